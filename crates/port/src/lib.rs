@@ -1,0 +1,131 @@
+//! Where frames enter and leave.
+//!
+//! [`Port`] is the one seam between an engine's world and the outside. A backend is chosen once, by the program; the
+//! driver's loop is generic over it. What a "frame" is depends on the backend and is said by
+//! [`Capabilities::framing`]: a whole Ethernet frame without FCS (`packet`, `pcap`), an ICMP message (`icmp`), or a
+//! UDP payload (`udp`); `sim` carries whichever it is told to.
+//!
+//! Nothing here knows what a probe is.
+
+use sojourn_time::{Stamp, Time};
+
+/// A place where frames enter and leave.
+pub trait Port {
+    /// Sends one frame. Returns the number under which its late transmit stamp will come, counted from 0.
+    ///
+    /// # Errors
+    /// When the kernel refuses the frame; the frame then has no number.
+    fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError>;
+
+    /// Takes the next received frame, if one is there, into `buffer`. Never blocks.
+    ///
+    /// # Errors
+    /// When the kernel refuses, not when there is nothing to take.
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError>;
+
+    /// Takes the next late transmit stamp, if one is there. Never blocks.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError>;
+
+    /// Sleeps until a frame can be received or `deadline` has come, whichever is first; may return early.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    fn wait(&mut self, deadline: Time) -> Result<(), PortError>;
+
+    /// Says what this port can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Counts the frames that our own socket or ring dropped since the port was opened.
+    fn own_drops(&mut self) -> u64;
+}
+
+/// One frame on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The number of this transmission on its port; [`TransmitStamp::number`] repeats it.
+    pub number: u32,
+    /// When the program called, just before the call.
+    pub called: Time,
+}
+
+/// One received frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// How many bytes of the buffer it fills. A frame longer than the buffer is cut.
+    pub length: usize,
+    /// When it arrived, by the best source that the port has for this frame.
+    pub arrived: Stamp,
+    /// When the program had it in hand, just after the call.
+    pub returned: Time,
+}
+
+/// When a frame left, told afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmitStamp {
+    /// The number that [`Port::transmit`] gave.
+    pub number: u32,
+    /// When it left, by the best source that the port has.
+    pub left: Stamp,
+}
+
+/// What a frame of this port consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// A whole Ethernet frame without FCS.
+    Ethernet,
+    /// An ICMP (IPv4) message from its type byte on.
+    Icmp4,
+    /// An ICMPv6 message from its type byte on; the kernel does the checksum.
+    Icmp6,
+    /// A UDP payload.
+    Udp,
+}
+
+/// What a port can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// What its frames consist of.
+    pub framing: Framing,
+    /// The longest frame that it sends, in bytes of that framing.
+    pub max_frame: usize,
+    /// Whether [`Port::transmit_stamp`] will ever return anything.
+    pub transmit_stamps: bool,
+}
+
+/// Why a port could not do what was asked. The message names operation and object and says what would mend it.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// A system call failed.
+    #[error("{operation} {object}: {source}")]
+    System {
+        /// What was tried, as a verb: "bind", "send on".
+        operation: &'static str,
+        /// To what: an interface, an address.
+        object: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The right to do it is missing.
+    #[error("{operation} {object} needs {right}: {mend}")]
+    Denied {
+        /// What was tried.
+        operation: &'static str,
+        /// To what.
+        object: String,
+        /// The capability that is missing: "CAP_NET_RAW".
+        right: &'static str,
+        /// What would mend it.
+        mend: String,
+    },
+    /// There is no such interface, or it is down, or its MTU is too small: the request cannot be carried out.
+    #[error("{object}: {problem}")]
+    Unusable {
+        /// The interface or address.
+        object: String,
+        /// What is wrong with it, and what would mend it.
+        problem: String,
+    },
+}

@@ -1,0 +1,142 @@
+//! Nanoseconds, clocks and waiting.
+//!
+//! Every time in Sojourn is a [`Time`]: nanoseconds on one clock a host, `CLOCK_TAI`. This crate alone reads the host
+//! clock ([`HostClock`]) and alone sleeps; everything else takes a [`Clock`] or a [`Time`]. It does not convert between
+//! the clocks of two hosts.
+
+mod host;
+mod simulated;
+
+pub use host::{HostClock, Reading, TaiOffset};
+pub use simulated::SimulatedClock;
+
+use std::ops::{Add, AddAssign, Neg, Sub};
+
+use serde::{Deserialize, Serialize};
+
+/// A signed span of time in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanos(pub i64);
+
+impl Nanos {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// Returns `n` microseconds.
+    pub const fn micros(n: i64) -> Self {
+        Self(n * 1_000)
+    }
+
+    /// Returns `n` milliseconds.
+    pub const fn millis(n: i64) -> Self {
+        Self(n * 1_000_000)
+    }
+
+    /// Returns `n` seconds.
+    pub const fn seconds(n: i64) -> Self {
+        Self(n * 1_000_000_000)
+    }
+}
+
+impl Add for Nanos {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Neg for Nanos {
+    type Output = Self;
+    fn neg(self) -> Self {
+        Self(self.0.saturating_neg())
+    }
+}
+
+/// An instant: nanoseconds on `CLOCK_TAI`, or since the start of a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Time(pub i64);
+
+impl Time {
+    /// Later than every deadline.
+    pub const NEVER: Self = Self(i64::MAX);
+}
+
+impl Add<Nanos> for Time {
+    type Output = Self;
+    fn add(self, span: Nanos) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub<Nanos> for Time {
+    type Output = Self;
+    fn sub(self, span: Nanos) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+}
+
+impl Sub for Time {
+    type Output = Nanos;
+    fn sub(self, other: Self) -> Nanos {
+        Nanos(self.0.saturating_sub(other.0))
+    }
+}
+
+/// Where a timestamp was taken, best first: the rungs of the ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// By the network interface.
+    Hardware,
+    /// By the kernel: the driver on the way out, the receive path on the way in.
+    Kernel,
+    /// By this program, beside its system call.
+    User,
+    /// By a simulation, where it is exact.
+    Simulated,
+}
+
+impl Source {
+    /// Returns the name that records carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hardware => "hardware",
+            Self::Kernel => "kernel",
+            Self::User => "user",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
+/// A time and where it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// When.
+    pub at: Time,
+    /// By whom.
+    pub source: Source,
+}
+
+/// Something that tells the time and can wait for it.
+pub trait Clock {
+    /// Returns the present time.
+    fn now(&self) -> Time;
+
+    /// Waits until `deadline`: sleeps until `spin` before it, then spins. Returns the time at which it stopped.
+    fn wait_until(&self, deadline: Time, spin: Nanos) -> Time;
+}

@@ -1,0 +1,1 @@
+//! Views of headers and of our probe payload.
