@@ -1,0 +1,1 @@
+"""Sojourn: what a box in the path does to packets, and how sure that figure is."""
