@@ -1,0 +1,31 @@
+"""What can go wrong, as a person reads it: one sentence that says what is wrong and what to do, and an exit status.
+
+Everything in Sojourn may import this file; it imports nothing. The command line prints `sojourn: <sentence>` and exits
+with the error's status. An error that is not one of these is a fault of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class SojournError(Exception):
+    """An error that a person can act on; its text is one sentence."""
+
+    status: int = 1
+
+
+class RequestError(SojournError):
+    """The request is wrong: an unknown key, an impossible value, a file that is not there."""
+
+    status = 2
+
+
+class MachineError(SojournError):
+    """This machine cannot do it; the sentence names the command that would mend that, where one exists."""
+
+    status = 3
+
+
+class DoubtfulError(SojournError):
+    """It ran, but its result must not be trusted."""
+
+    status = 4
