@@ -1,0 +1,50 @@
+# Every command that a person or the continuous integration runs. `make` alone lists them.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check sim net browser bench schema docs clean
+SHELL := /bin/bash
+BIN := .venv/bin
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1|/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+setup: ## install what is missing (packages, Rust, .venv), saying what; a second run installs nothing
+	@scripts/setup.sh test
+
+demo: ## measure what a Linux bridge adds, on this machine, in a few minutes from nothing
+	@scripts/setup.sh demo
+	@scripts/demo.sh
+
+test: ## every test: Rust, Python, simulated scenarios, namespaces, browser
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+sim: ## only the simulated scenarios: known truth in, reported number out
+	@scripts/setup.sh test
+	$(BIN)/pytest tests/scenarios
+
+net: ## only the tests over network namespaces: real frames, real kernel
+	@scripts/setup.sh test
+	$(BIN)/pytest tests/net
+
+browser: ## only the test that opens the report in headless Chromium
+	@scripts/setup.sh test
+	$(BIN)/pytest tests/browser
+
+check: ## formatting, lints, types, layers, schema, licences, lock files: nothing is run, nothing is changed
+	@scripts/setup.sh test
+	@scripts/check.sh
+
+bench: ## side by side with ping and sockperf, about three minutes
+	@scripts/setup.sh bench
+	$(BIN)/python -m bench
+
+schema: ## write again what is generated from crates/record: the Python constants and the reference page
+	@scripts/setup.sh test
+	$(BIN)/python scripts/generate.py
+
+docs: schema ## write again the generated reference pages (commands, records, findings)
+
+clean: ## remove everything built; leaves runs and the lock files alone
+	rm -rf target build .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find python tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

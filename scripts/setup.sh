@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# Brings a fresh Debian or Ubuntu to where `make demo`, `make test`, `make bench` can run, saying what it does.
+#
+#   scripts/setup.sh [demo|test|bench]      default: demo
+#
+# System packages (only those whose command is missing), the Rust toolchain that rust-toolchain.toml pins, the Python
+# environment in .venv exactly as uv.lock says, and in it `sojourn` and `sojourn-instrument`. A second run installs
+# nothing. Touches nothing outside this folder but apt and rustup. Exit status 3: this machine cannot, with the reason.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+UV_VERSION=0.13.8
+purpose=${1:-demo}
+
+main() {
+    case $purpose in
+        demo | test | bench) ;;
+        *) die 2 "unknown purpose '$purpose': use demo, test or bench" ;;
+    esac
+    system_packages
+    rust_toolchain
+    python_environment
+    browser
+}
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "${*:2}" >&2; exit "$1"; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# --- system packages -----------------------------------------------------------------------------------------------
+
+system_packages() {
+    export PATH="$PATH:/usr/sbin:/sbin" # where Debian keeps ip, ethtool and tcpdump from plain users
+    local missing=()
+    has ip || missing+=(iproute2)
+    has ping || missing+=(iputils-ping)
+    has ethtool || missing+=(ethtool)
+    has tcpdump || missing+=(tcpdump)
+    { has unshare && has nsenter; } || missing+=(util-linux)
+    can_link || missing+=(gcc libc6-dev)
+    find_python
+    [ -n "$python" ] || missing+=(python3 python3-venv)
+    if [ -n "$python" ] && ! [ -x .venv/bin/python ] && ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+        missing+=("$(basename "$python")-venv")
+    fi
+    if [ "$purpose" = bench ]; then has sockperf || missing+=(sockperf); fi
+    if [ ${#missing[@]} -gt 0 ]; then install_packages "${missing[@]}"; fi
+    find_python
+    [ -n "$python" ] || die 3 "Sojourn needs Python 3.11 or newer; install one (for example: apt-get install python3.11 python3.11-venv)"
+    hash -r
+    can_link || die 3 "the C linker does not work: apt-get install gcc libc6-dev"
+}
+
+# A tool name is not enough: gcc without libc's start files cannot link, and that is what cargo would stumble over.
+can_link() {
+    has cc && echo 'int main(void){return 0;}' | cc -x c - -o /dev/null 2>/dev/null
+}
+
+# Sets $python to the first interpreter that is new enough, or to nothing.
+find_python() {
+    python=
+    local candidate
+    for candidate in python3 python3.11 python3.12 python3.13 python3.14; do
+        if has "$candidate" && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            python=$candidate
+            return
+        fi
+    done
+}
+
+install_packages() {
+    local root=()
+    has apt-get || die 3 "these are missing and only apt is known here, please install them yourself: $*"
+    if [ "$(id -u)" -ne 0 ]; then
+        if has sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+            root=(sudo)
+        else
+            die 3 "these packages are missing and this is neither root nor sudo: run 'apt-get install $*' as root, then again"
+        fi
+    fi
+    say "installing system packages: $*"
+    # A stale package list is the usual reason for a failure on a fresh image, a full update the usual waste: ask second.
+    if ! quiet_install "$@" >/dev/null 2>&1; then
+        "${root[@]}" apt-get -qq update || die 3 "apt-get update failed: is this machine on the network?"
+        quiet_install "$@" >/dev/null || die 3 "apt-get could not install: $*"
+    fi
+}
+
+quiet_install() {
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" </dev/null
+}
+
+# --- Rust ----------------------------------------------------------------------------------------------------------
+
+rust_toolchain() {
+    local pinned
+    pinned=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
+    if ! has cargo && [ -x "$HOME/.cargo/bin/cargo" ]; then export PATH="$HOME/.cargo/bin:$PATH"; fi
+    if ! has rustup && ! new_enough "$pinned"; then rustup_from_apt "$pinned"; fi
+    if has rustup && ! rustup toolchain list 2>/dev/null | grep -q "^$pinned-"; then
+        say "installing Rust $pinned (pinned in rust-toolchain.toml)"
+        rustup toolchain install "$pinned" --profile minimal -c rustfmt -c clippy >/dev/null 2>&1 ||
+            die 3 "rustup could not install Rust $pinned: is this machine on the network? Try: rustup toolchain install $pinned"
+    fi
+    has cargo || die 3 "rustup is there but cargo is not: run 'rustup toolchain install $pinned', then again"
+}
+
+# A cargo without rustup ignores rust-toolchain.toml: it must be new enough by itself.
+new_enough() {
+    has cargo || return 1
+    local have
+    have=$(cargo --version | cut -d' ' -f2)
+    [ "$(printf '%s\n%s\n' "$1" "$have" | sort -V | head -n 1)" = "$1" ]
+}
+
+rustup_from_apt() {
+    local why="cargo is absent"
+    if has cargo; then why="$(cargo --version) is older than the $1 needed"; fi
+    if has apt-cache && [ -n "$(apt-cache policy rustup 2>/dev/null | sed -n 's/^ *Candidate: //p' | grep -v '(none)')" ]; then
+        say "$why: taking rustup from the distribution"
+        install_packages rustup
+    else
+        die 3 "$why and this distribution has no rustup; type: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal && . \"\$HOME/.cargo/env\"  (then again)"
+    fi
+}
+
+# --- Python and our own two programs -------------------------------------------------------------------------------
+
+python_environment() {
+    local uv=.venv/bin/uv groups=(--no-default-groups)
+    if [ "$purpose" = test ]; then groups=(); fi
+    if ! [ -x .venv/bin/python ]; then
+        say "making .venv with $("$python" --version)"
+        "$python" -m venv .venv || die 3 "python venv failed: apt-get install $(basename "$python")-venv"
+    fi
+    if [ "$("$uv" --version 2>/dev/null | cut -d' ' -f2)" != "$UV_VERSION" ]; then
+        say "installing uv $UV_VERSION into .venv"
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION" ||
+            die 3 "pip could not fetch uv $UV_VERSION: is this machine on the network?"
+    fi
+    # Libraries come while cargo compiles; the package itself last, when its binary stands ready.
+    local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}")
+    if ! [ -x .venv/bin/sojourn ]; then say "fetching the locked Python libraries, and building the instrument (release)"; fi
+    "${sync[@]}" --no-install-project &
+    local libraries=$!
+    cargo_build || { wait "$libraries" || true; die 3 "cargo build failed; the reason stands above"; }
+    wait "$libraries" || die 3 "uv could not make .venv what uv.lock says; the reason stands above"
+    "${sync[@]}" || die 3 "uv could not install sojourn into .venv; the reason stands above"
+}
+
+cargo_build() { cargo build --locked --release --bin sojourn-instrument; }
+
+# --- a browser for the report's test -------------------------------------------------------------------------------
+
+browser() {
+    if [ "$purpose" != test ] || has chromium || has chromium-browser || has google-chrome; then return; fi
+    # Ubuntu's chromium package is a snap, which does not run in containers: there Playwright's own build serves.
+    if has apt-cache && grep -qs '^ID=debian' /etc/os-release; then
+        install_packages chromium
+    elif ! compgen -G "$HOME/.cache/ms-playwright/chromium*" >/dev/null; then
+        say "fetching Chromium through Playwright"
+        .venv/bin/playwright install --with-deps chromium >/dev/null || die 3 "no Chromium: install one, or run make without the browser test"
+    fi
+}
+
+main
