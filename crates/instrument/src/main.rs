@@ -1,3 +1,5 @@
 //! The binary.
 
+mod open;
+
 fn main() {}

@@ -7,6 +7,8 @@
 //!
 //! Nothing here knows what a probe is.
 
+pub mod sim;
+
 use sojourn_time::{Stamp, Time};
 
 /// A place where frames enter and leave.

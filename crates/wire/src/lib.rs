@@ -1,1 +1,15 @@
-//! Views of headers and of our probe payload.
+//! Views of headers and of our probe payload, and what sizes mean. No I/O, no time but what is handed in.
+//!
+//! Parsers take foreign bytes: they return `None` for what they do not understand and never panic.
+
+mod answer;
+mod checksum;
+pub mod ethernet;
+pub mod icmp;
+pub mod probe;
+pub mod size;
+
+pub use answer::answer;
+pub use ethernet::MacAddress;
+pub use probe::ProbeHeader;
+pub use size::{Carrier, Size};
