@@ -6,7 +6,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1|/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing (packages, Rust, .venv), saying what; a second run installs nothing
 	@scripts/setup.sh test
