@@ -1,0 +1,8 @@
+"""The bed: hosts, links and the devices under test, built on this machine and removed without a trace."""
+
+from __future__ import annotations
+
+from sojourn.bed.build import Bed, build_bed
+from sojourn.bed.model import BedSpec, Device, Host, Link, Topology
+
+__all__ = ["Bed", "BedSpec", "Device", "Host", "Link", "Topology", "build_bed"]

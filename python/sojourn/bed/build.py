@@ -1,0 +1,83 @@
+"""Builds a bed and takes it down again, however the block that uses it ends.
+
+It puts the parts together in their order; what each part does is theirs. SIGTERM and SIGHUP, unless the program
+handles them itself, leave the block as exceptions do. SIGKILL needs no code: the backend's holder sees to it.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sojourn.bed.backend import Backend
+from sojourn.bed.model import BedSpec, HostName, Topology, checked
+from sojourn.bed.netns import NetnsBackend
+from sojourn.bed.wiring import silence, wire_up
+
+
+class Bed:
+    """A built bed: hosts `a` (asks), `b` (answers) and `d` (holds the devices), and the links between them."""
+
+    def __init__(self, spec: BedSpec, topology: Topology, backend: Backend) -> None:
+        self.spec = spec
+        self.topology = topology
+        self._backend = backend
+
+    @property
+    def unprivileged(self) -> bool:
+        """Whether it was built without the rights of root."""
+        return self._backend.unprivileged
+
+    @property
+    def missing(self) -> list[str]:
+        """What cannot be had here, a sentence each."""
+        return list(self._backend.missing)
+
+    def start(self, host: HostName, argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
+        """Starts a program on a host; it dies with the thread that called this."""
+        return self._backend.start(host, argv, **popen)
+
+    def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
+        """Runs a command on a host to its end and gives its output; raises MachineError when it fails."""
+        return self._backend.run(host, argv, input)
+
+
+@contextmanager
+def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
+    """Builds what is asked, and removes all of it at the end of the block."""
+    topology = Topology.of(checked(spec).devices)
+    backend = NetnsBackend(run_id)
+    with _signals_as_exceptions():
+        try:
+            backend.open(topology, spec)
+            silence(backend, topology)
+            backend.lay(topology.cables, spec.mtu)
+            wire_up(backend, topology, spec)
+            yield Bed(spec, topology, backend)
+        finally:
+            backend.close()
+
+
+@contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    """Within the block, a signal that would end the program at once raises SystemExit instead."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ours = [number for number, handler in kept.items() if handler is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _leave(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)

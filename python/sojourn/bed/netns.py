@@ -1,0 +1,265 @@
+"""The backend for one machine: hosts are network namespaces, cables are veth pairs.
+
+A *holder* process keeps everything. It lives in a mount namespace of its own, with a tmpfs over `/run`, so the names
+of our network namespaces are nobody else's business and end with it; without root, it lives in a user namespace too.
+Its standard input is a pipe whose only writer is this process: when this process ends, however it ends, the holder
+reads the end of the pipe and goes, and with it the mounts, the namespaces and the links in them. Programs that run in
+the bed die with this process by the parent-death signal, which follows the *thread* that started them: a thread that
+calls `start` must live as long as what it started.
+
+Programs join only the network (and user) namespace of their host. So they see the files that everybody sees, cgroups
+included, and write their records where they are told; but `/sys/class/net` is not their host's: ask netlink.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
+from sojourn.bed.state import RUN_VARIABLE, Process, StateFile
+from sojourn.errors import MachineError
+
+# `$0` is the state file's name. It is removed by its name within the working folder, because by then `/run` is hidden.
+_HOLDER = """
+mount -t tmpfs -o mode=755 sojourn /run && mkdir /run/netns && echo ready && cat >/dev/null
+rm -f -- "$0"
+"""
+
+# The parent may have died before the signal was armed: then `$PPID` is not the one that started us.
+_GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
+
+_PACKAGES = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "bridge": "iproute2",
+    "ethtool": "ethtool",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+}
+
+_COMMAND_SECONDS = 30.0
+_READY_SECONDS = 10.0
+_GONE_SECONDS = 2.0
+
+
+class NetnsBackend:
+    """Hosts A, B and D as network namespaces `sj-<run>-a`, `-b` and `-d` of this machine."""
+
+    unprivileged: bool
+    missing: list[str]
+
+    def __init__(self, run_id: str) -> None:
+        self.unprivileged = False
+        self.missing = []
+        self._run_id = run_id
+        self._state = StateFile(run_id)
+        self._holder: subprocess.Popen[str] | None = None
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def open(self, topology: Topology, spec: BedSpec) -> None:
+        """Starts the holder and makes the namespaces; as root where it can, else in a user namespace."""
+        _require_tools(_PACKAGES)
+        self._state.claim()
+        self._hold()
+        self._in_holder(["ip", "-batch", "-"], "".join(f"netns add {self._namespace(h.name)}\n" for h in topology.hosts))
+
+    def lay(self, cables: Iterable[Cable], mtu: int) -> None:
+        """Makes the veth pairs, one queue each: a program that binds to queue 0 then sees every frame."""
+        lines = [
+            f"link add {self._end(cable.left, mtu)} type veth peer {self._end(cable.right, mtu)}" for cable in cables
+        ]
+        self._in_holder(["ip", "-n", self._namespace("d"), "-batch", "-"], "\n".join(lines) + "\n")
+
+    def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        """Starts a program on a host, in a session of its own: Ctrl-C reaches it only through this process."""
+        if "/" not in argv[0]:
+            _require_tools({argv[0]: argv[0]})
+        popen.setdefault("stdin", subprocess.DEVNULL)
+        popen.setdefault("start_new_session", True)
+        popen["env"] = self._marked(popen.get("env"))
+        process: subprocess.Popen[Any] = subprocess.Popen(self._enter(host, argv), **popen)
+        self._started.append(process)
+        return process
+
+    def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
+        return _finish(self._enter(host, argv), input, self._marked(None), shown=shlex.join(argv))
+
+    def put(self, host: HostName, path: str, text: str) -> None:
+        if path.startswith("/sys/"):
+            self._in_sysfs(host, ["sh", "-c", 'cat > "$0"', path], text)
+        else:
+            self.run(host, ["sh", "-c", 'cat > "$0"', path], text)
+
+    def get(self, host: HostName, path: str) -> str:
+        if path.startswith("/sys/"):
+            return self._in_sysfs(host, ["cat", path], None)
+        return self.run(host, ["cat", path])
+
+    def facts(self) -> dict[str, Any]:
+        return {"backend": "netns", "unprivileged": self.unprivileged, "missing": list(self.missing)}
+
+    def close(self) -> None:
+        """Ends what was started here, lets the holder go and waits until it is gone."""
+        for process in self._started:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._started:
+            _end(process)
+        self._started.clear()
+        if self._holder is not None:
+            assert self._holder.stdin is not None
+            with suppress(BrokenPipeError):
+                self._holder.stdin.close()
+            _end(self._holder)
+            self._holder = None
+            self._state.remove()
+
+    def _hold(self) -> None:
+        """Starts the holder: as root first, where we are root; a container's root may lack the right all the same."""
+        refusals = []
+        for unprivileged in [False, True] if os.geteuid() == 0 else [True]:
+            refusal = self._try_to_hold(unprivileged)
+            if refusal is None:
+                self.unprivileged = unprivileged
+                return
+            refusals.append(refusal)
+        self._state.remove()
+        raise MachineError(why_no_namespaces("; ".join(refusals)))
+
+    def _try_to_hold(self, unprivileged: bool) -> str | None:
+        argv = ["unshare", "--mount", "--net", "--propagation", "private"]
+        argv += ["--user", "--map-root-user"] if unprivileged else []
+        self._holder = subprocess.Popen(
+            [*argv, "sh", "-c", _HOLDER, self._state.path.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self._state.folder,
+            env=self._marked(None),
+            start_new_session=True,
+        )
+        assert self._holder.stdout is not None
+        if _first_line(self._holder, _READY_SECONDS) == "ready":
+            self._state.write(Process.of(self._holder.pid))
+            return None
+        _, said = self._holder.communicate()
+        self._holder = None
+        return str(said).strip() or "the holder did not start"
+
+    def _in_holder(self, argv: Sequence[str], text: str | None) -> str:
+        own = [f"--net={self._proc}/ns/net", f"--mount={self._proc}/ns/mnt"]
+        command = ["nsenter", *self._user, *own, "--", *argv]
+        return _finish(command, text, self._marked(None), shown=shlex.join(argv))
+
+    def _in_sysfs(self, host: HostName, argv: Sequence[str], text: str | None) -> str:
+        """Runs a command where `/sys` is the host's own: in a mount namespace made for this one command."""
+        script = 'mount -t sysfs sysfs /sys && exec "$@"'
+        private = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
+        return self.run(host, [*private, *argv], text)
+
+    def _enter(self, host: HostName, argv: Sequence[str]) -> list[str]:
+        where = [f"--net={self._proc}/root/run/netns/{self._namespace(host)}"]
+        guard = ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", _GUARD, str(os.getpid())]
+        return ["nsenter", *self._user, *where, "--", *guard, *argv]
+
+    def _end(self, port: Port, mtu: int) -> str:
+        return (
+            f"name {port.dev} index {port.ifindex} address {port.mac} mtu {mtu} numtxqueues 1 numrxqueues 1 "
+            f"netns {self._namespace(port.host)}"
+        )
+
+    def _namespace(self, host: HostName) -> str:
+        return f"sj-{self._run_id}-{host}"
+
+    def _marked(self, env: Mapping[str, str] | None) -> dict[str, str]:
+        return {**(os.environ if env is None else env), RUN_VARIABLE: self._run_id}
+
+    @property
+    def _proc(self) -> str:
+        if self._holder is None:
+            raise MachineError("the bed is gone; build it again")
+        return f"/proc/{self._holder.pid}"
+
+    @property
+    def _user(self) -> list[str]:
+        return [f"--user={self._proc}/ns/user", "--preserve-credentials"] if self.unprivileged else []
+
+
+def why_no_namespaces(refusal: str) -> str:
+    """The sentence for a machine that lets us make no network namespace, with what would mend it."""
+    mends = [
+        ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
+        ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=10000"),
+    ]
+    for path, bad, command in mends:
+        with suppress(OSError):
+            if Path("/proc/sys", path).read_text().strip() == bad:
+                return f"no network namespace can be made here ({refusal}): run as root, or 'sudo {command}'"
+    return f"no network namespace can be made here ({refusal}): run as root"
+
+
+def _require_tools(packages: Mapping[str, str]) -> None:
+    missing = [tool for tool in packages if shutil.which(tool, path=_path()) is None]
+    if missing:
+        names = " ".join(sorted({packages[tool] for tool in missing}))
+        raise MachineError(f"{', '.join(missing)} not found: apt-get install {names}")
+
+
+def _path() -> str:
+    """The search path; a plain user's often lacks the folders of iproute2 and ethtool."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def _finish(command: Sequence[str], text: str | None, env: Mapping[str, str], shown: str) -> str:
+    feed: dict[str, Any] = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False, env=env, **feed
+        )
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"'{shown}' did not end within {_COMMAND_SECONDS:.0f} s") from None
+    if done.returncode != 0:
+        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[:2]) or f"status {done.returncode}"
+        raise MachineError(f"'{shown}' failed in the bed: {said}{_culprit(done.stderr, text)}")
+    return done.stdout
+
+
+def _culprit(said: str, text: str | None) -> str:
+    """The line that a batch stopped at: `Command failed -:3` names it by its number."""
+    number = said.rpartition("-:")[2].strip()
+    lines = (text or "").splitlines()
+    return f" (line: {lines[int(number) - 1]})" if number.isdigit() and 0 < int(number) <= len(lines) else ""
+
+
+def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        if not selector.select(seconds):
+            process.kill()
+            return ""
+    return process.stdout.readline().strip()
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    """Waits for a process that was told to end, and kills it when it will not; closes its pipes."""
+    try:
+        process.wait(_GONE_SECONDS / 2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with suppress(BrokenPipeError):
+                pipe.close()

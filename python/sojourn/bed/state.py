@@ -1,0 +1,165 @@
+"""Which beds are there: one small file per run, naming the processes that keep it.
+
+A process is named by its id *and* the moment it started, within one boot and one process namespace, so that a number
+given to somebody else's process later is never mistaken for ours. The holder removes the file itself when its
+controller is gone; what stays behind all the same is for `sojourn bed clean`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sojourn.errors import MachineError, RequestError
+
+RUN_VARIABLE = "SOJOURN_RUN"
+"""The environment variable by which a bed's processes can be told from everybody else's; its value is the run's id."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process, told apart from any other that ever had its number."""
+
+    pid: int
+    started_ticks: int
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """The process that has this number now; raises OSError when there is none."""
+        return cls(pid, _started_ticks(pid))
+
+    def is_alive(self) -> bool:
+        """Whether it still runs; a zombie does not."""
+        try:
+            return _started_ticks(self.pid) == self.started_ticks
+        except OSError:
+            return False
+
+
+@dataclass(frozen=True)
+class State:
+    """One bed, as its file tells of it."""
+
+    run: str
+    boot: str
+    pids: str
+    controller: Process
+    holder: Process | None
+
+    @classmethod
+    def read(cls, path: Path) -> State:
+        """Reads a state file; raises ValueError when it is not one."""
+        try:
+            text: dict[str, Any] = json.loads(path.read_text())
+            holder = text["holder"]
+            return cls(
+                run=str(text["run"]),
+                boot=str(text["boot"]),
+                pids=str(text["pids"]),
+                controller=Process(**text["controller"]),
+                holder=None if holder is None else Process(**holder),
+            )
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is not a bed's state: {error}") from error
+
+    def is_of_this_boot(self) -> bool:
+        """Whether its process numbers mean anything still."""
+        return self.boot == boot_id()
+
+    def is_visible(self) -> bool:
+        """Whether its process numbers mean the same processes to us as to its writer."""
+        return self.pids == pid_namespace()
+
+    def is_live(self) -> bool:
+        """Whether its controller still runs; one that we cannot see counts as running."""
+        if not self.is_of_this_boot():
+            return False
+        return not self.is_visible() or self.controller.is_alive()
+
+
+class StateFile:
+    """This run's own file: claimed before anything is built, given up when everything is gone."""
+
+    def __init__(self, run: str) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", run):
+            raise RequestError(f"run id '{run}': expected up to 100 letters, digits, '.', '_' and '-'")
+        self.run = run
+        self.folder = state_folder()
+        self.path = self.folder / f"{run}.json"
+
+    def claim(self) -> None:
+        """Makes the file; refuses a run that is going on. One left by a dead controller is taken over."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(ValueError, FileNotFoundError):
+            there = State.read(self.path)
+            if there.is_live():
+                raise RequestError(f"run '{self.run}' is going on already, in process {there.controller.pid}")
+        self.write(None)
+
+    def write(self, holder: Process | None) -> None:
+        """Says who keeps the bed; whole or not at all."""
+        state = State(self.run, boot_id(), pid_namespace(), Process.of(os.getpid()), holder)
+        draft = self.path.with_suffix(f".{os.getpid()}.draft")
+        draft.write_text(json.dumps(asdict(state)) + "\n")
+        draft.replace(self.path)
+
+    def remove(self) -> None:
+        """Removes the file, and the folder with it when no other bed has one there."""
+        self.path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
+
+
+def state_folder() -> Path:
+    """Where the state files are: for root one folder for all, for others their own."""
+    if os.geteuid() == 0:
+        return Path("/run/sojourn")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime) / "sojourn"
+    for home in (os.environ.get("XDG_CACHE_HOME"), Path.home() / ".cache"):
+        if home and _can_hold(Path(home)):
+            return Path(home) / "sojourn" / "beds"
+    return Path(f"/tmp/sojourn-{os.geteuid()}")  # noqa: S108 - made 0700, and its owner is checked below
+
+
+def states(folder: Path | None = None) -> Iterator[tuple[Path, State | None]]:
+    """Every state file there is; None for one that cannot be read as such."""
+    folder = state_folder() if folder is None else folder
+    if not folder.is_dir():
+        return
+    if folder.stat().st_uid != os.geteuid():
+        raise MachineError(f"{folder} belongs to somebody else; look at it, then 'rm -r {folder}'")
+    for path in sorted(folder.glob("*.json")):
+        try:
+            yield path, State.read(path)
+        except ValueError:
+            yield path, None
+        except FileNotFoundError:
+            continue  # its run has just ended
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def pid_namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+def _can_hold(home: Path) -> bool:
+    return os.access(home if home.exists() else home.parent, os.W_OK)
+
+
+def _started_ticks(pid: int) -> int:
+    """Field 22 of /proc/PID/stat; the name before it is in parentheses and may contain anything."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        raise ProcessLookupError(pid)
+    return int(fields[19])

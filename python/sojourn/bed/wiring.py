@@ -1,0 +1,169 @@
+"""Makes a bed of bare hosts and cables: silence, addresses, neighbours, stations, offloads; then waits until all is up.
+
+Everything is done by commands over a backend, the same on every backend. It makes no host and no cable, and decides
+nothing about CPUs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from sojourn.bed.backend import Backend
+from sojourn.bed.model import BedSpec, HostName, Link, Station, Topology
+from sojourn.errors import MachineError
+
+_UP_SECONDS = 5.0
+_BRIDGE_AGEING_CENTISECONDS = 360_000  # one hour: what a bridge has learnt stays learnt for the whole run
+
+OFFLOADS = ("tx", "gro", "gso", "tso")
+"""What is switched off unless offloads are asked for. Transmit checksums first: with them a veth hands on frames whose
+checksum nobody ever fills in, which raw receivers then see."""
+
+END_HOSTS: tuple[HostName, ...] = ("a", "b")
+
+_END_HOST_SYSCTLS: dict[str, str] = {
+    "net/ipv4/conf/*/accept_redirects": "0",
+    "net/ipv4/conf/*/arp_notify": "0",
+    "net/ipv4/conf/*/rp_filter": "0",
+    "net/ipv4/conf/*/send_redirects": "0",
+    "net/ipv4/icmp_echo_ignore_all": "0",
+    "net/ipv4/icmp_ratelimit": "0",
+    "net/ipv4/ip_forward": "0",
+    "net/ipv4/ping_group_range": "0 0",
+    "net/ipv6/conf/*/accept_dad": "0",
+    "net/ipv6/conf/*/accept_ra": "0",
+    "net/ipv6/conf/*/accept_redirects": "0",
+    "net/ipv6/conf/*/addr_gen_mode": "1",
+    "net/ipv6/conf/*/autoconf": "0",
+    "net/ipv6/conf/*/dad_transmits": "0",
+    "net/ipv6/conf/*/disable_ipv6": "0",
+    "net/ipv6/conf/*/mldv2_unsolicited_report_interval": "1",
+    "net/ipv6/conf/*/router_solicitations": "0",
+    "net/ipv6/icmp/ratelimit": "0",
+    "net/ipv6/mld_qrv": "1",
+}
+
+_DEVICE_HOST_SYSCTLS: dict[str, str] = {
+    "net/bridge/bridge-nf-call-arptables": "0",
+    "net/bridge/bridge-nf-call-ip6tables": "0",
+    "net/bridge/bridge-nf-call-iptables": "0",
+    "net/ipv4/ip_forward": "0",
+    "net/ipv6/conf/*/disable_ipv6": "1",
+}
+
+# One `key value` per line on standard input; prints the keys that exist and yet refuse the value.
+_SET_SYSCTLS = """
+while read -r key value; do
+    [ -e "/proc/sys/$key" ] || continue
+    (echo "$value" > "/proc/sys/$key") 2>/dev/null || echo "$key"
+done
+"""
+
+
+def silence(backend: Backend, topology: Topology) -> None:
+    """Sets every host's sysctls, before it has interfaces: each interface takes them over when it is made."""
+    for host in topology.hosts:
+        asked = _DEVICE_HOST_SYSCTLS if host.name == "d" else _END_HOST_SYSCTLS
+        lines = [f"{key} {value}" for key, value in _both_scopes(asked).items()]
+        refused = backend.run(host.name, ["sh", "-c", _SET_SYSCTLS], "\n".join(lines) + "\n").split()
+        if refused:
+            backend.missing.append(f"Sysctls that host {host.name.upper()} would not take: {', '.join(refused)}.")
+
+
+def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
+    """Gives bare hosts and cables their addresses, neighbours and stations, and waits until every link carries."""
+    if not spec.offloads:
+        for host in topology.hosts:
+            _switch_offloads_off(backend, host.name, topology)
+    _set_up_devices(backend, topology)
+    for end in END_HOSTS:
+        lines = ["link set dev lo up", *(line for link in topology.links for line in _end_host(link, end))]
+        _batch(backend, end, "ip", lines)
+    _wait_until_up(backend, topology)
+
+
+def _both_scopes(sysctls: dict[str, str]) -> dict[str, str]:
+    return {key.replace("*", scope): value for key, value in sysctls.items() for scope in ("all", "default")}
+
+
+def _switch_offloads_off(backend: Backend, host: HostName, topology: Topology) -> None:
+    lines = "".join(f"{port.dev}\n" for port in topology.ports(host))
+    if lines:
+        words = " ".join(f"{what} off" for what in OFFLOADS)
+        backend.run(host, ["sh", "-c", f'while read -r dev; do ethtool -K "$dev" {words} || exit 1; done'], lines)
+
+
+def _end_host(link: Link, end: HostName) -> list[str]:
+    """Addresses and pinned neighbours of one link at one end: nothing is ever asked for on the wire."""
+    if end == "a":
+        dev, ip4, ip6 = link.a_dev, link.a_ip4, link.a_ip6
+        peer_mac, peer_ip4, peer_ip6 = link.b_mac, link.b_ip4, link.b_ip6
+    else:
+        dev, ip4, ip6 = link.b_dev, link.b_ip4, link.b_ip6
+        peer_mac, peer_ip4, peer_ip6 = link.a_mac, link.a_ip4, link.a_ip6
+    return [
+        f"address add {ip4}/24 dev {dev}",
+        f"address add {ip6}/64 dev {dev} nodad",
+        f"link set dev {dev} up",
+        f"neighbour replace {peer_ip4} lladdr {peer_mac} dev {dev} nud permanent",
+        f"neighbour replace {peer_ip6} lladdr {peer_mac} dev {dev} nud permanent",
+    ]
+
+
+def _set_up_devices(backend: Backend, topology: Topology) -> None:
+    stations = topology.stations
+    lines = [line for station in stations if station.kind == "bridge" for line in _bridge(station)]
+    lines += [f"link set dev {port.dev} up" for port in topology.ports("d")]
+    _batch(backend, "d", "ip", lines)
+    _batch(backend, "d", "tc", [line for s in stations if s.kind == "wire" for line in _redirects(s)])
+
+
+def _bridge(station: Station) -> list[str]:
+    """A kernel bridge that learns as usual, and forwards at once: no spanning tree, no listening, no snooping."""
+    options = f"stp_state 0 forward_delay 0 mcast_snooping 0 ageing_time {_BRIDGE_AGEING_CENTISECONDS}"
+    return [
+        f"link add name {station.name} index {station.ifindex} address {station.mac} type bridge {options}",
+        f"link set dev {station.left.dev} master {station.name}",
+        f"link set dev {station.right.dev} master {station.name}",
+        f"link set dev {station.name} up",
+    ]
+
+
+def _redirects(station: Station) -> list[str]:
+    """The least that the kernel can do between two ports: whatever comes in at one leaves at the other."""
+    lines = []
+    for come, go in ((station.left, station.right), (station.right, station.left)):
+        lines += [
+            f"qdisc add dev {come.dev} clsact",
+            f"filter add dev {come.dev} ingress protocol all prio 1 u32 match u32 0 0 "
+            f"action mirred egress redirect dev {go.dev}",
+        ]
+    return lines
+
+
+def _batch(backend: Backend, host: HostName, tool: str, lines: list[str]) -> None:
+    if lines:
+        backend.run(host, [tool, "-batch", "-"], "\n".join(lines) + "\n")
+
+
+def _wait_until_up(backend: Backend, topology: Topology) -> None:
+    """Waits until every port is UP and every bridge port forwards; a frame sent before that would be lost."""
+    end = time.monotonic() + _UP_SECONDS
+    while waiting := [port for host in topology.hosts for port in _not_up(backend, host.name, topology)]:
+        if time.monotonic() > end:
+            raise MachineError(f"{', '.join(waiting)} did not come up within {_UP_SECONDS:.0f} s")
+        time.sleep(0.002)
+
+
+def _not_up(backend: Backend, host: HostName, topology: Topology) -> list[str]:
+    ports = [port.dev for port in topology.ports(host)]
+    if not ports:
+        return []
+    found = {link["ifname"]: link["operstate"] for link in json.loads(backend.run(host, ["ip", "-json", "link"]))}
+    down = [dev for dev in ports if found.get(dev) != "UP"]
+    bridged = {port.dev for s in topology.stations if s.kind == "bridge" for port in (s.left, s.right)}
+    if host != "d" or not bridged or down:
+        return down
+    states = {link["ifname"]: link["state"] for link in json.loads(backend.run(host, ["bridge", "-json", "link"]))}
+    return [dev for dev in bridged if states.get(dev) != "forwarding"]
