@@ -1,0 +1,56 @@
+"""An estimate with its interval, and Student's interval for plain averages.
+
+It does not choose an estimator: `signed_rank` is the one for pairs, this one is for averages over rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate and where the truth lies with probability `level`; `low` and `high` are None where no such exists."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+    level: float
+    n: int
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the interval's width, or None without an interval."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    def excludes(self, value: float) -> bool:
+        """Whether the interval exists and does not contain `value`."""
+        return self.low is not None and self.high is not None and not self.low <= value <= self.high
+
+    def scaled(self, factor: float) -> Interval:
+        """The same interval in another unit; `factor` is positive."""
+        low = None if self.low is None else self.low * factor
+        high = None if self.high is None else self.high * factor
+        return Interval(self.estimate * factor, low, high, self.level, self.n)
+
+
+def student_t(values: NDArray[np.float64], level: float = 0.95) -> Interval:
+    """The average and Student's interval; no interval below three values."""
+    n = len(values)
+    average = float(np.mean(values)) if n else float("nan")
+    if n < 3:
+        return Interval(average, None, None, level, n)
+    reach = student_quantile(n - 1, level) * float(np.std(values, ddof=1)) / n**0.5
+    return Interval(average, average - reach, average + reach, level, n)
+
+
+def student_quantile(degrees: int, level: float) -> float:
+    """The two-sided Student quantile: 2.0 and a bit for many degrees of freedom at 0.95."""
+    return float(special.stdtrit(degrees, (1 + level) / 2))

@@ -1,0 +1,64 @@
+"""The layout of a run folder, the only thing that both halves of Sojourn know.
+
+It names places and nothing else: it neither makes folders nor reads what is in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A run folder at `path`: what was asked, what was there, what happened, what was seen, what we made of it."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        """What was asked, every effective value."""
+        return self.path / "plan.toml"
+
+    @property
+    def bed(self) -> Path:
+        """What the machines were."""
+        return self.path / "bed.json"
+
+    @property
+    def log(self) -> Path:
+        """What happened, one JSON object a line; complete when one has the event "finished"."""
+        return self.path / "log.jsonl"
+
+    @property
+    def records(self) -> Path:
+        """What the instruments saw, written once."""
+        return self.path / "records"
+
+    @property
+    def analysis(self) -> Path:
+        """What we made of it: may be deleted and made again."""
+        return self.path / "analysis"
+
+    @property
+    def results(self) -> Path:
+        """The tidy table of every reported figure."""
+        return self.analysis / "results.json"
+
+    @property
+    def verdict(self) -> Path:
+        """Whether to trust it, and why."""
+        return self.analysis / "verdict.json"
+
+    @property
+    def samples(self) -> Path:
+        """What the report's figures draw."""
+        return self.analysis / "samples"
+
+    @property
+    def report(self) -> Path:
+        """What we say: may be deleted and made again."""
+        return self.path / "report"

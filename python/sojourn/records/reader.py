@@ -1,0 +1,151 @@
+"""Read record tables, whole or cut: batch by batch, so that everything before a cut is kept.
+
+An Arrow stream whose end marker is missing, or whose tail a power loss has filled with zeros, looks finished to every
+library; the last eight bytes are therefore checked here. Times stay plain int64 nanoseconds. It hides dictionaries,
+batches and parts (one part per instrument process, in the order of their numbers); it judges nothing that it reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from sojourn.errors import RequestError
+from sojourn.records.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+END_MARKER = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a table: how many rows were read, and whether its end was reached (`cut` says how not)."""
+
+    path: Path
+    number: int
+    rows: int
+    cut: str | None
+    metadata: Mapping[str, str]
+    field_metadata: Mapping[str, Mapping[str, str]]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the file ends as its writer ends files."""
+        return self.cut is None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All parts of a table: their rows with a column `part`, and what each file's header says."""
+
+    name: str
+    frame: pl.DataFrame
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def truncated(self) -> list[Part]:
+        """The parts that lack their end."""
+        return [part for part in self.parts if not part.complete]
+
+    def metadata(self, key: str) -> list[str]:
+        """The distinct values of a key of the schema metadata over all parts."""
+        return sorted({part.metadata[key] for part in self.parts if key in part.metadata})
+
+    def field_metadata(self, column: str, key: str) -> list[str]:
+        """The distinct values of a key of a column's metadata over all parts."""
+        values = {part.field_metadata.get(column, {}).get(key) for part in self.parts}
+        return sorted(value for value in values if value is not None)
+
+
+def read_table(records: Path, name: str) -> Table:
+    """The table `name` ("probes", "blocks", "captures") of a records folder; no file gives no rows."""
+    paths = sorted(records.glob(f"{name}-*.arrow"))
+    read = [_read_part(path, name) for path in paths]
+    frames = [frame for _, frame in read if frame is not None]
+    empty = _empty(name)
+    frame = pl.concat([empty, *frames], how="diagonal") if frames else empty
+    return Table(name, frame, [part for part, _ in read])
+
+
+def _read_part(path: Path, name: str) -> tuple[Part, pl.DataFrame | None]:
+    number = int(path.stem.rpartition("-")[2]) if path.stem.rpartition("-")[2].isdigit() else 0
+    with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
+        try:
+            stream = pa.ipc.open_stream(source)
+        except (pa.ArrowInvalid, OSError) as error:
+            return Part(path, number, 0, f"cut in its header ({_first_line(error)})", {}, {}), None
+        reading = _Reading()
+        table = pa.Table.from_batches(list(reading.batches(stream)), schema=stream.schema)
+        cut = reading.cut or _missing_end(path)
+        frame = _plain(table, path, name).with_columns(pl.lit(number, dtype=pl.Int32).alias("part"))
+        schema = stream.schema
+    metadata = _decode(schema.metadata)
+    fields = {one.name: _decode(one.metadata) for one in schema}
+    return Part(path, number, frame.height, cut, metadata, fields), frame
+
+
+class _Reading:
+    """Batches up to the cut, if there is one, and what the library said there."""
+
+    def __init__(self) -> None:
+        self.cut: str | None = None
+
+    def batches(self, stream: pa.RecordBatchStreamReader) -> Iterator[pa.RecordBatch]:
+        while True:
+            try:
+                yield stream.read_next_batch()
+            except StopIteration:
+                return
+            except (pa.ArrowInvalid, OSError) as error:
+                self.cut = f"cut in a batch ({_first_line(error)})"
+                return
+
+
+def _missing_end(path: Path) -> str | None:
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - len(END_MARKER)))
+        return None if file.read() == END_MARKER else "without its end marker"
+
+
+def _plain(table: pa.Table, path: Path, name: str) -> pl.DataFrame:
+    """The declared columns, dictionaries spelled out, as Polars holds them; a missing column is refused."""
+    declared = TABLES[name]
+    missing = [one for one in declared if one not in table.column_names]
+    if missing:
+        raise RequestError(
+            f"{path} has no column {missing[0]!r}: it is not a record of {name} that this Sojourn can read"
+        )
+    columns = {one: _spelled(table.column(one)) for one in declared}
+    frame = pl.from_arrow(pa.table(columns))
+    assert isinstance(frame, pl.DataFrame)
+    return frame.cast({one: _polars_type(declared[one].type) for one in declared})
+
+
+def _spelled(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
+
+def _empty(name: str) -> pl.DataFrame:
+    columns = {one.name: _polars_type(one.type) for one in TABLES[name].values()}
+    return pl.DataFrame(schema={**columns, "part": pl.Int32})
+
+
+def _polars_type(arrow: str) -> pl.DataType:
+    """The Polars type of a declared Arrow type; dictionaries of strings are strings here."""
+    plain = {"bool": pl.Boolean(), "int32": pl.Int32(), "int64": pl.Int64(), "float64": pl.Float64()}
+    return plain.get(arrow.lower(), pl.String())
+
+
+def _decode(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in (metadata or {}).items()}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:80]
