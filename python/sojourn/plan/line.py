@@ -1,0 +1,102 @@
+"""The simulated line of a device, checked key by key before an instrument sees it.
+
+What the keys do is the instrument's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sojourn.plan.source import Given, Table, refuse
+
+Check = Callable[[Any], bool]
+
+
+def number(value: Any) -> bool:
+    """Any number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def probability(value: Any) -> bool:
+    """A number from 0 to 1."""
+    return number(value) and 0 <= value <= 1
+
+
+def whole_number(value: Any) -> bool:
+    """A whole number, not negative."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def table(fields: dict[str, Check]) -> Check:
+    """Exactly these fields."""
+    return lambda value: (
+        isinstance(value, dict) and value.keys() == fields.keys() and all(fields[key](value[key]) for key in fields)
+    )
+
+
+DELAYS: dict[str, Check] = {
+    "constant_ns": number,
+    "normal": table({"mean_ns": number, "sd_ns": number}),
+    "gamma": table({"shape": number, "scale_ns": number, "shift_ns": number}),
+    "pareto": table({"scale_ns": number, "shape": number}),
+}
+
+
+def delay(value: Any) -> bool:
+    """One distribution of the delay of one way."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return False
+    (kind, shape) = next(iter(value.items()))
+    return kind in DELAYS and DELAYS[kind](shape)
+
+
+A_DELAY = "a delay such as { constant_ns = 5000 }, { normal = { mean_ns = 5000, sd_ns = 100 } }, a gamma or a pareto"
+A_PROBABILITY = "a probability from 0 to 1"
+FIELDS: dict[str, tuple[Check, str]] = {
+    "forward": (delay, A_DELAY),
+    "backward": (delay, A_DELAY),
+    "per_byte_ns": (number, "a number of nanoseconds"),
+    "loss": (probability, A_PROBABILITY),
+    "loss_backward": (probability, A_PROBABILITY),
+    "duplicate": (probability, A_PROBABILITY),
+    "reorder": (probability, A_PROBABILITY),
+    "reorder_ns": (number, "a number of nanoseconds"),
+    "drift_ns_per_s": (number, "a number of nanoseconds per second"),
+    "hold": (table({"every": whole_number, "for_ns": number}), "{ every = N, for_ns = N }"),
+    "stall": (table({"at_ns": number, "for_ns": number}), "{ at_ns = N, for_ns = N }"),
+    "two_modes": (table({"probability": probability, "extra_ns": number}), "{ probability = P, extra_ns = N }"),
+    "block_sd_ns": (number, "a number of nanoseconds"),
+    "responder_ns": (number, "a number of nanoseconds"),
+    "seed": (whole_number, "a whole number"),
+    "clock_step": (table({"at_ns": number, "by_ns": number}), "{ at_ns = N, by_ns = N }"),
+    "sender_late": (table({"probability": probability, "by_ns": number}), "{ probability = P, by_ns = N }"),
+}
+
+
+def read_lines(given: Table) -> dict[str, dict[str, Any]]:
+    """The lines of all devices from the keys "bed.lines.<device>.<field>"."""
+    lines: dict[str, dict[str, Any]] = {}
+    for key, value in given.items():
+        device, _, field = key.removeprefix("bed.lines.").partition(".")
+        if field not in FIELDS:
+            raise refuse(value, key, one_among(FIELDS))
+        check, expected = FIELDS[field]
+        if not check(value.value):
+            raise refuse(value, key, expected)
+        lines.setdefault(device, {})[field] = value.value
+    for device, line in lines.items():
+        for field in ("forward", "backward"):
+            if field not in line:
+                raise refuse(first_of(given, device), f"bed.lines.{device}", f"a key {field}: {A_DELAY}")
+    return lines
+
+
+def first_of(given: Table, device: str) -> Given:
+    """Where the line of a device begins."""
+    return next(value for key, value in given.items() if key.startswith(f"bed.lines.{device}."))
+
+
+def one_among(names: Iterable[str]) -> str:
+    """The words for a choice of keys."""
+    return "one of the keys " + ", ".join(names)

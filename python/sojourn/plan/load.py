@@ -1,0 +1,177 @@
+"""From a file, a study's name, `--quick` and `--set` to one checked plan. Later words win: file, quick, set.
+
+Reads files; runs nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn import studies as built_in
+from sojourn.errors import RequestError
+from sojourn.plan.check import check
+from sojourn.plan.keys import ABSENT, KEYS, REQUIRED, SIZE_KEYS
+from sojourn.plan.line import read_lines
+from sojourn.plan.source import Given, Table, read_toml, refuse
+from sojourn.plan.types import BedPlan, DeparturesPlan, HostPlan, PairsPlan, Plan, ProbePlan, Study
+from sojourn.plan.values import AUTO
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def load_plan(source: str | Path, *, sets: Sequence[str] = (), quick: bool = False, backend: str | None = None) -> Plan:
+    """The plan of a built-in study or of a file, with what was asked beside it."""
+    name, text = find_study(source)
+    given = read_toml(text, name)
+    shorter = {key.removeprefix("quick."): value for key, value in given.items() if key.startswith("quick.")}
+    table = {key: value for key, value in given.items() if not key.startswith("quick.")}
+    known(table)
+    known(shorter)
+    if quick:
+        table = overlay(table, shorter)
+    if backend:
+        table = overlay(table, {"bed.backend": Given(backend, f"--bed {backend}")})
+    for words in sets:
+        table = overlay(table, read_set(words))
+    asked = ["--quick"] * quick + ([f"--bed {backend}"] if backend else []) + [f"--set {words}" for words in sets]
+    return build(table, name, tuple(asked))
+
+
+def find_study(source: str | Path) -> tuple[str, str]:
+    """The name to use in refusals, and the text."""
+    path = Path(source)
+    if path.suffix == ".toml" or path.is_file():
+        return str(path), read_plan_file(path)
+    names = built_in.names()
+    if str(source) not in names:
+        close = difflib.get_close_matches(str(source), names, 1)
+        hint = f"did you mean {close[0]}?" if close else f"the studies are {', '.join(names)}"
+        raise RequestError(f"no study or plan file {source}: {hint}")
+    return f"{source}.toml", built_in.text(str(source))
+
+
+def studies() -> list[tuple[str, str]]:
+    """Name and question of each built-in study."""
+    return [(name, load_plan(name).study.question) for name in built_in.names()]
+
+
+def read_plan_file(path: Path) -> str:
+    """The text of a plan file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise RequestError(f"{path}: cannot be read: {reason}") from error
+
+
+def known(table: Table) -> None:
+    """Refuse any key that no plan has."""
+    for key, given in table.items():
+        if key not in KEYS and not key.startswith("bed.lines."):
+            raise RequestError(f"{given.where}: unknown key {key}: expected {nearest(key)}")
+
+
+def nearest(key: str) -> str:
+    """What was probably meant, else what the section has."""
+    if close := difflib.get_close_matches(key, list(KEYS), 1, 0.75):
+        return close[0]
+    section = key.split(".", maxsplit=1)[0]
+    inside = [name for name in KEYS if name.startswith(f"{section}.")]
+    sections = sorted({name.split(".")[0] for name in KEYS} | {"quick"})
+    return "one of " + ", ".join(inside) if inside else "one of the sections " + ", ".join(sections)
+
+
+def overlay(below: Table, above: Table) -> Table:
+    """The upper table's values where it has any; a size asked above replaces a size of any other name below."""
+    sizes = {f"probe.{name}" for name in SIZE_KEYS}
+    if sizes & above.keys():
+        below = {key: value for key, value in below.items() if key not in sizes}
+    return below | above
+
+
+SHORT = {"device": "bed.devices", "size": "probe.icmp_bytes"} | {key.split(".")[1]: key for key in reversed(KEYS)}
+"""Names for `--set` without their section; where two sections share one, the first in KEYS has it."""
+
+
+def read_set(words: str) -> Table:
+    """One `--set key=value`: the value as TOML would have it, or as plain words parted by commas."""
+    key, equals, value = words.partition("=")
+    key, value, where = key.strip(), value.strip(), f"--set {words}"
+    if not equals or not key or not value:
+        raise RequestError(f"{where}: expected key=value, such as --set rounds=20 or --set devices=wire,bridge")
+    dotted = SHORT.get(key, key)
+    known({dotted: Given(value, where)})
+    return {dotted: Given(plain_value(value), where)}
+
+
+def plain_value(value: str) -> Any:
+    """A TOML value if it is one; else text, or a list of them where there are commas."""
+    try:
+        parsed: Any = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        return [plain_value(part) for part in parts] if len(parts) > 1 or "," in value else value.strip("\"'")
+    return parsed
+
+
+def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
+    """The frozen plan of a table, every default filled in."""
+    values = {key: read(key, table, name) for key in KEYS}
+    size_key, sizes = read_sizes(values, table, name)
+    lines = read_lines({key: given for key, given in table.items() if key.startswith("bed.lines.")})
+    plan = Plan(
+        study=Study(**section(values, "study")),
+        bed=BedPlan(**section(values, "bed"), lines=lines),
+        probe=ProbePlan(
+            probe=values["probe.probe"],
+            size_key=size_key,
+            sizes=sizes,
+            request_payload_bytes=values["probe.request_payload_bytes"],
+            intervals_ns=values["probe.interval"],
+            schedule=values["probe.schedule"],
+            timeout_ns=values["probe.timeout"],
+        ),
+        pairs=PairsPlan(**section(values, "pairs", block_at_most="block_at_most_ns")),
+        departures=DeparturesPlan(**section(values, "departures", at_most="at_most_ns")),
+        host=HostPlan(**section(values, "host")),
+        asked=asked,
+    )
+    check(plan, table, name)
+    return plan
+
+
+def read(key: str, table: Table, name: str) -> Any:
+    """One value, or its default."""
+    spec = KEYS[key]
+    if key not in table:
+        if spec.default is REQUIRED:
+            raise RequestError(f"{name}: the key {key} is missing: expected {spec.reader.expected}")
+        return None if spec.default is AUTO else spec.default
+    value = spec.reader.read(table[key].value)
+    if value is None:
+        raise refuse(table[key], key, spec.reader.expected)
+    return None if value is AUTO else value
+
+
+def read_sizes(values: dict[str, Any], table: Table, name: str) -> tuple[Any, tuple[int, ...]]:
+    """The one size key that was given; ping's 64 bytes if none was."""
+    asked = [key for key in SIZE_KEYS if values[f"probe.{key}"] is not ABSENT]
+    if len(asked) > 1:
+        second = table[f"probe.{asked[1]}"]
+        both = f"probe.{asked[1]} beside probe.{asked[0]}"
+        raise RequestError(f"{second.where}: {both}: expected one of {', '.join(SIZE_KEYS)}")
+    if asked:
+        return asked[0], values[f"probe.{asked[0]}"]
+    if all(probe.startswith("icmp") for probe in values["probe.probe"]):
+        return "icmp_bytes", (64,)
+    raise RequestError(f"{name}: no size is given: expected probe.payload_bytes or frame_bytes, such as [64, 1500]")
+
+
+def section(values: dict[str, Any], name: str, **renamed: str) -> dict[str, Any]:
+    """The values of one section under the names of its type."""
+    found = {key.split(".")[1]: value for key, value in values.items() if key.startswith(f"{name}.")}
+    return {renamed.get(key, key): value for key, value in found.items()}

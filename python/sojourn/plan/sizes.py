@@ -1,0 +1,55 @@
+"""What a size means, in one place: payload, ICMP message and frame (with its 4 bytes of FCS, at least 64).
+
+Knows headers, not probes in flight. A payload too long for the MTU is not wrong for IP: it travels as fragments.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ETHERNET = 14 + 4
+LEAST_FRAME = 64
+ICMP_HEADER = 8
+
+
+class Kind(NamedTuple):
+    """One way to probe: what the instrument calls it, and what its headers cost."""
+
+    via: str
+    kind: str
+    ip_version: int | None
+    headers: int
+    """Bytes between the Ethernet header and the payload."""
+    least_payload: int
+
+
+KINDS: dict[str, Kind] = {
+    "icmp": Kind("icmp", "icmp", 4, 20 + ICMP_HEADER, 0),
+    "icmp6": Kind("icmp", "icmp", 6, 40 + ICMP_HEADER, 0),
+    "raw/ping-pong": Kind("packet", "ping-pong", None, 0, 46),
+    "raw/request-response": Kind("packet", "request-response", None, 0, 46),
+    "udp/ping-pong": Kind("udp", "ping-pong", 4, 20 + 8, 40),
+    "udp/request-response": Kind("udp", "request-response", 4, 20 + 8, 40),
+    "udp6/ping-pong": Kind("udp", "ping-pong", 6, 40 + 8, 40),
+    "udp6/request-response": Kind("udp", "request-response", 6, 40 + 8, 40),
+}
+
+
+def payload_of(probe: str, size_key: str, size: int) -> int:
+    """User data of a probe whose size was asked as `size_key`; negative where there is no such probe."""
+    kind = KINDS[probe]
+    if size_key == "icmp_bytes":
+        return size - ICMP_HEADER
+    if size_key == "frame_bytes":
+        return size - kind.headers - ETHERNET
+    return size
+
+
+def frame_of(probe: str, payload_bytes: int) -> int:
+    """The frame on the wire, padded to 64 at least; for fragments, what one frame without a limit would be."""
+    return max(LEAST_FRAME, payload_bytes + KINDS[probe].headers + ETHERNET)
+
+
+def exceeds_mtu(probe: str, payload_bytes: int, mtu: int) -> bool:
+    """Whether it takes more than one frame."""
+    return payload_bytes + KINDS[probe].headers > mtu

@@ -1,0 +1,103 @@
+"""Where each value of a plan was given, so that a refusal can name the file, the line, the key and what was expected.
+
+Reads TOML into one flat table, "pairs.rounds" -> Given. tomllib keeps no positions: lines are found again in the text.
+Does not know which keys exist.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+from sojourn.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One value and where it stands: "my.toml, line 12" or "--set rounds=0"."""
+
+    value: Any
+    where: str
+
+
+Table = dict[str, Given]
+
+
+def refuse(given: Given, key: str, expected: str) -> RequestError:
+    """The refusal of a value, as one sentence."""
+    return RequestError(f"{given.where}: {key} = {show(given.value)}: expected {expected}")
+
+
+def show(value: object) -> str:
+    """A value as TOML would write it, near enough to find it by."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list):
+        return "[" + ", ".join(show(item) for item in value) + "]"
+    return str(value)
+
+
+def read_toml(text: str, name: str) -> Table:
+    """Every value of the text under its dotted key."""
+    try:
+        sections = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(f"{name}: not TOML: {error}") from error
+    found: Table = {}
+    lines = key_lines(text)
+    for section, entries in sections.items():
+        if not isinstance(entries, dict):
+            place = where(name, lines, section)
+            raise RequestError(f"{place}: {section} stands outside any section: expected a [section] above it")
+        found |= flatten(section, entries, name, lines)
+    return found
+
+
+def flatten(section: str, entries: dict[str, Any], name: str, lines: dict[str, int]) -> Table:
+    """The entries of one section; [quick] may nest its keys, and [bed.lines.<device>] is a table per device."""
+    found: Table = {}
+    for key, value in entries.items():
+        dotted = f"{section}.{key}"
+        nested = section.split(".", maxsplit=1)[0] == "quick" or dotted == "bed.lines" or section == "bed.lines"
+        if nested and isinstance(value, dict):
+            found |= flatten(dotted, value, name, lines)
+        else:
+            found[dotted] = Given(value, where(name, lines, dotted))
+    return found
+
+
+def where(name: str, lines: dict[str, int], dotted: str) -> str:
+    """The file, and the line where it is known."""
+    number = lines.get(dotted)
+    return f"{name}, line {number}" if number else name
+
+
+HEADER = re.compile(r"^\s*\[+\s*([^\]]+?)\s*\]+")
+KEY = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def key_lines(text: str) -> dict[str, int]:
+    """The line on which each dotted key first stands, sections included."""
+    lines: dict[str, int] = {}
+    section = ""
+    closing: str | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if closing:  # inside a text of several lines, which may look like anything
+            closing = None if closing in line else closing
+            continue
+        if header := HEADER.match(line):
+            section = bare(header[1])
+            lines.setdefault(section, number)
+        elif key := KEY.match(line):
+            lines.setdefault(f"{section}.{bare(key[1])}" if section else bare(key[1]), number)
+            closing = next((quote for quote in ('"""', "'''") if line.count(quote) == 1), None)
+    return lines
+
+
+def bare(key: str) -> str:
+    """A key without quotes or blanks: `"pairs.rounds"` and `pairs . rounds` are found alike."""
+    return re.sub(r"""["'\s]""", "", key)
