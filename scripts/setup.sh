@@ -37,7 +37,7 @@ system_packages() {
     has ping || missing+=(iputils-ping)
     has ethtool || missing+=(ethtool)
     has tcpdump || missing+=(tcpdump)
-    { has unshare && has nsenter; } || missing+=(util-linux)
+    { has unshare && has nsenter && has setpriv; } || missing+=(util-linux)
     can_link || missing+=(gcc libc6-dev)
     find_python
     [ -n "$python" ] || missing+=(python3 python3-venv)
