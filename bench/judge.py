@@ -1,0 +1,110 @@
+"""An independent judge of when probes left: tcpdump at the far end, whoever the sender is.
+
+From the capture's own kernel stamps: the gaps between neighbours, and each departure against an even schedule whose
+phase (and, where asked, rate) is fitted to the middle of the data, because a sender's clock may run a little fast.
+The far end sees departures through the path's jitter, so the errors found are at least the sender's own.
+"""
+
+from __future__ import annotations
+
+import signal
+import struct
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from sojourn.bed import Bed
+
+NANO_MAGIC = 0xA1B23C4D
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    """How well a sender kept an even schedule."""
+
+    count: int
+    rate: float
+    within_1us: float
+    within_10us: float
+    p99_ns: float
+    gaps_within_1us: float
+    gaps_within_10us: float
+
+    @classmethod
+    def of(cls, arrivals_ns: NDArray[np.int64], interval_ns: int) -> Departures:
+        """Judge a run's arrivals at the far end, its first and last twentieth left out."""
+        edge = len(arrivals_ns) // 20
+        kept = arrivals_ns[edge : len(arrivals_ns) - edge].astype(np.float64)
+        if len(kept) < 100:
+            raise MachineError(f"the capture at the far end saw only {len(arrivals_ns)} probes")
+        error = np.abs(_from_even_schedule(kept - kept[0], interval_ns))
+        gap = np.abs(np.diff(kept) - interval_ns)
+        return cls(
+            count=len(kept),
+            rate=float((len(kept) - 1) / (kept[-1] - kept[0]) * 1e9),
+            within_1us=float(np.mean(error <= 1e3)),
+            within_10us=float(np.mean(error <= 1e4)),
+            p99_ns=float(np.quantile(error, 0.99)),
+            gaps_within_1us=float(np.mean(gap <= 1e3)),
+            gaps_within_10us=float(np.mean(gap <= 1e4)),
+        )
+
+
+def _from_even_schedule(times: NDArray[np.float64], interval_ns: int) -> NDArray[np.float64]:
+    """Residuals from an even schedule; its rate from the medians of the outer thirds, its phase from the median."""
+    index = np.arange(len(times), dtype=np.float64)
+    residual = times - index * interval_ns
+    third = len(times) // 3
+    slope = (np.median(residual[-third:]) - np.median(residual[:third])) / (len(times) - third)
+    residual = residual - slope * index
+    corrected: NDArray[np.float64] = residual - np.median(residual)
+    return corrected
+
+
+@contextmanager
+def watch(bed: Bed, dev: str, port: int, file: Path) -> Iterator[None]:
+    """Capture what arrives at B for a UDP port, from before the block until after it."""
+    file.unlink(missing_ok=True)
+    options = ["-i", dev, "-w", str(file), "-s", "96", "-n", "-U", "-Q", "in", "-B", "16384", "-Z", "root"]
+    argv = ["tcpdump", *options, "--time-stamp-precision=nano", f"udp dst port {port}"]
+    process = bed.start("b", argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    while line and "listening on" not in line:
+        line = process.stderr.readline()
+    if not line:
+        raise MachineError("tcpdump did not start at the far end")
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        process.stderr.close()
+        process.wait(5)
+    if "0 packets dropped by kernel" not in said:
+        raise MachineError(f"tcpdump lost packets, so it cannot judge: {said.strip().splitlines()[-1]}")
+
+
+def arrivals(file: Path) -> NDArray[np.int64]:
+    """The kernel's receive stamps in a pcap file, in nanoseconds."""
+    content = file.read_bytes()
+    if len(content) < 24 or struct.unpack_from("<I", content)[0] != NANO_MAGIC:
+        raise MachineError(f"{file} is not a pcap file with nanoseconds")
+    stamps = []
+    at = 24
+    while at + 16 <= len(content):
+        seconds, nanos, captured, _ = struct.unpack_from("<IIII", content, at)
+        stamps.append(seconds * 1_000_000_000 + nanos)
+        at += 16 + captured
+    return np.array(stamps, dtype=np.int64)
