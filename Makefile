@@ -39,11 +39,13 @@ bench: ## side by side with ping and sockperf, about three minutes
 	@scripts/setup.sh bench
 	$(BIN)/python -m bench
 
-schema: ## write again what is generated from crates/record: the Python constants and the reference page
+schema: ## write again the Python constants that are generated from crates/record
 	@scripts/setup.sh test
-	$(BIN)/python scripts/generate.py
+	$(BIN)/python scripts/generate_schema.py
 
-docs: schema ## write again the generated reference pages (commands, records, findings)
+docs: ## write again the generated reference pages: commands, records, findings
+	@scripts/setup.sh test
+	$(BIN)/python scripts/generate_reference.py
 
 clean: ## remove everything built; leaves runs and the lock files alone
 	rm -rf target build .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -26,7 +26,8 @@ step 'Python: format' $bin/ruff format --check .
 step 'Python: lints' $bin/ruff check .
 step 'Python: types (strict)' $bin/mypy
 step 'Python: layers' $bin/lint-imports
-step 'Generated files are current' $bin/python scripts/generate.py --check
+step 'Schema: Python agrees with Rust' $bin/python scripts/generate_schema.py --check
+step 'Reference pages are current' $bin/python scripts/generate_reference.py --check
 if cargo deny --version >/dev/null 2>&1; then
     step 'Licences, sources, bans (deny.toml)' cargo deny --locked check bans licenses sources
 else
