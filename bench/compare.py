@@ -1,0 +1,73 @@
+"""Ours beside a peer's over repetitions: medians, a ratio with its interval, and whether a target is met.
+
+The interval is Hodges-Lehmann over the logarithms of the ratios of neighbouring runs, so a repetition in which the
+whole machine was slow counts once, for both sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from sojourn.analysis.statistics.signed_rank import hodges_lehmann
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a figure should be: at most, or at least, a limit."""
+
+    side: Literal["at most", "at least"]
+    limit: float
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is on the good side."""
+        return value <= self.limit if self.side == "at most" else value >= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. Without a peer, `measured` is our own figure; with one, ours divided by the peer's."""
+
+    name: str
+    peer: str | None
+    unit: str
+    ours: float
+    theirs: float | None
+    measured: float
+    ci_low: float | None
+    ci_high: float | None
+    level: float
+    n: int
+    target: Target | None
+
+    @property
+    def answer(self) -> str:
+        """`met`, `not met`, or either with a remark that the interval holds the limit too."""
+        if self.target is None:
+            return ""
+        said = "met" if self.target.holds(self.measured) else "not met"
+        ends = [end for end in (self.ci_low, self.ci_high) if end is not None]
+        sure = len(ends) == 2 and len({self.target.holds(end) for end in ends}) == 1
+        return said if sure else f"{said}, within the noise"
+
+    def as_json(self) -> dict[str, Any]:
+        """The row for bench.json."""
+        return {**asdict(self), "answer": self.answer}
+
+
+def ratio(name: str, peer: str, pairs: list[tuple[float, float]], unit: str, target: Target | None) -> Row:
+    """Ours divided by the peer's, from (ours, theirs) of each repetition."""
+    ours, theirs = np.array(pairs, dtype=np.float64).T
+    found = hodges_lehmann(np.log(ours) - np.log(theirs))
+    low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
+    middle = (float(np.median(ours)), float(np.median(theirs)))
+    return Row(name, peer, unit, *middle, float(np.exp(found.estimate)), low, high, found.level, found.n, target)
+
+
+def alone(name: str, values: list[float], unit: str, target: Target | None) -> Row:
+    """Our own figure over the repetitions."""
+    found = hodges_lehmann(np.array(values, dtype=np.float64))
+    median = float(np.median(values))
+    return Row(name, None, unit, median, None, found.estimate, found.low, found.high, found.level, found.n, target)
