@@ -8,11 +8,13 @@ offloads or anything else that is the same on every machine.
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from sojourn.bed.model import BedSpec, Cable, HostName, Topology
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterable, Sequence
+
+    from sojourn.bed.model import BedSpec, Cable, HostName, Topology
 
 
 class Backend(Protocol):

@@ -7,25 +7,36 @@ handles them itself, leave the block as exceptions do. SIGKILL needs no code: th
 from __future__ import annotations
 
 import signal
-import subprocess
 import threading
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sojourn.bed.backend import Backend
+from sojourn.bed.cores import DeviceCores
+from sojourn.bed.local import LocalBackend
 from sojourn.bed.model import BedSpec, HostName, Topology, checked
 from sojourn.bed.netns import NetnsBackend
 from sojourn.bed.wiring import silence, wire_up
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator, Sequence
+
+    from sojourn.bed.backend import Backend
 
 
 class Bed:
     """A built bed: hosts `a` (asks), `b` (answers) and `d` (holds the devices), and the links between them."""
 
-    def __init__(self, spec: BedSpec, topology: Topology, backend: Backend) -> None:
+    def __init__(self, spec: BedSpec, topology: Topology, backend: Backend, cores: DeviceCores) -> None:
         self.spec = spec
         self.topology = topology
         self._backend = backend
+        self._cores = cores
+
+    @property
+    def device_core(self) -> int | None:
+        """The core that handles the device's packets, where it has one of its own."""
+        return self._cores.core
 
     @property
     def unprivileged(self) -> bool:
@@ -50,14 +61,15 @@ class Bed:
 def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
     """Builds what is asked, and removes all of it at the end of the block."""
     topology = Topology.of(checked(spec).devices)
-    backend = NetnsBackend(run_id)
+    backend: Backend = LocalBackend(run_id) if spec.backend == "sim" else NetnsBackend(run_id)
     with _signals_as_exceptions():
         try:
             backend.open(topology, spec)
-            silence(backend, topology)
-            backend.lay(topology.cables, spec.mtu)
-            wire_up(backend, topology, spec)
-            yield Bed(spec, topology, backend)
+            if spec.backend != "sim":
+                silence(backend, topology)
+                backend.lay(topology.cables, spec.mtu)
+                wire_up(backend, topology, spec)
+            yield Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
         finally:
             backend.close()
 

@@ -12,12 +12,14 @@ veth ends with the same index stay down for up to a second.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sojourn.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 HostName = Literal["a", "b", "d"]
 DeviceKind = Literal["direct", "wire", "bridge"]
@@ -48,6 +50,8 @@ class Host:
     role: str
 
 
+_PLAIN: dict[str, tuple[DeviceKind, int]] = {"direct": ("direct", 0), "wire": ("wire", 1), "bridge": ("bridge", 1)}
+
 HOSTS: tuple[Host, ...] = (Host("a", "prober"), Host("b", "responder"), Host("d", "devices under test"))
 
 
@@ -62,8 +66,8 @@ class Device:
     @classmethod
     def parse(cls, name: str) -> Device:
         """Reads a plan's name: `direct`, `wire`, `bridge` or `bridge*N` with N from 2 to 4."""
-        if name in ("direct", "wire", "bridge"):
-            return cls(name, name, 0 if name == "direct" else 1)
+        if name in _PLAIN:
+            return cls(name, *_PLAIN[name])
         found = re.fullmatch(r"bridge\*([0-9]+)", name)
         if found and 2 <= int(found[1]) <= LONGEST_CASCADE:
             return cls(f"bridge*{int(found[1])}", "bridge", int(found[1]))

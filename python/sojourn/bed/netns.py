@@ -16,16 +16,19 @@ from __future__ import annotations
 import os
 import selectors
 import shlex
-import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
-from sojourn.bed.state import RUN_VARIABLE, Process, StateFile
+from sojourn.bed.processes import end, end_all, environment, finish, guarded, launch, require_tools
+from sojourn.bed.state import Process, StateFile
 from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
 
 # `$0` is the state file's name. It is removed by its name within the working folder, because by then `/run` is hidden.
 _HOLDER = """
@@ -33,10 +36,7 @@ mount -t tmpfs -o mode=755 sojourn /run && mkdir /run/netns && echo ready && cat
 rm -f -- "$0"
 """
 
-# The parent may have died before the signal was armed: then `$PPID` is not the one that started us.
-_GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
-
-_PACKAGES = {
+TOOL_PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
     "bridge": "iproute2",
@@ -46,9 +46,14 @@ _PACKAGES = {
     "setpriv": "util-linux",
 }
 
-_COMMAND_SECONDS = 30.0
+# What forbids user namespaces to plain users: the key, the value that does, and one that does not.
+_NAMESPACE_SYSCTLS = (
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("user.max_user_namespaces", "0", "10000"),
+)
+
 _READY_SECONDS = 10.0
-_GONE_SECONDS = 2.0
 
 
 class NetnsBackend:
@@ -67,10 +72,11 @@ class NetnsBackend:
 
     def open(self, topology: Topology, spec: BedSpec) -> None:
         """Starts the holder and makes the namespaces; as root where it can, else in a user namespace."""
-        _require_tools(_PACKAGES)
+        require_tools(TOOL_PACKAGES)
         self._state.claim()
         self._hold()
-        self._in_holder(["ip", "-batch", "-"], "".join(f"netns add {self._namespace(h.name)}\n" for h in topology.hosts))
+        names = [self._namespace(host.name) for host in topology.hosts]
+        self._in_holder(["ip", "-batch", "-"], "".join(f"netns add {name}\n" for name in names))
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
         """Makes the veth pairs, one queue each: a program that binds to queue 0 then sees every frame."""
@@ -80,18 +86,12 @@ class NetnsBackend:
         self._in_holder(["ip", "-n", self._namespace("d"), "-batch", "-"], "\n".join(lines) + "\n")
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Starts a program on a host, in a session of its own: Ctrl-C reaches it only through this process."""
-        if "/" not in argv[0]:
-            _require_tools({argv[0]: argv[0]})
-        popen.setdefault("stdin", subprocess.DEVNULL)
-        popen.setdefault("start_new_session", True)
-        popen["env"] = self._marked(popen.get("env"))
-        process: subprocess.Popen[Any] = subprocess.Popen(self._enter(host, argv), **popen)
+        process = launch(self._enter(host, argv), argv[0], self._run_id, popen)
         self._started.append(process)
         return process
 
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
-        return _finish(self._enter(host, argv), input, self._marked(None), shown=shlex.join(argv))
+        return finish(self._enter(host, argv), input, environment(self._run_id), shown=shlex.join(argv))
 
     def put(self, host: HostName, path: str, text: str) -> None:
         if path.startswith("/sys/"):
@@ -109,17 +109,13 @@ class NetnsBackend:
 
     def close(self) -> None:
         """Ends what was started here, lets the holder go and waits until it is gone."""
-        for process in self._started:
-            if process.poll() is None:
-                process.terminate()
-        for process in self._started:
-            _end(process)
+        end_all(self._started)
         self._started.clear()
         if self._holder is not None:
             assert self._holder.stdin is not None
             with suppress(BrokenPipeError):
                 self._holder.stdin.close()
-            _end(self._holder)
+            end(self._holder)
             self._holder = None
             self._state.remove()
 
@@ -145,7 +141,7 @@ class NetnsBackend:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self._state.folder,
-            env=self._marked(None),
+            env=environment(self._run_id),
             start_new_session=True,
         )
         assert self._holder.stdout is not None
@@ -159,7 +155,7 @@ class NetnsBackend:
     def _in_holder(self, argv: Sequence[str], text: str | None) -> str:
         own = [f"--net={self._proc}/ns/net", f"--mount={self._proc}/ns/mnt"]
         command = ["nsenter", *self._user, *own, "--", *argv]
-        return _finish(command, text, self._marked(None), shown=shlex.join(argv))
+        return finish(command, text, environment(self._run_id), shown=shlex.join(argv))
 
     def _in_sysfs(self, host: HostName, argv: Sequence[str], text: str | None) -> str:
         """Runs a command where `/sys` is the host's own: in a mount namespace made for this one command."""
@@ -169,8 +165,7 @@ class NetnsBackend:
 
     def _enter(self, host: HostName, argv: Sequence[str]) -> list[str]:
         where = [f"--net={self._proc}/root/run/netns/{self._namespace(host)}"]
-        guard = ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", _GUARD, str(os.getpid())]
-        return ["nsenter", *self._user, *where, "--", *guard, *argv]
+        return ["nsenter", *self._user, *where, "--", *guarded(argv)]
 
     def _end(self, port: Port, mtu: int) -> str:
         return (
@@ -180,9 +175,6 @@ class NetnsBackend:
 
     def _namespace(self, host: HostName) -> str:
         return f"sj-{self._run_id}-{host}"
-
-    def _marked(self, env: Mapping[str, str] | None) -> dict[str, str]:
-        return {**(os.environ if env is None else env), RUN_VARIABLE: self._run_id}
 
     @property
     def _proc(self) -> str:
@@ -197,49 +189,11 @@ class NetnsBackend:
 
 def why_no_namespaces(refusal: str) -> str:
     """The sentence for a machine that lets us make no network namespace, with what would mend it."""
-    mends = [
-        ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
-        ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
-        ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=10000"),
-    ]
-    for path, bad, command in mends:
+    for key, bad, good in _NAMESPACE_SYSCTLS:
         with suppress(OSError):
-            if Path("/proc/sys", path).read_text().strip() == bad:
-                return f"no network namespace can be made here ({refusal}): run as root, or 'sudo {command}'"
-    return f"no network namespace can be made here ({refusal}): run as root"
-
-
-def _require_tools(packages: Mapping[str, str]) -> None:
-    missing = [tool for tool in packages if shutil.which(tool, path=_path()) is None]
-    if missing:
-        names = " ".join(sorted({packages[tool] for tool in missing}))
-        raise MachineError(f"{', '.join(missing)} not found: apt-get install {names}")
-
-
-def _path() -> str:
-    """The search path; a plain user's often lacks the folders of iproute2 and ethtool."""
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-
-
-def _finish(command: Sequence[str], text: str | None, env: Mapping[str, str], shown: str) -> str:
-    feed: dict[str, Any] = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False, env=env, **feed
-        )
-    except subprocess.TimeoutExpired:
-        raise MachineError(f"'{shown}' did not end within {_COMMAND_SECONDS:.0f} s") from None
-    if done.returncode != 0:
-        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[:2]) or f"status {done.returncode}"
-        raise MachineError(f"'{shown}' failed in the bed: {said}{_culprit(done.stderr, text)}")
-    return done.stdout
-
-
-def _culprit(said: str, text: str | None) -> str:
-    """The line that a batch stopped at: `Command failed -:3` names it by its number."""
-    number = said.rpartition("-:")[2].strip()
-    lines = (text or "").splitlines()
-    return f" (line: {lines[int(number) - 1]})" if number.isdigit() and 0 < int(number) <= len(lines) else ""
+            if Path("/proc/sys", key.replace(".", "/")).read_text().strip() == bad:
+                return f"no network namespace here ({refusal}): run as root, or let root do 'sysctl -w {key}={good}'"
+    return f"no network namespace here ({refusal}): run as root"
 
 
 def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
@@ -250,16 +204,3 @@ def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
             process.kill()
             return ""
     return process.stdout.readline().strip()
-
-
-def _end(process: subprocess.Popen[Any]) -> None:
-    """Waits for a process that was told to end, and kills it when it will not; closes its pipes."""
-    try:
-        process.wait(_GONE_SECONDS / 2)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            with suppress(BrokenPipeError):
-                pipe.close()

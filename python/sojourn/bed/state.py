@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import MachineError, RequestError
 
-RUN_VARIABLE = "SOJOURN_RUN"
-"""The environment variable by which a bed's processes can be told from everybody else's; its value is the run's id."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)
@@ -96,6 +95,7 @@ class StateFile:
     def claim(self) -> None:
         """Makes the file; refuses a run that is going on. One left by a dead controller is taken over."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _require_ours(self.folder)
         with suppress(ValueError, FileNotFoundError):
             there = State.read(self.path)
             if there.is_live():
@@ -126,7 +126,7 @@ def state_folder() -> Path:
     for home in (os.environ.get("XDG_CACHE_HOME"), Path.home() / ".cache"):
         if home and _can_hold(Path(home)):
             return Path(home) / "sojourn" / "beds"
-    return Path(f"/tmp/sojourn-{os.geteuid()}")  # noqa: S108 - made 0700, and its owner is checked below
+    return Path(f"/tmp/sojourn-{os.geteuid()}")  # anybody may have made it: whose it is is looked at
 
 
 def states(folder: Path | None = None) -> Iterator[tuple[Path, State | None]]:
@@ -134,8 +134,7 @@ def states(folder: Path | None = None) -> Iterator[tuple[Path, State | None]]:
     folder = state_folder() if folder is None else folder
     if not folder.is_dir():
         return
-    if folder.stat().st_uid != os.geteuid():
-        raise MachineError(f"{folder} belongs to somebody else; look at it, then 'rm -r {folder}'")
+    _require_ours(folder)
     for path in sorted(folder.glob("*.json")):
         try:
             yield path, State.read(path)
@@ -151,6 +150,11 @@ def boot_id() -> str:
 
 def pid_namespace() -> str:
     return str(Path("/proc/self/ns/pid").readlink())
+
+
+def _require_ours(folder: Path) -> None:
+    if folder.stat().st_uid != os.geteuid():
+        raise MachineError(f"{folder} belongs to somebody else; look at it, then 'rm -r {folder}'")
 
 
 def _can_hold(home: Path) -> bool:

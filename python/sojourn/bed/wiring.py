@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import time
+from typing import TYPE_CHECKING
 
-from sojourn.bed.backend import Backend
-from sojourn.bed.model import BedSpec, HostName, Link, Station, Topology
 from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from sojourn.bed.backend import Backend
+    from sojourn.bed.model import BedSpec, HostName, Link, Station, Topology
 
 _UP_SECONDS = 5.0
 _BRIDGE_AGEING_CENTISECONDS = 360_000  # one hour: what a bridge has learnt stays learnt for the whole run
@@ -134,11 +137,9 @@ def _redirects(station: Station) -> list[str]:
     """The least that the kernel can do between two ports: whatever comes in at one leaves at the other."""
     lines = []
     for come, go in ((station.left, station.right), (station.right, station.left)):
-        lines += [
-            f"qdisc add dev {come.dev} clsact",
-            f"filter add dev {come.dev} ingress protocol all prio 1 u32 match u32 0 0 "
-            f"action mirred egress redirect dev {go.dev}",
-        ]
+        everything = f"filter add dev {come.dev} ingress protocol all prio 1 u32 match u32 0 0"
+        lines.append(f"qdisc add dev {come.dev} clsact")
+        lines.append(f"{everything} action mirred egress redirect dev {go.dev}")
     return lines
 
 

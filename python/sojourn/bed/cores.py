@@ -1,0 +1,105 @@
+"""Where packets are handled: the device's core as a factor of the experiment.
+
+`shared`: nothing is set; a veth pair hands each packet on within the sender's own context. `own`: receive packet
+steering hands the packets that enter a device to a core of its own, and those that enter A and B to the prober's and
+the responder's, on every arm alike. `loaded:NN%`: the same, with a calibrated load on the device's core.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed.model import BedSpec, DeviceCpu, HostName, Topology
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from sojourn.bed.backend import Backend
+
+_LOAD = Path(__file__).with_name("load.py")
+_ANSWER_SECONDS = 1.0
+
+
+class DeviceCores:
+    """The device's core, once it has been arranged, and the load on it, if there is one."""
+
+    def __init__(self, backend: Backend, topology: Topology, spec: BedSpec) -> None:
+        self.asked = DeviceCpu.parse(spec.device_cpu)
+        self.core: int | None = None
+        self.steered: dict[str, int] = {}
+        self._load: subprocess.Popen[Any] | None = None
+        if self.asked.kind == "shared" or spec.backend == "sim":
+            return
+        self.core = _a_core_for_the_device(spec, backend.missing)
+        self._steer(backend, topology, spec)
+        if self.asked.kind == "loaded":
+            self._load = self._start_load(backend, spec)
+
+    def facts(self) -> dict[str, Any]:
+        """What was asked, and what came of it."""
+        return {
+            "asked": self.asked.kind,
+            "core": self.core,
+            "steered": self.steered,
+            "asked_load_share": self.asked.load if self.asked.kind == "loaded" else None,
+        }
+
+    def load(self) -> dict[str, Any] | None:
+        """What the load has achieved so far; None when there is none, or when it does not answer."""
+        if self._load is None or self._load.stdin is None or self._load.stdout is None:
+            return None
+        with suppress(BrokenPipeError, ValueError):
+            self._load.stdin.write("\n")
+            self._load.stdin.flush()
+            if select.select([self._load.stdout], [], [], _ANSWER_SECONDS)[0]:
+                achieved: dict[str, Any] = json.loads(self._load.stdout.readline())
+                return achieved
+        return None
+
+    def _steer(self, backend: Backend, topology: Topology, spec: BedSpec) -> None:
+        cores: dict[HostName, int | None] = {"a": spec.prober_cpu, "b": spec.responder_cpu, "d": self.core}
+        for host, core in cores.items():
+            for port in topology.ports(host) if core is not None else ():
+                assert core is not None
+                try:
+                    backend.put(host, f"/sys/class/net/{port.dev}/queues/rx-0/rps_cpus", cpu_mask(core))
+                except MachineError:
+                    backend.missing.append(
+                        "The device cannot have a core of its own: packet steering (rps_cpus) needs root and CONFIG_RPS; "
+                        "its packets are handled on the sender's core."
+                    )
+                    self.core = None
+                    return
+                self.steered[port.dev] = core
+
+    def _start_load(self, backend: Backend, spec: BedSpec) -> subprocess.Popen[Any]:
+        core = next(core for core in (self.core, spec.prober_cpu, min(os.sched_getaffinity(0))) if core is not None)
+        argv = [sys.executable, "-I", "-S", str(_LOAD), str(core), str(self.asked.load)]
+        return backend.start("d", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def cpu_mask(core: int) -> str:
+    """A set of one core as the kernel writes it: hexadecimal, in groups of 32 bits with commas between."""
+    groups = [f"{1 << core % 32:08x}", *["00000000"] * (core // 32)]
+    return ",".join(groups)
+
+
+def _a_core_for_the_device(spec: BedSpec, missing: list[str]) -> int | None:
+    """The highest core that neither end uses, else one that the prober does not use."""
+    cores = sorted(os.sched_getaffinity(0), reverse=True)
+    for taken in ({spec.prober_cpu, spec.responder_cpu}, {spec.prober_cpu}):
+        free = [core for core in cores if core not in taken]
+        if free and len(cores) > 1:
+            if free[0] == spec.responder_cpu:
+                missing.append(
+                    f"The device shares core {free[0]} with the responder: this machine has {len(cores)} cores."
+                )
+            return free[0]
+    missing.append("The device cannot have a core of its own: there is only one core here.")
+    return None

@@ -1,0 +1,57 @@
+"""The backend for simulated devices: every host is this machine, and there is nothing to build.
+
+What is simulated is simulated inside the instrument. The programs still die with this process, and the machine's facts
+are still worth keeping.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed.processes import end_all, environment, finish, guarded, launch
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterable, Sequence
+
+    from sojourn.bed.model import BedSpec, Cable, HostName, Topology
+
+
+class LocalBackend:
+    """Programs on this machine; no cables."""
+
+    def __init__(self, run_id: str) -> None:
+        self.unprivileged = False
+        self.missing: list[str] = []
+        self._run_id = run_id
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def open(self, topology: Topology, spec: BedSpec) -> None:
+        """Nothing to bring into being."""
+
+    def lay(self, cables: Iterable[Cable], mtu: int) -> None:
+        """No cable exists."""
+
+    def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        process = launch(guarded(argv), argv[0], self._run_id, popen)
+        self._started.append(process)
+        return process
+
+    def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
+        return finish(guarded(argv), input, environment(self._run_id), shown=shlex.join(argv))
+
+    def put(self, host: HostName, path: str, text: str) -> None:
+        Path(path).write_text(text)
+
+    def get(self, host: HostName, path: str) -> str:
+        return Path(path).read_text()
+
+    def facts(self) -> dict[str, Any]:
+        return {"backend": "sim", "unprivileged": self.unprivileged, "missing": list(self.missing)}
+
+    def close(self) -> None:
+        """Ends what was started here."""
+        end_all(self._started)
+        self._started.clear()

@@ -1,0 +1,109 @@
+"""Programs that cannot outlive this process, and commands whose failure reads as a sentence.
+
+Knows nothing of hosts or namespaces. The parent-death signal follows the *thread* that started a program: such a
+thread must live as long as the program.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RUN_VARIABLE = "SOJOURN_RUN"
+"""The environment variable by which a bed's processes can be told from everybody else's; its value is the run's id."""
+
+# The parent may have died before the signal was armed: then `$PPID` is not the one that started us.
+_GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
+
+_COMMAND_SECONDS = 30.0
+_PATIENCE_SECONDS = 1.0
+
+
+def guarded(argv: Sequence[str]) -> list[str]:
+    """The command that becomes `argv`, and is killed when this process ends before it."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", _GUARD, str(os.getpid()), *argv]
+
+
+def environment(run_id: str, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a bed's program: the one asked for, or ours, with a full search path and the run's mark."""
+    return {**(os.environ if env is None else env), "PATH": search_path(), RUN_VARIABLE: run_id}
+
+
+def search_path() -> str:
+    """The search path; a plain user's often lacks the folders of iproute2 and ethtool."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def find_tool(tool: str) -> str | None:
+    """Where a tool is, or None."""
+    return shutil.which(tool, path=search_path())
+
+
+def require_tools(packages: Mapping[str, str]) -> None:
+    """Raises MachineError when one of these tools is missing, naming the packages that have them."""
+    missing = [tool for tool in packages if find_tool(tool) is None]
+    if missing:
+        names = " ".join(sorted({packages[tool] for tool in missing}))
+        raise MachineError(f"{', '.join(missing)} not found: apt-get install {names}")
+
+
+def launch(command: Sequence[str], program: str, run_id: str, popen: dict[str, Any]) -> subprocess.Popen[Any]:
+    """Starts a program in a session of its own: Ctrl-C reaches it only through this process."""
+    if find_tool(program) is None:
+        raise MachineError(f"{program} not found on this machine: install it, or name it with its folder")
+    popen.setdefault("stdin", subprocess.DEVNULL)
+    popen.setdefault("start_new_session", True)
+    popen["env"] = environment(run_id, popen.get("env"))
+    process: subprocess.Popen[Any] = subprocess.Popen(command, **popen)
+    return process
+
+
+def finish(command: Sequence[str], text: str | None, env: Mapping[str, str], shown: str) -> str:
+    """Runs a command to its end and gives its output; raises MachineError with what it said when it fails."""
+    try:
+        done = subprocess.run(
+            command, input=text or "", capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False, env=env
+        )
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"'{shown}' did not end within {_COMMAND_SECONDS:.0f} s") from None
+    if done.returncode != 0:
+        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[:2]) or f"status {done.returncode}"
+        raise MachineError(f"'{shown}' failed in the bed: {said}{_culprit(done.stderr, text)}")
+    return done.stdout
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Waits for a process that was told to end, and kills it when it will not; closes its pipes."""
+    try:
+        process.wait(_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+
+def end_all(processes: Sequence[subprocess.Popen[Any]]) -> None:
+    """Tells all of them to end, then waits for each."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    for process in processes:
+        end(process)
+
+
+def _culprit(said: str, text: str | None) -> str:
+    """The line that a batch stopped at: `Command failed -:3` names it by its number."""
+    number = said.rpartition("-:")[2].strip()
+    lines = (text or "").splitlines()
+    return f" (line: {lines[int(number) - 1]})" if number.isdigit() and 0 < int(number) <= len(lines) else ""
