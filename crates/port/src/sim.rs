@@ -1,5 +1,197 @@
-//! A simulated line: frames go through it in simulated time to an answering peer and come back.
+//! A simulated line: requests go through it in simulated time to an answering peer, and the replies come back.
+//!
+//! Exact and repeatable: the draws of a block depend on the line's seed and the block's number alone. Frames do not queue
+//! behind each other (delays are independent), but what a stall held leaves in order. There is no bandwidth and no MTU.
 
+mod clock;
+mod draw;
 mod line;
 
+pub use clock::ProberClock;
 pub use line::{ClockStep, Delay, Gamma, Hold, Line, LineError, Normal, Pareto, SenderLate, Stall, TwoModes};
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use sojourn_time::{Clock, Nanos, SimulatedClock, Source, Stamp, Time};
+use sojourn_wire::{Carrier, ProbeHeader, ethernet, icmp, probe};
+
+use crate::{Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
+use draw::Draw;
+
+/// The longest frame that goes through.
+pub const MAX_FRAME_BYTES: usize = 65_549;
+
+/// How long after the first reply its duplicate comes.
+const DUPLICATE_AFTER: Nanos = Nanos::micros(1);
+
+/// A port at one end of a simulated line.
+#[derive(Debug)]
+pub struct Sim {
+    clock: ProberClock,
+    carrier: Carrier,
+    draw: Draw,
+    responder: Nanos,
+    arrivals: BinaryHeap<Reverse<Arrival>>,
+    stamps: VecDeque<TransmitStamp>,
+    sent: u32,
+    /// Tells arrivals at the same time apart, in the order in which they were put there.
+    order: u64,
+}
+
+/// A frame on its way back. Ordered by time, then by when it was put there.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Arrival {
+    at: Time,
+    order: u64,
+    frame: Vec<u8>,
+}
+
+impl Sim {
+    /// Returns a port over `line` that carries frames as `carrier` does, in the time of `clock`.
+    ///
+    /// # Errors
+    /// When the line cannot be simulated.
+    pub fn new(clock: &SimulatedClock, line: &Line, carrier: Carrier) -> Result<Self, LineError> {
+        line.check()?;
+        Ok(Self {
+            clock: ProberClock::new(clock.clone(), line.clock_step),
+            carrier,
+            draw: Draw::new(line)?,
+            responder: Nanos(line.responder_ns),
+            arrivals: BinaryHeap::new(),
+            stamps: VecDeque::new(),
+            sent: 0,
+            order: 0,
+        })
+    }
+
+    /// Begins a block: seeds the draws anew and draws what is drawn once in a block.
+    pub fn begin_block(&mut self, block: u32) {
+        self.draw.begin_block(block);
+    }
+
+    /// Returns the clock that the prober reads, with the step that the line asks for.
+    pub fn clock(&self) -> ProberClock {
+        self.clock.clone()
+    }
+
+    /// Puts the replies to `frame` on their way. A frame that asks nothing of the peer is swallowed.
+    fn carry(&mut self, frame: &[u8]) {
+        let departed = self.clock.true_time();
+        let Some(reached) = self.draw.forward(departed, self.frame_bytes(frame)) else { return };
+        let answered = reached + self.responder;
+        let stamps = (self.clock.reading_at(reached), self.clock.reading_at(answered));
+        let Some(reply) = answer(self.carrier, frame, stamps) else { return };
+        let Some(arrived) = self.draw.backward(answered, self.frame_bytes(&reply)) else { return };
+        if self.draw.duplicates() {
+            self.put(arrived + DUPLICATE_AFTER, reply.clone());
+        }
+        self.put(arrived, reply);
+    }
+
+    fn put(&mut self, at: Time, frame: Vec<u8>) {
+        self.order += 1;
+        self.arrivals.push(Reverse(Arrival { at, order: self.order, frame }));
+    }
+
+    fn frame_bytes(&self, frame: &[u8]) -> usize {
+        self.carrier.frame_bytes(frame.len().saturating_sub(header_bytes(self.carrier)))
+    }
+}
+
+impl Port for Sim {
+    fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
+        self.clock.advance(self.draw.sender_late());
+        let number = self.sent;
+        self.sent = self.sent.wrapping_add(1);
+        let called = self.clock.now();
+        self.stamps.push_back(TransmitStamp { number, left: Stamp { at: called, source: Source::Simulated } });
+        self.carry(frame);
+        Ok(Sent { number, called })
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
+        let now = self.clock.true_time();
+        if self.arrivals.peek().is_none_or(|Reverse(next)| next.at > now) {
+            return Ok(None);
+        }
+        let Some(Reverse(arrival)) = self.arrivals.pop() else { return Ok(None) };
+        let length = arrival.frame.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&arrival.frame[..length]);
+        let arrived = Stamp { at: self.clock.reading_at(arrival.at), source: Source::Simulated };
+        Ok(Some(Received { length, arrived, returned: self.clock.now() }))
+    }
+
+    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+        Ok(self.stamps.pop_front())
+    }
+
+    fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
+        match self.arrivals.peek() {
+            Some(Reverse(next)) if self.clock.reading_at(next.at) <= deadline => self.clock.advance_to(next.at),
+            _ => {
+                self.clock.wait_until(deadline, Nanos::ZERO);
+            }
+        }
+        Ok(())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let framing = match self.carrier {
+            Carrier::Icmp4 => Framing::Icmp4,
+            Carrier::Icmp6 => Framing::Icmp6,
+            Carrier::Udp4 | Carrier::Udp6 => Framing::Udp,
+            Carrier::Raw => Framing::Ethernet,
+        };
+        Capabilities { framing, max_frame: MAX_FRAME_BYTES, transmit_stamps: true }
+    }
+
+    fn own_drops(&mut self) -> u64 {
+        0
+    }
+}
+
+/// Returns how much of a frame, as the port carries it, comes before the user data.
+const fn header_bytes(carrier: Carrier) -> usize {
+    match carrier {
+        Carrier::Icmp4 | Carrier::Icmp6 => icmp::HEADER_BYTES,
+        Carrier::Udp4 | Carrier::Udp6 => 0,
+        Carrier::Raw => ethernet::HEADER_BYTES,
+    }
+}
+
+/// Returns what the peer makes of `frame`: for ICMP its kernel echoes, for the others a responder of ours answers.
+fn answer(carrier: Carrier, frame: &[u8], (arrival, departure): (Time, Time)) -> Option<Vec<u8>> {
+    match carrier {
+        Carrier::Icmp4 => echo(icmp::Version::V4, frame),
+        Carrier::Icmp6 => echo(icmp::Version::V6, frame),
+        Carrier::Udp4 | Carrier::Udp6 => respond(frame, &[], arrival, departure),
+        Carrier::Raw => {
+            let (header, payload) = ethernet::Header::split(frame)?;
+            if header.ethertype != ethernet::PROBE_ETHERTYPE {
+                return None;
+            }
+            let back = ethernet::Header { destination: header.source, source: header.destination, ..header };
+            respond(payload, &back.to_bytes(), arrival, departure)
+        }
+    }
+}
+
+fn echo(version: icmp::Version, frame: &[u8]) -> Option<Vec<u8>> {
+    let (request, _) = icmp::Echo::split(version, frame).filter(|(echo, _)| !echo.is_reply)?;
+    let mut reply = frame.to_vec();
+    icmp::Echo { is_reply: true, ..request }.write(version, &mut reply);
+    Some(reply)
+}
+
+fn respond(payload: &[u8], header: &[u8], arrival: Time, departure: Time) -> Option<Vec<u8>> {
+    let asked = usize::from(ProbeHeader::read(payload)?.response_bytes).max(probe::HEADER_BYTES);
+    let mut reply = vec![0; header.len() + asked];
+    sojourn_wire::answer(payload, arrival, departure, &mut reply[header.len()..])?;
+    reply[..header.len()].copy_from_slice(header);
+    Some(reply)
+}
+
+#[cfg(test)]
+mod tests;

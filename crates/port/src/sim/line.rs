@@ -164,6 +164,12 @@ pub struct LineError {
     expected: &'static str,
 }
 
+impl LineError {
+    pub(super) fn refused(key: &'static str, value: f64) -> Self {
+        Self { key, value, expected: "a value that such a distribution can have" }
+    }
+}
+
 impl Line {
     /// Returns a line that delays by so much each way and does nothing else.
     pub fn constant(forward_ns: i64, backward_ns: i64) -> Self {

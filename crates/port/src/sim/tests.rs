@@ -1,0 +1,101 @@
+//! The simulated line is held to what its parameters say.
+
+use super::*;
+use proptest::prelude::*;
+
+fn request(seq: u32, response_bytes: u16) -> Vec<u8> {
+    let header = ProbeHeader {
+        is_reply: false,
+        response_bytes,
+        block: 1,
+        seq,
+        responder_arrival: Time(0),
+        responder_departure: Time(0),
+    };
+    header.to_bytes().to_vec()
+}
+
+fn sim(line: &Line, carrier: Carrier) -> Sim {
+    Sim::new(&SimulatedClock::default(), line, carrier).expect("a line that can be")
+}
+
+/// Sends one request and returns when its reply arrived, and the reply.
+fn round_trip(sim: &mut Sim, frame: &[u8]) -> Option<(Nanos, Vec<u8>)> {
+    let sent = sim.transmit(frame).unwrap();
+    sim.wait(sent.called + Nanos::seconds(5)).unwrap();
+    let mut buffer = vec![0; 2000];
+    let received = sim.receive(&mut buffer).unwrap()?;
+    buffer.truncate(received.length);
+    Some((received.arrived.at - sent.called, buffer))
+}
+
+#[test]
+fn delays_add_up_over_bytes_and_directions() {
+    let line = Line { per_byte_ns: 2.0, responder_ns: 700, ..Line::constant(5_000, 9_000) };
+    let (delay, reply) = round_trip(&mut sim(&line, Carrier::Udp4), &request(0, 100)).unwrap();
+    // 86 bytes of frame there, 146 back.
+    assert_eq!(delay, Nanos(5_000 + 9_000 + 700 + 2 * (86 + 146)));
+    let header = ProbeHeader::read(&reply).unwrap();
+    assert_eq!(header.responder_arrival, Time(5_000 + 2 * 86));
+    assert_eq!(header.responder_departure - header.responder_arrival, Nanos(700));
+    assert_eq!(reply.len(), 100);
+}
+
+#[test]
+fn a_lossy_line_loses_everything() {
+    let line = Line { loss: 1.0, ..Line::constant(1, 1) };
+    assert_eq!(round_trip(&mut sim(&line, Carrier::Udp4), &request(0, 40)), None);
+}
+
+#[test]
+fn every_nth_request_is_held() {
+    let line = Line { hold: Some(Hold { every: 3, for_ns: 100 }), ..Line::constant(10, 10) };
+    let mut sim = sim(&line, Carrier::Udp4);
+    let delays: Vec<i64> = (0..6).filter_map(|seq| round_trip(&mut sim, &request(seq, 40))).map(|(d, _)| d.0).collect();
+    assert_eq!(delays, [20, 20, 120, 20, 20, 120]);
+}
+
+#[test]
+fn a_stall_lets_go_at_its_end() {
+    let line = Line { stall: Some(Stall { at_ns: 0, for_ns: 1_000 }), ..Line::constant(10, 10) };
+    let mut sim = sim(&line, Carrier::Udp4);
+    assert_eq!(round_trip(&mut sim, &request(0, 40)).unwrap().0, Nanos(1_020));
+    assert_eq!(round_trip(&mut sim, &request(1, 40)).unwrap().0, Nanos(20));
+}
+
+#[test]
+fn drift_grows_with_time() {
+    let line = Line { drift_ns_per_s: 500.0, ..Line::constant(1_000, 0) };
+    let mut sim = sim(&line, Carrier::Udp4);
+    sim.clock().wait_until(Time(4_000_000_000), Nanos::ZERO);
+    assert_eq!(round_trip(&mut sim, &request(0, 40)).unwrap().0, Nanos(3_000));
+}
+
+#[test]
+fn blocks_draw_alike_again_and_differ_from_each_other() {
+    let line = Line { forward: Delay::Normal(Normal { mean_ns: 1e6, sd_ns: 1e5 }), ..Line::constant(0, 0) };
+    let delay = |block| {
+        let mut sim = sim(&line, Carrier::Udp4);
+        sim.begin_block(block);
+        round_trip(&mut sim, &request(0, 40)).unwrap().0
+    };
+    assert_eq!(delay(3), delay(3));
+    assert_ne!(delay(3), delay(4));
+}
+
+#[test]
+fn a_line_with_impossible_values_is_refused() {
+    let refused = Line { loss: 1.5, ..Line::constant(0, 0) }.check().unwrap_err();
+    assert_eq!(refused.to_string(), "line: loss is 1.5; expected a probability from 0 to 1");
+    assert!(Line { per_byte_ns: f64::NAN, ..Line::constant(0, 0) }.check().is_err());
+    assert!(Line { hold: Some(Hold { every: 0, for_ns: 1 }), ..Line::constant(0, 0) }.check().is_err());
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_frames_never_panic(frame: Vec<u8>, carrier in 0..5_usize) {
+        let carrier = [Carrier::Icmp4, Carrier::Icmp6, Carrier::Udp4, Carrier::Udp6, Carrier::Raw][carrier];
+        let mut sim = sim(&Line::constant(1, 1), carrier);
+        round_trip(&mut sim, &frame);
+    }
+}

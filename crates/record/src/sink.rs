@@ -1,0 +1,197 @@
+//! Where records go: a run folder, or memory. A block is written whole or not at all, so that a full disk or a crash
+//! leaves a readable file behind.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{ArrowError, SchemaRef};
+
+use crate::arrow;
+use crate::row::{Block, Probe};
+use crate::schema::{BLOCKS, PROBES, Table};
+
+/// Something that keeps records.
+pub trait RecordSink {
+    /// Writes one block and its probes.
+    ///
+    /// # Errors
+    /// When it cannot; nothing of this block is then kept.
+    fn write(&mut self, block: &Block, probes: &[Probe]) -> Result<(), RecordError>;
+
+    /// Ends the records.
+    ///
+    /// # Errors
+    /// When it cannot; what was written stays readable.
+    fn finish(&mut self) -> Result<(), RecordError>;
+}
+
+/// Who writes the records.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The instrument's version.
+    pub instrument: String,
+    /// How it was built: release or debug.
+    pub profile: String,
+    /// Whether its times are simulated.
+    pub is_simulated: bool,
+}
+
+/// Why records could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file is already there: records are written once.
+    #[error("create {}: it exists already; records are written once: give another folder or --part", .0.display())]
+    Exists(PathBuf),
+    /// The disk is full.
+    #[error("write {}: the disk is full; what was recorded before this block stays readable", .0.display())]
+    Full(PathBuf),
+    /// Another failure of the file system.
+    #[error("{operation} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The rows do not fit the schema: a mistake of ours.
+    #[error("encode records: {0}")]
+    Encode(#[from] ArrowError),
+    /// An earlier write failed, so the stream cannot go on.
+    #[error("write records: an earlier write failed")]
+    Broken,
+}
+
+/// The `records` folder of a run: `probes-KKK.arrow` and `blocks-KKK.arrow`.
+pub struct RunFolder {
+    probes: Stream,
+    blocks: Stream,
+    is_broken: bool,
+}
+
+impl RunFolder {
+    /// Creates the two files of a part in `folder/records`, or in `folder` itself when it is called `records`.
+    ///
+    /// # Errors
+    /// When a file is already there or cannot be made.
+    pub fn create(folder: &Path, part: u16, origin: &Origin) -> Result<Self, RecordError> {
+        let is_records = folder.file_name().is_some_and(|name| name == "records");
+        let folder = if is_records { folder.to_owned() } else { folder.join("records") };
+        fs::create_dir_all(&folder).map_err(|source| failure("create", &folder, source))?;
+        let probes = Stream::create(&folder, PROBES, part, origin)?;
+        let blocks = Stream::create(&folder, BLOCKS, part, origin)?;
+        Ok(Self { probes, blocks, is_broken: false })
+    }
+
+    fn try_write(&mut self, block: &Block, probes: &[Probe]) -> Result<(), RecordError> {
+        self.probes.write(&arrow::probes(&self.probes.schema, block.block, probes)?)?;
+        self.blocks.write(&arrow::block(&self.blocks.schema, block)?)
+    }
+}
+
+impl RecordSink for RunFolder {
+    fn write(&mut self, block: &Block, probes: &[Probe]) -> Result<(), RecordError> {
+        if self.is_broken {
+            return Err(RecordError::Broken);
+        }
+        let before = (self.probes.length, self.blocks.length);
+        self.try_write(block, probes).inspect_err(|_| {
+            self.is_broken = true;
+            self.probes.cut(before.0);
+            self.blocks.cut(before.1);
+        })
+    }
+
+    fn finish(&mut self) -> Result<(), RecordError> {
+        if self.is_broken {
+            return Ok(());
+        }
+        // Either failure leaves a file without its end mark, which readers accept.
+        self.is_broken = true;
+        self.probes.finish()?;
+        self.blocks.finish()
+    }
+}
+
+/// One Arrow IPC stream in a file. Encoded in memory and written whole, so that the file's length is always known.
+struct Stream {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    schema: SchemaRef,
+    encoder: StreamWriter<Vec<u8>>,
+}
+
+impl Stream {
+    fn create(folder: &Path, table: Table, part: u16, origin: &Origin) -> Result<Self, RecordError> {
+        let path = folder.join(format!("{}-{part:03}.arrow", table.name));
+        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|source| {
+            if source.kind() == io::ErrorKind::AlreadyExists {
+                RecordError::Exists(path.clone())
+            } else {
+                failure("create", &path, source)
+            }
+        })?;
+        let schema = arrow::schema_of(table, origin);
+        let encoder = StreamWriter::try_new(Vec::new(), &schema)?;
+        let mut stream = Self { path, file, length: 0, schema, encoder };
+        stream.flush()?;
+        Ok(stream)
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), RecordError> {
+        self.encoder.write(batch)?;
+        self.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), RecordError> {
+        self.encoder.finish()?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), RecordError> {
+        let bytes = self.encoder.get_mut();
+        self.file.write_all(bytes).map_err(|source| failure("write", &self.path, source))?;
+        self.length += bytes.len() as u64;
+        bytes.clear();
+        Ok(())
+    }
+
+    /// Takes back what was written beyond `length`. Best effort: a torn batch at the end is read as truncated.
+    fn cut(&mut self, length: u64) {
+        let _ = self.file.set_len(length);
+    }
+}
+
+fn failure(operation: &'static str, path: &Path, source: io::Error) -> RecordError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => RecordError::Full(path),
+        _ => RecordError::File { operation, path, source },
+    }
+}
+
+/// Records in memory, for tests and summaries.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// All that was written.
+    pub blocks: Vec<(Block, Vec<Probe>)>,
+}
+
+impl RecordSink for Memory {
+    fn write(&mut self, block: &Block, probes: &[Probe]) -> Result<(), RecordError> {
+        self.blocks.push((block.clone(), probes.to_vec()));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), RecordError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! What was written can be read, and a full disk leaves what was written before.
+
+use std::fs;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int8Type, Int64Type};
+use arrow_ipc::reader::StreamReader;
+use sojourn_time::{Nanos, Source, Stamp, Time};
+
+use super::*;
+use crate::row::{Counts, Reply};
+
+fn origin(is_simulated: bool) -> Origin {
+    Origin { instrument: "0.1.0".to_owned(), profile: "debug".to_owned(), is_simulated }
+}
+
+fn block(number: u32) -> Block {
+    Block {
+        block: number,
+        device: "bridge".to_owned(),
+        round: 1,
+        visit: 0,
+        cell: 2,
+        via: "sim",
+        kind: "icmp",
+        schedule: "regular",
+        interval: Nanos::millis(1),
+        count: 2,
+        warmup: 0,
+        seed: u64::MAX,
+        request_payload_bytes: 56,
+        response_payload_bytes: 56,
+        request_frame_bytes: 102,
+        response_frame_bytes: 102,
+        timeout: Nanos::millis(200),
+        started: Time(1),
+        ended: Time(2),
+        started_raw: Time(3),
+        ended_raw: Time(4),
+        clock_error: Nanos(5),
+        counts: Counts { sent: 2, received: 1, lost: 1, ..Counts::default() },
+        responder_kernel: true,
+        wait: "sleep",
+        cpu: None,
+        fifo: false,
+    }
+}
+
+fn probes() -> Vec<Probe> {
+    let answered = Probe {
+        reply: Some(Reply {
+            arrival: Stamp { at: Time(700), source: Source::Kernel },
+            receive_call: Time(710),
+            responder: None,
+        }),
+        replies: 1,
+        ..Probe::new(0, false, Time(100), Time(110))
+    };
+    vec![answered, Probe::new(1, false, Time(1_100), Time(1_110))]
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("sojourn-record-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
+
+fn read(path: &Path) -> Vec<RecordBatch> {
+    StreamReader::try_new(File::open(path).unwrap(), None).unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn records_can_be_read_with_their_units() {
+    let folder = folder("read");
+    let mut sink = RunFolder::create(&folder, 7, &origin(true)).unwrap();
+    sink.write(&block(3), &probes()).unwrap();
+    sink.write(&block(4), &probes()).unwrap();
+    sink.finish().unwrap();
+
+    let batches = read(&folder.join("records/probes-007.arrow"));
+    assert_eq!(batches.len(), 2);
+    let schema = batches[0].schema();
+    assert_eq!(schema.metadata()["schema"], "sojourn.probes");
+    let arrival = schema.field_with_name("arrival_ns").unwrap();
+    assert_eq!((arrival.metadata()["clock"].as_str(), arrival.metadata()["unit"].as_str()), ("simulated", "ns"));
+    let arrivals = batches[1].column_by_name("arrival_ns").unwrap().as_primitive::<Int64Type>();
+    assert_eq!(arrivals.iter().collect::<Vec<_>>(), [Some(700), None]);
+    let sources = batches[1].column_by_name("arrival_source").unwrap().as_dictionary::<Int8Type>();
+    assert_eq!(
+        sources.downcast_dict::<arrow_array::StringArray>().unwrap().into_iter().flatten().next(),
+        Some("kernel")
+    );
+
+    let blocks = read(&folder.join("records/blocks-007.arrow"));
+    assert_eq!(blocks[1].column_by_name("lost").unwrap().as_primitive::<Int64Type>().value(0), 1);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn records_are_written_once() {
+    let folder = folder("once").join("records");
+    RunFolder::create(&folder, 0, &origin(false)).unwrap();
+    assert!(folder.join("probes-000.arrow").exists(), "a folder called records is taken itself");
+    assert!(matches!(RunFolder::create(&folder, 0, &origin(false)), Err(RecordError::Exists(_))));
+    fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn an_unfinished_stream_is_readable_to_its_last_block() {
+    let folder = folder("unfinished");
+    let mut sink = RunFolder::create(&folder, 0, &origin(false)).unwrap();
+    sink.write(&block(0), &probes()).unwrap();
+    drop(sink);
+    assert_eq!(read(&folder.join("records/probes-000.arrow")).len(), 1);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_failed_write_is_taken_back() {
+    let folder = folder("failed");
+    let mut sink = RunFolder::create(&folder, 0, &origin(false)).unwrap();
+    sink.write(&block(0), &probes()).unwrap();
+    // A file that refuses what is written stands for a full disk.
+    sink.blocks.file = File::open(&sink.blocks.path).unwrap();
+    assert!(sink.write(&block(1), &probes()).is_err());
+    assert!(matches!(sink.write(&block(2), &probes()), Err(RecordError::Broken)));
+    sink.finish().unwrap();
+    assert_eq!(read(&folder.join("records/probes-000.arrow")).len(), 1);
+    assert_eq!(read(&folder.join("records/blocks-000.arrow")).len(), 1);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_full_disk_says_so() {
+    let error = failure("write", Path::new("x"), io::Error::from_raw_os_error(28));
+    assert_eq!(error.to_string(), "write x: the disk is full; what was recorded before this block stays readable");
+}
