@@ -7,7 +7,15 @@
 //!
 //! Nothing here knows what a probe is.
 
+pub mod icmp;
+pub mod kernel;
+mod listen;
+pub mod packet;
+pub mod rights;
 pub mod sim;
+pub mod udp;
+
+pub use listen::Listener;
 
 use sojourn_time::{Stamp, Time};
 

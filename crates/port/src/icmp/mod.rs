@@ -1,0 +1,304 @@
+//! ICMP and ICMPv6 echo with one peer, whose kernel answers.
+//!
+//! Uses a raw socket where that is permitted, else the unprivileged echo socket, and hides the difference: each port writes
+//! an identifier of its own into requests (the kernel does it for an echo socket), only echo replies with that identifier
+//! come in, and they get back the one that their request had; the IPv4 header of a raw socket is taken off. A message that does not
+//! fit the MTU is fragmented by the kernel; its transmit stamp is then that of the first fragment and its receive stamp
+//! that of the last. Does not build echo messages.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use sojourn_time::Time;
+
+use crate::kernel::{Arrival, FilterStep, Interface, Name, Opening, Socket, denied_raw};
+use crate::{Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
+
+const IPV4_HEADER_BYTES: usize = 20;
+const ECHO_HEADER_BYTES: usize = 8;
+/// An IP packet is 65,535 bytes at most; IPv4 counts its header, IPv6 does not.
+const MAX_MESSAGE_BYTES: [usize; 2] = [65_515, 65_535];
+const ECHO_REPLY_4: u32 = 0;
+const ECHO_REPLY_6: usize = 129;
+/// `ICMP_FILTER` of `linux/icmp.h`, and `ICMPV6_FILTER` of `linux/icmpv6.h`: a bit that is set keeps a type out.
+const FILTER: i32 = 1;
+const IDENTIFIER_AT: u32 = 4;
+
+/// Echo messages to and from one peer.
+#[derive(Debug)]
+pub struct IcmpPort {
+    socket: Socket,
+    framing: Framing,
+    header_bytes: usize,
+    identifiers: Identifiers,
+    /// Where a request gets this port's identifier; `None` where the kernel writes it.
+    outgoing: Option<Outgoing>,
+}
+
+/// Which kind of socket the kernel is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpSocket {
+    /// One that carries any ICMP message: needs CAP_NET_RAW.
+    Raw,
+    /// One that carries echo messages only: needs a group in `net.ipv4.ping_group_range`.
+    Echo,
+}
+
+impl IcmpPort {
+    /// Opens a port to a peer, by an interface where one is named: raw where that is permitted, else the echo socket.
+    ///
+    /// # Errors
+    /// `Denied` when neither is permitted, `Unusable` when the interface or the route is missing.
+    pub fn open(peer: IpAddr, interface: Option<&str>) -> Result<Self, PortError> {
+        match Self::open_as(IcmpSocket::Raw, peer, interface) {
+            Err(PortError::Denied { .. }) => Self::open_as(IcmpSocket::Echo, peer, interface),
+            opened => opened,
+        }
+    }
+
+    /// Opens a port by a socket of this kind.
+    ///
+    /// # Errors
+    /// `Denied` when this kind is not permitted, `Unusable` when the interface or the route is missing.
+    pub fn open_as(kind: IcmpSocket, peer: IpAddr, interface: Option<&str>) -> Result<Self, PortError> {
+        let interface = interface.map(Interface::usable).transpose()?;
+        let socket = open_socket(kind, peer, interface.as_ref())?;
+        if let Some(interface) = &interface {
+            socket.keep_to(interface, peer)?;
+        }
+        let outgoing = (kind == IcmpSocket::Raw).then(Outgoing::new);
+        if let Some(Outgoing { identifier, .. }) = outgoing {
+            keep_out_all_but_replies(&socket, peer, identifier).map_err(|error| socket.refused("filter", error))?;
+        }
+        let scope = interface.map_or(0, |interface| interface.index);
+        let name = Name::internet(SocketAddr::new(peer, 0), scope);
+        socket.connect(&name).map_err(|error| socket.refused("connect", error))?;
+        Ok(Self {
+            socket,
+            framing: if peer.is_ipv4() { Framing::Icmp4 } else { Framing::Icmp6 },
+            header_bytes: if peer.is_ipv4() && kind == IcmpSocket::Raw { IPV4_HEADER_BYTES } else { 0 },
+            identifiers: Identifiers::default(),
+            outgoing,
+        })
+    }
+}
+
+impl Port for IcmpPort {
+    fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
+        self.socket.check_length(frame, self.max_frame())?;
+        self.identifiers.note(frame);
+        match &mut self.outgoing {
+            Some(outgoing) => self.socket.send(outgoing.prepare(frame, self.framing)),
+            None => self.socket.send(frame),
+        }
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
+        let mut header = [0_u8; IPV4_HEADER_BYTES];
+        while let Some(arrival) = self.socket.receive(&mut header[..self.header_bytes], buffer)? {
+            let Some(length) = self.without_header(&header, &arrival, buffer) else { continue };
+            // A message longer than the buffer was cut.
+            let length = length.min(buffer.len());
+            self.identifiers.put_back(&mut buffer[..length], self.framing);
+            return Ok(Some(Received { length, arrived: arrival.arrived, returned: arrival.returned }));
+        }
+        Ok(None)
+    }
+
+    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+        self.socket.transmit_stamp()
+    }
+
+    fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
+        self.socket.wait(deadline)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { framing: self.framing, max_frame: self.max_frame(), transmit_stamps: true }
+    }
+
+    fn own_drops(&mut self) -> u64 {
+        self.socket.drops()
+    }
+}
+
+impl IcmpPort {
+    fn max_frame(&self) -> usize {
+        MAX_MESSAGE_BYTES[usize::from(self.framing == Framing::Icmp6)]
+    }
+
+    /// The length of the ICMP message in `buffer`, to whose start it is moved if the IPv4 header had options.
+    fn without_header(&self, header: &[u8], arrival: &Arrival, buffer: &mut [u8]) -> Option<usize> {
+        let length = arrival.length.checked_sub(self.header_bytes)?;
+        if self.header_bytes == 0 {
+            return Some(length);
+        }
+        let options = (usize::from(header[0] & 0x0F) * 4).checked_sub(IPV4_HEADER_BYTES)?;
+        let message = length.checked_sub(options)?;
+        buffer.copy_within(options..length, 0);
+        Some(message)
+    }
+}
+
+/// The identifiers that requests had before this port wrote its own, by sequence number.
+#[derive(Debug)]
+struct Identifiers(Box<[u16]>);
+
+impl Default for Identifiers {
+    fn default() -> Self {
+        Self(vec![0; 1 << 16].into_boxed_slice())
+    }
+}
+
+impl Identifiers {
+    fn note(&mut self, request: &[u8]) {
+        if let Some([_, _, _, _, id0, id1, high, low]) = request.first_chunk() {
+            self.0[usize::from(u16::from_be_bytes([*high, *low]))] = u16::from_be_bytes([*id0, *id1]);
+        }
+    }
+
+    fn put_back(&self, reply: &mut [u8], framing: Framing) {
+        if let Some([.., high, low]) = reply.first_chunk::<ECHO_HEADER_BYTES>() {
+            let identifier = self.0[usize::from(u16::from_be_bytes([*high, *low]))];
+            write_identifier(reply, identifier, framing);
+        }
+    }
+}
+
+/// A request on its way out, with this port's identifier.
+#[derive(Debug)]
+struct Outgoing {
+    identifier: u16,
+    message: Box<[u8]>,
+}
+
+impl Outgoing {
+    fn new() -> Self {
+        Self { identifier: new_identifier(), message: vec![0; usize::from(u16::MAX)].into_boxed_slice() }
+    }
+
+    /// Copies a request, which is at most as long as an IP packet.
+    fn prepare(&mut self, frame: &[u8], framing: Framing) -> &[u8] {
+        let length = frame.len().min(self.message.len());
+        let message = &mut self.message[..length];
+        message.copy_from_slice(&frame[..length]);
+        write_identifier(message, self.identifier, framing);
+        message
+    }
+}
+
+/// Draws an identifier that no other port of this process has, and that those of other processes are unlikely to have.
+fn new_identifier() -> u16 {
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
+        let random = RandomState::new().build_hasher().finish();
+        AtomicU16::new(random as u16)
+    });
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Writes an identifier into an echo message and keeps the checksum right; that of ICMPv6 is the kernel's affair.
+fn write_identifier(message: &mut [u8], identifier: u16, framing: Framing) {
+    let Some([_, _, check @ .., id0, id1, _, _]) = message.first_chunk_mut::<ECHO_HEADER_BYTES>() else { return };
+    if framing == Framing::Icmp4 {
+        let sum = u16::from_be_bytes([check[0], check[1]]);
+        let sum = changed_checksum(sum, u16::from_be_bytes([*id0, *id1]), identifier);
+        check.copy_from_slice(&sum.to_be_bytes());
+    }
+    [*id0, *id1] = identifier.to_be_bytes();
+}
+
+/// The Internet checksum after one word has changed (RFC 1624, equation 3).
+fn changed_checksum(sum: u16, old: u16, new: u16) -> u16 {
+    let mut total = u32::from(!sum) + u32::from(!old) + u32::from(new);
+    while total > 0xFFFF {
+        total = (total & 0xFFFF) + (total >> 16);
+    }
+    !(total as u16)
+}
+
+fn open_socket(kind: IcmpSocket, peer: IpAddr, interface: Option<&Interface>) -> Result<Socket, PortError> {
+    let (family, protocol) =
+        if peer.is_ipv4() { (libc::AF_INET, libc::IPPROTO_ICMP) } else { (libc::AF_INET6, libc::IPPROTO_ICMPV6) };
+    let socket_type = match kind {
+        IcmpSocket::Raw => libc::SOCK_RAW,
+        IcmpSocket::Echo => libc::SOCK_DGRAM,
+    };
+    let object = format!("ICMP {peer}");
+    let opening = Opening { kind: [family, socket_type, protocol], object: &object, transmit_stamps: true, interface };
+    Socket::open(opening).map_err(|source| match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            let other_way = "`sudo sysctl -w net.ipv4.ping_group_range='0 2147483647'`";
+            denied_raw("open", &object, Some(other_way))
+        }
+        _ => PortError::System { operation: "open", object, source },
+    })
+}
+
+/// Lets only echo replies in, and of these only the ones with this identifier: the kernel looks, so that what is meant for
+/// other programs does not wake this one.
+fn keep_out_all_but_replies(socket: &Socket, peer: IpAddr, identifier: u16) -> std::io::Result<()> {
+    if peer.is_ipv4() {
+        socket.set_bytes(libc::SOL_RAW, FILTER, &(!(1_u32 << ECHO_REPLY_4)).to_ne_bytes())?;
+        // The filter sees the IPv4 header: its length goes to X first.
+        return socket.filter(&[
+            step(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0),
+            step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, IDENTIFIER_AT),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, identifier.into()),
+            step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0),
+        ]);
+    }
+    let mut types = [u32::MAX; 8];
+    types[ECHO_REPLY_6 / 32] &= !(1 << (ECHO_REPLY_6 % 32));
+    socket.set_bytes(libc::SOL_ICMPV6, FILTER, &types.map(u32::to_ne_bytes).concat())?;
+    socket.filter(&[
+        step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, IDENTIFIER_AT),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, identifier.into()),
+        step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0),
+    ])
+}
+
+/// A step of a packet filter; a comparison that fails skips `else_skip` steps.
+const fn step(code: u32, else_skip: u8, operand: u32) -> FilterStep {
+    FilterStep { code: code as u16, jt: 0, jf: else_skip, k: operand }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checksum(message: &[u8]) -> u16 {
+        let words = message.chunks(2).map(|word| u32::from(word[0]) << 8 | word.get(1).copied().map_or(0, u32::from));
+        let mut sum: u32 = words.sum();
+        while sum > 0xFFFF {
+            sum = (sum & 0xFFFF) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    #[test]
+    fn a_reply_gets_its_own_identifier_back_and_stays_sound() {
+        let mut identifiers = Identifiers::default();
+        identifiers.note(&[8, 0, 0, 0, 0xAB, 0xCD, 0x00, 0x07, 1, 2, 3]);
+        identifiers.note(&[8, 0, 0, 0, 0x12, 0x34, 0x00, 0x08]);
+        let mut reply = vec![0, 0, 0, 0, 0x55, 0x66, 0x00, 0x07, 1, 2, 3];
+        let sum = checksum(&reply);
+        reply[2..4].copy_from_slice(&sum.to_be_bytes());
+        identifiers.put_back(&mut reply, Framing::Icmp4);
+        assert_eq!(reply[4..8], [0xAB, 0xCD, 0x00, 0x07]);
+        assert_eq!(checksum(&reply), 0);
+    }
+
+    #[test]
+    fn short_messages_are_left_alone() {
+        let mut identifiers = Identifiers::default();
+        identifiers.note(&[8, 0]);
+        let mut reply = vec![0, 0, 1];
+        identifiers.put_back(&mut reply, Framing::Icmp4);
+        assert_eq!(reply, [0, 0, 1]);
+    }
+}

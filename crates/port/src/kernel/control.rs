@@ -1,0 +1,189 @@
+//! Control messages: what the kernel tells beside a packet's bytes, and what it is told beside them.
+//!
+//! Reads receive and transmit stamps, the number of a transmit stamp and the local address of a datagram; writes the local
+//! address of an answer. Pure: bytes in, values out; bytes that make no sense are passed over.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use sojourn_time::Time;
+
+/// Room for the control messages of one packet, aligned as the kernel wants it.
+pub type ControlBuffer = [u64; 32];
+
+const WORD: usize = size_of::<usize>();
+const HEADER: usize = WORD + 8;
+
+/// What the control messages of one packet said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// The kernel's stamp, on `CLOCK_REALTIME`.
+    pub software: Option<Time>,
+    /// The network interface's stamp, on its own clock.
+    pub hardware: Option<Time>,
+    /// On the error queue: the number of the transmission that the stamps belong to.
+    pub transmitted: Option<u32>,
+    /// The address and the interface at which a datagram came in.
+    pub local: Option<Local>,
+}
+
+/// An address of this host, and the interface that a datagram came in by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// The address that the datagram was sent to.
+    pub address: IpAddr,
+    /// The interface's index.
+    pub index: u32,
+}
+
+impl Control {
+    /// Reads the control messages of one packet.
+    pub fn parse(bytes: &[u8]) -> Self {
+        let mut control = Self::default();
+        let mut rest = bytes;
+        while let Some((level, kind, body, after)) = next(rest) {
+            control.take(level, kind, body);
+            rest = after;
+        }
+        control
+    }
+
+    fn take(&mut self, level: i32, kind: i32, body: &[u8]) {
+        match (level, kind) {
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
+                self.software = timespec(body, 0);
+                self.hardware = timespec(body, 2);
+            }
+            (libc::SOL_IP, libc::IP_RECVERR)
+            | (libc::SOL_IPV6, libc::IPV6_RECVERR)
+            | (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP) => self.transmitted = transmission(body),
+            (libc::SOL_IP, libc::IP_PKTINFO) => self.local = local4(body),
+            (libc::SOL_IPV6, libc::IPV6_PKTINFO) => self.local = local6(body),
+            _ => {}
+        }
+    }
+}
+
+impl Local {
+    /// Writes the control message that makes an answer leave from this address; returns its length.
+    pub fn write(&self, buffer: &mut [u8; 48]) -> usize {
+        let mut body = [0_u8; 20];
+        let (level, kind, length) = match self.address {
+            IpAddr::V4(address) => {
+                body[..4].copy_from_slice(&self.index.to_ne_bytes());
+                body[4..8].copy_from_slice(&address.octets());
+                (libc::SOL_IP, libc::IP_PKTINFO, 12)
+            }
+            IpAddr::V6(address) => {
+                body[..16].copy_from_slice(&address.octets());
+                body[16..].copy_from_slice(&self.index.to_ne_bytes());
+                (libc::SOL_IPV6, libc::IPV6_PKTINFO, 20)
+            }
+        };
+        let total = HEADER + length;
+        buffer[..WORD].copy_from_slice(&total.to_ne_bytes());
+        buffer[WORD..WORD + 4].copy_from_slice(&level.to_ne_bytes());
+        buffer[WORD + 4..HEADER].copy_from_slice(&kind.to_ne_bytes());
+        buffer[HEADER..total].copy_from_slice(&body[..length]);
+        aligned(total)
+    }
+}
+
+/// Splits the first control message off: level, kind, body and what follows it.
+fn next(bytes: &[u8]) -> Option<(i32, i32, &[u8], &[u8])> {
+    let total = usize::from_ne_bytes(array(bytes, 0)?);
+    let level = i32::from_ne_bytes(array(bytes, WORD)?);
+    let kind = i32::from_ne_bytes(array(bytes, WORD + 4)?);
+    let body = bytes.get(HEADER..total)?;
+    let after = bytes.get(aligned(total)..).unwrap_or_default();
+    Some((level, kind, body, after))
+}
+
+/// Reads one of the three `timespec`s of `SCM_TIMESTAMPING`; zero means that there is none.
+fn timespec(body: &[u8], which: usize) -> Option<Time> {
+    let seconds = i64::from_ne_bytes(array(body, which * 16)?);
+    let nanos = i64::from_ne_bytes(array(body, which * 16 + 8)?);
+    let time = seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?;
+    (time != 0).then_some(Time(time))
+}
+
+/// Reads the number of a transmission from `sock_extended_err`; other errors (ICMP) have none.
+fn transmission(body: &[u8]) -> Option<u32> {
+    let [origin, _, _, _] = array(body, 4)?;
+    (origin == libc::SO_EE_ORIGIN_TIMESTAMPING).then_some(())?;
+    array(body, 12).map(u32::from_ne_bytes)
+}
+
+fn local4(body: &[u8]) -> Option<Local> {
+    // in_pktinfo: interface, the address to answer from, the address in the header (they differ for broadcasts).
+    let index = u32::from_ne_bytes(array(body, 0)?);
+    Some(Local { address: IpAddr::V4(Ipv4Addr::from(array::<4>(body, 4)?)), index })
+}
+
+fn local6(body: &[u8]) -> Option<Local> {
+    let index = u32::from_ne_bytes(array(body, 16)?);
+    Some(Local { address: IpAddr::V6(Ipv6Addr::from(array::<16>(body, 0)?)), index })
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+const fn aligned(length: usize) -> usize {
+    length.saturating_add(WORD - 1) & !(WORD - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message(level: i32, kind: i32, body: &[u8]) -> Vec<u8> {
+        let mut bytes = (HEADER + body.len()).to_ne_bytes().to_vec();
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(body);
+        bytes.resize(aligned(bytes.len()), 0);
+        bytes
+    }
+
+    fn stamps(software: [i64; 2], hardware: [i64; 2]) -> Vec<u8> {
+        let body: Vec<u8> = [software, [0, 0], hardware].concat().iter().flat_map(|word| word.to_ne_bytes()).collect();
+        message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPING, &body)
+    }
+
+    #[test]
+    fn a_transmit_stamp_has_its_number() {
+        let mut error = [0_u8; 16];
+        error[4] = libc::SO_EE_ORIGIN_TIMESTAMPING;
+        error[12..].copy_from_slice(&41_u32.to_ne_bytes());
+        let bytes = [stamps([3, 7], [0, 0]), message(libc::SOL_IP, libc::IP_RECVERR, &error)].concat();
+        let control = Control::parse(&bytes);
+        assert_eq!(control.software, Some(Time(3_000_000_007)));
+        assert_eq!((control.hardware, control.transmitted), (None, Some(41)));
+    }
+
+    #[test]
+    fn an_icmp_error_on_the_error_queue_is_no_transmit_stamp() {
+        let mut error = [0_u8; 16];
+        error[4] = libc::SO_EE_ORIGIN_ICMP;
+        assert_eq!(Control::parse(&message(libc::SOL_IP, libc::IP_RECVERR, &error)), Control::default());
+    }
+
+    #[test]
+    fn local_addresses_come_back_as_they_went_in() {
+        for address in ["10.77.1.2", "fd77::2"] {
+            let local = Local { address: address.parse().expect("an address"), index: 12 };
+            let mut buffer = [0; 48];
+            let length = local.write(&mut buffer);
+            assert_eq!(Control::parse(&buffer[..length]).local, Some(local));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Control::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the kernel says of a network interface of this namespace.
+//!
+//! Asks by request on a socket, never through `/sys`, which may show another namespace.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use sojourn_wire::MacAddress;
+
+use super::sys::{self, Ask};
+use crate::PortError;
+
+/// An interface as it was when it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// Its MAC address.
+    pub mac: MacAddress,
+    /// The longest packet that it carries, in bytes without the Ethernet header.
+    pub mtu: usize,
+    /// Whether it was switched on.
+    pub up: bool,
+    /// Whether it can carry frames now: its cable or its peer is there.
+    pub running: bool,
+}
+
+/// What an interface can stamp in hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HardwareStamping {
+    /// The number of its clock: `/dev/ptpN`.
+    pub clock: Option<u32>,
+    /// Whether it is set to stamp every frame, both ways.
+    pub switched_on: bool,
+}
+
+impl Interface {
+    /// Looks an interface up.
+    ///
+    /// # Errors
+    /// `Unusable` when there is none of that name.
+    pub fn named(name: &str) -> Result<Self, PortError> {
+        let refused = |source| match io::Error::raw_os_error(&source) {
+            Some(libc::ENODEV) => no_such(name),
+            _ => PortError::System { operation: "look at", object: name.to_owned(), source },
+        };
+        let socket = asking_socket().map_err(refused)?;
+        let ask = |what| sys::ask_interface(socket.as_fd(), name.as_bytes(), what).map_err(refused);
+        let flags = i32::from(i16::from_ne_bytes(first(ask(Ask::Flags)?)));
+        let [_, _, mac @ .., _, _, _, _, _, _, _, _] = ask(Ask::Hardware)?;
+        Ok(Self {
+            name: name.to_owned(),
+            index: u32::from_ne_bytes(first(ask(Ask::Index)?)),
+            mac: MacAddress(mac),
+            mtu: usize::try_from(i32::from_ne_bytes(first(ask(Ask::Mtu)?))).unwrap_or(0),
+            up: flags & libc::IFF_UP != 0,
+            running: flags & libc::IFF_RUNNING != 0,
+        })
+    }
+
+    /// Looks an interface up and refuses one that carries nothing.
+    ///
+    /// # Errors
+    /// `Unusable` when there is none of that name, when it is down, or when its other end is.
+    pub fn usable(name: &str) -> Result<Self, PortError> {
+        let interface = Self::named(name)?;
+        let problem = match (interface.up, interface.running) {
+            (true, true) => return Ok(interface),
+            (false, _) => format!("the interface is down; switch it on with `ip link set dev {name} up`"),
+            (true, false) => "the interface has no carrier; switch on its other end, or plug it in".to_owned(),
+        };
+        Err(PortError::Unusable { object: name.to_owned(), problem })
+    }
+
+    /// Returns its first address of the same family as `like`.
+    pub fn address_like(&self, like: IpAddr) -> Option<IpAddr> {
+        let addresses = sys::interface_addresses().ok()?;
+        let fits = |address: IpAddr| address.is_ipv4() == like.is_ipv4() && link_local(address) == link_local(like);
+        addresses
+            .into_iter()
+            .find(|entry| entry.interface == self.name && fits(entry.address))
+            .map(|entry| entry.address)
+    }
+
+    /// Says what it can stamp in hardware, and whether it does so now; `None` when it cannot.
+    pub fn hardware_stamping(&self) -> Option<HardwareStamping> {
+        let needed = libc::SOF_TIMESTAMPING_TX_HARDWARE
+            | libc::SOF_TIMESTAMPING_RX_HARDWARE
+            | libc::SOF_TIMESTAMPING_RAW_HARDWARE;
+        let socket = asking_socket().ok()?;
+        let [_, abilities, clock, ..] = sys::stamping_abilities(socket.as_fd(), self.name.as_bytes()).ok()?;
+        (abilities & needed == needed).then_some(())?;
+        // HWTSTAMP_TX_ON and HWTSTAMP_FILTER_ALL are both 1.
+        let switched_on =
+            sys::hardware_stamping(socket.as_fd(), self.name.as_bytes()).is_ok_and(|[_, tx, rx]| tx == 1 && rx == 1);
+        Some(HardwareStamping { clock: (clock != u32::MAX).then_some(clock), switched_on })
+    }
+}
+
+fn no_such(name: &str) -> PortError {
+    PortError::Unusable {
+        object: name.to_owned(),
+        problem: "there is no such interface here; `ip link` lists those there are".to_owned(),
+    }
+}
+
+fn asking_socket() -> io::Result<OwnedFd> {
+    sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
+}
+
+fn first<const N: usize>(answer: [u8; 16]) -> [u8; N] {
+    std::array::from_fn(|index| answer[index])
+}
+
+fn link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_is_said_to_be_so() {
+        for name in ["nosuch0", "", "a-name-that-is-far-too-long"] {
+            let error = Interface::named(name).expect_err("there is none").to_string();
+            assert!(error.contains("no such interface"), "{error}");
+        }
+    }
+}

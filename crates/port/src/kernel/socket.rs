@@ -1,0 +1,461 @@
+//! A kernel socket that stamps what it sends and receives.
+//!
+//! Hides the ladder of stamps (interface, kernel, program), the conversion of the kernel's `CLOCK_REALTIME` to `CLOCK_TAI`,
+//! the numbers of transmit stamps, the error queue and errors that are only news about the peer. Does not know what a
+//! frame is. Allocates nothing after it is opened.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sojourn_time::{Clock, HostClock, Nanos, Source, Stamp, TaiOffset, Time};
+
+use super::control::{Control, ControlBuffer};
+use super::hardware::HardwareClock;
+use super::interface::Interface;
+use super::name::Name;
+use super::sys::{self, FilterStep};
+use crate::{PortError, Sent, TransmitStamp};
+
+const BUFFER_BYTES: i32 = 16 << 20;
+const MODEST_BUFFER_BYTES: i32 = 4 << 20;
+const STAMPS_KEPT: usize = 4096;
+const OFFSET_AGE: Nanos = Nanos::millis(100);
+/// The kernel switches its receive stamps on in a work item of its own, some time after it was asked to.
+const STAMPING_STARTS_WITHIN: Nanos = Nanos::millis(3);
+/// A full send buffer holds the sender up for this long before it is an error.
+const SEND_TIMEOUT_SECONDS: i64 = 1;
+/// One piece of news is taken for each try, so a few tries empty any socket of them.
+const TRIES: usize = 4;
+
+/// A kernel socket that stamps what it sends and receives.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    /// What it is, for error messages.
+    object: String,
+    numbers: Numbers,
+    ladder: Ladder,
+    waiting: VecDeque<TransmitStamp>,
+    control: ControlBuffer,
+    /// Whom the last received message came from.
+    from: Name,
+}
+
+/// What is asked of a new socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening<'a> {
+    /// The kernel's address family, socket type and protocol.
+    pub kind: [i32; 3],
+    /// What it is, for error messages: "an ICMP socket to 10.0.0.2".
+    pub object: &'a str,
+    /// Whether frames that it sends are to be stamped; they come back by the error queue, which must then be emptied.
+    pub transmit_stamps: bool,
+    /// The interface that it will use, where that is known: then hardware stamps are taken if they are switched on.
+    pub interface: Option<&'a Interface>,
+}
+
+/// A received message.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Its bytes, over both parts of the buffer.
+    pub length: usize,
+    /// The best stamp.
+    pub arrived: Stamp,
+    /// Just after the call.
+    pub returned: Time,
+    /// What the kernel said beside it.
+    pub control: Control,
+}
+
+impl Socket {
+    /// Opens a socket with large buffers and with stamps.
+    ///
+    /// # Errors
+    /// What `socket` and `setsockopt` refuse; the caller knows which right is missing.
+    pub fn open(asked: Opening<'_>) -> io::Result<Self> {
+        let [family, kind, protocol] = asked.kind;
+        let fd = sys::socket(family, kind, protocol)?;
+        grow_buffers(fd.as_fd())?;
+        let timeout = [SEND_TIMEOUT_SECONDS, 0].map(i64::to_ne_bytes).concat();
+        sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO, &timeout)?;
+        let ladder = Ladder::for_interface(asked.interface, asked.transmit_stamps);
+        let socket = Self {
+            fd,
+            object: asked.object.to_owned(),
+            numbers: Numbers::default(),
+            ladder,
+            waiting: VecDeque::with_capacity(STAMPS_KEPT),
+            control: ControlBuffer::default(),
+            from: Name::default(),
+        };
+        socket.ask_for_stamps()?;
+        let now = HostClock.now();
+        HostClock.wait_until(now + STAMPING_STARTS_WITHIN, Nanos::ZERO);
+        Ok(socket)
+    }
+
+    /// Sets an option that is a number.
+    pub fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
+        self.set_bytes(level, option, &value.to_ne_bytes())
+    }
+
+    /// Sets an option.
+    pub fn set_bytes(&self, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
+        sys::set_option(self.fd.as_fd(), level, option, value)
+    }
+
+    /// Lets only those packets in that the program of the classic packet filter accepts.
+    pub fn filter(&self, program: &[FilterStep]) -> io::Result<()> {
+        sys::attach_filter(self.fd.as_fd(), program)
+    }
+
+    /// Gives it a local name.
+    pub fn bind(&self, name: &Name) -> io::Result<()> {
+        sys::bind(self.fd.as_fd(), name)
+    }
+
+    /// Gives it a peer.
+    pub fn connect(&self, name: &Name) -> io::Result<()> {
+        sys::connect(self.fd.as_fd(), name)
+    }
+
+    /// Reads its local name.
+    pub fn local_name(&self) -> io::Result<Name> {
+        sys::local_name(self.fd.as_fd())
+    }
+
+    /// Sends a frame to its peer.
+    pub fn send(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
+        self.send_to(frame, None, &[])
+    }
+
+    /// Sends a frame to `to`, or to its peer.
+    pub fn send_to(&mut self, frame: &[u8], to: Option<&Name>, control: &[u8]) -> Result<Sent, PortError> {
+        let mut tries = 0;
+        loop {
+            let called = HostClock.now();
+            self.ladder.last_seen = called;
+            let error = match sys::send(self.fd.as_fd(), frame, to, control) {
+                Ok(_) => return Ok(Sent { number: self.numbers.next(), called }),
+                Err(error) => error,
+            };
+            self.start_numbers_anew()?;
+            tries += 1;
+            // What went wrong since the last call is told by this one, which then sends nothing.
+            let told_late = is_news(&error) || error.raw_os_error() == Some(libc::ENETDOWN);
+            if !told_late || tries == TRIES {
+                return Err(self.refused_frame(frame.len(), error));
+            }
+        }
+    }
+
+    /// Takes the next message, its first bytes into `head` and the others into `body`.
+    pub fn receive(&mut self, head: &mut [u8], body: &mut [u8]) -> Result<Option<Arrival>, PortError> {
+        for _ in 0..TRIES {
+            match sys::receive(self.fd.as_fd(), [head, body], &mut self.from, &mut self.control, 0) {
+                Ok(message) => {
+                    let returned = HostClock.now();
+                    let control = parse(&self.control, message.control_length);
+                    let arrived = self.ladder.best(&control, returned);
+                    return Ok(Some(Arrival { length: message.length, arrived, returned, control }));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if is_news(&error) => {}
+                Err(error) => return Err(self.refused("receive from", error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whom the last message came from.
+    pub fn from(&self) -> &Name {
+        &self.from
+    }
+
+    /// Takes the next late transmit stamp.
+    pub fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+        match self.waiting.pop_front() {
+            Some(stamp) => Ok(Some(stamp)),
+            None => self.read_error_queue(),
+        }
+    }
+
+    /// Sleeps until a message is there or `deadline` has come.
+    pub fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
+        loop {
+            let left = deadline - HostClock.now();
+            if left <= Nanos::ZERO {
+                return Ok(());
+            }
+            let mut polled = [PollFd::new(&self.fd, PollFlags::IN)];
+            match poll(&mut polled, Some(&timespec(left))) {
+                Ok(_) => {}
+                // A signal: the caller looks at what it means.
+                Err(rustix::io::Errno::INTR) => return Ok(()),
+                Err(error) => return Err(self.refused("wait for", error.into())),
+            }
+            let ready = polled[0].revents();
+            if ready.contains(PollFlags::IN) {
+                return Ok(());
+            }
+            // The kernel reports a full error queue until it is empty: without this the loop would spin.
+            if ready.contains(PollFlags::ERR) && self.put_stamps_by()? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts the messages that did not fit into its buffer.
+    pub fn drops(&self) -> u64 {
+        let mut words = [0_u8; 4 * (libc::SK_MEMINFO_DROPS as usize + 1)];
+        match sys::option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, &mut words) {
+            Ok(length) if length == words.len() => {
+                words.last_chunk().map_or(0, |drops| u64::from(u32::from_ne_bytes(*drops)))
+            }
+            _ => 0,
+        }
+    }
+
+    /// Keeps it to one interface: by binding it there, or by that interface's own address where binding is not permitted.
+    pub fn keep_to(&self, interface: &Interface, peer: IpAddr) -> Result<(), PortError> {
+        let error = match self.set_bytes(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, interface.name.as_bytes()) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let source = interface.address_like(peer).filter(|_| error.raw_os_error() == Some(libc::EPERM));
+        let Some(source) = source else { return Err(self.refused("bind to its interface", error)) };
+        let name = Name::internet(SocketAddr::new(source, 0), interface.index);
+        self.bind(&name).map_err(|error| self.refused("bind to its interface's address", error))
+    }
+
+    /// Makes an error of what the kernel said about this socket.
+    pub fn refused(&self, operation: &'static str, source: io::Error) -> PortError {
+        let problem = match source.raw_os_error() {
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                "its interface is down or gone; switch it on with `ip link`"
+            }
+            Some(libc::ENETUNREACH) => "there is no route to it; `ip route get` shows what the kernel would do",
+            Some(libc::EHOSTUNREACH) => "it cannot be reached: nothing answers for it on its link",
+            Some(libc::EADDRNOTAVAIL) => "this is no address of this host; `ip address` lists those there are",
+            Some(libc::EADDRINUSE) => "the port is in use by another program; `ss -lunp` tells which",
+            Some(libc::ECONNREFUSED) => "nobody listens there; start `sojourn probe respond` on it",
+            _ => return PortError::System { operation, object: self.object.clone(), source },
+        };
+        PortError::Unusable { object: self.object.clone(), problem: problem.to_owned() }
+    }
+
+    /// Refuses a frame that is longer than `max` bytes.
+    pub fn check_length(&self, frame: &[u8], max: usize) -> Result<(), PortError> {
+        if frame.len() <= max {
+            return Ok(());
+        }
+        let problem = format!("{} bytes do not fit into one packet, which holds {max}; ask for less", frame.len());
+        Err(PortError::Unusable { object: self.object.clone(), problem })
+    }
+
+    fn refused_frame(&self, length: usize, source: io::Error) -> PortError {
+        if source.raw_os_error() != Some(libc::EMSGSIZE) {
+            return self.refused("send on", source);
+        }
+        let problem = format!("{length} bytes are too many for the MTU; ask for less, or raise the MTU");
+        PortError::Unusable { object: self.object.clone(), problem }
+    }
+
+    fn ask_for_stamps(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, self.ladder.flags as i32)
+    }
+
+    /// Makes the kernel count transmissions from 0 again: a refused frame may or may not have been counted.
+    fn start_numbers_anew(&mut self) -> Result<(), PortError> {
+        if !self.ladder.transmit {
+            return Ok(());
+        }
+        self.put_stamps_by()?;
+        let without = (self.ladder.flags & !libc::SOF_TIMESTAMPING_OPT_ID) as i32;
+        self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, without)
+            .and_then(|()| self.ask_for_stamps())
+            .map_err(|error| self.refused("set the stamps of", error))?;
+        self.numbers.start_anew();
+        Ok(())
+    }
+
+    /// Moves the stamps of the error queue to where [`Self::transmit_stamp`] finds them; returns how many there were.
+    fn put_stamps_by(&mut self) -> Result<usize, PortError> {
+        let mut count = 0;
+        while let Some(stamp) = self.read_error_queue()? {
+            if self.waiting.len() == STAMPS_KEPT {
+                self.waiting.pop_front();
+            }
+            self.waiting.push_back(stamp);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn read_error_queue(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+        if !self.ladder.transmit {
+            return Ok(None);
+        }
+        loop {
+            let parts: [&mut [u8]; 2] = [&mut [], &mut []];
+            let flags = libc::MSG_ERRQUEUE;
+            let mut name = Name::default();
+            let message = match sys::receive(self.fd.as_fd(), parts, &mut name, &mut self.control, flags) {
+                Ok(message) => message,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_news(&error) => return Ok(None),
+                Err(error) => return Err(self.refused("read the transmit stamps of", error)),
+            };
+            let control = parse(&self.control, message.control_length);
+            if let Some(stamp) = self.transmitted(&control) {
+                return Ok(Some(stamp));
+            }
+        }
+    }
+
+    fn transmitted(&mut self, control: &Control) -> Option<TransmitStamp> {
+        let number = self.numbers.of_kernel(control.transmitted?)?;
+        let now = self.ladder.last_seen;
+        let left = self.ladder.best(control, now);
+        (left.source != Source::User).then_some(TransmitStamp { number, left })
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The numbers of transmissions: ours go on, the kernel's may start from 0 again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    next: u32,
+    kernel_zero: u32,
+}
+
+impl Numbers {
+    fn next(&mut self) -> u32 {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        number
+    }
+
+    fn start_anew(&mut self) {
+        self.kernel_zero = self.next;
+    }
+
+    /// Our number of the kernel's; `None` for one that we have not given out (a stamp from before a new start).
+    fn of_kernel(&self, key: u32) -> Option<u32> {
+        let given_out = self.next.wrapping_sub(self.kernel_zero);
+        (key < given_out).then(|| self.kernel_zero.wrapping_add(key))
+    }
+}
+
+/// The rungs that this socket can reach, and what turns their stamps into `CLOCK_TAI`.
+#[derive(Debug)]
+struct Ladder {
+    flags: u32,
+    transmit: bool,
+    clock: Option<HardwareClock>,
+    offset: TaiOffset,
+    offset_read: Time,
+    last_seen: Time,
+}
+
+impl Ladder {
+    fn for_interface(interface: Option<&Interface>, transmit: bool) -> Self {
+        let mut flags = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
+        if transmit {
+            flags |=
+                libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY;
+        }
+        let clock = interface
+            .and_then(Interface::hardware_stamping)
+            .filter(|hardware| hardware.switched_on)
+            .and_then(|hardware| HardwareClock::open(hardware.clock?));
+        if clock.is_some() {
+            flags |= libc::SOF_TIMESTAMPING_RAW_HARDWARE | libc::SOF_TIMESTAMPING_RX_HARDWARE;
+            flags |= if transmit { libc::SOF_TIMESTAMPING_TX_HARDWARE } else { 0 };
+        }
+        let offset_read = HostClock.now();
+        Self { flags, transmit, clock, offset: HostClock.tai_offset(), offset_read, last_seen: offset_read }
+    }
+
+    /// Takes the best stamp that there is; `now` is the program's own.
+    fn best(&mut self, control: &Control, now: Time) -> Stamp {
+        self.last_seen = now;
+        if let (Some(stamp), Some(clock)) = (control.hardware, &mut self.clock) {
+            return Stamp { at: clock.convert(stamp, now), source: Source::Hardware };
+        }
+        match control.software {
+            Some(stamp) => Stamp { at: self.offset(now).convert(stamp), source: Source::Kernel },
+            None => Stamp { at: now, source: Source::User },
+        }
+    }
+
+    fn offset(&mut self, now: Time) -> TaiOffset {
+        let age = now - self.offset_read;
+        if age > OFFSET_AGE || age < Nanos::ZERO {
+            self.offset = HostClock.tai_offset();
+            self.offset_read = now;
+        }
+        self.offset
+    }
+}
+
+/// Whether an error tells of the path or the peer, not of this call: an ICMP message has come for an earlier frame.
+fn is_news(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EPROTO | libc::EHOSTDOWN | libc::EINTR)
+    )
+}
+
+/// Asks for large buffers: beyond the system's limit where that is permitted, else as large as it allows.
+fn grow_buffers(fd: BorrowedFd<'_>) -> io::Result<()> {
+    for (forced, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+        let large = BUFFER_BYTES.to_ne_bytes();
+        if sys::set_option(fd, libc::SOL_SOCKET, forced, &large).is_err() {
+            sys::set_option(fd, libc::SOL_SOCKET, plain, &MODEST_BUFFER_BYTES.to_ne_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+fn parse(buffer: &ControlBuffer, length: usize) -> Control {
+    // The kernel writes bytes into a buffer that is aligned by words; no padding, so the words' bytes are what it wrote.
+    let mut bytes = [0_u8; size_of::<ControlBuffer>()];
+    for (target, word) in bytes.chunks_exact_mut(8).zip(buffer).take(length.div_ceil(8)) {
+        target.copy_from_slice(&word.to_ne_bytes());
+    }
+    Control::parse(bytes.get(..length).unwrap_or_default())
+}
+
+fn timespec(span: Nanos) -> Timespec {
+    Timespec { tv_sec: span.0 / 1_000_000_000, tv_nsec: span.0 % 1_000_000_000 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_on_when_the_kernel_starts_anew() {
+        let mut numbers = Numbers::default();
+        assert_eq!([numbers.next(), numbers.next()], [0, 1]);
+        assert_eq!([numbers.of_kernel(1), numbers.of_kernel(2)], [Some(1), None]);
+        numbers.start_anew();
+        assert_eq!(numbers.next(), 2);
+        assert_eq!([numbers.of_kernel(0), numbers.of_kernel(1)], [Some(2), None]);
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let mut numbers = Numbers { next: u32::MAX, kernel_zero: u32::MAX };
+        assert_eq!([numbers.next(), numbers.next()], [u32::MAX, 0]);
+        assert_eq!(numbers.of_kernel(1), Some(0));
+    }
+}

@@ -1,0 +1,265 @@
+//! The kernel's socket calls: bytes in, bytes out, nothing decided here.
+//!
+//! The one place of this crate with unsafe code. It hides `msghdr`, `ifreq` and the list of `getifaddrs`; what the bytes
+//! of names, options and control messages mean is told by `name` and `control`.
+
+#![expect(
+    unsafe_code,
+    reason = "recvmsg with control bytes, raw socket names and interface requests have no safe crate"
+)]
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use libc::{c_int, c_ulong, c_void, ifreq, iovec, msghdr, socklen_t};
+
+use super::name::Name;
+
+/// What came with a received message, beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    /// Bytes taken, over both parts.
+    pub length: usize,
+    /// Bytes of control messages.
+    pub control_length: usize,
+}
+
+/// An address of an interface of this network namespace.
+#[derive(Clone, Debug)]
+pub struct InterfaceAddress {
+    /// The interface's name.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
+}
+
+pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is passed; a descriptor that comes back belongs to nobody else.
+    unsafe {
+        let fd = checked(libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+pub fn bind(fd: BorrowedFd<'_>, name: &Name) -> io::Result<()> {
+    let bytes = name.bytes();
+    // SAFETY: the pointer and the length describe one live slice, which the kernel only reads.
+    checked(unsafe { libc::bind(fd.as_raw_fd(), bytes.as_ptr().cast(), length_of(bytes)) }).map(drop)
+}
+
+pub fn connect(fd: BorrowedFd<'_>, name: &Name) -> io::Result<()> {
+    let bytes = name.bytes();
+    // SAFETY: the pointer and the length describe one live slice, which the kernel only reads.
+    checked(unsafe { libc::connect(fd.as_raw_fd(), bytes.as_ptr().cast(), length_of(bytes)) }).map(drop)
+}
+
+pub fn local_name(fd: BorrowedFd<'_>) -> io::Result<Name> {
+    let mut name = Name::default();
+    let mut length = Name::CAPACITY as socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, which is the size of the storage.
+    checked(unsafe { libc::getsockname(fd.as_raw_fd(), name.storage().as_mut_ptr().cast(), &raw mut length) })?;
+    name.set_length(length as usize);
+    Ok(name)
+}
+
+pub fn set_option(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: &[u8]) -> io::Result<()> {
+    let pointer = value.as_ptr().cast::<c_void>();
+    // SAFETY: the pointer and the length describe one live slice, which the kernel only reads.
+    checked(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, pointer, length_of(value)) }).map(drop)
+}
+
+/// One step of a classic packet filter: code, jumps if true and if false, operand.
+pub type FilterStep = libc::sock_filter;
+
+pub fn attach_filter(fd: BorrowedFd<'_>, program: &[FilterStep]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    let length = size_of_val(&program) as socklen_t;
+    // SAFETY: the program's pointer and length describe one live slice, which the kernel checks and copies.
+    checked(unsafe {
+        let pointer = (&raw const program).cast::<c_void>();
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, pointer, length)
+    })
+    .map(drop)
+}
+
+/// Reads an option into `value` and returns how many bytes the kernel wrote.
+pub fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
+    let mut length = length_of(value);
+    let pointer = value.as_mut_ptr().cast::<c_void>();
+    // SAFETY: the kernel writes at most `length` bytes, which is the size of the slice.
+    checked(unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, pointer, &raw mut length) })?;
+    Ok(length as usize)
+}
+
+/// Sends one message, to `to` where the socket is not connected, with the control messages in `control`.
+pub fn send(fd: BorrowedFd<'_>, frame: &[u8], to: Option<&Name>, control: &[u8]) -> io::Result<usize> {
+    let to = to.map_or(&[][..], Name::bytes);
+    if control.is_empty() {
+        let name = if to.is_empty() { ptr::null() } else { to.as_ptr().cast() };
+        // SAFETY: each pointer comes with the length of its live slice (or is null with none); the kernel only reads.
+        let sent = unsafe {
+            libc::sendto(fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_NOSIGNAL, name, length_of(to))
+        };
+        return counted(sent);
+    }
+    let mut part = iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+    let mut header = empty_header();
+    header.msg_name = to.as_ptr().cast_mut().cast();
+    header.msg_namelen = length_of(to);
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_ptr().cast_mut().cast();
+    header.msg_controllen = control.len();
+    // SAFETY: every pointer in the header comes with the length of a slice that outlives the call; sendmsg only reads
+    // through them, so casting away const is sound.
+    counted(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) })
+}
+
+/// Takes one message without blocking: its bytes into `parts`, its sender into `from`, its control messages into
+/// `control`. `flags` is 0, or `MSG_ERRQUEUE` for the error queue.
+pub fn receive(
+    fd: BorrowedFd<'_>,
+    parts: [&mut [u8]; 2],
+    from: &mut Name,
+    control: &mut [u64],
+    flags: c_int,
+) -> io::Result<Message> {
+    let mut parts = parts.map(|part| iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
+    let mut header = empty_header();
+    header.msg_name = from.storage().as_mut_ptr().cast();
+    header.msg_namelen = Name::CAPACITY as socklen_t;
+    header.msg_iov = parts.as_mut_ptr();
+    header.msg_iovlen = parts.len();
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(control);
+    // SAFETY: every pointer in the header comes with the length of a slice that is borrowed mutably for the call, so the
+    // kernel writes only within them; all of them hold plain integers, for which any bytes are valid.
+    let length = counted(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags | libc::MSG_DONTWAIT) })?;
+    from.set_length(header.msg_namelen as usize);
+    Ok(Message { length, control_length: header.msg_controllen })
+}
+
+/// Which answer an interface request brings.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask {
+    Index,
+    Flags,
+    Mtu,
+    Hardware,
+}
+
+/// Asks the kernel about one interface; the answer's 16 bytes are to be read as the question tells.
+pub fn ask_interface(fd: BorrowedFd<'_>, name: &[u8], ask: Ask) -> io::Result<[u8; 16]> {
+    let request = match ask {
+        Ask::Index => libc::SIOCGIFINDEX,
+        Ask::Flags => libc::SIOCGIFFLAGS,
+        Ask::Mtu => libc::SIOCGIFMTU,
+        Ask::Hardware => libc::SIOCGIFHWADDR,
+    };
+    interface_request(fd, name, request as c_ulong, ptr::null_mut())
+}
+
+/// Asks for the hardware time-stamping settings now in force: flags, transmit type, receive filter.
+pub fn hardware_stamping(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[i32; 3]> {
+    let mut config = [0_i32; 3];
+    interface_request(fd, name, libc::SIOCGHWTSTAMP as c_ulong, config.as_mut_ptr().cast())?;
+    Ok(config)
+}
+
+/// Asks ethtool what an interface can stamp: command, capabilities, clock number, transmit types, …, as the kernel's
+/// `struct ethtool_ts_info` orders them.
+pub fn stamping_abilities(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 11]> {
+    const ETHTOOL_GET_TS_INFO: u32 = 0x41;
+    let mut info = [0_u32; 11];
+    info[0] = ETHTOOL_GET_TS_INFO;
+    interface_request(fd, name, libc::SIOCETHTOOL as c_ulong, info.as_mut_ptr().cast())?;
+    Ok(info)
+}
+
+/// Lists the addresses of all interfaces of this network namespace.
+pub fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
+    let mut list = ptr::null_mut();
+    // SAFETY: `list` is a place for the one pointer that the call writes.
+    checked(unsafe { libc::getifaddrs(&raw mut list) })?;
+    let mut found = Vec::new();
+    let mut entry = list;
+    while !entry.is_null() {
+        // SAFETY: `entry` is a live node of the list that getifaddrs made, until freeifaddrs below; its name is a C string,
+        // and its address is null or as long as its family says.
+        unsafe {
+            let interface = CStr::from_ptr((*entry).ifa_name).to_string_lossy().into_owned();
+            if let Some(address) = ip_address((*entry).ifa_addr) {
+                found.push(InterfaceAddress { interface, address });
+            }
+            entry = (*entry).ifa_next;
+        }
+    }
+    // SAFETY: `list` came from getifaddrs and nothing borrowed from it remains.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// Reads an address of `getifaddrs`.
+///
+/// # Safety
+/// `address` must be null or point to a socket address that is as long as its family says.
+unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: the caller vouches for the length that the family implies; read_unaligned asks for no alignment.
+    unsafe {
+        match c_int::from((*address).sa_family) {
+            libc::AF_INET => {
+                let address = ptr::read_unaligned(address.cast::<libc::sockaddr_in>());
+                Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr))))
+            }
+            libc::AF_INET6 => {
+                let address = ptr::read_unaligned(address.cast::<libc::sockaddr_in6>());
+                Some(IpAddr::V6(Ipv6Addr::from(address.sin6_addr.s6_addr)))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn interface_request(fd: BorrowedFd<'_>, name: &[u8], request: c_ulong, data: *mut i8) -> io::Result<[u8; 16]> {
+    const _: () = assert!(size_of::<ifreq>() >= libc::IFNAMSIZ + 16);
+    let mut bytes = [0_u8; size_of::<ifreq>()];
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    bytes[..name.len()].copy_from_slice(name);
+    if !data.is_null() {
+        bytes[libc::IFNAMSIZ..libc::IFNAMSIZ + size_of::<usize>()].copy_from_slice(&(data as usize).to_ne_bytes());
+    }
+    // SAFETY: `bytes` is as large as `ifreq`; where the request goes on to other memory, `data` points to the live array
+    // of the kernel structure's size that the callers above pass.
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, bytes.as_mut_ptr()) })?;
+    let mut answer = [0_u8; 16];
+    answer.copy_from_slice(&bytes[libc::IFNAMSIZ..libc::IFNAMSIZ + 16]);
+    Ok(answer)
+}
+
+fn empty_header() -> msghdr {
+    // SAFETY: msghdr is made of integers and pointers, for which all zeroes are valid.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+fn checked(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn counted(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+fn length_of(bytes: &[u8]) -> socklen_t {
+    // Names and options are some bytes long; a longer one would be refused by the kernel, not cut here.
+    socklen_t::try_from(bytes.len()).unwrap_or(socklen_t::MAX)
+}

@@ -1,0 +1,174 @@
+//! The suite over the kernel's ports, each across a veth link between two namespaces, and what each promises beyond it.
+
+mod namespace;
+mod suite;
+
+use std::net::{IpAddr, SocketAddr};
+
+use sojourn_port::icmp::{IcmpPort, IcmpSocket};
+use sojourn_port::packet::{PacketListener, PacketPort};
+use sojourn_port::udp::{UdpListener, UdpPort};
+use sojourn_port::{Listener, Port, PortError};
+use sojourn_time::{Clock, HostClock, Source, Time};
+use sojourn_wire::ethernet::Header;
+
+use namespace::{at_far_end, ip, link, within};
+use suite::frames::{self, Frames};
+use suite::{Bench, run};
+
+#[test]
+fn packet_passes_the_suite() {
+    within("packet_passes_the_suite", || {
+        link();
+        for qdisc_bypass in [false, true] {
+            let port = PacketPort::open("near", qdisc_bypass).expect("opens");
+            assert_eq!(port.mac(), frames::NEAR);
+            let far = at_far_end(|| PacketListener::open(None)).expect("listens");
+            run(bench(port, frames::ETHERNET, answering(far)));
+        }
+    });
+}
+
+#[test]
+fn udp_passes_the_suite() {
+    within("udp_passes_the_suite", || {
+        link();
+        for peer in ["10.77.1.2:0", "[fd77::2]:0"] {
+            for interface in [None, Some("near")] {
+                let mut peer: SocketAddr = peer.parse().expect("an address");
+                let open = if peer.is_ipv4() { UdpListener::open4 } else { UdpListener::open6 };
+                let far = at_far_end(|| open(0)).expect("listens");
+                peer.set_port(far.address().port());
+                let port = UdpPort::open(peer, interface).expect("opens");
+                run(bench(port, frames::UDP, answering(far)));
+            }
+        }
+    });
+}
+
+#[test]
+fn icmp_passes_the_suite() {
+    within("icmp_passes_the_suite", || {
+        link();
+        for kind in [IcmpSocket::Raw, IcmpSocket::Echo] {
+            for (peer, frames) in [("10.77.1.2", frames::ICMP4), ("fd77::2", frames::ICMP6)] {
+                std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 0").expect("permits echo sockets");
+                let peer: IpAddr = peer.parse().expect("an address");
+                let port = IcmpPort::open_as(kind, peer, Some("near")).expect("opens");
+                run(bench(port, frames, Box::new(|| {})));
+            }
+        }
+    });
+}
+
+#[test]
+fn transmit_numbers_survive_a_link_that_goes_down() {
+    within("transmit_numbers_survive_a_link_that_goes_down", || {
+        link();
+        let port = PacketPort::open("near", true).expect("opens");
+        let far = at_far_end(|| PacketListener::open(None)).expect("listens");
+        let mut bench = bench(port, frames::ETHERNET, answering(far));
+        let (before, _) = bench.exchange_stamp(1, 60);
+        bench.reply();
+        ip("link set dev near down");
+        for _ in 0..3 {
+            let refused = bench.port.transmit(&(bench.request)(2, 60)).expect_err("the link is down").to_string();
+            assert!(refused.contains("interface is down"), "{refused}");
+        }
+        ip("link set dev near up");
+        let (after, _) = bench.exchange_stamp(3, 60);
+        assert_eq!(after.number, before.number + 1);
+        let (_, reply) = bench.reply();
+        assert_eq!((bench.sequence)(&reply), Some(3));
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_is_said_in_a_sentence() {
+    within("what_cannot_be_opened_is_said_in_a_sentence", || {
+        link();
+        let peer = "10.77.1.2:7707".parse().expect("an address");
+        let said = |result: Result<PacketPort, PortError>| result.expect_err("is refused").to_string();
+        assert_eq!(
+            said(PacketPort::open("nosuch", true)),
+            "nosuch: there is no such interface here; `ip link` lists those there are"
+        );
+        ip("-n peer link set dev far down");
+        assert!(said(PacketPort::open("near", true)).contains("no carrier"));
+        ip("link set dev near down");
+        assert!(said(PacketPort::open("near", true)).contains("`ip link set dev near up`"));
+        let refused = UdpPort::open(peer, None).expect_err("has no route").to_string();
+        assert!(refused.contains("no route"), "{refused}");
+        let taken = UdpListener::open4(0).expect("listens").address();
+        let first = UdpListener::open(taken).expect("listens");
+        let refused = UdpListener::open(first.address()).expect_err("is taken").to_string();
+        assert!(refused.contains("in use"), "{refused}");
+        sojourn_port::rights::keep_only(&[]).expect("gives up rights");
+        let denied = said(PacketPort::open("lo", true));
+        assert!(denied.contains("CAP_NET_RAW") && denied.contains("setcap"), "{denied}");
+        let denied = IcmpPort::open(peer.ip(), None).expect_err("is denied").to_string();
+        assert!(denied.contains("ping_group_range"), "{denied}");
+    });
+}
+
+#[test]
+fn a_peer_where_nobody_listens_is_said_to_be_so() {
+    within("a_peer_where_nobody_listens_is_said_to_be_so", || {
+        link();
+        let mut port = UdpPort::open("10.77.1.2:9".parse().expect("an address"), None).expect("opens");
+        port.transmit(&[0; 40]).expect("the first one leaves");
+        let refused = port.receive(&mut [0; 64]).expect_err("is refused").to_string();
+        assert!(refused.contains("nobody listens"), "{refused}");
+    });
+}
+
+#[test]
+fn frames_that_do_not_fit_our_buffer_are_our_own_drops() {
+    within("frames_that_do_not_fit_our_buffer_are_our_own_drops", || {
+        link();
+        let mut near = PacketPort::open("near", true).expect("opens");
+        let far = at_far_end(|| PacketListener::open(None)).expect("listens");
+        let mut far = far;
+        let request = (frames::ETHERNET.request)(0, 1514);
+        let mut sent = 0_u64;
+        while far.own_drops() == 0 && sent < 1_000_000 {
+            near.transmit(&request).expect("transmits");
+            near.transmit_stamp().expect("reads stamps");
+            sent += 1;
+        }
+        let mut kept = 0;
+        while far.receive(&mut [0; 2000]).expect("receives").is_some() {
+            kept += 1;
+        }
+        assert_eq!(kept + far.own_drops(), sent, "each frame was kept or dropped by us");
+        assert!(far.own_drops() > 0);
+    });
+}
+
+fn bench<P: Port>(port: P, Frames { request, sequence, lengths }: Frames, answer: Box<dyn FnMut()>) -> Bench<P> {
+    Bench { port, clock: Box::new(HostClock), request, sequence, lengths, answer, source: Source::Kernel }
+}
+
+/// Answers all that has come in at the far end.
+fn answering<L: Listener + 'static>(mut far: L) -> Box<dyn FnMut()> {
+    let mut request = vec![0; 2000];
+    let mut reply = vec![0; 2000];
+    Box::new(move || {
+        while let Some((received, peer)) = far.receive(&mut request).expect("receives") {
+            assert_eq!(received.arrived.source, Source::Kernel);
+            let length = answer(&request[..received.length], far.framing(), received.arrived.at, &mut reply);
+            far.answer(&peer, &reply[..length]).expect("answers");
+        }
+    })
+}
+
+fn answer(request: &[u8], framing: sojourn_port::Framing, arrived: Time, reply: &mut [u8]) -> usize {
+    let left = HostClock.now();
+    if framing == sojourn_port::Framing::Udp {
+        return sojourn_wire::answer(request, arrived, left, reply).expect("a request");
+    }
+    let (header, payload) = Header::split(request).expect("a header");
+    let back = Header { destination: header.source, source: header.destination, ..header }.to_bytes();
+    reply[..back.len()].copy_from_slice(&back);
+    back.len() + sojourn_wire::answer(payload, arrived, left, &mut reply[back.len()..]).expect("a request")
+}

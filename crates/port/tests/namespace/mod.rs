@@ -1,0 +1,84 @@
+//! Two network namespaces with a veth link, for one test, gone with it.
+//!
+//! The test starts itself again under `unshare` (as root, or in a user namespace), with its names of namespaces in a private
+//! mount namespace. Where the kernel permits neither, it is skipped and says why; with `CI` set that is a failure.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+const INSIDE: &str = "SOJOURN_TEST_INSIDE_NAMESPACE";
+const PRIVATE_NAMES: &str = "mount -t tmpfs none /run && exec \"$@\"";
+
+/// Runs `test` in a namespace of its own, in the near end of a link; `name` is the test function's.
+pub fn within(name: &str, test: fn()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return test();
+    }
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.arg("--map-root-user");
+    }
+    unshare.args(["--net", "--mount"]);
+    if let Err(why) = permitted(&unshare) {
+        assert!(std::env::var_os("CI").is_none(), "CI must be able to make namespaces: {why}");
+        eprintln!("skipped: cannot make namespaces here: {why}");
+        return;
+    }
+    let program = std::env::current_exe().expect("this test's program");
+    unshare.args(["sh", "-c", PRIVATE_NAMES, "sh"]).arg(program).args(["--exact", name, "--nocapture"]);
+    let output = unshare.env(INSIDE, "1").output().expect("unshare starts");
+    let said = [output.stdout, output.stderr].concat();
+    print!("{}", String::from_utf8_lossy(&said));
+    assert!(output.status.success(), "inside the namespace: {}", String::from_utf8_lossy(&said));
+}
+
+/// Builds the link: `near` here, `far` in another namespace, with addresses and neighbours.
+pub fn link() {
+    ip("link set dev lo up");
+    ip("netns add peer");
+    ip("link add name near index 11 address 02:77:00:00:01:01 type veth \
+        peer name far index 12 address 02:77:00:00:01:02 netns peer");
+    for (end, prefix, host) in [("near", "", 1), ("far", "-n peer ", 2)] {
+        ip(&format!("{prefix}address add 10.77.1.{host}/24 dev {end}"));
+        ip(&format!("{prefix}address add fd77::{host}/64 dev {end} nodad"));
+        ip(&format!("{prefix}link set dev {end} up"));
+    }
+    for (prefix, end, host) in [("", "near", 2), ("-n peer ", "far", 1)] {
+        for address in [format!("10.77.1.{host}"), format!("fd77::{host}")] {
+            ip(&format!("{prefix}neighbor replace {address} lladdr 02:77:00:00:01:0{host} dev {end} nud permanent"));
+        }
+    }
+}
+
+/// Runs `open` at the far end; the sockets that it opens stay there.
+pub fn at_far_end<T>(open: impl FnOnce() -> T) -> T {
+    let near = File::open("/proc/thread-self/ns/net").expect("this namespace");
+    let far = File::open("/run/netns/peer").expect("the far namespace");
+    enter(&far);
+    let opened = open();
+    enter(&near);
+    opened
+}
+
+/// Runs an `ip` command.
+pub fn ip(command: &str) {
+    let output = Command::new("ip").args(command.split_whitespace()).output().expect("ip starts");
+    assert!(output.status.success(), "ip {command}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn permitted(unshare: &Command) -> Result<(), String> {
+    let tried =
+        Command::new("unshare").args(unshare.get_args()).args(["sh", "-c", PRIVATE_NAMES, "sh", "ip", "link"]).output();
+    match tried {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn enter(namespace: &File) {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("enters the namespace");
+}

@@ -1,0 +1,75 @@
+//! Requests of each framing, and how to read their replies.
+
+use sojourn_time::Time;
+use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
+use sojourn_wire::icmp::{Echo, Version};
+use sojourn_wire::{MacAddress, ProbeHeader};
+
+/// The MAC address of the prober's end of the link.
+pub const NEAR: MacAddress = MacAddress([2, 0x77, 0, 0, 1, 1]);
+/// The MAC address of the far end.
+pub const FAR: MacAddress = MacAddress([2, 0x77, 0, 0, 1, 2]);
+
+/// How to build requests and read replies.
+pub struct Frames {
+    pub request: fn(u16, usize) -> Vec<u8>,
+    pub sequence: fn(&[u8]) -> Option<u16>,
+    pub lengths: [usize; 3],
+}
+
+/// ICMP over IPv4: a ping's 64 bytes, one that fills an Ethernet frame, one that is fragmented.
+pub const ICMP4: Frames = Frames {
+    request: |sequence, length| echo(Version::V4, sequence, length),
+    sequence: |frame| echoed(Version::V4, frame),
+    lengths: [64, 1480, 1488],
+};
+
+/// ICMP over IPv6: the same.
+pub const ICMP6: Frames = Frames {
+    request: |sequence, length| echo(Version::V6, sequence, length),
+    sequence: |frame| echoed(Version::V6, frame),
+    lengths: [64, 1460, 1468],
+};
+
+/// UDP payloads.
+pub const UDP: Frames = Frames { request: probe, sequence: probed, lengths: [40, 1452, 1480] };
+
+/// Whole Ethernet frames, the last one as long as the usual MTU permits.
+pub const ETHERNET: Frames = Frames {
+    request: |sequence, length| {
+        let header = Header { destination: FAR, source: NEAR, ethertype: PROBE_ETHERTYPE };
+        let mut frame = header.to_bytes().to_vec();
+        frame.extend(probe(sequence, length - frame.len()));
+        frame
+    },
+    sequence: |frame| Header::split(frame).and_then(|(_, payload)| probed(payload)),
+    lengths: [60, 1000, 1514],
+};
+
+const IDENTIFIER: u16 = 0xABCD;
+
+fn echo(version: Version, sequence: u16, length: usize) -> Vec<u8> {
+    let mut message = vec![0xA5; length];
+    Echo { is_reply: false, identifier: IDENTIFIER, sequence }.write(version, &mut message);
+    message
+}
+
+fn echoed(version: Version, frame: &[u8]) -> Option<u16> {
+    let (echo, _) = Echo::split(version, frame)?;
+    (echo.is_reply && echo.identifier == IDENTIFIER).then_some(echo.sequence)
+}
+
+fn probe(sequence: u16, length: usize) -> Vec<u8> {
+    let mut payload = vec![0; length];
+    let response_bytes = u16::try_from(length).expect("a short probe");
+    let (responder_arrival, responder_departure) = (Time(0), Time(0));
+    let seq = sequence.into();
+    ProbeHeader { is_reply: false, response_bytes, block: 1, seq, responder_arrival, responder_departure }
+        .write(&mut payload);
+    payload
+}
+
+fn probed(payload: &[u8]) -> Option<u16> {
+    let header = ProbeHeader::read(payload)?;
+    header.is_reply.then(|| u16::try_from(header.seq).ok())?
+}

@@ -1,0 +1,159 @@
+//! The one suite that every backend passes: what the [`Port`] trait promises, held against an answering far end.
+
+pub mod frames;
+
+use sojourn_port::{Port, PortError, Received, Sent};
+use sojourn_time::{Clock, Nanos, Source, Time};
+
+const ANSWER_WITHIN: Nanos = Nanos::seconds(1);
+const ROUNDS: u16 = 50;
+const BURST: u16 = 200;
+
+/// A port, a far end that answers, and how to build and read frames.
+pub struct Bench<P> {
+    pub port: P,
+    pub clock: Box<dyn Clock>,
+    /// Builds the request with this sequence number that is so many bytes long in the port's framing.
+    pub request: fn(u16, usize) -> Vec<u8>,
+    /// Reads the sequence number of a reply.
+    pub sequence: fn(&[u8]) -> Option<u16>,
+    /// Answers what has reached the far end, where the kernel does not.
+    pub answer: Box<dyn FnMut()>,
+    /// Lengths of requests to try, shortest first.
+    pub lengths: [usize; 3],
+    /// What stamps are expected to come from.
+    pub source: Source,
+}
+
+/// Runs the whole suite.
+pub fn run<P: Port>(mut bench: Bench<P>) {
+    nothing_comes_of_nothing(&mut bench);
+    each_request_is_answered_and_stamped(&mut bench);
+    a_burst_keeps_its_numbers(&mut bench);
+    a_short_buffer_cuts(&mut bench);
+    waiting_does_not_spin_on_stamps(&mut bench);
+    a_refused_frame_has_no_number(&mut bench);
+    assert_eq!(bench.port.own_drops(), 0);
+}
+
+fn nothing_comes_of_nothing<P: Port>(bench: &mut Bench<P>) {
+    assert_eq!(bench.port.receive(&mut [0; 64]).expect("receives"), None);
+    assert_eq!(bench.port.transmit_stamp().expect("reads stamps"), None);
+    assert!(bench.returns_until(Nanos::millis(2)) < 10, "a wait with nothing to receive lasts until its deadline");
+}
+
+fn each_request_is_answered_and_stamped<P: Port>(bench: &mut Bench<P>) {
+    for sequence in 0..ROUNDS {
+        let length = bench.lengths[usize::from(sequence) % 3];
+        let (sent, left) = bench.exchange_stamp(sequence, length);
+        let (received, frame) = bench.reply();
+        assert_eq!((bench.sequence)(&frame), Some(sequence));
+        assert_eq!(frame.len(), length, "the reply is as long as its request");
+        assert_eq!(received.arrived.source, bench.source, "frame {sequence}: {received:?}");
+        assert!(sent.called <= left, "called {sent:?}, left {left:?}");
+        assert!(left <= received.arrived.at, "left {left:?}, arrived {received:?}");
+        assert!(received.arrived.at <= received.returned, "{received:?}");
+    }
+}
+
+fn a_burst_keeps_its_numbers<P: Port>(bench: &mut Bench<P>) {
+    let length = bench.lengths[0];
+    let sent: Vec<Sent> = (0..BURST).map(|sequence| bench.send(sequence, length)).collect();
+    assert!(sent.windows(2).all(|pair| pair[1].number == pair[0].number + 1));
+    let mut answered = vec![0; usize::from(BURST)];
+    for _ in 0..BURST {
+        let (_, frame) = bench.reply();
+        answered[usize::from((bench.sequence)(&frame).expect("a sequence number"))] += 1;
+    }
+    assert!(answered.iter().all(|times| *times == 1), "each request is answered once: {answered:?}");
+    for request in sent {
+        let stamp = bench.stamp();
+        assert_eq!((stamp.0, stamp.2), (request.number, bench.source));
+        assert!(request.called <= stamp.1);
+    }
+}
+
+fn a_short_buffer_cuts<P: Port>(bench: &mut Bench<P>) {
+    let length = bench.lengths[1];
+    bench.exchange_stamp(7, length);
+    let mut buffer = [0; 24];
+    let received = bench.take(&mut buffer);
+    assert!(received.length <= buffer.len(), "{received:?}");
+    assert_eq!(bench.port.receive(&mut buffer).expect("receives"), None, "the rest of a cut frame is gone");
+}
+
+fn waiting_does_not_spin_on_stamps<P: Port>(bench: &mut Bench<P>) {
+    let length = bench.lengths[0];
+    let sent = bench.send(9, length);
+    bench.reply();
+    let returns = bench.returns_until(Nanos::millis(20));
+    assert!(returns < 10, "a stamp that waits to be read woke the waiter {returns} times");
+    assert_eq!(bench.stamp().0, sent.number, "waiting loses no stamp");
+}
+
+fn a_refused_frame_has_no_number<P: Port>(bench: &mut Bench<P>) {
+    let (before, _) = bench.exchange_stamp(1, bench.lengths[0]);
+    bench.reply();
+    let too_long = vec![0; bench.port.capabilities().max_frame + 1];
+    let refused = bench.port.transmit(&too_long);
+    assert!(matches!(refused, Err(PortError::Unusable { .. })), "a frame longer than max_frame: {refused:?}");
+    let (after, _) = bench.exchange_stamp(2, bench.lengths[0]);
+    bench.reply();
+    assert_eq!(after.number, before.number + 1);
+}
+
+impl<P: Port> Bench<P> {
+    fn send(&mut self, sequence: u16, length: usize) -> Sent {
+        let frame = (self.request)(sequence, length);
+        self.port.transmit(&frame).expect("transmits")
+    }
+
+    /// Sends a request and takes its stamp.
+    pub fn exchange_stamp(&mut self, sequence: u16, length: usize) -> (Sent, Time) {
+        let sent = self.send(sequence, length);
+        let (number, left, source) = self.stamp();
+        assert_eq!((number, source), (sent.number, self.source));
+        (sent, left)
+    }
+
+    fn stamp(&mut self) -> (u32, Time, Source) {
+        let deadline = self.clock.now() + ANSWER_WITHIN;
+        loop {
+            if let Some(stamp) = self.port.transmit_stamp().expect("reads stamps") {
+                return (stamp.number, stamp.left.at, stamp.left.source);
+            }
+            assert!(self.clock.now() < deadline, "no transmit stamp came");
+        }
+    }
+
+    /// Takes the next reply.
+    pub fn reply(&mut self) -> (Received, Vec<u8>) {
+        let mut buffer = vec![0; 65_536];
+        let received = self.take(&mut buffer);
+        buffer.truncate(received.length);
+        (received, buffer)
+    }
+
+    fn take(&mut self, buffer: &mut [u8]) -> Received {
+        let deadline = self.clock.now() + ANSWER_WITHIN;
+        loop {
+            (self.answer)();
+            if let Some(received) = self.port.receive(buffer).expect("receives") {
+                return received;
+            }
+            assert!(self.clock.now() < deadline, "no reply came");
+            self.port.wait(deadline.min(self.clock.now() + Nanos::millis(1))).expect("waits");
+        }
+    }
+
+    /// Waits for so long, and counts how often the port had to be asked.
+    fn returns_until(&mut self, span: Nanos) -> u32 {
+        let deadline = self.clock.now() + span;
+        let mut returns = 0;
+        while self.clock.now() < deadline {
+            self.port.wait(deadline).expect("waits");
+            returns += 1;
+        }
+        returns
+    }
+}
