@@ -28,13 +28,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. Without a peer, `measured` is our own figure; with one, ours divided by the peer's."""
+    """One line of the table: our median, the peer's, and what the target is about: their ratio, or ours alone."""
 
     name: str
-    peer: str | None
+    peer: str
     unit: str
     ours: float
-    theirs: float | None
+    theirs: float
+    is_ratio: bool
     measured: float
     ci_low: float | None
     ci_high: float | None
@@ -62,12 +63,37 @@ def ratio(name: str, peer: str, pairs: list[tuple[float, float]], unit: str, tar
     ours, theirs = np.array(pairs, dtype=np.float64).T
     found = hodges_lehmann(np.log(ours) - np.log(theirs))
     low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
-    middle = (float(np.median(ours)), float(np.median(theirs)))
-    return Row(name, peer, unit, *middle, float(np.exp(found.estimate)), low, high, found.level, found.n, target)
+    return Row(
+        name=name,
+        peer=peer,
+        unit=unit,
+        ours=float(np.median(ours)),
+        theirs=float(np.median(theirs)),
+        is_ratio=True,
+        measured=float(np.exp(found.estimate)),
+        ci_low=low,
+        ci_high=high,
+        level=found.level,
+        n=found.n,
+        target=target,
+    )
 
 
-def alone(name: str, values: list[float], unit: str, target: Target | None) -> Row:
-    """Our own figure over the repetitions."""
-    found = hodges_lehmann(np.array(values, dtype=np.float64))
-    median = float(np.median(values))
-    return Row(name, None, unit, median, None, found.estimate, found.low, found.high, found.level, found.n, target)
+def alone(name: str, peer: str, pairs: list[tuple[float, float]], unit: str, target: Target | None) -> Row:
+    """Our own figure over the repetitions, held to the target by itself; the peer's median stands beside it."""
+    ours, theirs = np.array(pairs, dtype=np.float64).T
+    found = hodges_lehmann(ours)
+    return Row(
+        name=name,
+        peer=peer,
+        unit=unit,
+        ours=float(np.median(ours)),
+        theirs=float(np.median(theirs)),
+        is_ratio=False,
+        measured=found.estimate,
+        ci_low=found.low,
+        ci_high=found.high,
+        level=found.level,
+        n=found.n,
+        target=target,
+    )

@@ -1,0 +1,123 @@
+"""`python -m bench`: our probe and its peers on one bed, interleaved, with a table of targets met and not met.
+
+Exit status 0 whatever the figures are: performance is measured here, not tested. 3 when it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from bench import table
+from bench.experiments import Experiment, Ground, Sample, experiments
+from bench.peers import sockperf_server
+from sojourn.bed import BedSpec, build_bed
+from sojourn.errors import MachineError, SojournError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.compare import Row
+    from sojourn.bed import Bed
+
+BUILD = Path(__file__).resolve().parents[1] / "build"
+LONGEST_SECONDS = 170.0
+
+
+def main() -> int:
+    """Run, print, write build/bench.json and build/bench.md."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=6, help="of each pair; 6 is the least with a 95 %% interval")
+    parser.add_argument("--device", default="bridge", help="what stands in the path (default: bridge)")
+    parser.add_argument("--only", default="", help="only experiments whose title or peer contains this")
+    parser.add_argument("--seed", type=int, default=1, help="of the order in which things run")
+    asked = parser.parse_args()
+    progress = Console(stderr=True)
+    try:
+        rows, repetitions = bench(asked.device, asked.repetitions, asked.only, asked.seed, progress)
+    except SojournError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return error.status
+    facts = {**machine(), "device": asked.device, "repetitions": repetitions, "seed": asked.seed}
+    BUILD.mkdir(exist_ok=True)
+    (BUILD / "bench.json").write_text(json.dumps({"machine": facts, "rows": [row.as_json() for row in rows]}, indent=1))
+    (BUILD / "bench.md").write_text(table.markdown(rows, facts))
+    table.show(rows, facts, Console())
+    return 0
+
+
+def bench(device: str, repetitions: int, only: str, seed: int, progress: Console) -> tuple[list[Row], int]:
+    """The rows of the table, and how many repetitions there was time for."""
+    chosen = [one for one in experiments() if only in one.title or only in one.peer]
+    pairs: dict[str, list[tuple[Sample, Sample]]] = {one.title: [] for one in chosen}
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="sojourn-bench-") as scratch:
+        spec = BedSpec(devices=() if device == "direct" else (device,))
+        with build_bed(spec, f"bench{os.getpid()}") as bed:
+            ground = lay_ground(bed, device, Path(scratch))
+            done = 0
+            for done in range(1, repetitions + 1):
+                for one, mine_first in shuffled(chosen, seed + done):
+                    progress.print(f"repetition {done}/{repetitions}: {one.title} · {one.peer}", style="dim")
+                    pairs[one.title].append(measured(one, ground, mine_first=mine_first))
+                spent = time.monotonic() - started
+                if spent + spent / done > LONGEST_SECONDS and done < repetitions:
+                    progress.print(f"stopping after {done} repetitions: this machine is slow today")
+                    break
+    rows = [figure.row(one.title, one.peer, pairs[one.title]) for one in chosen for figure in one.figures]
+    return rows, done
+
+
+def measured(one: Experiment, ground: Ground, *, mine_first: bool) -> tuple[Sample, Sample]:
+    """One repetition: both sides, one straight after the other."""
+    if mine_first:
+        mine = one.ours(ground)
+        return mine, one.theirs(ground)
+    theirs = one.theirs(ground)
+    return one.ours(ground), theirs
+
+
+def shuffled(chosen: list[Experiment], seed: int) -> Iterator[tuple[Experiment, bool]]:
+    """Each experiment once, in random order, and which side goes first."""
+    order = random.Random(seed)
+    for one in order.sample(chosen, len(chosen)):
+        yield one, order.random() < 0.5
+
+
+def lay_ground(bed: Bed, device: str, scratch: Path) -> Ground:
+    """The peer's server up, and cores shared out: the first for who asks, the last for who answers."""
+    link = bed.topology[device]
+    server = bed.start("b", sockperf_server(link.b_ip4), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(1.0)
+    if server.poll() is not None:
+        raise MachineError("the sockperf server does not start: apt-get install sockperf")
+    cores = sorted(os.sched_getaffinity(0))
+    return Ground(bed, link, scratch, server, prober_cpu=cores[0], responder_cpu=cores[-1])
+
+
+def machine() -> dict[str, object]:
+    """What these figures are about."""
+    sockperf = subprocess.run(["sockperf", "--version"], capture_output=True, text=True, check=False)
+    ping = subprocess.run(["ping", "-V"], capture_output=True, text=True, check=False)
+    return {
+        "kernel": platform.release(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load_1min": os.getloadavg()[0],
+        "ping": ping.stdout.strip(),
+        "sockperf": (sockperf.stdout + sockperf.stderr).strip().splitlines()[0] if sockperf.returncode == 0 else "",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
