@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 _LOAD = Path(__file__).with_name("load.py")
 _ANSWER_SECONDS = 1.0
 
+_NO_STEERING = (
+    "The device cannot have a core of its own: packet steering (rps_cpus) needs root and a kernel with CONFIG_RPS; "
+    "its packets are handled on the sender's core."
+)
+
 
 class DeviceCores:
     """The device's core, once it has been arranged, and the load on it, if there is one."""
@@ -64,19 +69,14 @@ class DeviceCores:
 
     def _steer(self, backend: Backend, topology: Topology, spec: BedSpec) -> None:
         cores: dict[HostName, int | None] = {"a": spec.prober_cpu, "b": spec.responder_cpu, "d": self.core}
-        for host, core in cores.items():
-            for port in topology.ports(host) if core is not None else ():
-                assert core is not None
-                try:
-                    backend.put(host, f"/sys/class/net/{port.dev}/queues/rx-0/rps_cpus", cpu_mask(core))
-                except MachineError:
-                    backend.missing.append(
-                        "The device cannot have a core of its own: packet steering (rps_cpus) needs root and CONFIG_RPS; "
-                        "its packets are handled on the sender's core."
-                    )
-                    self.core = None
-                    return
+        ports = [(port, core) for host, core in cores.items() if core is not None for port in topology.ports(host)]
+        try:
+            for port, core in ports:
+                backend.put(port.host, f"/sys/class/net/{port.dev}/queues/rx-0/rps_cpus", cpu_mask(core))
                 self.steered[port.dev] = core
+        except MachineError:
+            backend.missing.append(_NO_STEERING)
+            self.core = None
 
     def _start_load(self, backend: Backend, spec: BedSpec) -> subprocess.Popen[Any]:
         core = next(core for core in (self.core, spec.prober_cpu, min(os.sched_getaffinity(0))) if core is not None)

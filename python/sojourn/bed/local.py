@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.processes import end_all, environment, finish, guarded, launch
+from sojourn.bed.state import Mark
 
 if TYPE_CHECKING:
     import subprocess
@@ -25,7 +26,7 @@ class LocalBackend:
     def __init__(self, run_id: str) -> None:
         self.unprivileged = False
         self.missing: list[str] = []
-        self._run_id = run_id
+        self._mark = Mark.of_this_process(run_id)
         self._started: list[subprocess.Popen[Any]] = []
 
     def open(self, topology: Topology, spec: BedSpec) -> None:
@@ -35,12 +36,12 @@ class LocalBackend:
         """No cable exists."""
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        process = launch(guarded(argv), argv[0], self._run_id, popen)
+        process = launch(guarded(argv), argv[0], self._mark, popen)
         self._started.append(process)
         return process
 
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
-        return finish(guarded(argv), input, environment(self._run_id), shown=shlex.join(argv))
+        return finish(guarded(argv), input, environment(self._mark), shown=shlex.join(argv))
 
     def put(self, host: HostName, path: str, text: str) -> None:
         Path(path).write_text(text)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
 
-# `$0` is the state file's name. It is removed by its name within the working folder, because by then `/run` is hidden.
+# `$0` is the state file's name without its ending, within the working folder: by then its full path is hidden.
 _HOLDER = """
 mount -t tmpfs -o mode=755 sojourn /run && mkdir /run/netns && echo ready && cat >/dev/null
-rm -f -- "$0"
+rm -f -- "$0.json" "$0.draft"
 """
 
 TOOL_PACKAGES = {
@@ -86,12 +86,12 @@ class NetnsBackend:
         self._in_holder(["ip", "-n", self._namespace("d"), "-batch", "-"], "\n".join(lines) + "\n")
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        process = launch(self._enter(host, argv), argv[0], self._run_id, popen)
+        process = launch(self._enter(host, argv), argv[0], self._state.mark, popen)
         self._started.append(process)
         return process
 
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
-        return finish(self._enter(host, argv), input, environment(self._run_id), shown=shlex.join(argv))
+        return finish(self._enter(host, argv), input, environment(self._state.mark), shown=shlex.join(argv))
 
     def put(self, host: HostName, path: str, text: str) -> None:
         if path.startswith("/sys/"):
@@ -135,13 +135,13 @@ class NetnsBackend:
         argv = ["unshare", "--mount", "--net", "--propagation", "private"]
         argv += ["--user", "--map-root-user"] if unprivileged else []
         self._holder = subprocess.Popen(
-            [*argv, "sh", "-c", _HOLDER, self._state.path.name],
+            [*argv, "sh", "-c", _HOLDER, str(self._state.mark)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self._state.folder,
-            env=environment(self._run_id),
+            env=environment(self._state.mark),
             start_new_session=True,
         )
         assert self._holder.stdout is not None
@@ -155,7 +155,7 @@ class NetnsBackend:
     def _in_holder(self, argv: Sequence[str], text: str | None) -> str:
         own = [f"--net={self._proc}/ns/net", f"--mount={self._proc}/ns/mnt"]
         command = ["nsenter", *self._user, *own, "--", *argv]
-        return finish(command, text, environment(self._run_id), shown=shlex.join(argv))
+        return finish(command, text, environment(self._state.mark), shown=shlex.join(argv))
 
     def _in_sysfs(self, host: HostName, argv: Sequence[str], text: str | None) -> str:
         """Runs a command where `/sys` is the host's own: in a mount namespace made for this one command."""

@@ -17,8 +17,10 @@ from sojourn.errors import MachineError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-RUN_VARIABLE = "SOJOURN_RUN"
-"""The environment variable by which a bed's processes can be told from everybody else's; its value is the run's id."""
+    from sojourn.bed.state import Mark
+
+MARK_VARIABLE = "SOJOURN_BED"
+"""The environment variable by which a bed's processes can be told from everybody else's; its value is a `Mark`."""
 
 # The parent may have died before the signal was armed: then `$PPID` is not the one that started us.
 _GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
@@ -32,9 +34,9 @@ def guarded(argv: Sequence[str]) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", _GUARD, str(os.getpid()), *argv]
 
 
-def environment(run_id: str, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a bed's program: the one asked for, or ours, with a full search path and the run's mark."""
-    return {**(os.environ if env is None else env), "PATH": search_path(), RUN_VARIABLE: run_id}
+def environment(mark: Mark, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a bed's program: the one asked for, or ours, with a full search path and the bed's mark."""
+    return {**(os.environ if env is None else env), "PATH": search_path(), MARK_VARIABLE: str(mark)}
 
 
 def search_path() -> str:
@@ -55,13 +57,13 @@ def require_tools(packages: Mapping[str, str]) -> None:
         raise MachineError(f"{', '.join(missing)} not found: apt-get install {names}")
 
 
-def launch(command: Sequence[str], program: str, run_id: str, popen: dict[str, Any]) -> subprocess.Popen[Any]:
+def launch(command: Sequence[str], program: str, mark: Mark, popen: dict[str, Any]) -> subprocess.Popen[Any]:
     """Starts a program in a session of its own: Ctrl-C reaches it only through this process."""
     if find_tool(program) is None:
         raise MachineError(f"{program} not found on this machine: install it, or name it with its folder")
     popen.setdefault("stdin", subprocess.DEVNULL)
     popen.setdefault("start_new_session", True)
-    popen["env"] = environment(run_id, popen.get("env"))
+    popen["env"] = environment(mark, popen.get("env"))
     process: subprocess.Popen[Any] = subprocess.Popen(command, **popen)
     return process
 

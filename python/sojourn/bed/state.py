@@ -1,8 +1,8 @@
-"""Which beds are there: one small file per run, naming the processes that keep it.
+"""Which beds there are, and whose: a mark that every process of a bed carries, and one small file per bed.
 
-A process is named by its id *and* the moment it started, within one boot and one process namespace, so that a number
-given to somebody else's process later is never mistaken for ours. The holder removes the file itself when its
-controller is gone; what stays behind all the same is for `sojourn bed clean`.
+The mark is the run's id with the controller's process id and the moment it started, so that a number given to somebody
+else's process later is never mistaken for ours. The holder removes the file itself when its controller is gone; what
+stays behind all the same is for `clean`.
 """
 
 from __future__ import annotations
@@ -42,71 +42,78 @@ class Process:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """To which run, and to which controller of it, something belongs; within one boot and one process namespace."""
+
+    run: str
+    controller: Process
+
+    @classmethod
+    def of_this_process(cls, run: str) -> Mark:
+        """The mark of a bed that this process builds."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", run):
+            raise RequestError(f"run id '{run}': expected up to 100 letters, digits, '.', '_' and '-'")
+        return cls(run, Process.of(os.getpid()))
+
+    @classmethod
+    def parse(cls, text: str) -> Mark | None:
+        """Reads a mark; None when it is not one."""
+        found = re.fullmatch(r"(.+)@([0-9]+)-([0-9]+)", text)
+        return cls(found[1], Process(int(found[2]), int(found[3]))) if found else None
+
+    def __str__(self) -> str:
+        return f"{self.run}@{self.controller.pid}-{self.controller.started_ticks}"
+
+
+@dataclass(frozen=True)
 class State:
     """One bed, as its file tells of it."""
 
-    run: str
+    path: Path
+    mark: Mark
     boot: str
     pids: str
-    controller: Process
-    holder: Process | None
+    holder: Process
 
     @classmethod
     def read(cls, path: Path) -> State:
         """Reads a state file; raises ValueError when it is not one."""
         try:
             text: dict[str, Any] = json.loads(path.read_text())
-            holder = text["holder"]
-            return cls(
-                run=str(text["run"]),
-                boot=str(text["boot"]),
-                pids=str(text["pids"]),
-                controller=Process(**text["controller"]),
-                holder=None if holder is None else Process(**holder),
-            )
-        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            mark = Mark.parse(text["mark"])
+            if mark is None:
+                raise ValueError("its mark is malformed")
+            return cls(path, mark, str(text["boot"]), str(text["pids"]), Process(**text["holder"]))
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a bed's state: {error}") from error
 
-    def is_of_this_boot(self) -> bool:
-        """Whether its process numbers mean anything still."""
-        return self.boot == boot_id()
-
-    def is_visible(self) -> bool:
-        """Whether its process numbers mean the same processes to us as to its writer."""
-        return self.pids == pid_namespace()
-
     def is_live(self) -> bool:
-        """Whether its controller still runs; one that we cannot see counts as running."""
-        if not self.is_of_this_boot():
+        """Whether its controller still runs; one whose process namespace is not ours counts as running."""
+        if self.boot != boot_id():
             return False
-        return not self.is_visible() or self.controller.is_alive()
+        return self.pids != pid_namespace() or self.mark.controller.is_alive()
 
 
 class StateFile:
-    """This run's own file: claimed before anything is built, given up when everything is gone."""
+    """This bed's own file: written when its holder is there, removed when everything is gone."""
 
     def __init__(self, run: str) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", run):
-            raise RequestError(f"run id '{run}': expected up to 100 letters, digits, '.', '_' and '-'")
-        self.run = run
+        self.mark = Mark.of_this_process(run)
         self.folder = state_folder()
-        self.path = self.folder / f"{run}.json"
+        self.path = self.folder / f"{self.mark}.json"
 
     def claim(self) -> None:
-        """Makes the file; refuses a run that is going on. One left by a dead controller is taken over."""
+        """Makes the folder, and refuses a run that is going on."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _require_ours(self.folder)
-        with suppress(ValueError, FileNotFoundError):
-            there = State.read(self.path)
-            if there.is_live():
-                raise RequestError(f"run '{self.run}' is going on already, in process {there.controller.pid}")
-        self.write(None)
+        for _, state in states(self.folder):
+            if state and state.mark.run == self.mark.run and state.is_live():
+                raise RequestError(f"run '{self.mark.run}' is going on already, in process {state.mark.controller.pid}")
 
-    def write(self, holder: Process | None) -> None:
+    def write(self, holder: Process) -> None:
         """Says who keeps the bed; whole or not at all."""
-        state = State(self.run, boot_id(), pid_namespace(), Process.of(os.getpid()), holder)
-        draft = self.path.with_suffix(f".{os.getpid()}.draft")
-        draft.write_text(json.dumps(asdict(state)) + "\n")
+        text = {"mark": str(self.mark), "boot": boot_id(), "pids": pid_namespace(), "holder": asdict(holder)}
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(json.dumps(text) + "\n")
         draft.replace(self.path)
 
     def remove(self) -> None:

@@ -1,0 +1,105 @@
+"""Removes what dead runs left behind: their processes, and with these their namespaces and links; their state files.
+
+A process is a dead run's when it carries a bed's mark in its environment and the controller that the mark names no
+longer runs. Everything else, live runs above all, is left alone, and so is what cannot be judged.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sojourn.bed.processes import MARK_VARIABLE
+from sojourn.bed.state import Mark, Process, pid_namespace, state_folder, states
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PATIENCE_SECONDS = 2.0
+
+
+@dataclass
+class Cleaning:
+    """What was done, a sentence each."""
+
+    removed: list[str] = field(default_factory=list)
+    live: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        """All of it, in the order of importance."""
+        return [*self.removed, *self.live, *self.left] or ["Nothing to clean."]
+
+
+def clean() -> Cleaning:
+    """Removes what dead runs of this user left behind."""
+    done = Cleaning()
+    orphans = [(process, mark) for process, mark in marked_processes() if not mark.controller.is_alive()]
+    _kill([process for process, _ in orphans])
+    for process, mark in orphans:
+        if process.is_alive():
+            done.left.append(f"Process {process.pid} of the dead run {mark.run} did not end.")
+        else:
+            done.removed.append(f"Ended process {process.pid} of the dead run {mark.run}.")
+    _clean_states(done)
+    return done
+
+
+def marked_processes() -> Iterator[tuple[Process, Mark]]:
+    """Every process that carries a bed's mark, as far as this user may look; this one and its parents excepted."""
+    ours = _this_process_and_its_parents()
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) in ours:
+            continue
+        with suppress(OSError):
+            process = Process.of(int(folder.name))
+            mark = _mark_of(folder)
+            if mark is not None and str((folder / "ns/pid").readlink()) == pid_namespace():
+                yield process, mark
+
+
+def _clean_states(done: Cleaning) -> None:
+    for path, state in states():
+        if state is None:
+            done.left.append(f"{path} is not a bed's state; look at it, then remove it by hand.")
+        elif state.is_live():
+            done.live.append(f"Run {state.mark.run} is going on in process {state.mark.controller.pid}: not touched.")
+        else:
+            path.unlink(missing_ok=True)
+            done.removed.append(f"Removed the state file of the dead run {state.mark.run}.")
+    with suppress(OSError):
+        state_folder().rmdir()  # only when it is empty
+
+
+def _mark_of(folder: Path) -> Mark | None:
+    prefix = f"{MARK_VARIABLE}=".encode()
+    for entry in (folder / "environ").read_bytes().split(b"\0"):
+        if entry.startswith(prefix):
+            return Mark.parse(entry[len(prefix) :].decode(errors="replace"))
+    return None
+
+
+def _this_process_and_its_parents() -> set[int]:
+    pids = set()
+    pid = os.getpid()
+    while pid > 0:
+        pids.add(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pids
+
+
+def _kill(processes: list[Process]) -> None:
+    """Ends them politely, then not."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            with suppress(ProcessLookupError, PermissionError):
+                if process.is_alive():
+                    os.kill(process.pid, number)
+        end = time.monotonic() + _PATIENCE_SECONDS / 2
+        while any(process.is_alive() for process in processes) and time.monotonic() < end:
+            time.sleep(0.01)
