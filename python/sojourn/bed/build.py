@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.cores import DeviceCores
+from sojourn.bed.facts import facts, moment
 from sojourn.bed.local import LocalBackend
 from sojourn.bed.model import BedSpec, HostName, Topology, checked
 from sojourn.bed.netns import NetnsBackend
@@ -55,6 +56,14 @@ class Bed:
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         """Runs a command on a host to its end and gives its output; raises MachineError when it fails."""
         return self._backend.run(host, argv, input)
+
+    def facts(self) -> dict[str, Any]:
+        """The whole of `bed.json`: what the machines are, and a hash over what should stay so."""
+        return facts(self._backend, self.topology, self.spec, self._cores)
+
+    def moment(self) -> dict[str, Any]:
+        """Load, interrupts and counters as they are now; compared with those in `facts`, what went on beside a run."""
+        return moment(self._backend, self.topology, self.spec, self._cores)
 
 
 @contextmanager

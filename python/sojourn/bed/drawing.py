@@ -1,0 +1,53 @@
+"""A bed drawn: as text for a terminal, as nodes and links for a page. Pure; it needs no built bed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sojourn.bed.model import Link, Topology
+
+_STATION_LABEL = {"bridge": "bridge", "wire": "redirect"}
+
+
+def text(topology: Topology) -> str:
+    """One line per arm, host A at the left and host B at the right."""
+    rows = [
+        ("host A (asks)", " host D (devices under test) ", "host B (answers)", "arm"),
+        *(_row(link) for link in topology.links),
+    ]
+    a_width, d_width, b_width = (max(len(row[column]) for row in rows) for column in range(3))
+    return "\n".join(
+        f"{a:<{a_width}}{middle:{' ' if row == 0 else '─'}^{d_width}}{b:<{b_width}}  {arm}"
+        for row, (a, middle, b, arm) in enumerate(rows)
+    )
+
+
+def drawing(topology: Topology) -> dict[str, Any]:
+    """Nodes and links, as `bed.json` keeps them for the report, and the text beside them."""
+    hosts = {"a": "host A", "b": "host B"}
+    nodes = [{"id": name, "label": label, "kind": "host", "arm": None} for name, label in hosts.items()]
+    nodes += [
+        {"id": f"{link.arm}/{i}", "label": _STATION_LABEL[station.kind], "kind": station.kind, "arm": link.arm}
+        for link in topology.links
+        for i, station in enumerate(link.stations, start=1)
+    ]
+    return {"nodes": nodes, "links": _links(topology), "text": text(topology)}
+
+
+def _links(topology: Topology) -> list[dict[str, str]]:
+    links = []
+    for link in topology.links:
+        way = ["a", *(f"{link.arm}/{i}" for i in range(1, len(link.stations) + 1)), "b"]
+        for i, cable in enumerate(link.cables):
+            ends = {"from": way[i], "to": way[i + 1], "from_port": cable.left.dev, "to_port": cable.right.dev}
+            links.append({"arm": link.arm, **ends})
+    return links
+
+
+def _row(link: Link) -> tuple[str, str, str, str]:
+    return f"{link.a_ip4} {link.a_dev} ", _middle(link), f" {link.b_dev} {link.b_ip4}", link.arm
+
+
+def _middle(link: Link) -> str:
+    return "──".join(f"[{_STATION_LABEL[station.kind]}]" for station in link.stations)

@@ -1,0 +1,172 @@
+"""What the machines were: everything that could make two runs differ, for `bed.json`.
+
+`stable` is what should be the same when nothing was changed, and is hashed; `moment` is what changes by itself (load,
+interrupts, counters). Nothing here names the machine or its user, and nothing here is needed for measuring: a fact that
+cannot be had is null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed import machine
+from sojourn.bed.drawing import drawing
+
+if TYPE_CHECKING:
+    from sojourn.bed.backend import Backend
+    from sojourn.bed.cores import DeviceCores
+    from sojourn.bed.model import BedSpec, HostName, Topology
+
+HOST_SYSCTLS = (
+    "net/bridge/bridge-nf-call-iptables",
+    "net/ipv4/conf/all/rp_filter",
+    "net/ipv4/icmp_echo_ignore_all",
+    "net/ipv4/icmp_msgs_burst",
+    "net/ipv4/icmp_msgs_per_sec",
+    "net/ipv4/icmp_ratelimit",
+    "net/ipv4/icmp_ratemask",
+    "net/ipv4/ip_forward",
+    "net/ipv4/ping_group_range",
+    "net/ipv6/conf/all/disable_ipv6",
+    "net/ipv6/conf/default/accept_dad",
+    "net/ipv6/conf/default/accept_ra",
+    "net/ipv6/conf/default/addr_gen_mode",
+    "net/ipv6/conf/default/router_solicitations",
+    "net/ipv6/icmp/ratelimit",
+    "net/ipv6/icmp/ratemask",
+    "net/ipv6/mld_qrv",
+)
+"""The sysctls that each network namespace has for itself."""
+
+# One device per line on standard input.
+_ETHTOOL = 'while read -r dev; do echo "= $dev"; ethtool -i "$dev"; ethtool -k "$dev"; done'
+_SYSCTL = 'for key in "$@"; do [ -r "/proc/sys/$key" ] && echo "$key $(cat "/proc/sys/$key")"; done; true'
+_QDISC_FIELDS = ("kind", "handle", "dev", "parent", "root", "options")
+_LINK_FIELDS = ("mtu", "operstate", "qdisc", "address", "txqlen", "flags", "num_tx_queues", "num_rx_queues", "master")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One fact that differs between two beds; None where one of them does not have it."""
+
+    fact: str
+    before: Any
+    after: Any
+
+
+def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCores) -> dict[str, Any]:
+    """The whole of `bed.json`."""
+    stable: dict[str, Any] = {
+        "machine": machine.stable(),
+        "versions": machine.versions(),
+        "sojourn": machine.sojourn(),
+        "bed": {
+            "spec": asdict(spec),
+            "unprivileged": backend.unprivileged,
+            "missing": list(backend.missing),
+            "device_cpu": cores.facts(),
+            "arms": [_arm(topology, name) for name in topology.arms],
+        },
+        "hosts": {},
+    }
+    if spec.backend != "sim":
+        stable["hosts"] = {host.name: _host(backend, host.name) for host in topology.hosts}
+    return {
+        "schema": "sojourn.bed",
+        "version": 1,
+        "hash": digest(stable),
+        "stable": stable,
+        "moment": moment(backend, topology, spec, cores),
+        "drawing": drawing(topology),
+    }
+
+
+def moment(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCores) -> dict[str, Any]:
+    """What changes by itself: two of these, before and after a run, tell what went on beside it."""
+    hosts = {} if spec.backend == "sim" else {host.name: _counters(backend, host.name) for host in topology.hosts}
+    return {**machine.moment(), "device_load": cores.load(), "link_counters": hosts}
+
+
+def digest(stable: dict[str, Any]) -> str:
+    """The hash of the stable facts: the same for two runs exactly when nothing was changed between them."""
+    return hashlib.sha256(json.dumps(stable, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def compare(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
+    """What changed between two `bed.json`, among the stable facts."""
+    old, new = dict(_flat(before["stable"])), dict(_flat(after["stable"]))
+    keys = sorted(old.keys() | new.keys())
+    return [Change(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
+
+
+def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, inner in value.items() for leaf in _flat(inner, f"{path}.{key}" if path else str(key))]
+    return [(path, value)]
+
+
+def _arm(topology: Topology, name: str) -> dict[str, Any]:
+    link = topology.arm(name)
+    names = ("arm", "a_dev", "b_dev", "a_mac", "b_mac", "a_ip4", "b_ip4", "a_ip6", "b_ip6")
+    return {**{key: getattr(link, key) for key in names}, "stations": [asdict(station) for station in link.stations]}
+
+
+def _host(backend: Backend, host: HostName) -> dict[str, Any]:
+    links = [link for link in _json(backend, host, ["ip", "-json", "-details", "link"]) if link["ifname"] != "lo"]
+    drivers = _drivers(backend.run(host, ["sh", "-c", _ETHTOOL], "".join(f"{link['ifname']}\n" for link in links)))
+    qdiscs = _json(backend, host, ["tc", "-json", "qdisc", "show"])
+    neighbours = _json(backend, host, ["ip", "-json", "neighbour"])
+    return {
+        "links": {link["ifname"]: {**_link(link), **drivers.get(link["ifname"], {})} for link in links},
+        "qdiscs": [{key: qdisc[key] for key in _QDISC_FIELDS if key in qdisc} for qdisc in qdiscs],
+        "neighbours": {f"{n['dst']} {n['dev']}": f"{n.get('lladdr')} {' '.join(n['state'])}" for n in neighbours},
+        "sysctls": _sysctls(backend, host),
+    }
+
+
+def _link(link: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: link[key] for key in _LINK_FIELDS if key in link}
+    info = link.get("linkinfo", {})
+    return {**kept, "kind": info.get("info_kind"), "bridge": _bridge(info)}
+
+
+def _bridge(info: dict[str, Any]) -> dict[str, Any] | None:
+    """A bridge's settings, without its timers, which run."""
+    if info.get("info_kind") != "bridge":
+        return None
+    names = ("stp_state", "forward_delay", "ageing_time", "vlan_filtering", "mcast_snooping", "nf_call_iptables")
+    return {name: info.get("info_data", {}).get(name) for name in names}
+
+
+def _drivers(text: str) -> dict[str, dict[str, Any]]:
+    """What `ethtool -i` and `-k` say, by device; without the offloads that it does not have at all."""
+    found: dict[str, dict[str, Any]] = {}
+    for block in re.split(r"^= ", text, flags=re.MULTILINE)[1:]:
+        dev, _, rest = block.partition("\n")
+        pairs = [tuple(line.strip().split(": ", 1)) for line in rest.splitlines() if ": " in line]
+        states = {name: state for name, state in pairs if state.split()[0] in ("on", "off") and state != "off [fixed]"}
+        found[dev] = {"driver": dict(pairs).get("driver"), "offloads": states}
+    return found
+
+
+def _sysctls(backend: Backend, host: HostName) -> dict[str, str]:
+    lines = backend.run(host, ["sh", "-c", _SYSCTL, "sh", *HOST_SYSCTLS]).splitlines()
+    return {key.replace("/", "."): " ".join(value.split()) for key, _, value in (line.partition(" ") for line in lines)}
+
+
+def _counters(backend: Backend, host: HostName) -> dict[str, Any]:
+    links = _json(backend, host, ["ip", "-json", "-statistics", "link"])
+    names = ("packets", "bytes", "errors", "dropped")
+    return {
+        link["ifname"]: {f"{way}_{name}": link["stats64"][way][name] for way in ("rx", "tx") for name in names}
+        for link in links
+    }
+
+
+def _json(backend: Backend, host: HostName, argv: list[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(backend.run(host, argv) or "[]")
+    return [entry for entry in found if entry]

@@ -1,0 +1,274 @@
+"""Facts of this machine, read from the kernel and from the tools on it; a fact that cannot be had is null.
+
+Reads only. It names neither the machine nor its user.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sysconfig
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import sojourn as package
+from sojourn.bed.processes import find_tool, search_path
+
+_SYSCTLS = (
+    "kernel/perf_event_paranoid",
+    "kernel/sched_autogroup_enabled",
+    "kernel/sched_rt_period_us",
+    "kernel/sched_rt_runtime_us",
+    "kernel/timer_migration",
+    "kernel/unprivileged_bpf_disabled",
+    "net/core/bpf_jit_enable",
+    "net/core/busy_poll",
+    "net/core/busy_read",
+    "net/core/default_qdisc",
+    "net/core/dev_weight",
+    "net/core/netdev_budget",
+    "net/core/netdev_budget_usecs",
+    "net/core/netdev_max_backlog",
+    "net/core/netdev_tstamp_prequeue",
+    "net/core/rmem_default",
+    "net/core/rmem_max",
+    "net/core/rps_sock_flow_entries",
+    "net/core/wmem_default",
+    "net/core/wmem_max",
+    "vm/swappiness",
+)
+
+# The boot parameters that bear on latency; the others may tell more of a machine than its owner would like.
+_PARAMETERS = (
+    *("amd_pstate", "clocksource", "cpufreq", "cpuidle", "idle", "intel_idle", "intel_pstate", "irqaffinity"),
+    *("isolcpus", "mitigations", "nmi_watchdog", "nohz", "nosmt", "nowatchdog", "preempt", "processor."),
+    *("rcu_nocb", "skew_tick", "threadirqs", "tsc", "transparent_hugepage"),
+)
+
+_VERSION_COMMANDS = {
+    "bridge": ["bridge", "-V"],
+    "ethtool": ["ethtool", "--version"],
+    "ip": ["ip", "-V"],
+    "ping": ["ping", "-V"],
+    "tc": ["tc", "-V"],
+    "tcpdump": ["tcpdump", "--version"],
+    "unshare": ["unshare", "--version"],
+}
+_PACKAGES = ("altair", "numpy", "polars", "pyarrow", "scipy")
+_CPU = Path("/sys/devices/system/cpu")
+_COMMAND_SECONDS = 5.0
+
+
+def stable() -> dict[str, Any]:
+    """Kernel, CPU, clocks and settings: what stays as it is until somebody changes it."""
+    return {
+        "kernel": {
+            "release": platform.release(),
+            "version": platform.version(),
+            "architecture": platform.machine(),
+            "parameters": [word for word in _words("/proc/cmdline") if word.startswith(_PARAMETERS)],
+            "preemption": _preemption(),
+            "tick_hz": _tick_hz(),
+        },
+        "distribution": _distribution(),
+        "cpu": _cpu(),
+        "memory_total_bytes": _memory().get("MemTotal"),
+        "clocks": {
+            "clocksource": _read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            "clocksources": _words("/sys/devices/system/clocksource/clocksource0/available_clocksource"),
+            "tai_minus_utc_s": _tai_offset_s(),
+        },
+        "sysctls": {key.replace("/", "."): _read(f"/proc/sys/{key}") for key in _SYSCTLS},
+        "transparent_hugepage": _read("/sys/kernel/mm/transparent_hugepage/enabled"),
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """The tools and libraries that take part."""
+    with ThreadPoolExecutor(4) as pool:
+        tools = dict(zip(_VERSION_COMMANDS, pool.map(_first_line, _VERSION_COMMANDS.values()), strict=True))
+    binary = instrument_binary()
+    libraries = {name: _package_version(name) for name in _PACKAGES}
+    instrument = _first_line([str(binary), "--version"]) if binary else None
+    return {"python": platform.python_version(), "sojourn-instrument": instrument, **tools, **libraries}
+
+
+def sojourn() -> dict[str, Any]:
+    """Which Sojourn this is: its version and, run from its repository, the commit and whether files differ from it."""
+    here = Path(__file__).resolve()
+    commit = dirty = None
+    if _git(here, ["ls-files", "--error-unmatch", here.name]) is not None:
+        commit = _git(here, ["rev-parse", "HEAD"])
+        dirty = bool(_git(here, ["status", "--porcelain", "--untracked-files=no"]))
+    return {"version": package.__version__, "commit": commit, "dirty": dirty}
+
+
+def moment() -> dict[str, Any]:
+    """Load, interrupts, frequencies and such, as they are now."""
+    return {
+        "taken_tai_ns": time.clock_gettime_ns(time.CLOCK_TAI),
+        "uptime_s": float((_read("/proc/uptime") or "0").split()[0]),
+        "load_average": list(os.getloadavg()),
+        "cpu_ticks": _cpu_ticks(),
+        "interrupts": _interrupts(),
+        "softirqs": _sums("/proc/softirqs"),
+        "softnet": _softnet(),
+        "memory_available_bytes": _memory().get("MemAvailable"),
+        "frequency_khz": {cpu.name: _number(cpu / "cpufreq/scaling_cur_freq") for cpu in _cpus()},
+    }
+
+
+def instrument_binary() -> Path | None:
+    """Where `sojourn-instrument` is: named by SOJOURN_INSTRUMENT, beside this Python, or on the search path."""
+    named = os.environ.get("SOJOURN_INSTRUMENT")
+    if named:
+        return Path(named) if os.access(named, os.X_OK) else None
+    beside = Path(sysconfig.get_path("scripts")) / "sojourn-instrument"
+    if os.access(beside, os.X_OK):
+        return beside
+    found = find_tool("sojourn-instrument")
+    return Path(found) if found else None
+
+
+def _cpu() -> dict[str, Any]:
+    info = _read("/proc/cpuinfo") or ""
+    flags = (_field(info, "flags") or _field(info, "Features") or "").split()
+    governors = {cpu.name: _read(cpu / "cpufreq/scaling_governor") for cpu in _cpus()}
+    return {
+        "model": _field(info, "model name") or _field(info, "CPU implementer") or platform.machine(),
+        "microcode": _field(info, "microcode"),
+        "online": os.cpu_count(),
+        "usable": sorted(os.sched_getaffinity(0)),
+        "isolated": _read(_CPU / "isolated"),
+        "nohz_full": _read(_CPU / "nohz_full"),
+        "smt": _read(_CPU / "smt/control"),
+        "hypervisor": "hypervisor" in flags,
+        "constant_tsc": {"constant_tsc", "nonstop_tsc"} <= set(flags),
+        "governor": governors,
+        "frequency_driver": _read(_CPU / "cpu0/cpufreq/scaling_driver"),
+        "frequency_max_khz": _number(_CPU / "cpu0/cpufreq/scaling_max_freq"),
+        "frequency_min_khz": _number(_CPU / "cpu0/cpufreq/scaling_min_freq"),
+        "no_turbo": _read(_CPU / "intel_pstate/no_turbo"),
+        "idle_driver": _read(_CPU / "cpuidle/current_driver"),
+        "mitigations": {name: text for name, text in _vulnerabilities().items() if text != "Not affected"},
+    }
+
+
+def _vulnerabilities() -> dict[str, str | None]:
+    return {path.name: _read(path) for path in sorted((_CPU / "vulnerabilities").glob("*"))}
+
+
+def _cpus() -> list[Path]:
+    return sorted(path for path in _CPU.glob("cpu[0-9]*"))
+
+
+def _preemption() -> str | None:
+    found = re.search(r"PREEMPT(_RT|_DYNAMIC|_LAZY)?", platform.version())
+    return found[0] if found else None
+
+
+def _tick_hz() -> int:
+    """The coarse clock advances once a tick."""
+    return round(1 / time.clock_getres(getattr(time, "CLOCK_MONOTONIC_COARSE", 6)))
+
+
+def _tai_offset_s() -> int:
+    """Zero means that nobody told the kernel how many leap seconds there have been."""
+    return round((time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)) / 1e9)
+
+
+def _distribution() -> str | None:
+    with suppress(OSError):
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    return None
+
+
+def _memory() -> dict[str, int]:
+    lines = (_read("/proc/meminfo") or "").splitlines()
+    return {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
+
+
+def _cpu_ticks() -> dict[str, int]:
+    """The first line of /proc/stat, in ticks of 1/100 s; steal is what the hypervisor gave to others."""
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    values = (_read("/proc/stat") or "cpu").splitlines()[0].split()[1:]
+    return dict(zip(names, map(int, values), strict=False))
+
+
+def _interrupts() -> dict[str, int]:
+    """Totals by source; hardware interrupts are told by their device, not by their number."""
+    sums: dict[str, int] = {}
+    for line in (_read("/proc/interrupts") or "").splitlines()[1:]:
+        source, _, rest = line.partition(":")
+        counts = [int(word) for word in rest.split() if word.isdigit()]
+        words = [word for word in rest.split() if not word.isdigit()]
+        name = words[-1] if source.strip().isdigit() and words else source.strip()
+        sums[name] = sums.get(name, 0) + sum(counts)
+    return {name: count for name, count in sums.items() if count}
+
+
+def _sums(path: str) -> dict[str, int]:
+    lines = (_read(path) or "").splitlines()[1:]
+    return {name.strip(): sum(map(int, rest.split())) for name, _, rest in (line.partition(":") for line in lines)}
+
+
+def _softnet() -> list[dict[str, int]]:
+    """Per core: packets handled, dropped because the backlog was full, and times that the budget ran out."""
+    rows = [line.split() for line in (_read("/proc/net/softnet_stat") or "").splitlines()]
+    names = ("processed", "dropped", "time_squeeze")
+    return [{name: int(row[i], 16) for i, name in enumerate(names)} for row in rows]
+
+
+def _first_line(command: list[str]) -> str | None:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+            env={**os.environ, "PATH": search_path()},
+        )
+        lines = (done.stdout or done.stderr).strip().splitlines()
+        return lines[0] if lines and done.returncode == 0 else None
+    return None
+
+
+def _git(here: Path, arguments: list[str]) -> str | None:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        command = ["git", "-C", str(here.parent), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False)
+        return done.stdout.strip() if done.returncode == 0 else None
+    return None
+
+
+def _package_version(name: str) -> str | None:
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(name)
+    return None
+
+
+def _field(text: str, name: str) -> str | None:
+    found = re.search(rf"^{re.escape(name)}\s*:\s*(.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else None
+
+
+def _words(path: str) -> list[str]:
+    return (_read(path) or "").split()
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path)
+    return int(text) if text and text.isdigit() else None
+
+
+def _read(path: str | Path) -> str | None:
+    with suppress(OSError):
+        return Path(path).read_text().strip()
+    return None
