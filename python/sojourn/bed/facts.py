@@ -147,9 +147,10 @@ def _drivers(text: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for block in re.split(r"^= ", text, flags=re.MULTILINE)[1:]:
         dev, _, rest = block.partition("\n")
-        pairs = [tuple(line.strip().split(": ", 1)) for line in rest.splitlines() if ": " in line]
-        states = {name: state for name, state in pairs if state.split()[0] in ("on", "off") and state != "off [fixed]"}
-        found[dev] = {"driver": dict(pairs).get("driver"), "offloads": states}
+        states = dict(re.findall(r"^\s*([\w-]+): ((?:on|off)\b.*)$", rest, re.MULTILINE))
+        driver = re.search(r"^driver: (.+)$", rest, re.MULTILINE)
+        offloads = {name: state for name, state in states.items() if state != "off [fixed]"}
+        found[dev] = {"driver": driver[1] if driver else None, "offloads": offloads}
     return found
 
 
@@ -164,6 +165,7 @@ def _counters(backend: Backend, host: HostName) -> dict[str, Any]:
     return {
         link["ifname"]: {f"{way}_{name}": link["stats64"][way][name] for way in ("rx", "tx") for name in names}
         for link in links
+        if link["ifname"] != "lo"
     }
 
 
