@@ -1,16 +1,12 @@
 //! Opens the kernel's port for a target.
-//
-// Seam for the helper who writes the kernel backends (replace this whole file; keep these three signatures):
-// * `open(&To, &Options) -> anyhow::Result<KernelPort>`; `To::Sim` never reaches it. A `PortError` at the root of the
-//   error chain gives exit status 3.
-// * `KernelPort: Port`, as an enum or a box. An ICMP port hands out only echo replies that belong to it: a ping socket
-//   has the kernel filter by identifier; a raw one filters by the identifier of the frames that it sent (or writes its
-//   own). The engine does not look at the identifier; it matches sequence numbers and the user data.
-// * `KernelPort::hardware_address()`: the interface's own MAC for `To::Packet`; the engine writes it as the source.
-//   `None` for the others.
-// * `wait` returns early on EINTR with Ok; `transmit` on ENOBUFS/EAGAIN returns PortError::System with that errno: the
-//   driver counts it as an own drop and goes on. ECONNREFUSED from a UDP peer should be an error that says what to do.
+//!
+//! The one place that knows all kernel backends; simulated lines never come here.
 
+use std::net::SocketAddr;
+
+use sojourn_port::icmp::{IcmpPort, IcmpSocket};
+use sojourn_port::packet::PacketPort;
+use sojourn_port::udp::UdpPort;
 use sojourn_port::{Capabilities, Port, PortError, Received, Sent, TransmitStamp};
 use sojourn_probe::To;
 use sojourn_time::Time;
@@ -18,48 +14,83 @@ use sojourn_wire::MacAddress;
 
 /// What can be chosen about a port.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {}
+pub struct Options {
+    /// The kind of ICMP socket; unless said, raw where that is permitted, else the echo socket.
+    pub icmp_socket: Option<IcmpSocket>,
+}
 
 /// A port of the kernel.
-pub enum KernelPort {}
+#[derive(Debug)]
+pub enum KernelPort {
+    /// ICMP echo.
+    Icmp(IcmpPort),
+    /// UDP.
+    Udp(UdpPort),
+    /// Ethernet frames.
+    Packet(PacketPort),
+}
 
 /// Opens the port for `to`.
 ///
 /// # Errors
-/// When the kernel refuses.
-pub fn open(to: &To, _options: &Options) -> anyhow::Result<KernelPort> {
-    anyhow::bail!("this build has no backend for {to}")
+/// When the kernel refuses; the root of the chain is then a [`PortError`].
+pub fn open(to: &To, options: &Options) -> anyhow::Result<KernelPort> {
+    Ok(match to {
+        To::Icmp { address, dev } => KernelPort::Icmp(match options.icmp_socket {
+            Some(socket) => IcmpPort::open_as(socket, *address, dev.as_deref())?,
+            None => IcmpPort::open(*address, dev.as_deref())?,
+        }),
+        To::Udp { address, port, dev } => {
+            KernelPort::Udp(UdpPort::open(SocketAddr::new(*address, *port), dev.as_deref())?)
+        }
+        To::Packet { dev, qdisc_bypass, .. } => KernelPort::Packet(PacketPort::open(dev, *qdisc_bypass)?),
+        To::Sim { .. } => anyhow::bail!("a simulated line has no port of the kernel"),
+    })
 }
 
 impl KernelPort {
     /// Returns the interface's own address, where frames carry one.
     pub fn hardware_address(&self) -> Option<MacAddress> {
-        match *self {}
+        match self {
+            Self::Packet(port) => Some(port.mac()),
+            Self::Icmp(_) | Self::Udp(_) => None,
+        }
     }
 }
 
+/// Does the same with whichever port it is.
+macro_rules! each {
+    ($self:ident, $port:ident => $does:expr) => {
+        match $self {
+            KernelPort::Icmp($port) => $does,
+            KernelPort::Udp($port) => $does,
+            KernelPort::Packet($port) => $does,
+        }
+    };
+}
+
 impl Port for KernelPort {
-    fn transmit(&mut self, _frame: &[u8]) -> Result<Sent, PortError> {
-        match *self {}
+    fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
+        each!(self, port => port.transmit(frame))
     }
 
-    fn receive(&mut self, _buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
-        match *self {}
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
+        each!(self, port => port.receive(buffer))
     }
 
     fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
-        match *self {}
+        each!(self, port => port.transmit_stamp())
     }
 
-    fn wait(&mut self, _deadline: Time) -> Result<(), PortError> {
-        match *self {}
+    fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
+        each!(self, port => port.wait(deadline))
     }
 
     fn capabilities(&self) -> Capabilities {
-        match *self {}
+        each!(self, port => port.capabilities())
     }
 
     fn own_drops(&mut self) -> u64 {
-        match *self {}
+        each!(self, port => port.own_drops())
     }
 }
