@@ -1,0 +1,135 @@
+"""Who sends when it says: intervals and departure errors of each sender, judged by a capture at the far end.
+
+A trial's schedule is its asked interval; only its start is fitted (by the median), so a sender that is slow on average
+is not excused. Frames are placed by their ICMP sequence number: what was lost on the way leaves a gap, not a shift.
+Nothing here uses the sender's own clock or records.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.factors import IPV4_OVERHEAD, Factors
+from sojourn.analysis.paths import error_rows
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import DIRECT
+from sojourn.analysis.statistics.interval import Interval
+from sojourn.analysis.statistics.quantile import mean_by_rounds, quantile_by_rounds, sd_by_rounds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+
+ICMP_HEADER = 8
+ETHERNET_WITHOUT_ICMP = IPV4_OVERHEAD - ICMP_HEADER
+SEQUENCES = 1 << 16
+SOURCE = "kernel, capture at the far end"
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """All trials of one tool at one size and interval: arrivals and sequence numbers of each."""
+
+    factors: Factors
+    arrivals: list[NDArray[np.int64]]
+    sequences: list[NDArray[np.int64]]
+
+    @property
+    def interval_ns(self) -> int:
+        """The asked interval; 0 for a flood."""
+        return self.factors.interval_ns or 0
+
+    def gaps(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The intervals between arrivals, and the trial of each."""
+        return _joined([np.diff(one).astype(np.float64) for one in self.arrivals])
+
+    def errors(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Actual less scheduled, and the trial of each."""
+        return _joined(
+            [schedule_errors(at, seq, self.interval_ns) for at, seq in zip(self.arrivals, self.sequences, strict=True)]
+        )
+
+    def rates(self) -> NDArray[np.float64]:
+        """Frames per second of each trial."""
+        return np.array([(len(one) - 1) / (float(one[-1] - one[0]) / 1e9) for one in self.arrivals if len(one) > 1])
+
+
+def schedule_errors(arrivals: NDArray[np.int64], sequences: NDArray[np.int64], interval_ns: int) -> NDArray[np.float64]:
+    """Arrivals less the schedule that starts where their median says."""
+    behind = (arrivals - arrivals[0]) - (sequences - sequences[0]) * interval_ns
+    return np.asarray(behind - np.median(behind), dtype=np.float64)
+
+
+def trials_of(run: Run) -> list[Trials]:
+    """The trials that the log tells of and the capture saw, grouped by tool, size and interval."""
+    frames = run.captures.partition_by("block", as_dict=True)
+    groups: dict[tuple[str, int, int], list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = defaultdict(list)
+    for trial in {event["block"]: event for event in run.log if event.get("event") == "trial"}.values():
+        seen = frames.get((trial["block"],))
+        if seen is not None and seen.height > 1:
+            key = (str(trial["tool"]), int(trial["icmp_bytes"]), int(trial["interval_ns"]))
+            groups[key].append(_in_order(seen, trial))
+    return [
+        Trials(_factors(*key), [at for at, _ in several], [seq for _, seq in several])
+        for key, several in groups.items()
+    ]
+
+
+def departure_rows(trials: list[Trials]) -> list[Row]:
+    """Intervals, rate and departure errors of every group of trials."""
+    rows = []
+    for one in trials:
+        gaps, of_trial = one.gaps()
+        like = Row(DIRECT, "", "", Interval(0.0, None, None, 0.95, len(one.arrivals)), "", factors=one.factors)
+        figures = [
+            ("departure_interval", "mean", mean_by_rounds(gaps, of_trial), "ns"),
+            ("departure_interval", "p50", quantile_by_rounds(gaps, of_trial, 0.5), "ns"),
+            ("departure_interval", "sd", sd_by_rounds(gaps, of_trial), "ns"),
+            ("departure_rate", "mean", mean_by_rounds(one.rates(), np.arange(len(one.rates()))), "1/s"),
+        ]
+        rows += [
+            Row(DIRECT, quantity, statistic, value, unit, factors=one.factors, probes=len(gaps) + len(one.arrivals))
+            for quantity, statistic, value, unit in figures
+        ]
+        if one.interval_ns:
+            errors, of_trial = one.errors()
+            rows += error_rows(like, np.abs(errors), of_trial)
+    for row in rows:
+        row.clock, row.source = "TAI", SOURCE
+    return rows
+
+
+def missing_trials(run: Run, rounds: int) -> int:
+    """How many of the planned trials left no captured frames."""
+    trials = trials_of(run)
+    return sum(max(0, rounds - len(one.arrivals)) for one in trials)
+
+
+def _in_order(seen: pl.DataFrame, trial: dict[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The trial's own frames by arrival, and their sequence numbers beyond 16 bits."""
+    identifier = trial.get("icmp_id")
+    if identifier is None:
+        identifier = seen["icmp_id"].mode().max()
+    own = seen.filter(pl.col("icmp_id") == identifier).sort("arrival_ns")
+    own = seen.sort("arrival_ns") if own.height < 2 else own
+    sequences = own["icmp_seq"].to_numpy().astype(np.int64)
+    steps = np.diff(sequences, prepend=sequences[:1])
+    steps = (steps + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
+    return own["arrival_ns"].to_numpy(), sequences[0] + np.cumsum(steps)
+
+
+def _factors(tool: str, icmp_bytes: int, interval_ns: int) -> Factors:
+    payload, frame = icmp_bytes - ICMP_HEADER, max(64, icmp_bytes + ETHERNET_WITHOUT_ICMP)
+    schedule = "regular" if interval_ns else "as-answered"
+    return Factors(tool, schedule, icmp_bytes, payload, payload, frame, frame, interval_ns)
+
+
+def _joined(several: list[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    of_trial = np.repeat(np.arange(len(several)), [len(one) for one in several])
+    return np.concatenate(several), of_trial.astype(np.int64)

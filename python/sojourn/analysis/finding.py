@@ -1,0 +1,78 @@
+"""What makes a measurement doubtful, said once: a name, how bad, where, a sentence and the number behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.analysis.rows import finite
+from sojourn.records import FINDINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sojourn.analysis.factors import Factors
+    from sojourn.analysis.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where it was found: None means everywhere."""
+
+    device: str | None = None
+    cell: int | None = None
+
+    def covers(self, row: Row) -> bool:
+        """Whether a row's figure rests on what was found here; a pooled row rests on all its cells."""
+        arms = {row.device, row.reference}
+        here = self.device is None or self.device in arms
+        return here and (self.cell is None or row.cell is None or self.cell == row.cell)
+
+    def describe(self, cells: Mapping[int, Factors]) -> str:
+        """The place in words."""
+        cell = "" if self.cell is None or self.cell not in cells else cells[self.cell].describe()
+        if self.device is None:
+            return cell or "the whole run"
+        return f"{self.device}, {cell}" if cell else self.device
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding at one or several places, the worst of them first; `value` belongs to the worst."""
+
+    name: str
+    sentence: str
+    value: float | None = None
+    places: tuple[Place, ...] = (Place(),)
+
+    @property
+    def severity(self) -> str:
+        """How bad it is: "note", "doubtful" or "invalid"."""
+        return FINDINGS[self.name].severity
+
+    def tidy(self, cells: Mapping[int, Factors]) -> dict[str, Any]:
+        """The finding as verdict.json holds it."""
+        where = self.places[0].describe(cells)
+        if len(self.places) > 1:
+            where += f" and {len(self.places) - 1} more"
+        return {
+            "name": self.name,
+            "severity": self.severity,
+            "where": where,
+            "sentence": self.sentence,
+            "value": finite(self.value),
+            "places": [{"device": place.device, "cell": place.cell} for place in self.places],
+        }
+
+
+def worst_first(found: Mapping[Place, float]) -> tuple[tuple[Place, ...], float]:
+    """The places by falling value, and the worst value."""
+    places = sorted(found, key=lambda place: -found[place])
+    return tuple(places), found[places[0]]
+
+
+def mark(rows: list[Row], findings: list[Finding]) -> None:
+    """Write on every row the names of the findings that concern it."""
+    for row in rows:
+        names = [one.name for one in findings if any(place.covers(row) for place in one.places)]
+        row.findings = sorted({*row.findings, *names})

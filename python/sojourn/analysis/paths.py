@@ -1,0 +1,134 @@
+"""What each whole path did: its round-trip times as the papers tabulate them, and what it lost, doubled, reordered.
+
+Round-trip times are those of the probes that were answered, late answers included; losses are counted beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sojourn.analysis.rows import Row
+from sojourn.analysis.statistics.interval import Interval
+from sojourn.analysis.statistics.proportion import clopper_pearson
+from sojourn.analysis.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
+ERROR_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+WITHIN_NS = {"departure_within_1us": 1_000, "departure_within_10us": 10_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The measured probes of one device in one cell."""
+
+    device: str
+    cell: int
+    probes: pl.DataFrame
+
+    def answered(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The column's values where there are any, and the round of each, numbered from 0 without gaps."""
+        frame = self.probes.select(column, "round").drop_nulls()
+        _, rounds = np.unique(frame["round"].to_numpy(), return_inverse=True)
+        return frame[column].cast(float).to_numpy(), rounds.astype(np.int64)
+
+
+def paths_of(run: Run) -> Iterator[Path]:
+    """Every device in every cell, in the order of the tables."""
+    groups = run.measured.partition_by("device", "cell", as_dict=True)
+    for cell in run.cells:
+        for device in run.devices:
+            probes = groups.get((device, cell))
+            if probes is not None and probes.height:
+                yield Path(device, cell, probes)
+
+
+def path_rows(run: Run) -> list[Row]:
+    """The rows of every path."""
+    rows: list[Row] = []
+    for path in paths_of(run):
+        for quantity in ("rtt", "rtt_intended", "rtt_user"):
+            rows += _times(run, path, quantity)
+        rows += _counts(run, path)
+        if run.cells[path.cell].schedule != "as-answered":
+            rows += _departures(run, path)
+    return rows
+
+
+def _times(run: Run, path: Path, quantity: str) -> list[Row]:
+    values, rounds = path.answered(quantity)
+    if not len(values):
+        return []
+    figures = {"min": _bare(float(values.min()), rounds), "mean": mean_by_rounds(values, rounds)}
+    for name, p in QUANTILES.items():
+        if allowed(p, len(values)):
+            figures[name] = quantile_by_rounds(values, rounds, p)
+    figures |= {"max": _bare(float(values.max()), rounds), "sd": sd_by_rounds(values, rounds)}
+    factors = run.cells[path.cell]
+    return [
+        Row(path.device, quantity, name, value, "ns", None, factors, path.cell, len(values))
+        for name, value in figures.items()
+    ]
+
+
+def _counts(run: Run, path: Path) -> list[Row]:
+    probes = path.probes
+    sent = probes.height
+    counted = {
+        "loss": int((probes["replies"] == 0).sum()),
+        "duplicated": int((probes["replies"] > 1).sum()),
+        "reordered": int(probes["reordered"].sum()),
+        "late": int(probes["late"].sum()),
+    }
+    factors, n = run.cells[path.cell], probes["round"].n_unique()
+    rows = []
+    for quantity, count in counted.items():
+        share = clopper_pearson(count, sent)
+        value = Interval(share.estimate, share.low, share.high, share.level, n)
+        rows.append(Row(path.device, quantity, "ratio", value, "1", None, factors, path.cell, sent))
+    return rows
+
+
+def _departures(run: Run, path: Path) -> list[Row]:
+    """How far departures were from the schedule, by the sender's own stamps."""
+    frame = path.probes.select("departure_ns", "intended_ns", "round")
+    errors = np.abs((frame["departure_ns"] - frame["intended_ns"]).cast(float).to_numpy())
+    _, rounds = np.unique(frame["round"].to_numpy(), return_inverse=True)
+    return error_rows(
+        Row(path.device, "", "", _bare(0.0, rounds), "", None, run.cells[path.cell], path.cell),
+        errors,
+        rounds.astype(np.int64),
+    )
+
+
+def error_rows(like: Row, errors: NDArray[np.float64], rounds: NDArray[np.int64]) -> list[Row]:
+    """Departure errors (absolute, ns) as rows with the factors of `like`: quantiles, maximum, shares within bounds."""
+    n = len(errors)
+    if not n:
+        return []
+    quantiles = {name: quantile_by_rounds(errors, rounds, p) for name, p in ERROR_QUANTILES.items() if allowed(p, n)}
+    figures = [("departure_error", name, value, "ns") for name, value in quantiles.items()]
+    figures.append(("departure_error", "max", _bare(float(errors.max()), rounds), "ns"))
+    for quantity, bound in WITHIN_NS.items():
+        share = clopper_pearson(int((errors <= bound).sum()), n)
+        rounds_seen = int(rounds.max()) + 1
+        figures.append((quantity, "ratio", Interval(share.estimate, share.low, share.high, 0.95, rounds_seen), "1"))
+    return [
+        Row(like.device, quantity, name, value, unit, None, like.factors, like.cell, n)
+        for quantity, name, value, unit in figures
+    ]
+
+
+def _bare(value: float, rounds: NDArray[np.int64]) -> Interval:
+    """A figure that has no interval: an extreme."""
+    return Interval(value, None, None, 0.95, int(rounds.max()) + 1 if len(rounds) else 0)

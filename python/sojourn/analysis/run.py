@@ -1,0 +1,150 @@
+"""A run folder as the analysis sees it: plan, bed and log as plain values, blocks and probes as frames, cells.
+
+It hides repeated blocks (a resumed run measures a cut block again: the later part counts) and what a cell is called.
+It judges nothing; that is for `findings`.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.analysis.factors import Factors, factors_of
+from sojourn.errors import RequestError
+from sojourn.records import RunFolder, Table, read_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DIRECT = "direct"
+A_A = "a/a"
+WIRE = "wire"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run folder holds. `probes` has the measured probes with their block's factors, warm-up included."""
+
+    folder: RunFolder
+    plan: dict[str, Any]
+    bed: dict[str, Any]
+    log: list[dict[str, Any]]
+    blocks: pl.DataFrame
+    probes: pl.DataFrame
+    captures: pl.DataFrame
+    tables: dict[str, Table]
+    cells: dict[int, Factors]
+
+    @property
+    def devices(self) -> list[str]:
+        """Every arm that was measured: direct, a/a, then the devices in the plan's order."""
+        seen = self.blocks["device"].unique(maintain_order=True).to_list()
+        planned = [DIRECT, A_A, *self.planned_devices]
+        return [one for one in planned if one in seen] + sorted(one for one in seen if one not in planned)
+
+    @property
+    def planned_devices(self) -> list[str]:
+        """The devices that the plan asks for."""
+        return [str(one) for one in self.plan.get("bed", {}).get("devices", [])]
+
+    @property
+    def study(self) -> dict[str, Any]:
+        """The plan's [study]."""
+        return dict(self.plan.get("study", {}))
+
+    @property
+    def method(self) -> str:
+        """How the study goes about it: "pairs" or "departures"."""
+        return str(self.study.get("method", "pairs"))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether time was simulated."""
+        return self.clock == "simulated"
+
+    @property
+    def clock(self) -> str:
+        """The clock that departures and arrivals were read from."""
+        named = self.tables["probes"].field_metadata("departure_ns", "clock")
+        return ", ".join(named) if named else "TAI"
+
+    @property
+    def measured(self) -> pl.DataFrame:
+        """The probes without the warm-up."""
+        return self.probes.filter(~pl.col("warmup"))
+
+
+def load(path: Path) -> Run:
+    """The run in the folder at `path`; a folder without plan or records is refused."""
+    folder = RunFolder(path)
+    plan = _plan(folder)
+    tables = {name: read_table(folder.records, name) for name in ("probes", "blocks", "captures")}
+    blocks = _latest(tables["blocks"].frame)
+    cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
+    return Run(
+        folder,
+        plan,
+        _json(folder.bed),
+        _log(folder.log),
+        blocks,
+        _with_factors(tables["probes"].frame, blocks),
+        tables["captures"].frame,
+        tables,
+        dict(sorted(cells.items())),
+    )
+
+
+def _latest(blocks: pl.DataFrame) -> pl.DataFrame:
+    return blocks.sort("block", "part").unique("block", keep="last", maintain_order=True)
+
+
+def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
+    names = ["block", "part", "device", "round", "visit", "cell", "schedule", "interval_ns"]
+    rtt = pl.col("arrival_ns")
+    return (
+        probes.join(blocks.select(names), on=["block", "part"], how="inner")
+        .sort("block", "seq")
+        .with_columns(
+            (rtt - pl.col("departure_ns")).alias("rtt"),
+            (rtt - pl.col("intended_ns")).alias("rtt_intended"),
+            (pl.col("receive_call_ns") - pl.col("send_call_ns")).alias("rtt_user"),
+        )
+    )
+
+
+def _plan(folder: RunFolder) -> dict[str, Any]:
+    try:
+        return tomllib.loads(folder.plan.read_text())
+    except FileNotFoundError:
+        raise RequestError(f"{folder.path} is not a run folder: it has no plan.toml") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"{folder.plan} cannot be read: {error}") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} cannot be read: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _log(path: Path) -> list[dict[str, Any]]:
+    """The log's events; a last line that was cut is left out."""
+    if not path.exists():
+        return []
+    events = []
+    for line in path.read_text(errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(event, dict):
+            events.append(event)
+    return events

@@ -1,0 +1,172 @@
+"""What the report's figures draw: thinned distributions, times and pairs. Columns are listed in the package's page.
+
+Deterministic thinning: the same records give the same samples, extremes included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.factors import Factors
+from sojourn.analysis.paths import paths_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.departures import Trials
+    from sojourn.analysis.pairs import Rounds
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.sizes import BySize
+
+CURVE_POINTS = 200
+TIMELINE_POINTS = 20_000
+BAND_POINTS = 41
+
+
+def write_samples(folder: Path, run: Run, rounds: Rounds, fits: list[BySize]) -> None:
+    """Write the samples of a run of pairs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = pl.DataFrame([{"cell": cell, **asdict(factors)} for cell, factors in run.cells.items()], schema=_CELLS)
+    _write(folder, "rtt_quantiles", _quantiles(run).join(cells, on="cell", how="left"))
+    _write(folder, "timeline", _timeline(run).join(cells, on="cell", how="left"))
+    _write(folder, "blocks", _blocks(run).join(cells, on="cell", how="left"))
+    _write(folder, "pairs", _pairs(rounds).join(cells, on="cell", how="left"))
+    _write(folder, "departure_errors", _own_departures(run))
+    _write(folder, "lines", _lines(fits))
+    _write(folder, "sizes", _sizes(fits))
+
+
+def write_departures(folder: Path, trials: list[Trials]) -> None:
+    """Write the samples of a run that judges senders: every curve is a tool at one size and interval."""
+    folder.mkdir(parents=True, exist_ok=True)
+    curves = []
+    for one in trials:
+        if one.interval_ns:
+            errors = np.abs(one.errors()[0])
+            curve = _curve(errors).rename({"value": "error_ns"})
+            named = {name: pl.lit(value) for name, value in asdict(one.factors).items()}
+            curves.append(curve.with_columns(device=pl.lit(one.factors.probe), **named))
+    if curves:
+        _write(folder, "departure_errors", pl.concat(curves, how="vertical_relaxed"))
+
+
+_CELLS: dict[str, Any] = {
+    "cell": pl.Int32,
+    **{name: pl.String if name in ("probe", "schedule") else pl.Int64 for name in asdict(Factors())},
+}
+
+
+def _write(folder: Path, name: str, frame: pl.DataFrame) -> None:
+    frame.write_parquet(folder / f"{name}.parquet", compression="zstd")
+
+
+def _quantiles(run: Run) -> pl.DataFrame:
+    schema = {"device": pl.String, "cell": pl.Int32, "q": pl.Float64, "rtt_ns": pl.Float64}
+    curves = [pl.DataFrame(schema=schema)]
+    for path in paths_of(run):
+        values, _ = path.answered("rtt")
+        if len(values):
+            curve = _curve(values).rename({"value": "rtt_ns"})
+            factors = (pl.lit(path.device).alias("device"), pl.lit(path.cell, dtype=pl.Int32).alias("cell"))
+            curves.append(curve.with_columns(factors).select(list(schema)))
+    return pl.concat(curves)
+
+
+def _curve(values: NDArray[np.float64]) -> pl.DataFrame:
+    """The share of values above each of a few, from all of them to one of them, evenly on a log scale of the share."""
+    ordered = np.sort(values)
+    n = len(ordered)
+    above = np.unique(np.round(np.geomspace(1, n, min(n, CURVE_POINTS))).astype(np.int64))[::-1]
+    return pl.DataFrame({"q": (above - 0.5) / n, "value": ordered[n - above]})
+
+
+def _timeline(run: Run) -> pl.DataFrame:
+    """Every k-th probe, and of every stretch so left out its slowest."""
+    start = run.blocks["started_ns"].min()
+    answered = run.measured.drop_nulls("rtt")
+    stride = max(1, -(-answered.height // TIMELINE_POINTS))
+    numbered = answered.with_columns(
+        ((pl.col("departure_ns") - pl.lit(start, dtype=pl.Int64)) / 1e9).alias("elapsed_s"),
+        pl.col("rtt").cast(pl.Float64).alias("rtt_ns"),
+        (pl.int_range(pl.len()).over("device", "cell") // (2 * stride)).alias("stretch"),
+    )
+    kept = numbered
+    if stride > 1:
+        slowest = pl.col("rtt_ns") == pl.col("rtt_ns").max().over("device", "cell", "stretch")
+        first = pl.int_range(pl.len()).over("device", "cell", "stretch") == 0
+        kept = numbered.filter(slowest | first)
+    return kept.select("device", "cell", "round", "visit", "elapsed_s", "rtt_ns")
+
+
+def _blocks(run: Run) -> pl.DataFrame:
+    start = pl.lit(run.blocks["started_ns"].min(), dtype=pl.Int64)
+    levels = (
+        run.measured.group_by("block")
+        .agg(pl.col("rtt").mean().alias("mean_rtt_ns"), (pl.col("replies") == 0).sum().alias("lost"))
+        .sort("block")
+    )
+    blocks = run.blocks.with_columns(((pl.col("started_ns") - start) / 1e9).alias("elapsed_s"))
+    return blocks.select("block", "device", "cell", "round", "visit", "elapsed_s").join(levels, on="block", how="inner")
+
+
+def _pairs(rounds: Rounds) -> pl.DataFrame:
+    schema = {
+        "device": pl.String,
+        "reference": pl.String,
+        "cell": pl.Int32,
+        "round": pl.Int32,
+        "latency_ns": pl.Float64,
+    }
+    found = []
+    for device, reference in rounds.pairs():
+        one_way = rounds.one_way(device, reference)
+        for row, round_ in zip(*np.nonzero(~np.isnan(one_way)), strict=True):
+            found.append((device, reference, rounds.cells[row], int(round_), float(one_way[row, round_])))
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def _own_departures(run: Run) -> pl.DataFrame:
+    schema = {"device": pl.String, "q": pl.Float64, "error_ns": pl.Float64}
+    curves = [pl.DataFrame(schema=schema)]
+    scheduled = run.measured.filter(pl.col("schedule") != "as-answered")
+    for device in run.devices:
+        own = scheduled.filter(pl.col("device") == device)
+        errors = np.abs((own["departure_ns"] - own["intended_ns"]).cast(float).to_numpy())
+        if len(errors):
+            curve = _curve(errors).rename({"value": "error_ns"})
+            curves.append(curve.with_columns(device=pl.lit(device)).select(list(schema)))
+    return pl.concat(curves)
+
+
+_LINES: dict[str, Any] = {
+    "device": pl.String,
+    "reference": pl.String,
+    "probe": pl.String,
+    "frame_bytes": pl.Float64,
+    "estimate_ns": pl.Float64,
+    "ci_low_ns": pl.Float64,
+    "ci_high_ns": pl.Float64,
+}
+
+
+def _lines(fits: list[BySize]) -> pl.DataFrame:
+    found = []
+    for fit in fits:
+        grid = np.linspace(fit.sizes[0], fit.sizes[-1], BAND_POINTS)
+        for at, value in zip(grid, fit.line().band(grid), strict=True):
+            found.append((fit.device, fit.reference, fit.probe, float(at), value.estimate, value.low, value.high))
+    return pl.DataFrame(found, schema=_LINES, orient="row")
+
+
+def _sizes(fits: list[BySize]) -> pl.DataFrame:
+    found = []
+    for fit in fits:
+        for at, value in zip(fit.sizes, fit.at_each_size(), strict=True):
+            found.append((fit.device, fit.reference, fit.probe, float(at), value.estimate, value.low, value.high))
+    return pl.DataFrame(found, schema=_LINES, orient="row")

@@ -1,0 +1,236 @@
+"""Did the tester do its own part: send on time, keep its clock, drop nothing, record to the end.
+
+Everything here is about us and our bed, never about the device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.departures import missing_trials
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.run import A_A, DIRECT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+
+LATE_SHARE = 0.05
+"""More of a cell's probes than this leaving late makes the schedule a fiction."""
+
+LATE_LEAST_NS = 10_000
+LATE_PART_OF_INTERVAL = 0.1
+"""A departure is late when it is behind by more than a tenth of the interval, and 10 us at least."""
+
+STRETCHED = 1.05
+STRETCHED_SHARE = 0.1
+"""The tester is the limit when more than a tenth of a cell's blocks took 5 % longer than the schedule asked."""
+
+STEP_LEAST_NS = 10_000
+STEP_RATE = 500e-6
+"""Clocks that are slewed (by up to 500 ppm) have not stepped."""
+
+MIXED_SHARE = 0.001
+"""Sources differ by about 10 us: fewer strangers than this move a mean by less than 10 ns."""
+
+VISITS = 2
+OPEN_LOOPS = ("regular", "poisson")
+
+
+def tester_findings(run: Run) -> list[Finding]:
+    """All that the tester did wrong."""
+    checks = (
+        _sender_late,
+        _tester_limited,
+        _clock_stepped,
+        _own_drops,
+        _timestamps,
+        _debug_build,
+        _offloads,
+        _contended,
+        _truncated,
+        _incomplete,
+    )
+    return [finding for check in checks for finding in check(run)]
+
+
+def departures_findings(run: Run) -> list[Finding]:
+    """What can be wrong when senders are judged: being late is then a result, not a finding."""
+    checks = (_clock_stepped, _own_drops, _debug_build, _offloads, _contended, _truncated, _incomplete)
+    return [finding for check in checks for finding in check(run)]
+
+
+def stamp_sources(run: Run, rows: list[Row]) -> None:
+    """Write on every row that has none which clock and whose stamps are behind it."""
+    ladder = (
+        run.measured.drop_nulls("arrival_source")
+        .group_by("cell", "departure_source", "arrival_source")
+        .len()
+        .sort("cell", "len", descending=[False, True])
+    )
+    by_cell: dict[int | None, list[str]] = {None: []}
+    for cell, departure, arrival, _ in ladder.iter_rows():
+        said = str(departure) if departure == arrival else f"departure {departure}, arrival {arrival}"
+        for key in (cell, None):
+            if said not in by_cell.setdefault(key, []):
+                by_cell[key].append(said)
+    for row in rows:
+        row.clock = row.clock or run.clock
+        row.source = row.source or "user" if row.quantity == "rtt_user" else row.source or _and(by_cell.get(row.cell))
+
+
+def _and(sources: list[str] | None) -> str:
+    return " and ".join(sources or [])
+
+
+def _sender_late(run: Run) -> Iterator[Finding]:
+    behind = pl.col("departure_ns") - pl.col("intended_ns")
+    bound = pl.max_horizontal(pl.lit(LATE_LEAST_NS), pl.col("interval_ns") * LATE_PART_OF_INTERVAL)
+    shares = (
+        run.measured.filter(pl.col("schedule").is_in(OPEN_LOOPS))
+        .group_by("device", "cell")
+        .agg((behind > bound).mean().alias("share"))
+        .filter(pl.col("share") > LATE_SHARE)
+    )
+    found = {Place(device, cell): share for device, cell, share in shares.iter_rows()}
+    if found:
+        places, worst = worst_first(found)
+        yield Finding(
+            "sender_late",
+            f"{worst:.1%} of the probes left more than a tenth of their interval late: the schedule was not kept",
+            worst,
+            places,
+        )
+
+
+def _tester_limited(run: Run) -> Iterator[Finding]:
+    def span(column: str) -> pl.Expr:
+        return pl.col(column).max() - pl.col(column).min()
+
+    blocks = (
+        run.probes.filter(pl.col("schedule").is_in(OPEN_LOOPS))
+        .group_by("device", "cell", "block")
+        .agg((span("departure_ns") / span("intended_ns")).alias("stretch"))
+        .filter(pl.col("stretch").is_finite())
+    )
+    cells = (
+        blocks.group_by("device", "cell")
+        .agg((pl.col("stretch") > STRETCHED).mean().alias("share"), pl.col("stretch").max())
+        .filter(pl.col("share") > STRETCHED_SHARE)
+    )
+    found = {Place(device, cell): stretch for device, cell, _, stretch in cells.iter_rows()}
+    if found:
+        places, worst = worst_first(found)
+        sentence = f"the tester could not keep the asked rate: blocks took up to {worst - 1:.0%} longer than asked"
+        yield Finding("tester_limited", sentence, worst, places)
+
+
+def _clock_stepped(run: Run) -> Iterator[Finding]:
+    """TAI against MONOTONIC_RAW from each block's start to its end and on to the next start, within a process."""
+    for blocks in run.blocks.sort("started_raw_ns").partition_by("part"):
+        raw = _interleaved(blocks, "started_raw_ns", "ended_raw_ns")
+        apart = _interleaved(blocks, "started_ns", "ended_ns") - raw
+        error = np.repeat(blocks["clock_error_ns"].to_numpy(), 2)
+        allowed = STEP_LEAST_NS + STEP_RATE * np.diff(raw) + error[1:] + error[:-1]
+        steps = np.diff(apart)
+        if len(steps) and (np.abs(steps) > allowed).any():
+            worst = int(np.abs(steps).argmax())
+            sentence = f"the clock stepped by {steps[worst] / 1000:.0f} us during the run"
+            yield Finding("clock_stepped", sentence, float(steps[worst]))
+            return
+
+
+def _interleaved(blocks: pl.DataFrame, first: str, second: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.stack([blocks[first].to_numpy(), blocks[second].to_numpy()], axis=1).ravel()
+
+
+def _own_drops(run: Run) -> Iterator[Finding]:
+    dropped = run.blocks.filter(pl.col("own_drops") > 0).group_by("device", "cell").agg(pl.col("own_drops").sum())
+    found = {Place(device, cell): float(drops) for device, cell, drops in dropped.iter_rows()}
+    if found:
+        places, _ = worst_first(found)
+        total = sum(found.values())
+        sentence = f"our own socket dropped {total:.0f} frames: they are not the device's loss"
+        yield Finding("own_drops", sentence, total, places)
+
+
+def _timestamps(run: Run) -> Iterator[Finding]:
+    """Sources within a cell, over all its arms: a pair whose halves were stamped elsewhere is no pair."""
+    mixed: dict[Place, float] = {}
+    user: dict[Place, float] = {}
+    for column in ("departure_source", "arrival_source"):
+        counts = run.measured.drop_nulls(column).group_by("cell", column).len()
+        for (cell,), sources in counts.partition_by("cell", as_dict=True).items():
+            place, count = Place(None, int(str(cell))), dict(sources.select(column, "len").iter_rows())
+            strangers = 1 - max(count.values()) / sum(count.values())
+            if strangers > MIXED_SHARE:
+                mixed[place] = max(strangers, mixed.get(place, 0.0))
+            if "user" in count:
+                user[place] = max(count["user"] / sum(count.values()), user.get(place, 0.0))
+    if mixed:
+        places, worst = worst_first(mixed)
+        sentence = f"{worst:.1%} of the timestamps came from another source than the rest of their cell"
+        yield Finding("mixed_timestamps", sentence, worst, places)
+    if user:
+        places, worst = worst_first(user)
+        sentence = f"{worst:.0%} of the timestamps were taken by the program, not the kernel: waking up is in them"
+        yield Finding("user_timestamps", sentence, worst, places)
+
+
+def _debug_build(run: Run) -> Iterator[Finding]:
+    if "debug" in run.tables["probes"].metadata("profile"):
+        yield Finding("debug_build", "the instrument was built for debugging: its own delays are several times larger")
+
+
+def _offloads(run: Run) -> Iterator[Finding]:
+    if run.plan.get("bed", {}).get("offloads") is True:
+        yield Finding("offload_on", "offloads were left on: frames may be joined or checksummed late")
+
+
+def _contended(run: Run) -> Iterator[Finding]:
+    """What the conductor logged of other work on the machine."""
+    for event in run.log:
+        if event.get("event") == "contended":
+            value = event.get("value")
+            number = float(value) if isinstance(value, int | float) else None
+            yield Finding("contended", str(event.get("sentence", "other work ran on this machine")), number)
+            return
+
+
+def _truncated(run: Run) -> Iterator[Finding]:
+    """A cut part is excused only when a later part took over and nothing is missing."""
+    cut = [part for table in run.tables.values() for part in table.truncated]
+    last = max((part.number for table in run.tables.values() for part in table.parts), default=0)
+    excused = not _missing(run) and all(part.number < last for part in cut)
+    if cut and not excused:
+        names = ", ".join(f"{part.path.name} ({part.cut})" for part in cut[:3])
+        yield Finding(
+            "truncated_record", f"a record was not written to its end: {names}; what is before is kept", float(len(cut))
+        )
+
+
+def _incomplete(run: Run) -> Iterator[Finding]:
+    missing = _missing(run)
+    finished = any(event.get("event") == "finished" for event in run.log)
+    if missing:
+        yield Finding("incomplete", f"{missing} planned blocks are missing", float(missing))
+    elif not finished:
+        yield Finding("incomplete", "the run did not come to its end")
+
+
+def _missing(run: Run) -> int:
+    """Blocks that the plan's rounds need for every cell and arm, and that are not there whole."""
+    asked = run.plan.get("pairs", {})
+    seen = run.blocks["round"].to_list()
+    rounds = int(asked["rounds"]) if isinstance(asked.get("rounds"), int) else max(seen, default=0) + 1
+    if run.method == "departures":
+        return missing_trials(run, rounds)
+    recorded = run.probes.group_by("block").len()
+    whole = run.blocks.join(recorded, on="block", how="inner").filter(pl.col("len") >= pl.col("sent"))
+    arms = {DIRECT, *run.planned_devices} | ({A_A} if asked.get("a_a", True) else set())
+    return max(0, rounds * len(run.cells) * len(arms) * VISITS - whole.height)

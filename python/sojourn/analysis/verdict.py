@@ -1,0 +1,188 @@
+"""The verdict on a run and its sentence: what the device adds, what the bed resolves, and whether to trust it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor, log10
+from typing import TYPE_CHECKING, Any
+
+from sojourn.analysis.laws import main_device
+from sojourn.analysis.run import A_A, DIRECT
+
+if TYPE_CHECKING:
+    from sojourn.analysis.finding import Finding
+    from sojourn.analysis.laws import Answer
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.statistics.interval import Interval
+
+DASH = "\N{EN DASH}"
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What verdict.json holds."""
+
+    run: str
+    study: str
+    verdict: str
+    sentence: str
+    laws: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
+    pairs: dict[str, Any]
+    coverage: dict[str, Any]
+
+    def tidy(self) -> dict[str, Any]:
+        """The verdict as JSON."""
+        return {
+            "run": self.run,
+            "study": self.study,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "laws": self.laws,
+            "findings": self.findings,
+            "pairs": self.pairs,
+            "coverage": self.coverage,
+        }
+
+
+def judge(run: Run, rows: list[Row], findings: list[Finding], laws: list[Answer]) -> Verdict:
+    """The verdict: invalid or doubtful as the gravest finding is, else trusted."""
+    grades = {one.severity for one in findings}
+    grade = "invalid" if "invalid" in grades else "doubtful" if "doubtful" in grades else "trusted"
+    said = departures_sentence(run, rows) if run.method == "departures" else latency_sentence(run, rows)
+    return Verdict(
+        run.folder.path.resolve().name,
+        str(run.study.get("name", "")),
+        grade,
+        f"{said}; {_trust(grade, findings)}.",
+        [one.tidy() for one in laws],
+        [one.tidy(run.cells) for one in findings],
+        _pairs(run, rows),
+        _coverage(rows),
+    )
+
+
+def latency_sentence(run: Run, rows: list[Row]) -> str:
+    """ "The Linux bridge adds 1.31 us one way (95 % CI 1.24-1.38) + 0.4 ns per byte; the bed can resolve 0.06 us"."""
+    device = main_device(run.devices)
+    pooled = find(rows, device, "device_latency", "pooled")
+    if device is None or pooled is None:
+        return "No device was measured against the empty path"
+    bed = next((row.value.estimate for row in rows if row.quantity == "resolution"), None)
+    limit = f"the bed can resolve {micro(bed)}" if bed is not None else "no A/A control says what the bed can resolve"
+    return f"{_adds(device, pooled, rows, bed)}; {limit}"
+
+
+def departures_sentence(run: Run, rows: list[Row]) -> str:
+    """How well each tool kept its schedule at the shortest interval that all of them were asked for."""
+    within = [row for row in rows if row.quantity == "departure_within_10us" and row.factors.interval_ns]
+    tools = sorted({str(row.factors.probe) for row in within})
+    paces = [{row.factors.interval_ns or 0 for row in within if row.factors.probe == tool} for tool in tools]
+    shared = set.intersection(*paces) if paces else set()
+    if not shared:
+        return f"No departures of {run.study.get('name', 'this run')} were captured"
+    pace = min(shared)
+    parts = []
+    for tool in tools:
+        shares = [row.value.estimate for row in within if row.factors.probe == tool and row.factors.interval_ns == pace]
+        parts.append(f"{tool} {min(shares):.1%}")
+    return f"At {pace / 1e6:g} ms, departures within 10 us of the schedule as the far end saw them: {', '.join(parts)}"
+
+
+def find(rows: list[Row], device: str | None, quantity: str, statistic: str, reference: str = DIRECT) -> Row | None:
+    """The first row of this kind."""
+    return next(
+        (
+            row
+            for row in rows
+            if (row.device, row.quantity, row.statistic, row.reference) == (device, quantity, statistic, reference)
+        ),
+        None,
+    )
+
+
+def called(device: str) -> str:
+    """The device's name in a sentence."""
+    single, _, count = device.partition("*")
+    names = {"bridge": "The Linux bridge", "wire": "The wire (a redirect)"}
+    if count:
+        return f"A cascade of {count} {'Linux bridges' if single == 'bridge' else single}"
+    return names.get(device, f"The device {device}")
+
+
+def micro(ns: float) -> str:
+    """A time in microseconds with two or three figures."""
+    us = ns / 1000
+    return f"{_fixed(us, _decimals(us))} \N{MICRO SIGN}s"
+
+
+def _adds(device: str, pooled: Row, rows: list[Row], bed: float | None) -> str:
+    """Constant and cost per byte where the run tells them, else the average over its cells."""
+    slope = find(rows, device, "latency_slope", "fit")
+    constant = find(rows, device, "latency_intercept", "fit")
+    if slope is not None and constant is not None and slope.value.excludes(0) and constant.value.low is not None:
+        tail = (
+            f" + {_fixed(slope.value.estimate, _decimals(slope.value.half_width or slope.value.estimate))} ns per byte"
+        )
+        return f"{called(device)} adds {_one_way(constant.value)}{tail}"
+    if bed is not None and abs(pooled.value.estimate) < bed and not pooled.value.excludes(0):
+        return f"{called(device)} adds nothing that could be told from zero: {_one_way(pooled.value)}"
+    return f"{called(device)} adds {_one_way(pooled.value)}"
+
+
+def _one_way(value: Interval) -> str:
+    decimals = _decimals((value.half_width or abs(value.estimate)) / 1000)
+    said = f"{_fixed(value.estimate / 1000, decimals)} \N{MICRO SIGN}s one way"
+    if value.low is None or value.high is None:
+        return f"{said} (too few pairs for an interval)"
+    low, high = _fixed(value.low / 1000, decimals), _fixed(value.high / 1000, decimals)
+    dash = f" to {high}" if value.low < 0 else f"{DASH}{high}"
+    return f"{said} (95 % CI {low}{dash})"
+
+
+def _decimals(scale: float) -> int:
+    """So many decimals that a number of this scale shows two figures, between one and four."""
+    return 2 if scale <= 0 else min(4, max(1, 1 - floor(log10(scale))))
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{value:.{decimals}f}".replace("-", MINUS)
+
+
+def _trust(grade: str, findings: list[Finding]) -> str:
+    if grade == "trusted":
+        return "nothing doubtful was seen"
+    grave = [one for one in findings if one.severity == grade]
+    reasons = ", and ".join(one.sentence for one in grave[:2])
+    more = f" (and {len(grave) - 2} more findings)" if len(grave) > 2 else ""
+    return f"{'not to be used' if grade == 'invalid' else 'doubtful'}: {reasons}{more}"
+
+
+def _pairs(run: Run, rows: list[Row]) -> dict[str, Any]:
+    device = main_device(run.devices)
+    per_cell = [row.value.n for row in rows if row.quantity == "device_latency" and row.statistic == "mean"]
+    pooled = find(rows, device, "device_latency", "pooled")
+    return {
+        "cells": len(run.cells),
+        "per_cell_least": min(per_cell, default=0),
+        "per_cell_most": max(per_cell, default=0),
+        "device": device,
+        "estimate": None if pooled is None else pooled.value.estimate,
+        "ci_low": None if pooled is None else pooled.value.low,
+        "ci_high": None if pooled is None else pooled.value.high,
+        "unit": "ns",
+    }
+
+
+def _coverage(rows: list[Row]) -> dict[str, Any]:
+    """How many cells' A/A intervals exclude zero, beside how many should by chance."""
+    cells = [row for row in rows if row.device == A_A and row.quantity == "device_latency" and row.statistic == "mean"]
+    judged = [row for row in cells if row.value.low is not None]
+    return {
+        "a_a_cells": len(judged),
+        "a_a_excluding_zero": sum(row.value.excludes(0) for row in judged),
+        "a_a_expected_excluding_zero": round(sum(1 - row.value.level for row in judged), 3),
+        "a_a_false_discovery_5_percent": sum(row.q_value is not None and row.q_value <= 0.05 for row in judged),
+    }
