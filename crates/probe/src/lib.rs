@@ -1,5 +1,21 @@
 //! Ask and answer: ICMP echo, request-response, ping-pong.
+//!
+//! [`Engine`] is pure and decides; [`run`] is the loop that carries a [`Request`] out over a port. Nothing here opens a
+//! port, writes records or knows a device under test.
 
+mod codec;
+mod departures;
+mod driver;
+mod engine;
+mod request;
+pub mod respond;
+mod statistics;
 mod to;
 
+pub use codec::{Answer, Codec, Identity};
+pub use departures::Departures;
+pub use driver::{Pace, Wait, run};
+pub use engine::{Engine, Step};
+pub use request::{Kind, LONGEST, MOST_PROBES, Request, RequestError, Schedule};
+pub use statistics::Summary;
 pub use to::{Carries, DEFAULT_UDP_PORT, To};

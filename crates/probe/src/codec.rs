@@ -1,0 +1,253 @@
+//! Probes into frames, and frames into what they answer.
+//!
+//! A reply is known by its sequence number and by what it repeats of the request. The ICMP identifier is not looked at:
+//! a ping socket writes its own, and the port hands over none but its own.
+
+use sojourn_port::Framing;
+use sojourn_time::Time;
+use sojourn_wire::ethernet::{self, PROBE_ETHERTYPE};
+use sojourn_wire::icmp::{self, Echo, Version};
+use sojourn_wire::{MacAddress, ProbeHeader, probe};
+
+use crate::{Request, To};
+
+/// Writes the requests of one block and reads their replies.
+#[derive(Clone, Debug)]
+pub struct Codec {
+    framing: Framing,
+    block: u32,
+    request_bytes: usize,
+    response_bytes: usize,
+    addresses: (MacAddress, MacAddress),
+    identifier: u16,
+    /// The ICMP sequence number of the first probe. Blocks begin at different ones, so that a straggler of the block
+    /// before is not taken for a reply of this one.
+    first_sequence: u16,
+}
+
+/// What a reply says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The probe that it answers.
+    pub seq: u32,
+    /// The responder's arrival and departure, where the responder is ours.
+    pub responder: Option<(Time, Time)>,
+}
+
+/// Who the prober is, as far as frames tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The source address of Ethernet frames.
+    pub mac: MacAddress,
+    /// The ICMP identifier.
+    pub identifier: u16,
+}
+
+impl Codec {
+    /// Returns the codec of a checked request over a port of that framing.
+    pub fn new(request: &Request, framing: Framing, identity: Identity) -> Self {
+        let destination = match request.to {
+            To::Packet { mac, .. } => mac,
+            _ => MacAddress::default(),
+        };
+        Self {
+            framing,
+            block: request.block,
+            request_bytes: request.request_payload_bytes,
+            response_bytes: request.response_payload_bytes,
+            addresses: (destination, identity.mac),
+            identifier: identity.identifier,
+            first_sequence: (request.block.wrapping_mul(40_503) >> 3) as u16,
+        }
+    }
+
+    /// Returns how long each request's frame is.
+    pub fn frame_bytes(&self) -> usize {
+        self.header_bytes() + self.request_bytes
+    }
+
+    /// Returns how long the longest frame is that can come back.
+    pub fn reply_frame_bytes(&self) -> usize {
+        self.header_bytes() + self.response_bytes
+    }
+
+    /// Writes the request with number `seq` over the whole of `frame`, which is [`Self::frame_bytes`] long.
+    pub fn write(&self, seq: u32, frame: &mut [u8]) {
+        self.header(seq).write(&mut frame[self.header_bytes()..]);
+        match self.framing {
+            Framing::Udp => {}
+            Framing::Icmp4 => self.echo(seq).write(Version::V4, frame),
+            Framing::Icmp6 => self.echo(seq).write(Version::V6, frame),
+            Framing::Ethernet => {
+                let (destination, source) = self.addresses;
+                let header = ethernet::Header { destination, source, ethertype: PROBE_ETHERTYPE };
+                frame[..ethernet::HEADER_BYTES].copy_from_slice(&header.to_bytes());
+            }
+        }
+    }
+
+    /// Reads a frame as a reply to one of the first `sent` probes; `None` when it is not one.
+    pub fn read(&self, frame: &[u8], sent: u32) -> Option<Answer> {
+        match self.framing {
+            Framing::Udp => self.read_answer(frame),
+            Framing::Icmp4 => self.read_echo(Version::V4, frame, sent),
+            Framing::Icmp6 => self.read_echo(Version::V6, frame, sent),
+            Framing::Ethernet => {
+                let (header, payload) = ethernet::Header::split(frame)?;
+                if header.ethertype != PROBE_ETHERTYPE || header.source != self.addresses.0 {
+                    return None;
+                }
+                self.read_answer(payload)
+            }
+        }
+        .filter(|answer| answer.seq < sent)
+    }
+
+    fn read_answer(&self, payload: &[u8]) -> Option<Answer> {
+        let header = ProbeHeader::read(payload)?;
+        let is_ours = header.is_reply && header.block == self.block && payload.len() >= self.response_bytes;
+        is_ours.then_some(Answer {
+            seq: header.seq,
+            responder: Some((header.responder_arrival, header.responder_departure)),
+        })
+    }
+
+    /// An echo repeats the request's user data. Where that has room for the probe header the header tells the number;
+    /// where it has not, the 16-bit sequence number means the latest probe that had it.
+    fn read_echo(&self, version: Version, message: &[u8], sent: u32) -> Option<Answer> {
+        let (echo, payload) = Echo::split(version, message)?;
+        if !echo.is_reply || payload.len() != self.request_bytes {
+            return None;
+        }
+        let seq = match ProbeHeader::read(payload) {
+            Some(header) => header.seq,
+            None => latest(sent, echo.sequence.wrapping_sub(self.first_sequence))?,
+        };
+        let repeated = payload.len().min(probe::HEADER_BYTES);
+        let is_ours = payload[..repeated] == self.header(seq).to_bytes()[..repeated];
+        (is_ours && self.sequence(seq) == echo.sequence).then_some(Answer { seq, responder: None })
+    }
+
+    fn header(&self, seq: u32) -> ProbeHeader {
+        ProbeHeader {
+            is_reply: false,
+            // At most 65,535 in a checked request.
+            response_bytes: self.response_bytes as u16,
+            block: self.block,
+            seq,
+            responder_arrival: Time(0),
+            responder_departure: Time(0),
+        }
+    }
+
+    fn echo(&self, seq: u32) -> Echo {
+        Echo { is_reply: false, identifier: self.identifier, sequence: self.sequence(seq) }
+    }
+
+    fn sequence(&self, seq: u32) -> u16 {
+        self.first_sequence.wrapping_add(seq as u16)
+    }
+
+    const fn header_bytes(&self) -> usize {
+        match self.framing {
+            Framing::Udp => 0,
+            Framing::Icmp4 | Framing::Icmp6 => icmp::HEADER_BYTES,
+            Framing::Ethernet => ethernet::HEADER_BYTES,
+        }
+    }
+}
+
+/// Returns the largest number below `sent` whose low 16 bits are `low`.
+fn latest(sent: u32, low: u16) -> Option<u32> {
+    let last = sent.checked_sub(1)?;
+    last.checked_sub(u32::from((last as u16).wrapping_sub(low)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sojourn_port::sim::Line;
+    use sojourn_time::Nanos;
+
+    use super::*;
+    use crate::{Kind, Schedule};
+
+    const FRAMINGS: [Framing; 4] = [Framing::Icmp4, Framing::Icmp6, Framing::Udp, Framing::Ethernet];
+
+    fn codec(framing: Framing, block: u32, bytes: usize) -> Codec {
+        let request = Request {
+            block,
+            device: String::new(),
+            round: 0,
+            visit: 0,
+            cell: 0,
+            to: To::Sim { line: Box::new(Line::constant(0, 0)), carries: None },
+            kind: Kind::Icmp,
+            request_payload_bytes: bytes,
+            response_payload_bytes: bytes,
+            schedule: Schedule::Regular,
+            interval: Nanos(1),
+            count: 1,
+            warmup: 0,
+            timeout: Nanos(1),
+            seed: 0,
+        };
+        Codec::new(&request, framing, Identity::default())
+    }
+
+    fn echoed(version: Version, mut message: Vec<u8>) -> Vec<u8> {
+        let (echo, _) = Echo::split(version, &message).unwrap();
+        Echo { is_reply: true, identifier: 99, ..echo }.write(version, &mut message);
+        message
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_frames_never_panic(frame: Vec<u8>, framing in 0..4_usize, sent: u32, bytes in 0..60_usize) {
+            let _ = codec(FRAMINGS[framing], 1, bytes).read(&frame, sent);
+        }
+
+        #[test]
+        fn echoes_are_matched_whatever_their_size(
+            six: bool, bytes in 0..100_usize, block: u32, seq in 0..200_000_u32, ahead in 1..60_000_u32,
+        ) {
+            let (framing, version) =
+                if six { (Framing::Icmp6, Version::V6) } else { (Framing::Icmp4, Version::V4) };
+            let codec = codec(framing, block, bytes);
+            let mut frame = vec![0; codec.frame_bytes()];
+            codec.write(seq, &mut frame);
+            prop_assert_eq!(codec.read(&frame, seq + ahead), None, "a request is no reply");
+            let answer = codec.read(&echoed(version, frame), seq + ahead);
+            prop_assert_eq!(answer, Some(Answer { seq, responder: None }));
+        }
+
+        #[test]
+        fn a_straggler_of_another_block_is_foreign(bytes in 12..100_usize, block in 0..1000_u32, seq in 0..50_u32) {
+            let mut frame = vec![0; codec(Framing::Icmp4, block, bytes).frame_bytes()];
+            codec(Framing::Icmp4, block, bytes).write(seq, &mut frame);
+            let frame = echoed(Version::V4, frame);
+            prop_assert_eq!(codec(Framing::Icmp4, block + 1, bytes).read(&frame, 100), None);
+        }
+
+        #[test]
+        fn the_latest_number_with_these_low_bits(sent in 1..1_000_000_u32, low: u16) {
+            let found = latest(sent, low);
+            let expected = (0..sent).rev().take(65_536).find(|seq| *seq as u16 == low);
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_reply_is_matched_and_a_damaged_one_is_not() {
+        let codec = codec(Framing::Udp, 5, 48);
+        let mut request = vec![0; codec.frame_bytes()];
+        codec.write(7, &mut request);
+        let mut reply = vec![0; 48];
+        sojourn_wire::answer(&request, Time(10), Time(20), &mut reply);
+        let expected = Answer { seq: 7, responder: Some((Time(10), Time(20))) };
+        assert_eq!(codec.read(&reply, 8), Some(expected));
+        assert_eq!(codec.read(&reply, 7), None, "not sent yet");
+        reply[15] ^= 1;
+        assert_eq!(codec.read(&reply, 8), None);
+    }
+}

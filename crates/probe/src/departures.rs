@@ -1,0 +1,83 @@
+//! When probes are to leave. Pure: the seed is an argument, and time comes in.
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand_distr::{Distribution, Exp1};
+use sojourn_time::{Nanos, Time};
+
+use crate::Schedule;
+
+/// The intended departures of one block, one after the other.
+#[derive(Debug)]
+pub struct Departures {
+    schedule: Schedule,
+    interval: Nanos,
+    random: StdRng,
+    next: Time,
+    /// What rounding Poisson gaps to whole nanoseconds left over.
+    remainder_ns: f64,
+}
+
+impl Departures {
+    /// Returns departures that begin at `start`.
+    pub fn new(schedule: Schedule, interval: Nanos, seed: u64, start: Time) -> Self {
+        Self { schedule, interval, random: StdRng::seed_from_u64(seed), next: start, remainder_ns: 0.0 }
+    }
+
+    /// Returns when the next probe is to leave, as far as the schedule goes.
+    pub fn next(&self) -> Time {
+        self.next
+    }
+
+    /// Goes on to the one after: a probe left that was to leave at `intended`.
+    pub fn advance(&mut self, intended: Time) {
+        match self.schedule {
+            Schedule::Regular => self.next = self.next + self.interval,
+            Schedule::AsAnswered => self.next = intended + self.interval,
+            Schedule::Poisson => {
+                let deviate: f64 = Exp1.sample(&mut self.random);
+                let gap_ns = deviate * self.interval.0 as f64 + self.remainder_ns;
+                self.remainder_ns = gap_ns - gap_ns.floor();
+                self.next = self.next + Nanos(gap_ns.floor() as i64);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gaps(schedule: Schedule, seed: u64, n: usize) -> Vec<i64> {
+        let mut departures = Departures::new(schedule, Nanos(1_000), seed, Time(0));
+        (0..n)
+            .map(|_| {
+                let before = departures.next();
+                departures.advance(before);
+                (departures.next() - before).0
+            })
+            .collect()
+    }
+
+    #[test]
+    fn regular_gaps_are_equal() {
+        assert!(gaps(Schedule::Regular, 1, 100).iter().all(|gap| *gap == 1_000));
+    }
+
+    #[test]
+    fn poisson_gaps_have_their_mean_and_as_great_a_deviation() {
+        let n = 100_000;
+        let gaps = gaps(Schedule::Poisson, 42, n);
+        let mean = gaps.iter().sum::<i64>() as f64 / n as f64;
+        let variance = gaps.iter().map(|gap| (*gap as f64 - mean).powi(2)).sum::<f64>() / n as f64;
+        // Five standard errors each.
+        assert!((mean - 1_000.0).abs() < 5.0 * 1_000.0 / (n as f64).sqrt(), "{mean}");
+        assert!((variance.sqrt() - 1_000.0).abs() < 25.0, "{variance}");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_departures() {
+        assert_eq!(gaps(Schedule::Poisson, 7, 10), gaps(Schedule::Poisson, 7, 10));
+        assert_ne!(gaps(Schedule::Poisson, 7, 10), gaps(Schedule::Poisson, 8, 10));
+    }
+}

@@ -1,0 +1,204 @@
+//! The loop over a port and a clock that carries one block of probes out.
+//!
+//! It sleeps in the port until shortly before a departure, polls, and spins on the clock alone for the last few
+//! microseconds. It allocates nothing between the first probe and the last. Under `SCHED_FIFO` it never keeps a processor
+//! so long that the kernel's real-time throttle bites (50 ms in each second by default).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+use sojourn_port::{Port, PortError};
+use sojourn_record::{Counts, Probe};
+use sojourn_time::{Clock, Nanos, Time};
+
+use crate::codec::{Codec, Identity};
+use crate::engine::{Engine, Step};
+use crate::{Request, Schedule};
+
+/// How long before a departure sleeping ends: a sleeping thread wakes up to 100 µs late.
+const SPIN: Nanos = Nanos::micros(100);
+
+/// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take.
+const QUIET: Nanos = Nanos::micros(10);
+
+/// How long after a departure to poll for the reply before sleeping: over a short path it comes sooner than a sleeper
+/// wakes.
+const BRIEF: Nanos = Nanos::micros(50);
+
+/// How long to sleep at a stretch, so that a signal that came just before is noticed.
+const NAP: Nanos = Nanos::millis(100);
+
+/// How long to be busy at a stretch under `SCHED_FIFO`, and how long to rest then.
+const BUSY: Nanos = Nanos::millis(400);
+const REST: Nanos = Nanos::millis(40);
+
+/// When the first probe leaves, after the driver has begun.
+const LEAD: Nanos = Nanos::micros(300);
+
+/// How to wait for the next departure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// Poll all the time: a processor is given to it.
+    Spin,
+    /// Sleep until shortly before, then poll and spin.
+    #[default]
+    SleepThenSpin,
+    /// Sleep only. Departures are late by the wake-up; right for simulated time, where nobody is late.
+    Sleep,
+}
+
+/// How the driver uses its processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// How to wait.
+    pub wait: Wait,
+    /// Whether the thread runs under `SCHED_FIFO`.
+    pub is_real_time: bool,
+}
+
+/// Carries out a checked request. Ends early, cleanly, once `stop` is set.
+///
+/// # Errors
+/// When the port refuses for another reason than a full queue.
+pub fn run<P: Port, C: Clock>(
+    request: &Request,
+    port: &mut P,
+    clock: &C,
+    (pace, identity): (Pace, Identity),
+    stop: &AtomicBool,
+) -> Result<(Vec<Probe>, Counts), PortError> {
+    let capabilities = port.capabilities();
+    let codec = Codec::new(request, capabilities.framing, identity);
+    let needed = codec.frame_bytes();
+    if needed > capabilities.max_frame {
+        return Err(PortError::Unusable {
+            object: request.to.to_string(),
+            problem: format!(
+                "a probe of {} payload bytes does not fit: its frame of {needed} bytes is longer than the {} that can \
+                 be sent; raise the MTU or ask for less",
+                request.request_payload_bytes, capabilities.max_frame
+            ),
+        });
+    }
+    let own_drops = port.own_drops();
+    // One byte more than any reply, so that a longer frame shows as foreign.
+    let mut buffer = vec![0; codec.reply_frame_bytes().max(needed) + 1];
+    drain(port, &mut buffer)?;
+    let engine = Engine::new(request, &capabilities, identity, clock.now() + LEAD);
+    let mut driver = Driver { spin: spin(request, pace), rested: clock.now(), engine, port, clock, pace, buffer };
+    driver.run(stop)?;
+    let own_drops = driver.port.own_drops().saturating_sub(own_drops);
+    Ok(driver.engine.finish(own_drops))
+}
+
+/// Returns how long before a departure to be awake. Under `SCHED_FIFO` at least a fifth of each interval is slept.
+fn spin(request: &Request, pace: Pace) -> Nanos {
+    let most = Nanos(request.interval.0 / 5 * 4);
+    match pace.wait {
+        Wait::Sleep => Nanos::ZERO,
+        Wait::SleepThenSpin if pace.is_real_time && request.schedule != Schedule::AsAnswered => SPIN.min(most),
+        Wait::SleepThenSpin => SPIN,
+        Wait::Spin if pace.is_real_time => most,
+        Wait::Spin => Nanos(i64::MAX),
+    }
+}
+
+/// Takes away what came between blocks: it answers nothing of this one.
+fn drain<P: Port>(port: &mut P, buffer: &mut [u8]) -> Result<(), PortError> {
+    while port.receive(buffer)?.is_some() {}
+    while port.transmit_stamp()?.is_some() {}
+    Ok(())
+}
+
+struct Driver<'a, P, C> {
+    engine: Engine,
+    port: &'a mut P,
+    clock: &'a C,
+    pace: Pace,
+    spin: Nanos,
+    buffer: Vec<u8>,
+    /// When the thread last slept.
+    rested: Time,
+}
+
+impl<P: Port, C: Clock> Driver<'_, P, C> {
+    fn run(&mut self, stop: &AtomicBool) -> Result<(), PortError> {
+        loop {
+            self.collect()?;
+            if stop.load(Ordering::Relaxed) {
+                self.engine.stop();
+            }
+            let now = self.clock.now();
+            match self.engine.poll(now) {
+                Step::Depart(intended) if self.is_near(now, intended) => self.depart(intended)?,
+                Step::Depart(intended) => self.idle(now, intended - self.spin)?,
+                Step::Await(until) => self.idle(now, until)?,
+                Step::Done => return Ok(()),
+            }
+        }
+    }
+
+    /// Takes every frame and every transmit stamp that is there.
+    fn collect(&mut self) -> Result<(), PortError> {
+        while let Some(received) = self.port.receive(&mut self.buffer)? {
+            self.engine.on_frame(&self.buffer[..received.length], &received);
+        }
+        while let Some(stamp) = self.port.transmit_stamp()? {
+            self.engine.on_stamp(&stamp);
+        }
+        Ok(())
+    }
+
+    fn is_near(&self, now: Time, intended: Time) -> bool {
+        let quiet = if self.pace.wait == Wait::Sleep { Nanos::ZERO } else { QUIET };
+        now >= intended - quiet
+    }
+
+    fn depart(&mut self, intended: Time) -> Result<(), PortError> {
+        self.clock.wait_until(intended, QUIET);
+        match self.port.transmit(self.engine.frame()) {
+            Ok(sent) => self.engine.departed(intended, sent),
+            Err(error) if is_full_queue(&error) => self.engine.refused(intended),
+            Err(error) => return Err(error),
+        }
+        if self.pace.is_real_time && self.clock.now() - self.rested > BUSY {
+            self.rest();
+        }
+        Ok(())
+    }
+
+    /// Passes time until a frame comes or `until` does: polls while a reply may come any moment, sleeps otherwise.
+    fn idle(&mut self, now: Time, until: Time) -> Result<(), PortError> {
+        if now >= until || self.polls(now) {
+            return Ok(());
+        }
+        self.port.wait(until.min(now + NAP))?;
+        self.rested = self.clock.now();
+        Ok(())
+    }
+
+    fn polls(&self, now: Time) -> bool {
+        match self.pace.wait {
+            Wait::Sleep => false,
+            Wait::Spin if !self.pace.is_real_time => true,
+            _ => self.engine.is_awaiting_reply() && now < self.engine.last_departure() + BRIEF,
+        }
+    }
+
+    /// Gives the processor back for a while. A closed loop moves its next probe; an open one is late by it, as the kernel's
+    /// throttle would make it, and later.
+    fn rest(&mut self) {
+        let until = self.clock.now() + REST;
+        self.clock.wait_until(until, Nanos::ZERO);
+        self.engine.rest_until(until);
+        self.rested = until;
+    }
+}
+
+/// Tells whether our own queue was full, which passes, from refusals that stay.
+fn is_full_queue(error: &PortError) -> bool {
+    const ENOBUFS: i32 = 105;
+    matches!(error, PortError::System { source, .. }
+        if source.kind() == std::io::ErrorKind::WouldBlock || source.raw_os_error() == Some(ENOBUFS))
+}

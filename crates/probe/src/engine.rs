@@ -1,0 +1,227 @@
+//! One block of probes: when each leaves, and what becomes of it. Pure: frames and times in, frames and records out.
+//!
+//! Open loop never waits for an answer, so a stall of the path shows in every probe that was due in it; closed loop waits,
+//! and is named as what it is. Every probe sent is in exactly one of `received` and `lost`.
+
+use sojourn_port::{Capabilities, Received, Sent, TransmitStamp};
+use sojourn_record::{Counts, Probe, Reply};
+use sojourn_time::{Nanos, Source, Time};
+
+use crate::codec::{Codec, Identity};
+use crate::departures::Departures;
+use crate::{Request, Schedule};
+
+/// How long to wait at a block's end for transmit stamps that are still out.
+const STAMP_PATIENCE: Nanos = Nanos::millis(20);
+
+/// How long to wait for outstanding replies after being stopped, at most.
+const STOP_PATIENCE: Nanos = Nanos::millis(200);
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send the frame of the next probe at that time, or at once when it has passed.
+    Depart(Time),
+    /// Nothing to send until a frame comes or that time does.
+    Await(Time),
+    /// The block is over.
+    Done,
+}
+
+/// One block of probes on its way.
+#[derive(Debug)]
+pub struct Engine {
+    codec: Codec,
+    departures: Departures,
+    is_closed_loop: bool,
+    count: u32,
+    warmup: u32,
+    timeout: Nanos,
+    /// The frame of the next probe.
+    frame: Vec<u8>,
+    rows: Vec<Probe>,
+    counts: Counts,
+    /// The number that the port gave the first probe.
+    first_number: Option<u32>,
+    /// How many transmit stamps are still to come; `None` when the port gives none.
+    stamps_due: Option<u64>,
+    /// The sequence number after the highest that was answered: `NextExp` of RFC 4737.
+    next_expected: u32,
+    last_departure: Time,
+    last_reply: Time,
+    largest_rtt: Nanos,
+    /// Closed loop: from when on the next probe may leave.
+    free_at: Option<Time>,
+    is_stopped: bool,
+}
+
+impl Engine {
+    /// Prepares a checked request, whose first probe is to leave at `start`. All memory that the block needs is taken
+    /// here.
+    pub fn new(request: &Request, port: &Capabilities, identity: Identity, start: Time) -> Self {
+        let codec = Codec::new(request, port.framing, identity);
+        let mut engine = Self {
+            frame: vec![0; codec.frame_bytes()],
+            codec,
+            departures: Departures::new(request.schedule, request.interval, request.seed, start),
+            is_closed_loop: request.schedule == Schedule::AsAnswered,
+            count: request.count,
+            warmup: request.warmup,
+            timeout: request.timeout,
+            rows: Vec::with_capacity(request.count as usize),
+            counts: Counts::default(),
+            first_number: None,
+            stamps_due: port.transmit_stamps.then_some(0),
+            next_expected: 0,
+            last_departure: start,
+            last_reply: start,
+            largest_rtt: Nanos::ZERO,
+            free_at: Some(start),
+            is_stopped: false,
+        };
+        engine.write_frame();
+        engine
+    }
+
+    /// Says what is to be done next.
+    pub fn poll(&mut self, now: Time) -> Step {
+        if self.is_stopped || self.sent() + self.counts.own_drops >= u64::from(self.count) {
+            return self.poll_end(now);
+        }
+        if !self.is_closed_loop {
+            return Step::Depart(self.departures.next());
+        }
+        let given_up = self.last_departure + self.timeout;
+        match self.free_at {
+            None if now < given_up => Step::Await(given_up),
+            free_at => {
+                let free_at = *self.free_at.insert(free_at.unwrap_or(given_up));
+                Step::Depart(self.departures.next().max(free_at))
+            }
+        }
+    }
+
+    /// Returns the frame of the next probe.
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// Notes that the next probe, which was to leave at `intended`, was handed to the port.
+    pub fn departed(&mut self, intended: Time, sent: Sent) {
+        let seq = self.rows.len() as u32;
+        self.rows.push(Probe::new(seq, seq < self.warmup, intended, sent.called));
+        self.first_number.get_or_insert(sent.number);
+        if let Some(due) = &mut self.stamps_due {
+            *due += 1;
+        }
+        self.last_departure = sent.called;
+        self.free_at = None;
+        self.departures.advance(intended);
+        self.write_frame();
+    }
+
+    /// Notes that our own machine refused the next probe, which was to leave at `intended`. It is an own drop, not sent
+    /// and not lost.
+    pub fn refused(&mut self, intended: Time) {
+        self.counts.own_drops += 1;
+        self.departures.advance(intended);
+    }
+
+    /// Takes a frame that was received.
+    pub fn on_frame(&mut self, frame: &[u8], received: &Received) {
+        let sent = self.rows.len() as u32;
+        let Some(answer) = self.codec.read(frame, sent) else {
+            self.counts.foreign += 1;
+            return;
+        };
+        let row = &mut self.rows[answer.seq as usize];
+        row.replies += 1;
+        self.last_reply = self.last_reply.max(received.returned);
+        if row.replies > 1 {
+            self.counts.duplicated += 1;
+            return;
+        }
+        row.reply =
+            Some(Reply { arrival: received.arrived, receive_call: received.returned, responder: answer.responder });
+        row.is_reordered = answer.seq < self.next_expected;
+        self.next_expected = self.next_expected.max(answer.seq + 1);
+        self.largest_rtt = self.largest_rtt.max(received.returned - row.send_call);
+        self.counts.received += 1;
+        self.counts.reordered += u64::from(row.is_reordered);
+        if answer.seq + 1 == sent {
+            self.free_at.get_or_insert(received.returned);
+        }
+    }
+
+    /// Takes a transmit stamp that came late. The better of two stays.
+    pub fn on_stamp(&mut self, stamp: &TransmitStamp) {
+        let Some(first) = self.first_number else { return };
+        let Some(row) = self.rows.get_mut(stamp.number.wrapping_sub(first) as usize) else { return };
+        let is_first = row.departure.source == Source::User;
+        if is_first || stamp.left.source < row.departure.source {
+            row.departure = stamp.left;
+        }
+        if let (Some(due), true) = (&mut self.stamps_due, is_first) {
+            *due = due.saturating_sub(1);
+        }
+    }
+
+    /// Lets no more probes leave; those that are out may still be answered.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Closed loop: puts the next probe off until `time`, as though it had been answered then. Open loops never wait.
+    pub fn rest_until(&mut self, time: Time) {
+        self.free_at = self.free_at.map(|free_at| free_at.max(time));
+    }
+
+    /// Returns whether a probe is out whose reply may come any moment.
+    pub fn is_awaiting_reply(&self) -> bool {
+        self.sent() > self.counts.received
+    }
+
+    /// Returns when the last probe left.
+    pub fn last_departure(&self) -> Time {
+        self.last_departure
+    }
+
+    /// Returns what became of each probe, and of all. `own_drops` are what the port counted meanwhile.
+    pub fn finish(mut self, own_drops: u64) -> (Vec<Probe>, Counts) {
+        for row in &mut self.rows {
+            row.is_late = row.rtt().is_some_and(|rtt| rtt > self.timeout);
+            self.counts.late += u64::from(row.is_late);
+        }
+        self.counts.sent = self.sent();
+        self.counts.lost = self.counts.sent - self.counts.received;
+        self.counts.own_drops += own_drops;
+        (self.rows, self.counts)
+    }
+
+    /// All have left: waits for replies until the timeout, then for their duplicates as long as a reply took, then for
+    /// transmit stamps.
+    fn poll_end(&self, now: Time) -> Step {
+        let until = if self.is_awaiting_reply() {
+            let patience = if self.is_stopped { self.timeout.min(STOP_PATIENCE) } else { self.timeout };
+            self.last_departure + patience
+        } else {
+            self.last_reply + self.largest_rtt.min(self.timeout)
+        };
+        let until = match self.stamps_due {
+            Some(due) if due > 0 => until.max(self.last_departure + STAMP_PATIENCE),
+            _ => until,
+        };
+        if now < until { Step::Await(until) } else { Step::Done }
+    }
+
+    fn sent(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn write_frame(&mut self) {
+        self.codec.write(self.rows.len() as u32, &mut self.frame);
+    }
+}
+
+#[cfg(test)]
+mod tests;

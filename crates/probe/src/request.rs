@@ -1,0 +1,217 @@
+//! What is asked of one block of probes: one line of `probe blocks`, or one run of the others.
+
+use serde::{Deserialize, Serialize};
+use sojourn_time::Nanos;
+use sojourn_wire::Carrier;
+use sojourn_wire::size::SizeError;
+
+use crate::To;
+
+/// The most probes in a block: all of them are kept in memory.
+pub const MOST_PROBES: u32 = 10_000_000;
+
+/// The longest interval and timeout.
+pub const LONGEST: Nanos = Nanos::seconds(3_600);
+
+/// One block of probes, as asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Its number.
+    pub block: u32,
+    /// The device under test, by its name in the plan.
+    #[serde(default)]
+    pub device: String,
+    /// The round.
+    #[serde(default)]
+    pub round: i32,
+    /// 0 on the way there, 1 on the mirrored way back.
+    #[serde(default)]
+    pub visit: i32,
+    /// The cell of the plan's matrix.
+    #[serde(default)]
+    pub cell: i32,
+    /// Whom to probe, and through what.
+    pub to: To,
+    /// How the peer answers.
+    pub kind: Kind,
+    /// User data of each request.
+    pub request_payload_bytes: usize,
+    /// User data of each reply.
+    pub response_payload_bytes: usize,
+    /// When probes leave.
+    pub schedule: Schedule,
+    /// The (mean) interval between intended departures; as-answered: the least one.
+    #[serde(rename = "interval_ns")]
+    pub interval: Nanos,
+    /// How many probes, warm-up included.
+    pub count: u32,
+    /// How many of them, the first, warm the path up.
+    #[serde(default)]
+    pub warmup: u32,
+    /// After which a reply is late.
+    #[serde(rename = "timeout_ns")]
+    pub timeout: Nanos,
+    /// Seed of the schedule.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// How the peer answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Its kernel echoes.
+    Icmp,
+    /// A responder of ours answers with as much as each request asks for.
+    RequestResponse,
+    /// A responder of ours answers with as much as it got.
+    PingPong,
+}
+
+/// When probes leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// At equal intervals, answered or not (open loop).
+    Regular,
+    /// At exponential intervals, answered or not (open loop).
+    Poisson,
+    /// When the one before was answered or timed out, and the interval has passed (closed loop).
+    AsAnswered,
+}
+
+/// A request that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {problem}")]
+pub struct RequestError {
+    key: &'static str,
+    problem: String,
+}
+
+impl Request {
+    /// Returns what carries the user data.
+    pub const fn carrier(&self) -> Carrier {
+        self.to.carrier(self.kernel_answers())
+    }
+
+    /// Returns whether the peer's kernel answers.
+    pub const fn kernel_answers(&self) -> bool {
+        matches!(self.kind, Kind::Icmp)
+    }
+
+    /// Checks that it can be done at all.
+    ///
+    /// # Errors
+    /// On the first thing that cannot, by its key.
+    pub fn check(&self) -> Result<(), RequestError> {
+        self.check_sizes()?;
+        let spans = Nanos(1)..=LONGEST;
+        let closed = self.schedule == Schedule::AsAnswered;
+        require(
+            "interval_ns",
+            spans.contains(&self.interval) || (closed && self.interval == Nanos::ZERO),
+            "expected more than 0 and at most an hour (0 only with as-answered)",
+        )?;
+        require("timeout_ns", spans.contains(&self.timeout), "expected more than 0 and at most an hour")?;
+        require("count", (1..=MOST_PROBES).contains(&self.count), "expected 1 to 10,000,000")?;
+        require("warmup", self.warmup <= self.count, "expected no more than count, which includes it")?;
+        require("block", i32::try_from(self.block).is_ok(), "expected at most 2,147,483,647")?;
+        if let To::Sim { line, .. } = &self.to {
+            line.check().map_err(|error| RequestError { key: "to", problem: error.to_string() })?;
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self) -> Result<(), RequestError> {
+        let icmp_carrier = matches!(self.carrier(), Carrier::Icmp4 | Carrier::Icmp6);
+        require("kind", icmp_carrier == self.kernel_answers(), "icmp goes with via icmp or sim, the others do not")?;
+        let refuse = |key| move |error: SizeError| RequestError { key, problem: error.to_string() };
+        self.carrier().check(self.request_payload_bytes).map_err(refuse("request_payload_bytes"))?;
+        self.carrier().check(self.response_payload_bytes).map_err(refuse("response_payload_bytes"))?;
+        let alike = self.kind == Kind::RequestResponse || self.request_payload_bytes == self.response_payload_bytes;
+        require("response_payload_bytes", alike, "expected request_payload_bytes, but for request-response")
+    }
+}
+
+impl Kind {
+    /// Returns the name that requests and records carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Icmp => "icmp",
+            Self::RequestResponse => "request-response",
+            Self::PingPong => "ping-pong",
+        }
+    }
+}
+
+impl Schedule {
+    /// Returns the name that requests and records carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Regular => "regular",
+            Self::Poisson => "poisson",
+            Self::AsAnswered => "as-answered",
+        }
+    }
+}
+
+fn require(key: &'static str, holds: bool, problem: &str) -> Result<(), RequestError> {
+    if holds { Ok(()) } else { Err(RequestError { key, problem: problem.to_owned() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LINE: &str = r#"{"block":12,"device":"bridge","round":3,"visit":0,"cell":1,
+        "to":{"via":"packet","dev":"a-direct","mac":"02:77:00:00:01:02","qdisc_bypass":true},
+        "kind":"ping-pong","request_payload_bytes":56,"response_payload_bytes":56,"schedule":"as-answered",
+        "interval_ns":1000000,"count":44,"warmup":4,"timeout_ns":200000000,"seed":42}"#;
+
+    #[test]
+    fn reads_what_is_asked() {
+        let request: Request = serde_json::from_str(LINE).unwrap();
+        assert_eq!(request.check(), Ok(()));
+        assert_eq!((request.kind, request.schedule), (Kind::PingPong, Schedule::AsAnswered));
+        assert_eq!(request.carrier(), Carrier::Raw);
+    }
+
+    #[test]
+    fn refuses_what_cannot_be() {
+        let refusal = |from: &str, to: &str| {
+            let request: Result<Request, _> = serde_json::from_str(&LINE.replace(from, to));
+            match request {
+                Ok(request) => request.check().expect_err(to).to_string(),
+                Err(error) => error.to_string(),
+            }
+        };
+        assert!(refusal("\"count\":44", "\"count\":0").starts_with("count: "));
+        assert!(refusal("\"warmup\":4", "\"warmup\":45").starts_with("warmup: "));
+        assert!(refusal("\"interval_ns\":1000000", "\"interval_ns\":-1").starts_with("interval_ns: "));
+        assert!(refusal("\"kind\":\"ping-pong\"", "\"kind\":\"icmp\"").starts_with("kind: "));
+        assert!(refusal("\"response_payload_bytes\":56", "\"response_payload_bytes\":57").contains("expected"));
+        assert!(refusal("_payload_bytes\":56", "_payload_bytes\":45").contains("fewer than the 46"));
+        assert!(refusal("\"seed\"", "\"sead\"").contains("unknown field `sead`"));
+        assert!(refusal("\"qdisc_bypass\"", "\"qdisc\"").contains("unknown field `qdisc`"));
+        assert!(refusal("02:77:00:00:01:02", "nonsense").contains("not a MAC address"));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text: String) {
+            let _ = serde_json::from_str::<Request>(&text);
+        }
+
+        #[test]
+        fn damaged_requests_never_panic(at in 0..LINE.len(), byte in 32..127_u8) {
+            let mut text = LINE.as_bytes().to_vec();
+            text[at] = byte;
+            if let Ok(request) = serde_json::from_slice::<Request>(&text) {
+                let _ = request.check();
+            }
+        }
+    }
+}
