@@ -42,7 +42,7 @@ DEVICE = matching(
 )
 LAWS = ("constant-plus-per-byte", "rate-independent", "cascade-adds")
 SIZE_KEYS = ("icmp_bytes", "payload_bytes", "frame_bytes")
-BYTES = list_of(whole(0, 65_000))
+BYTES = list_of(whole(0, 100_000))
 CPU = auto_or(whole(0, 4095))
 
 KEYS: dict[str, Key] = {

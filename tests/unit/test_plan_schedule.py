@@ -1,0 +1,127 @@
+"""Blocks in their order: mirrored rounds, shuffled cells, one order for one seed; sizes; the estimate of the time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sojourn.plan import Plan, cells, estimate, expand, load_plan
+from sojourn.plan.schedule import LEAST_COUNT, Block
+from sojourn.plan.sizes import KINDS, frame_of, payload_of
+
+QUICK = ("bridge-latency", "frame-size", "ping-wait")
+
+
+def quick(*sets: str, name: str = "bridge-latency") -> Plan:
+    return load_plan(name, quick=True, sets=sets)
+
+
+def test_a_round_of_a_cell_goes_there_and_back_again() -> None:
+    for _, group in groupby(expand(quick()), key=lambda block: (block.round, block.cell.cell)):
+        blocks = list(group)
+        devices = [block.device for block in blocks]
+        assert devices == devices[::-1]
+        assert sorted(devices[:4]) == ["a/a", "bridge", "direct", "wire"]
+        assert [block.visit for block in blocks] == [0] * 4 + [1] * 4
+
+
+def test_every_cell_has_every_arm_in_every_round() -> None:
+    plan = quick("rounds=3")
+    seen: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for block in expand(plan):
+        seen[block.round, block.cell.cell].append(block.device)
+    assert len(seen) == 3 * len(cells(plan))
+    assert all(sorted(devices) == sorted(["direct", "a/a", "wire", "bridge"] * 2) for devices in seen.values())
+
+
+def test_blocks_are_numbered_in_order_and_depend_on_the_seed_alone() -> None:
+    blocks = expand(quick())
+    assert [block.block for block in blocks] == list(range(len(blocks)))
+    assert expand(quick()) == blocks
+    other = expand(quick("seed=2"))
+    assert [block.device for block in other] != [block.device for block in blocks]
+    assert len({block.seed for block in blocks}) == len(blocks)
+
+
+def test_both_cells_and_arms_are_shuffled() -> None:
+    blocks = expand(quick())
+    first_cells = {next(group).cell.cell for _, group in groupby(blocks, key=lambda block: block.round)}
+    first_arms = {next(group).device for _, group in groupby(blocks, key=lambda block: (block.round, block.cell.cell))}
+    assert first_cells == {0, 1, 2}
+    assert first_arms == {"direct", "a/a", "wire", "bridge"}
+
+
+def test_the_aa_control_takes_the_direct_link() -> None:
+    control = next(block for block in expand(quick()) if block.device == "a/a")
+    assert control.arm == "direct"
+
+
+def test_slow_intervals_get_shorter_blocks_but_keep_a_warm_up() -> None:
+    by_interval: dict[int, Block] = {}
+    for block in expand(load_plan("bridge-latency")):
+        by_interval[block.cell.interval_ns] = block
+    assert by_interval[1_000_000].count == 104
+    slowest = by_interval[1_000_000_000]
+    assert (slowest.count, slowest.warmup) == (LEAST_COUNT, 1)
+
+
+def test_1480_fits_and_1488_is_a_cell_that_fragments() -> None:
+    fragments = {cell.size: cell.fragments for cell in cells(load_plan("bridge-latency"))}
+    assert fragments == {64: False, 1480: False, 1488: True}
+
+
+def test_a_closed_loop_has_no_interval_and_a_fixed_request() -> None:
+    found = cells(load_plan("frame-size"))
+    assert {cell.interval_ns for cell in found} == {0}
+    requests = {cell.request_payload_bytes for cell in found if cell.probe == "raw/request-response"}
+    assert requests == {64}
+    assert all(c.request_payload_bytes == c.response_payload_bytes for c in found if c.probe == "raw/ping-pong")
+
+
+def test_ping_is_not_asked_for_less_than_its_millisecond() -> None:
+    found = cells(load_plan("ping-wait"))
+    assert {cell.tool for cell in found if cell.interval_ns == 100_000} == {"probe"}
+    assert {cell.tool for cell in found if cell.interval_ns == 0} == {"ping", "probe"}
+    assert all(block.device == "direct" and block.visit == 0 for block in expand(load_plan("ping-wait")))
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_measures_for_less_than_fifty_seconds(name: str) -> None:
+    plan = quick(name=name)
+    assert estimate(plan, expand(plan)).measuring_ns < 50e9
+
+
+def test_the_estimate_is_counts_times_intervals_and_little_more() -> None:
+    plan = load_plan("bridge-latency")
+    blocks = expand(plan)
+    least = sum((block.count - 1) * block.cell.interval_ns for block in blocks)
+    assert least < estimate(plan, blocks).measuring_ns < 1.01 * least
+    assert estimate(plan, blocks[:10]).measuring_ns < estimate(plan, blocks).measuring_ns / 10
+
+
+@pytest.mark.parametrize(
+    ("probe", "key", "size", "payload", "frame"),
+    [
+        ("icmp", "icmp_bytes", 64, 56, 102),
+        ("icmp", "icmp_bytes", 1480, 1472, 1518),
+        ("icmp6", "icmp_bytes", 64, 56, 122),
+        ("raw/ping-pong", "payload_bytes", 46, 46, 64),
+        ("raw/ping-pong", "payload_bytes", 1500, 1500, 1518),
+        ("udp/ping-pong", "frame_bytes", 1518, 1472, 1518),
+        ("udp6/ping-pong", "payload_bytes", 40, 40, 106),
+        ("icmp", "icmp_bytes", 8, 0, 64),
+    ],
+)
+def test_sizes_mean_one_thing(probe: str, key: str, size: int, payload: int, frame: int) -> None:
+    assert payload_of(probe, key, size) == payload
+    assert frame_of(probe, payload) == frame
+
+
+@given(st.sampled_from(sorted(KINDS)), st.integers(46, 1400))
+def test_a_frame_size_gives_the_payload_that_gives_the_frame(probe: str, payload: int) -> None:
+    frame = frame_of(probe, payload)
+    assert frame_of(probe, payload_of(probe, "frame_bytes", frame)) == frame
