@@ -17,7 +17,41 @@ pub use name::Name;
 pub(crate) use socket::{Arrival, Opening, Socket};
 pub(crate) use sys::FilterStep;
 
+use std::os::fd::BorrowedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sojourn_time::Nanos;
+
 use crate::PortError;
+
+/// How many descriptors [`wait_for_any`] looks at.
+const MOST_WAITED_FOR: usize = 8;
+
+/// Sleeps until something can be read from one of `descriptors` (8 at most), a signal comes, or `longest` is over.
+///
+/// # Errors
+/// When the kernel refuses to wait.
+pub fn wait_for_any<'a>(
+    descriptors: impl Iterator<Item = BorrowedFd<'a>>,
+    longest: Nanos,
+) -> Result<(), PortError> {
+    let mut descriptors = descriptors.take(MOST_WAITED_FOR);
+    let Some(first) = descriptors.next() else { return Ok(()) };
+    let mut polled = [first; MOST_WAITED_FOR].map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+    let mut count = 1;
+    for (place, descriptor) in polled[1..].iter_mut().zip(descriptors) {
+        *place = PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+        count += 1;
+    }
+    match poll(&mut polled[..count], Some(&timespec(longest))) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(PortError::System { operation: "wait for", object: "requests".to_owned(), source: error.into() }),
+    }
+}
+
+fn timespec(span: Nanos) -> Timespec {
+    Timespec { tv_sec: span.0 / 1_000_000_000, tv_nsec: span.0 % 1_000_000_000 }
+}
 
 /// The error of a socket that wants CAP_NET_RAW; `other_way` is a command that does without it.
 pub(crate) fn denied_raw(operation: &'static str, object: &str, other_way: Option<&str>) -> PortError {

@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Stamp, TaiOffset, Time};
 
 use super::control::{Control, ControlBuffer};
@@ -17,6 +17,7 @@ use super::hardware::HardwareClock;
 use super::interface::Interface;
 use super::name::Name;
 use super::sys::{self, FilterStep};
+use super::timespec;
 use crate::{PortError, Sent, TransmitStamp};
 
 const BUFFER_BYTES: i32 = 16 << 20;
@@ -432,10 +433,6 @@ fn parse(buffer: &ControlBuffer, length: usize) -> Control {
         target.copy_from_slice(&word.to_ne_bytes());
     }
     Control::parse(bytes.get(..length).unwrap_or_default())
-}
-
-fn timespec(span: Nanos) -> Timespec {
-    Timespec { tv_sec: span.0 / 1_000_000_000, tv_nsec: span.0 % 1_000_000_000 }
 }
 
 #[cfg(test)]

@@ -1,0 +1,130 @@
+//! The responder's loop over its sockets.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use sojourn_port::kernel::wait_for_any;
+use sojourn_port::{Listener, PortError};
+use sojourn_time::{Clock, Nanos};
+
+use super::engine::{Answered, Responder};
+
+/// Room for any frame that a socket can hand over, or that a reply can be.
+const FRAME_BYTES: usize = 1 << 16;
+/// How many looks at empty sockets, and how many replies, go by before it is asked whether to end.
+const LOOKS_BETWEEN: u32 = 1_000;
+/// A signal that comes just before the sleep does not end it: so sleeps are no longer than this.
+const LONGEST_SLEEP: Nanos = Nanos::millis(100);
+
+/// How to wait for requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// Looks again and again: answers soonest, and takes a whole processor.
+    Spin,
+    /// Sleeps in the kernel until a request comes.
+    #[default]
+    Block,
+}
+
+/// A socket with its responder and its buffers.
+pub struct Desk<L> {
+    listener: L,
+    responder: Responder,
+    request: Box<[u8]>,
+    reply: Box<[u8]>,
+    refused: u64,
+}
+
+/// A desk of any kind.
+pub trait Serve: AsFd {
+    /// Answers the next request, if one is there; tells whether one was.
+    ///
+    /// # Errors
+    /// When the kernel refuses to receive. A reply that it refuses to send is counted.
+    fn serve_one(&mut self, clock: &dyn Clock) -> Result<bool, PortError>;
+
+    /// Returns what has come in up to now.
+    fn counts(&self) -> Answered;
+
+    /// Counts the replies that the kernel refused to send.
+    fn refused(&self) -> u64;
+
+    /// Counts the requests that our own socket dropped.
+    fn own_drops(&mut self) -> u64;
+}
+
+/// Answers requests at all `desks` until `ended`, which is asked about a thousand times a second and at each error of
+/// `wakers`: descriptors that end a sleep when something can be read from them.
+///
+/// # Errors
+/// When the kernel refuses to receive or to wait.
+pub fn serve(
+    desks: &mut [Box<dyn Serve>],
+    clock: &dyn Clock,
+    waiting: Waiting,
+    wakers: &[BorrowedFd<'_>],
+    mut ended: impl FnMut() -> bool,
+) -> Result<(), PortError> {
+    let mut looks = 0;
+    loop {
+        let mut answered = false;
+        for desk in desks.iter_mut() {
+            answered |= desk.serve_one(clock)?;
+        }
+        looks += 1;
+        let sleeps = waiting == Waiting::Block && !answered;
+        if looks >= LOOKS_BETWEEN || sleeps {
+            looks = 0;
+            if ended() {
+                return Ok(());
+            }
+        }
+        if sleeps {
+            let sockets = desks.iter().map(|desk| desk.as_fd()).chain(wakers.iter().copied());
+            wait_for_any(sockets, LONGEST_SLEEP)?;
+        } else if !answered {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl<L: Listener> Desk<L> {
+    /// Opens for business.
+    pub fn new(listener: L) -> Self {
+        let frame = || vec![0; FRAME_BYTES].into_boxed_slice();
+        Self { listener, responder: Responder::default(), request: frame(), reply: frame(), refused: 0 }
+    }
+}
+
+impl<L: Listener> AsFd for Desk<L> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl<L: Listener> Serve for Desk<L> {
+    fn serve_one(&mut self, clock: &dyn Clock) -> Result<bool, PortError> {
+        let Some((received, peer)) = self.listener.receive(&mut self.request)? else { return Ok(false) };
+        let framing = self.listener.framing();
+        let times = (received.arrived.at, clock.now());
+        let request = &self.request[..received.length];
+        if let Some(length) = self.responder.reply(framing, request, times, &mut self.reply)
+            && self.listener.answer(&peer, &self.reply[..length]).is_err()
+        {
+            // One peer that cannot be reached, or a reply beyond the MTU, must not end the service of the others.
+            self.refused += 1;
+        }
+        Ok(true)
+    }
+
+    fn counts(&self) -> Answered {
+        self.responder.counts()
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn own_drops(&mut self) -> u64 {
+        self.listener.own_drops()
+    }
+}
