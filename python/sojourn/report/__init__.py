@@ -1,0 +1,30 @@
+"""What we say of a run: one HTML page, its figures as SVG and PDF, its tables as CSV, Markdown and LaTeX, a summary.
+
+Input is the run folder alone: analysis/, plan.toml, bed.json. Output is report/, which may be deleted and made again.
+Nothing here estimates: every number was in analysis/ before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def write_report(folder: Path) -> Path:
+    """Writes report/ of a run folder, replacing what was there; returns the page's path."""
+    from sojourn.report.write import write
+
+    return write(folder)
+
+
+def render_terminal(folder: Path, console: Console) -> None:
+    """Prints the verdict, the latencies with their intervals, laws and findings, and where the report lies."""
+    from sojourn.report.terminal import render
+
+    render(folder, console)
+
+
+__all__ = ["render_terminal", "write_report"]

@@ -1,0 +1,50 @@
+"""The JavaScript that draws figures: Vega, Vega-Lite and Vega-Embed as one script, made once and kept in the cache.
+
+Making it takes two seconds, so it lies under $XDG_CACHE_HOME/sojourn, named by the version that made it. Where the
+cache cannot be written it is made anew each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+VEGA_LITE = "6.4"
+
+
+def script() -> str:
+    """The script, safe to stand inside a <script> element."""
+    path = _cache() / f"vega-{VEGA_LITE}-vl-convert-{version('vl-convert-python')}.js"
+    with contextlib.suppress(OSError):
+        kept = path.read_text(encoding="utf-8")
+        if kept.endswith(END):
+            return kept
+    made = _make()
+    with contextlib.suppress(OSError):
+        _keep(path, made)
+    return made
+
+
+END = "\n//# complete\n"
+
+
+def _make() -> str:
+    import vl_convert
+
+    made: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+    return made.replace("</script", "<\\/script").replace("<!--", "<\\!--") + END
+
+
+def _keep(path: Path, made: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Two reports may be written at once: each writes its own file, the last rename wins, both are the same.
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(made, encoding="utf-8")
+    partial.replace(path)
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "sojourn"

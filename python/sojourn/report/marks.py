@@ -1,0 +1,100 @@
+"""How every figure looks: type, axes, scales and colours of devices, as one Altair configuration and its scales.
+
+It draws nothing. The page's figures carry CSS variables for colours, so light, dark and print need no redrawing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from sojourn.report.palette import Palette, ink, ordered
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
+FILE_FONT = "Liberation Sans, Helvetica, Arial, sans-serif"
+PERCENTILES = [1, 0.5, 0.1, 0.01, 0.001, 0.0001, 0.00001]
+PERCENTILE_LABEL = "datum.value == 1 ? '0' : format((1 - datum.value) * 100, '.6~f') + ' %'"
+
+
+def configured(chart: Any, palette: Palette) -> Any:
+    """The chart in the report's dress."""
+    text, muted = palette.surface("ink"), palette.surface("muted")
+    font = FONT if palette.for_page else FILE_FONT
+    axis = {
+        "labelFont": font,
+        "titleFont": font,
+        "labelColor": muted,
+        "titleColor": text,
+        "titleFontWeight": "normal",
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "gridColor": palette.surface("grid"),
+        "domainColor": palette.surface("rule"),
+        "tickColor": palette.surface("rule"),
+        "titlePadding": 8,
+    }
+    legend = {
+        "orient": "top",
+        "labelFont": font,
+        "titleFont": font,
+        "labelColor": text,
+        "titleColor": muted,
+        "titleFontWeight": "normal",
+        "labelFontSize": 12,
+        "symbolSize": 90,
+    }
+    title = {"font": font, "color": text, "fontSize": 12, "fontWeight": 600, "anchor": "start", "offset": 8}
+    header = {
+        "labelFont": font,
+        "labelColor": text,
+        "labelFontSize": 12,
+        "labelFontWeight": 600,
+        "labelAnchor": "start",
+    }
+    background = "transparent" if palette.for_page else "white"
+    return (
+        chart.configure(background=background, font=font, padding={"left": 2, "right": 8, "top": 4, "bottom": 2})
+        .configure_view(stroke=None)
+        .configure_axis(**axis)
+        .configure_legend(**legend)
+        .configure_title(**title)
+        .configure_header(**header)
+    )
+
+
+def colour(devices: list[str], palette: Palette, legend: bool = False) -> alt.Color:
+    """Devices by their own colour."""
+    names = ordered(devices)
+    scale = alt.Scale(domain=names, range=[palette.device(name) for name in names])
+    return alt.Color("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
+
+
+def dash(devices: list[str], legend: bool = False) -> alt.StrokeDash:
+    """Devices by their own dash pattern, for prints in grey."""
+    names = ordered(devices)
+    scale = alt.Scale(domain=names, range=[list(ink(name).dash) for name in names])
+    return alt.StrokeDash("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
+
+
+def symbol(devices: list[str], legend: bool = False) -> alt.Shape:
+    """Devices by their own symbol."""
+    names = ordered(devices)
+    scale = alt.Scale(domain=names, range=[ink(name).symbol for name in names])
+    return alt.Shape("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
+
+
+def exceedance() -> alt.Y:
+    """The log(1 − p) axis with percentile labels; the highest percentiles are at the top."""
+    return alt.Y(
+        "q:Q",
+        title="Percentile",
+        axis=alt.Axis(values=PERCENTILES, labelExpr=PERCENTILE_LABEL, tickCount=6),
+    )
+
+
+def time_scale(lowest: float, highest: float) -> alt.Scale:
+    """A linear scale for what varies little, a logarithmic one for what varies more than twentyfold."""
+    if lowest > 0 and highest / lowest > 20:
+        return alt.Scale(type="log", nice=False, domain=[lowest * 0.95, highest * 1.05])
+    return alt.Scale(zero=False, nice=True)

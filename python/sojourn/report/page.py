@@ -1,0 +1,267 @@
+"""The page: one HTML file that carries its style, its figures and the script that draws them, and loads nothing.
+
+Its content policy allows two scripts, by their hashes, and no connection. It arranges what tables, figures and drawing
+made; it estimates nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import jinja2
+import polars as pl
+from markupsafe import Markup
+
+import sojourn
+from sojourn.report import bundle
+from sojourn.report.drawing import draw
+from sojourn.report.figures import Figure, specifications
+from sojourn.report.numbers import percent
+from sojourn.report.palette import INKS, OTHERS, Palette, css_variables, ink
+from sojourn.report.run import Run
+from sojourn.report.table import Table
+from sojourn.report.tables import in_order, shown_of
+
+DARK_REST = (
+    "--wash: #1b2026; --accent: #7db8f5; --good: #5fcf95; --good-wash: #13251b; --warn: #e6b450; --warn-wash: #292110; "
+    "--bad: #f08b84; --bad-wash: #2d1716;"
+)
+CLOCKS = {
+    "TAI": "CLOCK_TAI of the host, in nanoseconds; steps are sought against CLOCK_MONOTONIC_RAW",
+    "simulated": "the simulation's own clock, in nanoseconds",
+}
+SOURCES = {
+    "hardware": "the network card",
+    "kernel": "the kernel",
+    "user": "the program itself",
+    "simulated": "the simulation",
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A number that stands large under the verdict."""
+
+    what: str
+    value: str
+    unit: str
+    interval: str
+    device: str | None = None
+
+
+def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[str], figures: list[Figure]) -> str:
+    """The whole page."""
+    scripts = {"bundle": bundle.script(), "script": _asset("page.js")}
+    return _template().render(
+        run=run,
+        policy=_policy(scripts.values()),
+        style=Markup(_style()),  # noqa: S704 - our own file
+        facts=_facts(run),
+        grave=run.findings("invalid", "doubtful"),
+        keys=_keys(run),
+        sections=_sections(bool(figures), bool(published or unmatched)),
+        question=run.plan.get("study", {}).get("question", ""),
+        drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),  # noqa: S704 - its texts are escaped
+        method=method(run),
+        tables=tables,
+        published=published,
+        unmatched=unmatched,
+        figures=figures,
+        findings=run.findings(),
+        files=_files(run),
+        environment=environment(run.bed),
+        citation=_citation(run),
+        bibtex=_bibtex(run),
+        version=sojourn.__version__,
+        specs=[(name, Markup(_script_json(spec))) for name, spec in specifications(figures)],  # noqa: S704 - escaped
+        **{name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own, hashed by the policy
+    )
+
+
+def method(run: Run) -> list[str]:
+    """How it was measured: unit, clock, timestamps, intervals."""
+    clocks = _distinct(run, "clock")
+    sources = [name for name in SOURCES if any(name in one for one in _distinct(run, "source"))]
+    clock = "; ".join(CLOCKS.get(name, name) for name in clocks) or "not recorded"
+    stamps = " and ".join(SOURCES[name] for name in sources) or "a source that was not recorded"
+    return [
+        "The unit is the pair, never the packet: with and without the device in short blocks next to each other, in random "
+        "and then mirrored order, so that steady drift cancels; half the difference of the two mean round trips is the "
+        "device's latency one way.",
+        f"All times are of one clock: {clock}.",
+        f"Departures and arrivals were stamped by {stamps}; round trips run from the actual departure, and are also "
+        "given from the intended one where probes were scheduled.",
+        "Estimates over pairs are Hodges and Lehmann's with the exact Wilcoxon interval, 95 % unless said otherwise; the A/A "
+        "control, the direct link against itself, tells what the bed can resolve, and nothing smaller is claimed.",
+    ]
+
+
+def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """bed.json as groups of names and values; what the drawing already shows is left out."""
+    known = bed.get("environment") if isinstance(bed.get("environment"), dict) else bed
+    loose: list[tuple[str, str]] = []
+    groups: list[tuple[str, list[tuple[str, str]]]] = []
+    for name, value in (known or {}).items():
+        if name in ("drawing", "topology"):
+            continue
+        if isinstance(value, dict | list) and value:
+            groups.append((_spaced(name), list(_flat(value))))
+        else:
+            loose.append((_spaced(name), _plain(value)))
+    return [("machine", loose), *groups] if loose else groups
+
+
+def _template() -> jinja2.Template:
+    surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
+    surroundings.globals["slug"] = lambda device: ink(device).slug
+    return surroundings.from_string(_asset("page.html"))
+
+
+def _style() -> str:
+    swatches = " ".join(
+        f".device-{one.slug} {{ --hue: var(--device-{one.slug}); }}" for one in [*INKS.values(), *OTHERS]
+    )
+    columns = " ".join(f".columns-{n} {{ --columns: {n}; }}" for n in (1, 2, 3))
+    filled = {
+        "@LIGHT@": css_variables(0),
+        "@DARK@": css_variables(1),
+        "@DARKREST@": DARK_REST,
+        "@SWATCHES@": f"{swatches} {columns}",
+    }
+    style = _asset("style.css")
+    for name, text in filled.items():
+        style = style.replace(name, text)
+    return style
+
+
+def _asset(name: str) -> str:
+    return resources.files("sojourn.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    # Vega positions its marks through style attributes, and its tooltip brings a style element.
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _script_json(spec: dict[str, Any]) -> str:
+    return json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _facts(run: Run) -> str:
+    study = run.plan.get("study", {})
+    parts = [f"study {study['name']}" if study.get("name") else "", f"run {run.name}", str(study.get("paper") or "")]
+    return " · ".join(filter(None, parts))
+
+
+def _keys(run: Run) -> list[Key]:
+    pooled = run.rows("device_latency", "pooled").filter(pl.col("device") != "a/a")
+    keys = [_key(f"{row['device']} over {row['reference']}, one way", row) for row in in_order(pooled)]
+    slopes = run.rows("latency_slope", reference="direct")
+    keys += [_key(f"{row['device']} over direct, per byte", row) for row in in_order(slopes)]
+    for row in run.rows("resolution").head(1).iter_rows(named=True):
+        shown = shown_of({**row, "ci_low": None, "ci_high": None})
+        text = _resolution_text(row)
+        keys.append(Key("The bed can resolve", text, shown.unit, "A/A control, 95 %", "a/a"))
+    pairs = run.verdict.get("pairs")
+    if isinstance(pairs, int):
+        keys.append(Key("Pairs", f"{pairs:,}".replace(",", "\u202f"), "", "the unit of every interval"))
+    return keys
+
+
+def _key(what: str, row: dict[str, Any]) -> Key:
+    shown = shown_of(row)
+    interval = (
+        "no interval: too few pairs"
+        if row["ci_low"] is None
+        else f"{percent(_round(row['level']))} CI {shown.interval}"
+    )
+    return Key(what, shown.text, shown.unit, interval, row["device"])
+
+
+def _resolution_text(row: dict[str, Any]) -> str:
+    return f"{row['estimate'] / 1e3:.2g}"
+
+
+def _round(level: float | None) -> float | None:
+    return None if level is None else round(level, 3)
+
+
+def _sections(figures: bool, published: bool) -> list[tuple[str, str]]:
+    return [
+        ("how", "How it was measured"),
+        ("results", "Results"),
+        *([("figures", "Figures")] if figures else []),
+        ("tables", "Tables"),
+        *([("published", "Beside the papers")] if published else []),
+        ("findings", "Findings"),
+        ("record", "The record"),
+    ]
+
+
+def _files(run: Run) -> list[tuple[str, str]]:
+    wanted = ["plan.toml", "bed.json", "log.jsonl", "records/*", "analysis/*.*", "analysis/samples/*"]
+    found = [path for pattern in wanted for path in sorted(run.folder.glob(pattern)) if path.is_file()]
+    return [(str(path.relative_to(run.folder)), _bytes(path.stat().st_size)) for path in found]
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB" if size >= 1e3 else f"{size} B"
+
+
+def _flat(value: Any, stem: str = "") -> Iterable[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _flat(inner, f"{stem} {_spaced(str(name))}".strip())
+    elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        for i, inner in enumerate(value):
+            yield from _flat(inner, f"{stem} {inner.get('name', i + 1)}".strip())
+    else:
+        yield stem, _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value in (None, "", [], {}):
+        return "\u2013"
+    return ", ".join(map(_plain, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
+
+
+def _spaced(name: str) -> str:
+    # A sysctl's or a path's own spelling stays; ours reads as words.
+    return name if any(mark in name for mark in "./*:") else name.replace("_", " ")
+
+
+def _distinct(run: Run, column: str) -> list[str]:
+    return sorted({str(one) for one in run.results[column].drop_nulls() if one})
+
+
+def _citation(run: Run) -> str:
+    return (
+        f"“{run.title}”, measured with Sojourn {sojourn.__version__}, run {run.name}, verdict {run.verdict['verdict']}. "
+        "Please keep the run folder with the citation: everything on this page can be made again from it."
+    )
+
+
+def _bibtex(run: Run) -> str:
+    year = run.name[:4] if run.name[:4].isdigit() else ""
+    lines = [
+        "@misc{sojourn-run,",
+        f"  title = {{{run.title}}},",
+        f"  howpublished = {{Sojourn {sojourn.__version__}, run {run.name}}},",
+        *([f"  year = {{{year}}},"] if year else []),
+        f"  note = {{Verdict: {run.verdict['verdict']}. {run.verdict['sentence']}}},",
+        "}",
+    ]
+    return "\n".join(lines)

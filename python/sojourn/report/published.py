@@ -1,0 +1,246 @@
+"""The papers' tables beside ours: their rows as printed, and in adjacent columns what this run measured in their layout.
+
+Shapes are to be compared (signs, ratios, what depends on what), never absolute times: the machines are decades apart.
+It matches cells by size and interval and says which of ours stands beside which of theirs; it scales nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import polars as pl
+
+from sojourn.report.numbers import NOTHING, Shown, duration, show
+from sojourn.report.run import Cell, Run
+from sojourn.report.table import Column, Entry, Table, interval, number, text
+from sojourn.report.tables import of_cell, shown_of
+
+Row = dict[str, str]
+NOTE = (
+    "Left, as published; right, this run. The machines are decades apart: compare signs, ratios and what depends on "
+    "what, never the times themselves."
+)
+
+
+def published_tables(run: Run) -> list[Table]:
+    """A comparison for every published table that the plan names and that we know how to set beside ours."""
+    return [LAYOUTS[name](run, name) for name in run.published() if name in LAYOUTS]
+
+
+def unmatched(run: Run) -> list[str]:
+    """Published tables that the plan names but that nothing of ours stands beside."""
+    return [name for name in run.published() if name not in LAYOUTS]
+
+
+def _read(name: str) -> list[Row]:
+    source = resources.files("sojourn.report").joinpath("published", f"{name}.csv")
+    with source.open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if any(row.values())]
+
+
+def _ping_table(run: Run, name: str) -> Table:
+    """bridge-2003 tables 3–7, dummynet-2003 tables 1–4: min, average, max, deviation, latency."""
+    theirs = ("rtt_min_ms", "rtt_avg_ms", "rtt_max_ms", "rtt_std_ms")
+    columns = (
+        Column(("table",), "Table", numeric=False),
+        Column(("theirs",), "Condition", numeric=False, group="Published"),
+        Column(("bytes",), "Size", "B", group="Published"),
+        Column(("interval_ms",), "Interval", "ms", group="Published"),
+        *(
+            Column((f"published_{key}",), title, "ms", group="Published")
+            for key, title in zip(theirs, ("Min", "Avg", "Max", "SD"), strict=True)
+        ),
+        Column(("published_latency_us",), "Latency", "µs", group="Published"),
+        Column(("ours",), "Our cell", numeric=False, group="This run"),
+        *(
+            Column((f"our_rtt_{key}_us",), title, "µs", group="This run")
+            for key, title in (("min", "Min"), ("avg", "Avg"), ("max", "Max"), ("sd", "SD"))
+        ),
+        Column(("our_latency_us",), "Latency", "µs", group="This run"),
+        Column(("our_ci_low_us", "our_ci_high_us"), "Interval", "µs", group="This run"),
+    )
+    rows = []
+    for row in _read(name):
+        condition = _condition(row)
+        wait_ms = float(row["wait_ms"]) if row.get("wait_ms") else 1000 / float(row["rate_pps"])
+        published = [_printed(row[key]) for key in (*theirs, "bridge_latency_us")]
+        head = [text(row["table"]), text(condition), _printed(row["payload_bytes"]), _printed(f"{wait_ms:g}")]
+        ours = _ours(run, condition, int(row["payload_bytes"]), wait_ms * 1e6)
+        rows.append((*head, *published, *ours))
+    return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE, wide=True)
+
+
+def _quantile_table(run: Run, name: str) -> Table:
+    """bridge-2003: the round trip below which 90 % and 99 % lie."""
+    columns = (
+        Column(("theirs",), "Condition", numeric=False, group="Published"),
+        Column(("bytes",), "Size", "B", group="Published"),
+        Column(("quantile",), "Percentile", group="Published"),
+        Column(("published_rtt_us",), "RTT below", "µs", group="Published"),
+        Column(("ours",), "Our cell", numeric=False, group="This run"),
+        Column(("our_rtt_us",), "RTT below", "µs", group="This run"),
+        Column(("our_ci_low_us", "our_ci_high_us"), "Interval", "µs", group="This run"),
+    )
+    rows = []
+    for row in _read(name):
+        device = _device(row["condition"])
+        cell = _nearest(run, int(row["payload_bytes"]), 20e6) if device else None
+        statistic = f"p{float(row['quantile']) * 100:g}"
+        shown = _shown(run, cell, device, "rtt", statistic)
+        clock = f", {row['cpu_mhz']} MHz" if row["cpu_mhz"] else ""
+        theirs = (text(row["condition"] + clock), _printed(row["payload_bytes"]), text(statistic))
+        rows.append((*theirs, _printed(row["rtt_below_us"]), _cell_name(cell), number(shown), interval(shown)))
+    return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Which line of ours stands beside one of the paper's."""
+
+    device: str
+    reference: str | None
+
+
+FITS = {
+    ("direct", "one-way PC to PC"): Fit("direct", None),
+    ("Alteon switch", "one-way PC to PC through switch"): Fit("bridge", None),
+    ("Alteon switch", "switch alone"): Fit("bridge", "direct"),
+    ("BATM, same module", "one-way PC to PC through switch"): Fit("bridge", None),
+    ("BATM, same module", "switch alone"): Fit("bridge", "direct"),
+    ("two BATM, 100 Mbit link, same module", "one-way PC to PC"): Fit("bridge*2", None),
+}
+
+
+def _fit_table(run: Run, name: str) -> Table:
+    """ethernet-tests-2000 §3: latency = a + b × size, by request-response and ping-pong."""
+    columns = (
+        Column(("section",), "§", numeric=False),
+        Column(("theirs",), "Path", numeric=False, group="Published"),
+        Column(("method",), "Method", numeric=False, group="Published"),
+        Column(("published_intercept_us",), "a", "µs", group="Published"),
+        Column(("published_slope_ns_per_byte",), "b", "ns/byte", group="Published"),
+        Column(("ours",), "Our path", numeric=False, group="This run"),
+        Column(("our_intercept_us",), "a", "µs", group="This run"),
+        Column(("our_intercept_low_us", "our_intercept_high_us"), "Interval", "µs", group="This run"),
+        Column(("our_slope_ns_per_byte",), "b", "ns/byte", group="This run"),
+        Column(("our_slope_low", "our_slope_high"), "Interval", "ns/byte", group="This run"),
+    )
+    rows = []
+    for row in _read(name):
+        fit = FITS.get((row["device"], row["meaning"]))
+        a, b, ours = _line(run, fit, row["method"])
+        slope = f"{float(row['slope_us_per_byte']) * 1000:g}"
+        theirs = (text(row["section"]), text(f"{row['device']} ({row['link']})"), text(row["method"]))
+        printed = (_printed(row["intercept_us"]), _printed(slope))
+        rows.append((*theirs, *printed, text(ours), number(a), interval(a), number(b), interval(b)))
+    return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE, wide=True)
+
+
+def _flood_table(run: Run, name: str) -> Table:
+    """bridge-2003 table 2: the pace of a flood ping."""
+    columns = (
+        Column(("bytes",), "Size", "B", group="Published"),
+        Column(("published_mean_us",), "Mean interval", "µs", group="Published"),
+        Column(("published_median_us",), "Median", "µs", group="Published"),
+        Column(("published_rate_pps",), "Rate", "1/s", group="Published"),
+        Column(("ours",), "Who", numeric=False, group="This run"),
+        Column(("our_median_us",), "Median", "µs", group="This run"),
+        Column(("our_low_us", "our_high_us"), "Interval", "µs", group="This run"),
+    )
+    floods = run.results.filter(
+        pl.col("quantity").is_in(["achieved_interval", "departure_interval"]),
+        pl.col("interval_ns") == 0,
+        pl.col("statistic").is_in(["p50", "median"]),
+    )
+    rows = []
+    for row in _read(name):
+        size = int(row["payload_bytes"])
+        theirs = tuple(_printed(row[key]) for key in ("payload_bytes", "mean_us", "median_us", "rate_pps"))
+        same = floods.filter((pl.col("icmp_bytes") == size) | (pl.col("payload_bytes") == size))
+        for ours in list(same.iter_rows(named=True)) or [None]:
+            shown = shown_of(ours) if ours else show(None, None, None, "ns")
+            rows.append((*theirs, text(str(ours["device"]) if ours else NOTHING), number(shown), interval(shown)))
+    return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE)
+
+
+TITLES = {
+    "bridge2003_rtt": "Bridge latency: Cricenti 2003, tables 3 to 7, beside this run",
+    "dummynet2003_rtt": "Bridge latency: Vanhonacker 2003, tables 1 to 4, beside this run",
+    "bridge2003_quantiles": "Round-trip percentiles: Cricenti 2003, beside this run",
+    "bridge2003_dlink_rtt": "The two D-Link cards: Cricenti 2003, appendix 3, beside this run",
+    "bridge2003_flood_ping": "Flood ping: Cricenti 2003, table 2, beside this run",
+    "atlas2000_latency_fits": "Latency = a + b × size: ATLAS 2000, section 3, beside this run",
+}
+LAYOUTS: dict[str, Callable[[Run, str], Table]] = {
+    "bridge2003_rtt": _ping_table,
+    "dummynet2003_rtt": _ping_table,
+    "bridge2003_quantiles": _quantile_table,
+    "bridge2003_flood_ping": _flood_table,
+    "atlas2000_latency_fits": _fit_table,
+}
+
+
+def _condition(row: Row) -> str:
+    clock = f", {row['cpu_mhz']} MHz" if row.get("cpu_mhz") else ""
+    return f"{row['device']}{clock}" + (f", test {row['test']}" if row.get("test") else "")
+
+
+def _device(condition: str) -> str | None:
+    """Which of our arms a paper's condition is; None for shaped paths, which no arm of ours is."""
+    lowered = condition.lower()
+    if "dummynet" in lowered:
+        return None
+    return "direct" if lowered.startswith("no") else "bridge"
+
+
+def _ours(run: Run, condition: str, size: int, interval_ns: float) -> tuple[Entry, ...]:
+    device = _device(condition)
+    cell = _nearest(run, size, interval_ns) if device else None
+    rtts = [number(_shown(run, cell, device, "rtt", key)) for key in ("min", "mean", "max", "sd")]
+    latency = _shown(run, cell, device, "device_latency", "mean", reference="direct")
+    return (_cell_name(cell), *rtts, number(latency), interval(latency))
+
+
+def _nearest(run: Run, size: int, interval_ns: float) -> Cell | None:
+    """Our cell of the same size whose interval is nearest (by ratio) to theirs."""
+    same = [cell for cell in run.cells if cell.size_bytes == size and cell.interval_ns]
+    return min(same, key=lambda cell: abs((cell.interval_ns or 1) / interval_ns - 1), default=None)
+
+
+def _shown(
+    run: Run, cell: Cell | None, device: str | None, quantity: str, statistic: str, **factors: str | None
+) -> Shown:
+    if cell is None or device is None:
+        return show(None, None, None, "ns")
+    rows = of_cell(run.rows(quantity, statistic, device=device, **factors), cell)
+    row = next(rows.iter_rows(named=True), None)
+    return shown_of(row) if row else show(None, None, None, "ns")
+
+
+def _line(run: Run, fit: Fit | None, method: str) -> tuple[Shown, Shown, str]:
+    nothing = (show(None, None, None, "ns"), show(None, None, None, "ns/byte"), NOTHING)
+    if fit is None:
+        return nothing
+    probe = f"raw/{'ping-pong' if method == 'subtraction' else method}"
+    found: list[dict[str, Any]] = []
+    for quantity in ("latency_intercept", "latency_slope"):
+        rows = run.rows(quantity, device=fit.device, reference=fit.reference)
+        exact = rows.filter(pl.col("probe") == probe)
+        found += list((exact if exact.height else rows).head(1).iter_rows(named=True))
+    if len(found) < 2:
+        return nothing
+    ours = f"{fit.device} over {fit.reference}" if fit.reference else f"{fit.device}, whole path"
+    return shown_of(found[0]), shown_of(found[1]), f"{ours} ({found[0]['probe'] or 'all probes'})"
+
+
+def _cell_name(cell: Cell | None) -> Entry:
+    return text(f"{cell.size_bytes} B, {duration(cell.interval_ns)}" if cell else NOTHING)
+
+
+def _printed(value: str) -> Entry:
+    """A published figure, to the digit as it was printed."""
+    return Entry(value or NOTHING, (value or None,))

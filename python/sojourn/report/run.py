@@ -1,0 +1,184 @@
+"""What the report knows of a run: results, verdict, plan, bed and samples, read once from the run folder.
+
+Absent parts stay absent: a run without samples still makes a page. It never looks into records/ and computes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from sojourn.errors import RequestError
+from sojourn.report.numbers import duration
+from sojourn.report.palette import ordered
+
+COLUMNS: dict[str, pl.DataType] = {
+    "device": pl.String(),
+    "reference": pl.String(),
+    "probe": pl.String(),
+    "schedule": pl.String(),
+    "icmp_bytes": pl.Int64(),
+    "payload_bytes": pl.Int64(),
+    "response_payload_bytes": pl.Int64(),
+    "frame_bytes": pl.Int64(),
+    "response_frame_bytes": pl.Int64(),
+    "interval_ns": pl.Int64(),
+    "quantity": pl.String(),
+    "statistic": pl.String(),
+    "estimate": pl.Float64(),
+    "ci_low": pl.Float64(),
+    "ci_high": pl.Float64(),
+    "level": pl.Float64(),
+    "unit": pl.String(),
+    "n": pl.Int64(),
+    "cell": pl.Int64(),
+    "q_value": pl.Float64(),
+    "probes": pl.Int64(),
+    "clock": pl.String(),
+    "source": pl.String(),
+    "findings": pl.List(pl.String()),
+}
+FACTORS = ["probe", "schedule", "payload_bytes", "response_payload_bytes", "interval_ns"]
+SEVERITIES = {"invalid": 0, "doubtful": 1, "note": 2}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of probe, size, interval and schedule."""
+
+    number: int
+    label: str
+    short: str
+    size_bytes: int | None
+    interval_ns: int | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read."""
+
+    folder: Path
+    results: pl.DataFrame
+    verdict: dict[str, Any]
+    plan: dict[str, Any]
+    plan_text: str
+    bed: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Run:
+        """Reads a run folder; raises RequestError where there is nothing to report on."""
+        rows = _json(folder / "analysis" / "results.json")
+        verdict = _json(folder / "analysis" / "verdict.json")
+        plan_text = _text(folder / "plan.toml")
+        bed = json.loads(_text(folder / "bed.json") or "{}")
+        return cls(folder, _frame(rows), verdict, tomllib.loads(plan_text), plan_text, bed)
+
+    def rows(self, quantity: str, statistic: str | None = None, **factors: str | None) -> pl.DataFrame:
+        """The result rows of one quantity, narrowed by statistic and factors (None means: is null)."""
+        found = self.results.filter(pl.col("quantity") == quantity)
+        if statistic is not None:
+            found = found.filter(pl.col("statistic") == statistic)
+        for name, wanted in factors.items():
+            found = found.filter(pl.col(name).is_null() if wanted is None else pl.col(name) == wanted)
+        return found
+
+    def samples(self, name: str) -> pl.DataFrame | None:
+        """One file of analysis/samples, or None where the analysis left none."""
+        path = self.folder / "analysis" / "samples" / f"{name}.parquet"
+        return pl.read_parquet(path) if path.is_file() else None
+
+    @cached_property
+    def devices(self) -> list[str]:
+        """Every arm that has results, in the order of the legends."""
+        return ordered(self.results["device"].drop_nulls().to_list())
+
+    @cached_property
+    def size_column(self) -> str:
+        """The meaning of size that the plan asked in."""
+        asked = [key for key in ("icmp_bytes", "payload_bytes", "frame_bytes") if key in self.plan.get("probe", {})]
+        usable = [key for key in asked if self.results[key].drop_nulls().len()]
+        return usable[0] if usable else "payload_bytes"
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The cells that were measured, in the order probe, schedule, size, interval."""
+        unique = self.results.drop_nulls("cell").unique("cell", maintain_order=True).sort(FACTORS, nulls_last=True)
+        varied = [column for column in FACTORS if unique[column].n_unique() > 1]
+        return [self._cell(row, varied) for row in unique.iter_rows(named=True)]
+
+    def cell_of(self, row: dict[str, Any]) -> Cell | None:
+        """The cell of a result row; None for pooled rows."""
+        return self._cell_by_number.get(row["cell"])
+
+    def published(self) -> list[str]:
+        """The published tables that the plan sets beside ours."""
+        return list(self.plan.get("study", {}).get("published", []))
+
+    def findings(self, *severities: str) -> list[dict[str, Any]]:
+        """The findings of these severities (of all, when none is named), the gravest first."""
+        found = [one for one in self.verdict.get("findings", []) if not severities or one["severity"] in severities]
+        return sorted(found, key=lambda one: SEVERITIES.get(one["severity"], 3))
+
+    @property
+    def title(self) -> str:
+        """The study's title."""
+        study = self.plan.get("study", {})
+        return str(study.get("title") or study.get("name") or self.verdict.get("study") or "Run")
+
+    @property
+    def name(self) -> str:
+        """The run's name: that of its folder."""
+        return str(self.verdict.get("run") or self.folder.resolve().name)
+
+    @cached_property
+    def _cell_by_number(self) -> dict[int, Cell]:
+        return {cell.number: cell for cell in self.cells}
+
+    def _cell(self, row: dict[str, Any], varied: list[str]) -> Cell:
+        size, answer = self._size(row), row["response_payload_bytes"]
+        symmetric = answer is None or answer == row["payload_bytes"]
+        pace = every(row["schedule"], row["interval_ns"])
+        parts = [(str(row["probe"]), "probe" in varied), (f"{size if symmetric else answer} B", True)]
+        parts.append((pace, bool({"interval_ns", "schedule"} & set(varied))))
+        label = ", ".join(text for text, _ in parts)
+        short = ", ".join(text for text, shown in parts if shown)
+        return Cell(int(row["cell"]), label, short, size, row["interval_ns"])
+
+    def _size(self, row: dict[str, Any]) -> int | None:
+        asked = row.get(self.size_column)
+        size = asked if asked is not None else row["payload_bytes"]
+        return None if size is None else int(size)
+
+
+def every(schedule: str | None, interval_ns: int | None) -> str:
+    """A schedule in words: 'every 1 ms', 'Poisson 1 ms', 'as answered'."""
+    if schedule == "as-answered" or interval_ns is None:
+        return "as answered"
+    if interval_ns == 0:
+        return "flood"
+    return f"Poisson {duration(interval_ns)}" if schedule == "poisson" else f"every {duration(interval_ns)}"
+
+
+def _frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
+    return pl.DataFrame(columns, schema=COLUMNS, strict=False)
+
+
+def _json(path: Path) -> Any:
+    text = _text(path)
+    if not text:
+        raise RequestError(f"{path} is missing: this is not an analysed run folder; try `sojourn report` on the run")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RequestError(f"{path} is not JSON ({error}); delete analysis/ and run `sojourn report` again") from error
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -1,0 +1,170 @@
+"""A table once, written four ways: HTML for the page, CSV for machines, Markdown for a README, LaTeX for a paper.
+
+CSV carries the unrounded values; the others carry what a person reads. It knows nothing of runs.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+
+from sojourn.report.numbers import Shown, count
+
+Value = str | float | int | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a table: what a person reads, and what a machine does."""
+
+    text: str
+    values: tuple[Value, ...] = (None,)
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its machine names (units as suffixes; an interval has two), its heading, unit and kind."""
+
+    keys: tuple[str, ...]
+    title: str
+    unit: str = ""
+    numeric: bool = True
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    note: str = ""
+    strong: frozenset[int] = field(default_factory=frozenset)
+    wide: bool = False
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The spanning headings above the columns, each with its width; empty when no column has one."""
+        spans: list[tuple[str, int]] = []
+        for column in self.columns:
+            if spans and spans[-1][0] == column.group:
+                spans[-1] = (column.group, spans[-1][1] + 1)
+            else:
+                spans.append((column.group, 1))
+        return spans if any(name for name, _ in spans) else []
+
+    @property
+    def has_units(self) -> bool:
+        """Whether any column shows a unit under its heading."""
+        return any(column.unit for column in self.columns)
+
+    def csv(self) -> str:
+        """The table for machines."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([key for column in self.columns for key in column.keys])
+        for row in self.rows:
+            pairs = zip(self.columns, row, strict=True)
+            writer.writerow([value for column, entry in pairs for value in _padded(entry.values, len(column.keys))])
+        return out.getvalue()
+
+    def markdown(self) -> str:
+        """The table for a README."""
+        heads = [_markdown(_heading(column)) for column in self.columns]
+        marks = ["---:" if column.numeric else ":---" for column in self.columns]
+        body = [[_markdown(entry.text) for entry in row] for row in self.rows]
+        lines = [f"| {' | '.join(line)} |" for line in (heads, marks, *body)]
+        return "\n".join([f"**{_markdown(self.title)}**", "", *lines, *(["", self.note] if self.note else [])]) + "\n"
+
+    def latex(self) -> str:
+        """The table for a paper, in the manner of booktabs."""
+        shape = "".join("r" if column.numeric else "l" for column in self.columns)
+        heads = " & ".join(_latex(_heading(column)) for column in self.columns) + r" \\"
+        body = [" & ".join(_latex(entry.text) for entry in row) + r" \\" for row in self.rows]
+        return "\n".join(
+            [
+                r"% needs \usepackage{booktabs}",
+                r"\begin{table}",
+                r"  \centering",
+                rf"  \caption{{{_latex(self.title)}}}",
+                rf"  \label{{tab:{self.name}}}",
+                rf"  \begin{{tabular}}{{{shape}}}",
+                r"    \toprule",
+                f"    {heads}",
+                r"    \midrule",
+                *(f"    {line}" for line in body),
+                r"    \bottomrule",
+                r"  \end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
+
+def text(value: str, device: str | None = None) -> Entry:
+    """An entry of words."""
+    return Entry(value, (value,), device)
+
+
+def number(shown: Shown) -> Entry:
+    """An entry of one number, without its interval."""
+    return Entry(shown.text, (shown.value,))
+
+
+def interval(shown: Shown) -> Entry:
+    """An entry of the number's interval."""
+    return Entry(shown.interval, (shown.low, shown.high))
+
+
+def whole(value: float | None) -> Entry:
+    """An entry of a count."""
+    return Entry(count(value), (value,))
+
+
+def _padded(values: tuple[Value, ...], width: int) -> list[Value]:
+    return ["" if value is None else value for value in (*values, *([None] * (width - len(values))))]
+
+
+def _heading(column: Column) -> str:
+    title = f"{column.group}: {column.title}" if column.group else column.title
+    return f"{title} ({column.unit})" if column.unit else title
+
+
+def _markdown(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "µ": r"\textmu{}",
+    "²": r"\textsuperscript{2}",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "\u2212": r"$-$",
+    "\u2013": "--",
+    "\u202f": r"\,",
+    "·": r"$\cdot$",
+    "…": r"\dots{}",
+}
+
+
+def _latex(value: str) -> str:
+    return "".join(LATEX.get(letter, letter) for letter in value.replace("\n", " "))

@@ -1,0 +1,295 @@
+"""The tables of the report: one function per table, results in, table out.
+
+Everything here chooses and arranges; no statistic is computed. A table without rows is left out by `all_tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from sojourn.report.numbers import NOTHING, Shown, percent, show
+from sojourn.report.palette import ordered
+from sojourn.report.run import Cell, Run
+from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
+
+RTT_STATISTICS = ("min", "mean", "p50", "max", "sd")
+TAIL_STATISTICS = ("p90", "p99", "p99.9", "p99.99")
+COUNTED = ("loss", "late", "duplicated", "reordered")
+
+
+def all_tables(run: Run) -> list[Table]:
+    """Every table that this run has rows for, published comparisons apart."""
+    makers = (device_latency, rtt, lines, tails, conservation, departures, laws, findings)
+    return [table for table in (make(run) for make in makers) if table.rows]
+
+
+def device_latency(run: Run) -> Table:
+    """What each device adds, pooled first and then by cell."""
+    columns = (
+        Column(("device",), "Device", numeric=False),
+        Column(("reference",), "over", numeric=False),
+        Column(("cell",), "Cell", numeric=False),
+        Column(("device_latency_us",), "Device latency", "µs"),
+        Column(("ci_low_us", "ci_high_us"), "Interval", "µs"),
+        Column(("level",), "Level"),
+        Column(("pairs",), "Pairs"),
+        Column(("probes",), "Probes"),
+        Column(("findings",), "Findings", numeric=False),
+    )
+    found = run.rows("device_latency")
+    pooled = found.filter(pl.col("statistic") == "pooled")
+    single = found.filter(pl.col("statistic") == "mean")
+    rows = [_latency_row(run, row) for row in in_order(pooled)] + [_latency_row(run, row) for row in in_order(single)]
+    note = (
+        "Device latency is half the difference of the mean round trips with and without the device (of the round trip "
+        "itself for request-response). Intervals are over pairs, never over packets; a/a is the direct link again."
+    )
+    title = "Device latency, pooled and by cell"
+    return Table("device_latency", title, columns, tuple(rows), note, frozenset(range(pooled.height)))
+
+
+def rtt(run: Run) -> Table:
+    """Round trips as the papers tabulate them, with and without each device, and the latency beside them."""
+    columns = (
+        Column(("cell",), "Cell", numeric=False),
+        Column(("device",), "Device", numeric=False),
+        Column(("rtt_min_us",), "Min", "µs", group="Round trip"),
+        Column(("rtt_avg_us",), "Average", "µs", group="Round trip"),
+        Column(("rtt_avg_low_us", "rtt_avg_high_us"), "95 % interval of the average", "µs", group="Round trip"),
+        Column(("rtt_median_us",), "Median", "µs", group="Round trip"),
+        Column(("rtt_max_us",), "Max", "µs", group="Round trip"),
+        Column(("rtt_sd_us",), "Std dev", "µs", group="Round trip"),
+        Column(("probes",), "Probes"),
+        Column(("device_latency_us",), "Latency", "µs", group="Device"),
+        Column(("ci_low_us", "ci_high_us"), "95 % interval", "µs", group="Device"),
+    )
+    rows = [row for cell in run.cells for row in _rtt_rows(run, cell)]
+    note = "Device latency here is against the direct link. Round trips are from the actual departure."
+    return Table("rtt", "Round trips with and without the device", columns, tuple(rows), note, wide=True)
+
+
+def lines(run: Run) -> Table:
+    """The line a + b × size, for whole paths and for devices alone."""
+    columns = (
+        Column(("device",), "Device", numeric=False),
+        Column(("reference",), "over", numeric=False),
+        Column(("probe",), "Probe", numeric=False),
+        Column(("intercept_us",), "a", "µs"),
+        Column(("intercept_low_us", "intercept_high_us"), "Interval of a", "µs"),
+        Column(("slope_ns_per_byte",), "b", "ns/byte"),
+        Column(("slope_low_ns_per_byte", "slope_high_ns_per_byte"), "Interval of b", "ns/byte"),
+        Column(("level",), "Level"),
+        Column(("rounds",), "Rounds"),
+    )
+    rows = [_line_row(row, slope) for row, slope in fitted_lines(run)]
+    note = "One way, against the frame's bytes; fitted once per round, then Hodges–Lehmann over rounds."
+    return Table("lines", "Latency as a + b × size", columns, tuple(rows), note)
+
+
+def tails(run: Run) -> Table:
+    """High percentiles of the round trip, from the actual and from the intended departure."""
+    columns = (
+        Column(("cell",), "Cell", numeric=False),
+        Column(("device",), "Device", numeric=False),
+        Column(("quantity",), "Measured from", numeric=False),
+        *(Column((f"rtt_{name}_us",), name, "µs") for name in TAIL_STATISTICS),
+    )
+    rows = [
+        (text(cell.short), text(device, device), text(words), *entries)
+        for cell in run.cells
+        for device in run.devices
+        for quantity, words in (("rtt", "actual departure"), ("rtt_intended", "intended departure"))
+        if (entries := _statistics(run, cell, device, quantity, TAIL_STATISTICS))
+    ]
+    note = (
+        "A percentile is given only where at least ten probes lie beyond it. The difference of two percentiles is not "
+        "the device's percentile, so none is given for the device."
+    )
+    return Table("tails", "Tails of the round trip", columns, tuple(rows), note, wide=True)
+
+
+def conservation(run: Run) -> Table:
+    """Probes lost, late, duplicated and reordered; every probe is in exactly one counter."""
+    columns = (
+        Column(("cell",), "Cell", numeric=False),
+        Column(("device",), "Device", numeric=False),
+        Column(("probes",), "Probes"),
+        *(
+            column
+            for name in COUNTED
+            for column in (
+                Column((f"{name}_percent",), name.capitalize(), "%"),
+                Column((f"{name}_low_percent", f"{name}_high_percent"), "95 % interval", "%"),
+            )
+        ),
+    )
+    rows = [row for cell in (None, *run.cells) for device in run.devices if (row := _counted(run, cell, device))]
+    note = "Intervals of ratios are Clopper and Pearson's."
+    return Table("conservation", "Lost, late, duplicated and reordered", columns, tuple(rows), note, wide=True)
+
+
+def departures(run: Run) -> Table:
+    """How well departures kept their time."""
+    columns = (
+        Column(("cell",), "Cell", numeric=False),
+        Column(("device",), "Device", numeric=False),
+        *(Column((f"departure_error_{name}_us",), name, "µs", group="Error") for name in ("p50", "p90", "p99", "max")),
+        Column(("within_1us_percent",), "± 1 µs", "%", group="Within"),
+        Column(("within_10us_percent",), "± 10 µs", "%", group="Within"),
+    )
+    cells: tuple[Cell | None, ...] = (None, *run.cells)
+    rows = [row for cell in cells for device in (None, *run.devices) if (row := _departure(run, cell, device))]
+    note = "Actual less intended departure, in size; closed-loop probes have no intended departure."
+    return Table("departures", "Departure error", columns, tuple(rows), note)
+
+
+def laws(run: Run) -> Table:
+    """The published laws, each with its answer."""
+    columns = (
+        Column(("law",), "Law", numeric=False),
+        Column(("answer",), "Answer", numeric=False),
+        Column(("sentence",), "In words", numeric=False),
+        Column(("estimate",), "Estimate"),
+        Column(("ci_low", "ci_high"), "Interval"),
+        Column(("unit",), "Unit", numeric=False),
+    )
+    rows = []
+    for law in run.verdict.get("laws", []):
+        shown = show(law.get("estimate"), law.get("ci_low"), law.get("ci_high"), law.get("unit") or "")
+        words = (text(law["law"]), text(law["answer"]), text(law.get("sentence") or ""))
+        rows.append((*words, number(shown), interval(shown), text(shown.unit)))
+    return Table("laws", "Published laws", columns, tuple(rows))
+
+
+def findings(run: Run) -> Table:
+    """Every finding, the gravest first."""
+    columns = (
+        Column(("severity",), "Severity", numeric=False),
+        Column(("finding",), "Finding", numeric=False),
+        Column(("where",), "Where", numeric=False),
+        Column(("sentence",), "In words", numeric=False),
+    )
+    rows = [
+        tuple(text(str(one.get(key) or "")) for key in ("severity", "name", "where", "sentence"))
+        for one in run.findings()
+    ]
+    return Table("findings", "Findings", columns, tuple(rows))
+
+
+def in_order(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Result rows with devices in legend order, cells in theirs."""
+    order = ordered(rows["device"].drop_nulls().to_list())
+    keyed = rows.with_columns(_rank=pl.col("device").replace_strict(order, list(range(len(order))), default=len(order)))
+    by = ["_rank", "reference", "probe", "schedule", "payload_bytes", "response_payload_bytes", "interval_ns"]
+    return keyed.sort(by, nulls_last=False).iter_rows(named=True)
+
+
+def shown_of(row: dict[str, Any]) -> Shown:
+    """The number of a result row; shares are recorded as numbers of unit 1 and shown in percent."""
+    unit = "ratio" if row["statistic"] == "ratio" else row["unit"] or ""
+    return show(row["estimate"], row["ci_low"], row["ci_high"], unit)
+
+
+def fitted_lines(run: Run) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each fitted line as its intercept row and its slope row, devices in legend order."""
+    slopes = {_line_key(row): row for row in run.rows("latency_slope").iter_rows(named=True)}
+    for row in in_order(run.rows("latency_intercept")):
+        if (slope := slopes.get(_line_key(row))) is not None:
+            yield row, slope
+
+
+def of_cell(rows: pl.DataFrame, cell: Cell | None) -> pl.DataFrame:
+    """The rows of one cell; for None, the pooled ones."""
+    return rows.filter(pl.col("cell").is_null() if cell is None else pl.col("cell") == cell.number)
+
+
+def _latency_row(run: Run, row: dict[str, Any]) -> tuple[Entry, ...]:
+    shown, cell = shown_of(row), run.cell_of(row)
+    name = cell.short if cell else _pooled_name(row)
+    return (
+        text(row["device"], row["device"]),
+        text(row["reference"] or NOTHING),
+        text(name),
+        number(shown),
+        interval(shown),
+        Entry(percent(row["level"]), (row["level"],)),
+        whole(row["n"]),
+        whole(row["probes"]),
+        text(", ".join(row["findings"] or [])),
+    )
+
+
+def _pooled_name(row: dict[str, Any]) -> str:
+    size = next((row[key] for key in ("icmp_bytes", "payload_bytes") if row[key] is not None), None)
+    kept = [str(row["probe"] or ""), f"{size} B" if size is not None else ""]
+    return ", ".join(["pooled", *filter(None, kept)])
+
+
+def _rtt_rows(run: Run, cell: Cell) -> Iterator[tuple[Entry, ...]]:
+    latencies = of_cell(run.rows("device_latency", "mean", reference="direct"), cell)
+    for device in run.devices:
+        entries = _statistics(run, cell, device, "rtt", RTT_STATISTICS)
+        if not entries:
+            continue
+        mean = next(of_cell(run.rows("rtt", "mean", device=device), cell).iter_rows(named=True), None)
+        average = shown_of(mean) if mean else show(None, None, None, "ns")
+        latency = next(latencies.filter(pl.col("device") == device).iter_rows(named=True), None)
+        added = shown_of(latency) if latency else show(None, None, None, "ns")
+        probes = whole(mean["probes"] if mean else None)
+        head = (text(cell.short), text(device, device))
+        yield (*head, *entries[:2], interval(average), *entries[2:], probes, number(added), interval(added))
+
+
+def _statistics(run: Run, cell: Cell, device: str, quantity: str, names: tuple[str, ...]) -> list[Entry]:
+    rows = of_cell(run.rows(quantity, device=device), cell)
+    by_name = {row["statistic"]: row for row in rows.iter_rows(named=True)}
+    found = [shown_of(by_name[name]) if name in by_name else None for name in names]
+    return [number(one) if one else Entry(NOTHING) for one in found] if any(found) else []
+
+
+def _line_row(intercept: dict[str, Any], slope: dict[str, Any]) -> tuple[Entry, ...]:
+    a, b = shown_of(intercept), shown_of(slope)
+    return (
+        text(intercept["device"], intercept["device"]),
+        text(intercept["reference"] or "whole path"),
+        text(intercept["probe"] or NOTHING),
+        number(a),
+        interval(a),
+        number(b),
+        interval(b),
+        Entry(percent(intercept["level"]), (intercept["level"],)),
+        whole(intercept["n"]),
+    )
+
+
+def _line_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[column] for column in ("device", "reference", "probe", "schedule", "interval_ns", "statistic"))
+
+
+def _counted(run: Run, cell: Cell | None, device: str) -> tuple[Entry, ...] | None:
+    found = {}
+    for name in COUNTED:
+        rows = of_cell(run.rows(name, device=device), cell)
+        found[name] = next(rows.iter_rows(named=True), None)
+    first = next((row for row in found.values() if row), None)
+    if first is None:
+        return None
+    entries: list[Entry] = []
+    for row in found.values():
+        shown = shown_of(row) if row else show(None, None, None, "ratio")
+        entries += [number(shown), interval(shown)]
+    return (text(cell.short if cell else "all"), text(device, device), whole(first["probes"]), *entries)
+
+
+def _departure(run: Run, cell: Cell | None, device: str | None) -> tuple[Entry, ...] | None:
+    entries = []
+    wanted = [("departure_error", name) for name in ("p50", "p90", "p99", "max")]
+    for quantity, statistic in (*wanted, ("departure_within_1us", None), ("departure_within_10us", None)):
+        row = next(of_cell(run.rows(quantity, statistic, device=device), cell).iter_rows(named=True), None)
+        entries.append(number(shown_of(row)) if row else Entry(NOTHING))
+    if all(entry.text == NOTHING for entry in entries):
+        return None
+    return (text(cell.short if cell else "all"), text(device or "all", device), *entries)

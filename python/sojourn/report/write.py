@@ -1,0 +1,46 @@
+"""Writes report/: the page, the figures as files, the tables as files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from sojourn.report.figures import Figure, all_figures
+from sojourn.report.page import page
+from sojourn.report.published import published_tables, unmatched
+from sojourn.report.run import Run
+from sojourn.report.table import Table
+from sojourn.report.tables import all_tables
+
+
+def write(folder: Path) -> Path:
+    """Writes the report of a run folder and returns the page's path."""
+    run = Run.read(folder)
+    report = folder / "report"
+    for name in ("figures", "tables"):
+        shutil.rmtree(report / name, ignore_errors=True)
+        (report / name).mkdir(parents=True)
+    tables, published, figures = all_tables(run), published_tables(run), all_figures(run)
+    _write_tables(report / "tables", [*tables, *published])
+    _write_figures(report / "figures", figures)
+    index = report / "index.html"
+    index.write_text(page(run, tables, published, unmatched(run), figures), encoding="utf-8")
+    return index
+
+
+def _write_tables(into: Path, tables: list[Table]) -> None:
+    for table in tables:
+        (into / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
+        (into / f"{table.name}.md").write_text(table.markdown(), encoding="utf-8")
+        (into / f"{table.name}.tex").write_text(table.latex(), encoding="utf-8")
+
+
+def _write_figures(into: Path, figures: list[Figure]) -> None:
+    import vl_convert
+
+    from sojourn.report.bundle import VEGA_LITE
+
+    for figure in figures:
+        svg = vl_convert.vegalite_to_svg(figure.file(), vl_version=VEGA_LITE)
+        (into / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
+        (into / f"{figure.name}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
