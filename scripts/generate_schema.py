@@ -57,7 +57,8 @@ def render(declaration: dict[str, Any]) -> str:
                 quoted(field["type"]),
                 f"nullable={bool(field['nullable'])}",
                 f"unit={quoted(field['unit'])}",
-                f"clock={'None' if field.get('clock') is None else quoted(field['clock'])}",
+                f"clock={optional(field.get('clock'))}",
+                f"source={optional(field.get('source'))}",
                 f"doc={quoted(field.get('doc', ''))}",
             ]
             lines += call("        ", f"{quoted(field['name'])}: Field", arguments)
@@ -78,6 +79,11 @@ def call(indent: str, head: str, arguments: list[str]) -> list[str]:
     if len(spread) <= 120:
         return [f"{indent}{head}(", spread, f"{indent}),"]
     return [f"{indent}{head}(", *(f"{indent}    {argument}," for argument in arguments), f"{indent}),"]
+
+
+def optional(text: str | None) -> str:
+    """A string literal, or None."""
+    return "None" if text is None else quoted(text)
 
 
 def quoted(text: str) -> str:

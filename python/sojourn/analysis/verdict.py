@@ -143,8 +143,8 @@ def _one_way(value: Interval) -> str:
 
 
 def _decimals(scale: float) -> int:
-    """So many decimals that a number of this scale shows two figures, between one and four."""
-    return 2 if scale <= 0 else min(4, max(1, 1 - floor(log10(scale))))
+    """So many decimals that a number of this scale shows two figures, between one and three."""
+    return 2 if scale <= 0 else min(3, max(1, 1 - floor(log10(scale))))
 
 
 def _fixed(value: float, decimals: int) -> str:

@@ -10,13 +10,14 @@ Severity = Literal["note", "doubtful", "invalid"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column of a record: its Arrow type, its unit and, for a time, the clock it was read from."""
+    """One column of a record: its Arrow type, its unit and, for a time, its clock and who stamped it."""
 
     name: str
     type: str
     nullable: bool
     unit: str
     clock: str | None
+    source: str | None
     doc: str
 
 

@@ -123,7 +123,8 @@ def _plain(table: pa.Table, path: Path, name: str) -> pl.DataFrame:
             f"{path} has no column {missing[0]!r}: it is not a record of {name} that this Sojourn can read"
         )
     columns = {one: _spelled(table.column(one)) for one in declared}
-    frame = pl.from_arrow(pa.table(columns))
+    # One chunk a column: Polars takes thousands of batches, one a block, slowly.
+    frame = pl.from_arrow(pa.table(columns).combine_chunks())
     assert isinstance(frame, pl.DataFrame)
     return frame.cast({one: _polars_type(declared[one].type) for one in declared})
 

@@ -8,72 +8,88 @@ from sojourn.records.declared import Field, FindingKind
 
 TABLES: Final[dict[str, dict[str, Field]]] = {
     "probes": {
-        "block": Field("block", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "seq": Field("seq", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "warmup": Field("warmup", "bool", nullable=False, unit="1", clock=None, doc=""),
-        "intended_ns": Field("intended_ns", "int64", nullable=False, unit="ns", clock="TAI", doc=""),
-        "send_call_ns": Field("send_call_ns", "int64", nullable=False, unit="ns", clock="TAI", doc=""),
-        "departure_ns": Field("departure_ns", "int64", nullable=False, unit="ns", clock="TAI", doc=""),
-        "departure_source": Field("departure_source", "dictionary", nullable=False, unit="1", clock=None, doc=""),
-        "arrival_ns": Field("arrival_ns", "int64", nullable=True, unit="ns", clock="TAI", doc=""),
-        "arrival_source": Field("arrival_source", "dictionary", nullable=True, unit="1", clock=None, doc=""),
-        "receive_call_ns": Field("receive_call_ns", "int64", nullable=True, unit="ns", clock="TAI", doc=""),
-        "responder_arrival_ns": Field("responder_arrival_ns", "int64", nullable=True, unit="ns", clock="TAI", doc=""),
-        "responder_departure_ns": Field(
-            "responder_departure_ns", "int64", nullable=True, unit="ns", clock="TAI", doc=""
+        "block": Field("block", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "seq": Field("seq", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "warmup": Field("warmup", "bool", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "intended_ns": Field("intended_ns", "int64", nullable=False, unit="ns", clock="TAI", source=None, doc=""),
+        "send_call_ns": Field("send_call_ns", "int64", nullable=False, unit="ns", clock="TAI", source=None, doc=""),
+        "departure_ns": Field("departure_ns", "int64", nullable=False, unit="ns", clock="TAI", source=None, doc=""),
+        "departure_source": Field(
+            "departure_source", "dictionary", nullable=False, unit="1", clock=None, source=None, doc=""
         ),
-        "replies": Field("replies", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "late": Field("late", "bool", nullable=False, unit="1", clock=None, doc=""),
-        "reordered": Field("reordered", "bool", nullable=False, unit="1", clock=None, doc=""),
+        "arrival_ns": Field("arrival_ns", "int64", nullable=True, unit="ns", clock="TAI", source=None, doc=""),
+        "arrival_source": Field(
+            "arrival_source", "dictionary", nullable=True, unit="1", clock=None, source=None, doc=""
+        ),
+        "receive_call_ns": Field(
+            "receive_call_ns", "int64", nullable=True, unit="ns", clock="TAI", source=None, doc=""
+        ),
+        "responder_arrival_ns": Field(
+            "responder_arrival_ns", "int64", nullable=True, unit="ns", clock="TAI", source=None, doc=""
+        ),
+        "responder_departure_ns": Field(
+            "responder_departure_ns", "int64", nullable=True, unit="ns", clock="TAI", source=None, doc=""
+        ),
+        "replies": Field("replies", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "late": Field("late", "bool", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "reordered": Field("reordered", "bool", nullable=False, unit="1", clock=None, source=None, doc=""),
     },
     "blocks": {
-        "block": Field("block", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "device": Field("device", "utf8", nullable=False, unit="1", clock=None, doc=""),
-        "round": Field("round", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "visit": Field("visit", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "cell": Field("cell", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "via": Field("via", "utf8", nullable=False, unit="1", clock=None, doc=""),
-        "kind": Field("kind", "utf8", nullable=False, unit="1", clock=None, doc=""),
-        "schedule": Field("schedule", "utf8", nullable=False, unit="1", clock=None, doc=""),
-        "interval_ns": Field("interval_ns", "int64", nullable=False, unit="ns", clock=None, doc=""),
-        "count": Field("count", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "warmup": Field("warmup", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "seed": Field("seed", "int64", nullable=False, unit="1", clock=None, doc=""),
+        "block": Field("block", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "device": Field("device", "utf8", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "round": Field("round", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "visit": Field("visit", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "cell": Field("cell", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "via": Field("via", "utf8", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "kind": Field("kind", "utf8", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "schedule": Field("schedule", "utf8", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "interval_ns": Field("interval_ns", "int64", nullable=False, unit="ns", clock=None, source=None, doc=""),
+        "count": Field("count", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "warmup": Field("warmup", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "seed": Field("seed", "int64", nullable=False, unit="1", clock=None, source=None, doc=""),
         "request_payload_bytes": Field(
-            "request_payload_bytes", "int32", nullable=False, unit="bytes", clock=None, doc=""
+            "request_payload_bytes", "int32", nullable=False, unit="bytes", clock=None, source=None, doc=""
         ),
         "response_payload_bytes": Field(
-            "response_payload_bytes", "int32", nullable=False, unit="bytes", clock=None, doc=""
+            "response_payload_bytes", "int32", nullable=False, unit="bytes", clock=None, source=None, doc=""
         ),
-        "request_frame_bytes": Field("request_frame_bytes", "int32", nullable=False, unit="bytes", clock=None, doc=""),
+        "request_frame_bytes": Field(
+            "request_frame_bytes", "int32", nullable=False, unit="bytes", clock=None, source=None, doc=""
+        ),
         "response_frame_bytes": Field(
-            "response_frame_bytes", "int32", nullable=False, unit="bytes", clock=None, doc=""
+            "response_frame_bytes", "int32", nullable=False, unit="bytes", clock=None, source=None, doc=""
         ),
-        "timeout_ns": Field("timeout_ns", "int64", nullable=False, unit="ns", clock=None, doc=""),
-        "started_ns": Field("started_ns", "int64", nullable=False, unit="ns", clock="TAI", doc=""),
-        "ended_ns": Field("ended_ns", "int64", nullable=False, unit="ns", clock="TAI", doc=""),
-        "started_raw_ns": Field("started_raw_ns", "int64", nullable=False, unit="ns", clock="MONOTONIC_RAW", doc=""),
-        "ended_raw_ns": Field("ended_raw_ns", "int64", nullable=False, unit="ns", clock="MONOTONIC_RAW", doc=""),
-        "clock_error_ns": Field("clock_error_ns", "int64", nullable=False, unit="ns", clock=None, doc=""),
-        "sent": Field("sent", "int64", nullable=False, unit="1", clock=None, doc=""),
-        "received": Field("received", "int64", nullable=False, unit="1", clock=None, doc=""),
-        "lost": Field("lost", "int64", nullable=False, unit="1", clock=None, doc=""),
-        "late": Field("late", "int64", nullable=False, unit="1", clock=None, doc=""),
-        "duplicated": Field("duplicated", "int64", nullable=False, unit="1", clock=None, doc=""),
-        "reordered": Field("reordered", "int64", nullable=False, unit="1", clock=None, doc=""),
-        "foreign": Field("foreign", "int64", nullable=False, unit="1", clock=None, doc=""),
-        "own_drops": Field("own_drops", "int64", nullable=False, unit="1", clock=None, doc=""),
-        "responder_kernel": Field("responder_kernel", "bool", nullable=False, unit="1", clock=None, doc=""),
-        "wait": Field("wait", "utf8", nullable=False, unit="1", clock=None, doc=""),
-        "cpu": Field("cpu", "int32", nullable=True, unit="1", clock=None, doc=""),
-        "fifo": Field("fifo", "bool", nullable=False, unit="1", clock=None, doc=""),
+        "timeout_ns": Field("timeout_ns", "int64", nullable=False, unit="ns", clock=None, source=None, doc=""),
+        "started_ns": Field("started_ns", "int64", nullable=False, unit="ns", clock="TAI", source=None, doc=""),
+        "ended_ns": Field("ended_ns", "int64", nullable=False, unit="ns", clock="TAI", source=None, doc=""),
+        "started_raw_ns": Field(
+            "started_raw_ns", "int64", nullable=False, unit="ns", clock="MONOTONIC_RAW", source=None, doc=""
+        ),
+        "ended_raw_ns": Field(
+            "ended_raw_ns", "int64", nullable=False, unit="ns", clock="MONOTONIC_RAW", source=None, doc=""
+        ),
+        "clock_error_ns": Field("clock_error_ns", "int64", nullable=False, unit="ns", clock=None, source=None, doc=""),
+        "sent": Field("sent", "int64", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "received": Field("received", "int64", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "lost": Field("lost", "int64", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "late": Field("late", "int64", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "duplicated": Field("duplicated", "int64", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "reordered": Field("reordered", "int64", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "foreign": Field("foreign", "int64", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "own_drops": Field("own_drops", "int64", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "responder_kernel": Field(
+            "responder_kernel", "bool", nullable=False, unit="1", clock=None, source=None, doc=""
+        ),
+        "wait": Field("wait", "utf8", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "cpu": Field("cpu", "int32", nullable=True, unit="1", clock=None, source=None, doc=""),
+        "fifo": Field("fifo", "bool", nullable=False, unit="1", clock=None, source=None, doc=""),
     },
     "captures": {
-        "block": Field("block", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "arrival_ns": Field("arrival_ns", "int64", nullable=False, unit="ns", clock="TAI", doc=""),
-        "frame_bytes": Field("frame_bytes", "int32", nullable=False, unit="bytes", clock=None, doc=""),
-        "icmp_id": Field("icmp_id", "int32", nullable=False, unit="1", clock=None, doc=""),
-        "icmp_seq": Field("icmp_seq", "int32", nullable=False, unit="1", clock=None, doc=""),
+        "block": Field("block", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "arrival_ns": Field("arrival_ns", "int64", nullable=False, unit="ns", clock="TAI", source=None, doc=""),
+        "frame_bytes": Field("frame_bytes", "int32", nullable=False, unit="bytes", clock=None, source=None, doc=""),
+        "icmp_id": Field("icmp_id", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
+        "icmp_seq": Field("icmp_seq", "int32", nullable=False, unit="1", clock=None, source=None, doc=""),
     },
 }
 

@@ -1,0 +1,179 @@
+"""Run folders made up to order, so that the analysis can be held to a known truth without an instrument.
+
+`synthetic(...)` writes a folder as the conductor and the instrument would; `alter` changes a block before it is
+written, to provoke what the analysis should find.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sojourn.records import TABLES, RunFolder
+
+Block = dict[str, Any]
+Probes = dict[str, Any]
+ARROW = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64()}
+
+
+@dataclass
+class Synthetic:
+    """A made-up run: `latency_ns` and `per_byte_ns` are what each device adds one way, over the direct path."""
+
+    path: Path
+    rounds: int = 12
+    icmp_bytes: tuple[int, ...] = (64, 772, 1480)
+    intervals_ns: tuple[int, ...] = (1_000_000,)
+    latency_ns: dict[str, float] = field(default_factory=lambda: {"bridge": 1300.0})
+    per_byte_ns: dict[str, float] = field(default_factory=lambda: {"bridge": 0.4})
+    count: int = 44
+    warmup: int = 4
+    seed: int = 1
+    a_a: bool = True
+    laws: tuple[str, ...] = ("constant-plus-per-byte",)
+    noise: Callable[[np.random.Generator, int], Any] = lambda rng, n: rng.gamma(4, 75, n)
+    alter: Callable[[Block, Probes, np.random.Generator], None] = lambda block, probes, rng: None
+    metadata: dict[str, str] = field(default_factory=lambda: {"profile": "release"})
+    log: tuple[dict[str, Any], ...] = ({"event": "started"}, {"event": "finished"})
+    plan_extra: str = ""
+    bed_extra: str = ""
+
+    def write(self) -> Path:
+        """Write the folder and return its path."""
+        folder = RunFolder(self.path)
+        folder.records.mkdir(parents=True)
+        folder.plan.write_text(self._plan())
+        folder.bed.write_text("{}")
+        folder.log.write_text("".join(json.dumps(event) + "\n" for event in self.log))
+        rng = np.random.default_rng(self.seed)
+        probes, blocks = _Stream(folder, "probes", self.metadata), _Stream(folder, "blocks", self.metadata)
+        with probes, blocks:
+            for block in self._schedule(rng):
+                rows = self._measure(block, rng)
+                self.alter(block, rows, rng)
+                probes.append(rows)
+                blocks.append({name: [block[name]] for name in TABLES["blocks"]})
+        return self.path
+
+    @property
+    def arms(self) -> list[str]:
+        return ["direct", *(["a/a"] if self.a_a else []), *self.latency_ns]
+
+    def _plan(self) -> str:
+        quoted = ", ".join(f'"{one}"' for one in self.latency_ns)
+        laws = ", ".join(f'"{one}"' for one in self.laws)
+        return (
+            f'[study]\nname = "made-up"\nmethod = "pairs"\nlaws = [{laws}]\n'
+            f'[bed]\nbackend = "sim"\ndevices = [{quoted}]\nmtu = 1500\n{self.bed_extra}\n'
+            f'[probe]\nprobe = ["icmp"]\nicmp_bytes = {list(self.icmp_bytes)}\n'
+            f"[pairs]\nrounds = {self.rounds}\na_a = {str(self.a_a).lower()}\n{self.plan_extra}\n"
+        )
+
+    def _schedule(self, rng: np.random.Generator) -> list[Block]:
+        cells = [(size, interval) for size in self.icmp_bytes for interval in self.intervals_ns]
+        blocks: list[Block] = []
+        now = 1_000_000_000
+        for round_ in range(self.rounds):
+            for cell in rng.permutation(len(cells)):
+                order = [self.arms[i] for i in rng.permutation(len(self.arms))]
+                for visit, device in [(0, one) for one in order] + [(1, one) for one in reversed(order)]:
+                    size, interval = cells[cell]
+                    blocks.append(self._block(len(blocks), device, round_, visit, int(cell), size, interval, now))
+                    now = blocks[-1]["ended_ns"] + 1_000_000
+        return blocks
+
+    def _block(
+        self, number: int, device: str, round_: int, visit: int, cell: int, size: int, interval: int, now: int
+    ) -> Block:
+        ended = now + self.count * interval
+        counts = dict.fromkeys(("lost", "late", "duplicated", "reordered", "foreign", "own_drops"), 0)
+        return {
+            "block": number, "device": device, "round": round_, "visit": visit, "cell": cell, "via": "sim",
+            "kind": "icmp", "schedule": "regular", "interval_ns": interval, "count": self.count, "warmup": self.warmup,
+            "seed": number, "request_payload_bytes": size - 8, "response_payload_bytes": size - 8,
+            "request_frame_bytes": size + 38, "response_frame_bytes": size + 38, "timeout_ns": 200_000_000,
+            "started_ns": now, "ended_ns": ended, "started_raw_ns": now - 500, "ended_raw_ns": ended - 500,
+            "clock_error_ns": 100, "sent": self.count, "received": self.count, **counts,
+            "responder_kernel": True, "wait": "simulated", "cpu": None, "fifo": False,
+        }  # fmt: skip
+
+    def _measure(self, block: Block, rng: np.random.Generator) -> Probes:
+        n = self.count
+        device = "direct" if block["device"] == "a/a" else block["device"]
+        each_way = self.latency_ns.get(device, 0.0) + self.per_byte_ns.get(device, 0.0) * block["request_frame_bytes"]
+        host = 4000 + 0.3 * block["request_frame_bytes"]
+        rtt = (2 * (host + each_way) + self.noise(rng, n) + self.noise(rng, n)).astype(np.int64)
+        intended = block["started_ns"] + np.arange(n) * block["interval_ns"]
+        departure = intended + rng.integers(0, 300, n)
+        return {
+            "block": np.full(n, block["block"]), "seq": np.arange(n), "warmup": np.arange(n) < block["warmup"],
+            "intended_ns": intended, "send_call_ns": departure - 400, "departure_ns": departure,
+            "departure_source": ["simulated"] * n, "arrival_ns": departure + rtt, "arrival_source": ["simulated"] * n,
+            "receive_call_ns": departure + rtt + 700, "responder_arrival_ns": [None] * n,
+            "responder_departure_ns": [None] * n, "replies": np.ones(n, dtype=np.int64),
+            "late": np.zeros(n, dtype=bool), "reordered": np.zeros(n, dtype=bool),
+        }  # fmt: skip
+
+
+def lose(probes: Probes, which: Any) -> None:
+    """Take the answers away from the probes in `which`."""
+    probes["replies"] = np.where(which, 0, probes["replies"])
+    for name in ("arrival_ns", "receive_call_ns", "arrival_source"):
+        probes[name] = [None if gone else value for gone, value in zip(which, probes[name], strict=True)]
+
+
+class _Stream:
+    """An Arrow stream as the instrument writes it: one batch a block, units in the field metadata."""
+
+    def __init__(self, folder: RunFolder, name: str, metadata: dict[str, str], part: int = 0) -> None:
+        self.schema = pa.schema(
+            [
+                pa.field(one.name, ARROW.get(one.type, pa.string()), one.nullable, _metadata(one.unit, one.clock))
+                for one in TABLES[name].values()
+            ],
+            {"schema": f"sojourn.{name}", "version": "1", **metadata},
+        )
+        self.path = folder.records / f"{name}-{part:03}.arrow"
+
+    def __enter__(self) -> _Stream:
+        self.file = pa.OSFile(str(self.path), "wb")
+        self.stream = pa.ipc.new_stream(self.file, self.schema)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+        self.file.close()
+
+    def append(self, columns: dict[str, Any]) -> None:
+        arrays = [pa.array(columns[one.name], one.type) for one in self.schema]
+        self.stream.write_batch(pa.record_batch(arrays, schema=self.schema))
+
+
+def _metadata(unit: str, clock: str | None) -> dict[str, str]:
+    return {"unit": unit} | ({"clock": "simulated" if clock == "TAI" else clock} if clock else {})
+
+
+@pytest.fixture
+def synthetic(tmp_path: Path) -> Callable[..., Synthetic]:
+    """A maker of made-up runs, each in a folder of its own."""
+    made = 0
+
+    def make(**asked: Any) -> Synthetic:
+        nonlocal made
+        made += 1
+        return Synthetic(tmp_path / f"run-{made}", **asked)
+
+    return make
+
+
+@pytest.fixture
+def losing() -> Callable[[Probes, Any], None]:
+    """`lose`, for alterations."""
+    return lose
