@@ -54,6 +54,11 @@ class Ground:
         """Where the answering side is reached."""
         return self.link.b_ip4
 
+    @property
+    def prober(self) -> list[str]:
+        """A core of its own and real-time priority: what the instrument asks for, as anybody can."""
+        return ["--cpu", str(self.prober_cpu), "--fifo"]
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:

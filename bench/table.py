@@ -47,15 +47,18 @@ def title(facts: Mapping[str, object]) -> str:
 
 def cells(row: Row) -> tuple[str, ...]:
     """One row as text."""
-    show_measured = (lambda value: f"{value:.2f}×") if row.is_ratio else (lambda value: quantity(value, row.unit))
+
+    def shown(value: float) -> str:
+        return f"{value:.2f}×" if row.is_ratio else quantity(value, row.unit)
+
     interval = "none: too few repetitions"
     if row.ci_low is not None and row.ci_high is not None:
-        interval = f"{show_measured(row.ci_low)} … {show_measured(row.ci_high)} ({row.level:.1%})"
+        interval = f"{shown(row.ci_low)} … {shown(row.ci_high)} ({row.level:.1%})"
     target = ""
     if row.target is not None:
-        target = f"{row.target.side} {show_measured(row.target.limit)}"
+        target = f"{row.target.side} {shown(row.target.limit)}"
     figures = (quantity(row.ours, row.unit), quantity(row.theirs, row.unit))
-    return (row.name, row.peer, *figures, show_measured(row.measured), interval, target, row.answer)
+    return (row.name, row.peer, *figures, shown(row.measured), interval, target, row.answer)
 
 
 def quantity(value: float, unit: str) -> str:
