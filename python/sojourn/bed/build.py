@@ -11,7 +11,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sojourn.bed.cores import DeviceCores
+from sojourn.bed.cores import DeviceCores, require_usable_cores
 from sojourn.bed.facts import facts, moment
 from sojourn.bed.local import LocalBackend
 from sojourn.bed.model import BedSpec, HostName, Topology, checked
@@ -70,6 +70,7 @@ class Bed:
 def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
     """Builds what is asked, and removes all of it at the end of the block."""
     topology = Topology.of(checked(spec).devices)
+    require_usable_cores(spec)
     backend: Backend = LocalBackend(run_id) if spec.backend == "sim" else NetnsBackend(run_id)
     with _signals_as_exceptions():
         try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.model import BedSpec, DeviceCpu, HostName, Topology
-from sojourn.errors import MachineError
+from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
@@ -82,6 +82,14 @@ class DeviceCores:
         core = next(core for core in (self.core, spec.prober_cpu, min(os.sched_getaffinity(0))) if core is not None)
         argv = [sys.executable, "-I", "-S", str(_LOAD), str(core), str(self.asked.load)]
         return backend.start("d", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def require_usable_cores(spec: BedSpec) -> None:
+    """Refuses a spec that names a core which this process may not use."""
+    usable = sorted(os.sched_getaffinity(0))
+    for name, core in (("prober_cpu", spec.prober_cpu), ("responder_cpu", spec.responder_cpu)):
+        if core is not None and core not in usable:
+            raise RequestError(f"{name} = {core}: the cores that may be used here are {', '.join(map(str, usable))}")
 
 
 def cpu_mask(core: int) -> str:

@@ -13,7 +13,7 @@ _STATION_LABEL = {"bridge": "bridge", "wire": "redirect"}
 def text(topology: Topology) -> str:
     """One line per arm, host A at the left and host B at the right."""
     rows = [
-        ("host A (asks)", " host D (devices under test) ", "host B (answers)", "arm"),
+        ("host A (asks)", " host D (devices under test) ", " host B (answers)", "arm"),
         *(_row(link) for link in topology.links),
     ]
     a_width, d_width, b_width = (max(len(row[column]) for row in rows) for column in range(3))

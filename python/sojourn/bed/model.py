@@ -237,7 +237,7 @@ class Topology:
 
 
 def checked(spec: BedSpec) -> BedSpec:
-    """The same spec, once its values are known to be possible; devices and device_cpu are checked by their parsers."""
+    """The same spec, once its values are known to be possible; what cores there are is not looked at."""
     if spec.backend not in ("netns", "sim"):
         raise RequestError(f"bed backend '{spec.backend}': expected 'netns' or 'sim'")
     if not LEAST_MTU_BYTES <= spec.mtu <= GREATEST_MTU_BYTES:

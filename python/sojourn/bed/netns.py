@@ -5,7 +5,7 @@ of our network namespaces are nobody else's business and end with it; without ro
 Its standard input is a pipe whose only writer is this process: when this process ends, however it ends, the holder
 reads the end of the pipe and goes, and with it the mounts, the namespaces and the links in them. Programs that run in
 the bed die with this process by the parent-death signal, which follows the *thread* that started them: a thread that
-calls `start` must live as long as what it started.
+calls `start` must live as long as what it started. What they have started in turn is killed by the holder's last act.
 
 Programs join only the network (and user) namespace of their host. So they see the files that everybody sees, cgroups
 included, and write their records where they are told; but `/sys/class/net` is not their host's: ask netlink.
@@ -30,9 +30,16 @@ if TYPE_CHECKING:
 
     from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
 
-# `$0` is the state file's name without its ending, within the working folder: by then its full path is hidden.
+# At the end of its input it kills whatever still runs in the namespaces: what a program has started has no parent-death
+# signal of its own. `$0` is the state file's name without its ending, within the working folder: by then its full path
+# is hidden.
 _HOLDER = """
 mount -t tmpfs -o mode=755 sojourn /run && mkdir /run/netns && echo ready && cat >/dev/null
+for try in 1 2 3 4 5 6 7 8 9 10; do
+    pids=$(for name in /run/netns/*; do ip netns pids "${name##*/}"; done 2>/dev/null)
+    [ -n "$pids" ] || break
+    kill -KILL $pids 2>/dev/null
+done
 rm -f -- "$0.json" "$0.draft"
 """
 

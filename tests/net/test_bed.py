@@ -1,0 +1,311 @@
+"""Real beds, in namespaces of our own: they carry, they are silent, they are as asked, and they go without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+import sojourn
+from sojourn.bed import Bed, BedSpec, build_bed
+from sojourn.bed.clean import clean, marked_processes
+from sojourn.bed.facts import compare
+from sojourn.bed.state import Mark, Process, state_folder, states
+from sojourn.errors import MachineError, RequestError
+
+ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4")
+PACKAGE = Path(sojourn.__file__).parent.parent
+
+
+@pytest.fixture
+def run() -> str:
+    """A run id that nobody else has."""
+    return f"test-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture(autouse=True)
+def _no_trace(run: str) -> object:
+    """Whatever a test did, its run left nothing."""
+    yield
+    assert traces(run) == []
+
+
+def traces(run: str) -> list[str]:
+    """What is there of a run, wherever it could be."""
+    found = [f"process {process.pid}" for process, mark in marked_processes() if mark.run == run]
+    found += [f"state {path}" for path, state in states() if run in path.name or (state and state.mark.run == run)]
+    for mounts in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            found += [f"mount in {mounts.parent.name}"] if f"sj-{run}" in mounts.read_text() else []
+        except OSError:
+            continue
+    names = subprocess.run(["ip", "-json", "link"], capture_output=True, text=True, check=True).stdout
+    found += [f"link {link['ifname']}" for link in json.loads(names) if link["ifname"][:2] in ("a-", "b-", "d-")]
+    return found
+
+
+def ping(bed: Bed, address: str, *options: str) -> bool:
+    """Whether ten echo requests were all answered."""
+    argv = ["ping", "-q", "-c", "10", "-i", "0.002", "-W", "1", *options, address]
+    return "10 received" in bed.run("a", argv)
+
+
+def packets(bed: Bed) -> dict[str, int]:
+    """Every frame that any port has seen since it was made."""
+    counters = bed.moment()["link_counters"]
+    return {
+        dev: count["rx_packets"] + count["tx_packets"] for links in counters.values() for dev, count in links.items()
+    }
+
+
+def test_every_arm_carries_both_families_within_a_second(run: str) -> None:
+    began = time.monotonic()
+    with build_bed(BedSpec(devices=ALL), run) as bed:
+        built_s = time.monotonic() - began
+        before = packets(bed)
+        for link in bed.topology.links:
+            assert ping(bed, link.b_ip4)
+            assert ping(bed, link.b_ip6)
+        after = packets(bed)
+    assert built_s < 1
+    for link in bed.topology.links:
+        inside = [port.dev for cable in link.cables for port in (cable.left, cable.right)]
+        assert all(after[dev] - before[dev] >= 40 for dev in inside), "an arm's packets go through all of its stations"
+
+
+def test_a_bed_is_silent(run: str) -> None:
+    with build_bed(BedSpec(devices=("wire", "bridge")), run) as bed:
+        time.sleep(0.3)  # the multicast reports of the addresses' own making
+        before = packets(bed)
+        time.sleep(2)
+        assert packets(bed) == before
+
+
+def test_full_frames_of_a_large_mtu_pass(run: str) -> None:
+    with build_bed(BedSpec(devices=("wire", "bridge*2"), mtu=9000), run) as bed:
+        for link in bed.topology.links:
+            assert ping(bed, link.b_ip4, "-M", "do", "-s", str(9000 - 28))
+            with pytest.raises(MachineError):
+                bed.run("a", ["ping", "-c", "1", "-W", "1", "-M", "do", "-s", str(9000 - 27), link.b_ip4])
+
+
+@pytest.mark.parametrize(("asked", "state"), [(False, "off"), (True, "on")])
+def test_offloads_are_as_asked(run: str, asked: bool, state: str) -> None:
+    with build_bed(BedSpec(devices=("bridge",), offloads=asked), run) as bed:
+        hosts = bed.facts()["stable"]["hosts"]
+    ports = [link for host in hosts.values() for link in host["links"].values() if link["kind"] == "veth"]
+    assert len(ports) == 6
+    for port in ports:
+        assert port["driver"] == "veth"
+        assert port["offloads"]["tx-checksumming"] == state
+        assert port["offloads"]["tcp-segmentation-offload"].startswith(state)
+
+
+def test_two_beds_of_one_spec_have_one_hash_and_another_spec_has_not(run: str) -> None:
+    facts = []
+    for mtu in (1500, 1500, 1400):
+        with build_bed(BedSpec(devices=("wire", "bridge"), mtu=mtu), run) as bed:
+            facts.append(bed.facts())
+    assert facts[0]["hash"] == facts[1]["hash"]
+    assert facts[0]["hash"] != facts[2]["hash"]
+    changed = {change.fact: (change.before, change.after) for change in compare(facts[0], facts[2])}
+    assert changed.pop("bed.spec.mtu") == (1500, 1400)
+    assert set(changed.values()) == {(1500, 1400)}
+    assert all(fact.endswith(".mtu") for fact in changed)
+    json.dumps(facts[0])
+
+
+def test_two_runs_at_once(run: str) -> None:
+    other = f"{run}-other"
+    with build_bed(BedSpec(devices=("bridge",)), run) as one, build_bed(BedSpec(devices=("bridge",)), other) as two:
+        assert ping(one, "10.77.2.2")
+        assert ping(two, "10.77.2.2")
+        before = packets(two)
+        assert ping(one, "10.77.2.2")
+        assert packets(two) == before
+    assert traces(other) == []
+
+
+def test_a_run_that_is_going_on_is_refused(run: str) -> None:
+    with build_bed(BedSpec(), run) as bed:
+        with pytest.raises(RequestError, match="is going on already"), build_bed(BedSpec(), run):
+            pass
+        assert ping(bed, "10.77.1.2")
+
+
+def test_a_failed_command_says_which_line(run: str) -> None:
+    with build_bed(BedSpec(), run) as bed, pytest.raises(MachineError, match=r"\(line: link set dev nope up\)"):
+        bed.run("a", ["ip", "-batch", "-"], "link set dev lo up\nlink set dev nope up\n")
+
+
+def test_a_program_that_is_not_there_is_named(run: str) -> None:
+    with build_bed(BedSpec(), run) as bed, pytest.raises(MachineError, match="no-such-program not found"):
+        bed.start("a", ["no-such-program"])
+
+
+def test_what_was_started_ends_with_the_block_even_when_it_will_not(run: str) -> None:
+    with build_bed(BedSpec(), run) as bed:
+        stubborn = bed.start("a", ["sh", "-c", "trap '' TERM; echo up; sleep 60"], stdout=subprocess.PIPE, text=True)
+        assert stubborn.stdout is not None
+        assert stubborn.stdout.readline() == "up\n"
+    assert stubborn.returncode == -signal.SIGKILL
+
+
+def test_an_error_in_the_block_leaves_nothing(run: str) -> None:
+    def fail() -> None:
+        with build_bed(BedSpec(devices=("bridge",)), run) as bed:
+            bed.start("b", ["sh", "-c", "sleep 60; true"])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, -2)])
+def test_a_signal_ends_the_block_in_order(run: str, number: signal.Signals, status: int) -> None:
+    controller = start_controller(run)
+    controller.send_signal(number)
+    _, said = controller.communicate(timeout=5)
+    assert controller.returncode == status, said
+
+
+def test_the_devices_core_is_its_own(run: str) -> None:
+    require(os.geteuid() == 0, "packet steering needs root")
+    require(len(os.sched_getaffinity(0)) > 1, "a core of its own needs a second core")
+    prober, *_, device = sorted(os.sched_getaffinity(0))
+    with build_bed(BedSpec(devices=("bridge",), device_cpu="own", prober_cpu=prober, responder_cpu=prober), run) as bed:
+        assert bed.device_core == device
+        assert ping(bed, "10.77.2.2")
+        steered = bed.facts()["stable"]["bed"]["device_cpu"]["steered"]
+    assert steered["d-bridge-1l"] == device
+    assert steered["a-direct"] == prober
+
+
+def test_the_load_on_the_devices_core_is_as_asked(run: str) -> None:
+    with build_bed(BedSpec(devices=("bridge",), device_cpu="loaded:30%"), run) as bed:
+        time.sleep(1)
+        load = bed.moment()["device_load"]
+    assert load["achieved_share"] == pytest.approx(0.3, abs=0.05)
+
+
+def test_clean_ends_what_a_dead_run_left_and_nothing_else(run: str) -> None:
+    dead = subprocess.Popen(["sleep", "60"])
+    mark = Mark(run, Process.of(dead.pid))
+    dead.kill()
+    dead.wait()
+    orphan = subprocess.Popen(["sleep", "60"], env={**os.environ, "SOJOURN_BED": str(mark)})
+    bystander = subprocess.Popen(["sleep", "60"])
+    with build_bed(BedSpec(), f"{run}-live") as bed:
+        stale = leave_a_state_file(mark)
+        cleaning = clean()
+        assert ping(bed, "10.77.1.2")
+    assert orphan.wait(1) == -signal.SIGTERM
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+    assert not stale.exists()
+    assert f"Ended process {orphan.pid} of the dead run {run}." in cleaning.removed
+    assert f"Removed the state file of the dead run {run}." in cleaning.removed
+    assert any(f"Run {run}-live is going on" in sentence for sentence in cleaning.live)
+
+
+def test_clean_leaves_a_file_that_is_not_ours(run: str) -> None:
+    with build_bed(BedSpec(), run):
+        strange = state_folder() / f"strange-{uuid.uuid4().hex}.json"
+        strange.write_text("{}")
+        cleaning = clean()
+        assert strange.exists()
+        strange.unlink()
+    assert any(str(strange) in sentence for sentence in cleaning.left)
+
+
+def test_without_root_in_a_user_namespace(run: str) -> None:
+    script = textwrap.dedent(f"""
+        import json
+        from sojourn.bed import BedSpec, build_bed
+        with build_bed(BedSpec(devices=("wire", "bridge*2"), device_cpu="own"), {run!r}) as bed:
+            for link in bed.topology.links:
+                bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-W", "1", link.b_ip4])
+                bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-W", "1", link.b_ip6])
+            print(json.dumps({{"unprivileged": bed.unprivileged, "missing": bed.missing}}))
+    """)
+    command = [*as_plain_user(), "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, env=plain_environment(), check=False)
+    require("no network namespace here" not in done.stderr, f"the kernel refuses user namespaces: {done.stderr[-300:]}")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["unprivileged"] is True
+    assert any("core of its own" in sentence for sentence in said["missing"])
+
+
+def as_plain_user() -> list[str]:
+    """A Python that runs without root: this one, or as nobody one that nobody can reach."""
+    if os.geteuid() != 0:
+        return [sys.executable]
+    drop = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--"]
+    check = "import sys; sys.exit(sys.version_info < (3, 11))"
+    for python in (sys.executable, "/usr/bin/python3", shutil.which("python3.11") or "python3.11"):
+        if subprocess.run([*drop, python, "-c", check], capture_output=True, check=False).returncode == 0:
+            return [*drop, python]
+    return (
+        pytest.skip("no Python >= 3.11 here that the user nobody can run")
+        if "CI" not in os.environ
+        else pytest.fail("no Python >= 3.11 here that the user nobody can run")
+    )
+
+
+def plain_environment() -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(PACKAGE),
+        "HOME": "/nonexistent",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def start_controller(run: str) -> subprocess.Popen[str]:
+    """A process of its own that has built a bed, with a program in it, and waits."""
+    script = textwrap.dedent(f"""
+        import time
+        from sojourn.bed import BedSpec, build_bed
+        with build_bed(BedSpec(devices=("bridge",)), {run!r}) as bed:
+            bed.start("a", ["ping", "-q", "10.77.2.2"])
+            print("built", flush=True)
+            time.sleep(60)
+    """)
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    controller = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    )
+    assert controller.stdout is not None
+    assert controller.stdout.readline() == "built\n"
+    return controller
+
+
+def leave_a_state_file(mark: Mark) -> Path:
+    """As a controller and a holder leave it that were killed together."""
+    path = next(path for path, _ in states())
+    text = json.loads(path.read_text())
+    stale = path.with_name(f"{mark}.json")
+    stale.write_text(
+        json.dumps({**text, "mark": str(mark), "holder": {"pid": mark.controller.pid, "started_ticks": 1}})
+    )
+    return stale
+
+
+def require(there: bool, why: str) -> None:
+    """Skips where a feature is missing; in CI, on a machine with root, it must not be."""
+    if there:
+        return
+    if "CI" in os.environ and os.geteuid() == 0:
+        pytest.fail(why)
+    pytest.skip(why)

@@ -1,0 +1,99 @@
+"""SIGKILL at fifty random moments of building, measuring and removing: within two seconds, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+
+import sojourn
+from sojourn.bed.clean import marked_processes
+from sojourn.bed.state import Process, state_folder
+
+KILLS = 50
+LIMIT_S = 2.0
+PACKAGE = Path(sojourn.__file__).parent.parent
+
+# Builds, measures for a moment and removes, again and again.
+CONTROLLER = textwrap.dedent("""
+    import subprocess, sys, time
+    from sojourn.bed import BedSpec, build_bed
+    print("begun", flush=True)
+    while True:
+        with build_bed(BedSpec(devices=("wire", "bridge*2"), device_cpu="loaded:5%"), sys.argv[1]) as bed:
+            bed.start("b", ["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 0.01; done"])
+            bed.start("d", ["sh", "-c", "sleep 100; true"], stdin=subprocess.PIPE)
+            bed.run("a", ["ping", "-q", "-c", "20", "-i", "0.005", "10.77.3.2"])
+            for stubborn in bed._backend._started:
+                stubborn.kill()
+""")
+
+
+def test_fifty_kills_leave_nothing() -> None:
+    seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    before = links(), lines(["findmnt", "-rn", "-o", "TARGET"]), set(state_files())
+    worst_s = max(kill_after(moments.uniform(0, 0.6)) for _ in range(KILLS))
+    after = links(), lines(["findmnt", "-rn", "-o", "TARGET"]), set(state_files())
+    print(f"slowest to be gone: {worst_s:.3f} s")
+    assert not {link for link in after[0] - before[0] if link[:2] in ("a-", "b-", "d-")}
+    assert not {mount for mount in after[1] - before[1] if "netns" in mount}
+    assert not {path for path in after[2] - before[2] if "kill-" in path.name}
+
+
+def kill_after(seconds: float) -> float:
+    """Kills a controller that long after it has begun; gives the time until nothing of it is left."""
+    run = f"kill-{uuid.uuid4().hex[:10]}"
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, run], stdout=subprocess.PIPE, text=True, env=env)
+    assert controller.stdout is not None
+    assert controller.stdout.readline() == "begun\n"
+    time.sleep(seconds)
+    assert controller.poll() is None, "the controller ended by itself"
+    controller.kill()
+    began = time.monotonic()
+    controller.wait()
+    controller.stdout.close()
+    while left := leftovers(run):
+        assert time.monotonic() - began < LIMIT_S, f"killed after {seconds:.4f} s, still there: {left}"
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def leftovers(run: str) -> list[str]:
+    """Processes that carry the run's mark, and namespaces with its name in anybody's mounts."""
+    found = [f"process {describe(process)}" for process, mark in marked_processes() if mark.run == run]
+    for mounts in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            found += [f"mount in {mounts.parent.name}"] if f"sj-{run}" in mounts.read_text() else []
+        except OSError:
+            continue
+    return found
+
+
+def describe(process: Process) -> str:
+    try:
+        command = Path(f"/proc/{process.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        command = "(just gone)"
+    return f"{process.pid}: {command}"
+
+
+def links() -> set[str]:
+    listed = subprocess.run(["ip", "-json", "link"], capture_output=True, text=True, check=True).stdout
+    return {link["ifname"] for link in json.loads(listed)}
+
+
+def lines(command: list[str]) -> set[str]:
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines())
+
+
+def state_files() -> list[Path]:
+    return list(state_folder().glob("*"))

@@ -1,0 +1,156 @@
+"""What a bed is before it is built: names, addresses, and sentences for requests that cannot be."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from sojourn.bed import BedSpec, Device, Topology, build_bed
+from sojourn.bed.cores import cpu_mask
+from sojourn.bed.drawing import drawing, text
+from sojourn.bed.facts import compare, digest
+from sojourn.bed.model import DeviceCpu, checked
+from sojourn.bed.state import Mark, Process
+from sojourn.errors import RequestError
+
+ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4")
+
+
+def test_addresses_follow_the_plan() -> None:
+    link = Topology.of(("wire", "bridge*2")).arm("bridge*2")
+    assert (link.a_dev, link.b_dev) == ("a-bridgex2", "b-bridgex2")
+    assert (link.a_ip4, link.b_ip4) == ("10.77.3.1", "10.77.3.2")
+    assert (link.a_ip6, link.b_ip6) == ("fd77:0:0:3::1", "fd77:0:0:3::2")
+    assert (link.a_mac, link.b_mac) == ("02:77:00:00:03:01", "02:77:00:00:03:02")
+
+
+def test_the_control_arm_is_the_direct_link_again() -> None:
+    topology = Topology.of(("bridge",))
+    assert topology["a/a"] is topology["direct"]
+    assert list(topology.arms) == ["direct", "bridge"]
+
+
+def test_a_device_has_one_more_cable_than_stations() -> None:
+    topology = Topology.of(ALL)
+    assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3, 4, 5]
+
+
+def test_no_name_index_or_mac_is_there_twice() -> None:
+    topology = Topology.of(ALL)
+    ends = [port for cable in topology.cables for port in (cable.left, cable.right)]
+    bridges = [station for station in topology.stations if station.name]
+    names = [port.dev for port in ends] + [station.name for station in bridges]
+    assert len(names) == len(set(names))
+    assert max(len(name or "") for name in names) <= 15
+    indexes = [port.ifindex for port in ends] + [station.ifindex for station in bridges]
+    assert len(indexes) == len(set(indexes))
+    macs = [port.mac for port in ends] + [station.mac for station in bridges]
+    assert len(macs) == len(set(macs))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("bridge*1", "device 'bridge*1': one bridge is written 'bridge'"),
+        ("bridge*5", "device 'bridge*5': a cascade has from 2 to 4 bridges"),
+        ("bridge*0", "device 'bridge*0': a cascade has from 2 to 4 bridges"),
+        ("bridge:qos", "device 'bridge:qos': a bridge has no modes yet; expected 'bridge'"),
+        (
+            "switch",
+            "device 'switch': expected 'direct', 'wire', 'bridge' or 'bridge*N' with N from 2 to 4",
+        ),
+        ("", "device '': expected 'direct', 'wire', 'bridge' or 'bridge*N' with N from 2 to 4"),
+    ],
+)
+def test_an_unknown_device_is_refused_in_one_sentence(name: str, sentence: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        Device.parse(name)
+    assert str(refusal.value) == sentence
+    assert refusal.value.status == 2
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        BedSpec(backend="ssh"),
+        BedSpec(mtu=1279),
+        BedSpec(mtu=65536),
+        BedSpec(devices=("bridge", "bridge")),
+        BedSpec(device_cpu="loaded:0%"),
+        BedSpec(device_cpu="loaded:96%"),
+        BedSpec(device_cpu="loaded"),
+    ],
+)
+def test_an_impossible_spec_is_refused(spec: BedSpec) -> None:
+    with pytest.raises(RequestError):
+        checked(spec)
+
+
+@pytest.mark.parametrize("spec", [BedSpec("sim", prober_cpu=4096), BedSpec("sim", responder_cpu=-1)])
+def test_a_core_that_is_not_there_is_refused(spec: BedSpec) -> None:
+    with pytest.raises(RequestError, match="the cores that may be used here are"), build_bed(spec, "unit-cores"):
+        pass
+
+
+def test_device_cpu_is_read() -> None:
+    assert DeviceCpu.parse("loaded:50%") == DeviceCpu("loaded", 0.5)
+    assert DeviceCpu.parse("own").kind == "own"
+
+
+def test_a_core_mask_is_written_as_the_kernel_writes_it() -> None:
+    assert cpu_mask(0) == "00000001"
+    assert cpu_mask(31) == "80000000"
+    assert cpu_mask(33) == "00000002,00000000"
+
+
+def test_the_drawing() -> None:
+    assert text(Topology.of(("wire", "bridge*2"))).splitlines() == [
+        "host A (asks)         host D (devices under test)  host B (answers)      arm",
+        "10.77.1.1 a-direct   ───────────────────────────── b-direct 10.77.1.2    direct",
+        "10.77.2.1 a-wire     ─────────[redirect]────────── b-wire 10.77.2.2      wire",
+        "10.77.3.1 a-bridgex2 ─────[bridge]──[bridge]────── b-bridgex2 10.77.3.2  bridge*2",
+    ]
+
+
+def test_the_drawings_links_join_its_nodes() -> None:
+    drawn = drawing(Topology.of(ALL))
+    nodes = {node["id"] for node in drawn["nodes"]}
+    assert len(nodes) == len(drawn["nodes"])
+    assert {link[end] for link in drawn["links"] for end in ("from", "to")} == nodes
+
+
+def test_a_mark_is_read_as_it_was_written() -> None:
+    mark = Mark.of_this_process("2026-11-20T101500Z-bridge-latency-3f9c")
+    assert Mark.parse(str(mark)) == mark
+    assert mark.controller == Process.of(os.getpid())
+    assert mark.controller.is_alive()
+    assert Mark.parse("something else") is None
+
+
+@pytest.mark.parametrize("run", ["", "../x", "a b", "-x", "x" * 101])
+def test_a_run_id_that_cannot_be_a_file_name_is_refused(run: str) -> None:
+    with pytest.raises(RequestError):
+        Mark.of_this_process(run)
+
+
+def test_another_moment_of_the_same_process_number_is_another_process() -> None:
+    now = Process.of(os.getpid())
+    assert not Process(now.pid, now.started_ticks - 1).is_alive()
+
+
+def test_what_changed_between_two_beds_is_listed() -> None:
+    before = {"stable": {"kernel": {"release": "6.1"}, "cores": [0, 1], "gone": 1}}
+    after = {"stable": {"kernel": {"release": "6.2"}, "cores": [0, 1], "new": 2}}
+    changes = [(change.fact, change.before, change.after) for change in compare(before, after)]
+    assert changes == [("gone", 1, None), ("kernel.release", "6.1", "6.2"), ("new", None, 2)]
+    assert digest(before["stable"]) != digest(after["stable"])
+
+
+def test_a_simulated_bed_builds_nothing_and_has_facts() -> None:
+    with build_bed(BedSpec(backend="sim", devices=("bridge",)), "unit-sim") as bed:
+        assert bed.run("a", ["cat"], input="hello") == "hello"
+        facts = bed.facts()
+    assert facts["stable"]["hosts"] == {}
+    assert facts["stable"]["machine"]["kernel"]["tick_hz"] in (100, 250, 300, 1000)
+    assert facts["hash"] == digest(facts["stable"])
