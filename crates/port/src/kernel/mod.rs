@@ -10,11 +10,11 @@ mod name;
 mod socket;
 mod sys;
 
-pub use control::Local;
+pub use control::{Control, Local};
 pub use interface::{HardwareStamping, Interface};
-pub use name::Name;
+pub use name::{Link, Name};
+pub use socket::{Arrival, Opening, Socket};
 
-pub(crate) use socket::{Arrival, Opening, Socket};
 pub(crate) use sys::FilterStep;
 
 use std::os::fd::BorrowedFd;

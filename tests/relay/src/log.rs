@@ -1,0 +1,62 @@
+//! What truly happened to each frame. Kept in memory, written once at the end.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use sojourn_time::{Stamp, Time};
+
+const ROOM: usize = 1 << 20;
+
+/// The frames of one direction, in the order in which they left.
+pub struct Log {
+    direction: &'static str,
+    entries: Vec<Entry>,
+    /// The transmission number of the first entry.
+    first: Option<u32>,
+}
+
+/// One frame.
+pub struct Entry {
+    pub frame_bytes: usize,
+    pub arrived: Stamp,
+    pub due: Time,
+    pub left: Option<Stamp>,
+}
+
+impl Log {
+    pub fn new(direction: &'static str) -> Self {
+        Self { direction, entries: Vec::with_capacity(ROOM), first: None }
+    }
+
+    /// Adds the frame that was sent under this number: one more than the last one's.
+    pub fn add(&mut self, number: u32, entry: Entry) {
+        self.first.get_or_insert(number);
+        self.entries.push(entry);
+    }
+
+    /// Notes when the frame of this number left.
+    pub fn left(&mut self, number: u32, left: Stamp) {
+        let index = number.wrapping_sub(self.first.unwrap_or(number));
+        if let Some(entry) = self.entries.get_mut(index as usize) {
+            entry.left = Some(left);
+        }
+    }
+}
+
+/// Writes both directions and returns how many frames there were.
+pub fn write(path: &Path, logs: [&Log; 2]) -> io::Result<usize> {
+    let mut file = BufWriter::new(File::create(path)?);
+    writeln!(file, "direction,frame_bytes,arrived_ns,arrived_source,due_ns,left_ns,left_source")?;
+    for log in logs {
+        for Entry { frame_bytes, arrived, due, left } in &log.entries {
+            write!(file, "{},{frame_bytes},{},{},{}", log.direction, arrived.at.0, arrived.source.name(), due.0)?;
+            match left {
+                Some(left) => writeln!(file, ",{},{}", left.at.0, left.source.name())?,
+                None => writeln!(file, ",,")?,
+            }
+        }
+    }
+    file.flush()?;
+    Ok(logs.iter().map(|log| log.entries.len()).sum())
+}
