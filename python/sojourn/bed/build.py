@@ -57,6 +57,14 @@ class Bed:
         """Runs a command on a host to its end and gives its output; raises MachineError when it fails."""
         return self._backend.run(host, argv, input)
 
+    def put(self, host: HostName, path: str, text: str) -> None:
+        """Writes a file of a host; under `/sys` and `/proc/sys/net`, the host's own."""
+        self._backend.put(host, path, text)
+
+    def get(self, host: HostName, path: str) -> str:
+        """Reads a file of a host."""
+        return self._backend.get(host, path)
+
     def facts(self) -> dict[str, Any]:
         """The whole of `bed.json`: what the machines are, and a hash over what should stay so."""
         return facts(self._backend, self.topology, self.spec, self._cores)

@@ -124,6 +124,11 @@ def moment() -> dict[str, Any]:
     }
 
 
+def sysctl(key: str) -> str | None:
+    """One of this machine's settings, by its dotted name."""
+    return _read(f"/proc/sys/{key.replace('.', '/')}")
+
+
 def instrument_binary() -> Path | None:
     """Where `sojourn-instrument` is: named by SOJOURN_INSTRUMENT, beside this Python, or on the search path."""
     named = os.environ.get("SOJOURN_INSTRUMENT")

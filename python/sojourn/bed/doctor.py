@@ -1,0 +1,279 @@
+"""What this machine can do, and what would mend what it cannot.
+
+Everything is tried, not guessed: a bed is built, and on it the shaper, the core of the device's own and the floor of an
+empty link. What the instrument says of itself (`sojourn-instrument doctor --json`) is taken in. The status is 3 when
+something is missing that the main job cannot do without, else 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from sojourn.bed import machine
+from sojourn.bed.build import Bed, build_bed
+from sojourn.bed.cores import cpu_mask
+from sojourn.bed.model import BedSpec
+from sojourn.bed.netns import TOOL_PACKAGES
+from sojourn.bed.processes import find_tool
+from sojourn.bed.rights import rights
+from sojourn.errors import SojournError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+Status = Literal["ok", "limited", "missing"]
+
+_ANSWER_SECONDS = 5.0
+_FLOOR_PROBES = 244
+_ECHO_REPLY_BIT = 1  # of icmp_ratemask: whether echo replies are limited too
+_STUDY_TOOLS = {
+    "ping": ("iputils-ping", "the study ping-wait and `make bench`"),
+    "tcpdump": ("tcpdump", "the study ping-wait"),
+    "chromium": ("chromium", "the browser test of the report"),
+}
+
+# In this order: the first that cannot be built tells what is missing.
+_BED_MENDS: dict[tuple[str, ...], str] = {
+    (): "run as root, on a kernel with CONFIG_VETH: modprobe veth",
+    ("wire",): "a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_U32: modprobe -a act_mirred cls_u32 sch_ingress",
+    ("bridge",): "a kernel with CONFIG_BRIDGE: modprobe bridge",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at; `needed` says that the main job cannot do without it."""
+
+    group: str
+    name: str
+    status: Status
+    found: str
+    mend: str | None = None
+    needed: bool = False
+
+
+def examine() -> dict[str, Any]:
+    """Looks at everything; takes a second or two. Keys: `status`, `sentence`, `checks`, `instrument`."""
+    instrument = _instrument_doctor()
+    checks = [*_tools(), *_rights(), *_beds(), *_kernel(), *_processor(), *_instrument(instrument)]
+    lacking = [check for check in checks if check.needed and check.status == "missing"]
+    return {
+        "status": 3 if lacking else 0,
+        "sentence": _sentence(checks, lacking),
+        "checks": [asdict(check) for check in checks],
+        "instrument": instrument,
+    }
+
+
+def print_examination(examination: dict[str, Any], console: Console | None = None) -> None:
+    """The examination as a table, worst news last, where the eye is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = console or Console(highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "what", "found", "what would mend it"):
+        table.add_column(column, overflow="fold")
+    marks = {"ok": "[green]✓[/]", "limited": "[yellow]~[/]", "missing": "[red]✗[/]"}
+    for check in examination["checks"]:
+        mend = check["mend"] or ""
+        table.add_row(marks[check["status"]], _plain(check["name"]), _plain(check["found"]), _plain(mend))
+    console.print(table)
+    console.print(f"\n{_plain(examination['sentence'])}")
+
+
+def _plain(text: str) -> str:
+    """Text that rich takes as it is."""
+    return text.replace("[", "\\[")
+
+
+def _sentence(checks: list[Check], lacking: list[Check]) -> str:
+    if lacking:
+        names = ", ".join(check.name for check in lacking)
+        return f"This machine cannot do the main job yet: {names}."
+    limited = sum(check.status != "ok" for check in checks)
+    if limited:
+        return f"This machine can do the main job; {limited} of {len(checks)} things are missing or limited."
+    return "This machine can do everything."
+
+
+def _tools() -> Iterator[Check]:
+    for tool, package in TOOL_PACKAGES.items():
+        there = find_tool(tool)
+        yield _there("tools", tool, there, f"apt-get install {package}", needed=True)
+    for tool, (package, purpose) in _STUDY_TOOLS.items():
+        there = find_tool(tool)
+        yield _there("tools", tool, there, f"for {purpose}: apt-get install {package}", needed=False)
+
+
+def _there(group: str, name: str, path: str | None, mend: str, *, needed: bool) -> Check:
+    return Check(group, name, "ok" if path else "missing", path or "not found", None if path else mend, needed)
+
+
+def _rights() -> Iterator[Check]:
+    """What this user may do."""
+    may = rights()
+    if may.root_namespaces:
+        yield Check("rights", "network namespaces", "ok", "as root", needed=True)
+    elif may.user_namespaces:
+        found = "in a user namespace: no real-time priority, no core of its own for the device, no BPF"
+        yield Check("rights", "network namespaces", "limited", found, "run as root", needed=True)
+    else:
+        yield Check("rights", "network namespaces", "missing", may.refusal, "run as root", needed=True)
+    for name, there, mend in (
+        ("real-time priority (SCHED_FIFO)", may.fifo, "run as root, or allow it: ulimit -r 50"),
+        ("AF_XDP sockets", may.af_xdp, "run as root, on a kernel with CONFIG_XDP_SOCKETS"),
+        ("BPF", may.bpf, "run as root, on a kernel with CONFIG_BPF_SYSCALL"),
+    ):
+        yield Check("rights", name, "ok" if there else "limited", "yes" if there else "no", None if there else mend)
+    locked = may.lockable_bytes
+    found = "as much as is wanted" if locked is None else f"{locked // 1024} KiB"
+    little = locked is not None and locked < 64 << 20
+    yield Check(
+        "rights", "locked memory", "limited" if little else "ok", found, "ulimit -l unlimited" if little else None
+    )
+
+
+def _beds() -> Iterator[Check]:
+    """Builds a bed of its own, and tries on it what can only be tried on one."""
+    began = time.monotonic()
+    try:
+        with build_bed(BedSpec(devices=("wire", "bridge")), f"doctor-{os.getpid()}") as bed:
+            built_ms = (time.monotonic() - began) * 1e3
+            yield Check("bed", "a bed with a bridge", "ok", f"built in {built_ms:.0f} ms", needed=True)
+            yield _netem(bed)
+            yield _steering(bed)
+            yield _floor(bed)
+    except SojournError as error:
+        yield Check("bed", "a bed with a bridge", "missing", str(error), _mend_of_a_bed(), needed=True)
+
+
+def _mend_of_a_bed() -> str:
+    """What would mend a bed that could not be built, by building each part of it."""
+    for devices, mend in _BED_MENDS.items():
+        try:
+            with build_bed(BedSpec(devices=devices), f"doctor-{os.getpid()}"):
+                continue
+        except SojournError:
+            return mend
+    return "sojourn bed clean, then again"
+
+
+def _netem(bed: Bed) -> Check:
+    with suppress(SojournError):
+        bed.run("d", ["tc", "qdisc", "replace", "dev", "d-wire-1l", "root", "netem", "delay", "1ms"])
+        bed.run("d", ["tc", "qdisc", "del", "dev", "d-wire-1l", "root"])
+        return Check("bed", "netem", "ok", "yes")
+    return Check("bed", "netem", "limited", "no; nothing needs it yet", "modprobe sch_netem")
+
+
+def _steering(bed: Bed) -> Check:
+    name, core = "a core of its own for the device", max(os.sched_getaffinity(0))
+    if len(os.sched_getaffinity(0)) < 2:
+        return Check("bed", name, "limited", "there is only one core", "a machine with two cores")
+    path = "/sys/class/net/d-wire-1l/queues/rx-0/rps_cpus"
+    with suppress(SojournError):
+        bed.put("d", path, cpu_mask(core))
+        bed.put("d", path, "0")
+        return Check("bed", name, "ok", "by receive packet steering")
+    return Check("bed", name, "limited", "packet steering is refused", "run as root, on a kernel with CONFIG_RPS")
+
+
+def _floor(bed: Bed) -> Check:
+    """The least round trip that this tester can see: ICMP over the bed's empty link."""
+    name = "floor of an empty link"
+    rtt = _direct_rtt(bed)
+    if rtt is None:
+        return Check("bed", name, "missing", "the instrument did not answer", "make setup", needed=True)
+    found = f"round trip {rtt['min_ns'] / 1e3:.1f} µs at least, {rtt['p50_ns'] / 1e3:.1f} µs median"
+    return Check("bed", name, "ok", found, needed=True)
+
+
+def _direct_rtt(bed: Bed) -> dict[str, float] | None:
+    binary = machine.instrument_binary()
+    if binary is None:
+        return None
+    link = bed.topology["direct"]
+    request = {
+        "block": 0, "device": "direct", "round": 0, "visit": 0, "cell": 0, "kind": "icmp", "schedule": "regular",
+        "to": {"via": "icmp", "address": link.b_ip4, "dev": link.a_dev},
+        "request_payload_bytes": 56, "response_payload_bytes": 56, "interval_ns": 1_000_000, "count": _FLOOR_PROBES,
+        "warmup": 44, "timeout_ns": 200_000_000, "seed": 1,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="sojourn-doctor-") as folder, suppress(SojournError, ValueError):
+        argv = [str(binary), "probe", "blocks", "--record", folder]
+        answers = bed.run("a", argv, json.dumps(request) + "\n").splitlines()
+        return next((answer["rtt"] for answer in map(json.loads, answers) if answer.get("event") == "block"), None)
+    return None
+
+
+def _kernel() -> Iterator[Check]:
+    """Settings of the machine itself; inside a bed they are set as they should be."""
+    name, mask = "ICMP echo replies unlimited", machine.sysctl("net.ipv4.icmp_ratemask")
+    if mask is not None and int(mask) & _ECHO_REPLY_BIT:
+        found = f"limited to one per {machine.sysctl('net.ipv4.icmp_ratelimit')} ms and peer"
+        yield Check("kernel", name, "limited", found, "on the peer: sysctl -w net.ipv4.icmp_ratemask=6168")
+    else:
+        yield Check("kernel", name, "ok", "by this machine as a peer")
+    ignored = machine.sysctl("net.ipv4.icmp_echo_ignore_all") == "1"
+    mend = "on the peer: sysctl -w net.ipv4.icmp_echo_ignore_all=0" if ignored else None
+    yield Check("kernel", "ICMP echo answered", "limited" if ignored else "ok", "no" if ignored else "yes", mend)
+    clocks = machine.stable()["clocks"]
+    good = clocks["clocksource"] in ("tsc", "arch_sys_counter", "timebase", "riscv_clocksource")
+    slow = None if good else "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource"
+    yield Check("kernel", "clock source", "ok" if good else "limited", str(clocks["clocksource"]), slow)
+    offset = clocks["tai_minus_utc_s"]
+    found = f"ahead of UTC by {offset} s" if offset else "the kernel was not told of leap seconds; it runs as UTC does"
+    yield Check("kernel", "TAI clock", "ok", found)
+
+
+def _processor() -> Iterator[Check]:
+    cpu = machine.stable()["cpu"]
+    cores = len(cpu["usable"])
+    few = cores < 2
+    yield Check(
+        "processor", "cores", "limited" if few else "ok", str(cores), "a machine with two cores" if few else None
+    )
+    governors = {governor for governor in cpu["governor"].values() if governor}
+    if not governors:
+        yield Check("processor", "frequency", "ok", "not under this kernel's control")
+    elif governors == {"performance"}:
+        yield Check("processor", "frequency", "ok", "governor performance")
+    else:
+        found = f"governor {', '.join(sorted(governors))}: it changes while we measure"
+        yield Check("processor", "frequency", "limited", found, "cpupower frequency-set -g performance")
+    if cpu["hypervisor"]:
+        found = "a virtual machine: its host can take the cores away at any time (steal)"
+        yield Check("processor", "bare metal", "limited", found, "a machine of its own")
+
+
+def _instrument(said: dict[str, Any] | None) -> Iterator[Check]:
+    binary = machine.instrument_binary()
+    path = str(binary) if binary else None
+    yield _there("instrument", "sojourn-instrument", path, "make setup", needed=True)
+    for entry in (said or {}).get("checks", []):
+        status: Status = entry["status"] if entry.get("status") in ("ok", "limited", "missing") else "limited"
+        found = str(entry.get("found") or entry.get("detail") or "")
+        yield Check("instrument", str(entry.get("name")), status, found, entry.get("mend"), bool(entry.get("needed")))
+
+
+def _instrument_doctor() -> dict[str, Any] | None:
+    """What the instrument says of itself; None when it is not there or says nothing that can be read."""
+    binary = machine.instrument_binary()
+    if binary is None:
+        return None
+    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        command = [str(binary), "doctor", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS * 2, check=False)
+        said = json.loads(done.stdout)
+        return said if isinstance(said, dict) else {"checks": said}
+    return None
