@@ -1,0 +1,97 @@
+"""Makes run folders and keeps their log: one JSON object a line, each with both clocks, written through at once.
+
+The layout itself is the waist's (records/folder.py). Never writes over what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from sojourn.errors import MachineError, RequestError
+from sojourn.plan import Plan, effective_toml
+from sojourn.records import RunFolder
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+RUNS = Path("runs")
+
+
+def create_folder(plan: Plan, out: Path | None) -> RunFolder:
+    """A new run folder with its plan; `out` may be an empty folder, but nothing else that exists."""
+    folder = RunFolder(out or RUNS / new_name(plan))
+    if out is not None and out.exists() and not is_empty_folder(out):
+        raise RequestError(
+            f"{out} exists and is not an empty folder: choose another --out, or go on with --resume {out}"
+        )
+    try:
+        folder.records.mkdir(parents=True)
+        folder.plan.write_text(effective_toml(plan), encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{folder.path} cannot be made: {error.strerror}: choose another --out") from error
+    return folder
+
+
+def open_folder(path: Path) -> RunFolder:
+    """An existing run folder."""
+    folder = RunFolder(path)
+    if not folder.plan.is_file() or not folder.records.is_dir():
+        raise RequestError(f"{path} is no run folder: expected one that holds plan.toml and records/")
+    return folder
+
+
+def new_name(plan: Plan) -> str:
+    """When, what, and four digits of chance: 2026-11-20T101500Z-bridge-latency-3f9c."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}-{plan.study.name}-{secrets.token_hex(2)}"
+
+
+def is_empty_folder(path: Path) -> bool:
+    """Whether the path is a folder with nothing in it."""
+    return path.is_dir() and next(path.iterdir(), None) is None
+
+
+class Log:
+    """The run's diary; a line that was cut by a crash is left as it is, and the next one begins afresh."""
+
+    def __init__(self, path: Path) -> None:
+        cut = path.is_file() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+        self._file = path.open("a", encoding="utf-8")
+        if cut:
+            self._file.write("\n")
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        """Write one event."""
+        entry = {"tai_ns": time.clock_gettime_ns(time.CLOCK_TAI), "monotonic_raw_ns": monotonic_raw_ns()}
+        self._file.write(json.dumps(entry | {"event": event} | fields) + "\n")
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with suppress(OSError):  # on a full disk, what could not be written is lost; the run has said so
+            self._file.close()
+
+
+def monotonic_raw_ns() -> int:
+    """The clock that nobody steers: steps of the other show against it."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Every whole line of a log."""
+    entries: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(entry, dict):
+            entries.append(entry)
+    return entries

@@ -1,0 +1,48 @@
+"""Which core does what. "auto" is settled here, once, and written into the log. Does not pin devices (bed does)."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from sojourn.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.plan import HostPlan
+
+
+class Cores(NamedTuple):
+    """The cores of the two ends."""
+
+    prober: int
+    responder: int
+
+
+def choose_cores(host: HostPlan) -> Cores:
+    """What was asked, or two cores that are not the busiest: the first serves most interrupts, if there are others."""
+    usable = sorted(os.sched_getaffinity(0))
+    spare = usable[1:] if len(usable) > 2 else usable
+    prober = spare[0] if host.prober_cpu is None else host.prober_cpu
+    others = [cpu for cpu in spare if cpu != prober] or [prober]
+    responder = others[0] if host.responder_cpu is None else host.responder_cpu
+    for key, cpu in (("host.prober_cpu", prober), ("host.responder_cpu", responder)):
+        if cpu not in usable:
+            raise RequestError(f"{key} = {cpu}: expected one of the cores {', '.join(map(str, usable))}, or auto")
+    return Cores(prober, responder)
+
+
+@contextmanager
+def off_core(cpu: int) -> Iterator[None]:
+    """Keep this process away from the prober's core meanwhile, where there is another."""
+    before = os.sched_getaffinity(0)
+    others = before - {cpu}
+    with suppress(OSError):
+        os.sched_setaffinity(0, others or before)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setaffinity(0, before)

@@ -1,0 +1,75 @@
+"""Method `departures`: trials of a sender, watched by a capture at the far end that knows nothing of it.
+
+Keeps when each trial ran, and writes the captured frames of each as records at the end. Does not judge.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import TYPE_CHECKING, Self
+
+from sojourn.errors import MachineError
+from sojourn.instruments import Capture, ping_argv
+from sojourn.instruments.capture import Window, read_pcap, write_captures
+from sojourn.plan import DIRECT, Block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from sojourn.conduct.site import Namespaces
+    from sojourn.records import RunFolder
+
+TICK_SECONDS = 1.0
+SLOWEST = 3
+"""A trial may take this many times its asked time, and a minute, before its sender counts as stuck."""
+STRAY_NS = 2_000_000
+"""A frame's way, added to a trial's time: far longer than it takes, far shorter than the pause between trials."""
+
+
+class Witness:
+    """The capture of a part and the windows of its trials."""
+
+    def __init__(self, folder: RunFolder, part: int, site: Namespaces, cpu: int) -> None:
+        self._records = folder.records / f"captures-{part:03}.arrow"
+        dev = site.bed.topology.arms[DIRECT].b_dev
+        self._capture = Capture(site.start("b"), dev, folder.records / f"captures-{part:03}.pcap", cpu)
+        self._windows: list[Window] = []
+
+    def window(self, block: Block, began_ns: int) -> None:
+        """A trial ran from then until now."""
+        self._windows.append(Window(block.block, began_ns, time.clock_gettime_ns(time.CLOCK_TAI) + STRAY_NS))
+        time.sleep(2 * STRAY_NS / 1e9)  # so that no frame can belong to two
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._capture.stop()
+        write_captures(self._records, list(read_pcap(self._capture.file)), self._windows)
+        self._capture.file.unlink()
+
+
+def ping_trial(site: Namespaces, block: Block, cpu: int, tick: Callable[[], None]) -> int | None:
+    """Let the system's ping send one trial; gives the ICMP identifier that it used, where we could choose it."""
+    argv, identifier = ping_argv(block, site.bed.topology.arms[block.arm].b_ip4, cpu)
+    process = site.start("a")(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60 + SLOWEST * block.count * block.cell.interval_ns / 1e9
+    try:
+        while True:
+            try:
+                _, said = process.communicate(timeout=TICK_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                tick()
+                if time.monotonic() > deadline:
+                    raise MachineError(f"ping is stuck in block {block.block}") from None
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if process.returncode not in (0, 1):  # 1: some went unanswered, which is a result
+        words = str(said).strip().splitlines()
+        raise MachineError(f"ping failed: {words[-1] if words else f'status {process.returncode}'}")
+    return identifier

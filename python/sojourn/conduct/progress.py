@@ -1,0 +1,84 @@
+"""What a person sees while it measures: a bar on a terminal, plain lines elsewhere; on standard error only.
+
+Draws between blocks, never by a thread of its own: a redraw in the middle of a block would be measured too.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+REDRAW_SECONDS = 0.25
+PLAIN_SECONDS = 5.0
+
+
+class Screen:
+    """Progress through the blocks of a run."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._console = Console(file=self._stream, highlight=False)
+        self._bar: Progress | None = None
+        self._drawn = 0.0
+        self._total = 0
+        self._done = 0
+        self._began = 0.0
+
+    def say(self, words: str) -> None:
+        """One line; foreign text in it is not taken for markup."""
+        self._console.print(words, markup=False, soft_wrap=True)
+
+    def begin(self, total: int) -> None:
+        """Begin to count blocks."""
+        self._total, self._done, self._began = total, 0, time.monotonic()
+        self._drawn = self._began
+        if self._console.is_terminal:
+            columns = (
+                TextColumn("measuring"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("blocks,"),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(
+                *columns, TextColumn("left"), console=self._console, auto_refresh=False, transient=True
+            )
+            self._bar.add_task("measuring", total=total)
+            self._bar.start()
+
+    def step(self) -> None:
+        """One block more."""
+        self._done += 1
+        self.tick()
+
+    def tick(self) -> None:
+        """Draw, if it is time to."""
+        now = time.monotonic()
+        if now - self._drawn < (REDRAW_SECONDS if self._bar else PLAIN_SECONDS):
+            return
+        self._drawn = now
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], completed=self._done, refresh=True)
+        else:
+            spent = now - self._began
+            left = f", about {spent / self._done * (self._total - self._done):.0f} s left" if self._done else ""
+            self.say(f"measured {self._done} of {self._total} blocks in {spent:.0f} s{left}")
+
+    def end(self) -> None:
+        """Take the bar away."""
+        if self._bar:
+            self._bar.stop()
+            self._bar = None
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.end()

@@ -1,0 +1,147 @@
+"""Where a run takes place: a bed of namespaces, or simulated lines. The two have one shape for the orchestrator.
+
+Says how an arm is reached and how programs start there. Builds nothing itself (bed does).
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sojourn.bed import Bed, BedSpec, build_bed
+from sojourn.plan.sizes import KINDS
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+    from sojourn.conduct.cores import Cores
+    from sojourn.instruments import Start
+    from sojourn.plan import Block, Plan
+
+UDP_PORT = 7707
+
+
+class Site(Protocol):
+    """A place to measure."""
+
+    simulated: bool
+    unprivileged: bool
+    missing: list[str]
+
+    def to(self, block: Block) -> dict[str, Any]:
+        """How the instrument reaches the block's peer."""
+
+    def start(self, host: str) -> Start:
+        """How programs start on a host."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the machines are."""
+
+    def moment(self) -> dict[str, Any]:
+        """Load, interrupts and counters as they are now."""
+
+
+@contextmanager
+def open_site(plan: Plan, cores: Cores, run_id: str) -> Iterator[Site]:
+    """The place that the plan asks, for the time of a block of code."""
+    with build_bed(bed_spec(plan, cores), run_id) as bed:
+        yield Simulation(bed, plan) if plan.bed.backend == "sim" else Namespaces(bed)
+
+
+def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
+    """What the plan asks of a bed."""
+    return BedSpec(
+        backend=plan.bed.backend,
+        devices=tuple(device for device in plan.bed.devices if plan.bed.backend != "sim" or BUILT.fullmatch(device)),
+        device_cpu=plan.bed.device_cpu,
+        mtu=plan.bed.mtu,
+        offloads=plan.bed.offloads,
+        prober_cpu=cores.prober,
+        responder_cpu=cores.responder,
+    )
+
+
+BUILT = re.compile(r"wire|bridge(\*[2-4])?")
+"""Devices that a bed knows; a simulated line may have any other name too."""
+
+
+class Namespaces:
+    """Real frames on this machine."""
+
+    simulated = False
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        self.unprivileged = bed.unprivileged
+        self.missing = bed.missing
+
+    def to(self, block: Block) -> dict[str, Any]:
+        """The arm's own addresses, bound to its interface."""
+        link = self.bed.topology.arms[block.arm]
+        kind = KINDS[block.cell.probe]
+        if kind.via == "packet":
+            return {"via": "packet", "dev": link.a_dev, "mac": link.b_mac, "qdisc_bypass": True}
+        address = link.b_ip4 if kind.ip_version == 4 else link.b_ip6
+        peer = {"via": kind.via, "address": address, "dev": link.a_dev}
+        return peer | ({"port": UDP_PORT} if kind.via == "udp" else {})
+
+    def start(self, host: str) -> Start:
+        """Start on a host of the bed."""
+
+        def start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
+            return self.bed.start("b" if host == "b" else "a", argv, **popen)
+
+        return start
+
+    def facts(self) -> dict[str, Any]:
+        """The bed's own."""
+        return self.bed.facts()
+
+    def moment(self) -> dict[str, Any]:
+        """The bed's own."""
+        return self.bed.moment()
+
+
+CARRIES: dict[tuple[str, int | None], str] = {
+    ("icmp", 4): "icmp",
+    ("icmp", 6): "icmp6",
+    ("udp", 4): "udp",
+    ("udp", 6): "udp6",
+    ("packet", None): "packet",
+}
+
+
+class Simulation:
+    """Simulated lines: the instrument's engine over a line of known behaviour, in simulated time."""
+
+    simulated = True
+
+    def __init__(self, bed: Bed, plan: Plan) -> None:
+        self.bed = bed
+        self.unprivileged = bed.unprivileged
+        self.missing = bed.missing
+        self._lines = plan.bed.lines
+
+    def to(self, block: Block) -> dict[str, Any]:
+        """The line of the block's arm."""
+        kind = KINDS[block.cell.probe]
+        return {"via": "sim", "line": dict(self._lines[block.arm]), "as": CARRIES[kind.via, kind.ip_version]}
+
+    def start(self, host: str) -> Start:
+        """Start right here, whichever host it is."""
+        del host
+
+        def start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
+            return self.bed.start("a", argv, **popen)
+
+        return start
+
+    def facts(self) -> dict[str, Any]:
+        """The machine's, and the lines, which alone matter."""
+        return self.bed.facts() | {"lines": {device: dict(line) for device, line in self._lines.items()}}
+
+    def moment(self) -> dict[str, Any]:
+        """The machine's."""
+        return self.bed.moment()

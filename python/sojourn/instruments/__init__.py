@@ -1,0 +1,12 @@
+"""One thin file per instrument: what is asked goes in, arguments go out, and a record or its path comes back.
+
+Does not know in what order anything is measured (conduct does) nor what the records mean.
+"""
+
+from sojourn.instruments.binary import find_instrument
+from sojourn.instruments.blocks import BlocksInstrument, Start
+from sojourn.instruments.capture import Capture
+from sojourn.instruments.ping import ping_argv
+from sojourn.instruments.respond import Responder, respond_argv
+
+__all__ = ["BlocksInstrument", "Capture", "Responder", "Start", "find_instrument", "ping_argv", "respond_argv"]

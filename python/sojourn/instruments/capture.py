@@ -1,0 +1,175 @@
+"""An independent witness at the far end: tcpdump with the kernel's nanosecond stamps, turned into records afterwards.
+
+Only echo requests, only the first 64 bytes. Does not know who sent them: a frame belongs to the block in whose time it
+came. The conversion waits until the measurement is over.
+"""
+
+from __future__ import annotations
+
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from sojourn.errors import MachineError
+from sojourn.instruments.ping import pinned
+from sojourn.records import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from sojourn.instruments.blocks import Start
+
+READY_SECONDS = 10.0
+SETTLE_SECONDS = 0.2
+"""The last frame's way from the kernel's buffer to the file."""
+
+
+class Frame(NamedTuple):
+    """One captured echo request."""
+
+    arrival_ns: int
+    frame_bytes: int
+    icmp_id: int
+    icmp_seq: int
+
+
+class Window(NamedTuple):
+    """The time in which a block sent, in TAI."""
+
+    block: int
+    started_ns: int
+    ended_ns: int
+
+
+class Capture:
+    """A running tcpdump on one interface of the far end."""
+
+    def __init__(self, start: Start, dev: str, file: Path, cpu: int | None) -> None:
+        self.file = file
+        with file.open("wb") as output:
+            self._process = start([*pinned(cpu), *tcpdump_argv(dev)], stdout=output, stderr=subprocess.PIPE)
+        await_listening(self._process)
+
+    def stop(self) -> None:
+        """End it, once everything that came is in the file."""
+        if self._process.poll() is None:
+            time.sleep(SETTLE_SECONDS)
+            self._process.send_signal(signal.SIGINT)
+        self._process.communicate(timeout=READY_SECONDS)
+
+
+def tcpdump_argv(dev: str) -> list[str]:
+    """The witness's command line; to standard output, so that it needs no right to write where the records are."""
+    if shutil.which("tcpdump") is None:
+        raise MachineError("there is no tcpdump here to judge the senders: apt-get install tcpdump")
+    quick = ["--immediate-mode", "-U", "-B", "16384"]
+    return [
+        "tcpdump",
+        "-i",
+        dev,
+        "-n",
+        "-p",
+        "-s",
+        "64",
+        *quick,
+        "--time-stamp-precision=nano",
+        "-w",
+        "-",
+        ECHO_REQUEST,
+    ]
+
+
+ECHO_REQUEST = "icmp[icmptype] == icmp-echo"
+
+
+def await_listening(process: subprocess.Popen[bytes]) -> None:
+    """Wait until it says that it listens."""
+    assert process.stderr is not None
+    said = b""
+    deadline = time.monotonic() + READY_SECONDS
+    while b"listening on" not in said:
+        ready, _, _ = select.select([process.stderr], [], [], max(0.0, deadline - time.monotonic()))
+        line = process.stderr.readline() if ready else b""
+        if not line:
+            process.kill()
+            words = said.decode(errors="replace").strip().splitlines()
+            raise MachineError(f"tcpdump does not start: {words[-1] if words else 'it says nothing'}")
+        said += line
+
+
+MAGIC_NANO = 0xA1B23C4D
+ETHERNET, FCS, LEAST_FRAME = 14, 4, 64
+
+
+def read_pcap(path: Path) -> Iterator[Frame]:
+    """The whole frames of a capture with nanosecond stamps; a cut tail is left out."""
+    octets = path.read_bytes()
+    if len(octets) < 24:
+        return
+    order = "<" if struct.unpack_from("<I", octets)[0] == MAGIC_NANO else ">"
+    if struct.unpack_from(f"{order}I", octets)[0] != MAGIC_NANO:
+        raise MachineError(f"{path} has no nanosecond stamps: this tcpdump is too old")
+    record = struct.Struct(f"{order}IIII")
+    tai_ns = tai_offset_ns()
+    at = 24
+    while at + record.size <= len(octets):
+        seconds, nanos, kept, length = record.unpack_from(octets, at)
+        at += record.size
+        if at + kept > len(octets):
+            return
+        stamp = seconds * 1_000_000_000 + nanos + tai_ns
+        if frame := echo(octets[at : at + kept], stamp, length):
+            yield frame
+        at += kept
+
+
+def echo(head: bytes, arrival_ns: int, length: int) -> Frame | None:
+    """The echo request in a frame's first bytes, if that is what it is."""
+    icmp = ETHERNET + (head[ETHERNET] & 0x0F) * 4 if len(head) > ETHERNET else len(head)
+    if len(head) < icmp + 8 or head[icmp] != 8:
+        return None
+    identifier, sequence = struct.unpack_from("!HH", head, icmp + 4)
+    return Frame(arrival_ns, max(LEAST_FRAME, length + FCS), identifier, sequence)
+
+
+def tai_offset_ns() -> int:
+    """What the kernel adds to CLOCK_REALTIME, which stamps captures, to have CLOCK_TAI, which stamps our records."""
+    apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
+    return round(apart / 1e9) * 1_000_000_000
+
+
+def write_captures(path: Path, frames: Sequence[Frame], windows: Sequence[Window]) -> int:
+    """Write the frames of each block as records, one batch a block; gives their number."""
+    schema = capture_schema()
+    written = 0
+    ordered = sorted(frames)
+    stamps = [frame.arrival_ns for frame in ordered]
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
+        for window in windows:
+            inside = ordered[bisect_left(stamps, window.started_ns) : bisect_right(stamps, window.ended_ns)]
+            columns = [
+                [window.block] * len(inside),
+                *([frame[i] for frame in inside] for i in range(len(Frame._fields))),
+            ]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            stream.write_batch(pa.record_batch(arrays, schema=schema))
+            written += len(inside)
+    return written
+
+
+def capture_schema() -> pa.Schema:
+    """The declared schema, with unit and clock of each column and where its stamps come from."""
+    kinds = {"int32": pa.int32(), "int64": pa.int64()}
+    fields = []
+    for name, field in TABLES["captures"].items():
+        metadata = {"unit": field.unit} | ({"clock": field.clock, "source": "kernel"} if field.clock else {})
+        fields.append(pa.field(name, kinds[field.type], field.nullable, metadata))
+    return pa.schema(fields, {"schema": "sojourn.captures", "version": "1", "instrument": "tcpdump"})

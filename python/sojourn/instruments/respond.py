@@ -1,0 +1,50 @@
+"""`sojourn-instrument probe respond`: the answering end, one process for every link.
+
+Knows when it listens, not what comes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sojourn.instruments.blocks import Start
+
+END_SECONDS = 2.0
+
+
+class Responder:
+    """A running responder."""
+
+    def __init__(self, start: Start, argv: list[str]) -> None:
+        self._process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():  # its first line says that it listens
+            _, said = self._process.communicate(timeout=END_SECONDS)
+            words = said.strip().splitlines() or ["it says nothing"]
+            raise MachineError(f"the responder does not start: {words[-1].removeprefix('sojourn-instrument: ')}")
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.communicate(timeout=END_SECONDS)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+def respond_argv(instrument: str, devices: Sequence[str], udp_port: int | None, cpu: int, *, alone: bool) -> list[str]:
+    """Raw frames on these interfaces, and UDP on that port; with a core to itself it polls, which answers soonest."""
+    raw = [word for device in devices for word in ("--raw", device)]
+    udp = ["--udp", str(udp_port)] if udp_port is not None else []
+    wait = "spin" if alone else "sleep"
+    own = ["--cpu", str(cpu), "--wait", wait, "--json", "--die-with-parent"]
+    return [instrument, "probe", "respond", *raw, *udp, *own]

@@ -1,0 +1,220 @@
+"""The orchestrator over simulated lines and a double of the instrument: what is recorded, every way to end early."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sojourn.conduct import Interrupted, Screen, conduct, create_folder, open_folder, resume
+from sojourn.conduct.archive import Log, read_log
+from sojourn.conduct.cores import choose_cores, off_core
+from sojourn.conduct.remaining import next_part, whole_blocks
+from sojourn.errors import MachineError, RequestError
+from sojourn.plan import HostPlan, Plan, expand, load_plan
+from sojourn.records import TABLES, RunFolder, read_table
+
+FAKE = Path(__file__).with_name("fake_instrument.py")
+SMALL = ("rounds=2", "devices=bridge", "icmp_bytes=64", "probes_per_block=6", "warmup_probes=1")
+
+
+@pytest.fixture(autouse=True)
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "sojourn-instrument"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -W ignore {FAKE} "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("SOJOURN_INSTRUMENT", str(program))
+    schema = {name: [(one.name, one.type, one.nullable) for one in table.values()] for name, table in TABLES.items()}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    monkeypatch.setenv("FAKE_SCHEMA", str(tmp_path / "schema.json"))
+
+
+def small(*sets: str) -> Plan:
+    return load_plan("bridge-latency", quick=True, backend="sim", sets=[*SMALL, *sets])
+
+
+def silent() -> Screen:
+    return Screen(io.StringIO())
+
+
+def events(folder: RunFolder) -> list[str]:
+    return [entry["event"] for entry in read_log(folder.log)]
+
+
+def recorded(folder: RunFolder) -> list[int]:
+    blocks: list[int] = read_table(folder.records, "blocks").frame["block"].to_list()
+    return blocks
+
+
+def test_a_run_records_every_block_and_says_that_it_finished(tmp_path: Path) -> None:
+    plan = small()
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, silent())
+    assert recorded(folder) == [block.block for block in expand(plan)]
+    assert events(folder)[0] == "started"
+    assert events(folder)[-1] == "finished"
+    log = read_log(folder.log)
+    assert all(one["monotonic_raw_ns"] <= two["monotonic_raw_ns"] for one, two in itertools.pairwise(log))
+    assert log[0]["blocks"] == 12
+    bed = json.loads(folder.bed.read_text())
+    assert bed["parts"][0].keys() == {"part", "before", "after"}
+    assert bed["lines"].keys() == {"direct", "wire", "bridge"}
+
+
+def test_the_instrument_is_asked_as_the_plan_says(tmp_path: Path) -> None:
+    plan = small()
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, silent())
+    blocks = read_table(folder.records, "blocks").frame.to_dicts()
+    for asked, block in zip(blocks, expand(plan), strict=True):
+        assert (asked["device"], asked["round"], asked["visit"]) == (block.device, block.round, block.visit)
+        assert (asked["count"], asked["warmup"], asked["interval_ns"]) == (6, 1, 1_000_000)
+        assert asked["request_payload_bytes"] == 56
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("FAKE_DIE_AT", "5", "the fan fell off"),
+        ("FAKE_ERROR_AT", "5:3:write probes-000.arrow: No space left on device", "No space left on device"),
+    ],
+)
+def test_a_death_in_the_middle_is_one_sentence_and_can_be_resumed(
+    variable: str, value: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = small()
+    folder = create_folder(plan, tmp_path / "run")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(MachineError, match=said) as caught:
+        conduct(plan, folder, silent())
+    assert f"sojourn run --resume {folder.path}" in str(caught.value)
+    assert recorded(folder) == [0, 1, 2, 3, 4]
+    assert events(folder)[-1] == "failed"
+    monkeypatch.delenv(variable)
+    resume(open_folder(folder.path), silent())
+    assert sorted(recorded(folder)) == [block.block for block in expand(plan)]
+    assert next_part(folder) == 2
+    assert events(folder)[-1] == "finished"
+    resume(open_folder(folder.path), silent())
+    assert next_part(folder) == 2  # nothing was owed, so nothing was measured
+
+
+def test_a_wrong_request_keeps_its_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ERROR_AT", "0:2:count: expected 1 to 10")
+    plan = small()
+    with pytest.raises(RequestError, match="count: expected 1 to 10"):
+        conduct(plan, create_folder(plan, tmp_path / "run"), silent())
+
+
+def test_a_cut_record_is_measured_again(tmp_path: Path) -> None:
+    plan = small()
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, silent())
+    path = folder.records / "probes-000.arrow"
+    octets = path.read_bytes()
+    path.write_bytes(octets[: len(octets) * 2 // 3])
+    done = whole_blocks(folder, plan)
+    assert 0 < len(done) < 12
+    resume(folder, silent())
+    assert whole_blocks(folder, plan) == set(range(12))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly_and_says_how_to_go_on(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_BLOCK_SECONDS", "0.2")
+    plan = small()
+    folder = create_folder(plan, tmp_path / "run")
+    threading.Thread(target=send_when_blocks_are_there, args=(folder, number), daemon=True).start()
+    with pytest.raises(
+        Interrupted, match=r"interrupted; what was measured is in .*run; go on with: sojourn run --resume"
+    ):
+        conduct(plan, folder, silent())
+    assert 0 < len(recorded(folder)) < 12
+    assert events(folder)[-1] == "interrupted"
+
+
+def send_when_blocks_are_there(folder: RunFolder, number: signal.Signals) -> None:
+    while "block" not in events(folder):
+        time.sleep(0.02)
+    os.kill(os.getpid(), number)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = small()
+    folder = create_folder(plan, tmp_path / "run")
+    folder.log.symlink_to("/dev/full")
+    with pytest.raises(MachineError, match=r"the disk of .* is full: make room, then go on with"):
+        conduct(plan, folder, silent())
+
+
+def test_a_folder_is_never_written_over(tmp_path: Path) -> None:
+    plan = small()
+    (tmp_path / "empty").mkdir()
+    create_folder(plan, tmp_path / "empty")
+    with pytest.raises(RequestError, match="exists and is not an empty folder"):
+        create_folder(plan, tmp_path / "empty")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RequestError, match="exists and is not an empty folder"):
+        create_folder(plan, tmp_path / "file")
+    with pytest.raises(MachineError, match="cannot be made: Not a directory"):
+        create_folder(plan, tmp_path / "file" / "below")
+    with pytest.raises(RequestError, match="is no run folder"):
+        open_folder(tmp_path)
+
+
+def test_an_absent_instrument_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOJOURN_INSTRUMENT", str(tmp_path / "nowhere"))
+    plan = small()
+    with pytest.raises(MachineError, match=r"SOJOURN_INSTRUMENT=.* is no program"):
+        conduct(plan, create_folder(plan, tmp_path / "run"), silent())
+
+
+def test_an_instrument_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOJOURN_INSTRUMENT", "/bin/echo")
+    plan = small()
+    with pytest.raises(MachineError, match="said what is no answer"):
+        conduct(plan, create_folder(plan, tmp_path / "run"), silent())
+
+
+def test_a_log_goes_on_after_a_cut_line(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"event": "started"}\n{"event": "blo')
+    with Log(path) as log:
+        log("again", n=1)
+    assert [entry["event"] for entry in read_log(path)] == ["started", "again"]
+
+
+def test_cores_are_chosen_apart_and_checked() -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    chosen = choose_cores(HostPlan(None, None, None, None))
+    assert {chosen.prober, chosen.responder} <= set(usable)
+    assert chosen.prober != chosen.responder or len(usable) == 1
+    with pytest.raises(RequestError, match=r"host\.prober_cpu = 4095: expected one of the cores"):
+        choose_cores(HostPlan(4095, None, None, None))
+    with off_core(usable[0]):
+        assert usable[0] not in os.sched_getaffinity(0) or len(usable) == 1
+    assert sorted(os.sched_getaffinity(0)) == usable
+
+
+def test_progress_off_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    stream = io.StringIO()
+    screen = Screen(stream)
+    screen.begin(100)
+    for _ in range(60):
+        now += 0.125
+        screen.step()
+    screen.end()
+    assert stream.getvalue() == "measured 40 of 100 blocks in 5 s, about 8 s left\n"
