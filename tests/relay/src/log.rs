@@ -10,6 +10,7 @@ const ROOM: usize = 1 << 20;
 
 /// The frames of one direction, in the order in which they left.
 pub struct Log {
+    near: String,
     direction: &'static str,
     entries: Vec<Entry>,
     /// The transmission number of the first entry.
@@ -25,8 +26,8 @@ pub struct Entry {
 }
 
 impl Log {
-    pub fn new(direction: &'static str) -> Self {
-        Self { direction, entries: Vec::with_capacity(ROOM), first: None }
+    pub fn new(near: &str, direction: &'static str) -> Self {
+        Self { near: near.to_owned(), direction, entries: Vec::with_capacity(ROOM), first: None }
     }
 
     /// Adds the frame that was sent under this number: one more than the last one's.
@@ -44,13 +45,23 @@ impl Log {
     }
 }
 
-/// Writes both directions and returns how many frames there were.
-pub fn write(path: &Path, logs: [&Log; 2]) -> io::Result<usize> {
+/// Writes every direction of every path and returns how many frames there were.
+pub fn write<'a>(path: &Path, logs: impl IntoIterator<Item = &'a Log>) -> io::Result<usize> {
     let mut file = BufWriter::new(File::create(path)?);
-    writeln!(file, "direction,frame_bytes,arrived_ns,arrived_source,due_ns,left_ns,left_source")?;
+    writeln!(file, "near,direction,frame_bytes,arrived_ns,arrived_source,due_ns,left_ns,left_source")?;
+    let mut count = 0;
     for log in logs {
+        count += log.entries.len();
         for Entry { frame_bytes, arrived, due, left } in &log.entries {
-            write!(file, "{},{frame_bytes},{},{},{}", log.direction, arrived.at.0, arrived.source.name(), due.0)?;
+            write!(
+                file,
+                "{},{},{frame_bytes},{},{},{}",
+                log.near,
+                log.direction,
+                arrived.at.0,
+                arrived.source.name(),
+                due.0
+            )?;
             match left {
                 Some(left) => writeln!(file, ",{},{}", left.at.0, left.source.name())?,
                 None => writeln!(file, ",,")?,
@@ -58,5 +69,5 @@ pub fn write(path: &Path, logs: [&Log; 2]) -> io::Result<usize> {
         }
     }
     file.flush()?;
-    Ok(logs.iter().map(|log| log.entries.len()).sum())
+    Ok(count)
 }

@@ -1,4 +1,4 @@
-//! The tests' own device under test: forwards every frame between two interfaces after holding it for a set time, and logs
+//! The tests' own device under test: forwards every frame between pairs of interfaces after holding it for a set time, and logs
 //! when each one truly came and truly left, by the kernel's stamps.
 //!
 //! Frames of one direction leave in the order in which they came. It spins, so that the time it holds a frame is the time
@@ -10,8 +10,10 @@ mod log;
 
 use std::collections::VecDeque;
 use std::io::Read;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::Context;
 use clap::Parser;
@@ -31,32 +33,47 @@ const FRAMES_HELD: usize = 4_096;
 const LOOKS_BETWEEN: u32 = 1_000;
 const LAST_STAMPS_WITHIN: Nanos = Nanos::millis(50);
 
-/// Holds each frame between two interfaces for a set time, and logs what it truly did.
+/// Holds each frame between pairs of interfaces for a set time, and logs what it truly did.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// The interface whose frames go forward.
-    near: String,
-    /// The interface whose frames go backward.
-    far: String,
-    /// How long frames from NEAR to FAR are held.
-    #[arg(long, default_value_t = 0)]
-    hold_forward_ns: i64,
-    /// How long frames from FAR to NEAR are held.
-    #[arg(long, default_value_t = 0)]
-    hold_backward_ns: i64,
-    /// Holds every Nth frame from NEAR to FAR longer.
-    #[arg(long, requires = "extra_ns", value_parser = clap::value_parser!(u64).range(1..))]
-    every: Option<u64>,
-    /// By how much every Nth frame is held longer.
-    #[arg(long, requires = "every")]
-    extra_ns: Option<i64>,
+    /// NEAR,FAR,FORWARD_NS,BACKWARD_NS[,EVERY,EXTRA_NS]: two interfaces, how long frames from NEAR to FAR and from FAR
+    /// to NEAR are held, and by how much every Nth (EVERY) frame from NEAR to FAR is held longer.
+    #[arg(long = "path", required = true)]
+    paths: Vec<PathSpec>,
     /// Where to write, at the end, when each frame came and left (CSV).
     #[arg(long)]
     log: PathBuf,
     /// The processor to run on.
     #[arg(long)]
     cpu: Option<usize>,
+}
+
+/// One pair of interfaces, as asked for.
+#[derive(Clone, Debug)]
+struct PathSpec {
+    near: String,
+    far: String,
+    forward_ns: i64,
+    backward_ns: i64,
+    every: Option<(u64, i64)>,
+}
+
+impl FromStr for PathSpec {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let words: Vec<&str> = text.split(',').collect();
+        let (near, far, forward, backward, every) = match words[..] {
+            [near, far, forward, backward] => (near, far, forward, backward, None),
+            [near, far, forward, backward, nth, extra] => {
+                (near, far, forward, backward, Some((nth.parse::<NonZeroU64>()?.get(), extra.parse()?)))
+            }
+            _ => anyhow::bail!("a path is NEAR,FAR,FORWARD_NS,BACKWARD_NS[,EVERY,EXTRA_NS]"),
+        };
+        let (forward_ns, backward_ns) = (forward.parse()?, backward.parse()?);
+        Ok(Self { near: near.to_owned(), far: far.to_owned(), forward_ns, backward_ns, every })
+    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -66,34 +83,62 @@ fn main() -> anyhow::Result<()> {
         set.set(cpu);
         sched_setaffinity(None, &set).with_context(|| format!("run on processor {cpu}"))?;
     }
-    let forward = Hold::new(arguments.hold_forward_ns, arguments.every.zip(arguments.extra_ns));
-    let backward = Hold::new(arguments.hold_backward_ns, None);
-    let mut near = Side::open(&arguments.near)?;
-    let mut far = Side::open(&arguments.far)?;
-    let mut lanes = [Lane::new("forward", forward), Lane::new("backward", backward)];
+    let mut paths = arguments.paths.iter().map(HeldPath::open).collect::<anyhow::Result<Vec<_>>>()?;
     println!("{}", serde_json::json!({"event": "ready"}));
     let mut looks = 0;
     while looks < LOOKS_BETWEEN || !input_has_ended() {
         looks = looks % LOOKS_BETWEEN + 1;
-        lanes[0].step(&mut near, &mut far)?;
-        lanes[1].step(&mut far, &mut near)?;
+        for path in &mut paths {
+            path.step()?;
+        }
     }
-    finish(&mut lanes, &mut near, &mut far, &arguments.log)
+    finish(&mut paths, &arguments.log)
 }
 
-fn finish(lanes: &mut [Lane; 2], near: &mut Side, far: &mut Side, log: &Path) -> anyhow::Result<()> {
+fn finish(paths: &mut [HeldPath], log: &Path) -> anyhow::Result<()> {
     let deadline = HostClock.now() + LAST_STAMPS_WITHIN;
     while HostClock.now() < deadline {
-        lanes[0].take_stamps(far)?;
-        lanes[1].take_stamps(near)?;
+        for path in paths.iter_mut() {
+            path.take_stamps()?;
+        }
     }
-    let refused: u64 = lanes.iter().map(|lane| lane.refused).sum();
-    let [forward, backward] = lanes;
-    let forwarded =
-        log::write(log, [&forward.log, &backward.log]).with_context(|| format!("write {}", log.display()))?;
-    let dropped = near.socket.drops() + far.socket.drops();
+    let logs = paths.iter().flat_map(|path| [&path.forward.log, &path.backward.log]);
+    let forwarded = log::write(log, logs).with_context(|| format!("write {}", log.display()))?;
+    let refused: u64 = paths.iter().map(|path| path.forward.refused + path.backward.refused).sum();
+    let dropped: u64 = paths.iter().map(|path| path.near.socket.drops() + path.far.socket.drops()).sum();
     println!("{}", serde_json::json!({"event": "end", "forwarded": forwarded, "refused": refused, "dropped": dropped}));
     Ok(())
+}
+
+/// One pair of interfaces, and the frames held on their way between them.
+struct HeldPath {
+    near: Side,
+    far: Side,
+    forward: Lane,
+    backward: Lane,
+}
+
+impl HeldPath {
+    fn open(asked: &PathSpec) -> anyhow::Result<Self> {
+        let forward = Hold::new(asked.forward_ns, asked.every);
+        let backward = Hold::new(asked.backward_ns, None);
+        Ok(Self {
+            near: Side::open(&asked.near)?,
+            far: Side::open(&asked.far)?,
+            forward: Lane::new(&asked.near, "forward", forward),
+            backward: Lane::new(&asked.near, "backward", backward),
+        })
+    }
+
+    fn step(&mut self) -> anyhow::Result<()> {
+        self.forward.step(&mut self.near, &mut self.far)?;
+        self.backward.step(&mut self.far, &mut self.near)
+    }
+
+    fn take_stamps(&mut self) -> anyhow::Result<()> {
+        self.forward.take_stamps(&mut self.far)?;
+        self.backward.take_stamps(&mut self.near)
+    }
 }
 
 /// One interface.
@@ -142,9 +187,9 @@ struct Held {
 }
 
 impl Lane {
-    fn new(direction: &'static str, hold: Hold) -> Self {
+    fn new(near: &str, direction: &'static str, hold: Hold) -> Self {
         let spare = (0..FRAMES_HELD).map(|_| Vec::with_capacity(2_048)).collect();
-        Self { hold, held: VecDeque::with_capacity(FRAMES_HELD), spare, log: Log::new(direction), refused: 0 }
+        Self { hold, held: VecDeque::with_capacity(FRAMES_HELD), spare, log: Log::new(near, direction), refused: 0 }
     }
 
     /// Takes what has come, sends what is due, and notes what has left.
