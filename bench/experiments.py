@@ -10,11 +10,12 @@ import signal
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bench import judge, ours, peers
 from bench.compare import Target, alone, ratio
-from sojourn.instruments import find_instrument
+from sojourn.instruments import Responder, find_instrument
+from sojourn.instruments.respond import respond_argv
 
 if TYPE_CHECKING:
     import subprocess
@@ -31,8 +32,11 @@ PAYLOAD_BYTES = 40
 PACED, FLOOD, PING_PONG = 600, 10_000, 30_000
 """Probes of one run."""
 
+AS_ANSWERED = ("--schedule", "as-answered", "-i", "0us")
+"""Closed loop, with no least interval."""
+
 RATE, LOAD_SECONDS = 10_000, 2
-STALL_RATE, STALL_RUN_SECONDS, STALL_AFTER_SECONDS, STALL_SECONDS = 200, 4, 2.3, 1.0
+STALL_RATE, STALL_RUN_SECONDS, STALL_AFTER_SECONDS, STALL_SECONDS = 200, 4, 1.5, 1.0
 """200 requests wait through the stall in the peer's default socket buffer without one being dropped."""
 
 Sample = dict[str, float]
@@ -53,6 +57,11 @@ class Ground:
     def address(self) -> str:
         """Where the answering side is reached."""
         return self.link.b_ip4
+
+    @property
+    def cores(self) -> int:
+        """How many there are to share out."""
+        return 1 if self.prober_cpu == self.responder_cpu else 2
 
     @property
     def prober(self) -> list[str]:
@@ -177,7 +186,7 @@ def _icmp_paced(ground: Ground, points: ours.Points) -> Sample:
 
 
 def _icmp_flood(ground: Ground) -> Sample:
-    return _icmp(ground, ["-c", str(FLOOD), "--schedule", "as-answered"], "ping")
+    return _icmp(ground, ["-c", str(FLOOD), *AS_ANSWERED], "ping")
 
 
 def _icmp(ground: Ground, options: list[str], points: ours.Points) -> Sample:
@@ -188,7 +197,7 @@ def _icmp(ground: Ground, options: list[str], points: ours.Points) -> Sample:
 
 def _udp_ping_pong(ground: Ground) -> Sample:
     with _responder(ground):
-        done = _udp(ground, ["-c", str(PING_PONG), "--schedule", "as-answered"])
+        done = _udp(ground, ["-c", str(PING_PONG), *AS_ANSWERED])
     return _our_sample(done, "user")
 
 
@@ -203,7 +212,7 @@ def _our_load(ground: Ground) -> Sample:
 def _our_stall(ground: Ground) -> Sample:
     count = STALL_RATE * STALL_RUN_SECONDS
     options = ["-c", str(count), "-i", f"{1000 // STALL_RATE}ms", "--schedule", "regular", "--timeout", "2s"]
-    with _responder(ground) as process, _stalled(process.pid, STALL_AFTER_SECONDS - 1):
+    with _responder(ground) as pid, _stalled(pid, STALL_AFTER_SECONDS):
         done = _udp(ground, options)
     return _stall_sample(_our_sample(done, "intended"), STALL_RUN_SECONDS)
 
@@ -220,9 +229,20 @@ def _our_sample(done: ours.Ours, points: ours.Points) -> Sample:
 
 
 @contextmanager
-def _responder(ground: Ground) -> Iterator[subprocess.Popen[str]]:
-    """Our responder, there only while it is needed: it may spin, and must not burden a peer's run."""
-    raise NotImplementedError
+def _responder(ground: Ground) -> Iterator[int]:
+    """The process number of our responder, there only while needed: it spins, and must not burden a peer's run."""
+    started: list[subprocess.Popen[Any]] = []
+
+    def start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
+        started.append(ground.bed.start("b", argv, **popen))
+        return started[-1]
+
+    argv = respond_argv(find_instrument(), [], ours.PORT, ground.responder_cpu, alone=ground.cores > 1)
+    responder = Responder(start, argv)
+    try:
+        yield started[0].pid
+    finally:
+        responder.stop()
 
 
 # --- the peers -------------------------------------------------------------------------------------------------------
@@ -236,7 +256,7 @@ def _their_load(ground: Ground) -> Sample:
 
 
 def _their_stall(ground: Ground) -> Sample:
-    with _stalled(ground.sockperf.pid, STALL_AFTER_SECONDS):
+    with _stalled(ground.sockperf.pid, peers.SOCKPERF_START_SECONDS + STALL_AFTER_SECONDS):
         done = peers.sockperf_under_load(ground.bed, ground.address, STALL_RUN_SECONDS, PAYLOAD_BYTES, STALL_RATE)
     return _stall_sample(_sample(done), done.seconds)
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from sojourn.bed import Bed
 
 SOCKPERF_PORT = 11111
+SOCKPERF_START_SECONDS = 2.1
+"""From its launch to its first request: it measures the time-stamp counter's rate first."""
+
 PERCENTILES = {"50.000": "p50_ns", "90.000": "p90_ns", "99.000": "p99_ns"}
 
 
