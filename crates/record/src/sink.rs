@@ -66,7 +66,7 @@ pub enum RecordError {
     Broken,
 }
 
-/// The `records` folder of a run: `probes-KKK.arrow` and `blocks-KKK.arrow`.
+/// A folder of records: `probes-KKK.arrow` and `blocks-KKK.arrow`.
 pub struct RunFolder {
     probes: Stream,
     blocks: Stream,
@@ -74,16 +74,14 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Creates the two files of a part in `folder/records`, or in `folder` itself when it is called `records`.
+    /// Creates the two files of a part in `folder`, and the folder where it is missing.
     ///
     /// # Errors
     /// When a file is already there or cannot be made.
     pub fn create(folder: &Path, part: u16, origin: &Origin) -> Result<Self, RecordError> {
-        let is_records = folder.file_name().is_some_and(|name| name == "records");
-        let folder = if is_records { folder.to_owned() } else { folder.join("records") };
-        fs::create_dir_all(&folder).map_err(|source| failure("create", &folder, source))?;
-        let probes = Stream::create(&folder, PROBES, part, origin)?;
-        let blocks = Stream::create(&folder, BLOCKS, part, origin)?;
+        fs::create_dir_all(folder).map_err(|source| failure("create", folder, source))?;
+        let probes = Stream::create(folder, PROBES, part, origin)?;
+        let blocks = Stream::create(folder, BLOCKS, part, origin)?;
         Ok(Self { probes, blocks, is_broken: false })
     }
 

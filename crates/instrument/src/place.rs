@@ -1,0 +1,109 @@
+//! Where and how the program runs: processor, scheduler, memory, parent, signals. Says what it got.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use anyhow::{Context, anyhow};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
+use sojourn_probe::{Pace, Wait};
+
+use crate::arguments::PlaceArguments;
+use crate::sys;
+
+/// Above ordinary work, below the kernel's own real-time threads.
+const PRIORITY: i32 = 20;
+
+/// Where and how the prober runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The CPU that it is pinned to.
+    pub cpu: Option<u32>,
+    /// Whether it runs under SCHED_FIFO.
+    pub is_real_time: bool,
+    /// How it waits.
+    pub wait: Wait,
+    /// Whether its memory is locked.
+    pub is_locked: bool,
+}
+
+/// What is to be done when SCHED_FIFO is asked for and refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fifo {
+    /// End with a sentence.
+    Required,
+    /// Go on without, and say so.
+    IfPermitted,
+}
+
+impl Place {
+    /// Takes the place that is asked for.
+    pub fn take(arguments: &PlaceArguments, fifo: Fifo) -> anyhow::Result<Self> {
+        if arguments.die_with_parent {
+            die_with_parent()?;
+        }
+        if let Some(cpu) = arguments.cpu {
+            pin(cpu)?;
+        }
+        // Sleeps of ordinary threads are prolonged by 50 µs unless told otherwise.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let is_locked = lock_memory();
+        let is_real_time = arguments.fifo && run_real_time(fifo)?;
+        Ok(Self { cpu: arguments.cpu, is_real_time, wait: arguments.wait.into(), is_locked })
+    }
+
+    /// Returns how the driver is to use the processor.
+    pub fn pace(&self) -> Pace {
+        Pace { wait: self.wait, is_real_time: self.is_real_time }
+    }
+}
+
+/// Returns a descriptor that can be read once SIGINT or SIGTERM has come; from then on they no longer kill.
+pub fn stop_signal() -> anyhow::Result<BorrowedFd<'static>> {
+    static WAKER: OnceLock<OwnedFd> = OnceLock::new();
+    let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("create an eventfd")?;
+    let waker = WAKER.get_or_init(|| waker).as_fd();
+    sys::stop_on_signals(waker).context("take over SIGINT and SIGTERM")?;
+    Ok(waker)
+}
+
+/// Has the kernel kill this process when its parent dies, also when that happened just now.
+fn die_with_parent() -> anyhow::Result<()> {
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::KILL)).context("ask to die with the parent")?;
+    if getppid() == parent { Ok(()) } else { Err(anyhow!("the parent has died already")) }
+}
+
+fn pin(cpu: u32) -> anyhow::Result<()> {
+    let mut set = CpuSet::new();
+    if cpu as usize >= CpuSet::MAX_CPU {
+        return Err(anyhow!("--cpu {cpu}: no machine has so many"));
+    }
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set)
+        .with_context(|| format!("--cpu {cpu}: the process may not run there; `nproc` and `taskset -p $$` tell where"))
+}
+
+/// Locks all memory, now and later, where the limit cannot turn against us: with a limit, later allocations would fail.
+fn lock_memory() -> bool {
+    let unlimited = Rlimit { current: None, maximum: None };
+    let is_unlimited =
+        setrlimit(Resource::Memlock, unlimited).is_ok() || getrlimit(Resource::Memlock).current.is_none();
+    is_unlimited && mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).is_ok()
+}
+
+fn run_real_time(fifo: Fifo) -> anyhow::Result<bool> {
+    match (sys::run_real_time(PRIORITY), fifo) {
+        (Ok(()), _) => Ok(true),
+        (Err(_), Fifo::IfPermitted) => Ok(false),
+        (Err(error), Fifo::Required) if error.kind() == io::ErrorKind::PermissionDenied => Err(anyhow!(
+            "--fifo needs CAP_SYS_NICE: run as root, or `sudo setcap cap_net_raw,cap_sys_nice,cap_ipc_lock+ep \
+             $(command -v sojourn-instrument)`"
+        )),
+        (Err(error), Fifo::Required) => Err(error).context("--fifo: set SCHED_FIFO"),
+    }
+}

@@ -1,0 +1,150 @@
+//! Measures blocks: keeps the ports that are open, and the one simulated clock. Picks the backend once for each block.
+
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use sojourn_port::sim::Sim;
+use sojourn_probe::{Identity, Pace, Request, To, Wait};
+use sojourn_record::{Block, Counts, Probe};
+use sojourn_time::{Clock, HostClock, Nanos, Reading, SimulatedClock};
+use sojourn_wire::Carrier;
+
+use crate::open::{self, KernelPort};
+use crate::place::Place;
+
+/// What a block amounted to.
+#[derive(Debug)]
+pub struct Measured {
+    /// Its own row.
+    pub block: Block,
+    /// Its probes.
+    pub probes: Vec<Probe>,
+}
+
+/// A run of blocks.
+#[derive(Debug)]
+pub struct Session {
+    place: Place,
+    simulated: SimulatedClock,
+    ports: Vec<(To, KernelPort)>,
+    /// Kept with their lines, so that what a device counts goes on from block to block.
+    sims: Vec<(To, Carrier, Sim)>,
+}
+
+impl Session {
+    /// Begins a run.
+    pub fn new(place: Place) -> Self {
+        Self { place, simulated: SimulatedClock::default(), ports: Vec::new(), sims: Vec::new() }
+    }
+
+    /// Carries out a request; ends it early once `stop` is set.
+    ///
+    /// # Errors
+    /// When the request makes no sense, or the kernel refuses.
+    pub fn measure(&mut self, request: &Request, stop: &AtomicBool) -> anyhow::Result<Measured> {
+        request.check()?;
+        if request.to.is_simulated() { self.simulate(request, stop) } else { self.probe(request, stop) }
+    }
+
+    fn simulate(&mut self, request: &Request, stop: &AtomicBool) -> anyhow::Result<Measured> {
+        let pace = Pace { wait: Wait::Sleep, is_real_time: false };
+        let sim = self.sim(request)?;
+        let clock = sim.clock();
+        let read = || Reading { tai: clock.now(), monotonic_raw: clock.true_time(), error: Nanos::ZERO };
+        let started = read();
+        sim.begin_block(request.block);
+        let (probes, counts) = sojourn_probe::run(request, sim, &clock, (pace, identity(None)), stop)?;
+        let block = self.row(request, (started, read()), counts);
+        Ok(Measured { block: Block { wait: "simulated", cpu: None, fifo: false, ..block }, probes })
+    }
+
+    fn probe(&mut self, request: &Request, stop: &AtomicBool) -> anyhow::Result<Measured> {
+        let clock = HostClock;
+        let pace = self.place.pace();
+        let port = self.port(&request.to)?;
+        let identity = identity(Some(port));
+        let started = clock.read();
+        let result = sojourn_probe::run(request, port, &clock, (pace, identity), stop);
+        if result.is_err() {
+            // Its interface may be gone; the next block opens it anew.
+            self.ports.retain(|(to, _)| *to != request.to);
+        }
+        let (probes, counts) = result?;
+        Ok(Measured { block: self.row(request, (started, clock.read()), counts), probes })
+    }
+
+    fn port(&mut self, to: &To) -> anyhow::Result<&mut KernelPort> {
+        let index = match self.ports.iter().position(|(known, _)| known == to) {
+            Some(index) => index,
+            None => {
+                self.ports.push((to.clone(), open::open(to, &open::Options::default())?));
+                self.ports.len() - 1
+            }
+        };
+        Ok(&mut self.ports[index].1)
+    }
+
+    fn sim(&mut self, request: &Request) -> anyhow::Result<&mut Sim> {
+        let carrier = request.carrier();
+        let known = self.sims.iter().position(|(to, carries, _)| *to == request.to && *carries == carrier);
+        let index = match (known, &request.to) {
+            (Some(index), _) => index,
+            (None, To::Sim { line, .. }) => {
+                self.sims.push((request.to.clone(), carrier, Sim::new(&self.simulated, line, carrier)?));
+                self.sims.len() - 1
+            }
+            (None, to) => return Err(anyhow::anyhow!("{to} is not simulated")),
+        };
+        Ok(&mut self.sims.get_mut(index).context("a simulated line")?.2)
+    }
+
+    fn row(&self, request: &Request, (started, ended): (Reading, Reading), counts: Counts) -> Block {
+        let carrier = request.carrier();
+        Block {
+            block: request.block,
+            device: request.device.clone(),
+            round: request.round,
+            visit: request.visit,
+            cell: request.cell,
+            via: request.to.via(),
+            kind: request.kind.name(),
+            schedule: request.schedule.name(),
+            interval: request.interval,
+            count: request.count,
+            warmup: request.warmup,
+            seed: request.seed,
+            request_payload_bytes: request.request_payload_bytes,
+            response_payload_bytes: request.response_payload_bytes,
+            request_frame_bytes: carrier.frame_bytes(request.request_payload_bytes),
+            response_frame_bytes: carrier.frame_bytes(request.response_payload_bytes),
+            timeout: request.timeout,
+            started: started.tai,
+            ended: ended.tai,
+            started_raw: started.monotonic_raw,
+            ended_raw: ended.monotonic_raw,
+            clock_error: started.error.max(ended.error),
+            counts,
+            responder_kernel: request.kernel_answers(),
+            wait: name(self.place.wait),
+            cpu: self.place.cpu,
+            fifo: self.place.is_real_time,
+        }
+    }
+}
+
+/// Returns the name that records carry.
+pub const fn name(wait: Wait) -> &'static str {
+    match wait {
+        Wait::Spin => "spin",
+        Wait::SleepThenSpin => "sleep-then-spin",
+        Wait::Sleep => "sleep",
+    }
+}
+
+fn identity(port: Option<&mut KernelPort>) -> Identity {
+    Identity {
+        mac: port.and_then(|port| port.hardware_address()).unwrap_or_default(),
+        // The low bits, as ping does.
+        identifier: std::process::id() as u16,
+    }
+}

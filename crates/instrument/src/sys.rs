@@ -1,0 +1,58 @@
+//! The system calls that need unsafe code: signal handlers and the scheduler. Nothing is decided here.
+
+#![expect(unsafe_code, reason = "signal handlers and sched_setscheduler have no safe interface in rustix")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// Set once SIGINT or SIGTERM has come.
+pub static STOP: AtomicBool = AtomicBool::new(false);
+
+/// What is written to when a signal comes, so that a poll ends; -1: nothing.
+static WAKER: AtomicI32 = AtomicI32::new(-1);
+
+/// Makes SIGINT and SIGTERM set [`STOP`] and write to `waker`, an eventfd that stays open, instead of ending the program.
+pub fn stop_on_signals(waker: BorrowedFd<'static>) -> io::Result<()> {
+    WAKER.store(waker.as_raw_fd(), Ordering::Relaxed);
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: all-zero is a valid sigaction; the handler does only what a handler may (two atomics and a write).
+        let result = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut())
+        };
+        check(result)?;
+    }
+    Ok(())
+}
+
+/// Runs this process under SCHED_FIFO.
+pub fn run_real_time(priority: i32) -> io::Result<()> {
+    // SAFETY: all-zero is a valid sched_param; the pointer outlives the call.
+    let result = unsafe {
+        let mut parameters: libc::sched_param = std::mem::zeroed();
+        parameters.sched_priority = priority;
+        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters)
+    };
+    check(result)
+}
+
+extern "C" fn on_signal(_signal: libc::c_int) {
+    STOP.store(true, Ordering::Relaxed);
+    let waker = WAKER.load(Ordering::Relaxed);
+    if waker >= 0 {
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: write is async-signal-safe; the buffer is as long as is said. errno is put back for whom we interrupted.
+        unsafe {
+            let errno = *libc::__errno_location();
+            libc::write(waker, one.as_ptr().cast(), one.len());
+            *libc::__errno_location() = errno;
+        }
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
