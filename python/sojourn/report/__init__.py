@@ -6,10 +6,11 @@ Nothing here estimates: every number was in analysis/ before.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
 

@@ -7,10 +7,11 @@ says; where that says little, the names of the arms alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
-from sojourn.report.palette import Palette
+if TYPE_CHECKING:
+    from sojourn.report.palette import Palette
 
 WIDTH = 860
 ROW = 74
@@ -39,8 +40,10 @@ def draw(bed: dict[str, Any], plan: dict[str, Any], palette: Palette) -> str:
     arms = arms_of(bed, plan)
     height = TOP + ROW * len(arms) + 18
     parts = [
-        f'<svg class="bed" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(_words(arms))}" '
-        f'xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" font-size="13">',
+        (
+            f'<svg class="bed" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(_words(arms))}" '
+            f'xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" font-size="13">'
+        ),
         _host(8, height, "Host A", "asks", palette),
         _host(WIDTH - HOST_WIDTH - 8, height, "Host B", "answers", palette),
         *(_arm(arm, TOP + ROW * row + ROW / 2, palette) for row, arm in enumerate(arms)),
@@ -50,43 +53,28 @@ def draw(bed: dict[str, Any], plan: dict[str, Any], palette: Palette) -> str:
 
 
 def arms_of(bed: dict[str, Any], plan: dict[str, Any]) -> list[Arm]:
-    """The arms, from the bed's own drawing where it has one, else from the plan's devices."""
-    links = _links(bed)
-    if links:
-        return [Arm(str(link.get("arm")), _stations(link), *_ends(link)) for link in links]
-    devices = plan.get("bed", {}).get("devices", [])
-    return [Arm("direct", ()), *(Arm(name, _station_names(name)) for name in devices)]
+    """The arms, from the bed's own nodes and links where it has them, else from the plan's devices."""
+    drawing = bed.get("drawing") or {}
+    links, nodes = drawing.get("links") or [], drawing.get("nodes") or []
+    if not links:
+        devices = plan.get("bed", {}).get("devices", [])
+        return [Arm("direct", ()), *(Arm(name, _stations_by_name(name)) for name in devices if name != "direct")]
+    addresses = {arm.get("arm"): arm for arm in bed.get("stable", {}).get("bed", {}).get("arms", [])}
+    names = dict.fromkeys(str(link["arm"]) for link in links)
+    return [_arm_of(name, links, nodes, addresses.get(name, {})) for name in names]
 
 
-def _links(bed: dict[str, Any]) -> list[dict[str, Any]]:
-    for key in ("drawing", "topology"):
-        links = bed.get(key, {}).get("links") if isinstance(bed.get(key), dict) else None
-        if isinstance(links, list) and all(isinstance(link, dict) and link.get("arm") for link in links):
-            return links
-    return []
+def _arm_of(name: str, links: list[dict[str, Any]], nodes: list[dict[str, Any]], address: dict[str, Any]) -> Arm:
+    own = [link for link in links if link["arm"] == name]
+    stations = tuple(str(node["label"]) for node in nodes if node.get("arm") == name)
+    left = next((str(link.get("from_port", "")) for link in own if link["from"] == "a"), "")
+    right = next((str(link.get("to_port", "")) for link in own if link["to"] == "b"), "")
+    return Arm(name, stations, f"{left} {address.get('a_ip4', '')}", f"{right} {address.get('b_ip4', '')}")
 
 
-def _stations(link: dict[str, Any]) -> tuple[str, ...]:
-    stations = link.get("stations")
-    if isinstance(stations, list):
-        return tuple(str(one.get("kind", "device") if isinstance(one, dict) else one) for one in stations)
-    return _station_names(str(link.get("arm")))
-
-
-def _station_names(arm: str) -> tuple[str, ...]:
+def _stations_by_name(arm: str) -> tuple[str, ...]:
     kind, _, times = arm.partition("*")
-    return () if kind == "direct" else (kind,) * (int(times) if times.isdigit() else 1)
-
-
-def _ends(link: dict[str, Any]) -> tuple[str, str]:
-    ends = [link.get(side) for side in ("a", "b")]
-    return (_end(ends[0]), _end(ends[1]))
-
-
-def _end(end: Any) -> str:
-    if not isinstance(end, dict):
-        return ""
-    return " ".join(str(end[key]) for key in ("dev", "ip4") if end.get(key))
+    return (kind,) * (int(times) if times.isdigit() else 1)
 
 
 def _host(x: float, height: float, name: str, role: str, palette: Palette) -> str:
@@ -108,8 +96,10 @@ def _arm(arm: Arm, y: float, palette: Palette) -> str:
     parts = [
         f'<line x1="{left}" y1="{y}" x2="{right}" y2="{y}" stroke="{colour}" stroke-width="2"{dash}/>',
         f'<circle cx="{left}" cy="{y}" r="4" fill="{colour}"/><circle cx="{right}" cy="{y}" r="4" fill="{colour}"/>',
-        f'<text x="{middle}" y="{label_y}" text-anchor="middle" font-weight="600" fill="{colour}">'
-        f"{escape(arm.name)}</text>",
+        (
+            f'<text x="{middle}" y="{label_y}" text-anchor="middle" font-weight="600" fill="{colour}">'
+            f"{escape(arm.name)}</text>"
+        ),
         _port(8 + HOST_WIDTH / 2, y, arm.left, palette),
         _port(WIDTH - 8 - HOST_WIDTH / 2, y, arm.right, palette),
     ]

@@ -5,15 +5,18 @@ It draws nothing. The page's figures carry CSS variables for colours, so light, 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
 from sojourn.report.palette import Palette, ink, ordered
 
+if TYPE_CHECKING:
+    import polars as pl
+
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
 FILE_FONT = "Liberation Sans, Helvetica, Arial, sans-serif"
-PERCENTILES = [1, 0.5, 0.1, 0.01, 0.001, 0.0001, 0.00001]
+PERCENTILES = [1, 0.5, 0.1, 0.01, 0.001, 0.0001, 0.00001, 0.000001]
 PERCENTILE_LABEL = "datum.value == 1 ? '0' : format((1 - datum.value) * 100, '.6~f') + ' %'"
 
 
@@ -63,38 +66,37 @@ def configured(chart: Any, palette: Palette) -> Any:
     )
 
 
-def colour(devices: list[str], palette: Palette, legend: bool = False) -> alt.Color:
+def colour(devices: list[str], palette: Palette, legend: bool) -> alt.Color:
     """Devices by their own colour."""
     names = ordered(devices)
     scale = alt.Scale(domain=names, range=[palette.device(name) for name in names])
     return alt.Color("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
 
 
-def dash(devices: list[str], legend: bool = False) -> alt.StrokeDash:
+def dash(devices: list[str], legend: bool) -> alt.StrokeDash:
     """Devices by their own dash pattern, for prints in grey."""
     names = ordered(devices)
     scale = alt.Scale(domain=names, range=[list(ink(name).dash) for name in names])
     return alt.StrokeDash("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
 
 
-def symbol(devices: list[str], legend: bool = False) -> alt.Shape:
+def symbol(devices: list[str], legend: bool) -> alt.Shape:
     """Devices by their own symbol."""
     names = ordered(devices)
     scale = alt.Scale(domain=names, range=[ink(name).symbol for name in names])
     return alt.Shape("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
 
 
-def exceedance() -> alt.Y:
-    """The log(1 − p) axis with percentile labels; the highest percentiles are at the top."""
-    return alt.Y(
-        "q:Q",
-        title="Percentile",
-        axis=alt.Axis(values=PERCENTILES, labelExpr=PERCENTILE_LABEL, tickCount=6),
-    )
+def exceedance(rarest: float) -> alt.Y:
+    """The log(1 − p) axis with percentile labels, down to the rarest share; the highest percentiles are at the top."""
+    scale = alt.Scale(type="log", domain=[1, max(1e-6, min(rarest, 0.1))], nice=False)
+    axis = alt.Axis(values=PERCENTILES, labelExpr=PERCENTILE_LABEL)
+    return alt.Y("q:Q", title="Percentile", scale=scale, axis=axis)
 
 
-def time_scale(lowest: float, highest: float) -> alt.Scale:
-    """A linear scale for what varies little, a logarithmic one for what varies more than twentyfold."""
-    if lowest > 0 and highest / lowest > 20:
-        return alt.Scale(type="log", nice=False, domain=[lowest * 0.95, highest * 1.05])
+def time_scale(values: pl.Series) -> alt.Scale:
+    """A linear scale, or a logarithmic one where a few values would squeeze the rest into a line."""
+    low, middle, high = (float(values.quantile(share) or 0.0) for share in (0.0, 0.5, 1.0))
+    if low > 0 and high > 3 * middle:
+        return alt.Scale(type="log", nice=False, domain=[low * 0.95, high * 1.05])
     return alt.Scale(zero=False, nice=True)

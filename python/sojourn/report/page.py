@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import polars as pl
@@ -21,12 +21,15 @@ from markupsafe import Markup
 import sojourn
 from sojourn.report import bundle
 from sojourn.report.drawing import draw
-from sojourn.report.figures import Figure, specifications
-from sojourn.report.numbers import percent
+from sojourn.report.figures import specifications
+from sojourn.report.numbers import Shown, count, fixed, percent
 from sojourn.report.palette import INKS, OTHERS, Palette, css_variables, ink
-from sojourn.report.run import Run
-from sojourn.report.table import Table
 from sojourn.report.tables import in_order, shown_of
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+    from sojourn.report.table import Table
 
 DARK_REST = (
     "--wash: #1b2026; --accent: #7db8f5; --good: #5fcf95; --good-wash: #13251b; --warn: #e6b450; --warn-wash: #292110; "
@@ -51,7 +54,7 @@ class Key:
     what: str
     value: str
     unit: str
-    interval: str
+    lines: tuple[str, ...]
     device: str | None = None
 
 
@@ -61,13 +64,13 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
     return _template().render(
         run=run,
         policy=_policy(scripts.values()),
-        style=Markup(_style()),  # noqa: S704 - our own file
+        style=Markup(_style()),
         facts=_facts(run),
         grave=run.findings("invalid", "doubtful"),
         keys=_keys(run),
         sections=_sections(bool(figures), bool(published or unmatched)),
         question=run.plan.get("study", {}).get("question", ""),
-        drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),  # noqa: S704 - its texts are escaped
+        drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),
         method=method(run),
         tables=tables,
         published=published,
@@ -79,8 +82,8 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
         citation=_citation(run),
         bibtex=_bibtex(run),
         version=sojourn.__version__,
-        specs=[(name, Markup(_script_json(spec))) for name, spec in specifications(figures)],  # noqa: S704 - escaped
-        **{name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own, hashed by the policy
+        specs=[(name, Markup(_script_json(spec))) for name, spec in specifications(figures)],
+        **{name: Markup(text) for name, text in scripts.items()},
     )
 
 
@@ -90,31 +93,39 @@ def method(run: Run) -> list[str]:
     sources = [name for name in SOURCES if any(name in one for one in _distinct(run, "source"))]
     clock = "; ".join(CLOCKS.get(name, name) for name in clocks) or "not recorded"
     stamps = " and ".join(SOURCES[name] for name in sources) or "a source that was not recorded"
-    return [
-        "The unit is the pair, never the packet: with and without the device in short blocks next to each other, in random "
-        "and then mirrored order, so that steady drift cancels; half the difference of the two mean round trips is the "
-        "device's latency one way.",
-        f"All times are of one clock: {clock}.",
-        f"Departures and arrivals were stamped by {stamps}; round trips run from the actual departure, and are also "
-        "given from the intended one where probes were scheduled.",
-        "Estimates over pairs are Hodges and Lehmann's with the exact Wilcoxon interval, 95 % unless said otherwise; the A/A "
-        "control, the direct link against itself, tells what the bed can resolve, and nothing smaller is claimed.",
-    ]
+    words = METHOD_OF_SENDERS if run.by_tool else METHOD_OF_PAIRS
+    return [line.format(clock=clock, stamps=stamps) for line in words]
+
+
+METHOD_OF_PAIRS = (
+    "The unit is the pair, never the packet: with and without the device in short blocks next to each other, in "
+    "random and then mirrored order, so that steady drift cancels; half the difference of the two mean round trips is "
+    "the device's latency one way.",
+    "All times are of one clock: {clock}.",
+    "Departures and arrivals were stamped by {stamps}; round trips run from the actual departure, and are also "
+    "given from the intended one where probes were scheduled.",
+    "Estimates over pairs are Hodges and Lehmann's with the exact Wilcoxon interval, 95 % unless said otherwise; the "
+    "A/A control, the direct link against itself, tells what the bed can resolve, and nothing smaller is claimed.",
+)
+METHOD_OF_SENDERS = (
+    "The unit is the trial: one sender, one size, one asked interval; only the start of its schedule is fitted, so "
+    "a sender that is slow on average is not excused.",
+    "All times are of one clock: {clock}.",
+    "Frames were stamped by {stamps}, in a capture at the far end that knows nothing of the senders.",
+    "Intervals of means and quantiles are over trials, those of shares are Clopper and Pearson's; both are 95 %.",
+)
 
 
 def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """bed.json as groups of names and values; what the drawing already shows is left out."""
-    known = bed.get("environment") if isinstance(bed.get("environment"), dict) else bed
-    loose: list[tuple[str, str]] = []
-    groups: list[tuple[str, list[tuple[str, str]]]] = []
-    for name, value in (known or {}).items():
-        if name in ("drawing", "topology"):
-            continue
-        if isinstance(value, dict | list) and value:
-            groups.append((_spaced(name), list(_flat(value))))
-        else:
-            loose.append((_spaced(name), _plain(value)))
-    return [("machine", loose), *groups] if loose else groups
+    rest = {name: value for name, value in bed.items() if name not in ("drawing", "stable", "moment")}
+    stable, moment = bed.get("stable", {}), bed.get("moment", {})
+    hosts = {f"host {name}": facts for name, facts in stable.get("hosts", {}).items()}
+    known = {name: value for name, value in stable.items() if name != "hosts"} | hosts
+    if moment:
+        known["at the moment of the run"] = moment
+    groups = [(_spaced(name), list(_flat(value))) for name, value in known.items()]
+    return [("bed.json", list(_flat(rest))), *groups] if rest else groups
 
 
 def _template() -> jinja2.Template:
@@ -165,32 +176,41 @@ def _facts(run: Run) -> str:
 
 
 def _keys(run: Run) -> list[Key]:
-    pooled = run.rows("device_latency", "pooled").filter(pl.col("device") != "a/a")
-    keys = [_key(f"{row['device']} over {row['reference']}, one way", row) for row in in_order(pooled)]
-    slopes = run.rows("latency_slope", reference="direct")
-    keys += [_key(f"{row['device']} over direct, per byte", row) for row in in_order(slopes)]
+    pooled = run.rows("device_latency", "pooled", reference="direct").filter(pl.col("device") != "a/a")
+    keys = [_device_key(run, row) for row in in_order(pooled)]
     for row in run.rows("resolution").head(1).iter_rows(named=True):
-        shown = shown_of({**row, "ci_low": None, "ci_high": None})
-        text = _resolution_text(row)
-        keys.append(Key("The bed can resolve", text, shown.unit, "A/A control, 95 %", "a/a"))
-    pairs = run.verdict.get("pairs")
-    if isinstance(pairs, int):
-        keys.append(Key("Pairs", f"{pairs:,}".replace(",", "\u202f"), "", "the unit of every interval"))
+        low, high = _control_interval(run)
+        lines = (f"A/A control pooled: {low} to {high} µs",) if low and high else ()
+        keys.append(Key("The bed can resolve", f"{row['estimate'] / 1e3:.2g}", "µs", lines, "a/a"))
+    pairs = run.rows("device_latency", "mean")["n"].to_list()
+    if pairs:
+        most = max(pairs)
+        cells = f"{len(run.cells)} cells" if len(run.cells) > 1 else "one cell"
+        keys.append(Key("Pairs", count(sum(pairs)), "", (f"{cells}, up to {most} per cell and device",)))
     return keys
 
 
-def _key(what: str, row: dict[str, Any]) -> Key:
+def _device_key(run: Run, row: dict[str, Any]) -> Key:
     shown = shown_of(row)
-    interval = (
-        "no interval: too few pairs"
-        if row["ci_low"] is None
-        else f"{percent(_round(row['level']))} CI {shown.interval}"
-    )
-    return Key(what, shown.text, shown.unit, interval, row["device"])
+    level = percent(_round(row["level"]))
+    interval = "too few pairs for an interval" if row["ci_low"] is None else f"{level} CI {shown.interval}"
+    over_wire = run.rows("device_latency", "pooled", device=row["device"], reference="wire").iter_rows(named=True)
+    lines = [interval, *(f"over wire {_brief(shown_of(other))}" for other in over_wire)]
+    slopes = run.rows("latency_slope", device=row["device"], reference="direct")
+    if slopes.height == 1:
+        lines.append(f"per byte {_brief(shown_of(slopes.row(0, named=True)))}".replace("ns/byte", "ns"))
+    return Key(f"{row['device']} adds, one way", shown.text, shown.unit, tuple(lines), row["device"])
 
 
-def _resolution_text(row: dict[str, Any]) -> str:
-    return f"{row['estimate'] / 1e3:.2g}"
+def _brief(shown: Shown) -> str:
+    return f"{shown.text} {shown.unit} ({shown.interval})"
+
+
+def _control_interval(run: Run) -> tuple[str, str]:
+    for row in run.rows("device_latency", "pooled", device="a/a").iter_rows(named=True):
+        shown = shown_of(row)
+        return fixed(shown.low, shown.decimals), fixed(shown.high, shown.decimals)
+    return "", ""
 
 
 def _round(level: float | None) -> float | None:
@@ -249,8 +269,8 @@ def _distinct(run: Run, column: str) -> list[str]:
 
 def _citation(run: Run) -> str:
     return (
-        f"“{run.title}”, measured with Sojourn {sojourn.__version__}, run {run.name}, verdict {run.verdict['verdict']}. "
-        "Please keep the run folder with the citation: everything on this page can be made again from it."
+        f"“{run.title}”, measured with Sojourn {sojourn.__version__}, run {run.name}, verdict {run.verdict['verdict']}."
+        " Please keep the run folder with the citation: everything on this page can be made again from it."
     )
 
 

@@ -23,12 +23,15 @@ class Ink:
 
 INKS = {
     "direct": Ink("direct", "#5b6470", "#a3adba", (5, 3), "circle"),
-    "a/a": Ink("aa", "#8a7a4c", "#cdb978", (1, 2), "cross"),
     "wire": Ink("wire", "#008f68", "#35c69a", (8, 3), "triangle-up"),
     "bridge": Ink("bridge", "#0067a8", "#5fb3f2", (1, 0), "square"),
     "bridge*2": Ink("bridge2", "#c84f00", "#ff9355", (10, 3, 2, 3), "diamond"),
     "bridge*3": Ink("bridge3", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
     "bridge*4": Ink("bridge4", "#a97a00", "#eabb3f", (2, 2), "triangle-right"),
+    "a/a": Ink("aa", "#8a7a4c", "#cdb978", (1, 2), "cross"),
+    # Where senders are judged, a tool stands in a device's place.
+    "probe": Ink("probe", "#0067a8", "#5fb3f2", (1, 0), "square"),
+    "ping": Ink("ping", "#c84f00", "#ff9355", (6, 3), "diamond"),
 }
 OTHERS = (
     Ink("other1", "#3d7fae", "#8cc7ee", (6, 2), "triangle-left"),

@@ -1,4 +1,4 @@
-"""The papers' tables beside ours: their rows as printed, and in adjacent columns what this run measured in their layout.
+"""The papers' tables beside ours: their rows as printed, and next to them what this run measured, in their layout.
 
 Shapes are to be compared (signs, ratios, what depends on what), never absolute times: the machines are decades apart.
 It matches cells by size and interval and says which of ours stands beside which of theirs; it scales nothing.
@@ -7,22 +7,25 @@ It matches cells by size and interval and says which of ours stands beside which
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from sojourn.report.numbers import NOTHING, Shown, duration, show
-from sojourn.report.run import Cell, Run
 from sojourn.report.table import Column, Entry, Table, interval, number, text
 from sojourn.report.tables import of_cell, shown_of
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sojourn.report.run import Cell, Run
+
 Row = dict[str, str]
 NOTE = (
-    "Left, as published; right, this run. The machines are decades apart: compare signs, ratios and what depends on "
-    "what, never the times themselves."
+    "Theirs as published, ours from this run. The machines are decades apart: compare signs, ratios and what depends "
+    "on what, never the times themselves."
 )
 
 
@@ -38,40 +41,46 @@ def unmatched(run: Run) -> list[str]:
 
 def _read(name: str) -> list[Row]:
     source = resources.files("sojourn.report").joinpath("published", f"{name}.csv")
-    with source.open(encoding="utf-8", newline="") as file:
+    with source.open(encoding="utf-8") as file:
         return [row for row in csv.DictReader(file) if any(row.values())]
 
 
 def _ping_table(run: Run, name: str) -> Table:
-    """bridge-2003 tables 3–7, dummynet-2003 tables 1–4: min, average, max, deviation, latency."""
-    theirs = ("rtt_min_ms", "rtt_avg_ms", "rtt_max_ms", "rtt_std_ms")
+    """bridge-2003 tables 3–7, dummynet-2003 tables 1–4: min, average, max, deviation, latency; theirs and ours."""
+    rtts = (("rtt_min", "Min"), ("rtt_avg", "Average"), ("rtt_max", "Max"), ("rtt_std", "Std dev"))
     columns = (
         Column(("table",), "Table", numeric=False),
-        Column(("theirs",), "Condition", numeric=False, group="Published"),
-        Column(("bytes",), "Size", "B", group="Published"),
-        Column(("interval_ms",), "Interval", "ms", group="Published"),
+        Column(("condition",), "Condition", numeric=False),
+        Column(("bytes",), "Size", "B"),
+        Column(("interval_ms",), "theirs", "ms", group="Interval"),
+        Column(("our_interval_ms",), "ours", "ms", group="Interval"),
         *(
-            Column((f"published_{key}",), title, "ms", group="Published")
-            for key, title in zip(theirs, ("Min", "Avg", "Max", "SD"), strict=True)
+            Column((f"{who}_{key}_us",), title, "µs", group=group)
+            for key, group in rtts
+            for who, title in (("published", "theirs"), ("our", "ours"))
         ),
-        Column(("published_latency_us",), "Latency", "µs", group="Published"),
-        Column(("ours",), "Our cell", numeric=False, group="This run"),
-        *(
-            Column((f"our_rtt_{key}_us",), title, "µs", group="This run")
-            for key, title in (("min", "Min"), ("avg", "Avg"), ("max", "Max"), ("sd", "SD"))
-        ),
-        Column(("our_latency_us",), "Latency", "µs", group="This run"),
-        Column(("our_ci_low_us", "our_ci_high_us"), "Interval", "µs", group="This run"),
+        Column(("published_latency_us",), "theirs", "µs", group="Device latency"),
+        Column(("our_latency_us",), "ours", "µs", group="Device latency"),
+        Column(("our_ci_low_us", "our_ci_high_us"), "our 95 % interval", "µs", group="Device latency"),
     )
-    rows = []
-    for row in _read(name):
-        condition = _condition(row)
-        wait_ms = float(row["wait_ms"]) if row.get("wait_ms") else 1000 / float(row["rate_pps"])
-        published = [_printed(row[key]) for key in (*theirs, "bridge_latency_us")]
-        head = [text(row["table"]), text(condition), _printed(row["payload_bytes"]), _printed(f"{wait_ms:g}")]
-        ours = _ours(run, condition, int(row["payload_bytes"]), wait_ms * 1e6)
-        rows.append((*head, *published, *ours))
-    return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE, wide=True)
+    rows = tuple(_ping_row(run, row, [key for key, _ in rtts]) for row in _read(name))
+    return Table(f"published_{name}", TITLES[name], columns, rows, NOTE, wide=True, grouped=True)
+
+
+def _ping_row(run: Run, row: Row, keys: list[str]) -> tuple[Entry, ...]:
+    device, size = _device(row["device"]), int(row["payload_bytes"])
+    wait_ms = float(row["wait_ms"]) if row.get("wait_ms") else 1000 / float(row["rate_pps"])
+    cell = _nearest(run, size, wait_ms * 1e6) if device else None
+    ours_ms = (cell.interval_ns or 0) / 1e6 if cell else None
+    entries = [text(f"{row['table']}"), text(_condition(row)), _printed(row["payload_bytes"]), _printed(f"{wait_ms:g}")]
+    entries.append(Entry(f"{ours_ms:g}", (ours_ms,)) if ours_ms else Entry(NOTHING))
+    for key, statistic in zip(keys, ("min", "mean", "max", "sd"), strict=True):
+        entries += [
+            _printed(f"{float(row[f'{key}_ms']) * 1000:g}"),
+            number(_shown(run, cell, device, "rtt", statistic)),
+        ]
+    latency = _shown(run, cell, device, "device_latency", "mean", reference="direct")
+    return (*entries, _printed(row["bridge_latency_us"]), number(latency), interval(latency))
 
 
 def _quantile_table(run: Run, name: str) -> Table:
@@ -151,19 +160,14 @@ def _flood_table(run: Run, name: str) -> Table:
         Column(("our_median_us",), "Median", "µs", group="This run"),
         Column(("our_low_us", "our_high_us"), "Interval", "µs", group="This run"),
     )
-    floods = run.results.filter(
-        pl.col("quantity").is_in(["achieved_interval", "departure_interval"]),
-        pl.col("interval_ns") == 0,
-        pl.col("statistic").is_in(["p50", "median"]),
-    )
+    floods = run.rows("departure_interval", "p50").filter(pl.col("interval_ns") == 0)
     rows = []
     for row in _read(name):
-        size = int(row["payload_bytes"])
         theirs = tuple(_printed(row[key]) for key in ("payload_bytes", "mean_us", "median_us", "rate_pps"))
-        same = floods.filter((pl.col("icmp_bytes") == size) | (pl.col("payload_bytes") == size))
-        for ours in list(same.iter_rows(named=True)) or [None]:
+        same = floods.filter(pl.col("icmp_bytes") == int(row["payload_bytes"])).to_dicts()
+        for ours in same or [{}]:
             shown = shown_of(ours) if ours else show(None, None, None, "ns")
-            rows.append((*theirs, text(str(ours["device"]) if ours else NOTHING), number(shown), interval(shown)))
+            rows.append((*theirs, text(str(ours.get("probe", NOTHING))), number(shown), interval(shown)))
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE)
 
 
@@ -195,14 +199,6 @@ def _device(condition: str) -> str | None:
     if "dummynet" in lowered:
         return None
     return "direct" if lowered.startswith("no") else "bridge"
-
-
-def _ours(run: Run, condition: str, size: int, interval_ns: float) -> tuple[Entry, ...]:
-    device = _device(condition)
-    cell = _nearest(run, size, interval_ns) if device else None
-    rtts = [number(_shown(run, cell, device, "rtt", key)) for key in ("min", "mean", "max", "sd")]
-    latency = _shown(run, cell, device, "device_latency", "mean", reference="direct")
-    return (_cell_name(cell), *rtts, number(latency), interval(latency))
 
 
 def _nearest(run: Run, size: int, interval_ns: float) -> Cell | None:

@@ -9,14 +9,16 @@ import json
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.report.numbers import duration
 from sojourn.report.palette import ordered
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COLUMNS: dict[str, pl.DataType] = {
     "device": pl.String(),
@@ -115,6 +117,11 @@ class Run:
     def cell_of(self, row: dict[str, Any]) -> Cell | None:
         """The cell of a result row; None for pooled rows."""
         return self._cell_by_number.get(row["cell"])
+
+    @property
+    def by_tool(self) -> bool:
+        """Whether senders were judged: then a row's probe is the tool, and there are no cells."""
+        return bool(self.plan.get("study", {}).get("method") == "departures")
 
     def published(self) -> list[str]:
         """The published tables that the plan sets beside ours."""

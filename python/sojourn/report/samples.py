@@ -7,65 +7,107 @@ from __future__ import annotations
 
 import polars as pl
 
-from sojourn.report.run import Run
+from sojourn.report.run import Run, every
 
-US = 1e-3
+MOST_POINTS = 3500
+"""Points of a scatter: more would make the page heavy and the PDF heavier, and the eye sees no more."""
 
 
 def quantiles(run: Run) -> pl.DataFrame:
     """Round-trip quantiles: cell, device, q (= 1 − p), rtt."""
-    return _labelled(run, "rtt_quantiles", "cell", "device", "q", (pl.col("rtt_ns") * US).round(4).alias("rtt"))
+    return _of_cells(run, "rtt_quantiles", "device", _rounded("q"), _us("rtt_ns", "rtt", 3))
 
 
-def timeline(run: Run, most: int = 4000) -> pl.DataFrame:
+def timeline(run: Run, most: int = MOST_POINTS) -> pl.DataFrame:
     """Thinned round trips over time: cell, device, s, rtt."""
-    found = _labelled(
-        run,
-        "timeline",
-        "cell",
-        "device",
-        pl.col("elapsed_s").round(3).alias("s"),
-        (pl.col("rtt_ns") * US).round(3).alias("rtt"),
-    )
-    return thinned(found, most)
+    found = _of_cells(run, "timeline", "device", pl.col("elapsed_s").round(3).alias("s"), _us("rtt_ns", "rtt", 2))
+    return _thinned(found, most)
 
 
 def pairs(run: Run) -> pl.DataFrame:
     """One row per pair: cell, device, reference, us."""
-    return _labelled(run, "pairs", "cell", "device", "reference", (pl.col("latency_ns") * US).round(4).alias("us"))
-
-
-def departure_errors(run: Run) -> pl.DataFrame:
-    """Departure error quantiles: device, q (= 1 − p), us."""
-    found = run.samples("departure_errors")
-    if found is None:
-        return pl.DataFrame()
-    return found.select("device", "q", (pl.col("error_ns") * US).round(5).alias("us"))
+    return _of_cells(run, "pairs", "device", "reference", _us("latency_ns", "us", 4))
 
 
 def bands(run: Run) -> pl.DataFrame:
-    """The fitted line with its band: device, reference, frame, us, low, high."""
-    found = run.samples("lines")
-    if found is None:
+    """The fitted line with its band: device, reference, probe, frame, us, low, high."""
+    return _against_size(run, "lines")
+
+
+def points(run: Run) -> pl.DataFrame:
+    """What was measured at each size: device, reference, probe, frame, us, low, high."""
+    return _against_size(run, "sizes")
+
+
+def departure_errors(run: Run) -> pl.DataFrame:
+    """Departure error quantiles: cell ("" where all are together), device or tool, q (= 1 − p), us."""
+    found = run.samples("departure_errors")
+    if found is None or found.is_empty():
         return pl.DataFrame()
-    times = [
-        (pl.col(f"{name}_ns") * US).round(5).alias(us)
-        for name, us in (("estimate", "us"), ("ci_low", "low"), ("ci_high", "high"))
+    cell = _trial_label(run) if run.by_tool else pl.lit("")
+    by = ["icmp_bytes", "interval_ns"] if run.by_tool else []
+    return (
+        found.sort(by).select(cell.alias("cell"), "device", _rounded("q"), _us("error_ns", "us", 4))
+        if by
+        else (found.select(cell.alias("cell"), "device", _rounded("q"), _us("error_ns", "us", 4)))
+    )
+
+
+def achieved_intervals(run: Run) -> pl.DataFrame:
+    """Asked and achieved intervals: device (the tool), size, asked and ms (both ms), excess and its ends (µs)."""
+    rows = run.rows("departure_interval", "mean").filter(pl.col("interval_ns") > 0)
+    less = [
+        ((pl.col(key) - pl.col("interval_ns")) / 1e3).round(4).alias(name)
+        for key, name in (("estimate", "excess"), ("ci_low", "excess_low"), ("ci_high", "excess_high"))
     ]
-    return found.select("device", "reference", pl.col("frame_bytes").alias("frame"), *times)
+    size = pl.format("{} B", pl.coalesce("icmp_bytes", "payload_bytes")).alias("size")
+    asked, ms = (pl.col("interval_ns") / 1e6).alias("asked"), (pl.col("estimate") / 1e6).round(6).alias("ms")
+    return rows.select(pl.col("probe").alias("device"), size, asked, ms, *less)
 
 
-def thinned(frame: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Every k-th row, so that at most `most` are left."""
-    return frame if frame.height <= most else frame.gather_every(-(-frame.height // most))
+def least(frame: pl.DataFrame, column: str) -> float:
+    """The least value of a column."""
+    return float(frame[column].min() or 0.0)  # type: ignore[arg-type]
 
 
-def _labelled(run: Run, name: str, *columns: str | pl.Expr) -> pl.DataFrame:
+def _of_cells(run: Run, name: str, *columns: str | pl.Expr) -> pl.DataFrame:
+    """A sample of cells with the cells' names, in their order."""
+    found = run.samples(name)
+    if found is None or found.is_empty() or not run.cells:
+        return pl.DataFrame()
+    numbers = [cell.number for cell in run.cells]
+    names = pl.col("cell").replace_strict(numbers, [cell.short for cell in run.cells], default=None)
+    rank = pl.col("cell").replace_strict(numbers, range(len(numbers)), default=None)
+    return found.sort(rank, maintain_order=True).select(names.alias("cell"), *columns).drop_nulls("cell")
+
+
+def _against_size(run: Run, name: str) -> pl.DataFrame:
     found = run.samples(name)
     if found is None:
         return pl.DataFrame()
-    names = pl.DataFrame({"cell": [cell.number for cell in run.cells], "name": [cell.short for cell in run.cells]})
-    rank = pl.Series("cell", [cell.number for cell in run.cells])
-    joined = found.join(names.cast({"cell": found.schema["cell"]}), on="cell", how="inner")
-    ordered = joined.sort(pl.col("cell").replace_strict(rank, range(len(rank))), maintain_order=True)
-    return ordered.with_columns(pl.col("name").alias("cell")).select(*columns)
+    times = (_us("estimate_ns", "us", 5), _us("ci_low_ns", "low", 5), _us("ci_high_ns", "high", 5))
+    return found.select("device", "reference", "probe", pl.col("frame_bytes").round(1).alias("frame"), *times)
+
+
+def _trial_label(run: Run) -> pl.Expr:
+    spelled = pl.col("interval_ns").map_elements(lambda ns: every("regular", ns), return_dtype=pl.String)
+    return pl.format("{} B, {}", "icmp_bytes", spelled)
+
+
+def _us(column: str, name: str, decimals: int) -> pl.Expr:
+    return (pl.col(column) / 1e3).round(decimals).alias(name)
+
+
+def _rounded(column: str) -> pl.Expr:
+    return pl.col(column).round_sig_figs(5)
+
+
+def _thinned(frame: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Every k-th row and the slowest hundredth, in their order."""
+    if frame.height <= most:
+        return frame
+    numbered = frame.with_row_index("row")
+    slowest = numbered.top_k(most // 10, by="rtt")
+    step = -(-frame.height // (most - slowest.height))
+    kept = pl.concat([numbered.gather_every(step), slowest]).unique("row").sort("row")
+    return kept.drop("row")

@@ -45,6 +45,8 @@ class Table:
     note: str = ""
     strong: frozenset[int] = field(default_factory=frozenset)
     wide: bool = False
+    grouped: bool = False
+    """Whether equal neighbours in the first column are one group, named once."""
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -61,6 +63,10 @@ class Table:
     def has_units(self) -> bool:
         """Whether any column shows a unit under its heading."""
         return any(column.unit for column in self.columns)
+
+    def opens_group(self, row: int) -> bool:
+        """Whether a row's first entry differs from the one above it."""
+        return not self.grouped or row == 0 or self.rows[row][0].text != self.rows[row - 1][0].text
 
     def csv(self) -> str:
         """The table for machines."""

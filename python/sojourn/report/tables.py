@@ -5,15 +5,19 @@ Everything here chooses and arranges; no statistic is computed. A table without 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.report.numbers import NOTHING, Shown, percent, show
+from sojourn.report.numbers import NOTHING, Shown, count, percent, show
 from sojourn.report.palette import ordered
-from sojourn.report.run import Cell, Run
+from sojourn.report.run import COLUMNS, FACTORS, every
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.report.run import Cell, Run
 
 RTT_STATISTICS = ("min", "mean", "p50", "max", "sd")
 TAIL_STATISTICS = ("p90", "p99", "p99.9", "p99.99")
@@ -22,7 +26,7 @@ COUNTED = ("loss", "late", "duplicated", "reordered")
 
 def all_tables(run: Run) -> list[Table]:
     """Every table that this run has rows for, published comparisons apart."""
-    makers = (device_latency, rtt, lines, tails, conservation, departures, laws, findings)
+    makers = (device_latency, rtt, lines, tails, conservation, intervals, departures, laws, findings)
     return [table for table in (make(run) for make in makers) if table.rows]
 
 
@@ -58,7 +62,7 @@ def rtt(run: Run) -> Table:
         Column(("device",), "Device", numeric=False),
         Column(("rtt_min_us",), "Min", "µs", group="Round trip"),
         Column(("rtt_avg_us",), "Average", "µs", group="Round trip"),
-        Column(("rtt_avg_low_us", "rtt_avg_high_us"), "95 % interval of the average", "µs", group="Round trip"),
+        Column(("rtt_avg_low_us", "rtt_avg_high_us"), "95 % interval", "µs", group="Round trip"),
         Column(("rtt_median_us",), "Median", "µs", group="Round trip"),
         Column(("rtt_max_us",), "Max", "µs", group="Round trip"),
         Column(("rtt_sd_us",), "Std dev", "µs", group="Round trip"),
@@ -68,7 +72,7 @@ def rtt(run: Run) -> Table:
     )
     rows = [row for cell in run.cells for row in _rtt_rows(run, cell)]
     note = "Device latency here is against the direct link. Round trips are from the actual departure."
-    return Table("rtt", "Round trips with and without the device", columns, tuple(rows), note, wide=True)
+    return Table("rtt", "Round trips with and without the device", columns, tuple(rows), note, wide=True, grouped=True)
 
 
 def lines(run: Run) -> Table:
@@ -108,7 +112,7 @@ def tails(run: Run) -> Table:
         "A percentile is given only where at least ten probes lie beyond it. The difference of two percentiles is not "
         "the device's percentile, so none is given for the device."
     )
-    return Table("tails", "Tails of the round trip", columns, tuple(rows), note, wide=True)
+    return Table("tails", "Tails of the round trip", columns, tuple(rows), note, wide=True, grouped=True)
 
 
 def conservation(run: Run) -> Table:
@@ -126,24 +130,55 @@ def conservation(run: Run) -> Table:
             )
         ),
     )
-    rows = [row for cell in (None, *run.cells) for device in run.devices if (row := _counted(run, cell, device))]
+    cells: tuple[Cell | None, ...] = (None, *run.cells)
+    rows = [row for cell in cells for device in run.devices if (row := _counted(run, cell, device))]
     note = "Intervals of ratios are Clopper and Pearson's."
-    return Table("conservation", "Lost, late, duplicated and reordered", columns, tuple(rows), note, wide=True)
+    return Table(
+        "conservation", "Lost, late, duplicated and reordered", columns, tuple(rows), note, wide=True, grouped=True
+    )
+
+
+def intervals(run: Run) -> Table:
+    """Asked and achieved intervals and rates of senders, as a capture at the far end saw them."""
+    columns = (
+        Column(("tool",), "Tool", numeric=False),
+        Column(("icmp_bytes",), "ICMP", "B"),
+        Column(("asked_interval_us",), "Asked", "µs", group="Interval"),
+        Column(("mean_interval_us",), "Mean", "µs", group="Interval"),
+        Column(("mean_low_us", "mean_high_us"), "95 % interval", "µs", group="Interval"),
+        Column(("median_interval_us",), "Median", "µs", group="Interval"),
+        Column(("sd_interval_us",), "Std dev", "µs", group="Interval"),
+        Column(("rate_per_s",), "Rate", "1/s"),
+        Column(("rate_low_per_s", "rate_high_per_s"), "95 % interval", "1/s"),
+    )
+    rows = [_trial_row(run, row) for row in _trials(run, "departure_interval", "mean")]
+    note = "Judged by a capture at the far end, not by the senders' own clocks; asked 0 is a flood."
+    return Table("intervals", "Asked and achieved intervals", columns, tuple(rows), note, wide=True, grouped=True)
 
 
 def departures(run: Run) -> Table:
     """How well departures kept their time."""
+    first = ("Tool", "Asked") if run.by_tool else ("Cell", "Device")
     columns = (
-        Column(("cell",), "Cell", numeric=False),
-        Column(("device",), "Device", numeric=False),
+        *(Column((title.lower(),), title, numeric=False) for title in first),
         *(Column((f"departure_error_{name}_us",), name, "µs", group="Error") for name in ("p50", "p90", "p99", "max")),
         Column(("within_1us_percent",), "± 1 µs", "%", group="Within"),
+        Column(("within_1us_low_percent", "within_1us_high_percent"), "95 % interval", "%", group="Within"),
         Column(("within_10us_percent",), "± 10 µs", "%", group="Within"),
+        Column(("within_10us_low_percent", "within_10us_high_percent"), "95 % interval", "%", group="Within"),
     )
-    cells: tuple[Cell | None, ...] = (None, *run.cells)
-    rows = [row for cell in cells for device in (None, *run.devices) if (row := _departure(run, cell, device))]
+    rows = []
+    for row in _trials(run, "departure_error", "max"):
+        cell = run.cell_of(row)
+        asked = f"{row['icmp_bytes']} B, {every(row['schedule'], row['interval_ns'])}"
+        named = (
+            (text(row["probe"], row["probe"]), text(asked))
+            if run.by_tool
+            else (text(cell.short if cell else "all"), text(row["device"], row["device"]))
+        )
+        rows.append((*named, *_errors(run, row)))
     note = "Actual less intended departure, in size; closed-loop probes have no intended departure."
-    return Table("departures", "Departure error", columns, tuple(rows), note)
+    return Table("departures", "Departure error", columns, tuple(rows), note, wide=True, grouped=True)
 
 
 def laws(run: Run) -> Table:
@@ -215,11 +250,17 @@ def _latency_row(run: Run, row: dict[str, Any]) -> tuple[Entry, ...]:
         text(name),
         number(shown),
         interval(shown),
-        Entry(percent(row["level"]), (row["level"],)),
+        _level(row),
         whole(row["n"]),
         whole(row["probes"]),
         text(", ".join(row["findings"] or [])),
     )
+
+
+def _level(row: dict[str, Any]) -> Entry:
+    # Small samples have only some levels; the one reached is given, to a tenth of a percent.
+    has_interval = row["ci_low"] is not None or row["ci_high"] is not None
+    return Entry(percent(round(row["level"], 3)) if has_interval and row["level"] else NOTHING, (row["level"],))
 
 
 def _pooled_name(row: dict[str, Any]) -> str:
@@ -260,7 +301,7 @@ def _line_row(intercept: dict[str, Any], slope: dict[str, Any]) -> tuple[Entry, 
         interval(a),
         number(b),
         interval(b),
-        Entry(percent(intercept["level"]), (intercept["level"],)),
+        _level(intercept),
         whole(intercept["n"]),
     )
 
@@ -284,12 +325,45 @@ def _counted(run: Run, cell: Cell | None, device: str) -> tuple[Entry, ...] | No
     return (text(cell.short if cell else "all"), text(device, device), whole(first["probes"]), *entries)
 
 
-def _departure(run: Run, cell: Cell | None, device: str | None) -> tuple[Entry, ...] | None:
-    entries = []
-    wanted = [("departure_error", name) for name in ("p50", "p90", "p99", "max")]
-    for quantity, statistic in (*wanted, ("departure_within_1us", None), ("departure_within_10us", None)):
-        row = next(of_cell(run.rows(quantity, statistic, device=device), cell).iter_rows(named=True), None)
-        entries.append(number(shown_of(row)) if row else Entry(NOTHING))
-    if all(entry.text == NOTHING for entry in entries):
-        return None
-    return (text(cell.short if cell else "all"), text(device or "all", device), *entries)
+def _trials(run: Run, quantity: str, statistic: str) -> list[dict[str, Any]]:
+    """Rows of one quantity in the order of the tables: tool, size and interval, or cell and device."""
+    rows = run.rows(quantity, statistic)
+    if run.by_tool:
+        return rows.sort("probe", "icmp_bytes", "interval_ns", descending=[False, False, True]).to_dicts()
+    rank = {cell.number: place for place, cell in enumerate(run.cells)}
+    return sorted(in_order(rows), key=lambda row: rank.get(row["cell"], -1))
+
+
+def _same(run: Run, like: dict[str, Any], quantity: str, statistic: str) -> dict[str, Any] | None:
+    """The row of another statistic with the same device and factors."""
+    keys = ("device", "cell", *FACTORS)
+    same = [pl.col(key).eq_missing(pl.lit(like[key], dtype=COLUMNS[key])) for key in keys]
+    return next(run.rows(quantity, statistic).filter(*same).iter_rows(named=True), None)
+
+
+def _errors(run: Run, like: dict[str, Any]) -> list[Entry]:
+    found = [_same(run, like, "departure_error", name) for name in ("p50", "p90", "p99", "max")]
+    entries = [number(shown_of(row)) if row else Entry(NOTHING) for row in found]
+    for quantity in ("departure_within_1us", "departure_within_10us"):
+        row = _same(run, like, quantity, "ratio")
+        shown = shown_of(row) if row else show(None, None, None, "ratio")
+        entries += [number(shown), interval(shown)]
+    return entries
+
+
+def _trial_row(run: Run, row: dict[str, Any]) -> tuple[Entry, ...]:
+    mean = shown_of(row)
+    others = [_same(run, row, "departure_interval", name) for name in ("p50", "sd")]
+    rate = _same(run, row, "departure_rate", "mean")
+    pace = shown_of(rate) if rate else show(None, None, None, "1/s")
+    asked = row["interval_ns"] or 0
+    return (
+        text(row["probe"], row["probe"]),
+        whole(row["icmp_bytes"]),
+        Entry("flood" if asked == 0 else count(asked / 1e3), (asked / 1e3,)),
+        number(mean),
+        interval(mean),
+        *(number(shown_of(one)) if one else Entry(NOTHING) for one in others),
+        number(pace),
+        interval(pace),
+    )

@@ -5,11 +5,9 @@ It prints what analysis/ says and where the page lies; the page itself is not ma
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
@@ -18,6 +16,11 @@ from rich.text import Text
 from sojourn.report.numbers import NOTHING, count, percent
 from sojourn.report.run import Run
 from sojourn.report.tables import fitted_lines, in_order, shown_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
 
 STYLES = {
     "trusted": "bold green",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sojourn.report.figures import Figure, all_figures
+from sojourn.report.figures import all_figures
 from sojourn.report.page import page
 from sojourn.report.published import published_tables, unmatched
 from sojourn.report.run import Run
-from sojourn.report.table import Table
 from sojourn.report.tables import all_tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sojourn.report.figure import Figure
+    from sojourn.report.table import Table
 
 
 def write(folder: Path) -> Path:

@@ -1,0 +1,79 @@
+"""A figure once, drawn two ways: as specifications for the page, and as one specification for SVG and PDF.
+
+A figure is a row of panels. On the page each panel is as wide as its place; in files they stand side by side. It knows
+nothing of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import altair as alt
+import polars as pl
+
+from sojourn.report.marks import configured
+from sojourn.report.palette import Palette
+
+Width = int | Literal["container"]
+Build = Callable[[Palette, Width], Any]
+BuildRows = Callable[[pl.DataFrame, Palette, Width], Any]
+
+FILE_WIDTH = 380
+MOST_PANELS = 4
+alt.data_transformers.disable_max_rows()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart of a figure."""
+
+    title: str
+    build: Build
+
+    def page(self) -> dict[str, Any]:
+        """The Vega-Lite specification for the page; tests validate it, so that writing a report need not."""
+        palette = Palette(for_page=True)
+        spec: dict[str, Any] = configured(self.build(palette, "container"), palette).to_dict(validate=False)
+        return spec
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: its panels, its caption, and the devices that its legend names."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    devices: tuple[str, ...] = ()
+    columns: int = 2
+
+    def file(self) -> str:
+        """The Vega-Lite specification for SVG and PDF, as JSON."""
+        palette = Palette(for_page=False)
+        charts = [panel.build(palette, FILE_WIDTH).properties(title=panel.title) for panel in self.panels]
+        whole = charts[0] if len(charts) == 1 else alt.concat(*charts, columns=min(self.columns, 2), spacing=24)
+        return str(configured(whole, palette).to_json(indent=None, validate=False))
+
+
+def by_cell(rows: pl.DataFrame, build: BuildRows) -> tuple[Panel, ...]:
+    """Small multiples while the cells are few; beyond, one panel in which a cell is chosen."""
+    cells = rows["cell"].unique(maintain_order=True).to_list()
+    if len(cells) > MOST_PANELS:
+        return (Panel("", lambda palette, width: _chosen(build(rows, palette, width), cells, palette)),)
+
+    def panel(cell: str) -> Panel:
+        # A third of the page's weight would be the cell's name, over and over.
+        own = rows.filter(pl.col("cell") == cell).drop("cell")
+        return Panel(cell, lambda palette, width: build(own, palette, width))
+
+    return tuple(panel(cell) for cell in cells)
+
+
+def _chosen(chart: Any, cells: list[str], palette: Palette) -> Any:
+    if not palette.for_page:
+        return chart.properties(width=FILE_WIDTH * 2 // 3).facet(alt.Facet("cell:N", title=None, sort=cells), columns=3)
+    choice = alt.param(name="cell", value=cells[0], bind=alt.binding_select(options=cells, name="Cell "))
+    return chart.add_params(choice).transform_filter("datum.cell == cell")

@@ -1,0 +1,95 @@
+"""How well senders kept their time: departure errors, and achieved intervals against asked ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import polars as pl
+
+from sojourn.report import samples
+from sojourn.report.figure import Figure, Panel, Width, by_cell
+from sojourn.report.marks import colour, dash, exceedance, symbol
+from sojourn.report.palette import Palette, ordered
+
+if TYPE_CHECKING:
+    from sojourn.report.run import Run
+
+NO_LESS_US = 0.001  # a logarithmic axis has no zero; departures are stamped to the nanosecond
+
+
+def departures(run: Run) -> Figure | None:
+    """How late or early departures were, by device, or by tool and interval."""
+    found = samples.departure_errors(run)
+    if found.is_empty():
+        return None
+    drawn = found.with_columns(pl.col("us").clip(lower_bound=NO_LESS_US))
+    rarest, names = samples.least(drawn, "q"), ordered(drawn["device"].to_list())
+
+    def build(rows: pl.DataFrame, palette: Palette, width: Width) -> Any:
+        named = not palette.for_page
+        marks = alt.Chart(pl.DataFrame({"at": [1, 10]})).mark_rule(strokeDash=[2, 3], color=palette.surface("muted"))
+        tips = [alt.Tooltip("us:Q", title="error (µs)"), alt.Tooltip("q:Q", title="share above", format=".3~g")]
+        curve = alt.Chart(rows).mark_line(strokeWidth=1.8, clip=True)
+        return alt.layer(
+            marks.encode(x="at:Q"),
+            curve.encode(
+                x=alt.X("us:Q", title="Departure error, in size (µs)", scale=alt.Scale(type="log", nice=True)),
+                y=exceedance(rarest),
+                color=colour(names, palette, named),
+                strokeDash=dash(names, named),
+                tooltip=["device:N", *tips],
+            ),
+        ).properties(width=width, height=240)
+
+    judge = "A capture at the far end is the judge. " if run.by_tool else ""
+    caption = f"Actual less intended departure. {judge}The dotted rules are at 1 µs and 10 µs."
+    return Figure("departure_error", "Departure error", caption, by_cell(drawn, build), tuple(names))
+
+
+def intervals(run: Run) -> Figure | None:
+    """Achieved intervals against asked ones, by tool."""
+    found = samples.achieved_intervals(run)
+    if found.is_empty():
+        return None
+    tools = ordered(found["device"].to_list())
+
+    def achieved(palette: Palette, width: Width) -> Any:
+        ends = [float(found["asked"].min() or 1), float(found["asked"].max() or 1)]  # type: ignore[arg-type]
+        same = alt.Chart(pl.DataFrame({"asked": ends, "ms": ends})).mark_line(strokeDash=[2, 3], strokeWidth=1)
+        y = alt.Y("ms:Q", title="Achieved interval, mean (ms)", scale=alt.Scale(type="log"))
+        line = same.encode(x=_asked(), y=y, color=alt.value(palette.surface("muted")))
+        return alt.layer(line, _points(found, y, tools, palette)).properties(width=width, height=260)
+
+    def excess(palette: Palette, width: Width) -> Any:
+        y = alt.Y("excess:Q", title="Achieved less asked (µs)", scale=alt.Scale(type="symlog"))
+        zero = alt.Chart(pl.DataFrame({"excess": [0]})).mark_rule(color=palette.surface("muted")).encode(y=y)
+        span = _base(found, tools, palette).mark_rule(strokeWidth=1.6)
+        bars = span.encode(y=alt.Y("excess_low:Q", title=""), y2="excess_high:Q")
+        return alt.layer(zero, bars, _points(found, y, tools, palette)).properties(width=width, height=260)
+
+    caption = (
+        "What a capture at the far end saw of each asked interval; on the dotted line a sender keeps its word. The "
+        "papers' pings waited one timer tick longer than asked, rounded up to whole ticks."
+    )
+    panels = (Panel("Achieved against asked", achieved), Panel("What is left over", excess))
+    return Figure("intervals", "Asked and achieved intervals", caption, panels, tuple(tools))
+
+
+def _asked() -> alt.X:
+    return alt.X("asked:Q", title="Asked interval (ms)", scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=5))
+
+
+def _base(found: pl.DataFrame, tools: list[str], palette: Palette) -> Any:
+    return alt.Chart(found).encode(x=_asked(), color=colour(tools, palette, not palette.for_page))
+
+
+def _points(found: pl.DataFrame, y: alt.Y, tools: list[str], palette: Palette) -> Any:
+    tips = [
+        "device:N",
+        "size:N",
+        alt.Tooltip("asked:Q", title="asked (ms)"),
+        alt.Tooltip("ms:Q", title="achieved (ms)"),
+    ]
+    shape = symbol(tools, not palette.for_page)
+    return _base(found, tools, palette).mark_point(size=44, strokeWidth=1.6).encode(y=y, shape=shape, tooltip=tips)
