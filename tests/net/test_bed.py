@@ -220,7 +220,7 @@ def test_clean_ends_what_a_dead_run_left_and_nothing_else(run: str) -> None:
 
 def test_clean_leaves_a_file_that_is_not_ours(run: str) -> None:
     with build_bed(BedSpec(), run):
-        strange = state_folder() / f"strange-{uuid.uuid4().hex}.json"
+        strange = state_folder() / f"sojourn-bed-strange-{uuid.uuid4().hex}.json"
         strange.write_text("{}")
         cleaning = clean()
         assert strange.exists()
@@ -236,7 +236,8 @@ def test_without_root_in_a_user_namespace(run: str) -> None:
             for link in bed.topology.links:
                 bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-W", "1", link.b_ip4])
                 bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-W", "1", link.b_ip6])
-            print(json.dumps({{"unprivileged": bed.unprivileged, "missing": bed.missing}}))
+            ports = bed.facts()["stable"]["hosts"]["a"]["links"]
+            print(json.dumps({{"unprivileged": bed.unprivileged, "missing": bed.missing, "ports": len(ports)}}))
     """)
     command = [*as_plain_user(), "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, env=plain_environment(), check=False)
@@ -244,6 +245,7 @@ def test_without_root_in_a_user_namespace(run: str) -> None:
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["unprivileged"] is True
+    assert said["ports"] == 3
     assert any("core of its own" in sentence for sentence in said["missing"])
 
 
@@ -295,7 +297,7 @@ def leave_a_state_file(mark: Mark) -> Path:
     """As a controller and a holder leave it that were killed together."""
     path = next(path for path, _ in states())
     text = json.loads(path.read_text())
-    stale = path.with_name(f"{mark}.json")
+    stale = path.with_name(f"sojourn-bed-{mark}.json")
     stale.write_text(
         json.dumps({**text, "mark": str(mark), "holder": {"pid": mark.controller.pid, "started_ticks": 1}})
     )

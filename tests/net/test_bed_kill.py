@@ -11,12 +11,19 @@ import textwrap
 import time
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 
 import sojourn
 from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import Process, state_folder
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 KILLS = 50
+KILLS_WITHOUT_ROOT = 8
 LIMIT_S = 2.0
 PACKAGE = Path(sojourn.__file__).parent.parent
 
@@ -48,11 +55,27 @@ def test_fifty_kills_leave_nothing() -> None:
     assert not {path for path in after[2] - before[2] if "kill-" in path.name}
 
 
-def kill_after(seconds: float) -> float:
+def test_kills_without_root_leave_nothing_either() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("without root, the test of fifty kills is this test")
+    user = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--"]
+    check = [*user, "/usr/bin/python3", "-c", "import sys; sys.path.insert(0, sys.argv[1]); import sojourn.bed"]
+    if subprocess.run([*check, str(PACKAGE)], capture_output=True, check=False).returncode != 0:
+        pytest.skip("the user nobody cannot run this package with /usr/bin/python3")
+    seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    for _ in range(KILLS_WITHOUT_ROOT):
+        kill_after(moments.uniform(0, 0.6), [*user, "/usr/bin/python3"], {"HOME": "/nonexistent"})
+
+
+def kill_after(
+    seconds: float, python: Sequence[str] = (sys.executable,), home: Mapping[str, str] | None = None
+) -> float:
     """Kills a controller that long after it has begun; gives the time until nothing of it is left."""
     run = f"kill-{uuid.uuid4().hex[:10]}"
-    env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-    controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, run], stdout=subprocess.PIPE, text=True, env=env)
+    env = {**os.environ, **(home or {}), "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
+    controller = subprocess.Popen([*python, "-c", CONTROLLER, run], stdout=subprocess.PIPE, text=True, env=env)
     assert controller.stdout is not None
     assert controller.stdout.readline() == "begun\n"
     time.sleep(seconds)

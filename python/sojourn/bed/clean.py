@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sojourn.bed.processes import MARK_VARIABLE
-from sojourn.bed.state import Mark, Process, pid_namespace, state_folder, states
+from sojourn.bed.state import Mark, Process, pid_namespace, states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,8 +72,6 @@ def _clean_states(done: Cleaning) -> None:
         else:
             path.unlink(missing_ok=True)
             done.removed.append(f"Removed the state file of the dead run {state.mark.run}.")
-    with suppress(OSError):
-        state_folder().rmdir()  # only when it is empty
 
 
 def _mark_of(folder: Path) -> Mark | None:

@@ -18,10 +18,10 @@ import selectors
 import shlex
 import subprocess
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.processes import end, end_all, environment, finish, guarded, launch, require_tools
+from sojourn.bed.rights import what_is_missing_without_root, why_no_namespaces
 from sojourn.bed.state import Process, StateFile
 from sojourn.errors import MachineError
 
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
 
 # At the end of its input it kills whatever still runs in the namespaces: what a program has started has no parent-death
-# signal of its own. `$0` is the state file's name without its ending, within the working folder: by then its full path
-# is hidden.
+# signal of its own. It must never come to that with the machine's own `/run` in view, nor be kept from it by a broken
+# pipe. `$0` is the state file's name without its ending, within the working folder: by then its full path is hidden.
 _HOLDER = """
-mount -t tmpfs -o mode=755 sojourn /run && mkdir /run/netns && echo ready && cat >/dev/null
+trap '' PIPE
+mount -t tmpfs -o mode=755 sojourn /run || exit 1
+mkdir /run/netns && echo ready && cat >/dev/null
 for try in 1 2 3 4 5 6 7 8 9 10; do
     pids=$(for name in /run/netns/*; do ip netns pids "${name##*/}"; done 2>/dev/null)
     [ -n "$pids" ] || break
@@ -52,13 +54,6 @@ TOOL_PACKAGES = {
     "unshare": "util-linux",
     "setpriv": "util-linux",
 }
-
-# What forbids user namespaces to plain users: the key, the value that does, and one that does not.
-_NAMESPACE_SYSCTLS = (
-    ("kernel.unprivileged_userns_clone", "0", "1"),
-    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
-    ("user.max_user_namespaces", "0", "10000"),
-)
 
 _READY_SECONDS = 10.0
 
@@ -133,6 +128,7 @@ class NetnsBackend:
             refusal = self._try_to_hold(unprivileged)
             if refusal is None:
                 self.unprivileged = unprivileged
+                self.missing += what_is_missing_without_root() if unprivileged else []
                 return
             refusals.append(refusal)
         self._state.remove()
@@ -142,7 +138,7 @@ class NetnsBackend:
         argv = ["unshare", "--mount", "--net", "--propagation", "private"]
         argv += ["--user", "--map-root-user"] if unprivileged else []
         self._holder = subprocess.Popen(
-            [*argv, "sh", "-c", _HOLDER, str(self._state.mark)],
+            [*argv, "sh", "-c", _HOLDER, self._state.stem],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -192,15 +188,6 @@ class NetnsBackend:
     @property
     def _user(self) -> list[str]:
         return [f"--user={self._proc}/ns/user", "--preserve-credentials"] if self.unprivileged else []
-
-
-def why_no_namespaces(refusal: str) -> str:
-    """The sentence for a machine that lets us make no network namespace, with what would mend it."""
-    for key, bad, good in _NAMESPACE_SYSCTLS:
-        with suppress(OSError):
-            if Path("/proc/sys", key.replace(".", "/")).read_text().strip() == bad:
-                return f"no network namespace here ({refusal}): run as root, or let root do 'sysctl -w {key}={good}'"
-    return f"no network namespace here ({refusal}): run as root"
 
 
 def _first_line(process: subprocess.Popen[str], seconds: float) -> str:

@@ -8,14 +8,22 @@ import platform
 import resource
 import socket
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from sojourn.bed.netns import why_no_namespaces
 from sojourn.bed.processes import find_tool
 
 _AF_XDP = 44
 _BPF_CALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}
 _TRY_SECONDS = 5.0
+
+# What forbids user namespaces to plain users: the key, the value that does, and one that does not.
+_NAMESPACE_SYSCTLS = (
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("user.max_user_namespaces", "0", "10000"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,25 @@ def rights() -> Rights:
         bpf=_may_make_a_bpf_map(),
         lockable_bytes=None if unlimited else limit,
     )
+
+
+def what_is_missing_without_root() -> list[str]:
+    """What a bed in a user namespace cannot have, a sentence each; tried, since limits can be raised for a user."""
+    missing = []
+    if _try(["chrt", "--fifo", "1", "true"]):
+        missing.append("No real-time priority (SCHED_FIFO) without root: a busy machine can delay departures.")
+    if not _may_make_a_bpf_map():
+        missing.append("No BPF without root: no XDP programs, so AF_XDP cannot receive.")
+    return missing
+
+
+def why_no_namespaces(refusal: str) -> str:
+    """The sentence for a machine that lets us make no network namespace, with what would mend it."""
+    for key, bad, good in _NAMESPACE_SYSCTLS:
+        with suppress(OSError):
+            if Path("/proc/sys", key.replace(".", "/")).read_text().strip() == bad:
+                return f"no network namespace here ({refusal}): run as root, or let root do 'sysctl -w {key}={good}'"
+    return f"no network namespace here ({refusal}): run as root"
 
 
 def _try(command: list[str]) -> str:

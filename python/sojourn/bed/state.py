@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn.errors import MachineError, RequestError
+from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_PREFIX = "sojourn-bed-"
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,11 @@ class StateFile:
     def __init__(self, run: str) -> None:
         self.mark = Mark.of_this_process(run)
         self.folder = state_folder()
-        self.path = self.folder / f"{self.mark}.json"
+        self.stem = f"{_PREFIX}{self.mark}"
+        self.path = self.folder / f"{self.stem}.json"
 
     def claim(self) -> None:
-        """Makes the folder, and refuses a run that is going on."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Refuses a run that is going on."""
         for _, state in states(self.folder):
             if state and state.mark.run == self.mark.run and state.is_live():
                 raise RequestError(f"run '{self.mark.run}' is going on already, in process {state.mark.controller.pid}")
@@ -113,38 +115,30 @@ class StateFile:
         """Says who keeps the bed; whole or not at all."""
         text = {"mark": str(self.mark), "boot": boot_id(), "pids": pid_namespace(), "holder": asdict(holder)}
         draft = self.path.with_suffix(".draft")
-        draft.write_text(json.dumps(text) + "\n")
+        with draft.open("x") as file:  # never through somebody else's link
+            file.write(json.dumps(text) + "\n")
         draft.replace(self.path)
 
     def remove(self) -> None:
-        """Removes the file, and the folder with it when no other bed has one there."""
+        """Removes the file."""
         self.path.unlink(missing_ok=True)
-        with suppress(OSError):
-            self.folder.rmdir()
 
 
 def state_folder() -> Path:
-    """Where the state files are: for root one folder for all, for others their own."""
-    if os.geteuid() == 0:
-        return Path("/run/sojourn")
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.access(runtime, os.W_OK):
-        return Path(runtime) / "sojourn"
-    for home in (os.environ.get("XDG_CACHE_HOME"), Path.home() / ".cache"):
-        if home and _can_hold(Path(home)):
-            return Path(home) / "sojourn" / "beds"
-    return Path(f"/tmp/sojourn-{os.geteuid()}")  # anybody may have made it: whose it is is looked at
+    """Where the state files are: a folder that is there anyway, the first of these that can be written to."""
+    runtime = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR")
+    for folder in (runtime, os.environ.get("XDG_CACHE_HOME"), Path.home() / ".cache"):
+        if folder and Path(folder).is_dir() and os.access(folder, os.W_OK):
+            return Path(folder)
+    return Path("/tmp")
 
 
 def states(folder: Path | None = None) -> Iterator[tuple[Path, State | None]]:
-    """Every state file there is; None for one that cannot be read as such."""
-    folder = state_folder() if folder is None else folder
-    if not folder.is_dir():
-        return
-    _require_ours(folder)
-    for path in sorted(folder.glob("*.json")):
+    """Every state file of this user; None for one that cannot be read as such."""
+    for path in sorted((folder or state_folder()).glob(f"{_PREFIX}*.json")):
         try:
-            yield path, State.read(path)
+            if path.lstat().st_uid == os.geteuid():
+                yield path, State.read(path)
         except ValueError:
             yield path, None
         except FileNotFoundError:
@@ -157,15 +151,6 @@ def boot_id() -> str:
 
 def pid_namespace() -> str:
     return str(Path("/proc/self/ns/pid").readlink())
-
-
-def _require_ours(folder: Path) -> None:
-    if folder.stat().st_uid != os.geteuid():
-        raise MachineError(f"{folder} belongs to somebody else; look at it, then 'rm -r {folder}'")
-
-
-def _can_hold(home: Path) -> bool:
-    return os.access(home if home.exists() else home.parent, os.W_OK)
 
 
 def _started_ticks(pid: int) -> int:
