@@ -102,6 +102,10 @@ impl Sim {
 
 impl Port for Sim {
     fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
+        if frame.len() > MAX_FRAME_BYTES {
+            let problem = format!("{} bytes do not fit; it holds {MAX_FRAME_BYTES}; ask for less", frame.len());
+            return Err(PortError::Unusable { object: "the simulated line".to_owned(), problem });
+        }
         self.clock.advance(self.draw.sender_late());
         let number = self.sent;
         self.sent = self.sent.wrapping_add(1);

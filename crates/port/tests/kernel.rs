@@ -23,7 +23,7 @@ fn packet_passes_the_suite() {
         for qdisc_bypass in [false, true] {
             let port = PacketPort::open("near", qdisc_bypass).expect("opens");
             assert_eq!(port.mac(), frames::NEAR);
-            let far = at_far_end(|| PacketListener::open(None)).expect("listens");
+            let far = at_far_end(|| PacketListener::open(&[])).expect("listens");
             run(bench(port, frames::ETHERNET, answering(far)));
         }
     });
@@ -66,7 +66,7 @@ fn transmit_numbers_survive_a_link_that_goes_down() {
     within("transmit_numbers_survive_a_link_that_goes_down", || {
         link();
         let port = PacketPort::open("near", true).expect("opens");
-        let far = at_far_end(|| PacketListener::open(None)).expect("listens");
+        let far = at_far_end(|| PacketListener::open(&[])).expect("listens");
         let mut bench = bench(port, frames::ETHERNET, answering(far));
         let (before, _) = bench.exchange_stamp(1, 60);
         bench.reply();
@@ -127,8 +127,7 @@ fn frames_that_do_not_fit_our_buffer_are_our_own_drops() {
     within("frames_that_do_not_fit_our_buffer_are_our_own_drops", || {
         link();
         let mut near = PacketPort::open("near", true).expect("opens");
-        let far = at_far_end(|| PacketListener::open(None)).expect("listens");
-        let mut far = far;
+        let mut far = at_far_end(|| PacketListener::open(&["far"])).expect("listens");
         let request = (frames::ETHERNET.request)(0, 1514);
         let mut sent = 0_u64;
         while far.own_drops() == 0 && sent < 1_000_000 {

@@ -81,22 +81,26 @@ impl Port for PacketPort {
     }
 }
 
-/// Frames of one EtherType on all interfaces of this network namespace, answered by the one that each came in by.
+/// Frames of one EtherType on several interfaces, or on all of this network namespace, each answered by the one that it came
+/// in by. One socket, however many interfaces: looking for a request costs the same.
 #[derive(Debug)]
 pub struct PacketListener {
     socket: Socket,
+    /// The indices of the interfaces that it listens to; empty: all of them.
+    only: Vec<i32>,
 }
 
 impl PacketListener {
-    /// Opens a listener; with an interface's name it listens to that one alone.
+    /// Opens a listener on these interfaces; with none named, on all that there are and will be.
     ///
     /// # Errors
     /// As [`PacketPort::open`].
-    pub fn open(interface: Option<&str>) -> Result<Self, PortError> {
-        let interface = interface.map(Interface::usable).transpose()?;
-        let socket = open("a packet socket", interface.as_ref(), false)?;
-        bind(&socket, interface.map_or(0, |interface| interface.index))?;
-        Ok(Self { socket })
+    pub fn open(interfaces: &[&str]) -> Result<Self, PortError> {
+        let interfaces = interfaces.iter().map(|name| Interface::usable(name)).collect::<Result<Vec<_>, _>>()?;
+        let single = if let [interface] = interfaces.as_slice() { Some(interface) } else { None };
+        let socket = open("a packet socket", single, false)?;
+        bind(&socket, single.map_or(0, |interface| interface.index))?;
+        Ok(Self { socket, only: interfaces.iter().map(|interface| signed(interface.index)).collect() })
     }
 }
 
@@ -105,7 +109,12 @@ impl Listener for PacketListener {
     type Peer = i32;
 
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<(Received, i32)>, PortError> {
-        receive(&mut self.socket, buffer)
+        while let Some((received, index)) = receive(&mut self.socket, buffer)? {
+            if self.only.is_empty() || self.only.contains(&index) {
+                return Ok(Some((received, index)));
+            }
+        }
+        Ok(None)
     }
 
     fn answer(&mut self, peer: &i32, frame: &[u8]) -> Result<(), PortError> {
@@ -143,8 +152,12 @@ fn open(object: &str, interface: Option<&Interface>, transmit_stamps: bool) -> R
 }
 
 fn bind(socket: &Socket, index: u32) -> Result<(), PortError> {
-    let index = i32::try_from(index).unwrap_or(i32::MAX);
-    socket.bind(&Name::link(index, PROBE_ETHERTYPE)).map_err(|error| socket.refused("bind", error))
+    socket.bind(&Name::link(signed(index), PROBE_ETHERTYPE)).map_err(|error| socket.refused("bind", error))
+}
+
+/// An interface's index as socket names have it.
+fn signed(index: u32) -> i32 {
+    i32::try_from(index).unwrap_or(i32::MAX)
 }
 
 /// Takes the next frame that is for this station, and the index of the interface that it came in by.

@@ -1,0 +1,148 @@
+//! `probe respond`: answers probes of others until it is told to end.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
+use sojourn_port::packet::PacketListener;
+use sojourn_port::udp::UdpListener;
+use sojourn_port::{PortError, rights};
+use sojourn_probe::DEFAULT_UDP_PORT;
+use sojourn_probe::respond::{Desk, Serve, Waiting, serve};
+use sojourn_time::HostClock;
+
+use crate::arguments::{PlaceArguments, Respond, RespondWait, WaitArgument};
+use crate::place::{self, Fifo, Place};
+use crate::sys::STOP;
+
+/// The name that stands for all interfaces.
+const ANY: &str = "any";
+
+/// Answers probes until SIGINT or SIGTERM comes, or standard input ends where that is asked for.
+///
+/// # Errors
+/// When the kernel refuses a socket, or to receive.
+pub fn run(arguments: &Respond) -> anyhow::Result<()> {
+    let signal = place::stop_signal()?;
+    let place = Place::take(&place_arguments(arguments), Fifo::Required)?;
+    let mut open = open(arguments)?;
+    rights::keep_only(&[])?;
+    say(arguments.json, &ready(&open, &place), &format!("answering {}; Ctrl-C ends it", open.names().join(", ")))?;
+    let waiting = match arguments.wait {
+        RespondWait::Spin => Waiting::Spin,
+        RespondWait::Sleep => Waiting::Block,
+    };
+    let input = io::stdin();
+    let wakers = [signal, input.as_fd()];
+    let wakers = if arguments.until_eof { &wakers[..] } else { &wakers[..1] };
+    let ended = || STOP.load(Ordering::Relaxed) || (arguments.until_eof && has_ended(input.as_fd()));
+    let served = serve(&mut open.desks, &HostClock, waiting, wakers, ended);
+    // Whoever started this may have stopped reading; what was answered does not depend on that.
+    let (counts, sentence) = counts(&mut open.desks);
+    let _ = say(arguments.json, &counts, &sentence);
+    Ok(served?)
+}
+
+/// The sockets, and what they are.
+struct Open {
+    desks: Vec<Box<dyn Serve>>,
+    udp: Vec<String>,
+    raw: Vec<String>,
+}
+
+impl Open {
+    fn names(&self) -> Vec<String> {
+        let udp = self.udp.iter().map(|address| format!("UDP at {address}"));
+        udp.chain(self.raw.iter().map(|device| format!("Ethernet frames on {device}"))).collect()
+    }
+}
+
+fn open(arguments: &Respond) -> Result<Open, PortError> {
+    let mut open = Open { desks: Vec::new(), udp: Vec::new(), raw: arguments.raw.clone() };
+    if !arguments.raw.is_empty() {
+        let names: Vec<&str> = arguments.raw.iter().map(String::as_str).collect();
+        let names = if names.contains(&ANY) { &[] } else { names.as_slice() };
+        open.desks.push(Box::new(Desk::new(PacketListener::open(names)?)));
+    }
+    let ports = match arguments.udp.as_slice() {
+        [] if arguments.raw.is_empty() => &[DEFAULT_UDP_PORT],
+        ports => ports,
+    };
+    for port in ports {
+        let first = UdpListener::open4(*port)?;
+        let second = UdpListener::open6(first.address().port());
+        open.udp.push(first.address().to_string());
+        open.desks.push(Box::new(Desk::new(first)));
+        match second {
+            Ok(listener) => {
+                open.udp.push(listener.address().to_string());
+                open.desks.push(Box::new(Desk::new(listener)));
+            }
+            Err(error) if lacks_ipv6(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(open)
+}
+
+/// Whether this machine was set up without IPv6: then there is nobody to answer over it.
+fn lacks_ipv6(error: &PortError) -> bool {
+    let PortError::System { source, .. } = error else { return false };
+    source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+}
+
+fn place_arguments(arguments: &Respond) -> PlaceArguments {
+    let Respond { cpu, fifo, die_with_parent, .. } = *arguments;
+    let wait = match arguments.wait {
+        RespondWait::Spin => WaitArgument::Spin,
+        RespondWait::Sleep => WaitArgument::Sleep,
+    };
+    PlaceArguments { cpu, fifo, wait, die_with_parent }
+}
+
+fn ready(open: &Open, place: &Place) -> serde_json::Value {
+    json!({
+        "event": "ready",
+        "version": env!("CARGO_PKG_VERSION"),
+        "profile": crate::PROFILE,
+        "udp": open.udp,
+        "raw": open.raw,
+        "wait": crate::session::name(place.wait),
+        "fifo": place.is_real_time,
+        "cpu": place.cpu,
+        "memory_locked": place.is_locked,
+    })
+}
+
+fn counts(desks: &mut [Box<dyn Serve>]) -> (serde_json::Value, String) {
+    let answered: u64 = desks.iter().map(|desk| desk.counts().answered).sum();
+    let too_long: u64 = desks.iter().map(|desk| desk.counts().too_long).sum();
+    let foreign: u64 = desks.iter().map(|desk| desk.counts().foreign).sum();
+    let refused: u64 = desks.iter().map(|desk| desk.refused()).sum();
+    let own_drops: u64 = desks.iter_mut().map(|desk| desk.own_drops()).sum();
+    let event = json!({
+        "event": "end", "answered": answered, "too_long": too_long, "foreign": foreign, "refused": refused,
+        "own_drops": own_drops,
+    });
+    (event, format!("answered {answered}, refused {}, foreign {foreign}, dropped {own_drops}", too_long + refused))
+}
+
+fn say(as_json: bool, event: &serde_json::Value, sentence: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    if as_json {
+        writeln!(output, "{event}")?
+    } else {
+        writeln!(output, "{sentence}")?
+    }
+    output.flush()
+}
+
+/// Whether an input has come to its end; what can be read from it is thrown away.
+fn has_ended(input: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(input, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let is_ready = poll(&mut polled, Some(&at_once)).is_ok_and(|count| count > 0);
+    is_ready && !matches!(rustix::io::read(input, &mut [0; 256]), Ok(1..))
+}
