@@ -23,8 +23,8 @@ def check(plan: Plan, table: Table, name: str) -> None:
     def given(key: str, value: object) -> Given:
         return table.get(key, Given(value, name))
 
-    check_devices(plan, given("bed.devices", list(plan.bed.devices)))
     check_method(plan, given("study.method", plan.study.method), given("probe.interval", "flood"))
+    check_devices(plan, given("bed.devices", list(plan.bed.devices)))
     key = f"probe.{plan.probe.size_key}"
     for probe in plan.probe.probe:
         for size in plan.probe.sizes:

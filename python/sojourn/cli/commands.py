@@ -1,0 +1,222 @@
+"""Every command of `sojourn`: words in, words out. What a command does is elsewhere, and imported when it is called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sojourn.errors import RequestError
+
+if TYPE_CHECKING:
+    from sojourn.plan import Plan
+    from sojourn.records import RunFolder
+
+INVALID = 4
+
+app = typer.Typer(
+    name="sojourn",
+    help="Measures what a box in the path does to packets: how long they stay in it, and how sure that figure is.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+beds = typer.Typer(help="Show a bed, or remove what dead ones left.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(beds, name="bed")
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and end."""
+    if asked:
+        import sojourn
+
+        print(f"sojourn {sojourn.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    *,
+    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Options of the program itself."""
+
+
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a value of the plan, e.g. rounds=20 or devices=wire,bridge."
+    ),
+]
+JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
+
+
+@app.command()
+def run(  # noqa: PLR0913 - one for each option
+    study: Annotated[
+        str | None, typer.Argument(metavar="[NAME | PLAN.toml]", help="A built-in study (see `list`) or a plan file.")
+    ] = None,
+    *,
+    sets: Sets = None,
+    bed: Annotated[
+        str | None, typer.Option(metavar="netns|sim", help="Where: real frames, or simulated lines.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder to make; by default one under runs/.")] = None,
+    as_json: JsonOutput = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="At most 60 s: the plan's own [quick] values.")] = False,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+) -> None:
+    """Measure: build the bed, take the plan's blocks, analyse, report."""
+    if resume is not None:
+        beside = {"a study": study, "--set": sets, "--bed": bed, "--out": out, "--quick": quick, "--dry-run": dry_run}
+        resume_run(resume, [name for name, value in beside.items() if value], as_json=as_json)
+        return
+    if study is None:
+        raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
+    from sojourn.plan import load_plan
+
+    plan = load_plan(study, sets=sets or [], quick=quick, backend=bed)
+    if dry_run:
+        show_plan(plan, as_json=as_json)
+        return
+    from sojourn.conduct import Screen, conduct, create_folder
+
+    folder = create_folder(plan, out)
+    conduct(plan, folder, Screen())
+    conclude(folder, as_json=as_json)
+
+
+def resume_run(path: Path, beside: list[str], *, as_json: bool) -> None:
+    """The rest of an interrupted run, which knows its plan."""
+    if beside:
+        raise RequestError(f"--resume goes on with the run's own plan: leave {', '.join(beside)} away")
+    from sojourn.conduct import Screen, open_folder
+    from sojourn.conduct import resume as resume_measuring
+
+    folder = open_folder(path)
+    resume_measuring(folder, Screen())
+    conclude(folder, as_json=as_json)
+
+
+def conclude(folder: RunFolder, *, as_json: bool) -> None:
+    """Analyse and report; exit 4 where the run must not be trusted."""
+    import sys
+
+    from rich.console import Console
+
+    Console(file=sys.stderr, highlight=False).print("analysing", markup=False)
+    from sojourn.analysis import analyse
+    from sojourn.report import render_terminal, write_report
+
+    analyse(folder.path)
+    write_report(folder.path)
+    verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
+    if as_json:
+        results = json.loads(folder.results.read_text(encoding="utf-8"))
+        said = {"verdict": verdict["verdict"], "sentence": verdict["sentence"]}
+        print(json.dumps({"run": str(folder.path), **said, "results": results}))
+    else:
+        render_terminal(folder.path, Console(highlight=False))
+    if verdict["verdict"] == "invalid":
+        raise typer.Exit(INVALID)
+
+
+def show_plan(plan: Plan, *, as_json: bool) -> None:
+    """What a plan would measure."""
+    from sojourn.cli.matrix import matrix, print_matrix
+
+    shown = matrix(plan)
+    if as_json:
+        print(json.dumps(shown))
+    else:
+        print_matrix(shown)
+
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+@app.command()
+def report(run: RunArgument, *, as_json: JsonOutput = False) -> None:
+    """Analyse and report again, from the records alone."""
+    from sojourn.conduct import open_folder
+
+    conclude(open_folder(run), as_json=as_json)
+
+
+@app.command()
+def compare(first: RunArgument, second: RunArgument, *, as_json: JsonOutput = False) -> None:
+    """Two runs: what differed between the machines, and the results side by side."""
+    from sojourn.cli.compare import compare_runs, print_comparison
+
+    compared = compare_runs(first, second)
+    if as_json:
+        print(json.dumps(compared))
+    else:
+        print_comparison(compared)
+
+
+@app.command("list")
+def list_studies(*, as_json: JsonOutput = False) -> None:
+    """The built-in studies."""
+    from sojourn.plan import studies
+
+    found = studies()
+    if as_json:
+        print(json.dumps([{"name": name, "question": question} for name, question in found]))
+        return
+    width = max(len(name) for name, _ in found)
+    for name, question in found:
+        print(f"{name:<{width}}  {question}")
+
+
+@app.command()
+def doctor(*, as_json: JsonOutput = False) -> None:
+    """What this machine can do, and what would mend what it cannot."""
+    from sojourn.bed.doctor import examine, print_examination
+
+    examination = examine()
+    if as_json:
+        print(json.dumps(examination))
+    else:
+        print_examination(examination)
+    if examination["status"]:
+        raise typer.Exit(examination["status"])
+
+
+@beds.command("show")
+def bed_show(
+    plan: Annotated[str, typer.Argument(metavar="[NAME | PLAN.toml]", help="Whose bed.")] = "bridge-latency",
+    *,
+    sets: Sets = None,
+) -> None:
+    """Draw the hosts, links and devices of a plan."""
+    from sojourn.bed import Topology
+    from sojourn.bed.drawing import text
+    from sojourn.plan import load_plan
+
+    print(text(Topology.of(load_plan(plan, sets=sets or []).bed.devices)))
+
+
+@beds.command("clean")
+def bed_clean() -> None:
+    """Remove what dead runs left behind; live ones are not touched."""
+    from sojourn.bed.clean import clean
+
+    for sentence in clean().sentences():
+        print(sentence)
+
+
+@app.command(
+    "probe", context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False
+)
+def probe() -> None:
+    """Probe an address by hand (icmp, udp, raw) or answer probes (respond): see `sojourn probe --help`."""
+    import sys
+
+    from sojourn.cli import become_instrument
+
+    become_instrument(["probe", *sys.argv[2:]])

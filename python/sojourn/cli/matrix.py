@@ -1,0 +1,98 @@
+"""What `--dry-run` shows: the expanded cells, the arms, and an honest estimate of the time. Measures nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sojourn.plan import Plan, arms, cells, estimate, expand
+from sojourn.plan.sizes import KINDS, frame_of
+from sojourn.plan.values import as_duration
+
+
+def matrix(plan: Plan) -> dict[str, Any]:
+    """Cells, arms, counts and times, with units in their names."""
+    blocks = expand(plan)
+    cost = estimate(plan, blocks)
+    counts = {block.cell.cell: block.count for block in blocks}
+    return {
+        "study": plan.study.name,
+        "question": plan.study.question,
+        "backend": plan.bed.backend,
+        "arms": list(arms(plan)),
+        "rounds": plan.pairs.rounds,
+        "visits_per_round": 1 if plan.study.method == "departures" else 2,
+        "blocks": cost.blocks,
+        "probes": cost.probes,
+        "measuring_ns": cost.measuring_ns,
+        "total_ns": cost.total_ns,
+        "cells": [
+            {
+                "cell": cell.cell,
+                "tool": cell.tool,
+                "probe": cell.probe,
+                plan.probe.size_key: cell.size,
+                "request_payload_bytes": cell.request_payload_bytes,
+                "response_payload_bytes": cell.response_payload_bytes,
+                "request_frame_bytes": frame_of(cell.probe, cell.request_payload_bytes),
+                "response_frame_bytes": cell.response_frame_bytes,
+                "schedule": cell.schedule,
+                "interval_ns": cell.interval_ns or None,
+                "probes_per_block": counts[cell.cell],
+                "fragments": cell.fragments,
+                "size": f"{cell.size} {plan.probe.size_key}",
+            }
+            for cell in cells(plan)
+        ],
+    }
+
+
+def print_matrix(shown: dict[str, Any]) -> None:
+    """The same for a person."""
+    console = Console(highlight=False, soft_wrap=False)
+    console.print(f"{shown['study']}: {shown['question']}", markup=False)
+    departures = shown["visits_per_round"] == 1
+    columns = (["sender"] if departures else ["probe"]) + ["size", "frame", "schedule", "interval", "probes"]
+    table = Table(*columns, box=None, pad_edge=False)
+    for cell in shown["cells"]:
+        table.add_row(
+            cell["tool"] if departures else cell["probe"],
+            f"{cell['size'].partition('_')[0].replace(' ', ' B ')}",
+            "fragments" if cell["fragments"] else f"{frames(cell)} B",
+            cell["schedule"],
+            as_duration(cell["interval_ns"]) if cell["interval_ns"] else "as answered",
+            str(cell["probes_per_block"]),
+        )
+    console.print(table)
+    console.print()
+    console.print(f"Arms: {', '.join(shown['arms'])}; {order(shown)}.", markup=False)
+    console.print(f"{shown['blocks']} blocks of {shown['probes']} probes in all.", markup=False)
+    measuring, total = words(shown["measuring_ns"]), words(shown["total_ns"])
+    console.print(f"About {measuring} of measuring, {total} with everything around it.", markup=False)
+
+
+def order(shown: dict[str, Any]) -> str:
+    """Rounds and their order in words."""
+    rounds = f"{shown['rounds']} round{'s' if shown['rounds'] != 1 else ''} of every cell"
+    return (
+        f"{rounds}, shuffled" if shown["visits_per_round"] == 1 else f"{rounds}, each in a random order and its mirror"
+    )
+
+
+def frames(cell: dict[str, Any]) -> str:
+    """The frame's size; two of them where the answer's differs."""
+    there, back = cell["request_frame_bytes"], cell["response_frame_bytes"]
+    fixed = KINDS[cell["probe"]].kind == "request-response"
+    return f"{there} / {back}" if fixed else str(there)
+
+
+def words(nanos: int) -> str:
+    """A time as a person says it."""
+    seconds = nanos / 1e9
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,180 @@
+"""The command line: words in, words out, exit statuses; instant help; `probe` handed on before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.cli import main
+from sojourn.cli.compare import compare_runs
+from sojourn.cli.matrix import matrix, words
+from sojourn.plan import load_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HELP_SECONDS = 0.3
+MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
+
+
+def sojourn(*words: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", MAIN, *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | env, timeout=120
+    )
+
+
+def told(done: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence on standard error."""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("sojourn: ")
+    return lines[0].removeprefix("sojourn: ")
+
+
+def processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_help_is_instant() -> None:
+    took = []
+    for _ in range(3):  # processor time: the machine may be busy with other things
+        before = processor_seconds()
+        done = sojourn("--help")
+        took.append(processor_seconds() - before)
+    assert min(took) < HELP_SECONDS
+    for command in ("run", "report", "compare", "list", "doctor", "probe", "bed"):
+        assert f"\n  {command} " in done.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = {"polars", "pyarrow", "numpy", "scipy", "altair", "tomlkit"}
+    program = f"import sys; from sojourn.cli.commands import app; print({heavy!r} & sys.modules.keys())"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "set()"
+
+
+def test_probe_becomes_the_instrument_with_its_status(tmp_path: Path) -> None:
+    double = tmp_path / "instrument"
+    double.write_text('#!/bin/sh\necho "$@"\nexit 3\n')
+    double.chmod(0o755)
+    done = sojourn("probe", "icmp", "10.0.0.2", "-c", "5", "--help", SOJOURN_INSTRUMENT=str(double))
+    assert (done.returncode, done.stdout) == (3, "probe icmp 10.0.0.2 -c 5 --help\n")
+    program = (
+        "import sys; sys.argv = ['sojourn', 'probe']; import os; os.execv = lambda *a: print('typer' in sys.modules)"
+    )
+    shown = subprocess.check_output(
+        [sys.executable, "-c", f"{program}\nfrom sojourn.cli import main\nmain()"], text=True
+    )
+    assert shown.splitlines()[0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (["run"], "no study is named: try `sojourn list`, then `sojourn run NAME`"),
+        (["run", "bridge-latancy"], "no study or plan file bridge-latancy: did you mean bridge-latency?"),
+        (["run", "nowhere.toml"], "nowhere.toml: cannot be read: No such file or directory"),
+        (["run", "bridge-latency", "--set", "x=1"], "--set x=1: unknown key x: expected one of the sections"),
+        (["run", "bridge-latency", "--bed", "moon"], '--bed moon: bed.backend = "moon": expected "netns" or "sim"'),
+        (
+            ["run", "ping-wait", "--bed", "sim", "--dry-run"],
+            'study.method = "departures": expected "pairs" on the sim bed',
+        ),
+        (["run", "--resume", "nowhere"], "nowhere is no run folder: expected one that holds plan.toml and records/"),
+        (["run", "bridge-latency", "--resume", "x"], "--resume goes on with the run's own plan: leave a study away"),
+        (["report", "nowhere"], "nowhere is no run folder"),
+        (["compare", "nowhere", "there"], "cannot be read"),
+        (["bed", "show", "nowhere"], "no study or plan file nowhere"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_status_2(
+    asked: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sojourn", *asked])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert said.err.startswith("sojourn: ")
+    assert said.err.count("\n") == 1
+    assert sentence in said.err
+    assert said.out == ""
+
+
+def test_a_plan_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text('[study]\nname = "mine"\n[probe]\nicmp_bytes = [64]\nintervall = ["1ms"]\n')
+    done = sojourn("run", "my.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert told(done) == "my.toml, line 5: unknown key probe.intervall: expected probe.interval"
+
+
+def test_an_existing_folder_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("precious")
+    done = sojourn("run", "bridge-latency", "--bed", "sim", "--quick", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "out exists and is not an empty folder" in told(done)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_a_dry_run_shows_the_matrix_and_makes_nothing(tmp_path: Path) -> None:
+    done = sojourn("run", "bridge-latency", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "fragments" in done.stdout
+    assert "1728 blocks" in done.stdout
+    assert "min of measuring" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+    shown = json.loads(sojourn("run", "bridge-latency", "--dry-run", "--quick", "--json", cwd=tmp_path).stdout)
+    assert [cell["icmp_bytes"] for cell in shown["cells"]] == [64, 772, 1480]
+    assert shown["measuring_ns"] < 50e9
+
+
+def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
+    assert sojourn("list").stdout.split("\n")[0].startswith("bridge-latency  How long")
+    assert {study["name"] for study in json.loads(sojourn("list", "--json").stdout)} == {
+        "bridge-latency",
+        "frame-size",
+        "ping-wait",
+    }
+    assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout
+    assert sojourn("--version").stdout.startswith("sojourn ")
+
+
+def test_times_are_said_as_people_say_them() -> None:
+    assert [words(int(seconds * 1e9)) for seconds in (40.3, 150, 9000)] == ["40 s", "2 min", "2.5 h"]
+
+
+def test_a_matrix_has_units_in_its_names() -> None:
+    cell = matrix(load_plan("frame-size"))["cells"][-1]
+    assert cell["request_frame_bytes"] == 82
+    assert cell["response_frame_bytes"] == 1518
+    assert cell["interval_ns"] is None
+
+
+def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> None:
+    one = synthetic(rounds=8).write()
+    two = synthetic(rounds=9, latency_ns={"bridge": 2600.0}).write()
+    for number, path in enumerate((one, two)):
+        analyse(path)
+        stable = {"machine": {"kernel": f"6.{number}", "cores": 2}}
+        (path / "bed.json").write_text(json.dumps({"stable": stable}))
+    compared = compare_runs(one, two)
+    assert compared["bed"] == [{"key": "machine.kernel", "values": ["6.0", "6.1"]}]
+    assert {"key": "pairs.rounds", "values": [8, 9]} in compared["plan"]
+    pooled = next(row for row in compared["results"] if (row["quantity"], row["statistic"], row["device"]) == (
+        "device_latency", "pooled", "bridge"))  # fmt: skip
+    first, second = (side["estimate"] for side in pooled["runs"])
+    assert second - first == pytest.approx(1300, abs=150)
+    done = sojourn("compare", str(one), str(two))
+    assert done.returncode == 0
+    assert "machine.kernel" in done.stdout
