@@ -1,7 +1,8 @@
 """The published laws, each asked of this run: holds, fails, or cannot tell.
 
 A law holds when every deviation from it lies, with its interval, within a margin that is 5 % of the latency or what
-the bed resolves, whichever is larger; it fails when a deviation is both told from zero and larger than the margin;
+the bed resolves, whichever is larger, but never more than 20 % of the latency: on a bed that hardly sees the device at
+all, no law could be told from another. It fails when a deviation is both told from zero and larger than the margin;
 else the run cannot tell. No law is ever confirmed by a mere lack of evidence.
 """
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 MARGIN = 0.05
+WIDEST_MARGIN = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ LAWS: dict[str, Law] = {
 
 
 def _margin(latencies: NDArray[np.float64], bed_ns: float) -> float:
-    return max(MARGIN * abs(float(np.median(latencies))), bed_ns)
+    latency = abs(float(np.median(latencies)))
+    return min(max(MARGIN * latency, bed_ns), WIDEST_MARGIN * latency)
 
 
 def _judge(

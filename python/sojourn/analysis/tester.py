@@ -217,7 +217,9 @@ def _truncated(run: Run) -> Iterator[Finding]:
 def _incomplete(run: Run) -> Iterator[Finding]:
     missing = _missing(run)
     finished = any(event.get("event") == "finished" for event in run.log)
-    if missing:
+    if not run.blocks.height and not run.captures.height:
+        yield Finding("incomplete", "nothing was measured")
+    elif missing:
         yield Finding("incomplete", f"{missing} planned blocks are missing", float(missing))
     elif not finished:
         yield Finding("incomplete", "the run did not come to its end")

@@ -20,6 +20,10 @@ LEAST_ROUNDS = 4
 """Below this the spread between rounds is not known well enough for any interval."""
 
 
+HEAVY_SHARE = 0.05
+"""One value with more of the sum of squares than this is a heavy tail's: spreads of such samples have no interval."""
+
+
 def allowed(p: float, count: int) -> bool:
     """Whether `count` values say anything about quantile p: ten of them must lie beyond it."""
     return count * min(p, 1 - p) >= 10 - 1e-9
@@ -63,13 +67,18 @@ def mean_by_rounds(values: NDArray[np.float64], rounds: NDArray[np.int64], level
 
 
 def sd_by_rounds(values: NDArray[np.float64], rounds: NDArray[np.int64], level: float = 0.95) -> Interval:
-    """The standard deviation of all values, its interval by leaving out one round after the other, on a log scale."""
+    """The standard deviation of all values, its interval by leaving out one round after the other, on a log scale.
+
+    No interval where one value holds much of the sum of squares: the tail is then too heavy for any to be honest.
+    """
     sd = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
     sizes = np.bincount(rounds)
     n = len(sizes)
     if n < LEAST_ROUNDS or not sd > 0:
         return Interval(sd, None, None, level, n)
     centred = values - values.mean()
+    if np.square(centred).max() > HEAVY_SHARE * np.square(centred).sum():
+        return Interval(sd, None, None, level, n)
     sums, squares = np.bincount(rounds, weights=centred), np.bincount(rounds, weights=centred**2)
     left, total, square = len(values) - sizes, sums.sum() - sums, squares.sum() - squares
     variance = (square - total**2 / left) / (left - 1)

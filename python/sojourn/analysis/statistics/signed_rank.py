@@ -1,7 +1,9 @@
 """Hodges-Lehmann estimate with the exact Wilcoxon signed-rank interval: the estimator for differences over pairs.
 
 It holds whatever the shape of the noise, as long as the differences are independent and symmetric about the truth,
-and one wild pair does not move it. For skewed differences it estimates their pseudomedian, not their mean.
+and one wild pair does not move it. For skewed differences it estimates their pseudomedian, not their mean: pairs of
+block means are nearly symmetric unless the device itself has a tail so heavy that single probes rule a block (with
+Pareto tails of shape 2.5 the interval still covers the mean, with shape 2 and many pairs it does not).
 It hides the exact distribution of the signed-rank sum and the selection of Walsh averages among many pairs.
 """
 

@@ -1,0 +1,375 @@
+"""The analysis of made-up runs: truth in, number out; every finding provoked once, none where all is clean."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.errors import RequestError
+from sojourn.records import FINDINGS, RunFolder
+
+Make = Callable[..., Any]
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(RunFolder(path).results.read_text())
+    return rows
+
+
+def the(path: Path, **wanted: Any) -> dict[str, Any]:
+    found = [row for row in results(path) if all(row[key] == value for key, value in wanted.items())]
+    assert len(found) == 1, f"{len(found)} rows for {wanted}"
+    return found[0]
+
+
+def names(path: Path) -> set[str]:
+    return {one["name"] for one in json.loads(RunFolder(path).verdict.read_text())["findings"]}
+
+
+@pytest.fixture
+def clean(synthetic: Make) -> Path:
+    path: Path = synthetic(latency_ns={"wire": 400.0, "bridge": 1300.0}).write()
+    analyse(path)
+    return path
+
+
+def test_a_clean_run_is_trusted_and_has_no_finding(clean: Path) -> None:
+    verdict = json.loads(RunFolder(clean).verdict.read_text())
+    assert verdict["findings"] == []
+    assert verdict["verdict"] == "trusted"
+    assert verdict["sentence"].startswith("The Linux bridge adds 1.3")
+    assert verdict["sentence"].endswith("nothing doubtful was seen.")
+    assert [one["answer"] for one in verdict["laws"]] == ["holds"]
+
+
+def test_the_latency_per_cell_pooled_and_by_reference_is_the_truth(clean: Path) -> None:
+    for size in (64, 772, 1480):
+        row = the(clean, device="bridge", reference="direct", quantity="device_latency", statistic="mean",
+                  icmp_bytes=size)  # fmt: skip
+        assert row["estimate"] == pytest.approx(1300 + 0.4 * (size + 38), abs=25)
+        assert row["n"] == 12
+        assert row["level"] == pytest.approx(0.9575, abs=1e-4)
+    pooled = the(clean, device="bridge", reference="wire", quantity="device_latency", statistic="pooled")
+    assert pooled["ci_low"] - 5 <= 900 + 0.4 * (772 + 38) <= pooled["ci_high"] + 5
+    assert pooled["icmp_bytes"] is None
+    assert pooled["probe"] == "icmp"
+
+
+def test_the_line_over_size_is_the_truth(clean: Path) -> None:
+    slope = the(clean, device="bridge", reference="direct", quantity="latency_slope")
+    constant = the(clean, device="bridge", reference="direct", quantity="latency_intercept")
+    assert slope["ci_low"] <= 0.4 <= slope["ci_high"]
+    assert constant["ci_low"] <= 1300 <= constant["ci_high"]
+    whole = the(clean, device="direct", reference=None, quantity="latency_slope")
+    assert whole["estimate"] == pytest.approx(0.3, abs=0.03)
+
+
+def test_the_control_holds_zero_and_says_what_the_bed_resolves(clean: Path) -> None:
+    pooled = the(clean, device="a/a", quantity="device_latency", statistic="pooled")
+    assert pooled["level"] >= 0.999
+    assert pooled["ci_low"] < 0 < pooled["ci_high"]
+    assert pooled["n"] == 36
+    assert 0 < the(clean, quantity="resolution")["estimate"] < 40
+
+
+def test_quantiles_are_those_the_sample_allows_and_no_device_has_any(clean: Path) -> None:
+    rows = results(clean)
+    assert {row["statistic"] for row in rows if row["quantity"] == "rtt"} == {"min", "mean", "p50", "p90", "max", "sd"}
+    of_devices = {row["statistic"] for row in rows if row["quantity"] == "device_latency"}
+    assert of_devices == {"mean", "arithmetic", "pooled", "sd"}
+    assert {row["statistic"] for row in rows if row["quantity"] == "rtt_shift"} == {"p50"}
+
+
+def test_every_row_says_whose_clock_and_stamps_and_is_finite(clean: Path) -> None:
+    for row in results(clean):
+        assert row["clock"] == "simulated"
+        assert row["source"]
+        assert row["unit"] in ("ns", "1", "ns/byte", "ns^2")
+        assert row["estimate"] is not None
+    frame = pl.read_parquet(RunFolder(clean).analysis / "results.parquet")
+    assert frame.height == len(results(clean))
+
+
+def test_the_same_records_give_the_same_analysis_to_the_last_bit(clean: Path) -> None:
+    folder = RunFolder(clean)
+    first = {path.name: path.read_bytes() for path in sorted(folder.analysis.rglob("*.*"))}
+    (folder.analysis / "left-over.txt").write_text("from before")
+    analyse(clean)
+    assert {path.name: path.read_bytes() for path in sorted(folder.analysis.rglob("*.*"))} == first
+
+
+def test_samples_hold_what_the_figures_draw(clean: Path) -> None:
+    columns = {
+        "rtt_quantiles": {"device", "q", "rtt_ns", "icmp_bytes"},
+        "timeline": {"device", "elapsed_s", "rtt_ns", "interval_ns"},
+        "blocks": {"block", "device", "mean_rtt_ns", "lost"},
+        "pairs": {"device", "reference", "latency_ns", "round"},
+        "sizes": {"device", "reference", "frame_bytes", "estimate_ns"},
+        "lines": {"device", "reference", "frame_bytes", "ci_low_ns", "ci_high_ns"},
+        "departure_errors": {"device", "q", "error_ns"},
+    }
+    for name, wanted in columns.items():
+        frame = pl.read_parquet(RunFolder(clean).samples / f"{name}.parquet")
+        assert wanted <= set(frame.columns)
+        assert frame.height > 0
+
+
+def test_sixty_thousand_probes_take_less_than_three_seconds(synthetic: Make) -> None:
+    path = synthetic(rounds=57, latency_ns={"wire": 400.0, "bridge": 1300.0}).write()
+    analyse(path)
+    began = time.process_time()
+    analyse(path)
+    assert time.process_time() - began < 3
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"no plan\.toml"):
+        analyse(tmp_path)
+
+
+def test_an_empty_run_is_doubtful_and_not_an_error(synthetic: Make) -> None:
+    path = synthetic(rounds=0).write()
+    assert analyse(path).verdict == "doubtful"
+
+
+# Findings: what provokes each. An alteration gets the block, its probes and a source of chance.
+
+
+def hold_every_50th() -> Callable[[Any, Any, Any], None]:
+    """A device that counts its frames and holds every fiftieth, whatever the pauses."""
+    passed = 0
+
+    def hold(block: Any, probes: Any, rng: Any) -> None:
+        nonlocal passed
+        del rng
+        if block["device"] == "bridge":
+            probes["arrival_ns"] = probes["arrival_ns"] + 30_000 * ((passed + probes["seq"]) % 50 == 49)
+            passed += 44
+
+    return hold
+
+
+def modes(block: Any, probes: Any, rng: Any) -> None:
+    if block["device"] == "bridge":
+        probes["arrival_ns"] = probes["arrival_ns"] + 5000 * (rng.random(44) < 0.3)
+
+
+def drifting(block: Any, probes: Any, rng: Any) -> None:
+    del rng
+    probes["arrival_ns"] = probes["arrival_ns"] + 20 * block["block"]
+
+
+def cold(block: Any, probes: Any, rng: Any) -> None:
+    del block, rng
+    probes["arrival_ns"] = probes["arrival_ns"] + (3000 * np.exp(-probes["seq"] / 8)).astype(int)
+
+
+def settling(block: Any, probes: Any, rng: Any) -> None:
+    del rng
+    if block["device"] == "bridge" and block["round"] < 10:
+        probes["arrival_ns"] = probes["arrival_ns"] + 3000
+
+
+def stalled(block: Any, probes: Any, rng: Any) -> None:
+    del rng
+    if block["device"] == "direct" and block["round"] == 3:
+        probes["arrival_ns"] = probes["arrival_ns"] + 4_000_000 * (probes["seq"] == 30)
+
+
+def late_sender(block: Any, probes: Any, rng: Any) -> None:
+    del block
+    behind = 150_000 * (rng.random(44) < 0.2)
+    for name in ("send_call_ns", "departure_ns", "arrival_ns", "receive_call_ns"):
+        probes[name] = probes[name] + behind
+
+
+def slow_sender(block: Any, probes: Any, rng: Any) -> None:
+    del block, rng
+    behind = probes["seq"] * 80_000
+    for name in ("send_call_ns", "departure_ns", "arrival_ns", "receive_call_ns"):
+        probes[name] = probes[name] + behind
+
+
+def stepped(block: Any, probes: Any, rng: Any) -> None:
+    del probes, rng
+    if block["block"] >= 100:
+        block["started_raw_ns"] -= 3_000_000
+        block["ended_raw_ns"] -= 3_000_000
+
+
+def dropped(block: Any, probes: Any, rng: Any) -> None:
+    del probes, rng
+    block["own_drops"] = int(block["block"] == 7)
+
+
+def answered_twice(block: Any, probes: Any, rng: Any) -> None:
+    del block
+    probes["replies"] = probes["replies"] + (rng.random(44) < 0.01)
+
+
+def overtaken(block: Any, probes: Any, rng: Any) -> None:
+    del block
+    probes["reordered"] = rng.random(44) < 0.01
+
+
+def after_the_timeout(block: Any, probes: Any, rng: Any) -> None:
+    del block
+    probes["late"] = rng.random(44) < 0.01
+
+
+def mixed(block: Any, probes: Any, rng: Any) -> None:
+    del rng
+    if block["block"] % 7 == 0:
+        probes["departure_source"] = ["user"] * 10 + ["simulated"] * 34
+
+
+def by_the_program(block: Any, probes: Any, rng: Any) -> None:
+    del block, rng
+    probes["departure_source"] = probes["arrival_source"] = ["user"] * 44
+
+
+def control_apart(block: Any, probes: Any, rng: Any) -> None:
+    del rng
+    if block["device"] == "a/a":
+        probes["arrival_ns"] = probes["arrival_ns"] + 600
+
+
+PROVOCATIONS: dict[str, dict[str, Any]] = {
+    "periodic_delay": {"alter": hold_every_50th()},
+    "several_modes": {"alter": modes},
+    "drift": {"alter": drifting},
+    "unsteady": {"alter": cold},
+    "interference": {"alter": stalled},
+    "sender_late": {"alter": late_sender},
+    "tester_limited": {"alter": slow_sender},
+    "clock_stepped": {"alter": stepped},
+    "own_drops": {"alter": dropped},
+    "duplication": {"alter": answered_twice},
+    "reordering": {"alter": overtaken},
+    "late_replies": {"alter": after_the_timeout},
+    "mixed_timestamps": {"alter": mixed},
+    "user_timestamps": {"alter": by_the_program},
+    "a_a_nonzero": {"alter": control_apart},
+    "below_floor": {"latency_ns": {"bridge": -900.0}},
+    "too_few_pairs": {"rounds": 5},
+    "debug_build": {"metadata": {"profile": "debug"}},
+    "incomplete": {"log": ({"event": "started"}, {"event": "interrupted"})},
+    "offload_on": {"bed_extra": "offloads = true"},
+    "contended": {"log": ({"event": "contended", "sentence": "load 5 on 2 cores"}, {"event": "finished"})},
+}
+
+
+@pytest.mark.parametrize("name", PROVOCATIONS)
+def test_it_is_found(synthetic: Make, name: str) -> None:
+    path = synthetic(**{"rounds": 24, **PROVOCATIONS[name]}).write()
+    verdict = analyse(path)
+    assert name in names(path)
+    expected = {"note": "trusted", "doubtful": "doubtful", "invalid": "invalid"}[FINDINGS[name].severity]
+    order = ["trusted", "doubtful", "invalid"]
+    assert order.index(verdict.verdict) >= order.index(expected)
+
+
+@pytest.mark.parametrize("name", [one for one in PROVOCATIONS if one not in ("sender_late", "tester_limited")])
+def test_it_alone_is_found(synthetic: Make, name: str) -> None:
+    """A finding does not drag others along; a sender that is slow is also late, and the other way round."""
+    path = synthetic(**{"rounds": 24, **PROVOCATIONS[name]}).write()
+    analyse(path)
+    companions = {"mixed_timestamps": {"user_timestamps"}}.get(name, set())
+    assert names(path) - companions <= {name}
+
+
+def test_losses_are_found_counted_and_have_their_interval(synthetic: Make, losing: Callable[..., None]) -> None:
+    def lossy(block: Any, probes: Any, rng: Any) -> None:
+        if block["device"] == "bridge":
+            losing(probes, rng.random(44) < 0.02)
+
+    path = synthetic(rounds=24, icmp_bytes=(64,), alter=lossy).write()
+    assert analyse(path).verdict == "trusted"
+    assert names(path) == {"loss"}
+    row = the(path, device="bridge", quantity="loss")
+    assert row["ci_low"] <= 0.02 <= row["ci_high"]
+    assert row["probes"] == 24 * 2 * 40
+    assert row["findings"] == ["loss"]
+    assert the(path, device="direct", quantity="loss")["estimate"] == 0
+    latency = the(path, device="bridge", quantity="device_latency", statistic="mean")
+    assert latency["ci_low"] - 5 <= 1300 + 0.4 * 102 <= latency["ci_high"] + 5
+
+
+def test_a_cut_record_keeps_what_is_before_and_is_told(synthetic: Make) -> None:
+    path = synthetic(rounds=12).write()
+    probes = RunFolder(path).records / "probes-000.arrow"
+    probes.write_bytes(probes.read_bytes()[: probes.stat().st_size * 8 // 10])
+    verdict = analyse(path)
+    assert verdict.verdict == "doubtful"
+    assert names(path) == {"truncated_record", "incomplete"}
+    assert the(path, device="bridge", quantity="device_latency", statistic="pooled")["n"] >= 8
+
+
+def test_a_device_that_settles_late_is_unsteady(synthetic: Make) -> None:
+    path = synthetic(rounds=30, alter=settling).write()
+    analyse(path)
+    assert "unsteady" in names(path)
+
+
+def test_every_finding_is_provoked_somewhere() -> None:
+    elsewhere = {"loss", "truncated_record"}
+    assert set(PROVOCATIONS) | elsewhere == set(FINDINGS)
+
+
+# Laws.
+
+
+def steps_at_512(block: Any, probes: Any, rng: Any) -> None:
+    del rng
+    if block["device"] == "bridge" and block["request_frame_bytes"] > 512:
+        probes["arrival_ns"] = probes["arrival_ns"] + 2000
+
+
+def slower_when_idle(block: Any, probes: Any, rng: Any) -> None:
+    del rng
+    if block["device"] == "bridge" and block["interval_ns"] > 5_000_000:
+        probes["arrival_ns"] = probes["arrival_ns"] + 2000
+
+
+LAWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "constant-plus-per-byte": ({"icmp_bytes": (64, 256, 512, 1024, 1480)}, {"alter": steps_at_512}),
+    "rate-independent": ({"icmp_bytes": (64,), "intervals_ns": (10**6, 2 * 10**6, 10**7)}, {"alter": slower_when_idle}),
+    "cascade-adds": (
+        {"latency_ns": {"bridge": 1300.0, "bridge*2": 2600.0}, "per_byte_ns": {"bridge": 0.4, "bridge*2": 0.8}},
+        {"latency_ns": {"bridge": 1300.0, "bridge*2": 3400.0}, "per_byte_ns": {"bridge": 0.4, "bridge*2": 0.8}},
+    ),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_law_holds_where_it_is_true_and_fails_where_not(synthetic: Make, law: str) -> None:
+    true, broken = LAWS[law]
+    kept = analyse(synthetic(rounds=24, laws=(law,), **true).write()).laws
+    failed = analyse(synthetic(rounds=24, laws=(law,), **{**true, **broken}).write()).laws
+    assert [one["answer"] for one in kept] == ["holds"]
+    assert [one["answer"] for one in failed] == ["fails"]
+    assert kept[0]["ci_low"] <= kept[0]["estimate"] <= kept[0]["ci_high"]
+    assert failed[0]["ci_low"] > 0 or failed[0]["ci_high"] < 0
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_law_is_not_answered_from_too_little(synthetic: Make, law: str) -> None:
+    true, _ = LAWS[law]
+    answers = analyse(synthetic(rounds=5, laws=(law,), **true).write()).laws
+    assert [one["answer"] for one in answers] == ["cannot tell"]
+    noisy = {**true, "noise": lambda rng, n: 40_000 * rng.standard_t(2, n)}
+    answers = analyse(synthetic(rounds=12, laws=(law,), **noisy).write()).laws
+    assert [one["answer"] for one in answers] == ["cannot tell"]
+
+
+def test_an_unknown_law_is_not_answered(synthetic: Make) -> None:
+    answers = analyse(synthetic(rounds=6, laws=("murphy",)).write()).laws
+    assert [(one["law"], one["answer"]) for one in answers] == [("murphy", "cannot tell")]

@@ -1,0 +1,93 @@
+"""Records, whole and cut: what was written before a cut is kept, and the cut is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from sojourn.errors import RequestError
+from sojourn.records import TABLES, RunFolder, read_table
+from sojourn.records.reader import END_MARKER
+
+
+@pytest.fixture
+def folder(synthetic: Callable[..., Any]) -> RunFolder:
+    return RunFolder(synthetic(rounds=6, icmp_bytes=(64,)).write())
+
+
+def probes_of(folder: RunFolder) -> Path:
+    return folder.records / "probes-000.arrow"
+
+
+def cut(path: Path, keep: float) -> None:
+    octets = path.read_bytes()
+    path.write_bytes(octets[: int(len(octets) * keep)])
+
+
+def test_a_whole_table_is_complete_and_keeps_units_and_clocks(folder: RunFolder) -> None:
+    table = read_table(folder.records, "probes")
+    assert table.frame.height == 6 * 3 * 2 * 44
+    assert table.truncated == []
+    assert table.metadata("profile") == ["release"]
+    assert table.field_metadata("departure_ns", "clock") == ["simulated"]
+    assert table.field_metadata("departure_ns", "unit") == ["ns"]
+
+
+def test_times_are_plain_integers(folder: RunFolder) -> None:
+    schema = read_table(folder.records, "probes").frame.schema
+    assert {schema[one.name] for one in TABLES["probes"].values() if one.unit == "ns"} == {pl.Int64()}
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.5, 0.77, 0.999])
+def test_whole_batches_before_a_cut_are_kept(folder: RunFolder, keep: float) -> None:
+    cut(probes_of(folder), keep)
+    table = read_table(folder.records, "probes")
+    assert [part.complete for part in table.parts] == [False]
+    assert 0 < table.frame.height < 6 * 3 * 2 * 44 or keep == 0.999
+    assert table.frame.height % 44 == 0
+
+
+def test_a_missing_end_marker_is_seen_though_all_rows_are_there(folder: RunFolder) -> None:
+    octets = probes_of(folder).read_bytes()
+    assert octets.endswith(END_MARKER)
+    probes_of(folder).write_bytes(octets[: -len(END_MARKER)])
+    table = read_table(folder.records, "probes")
+    assert table.frame.height == 6 * 3 * 2 * 44
+    assert [part.cut for part in table.truncated] == ["without its end marker"]
+
+
+def test_a_tail_of_zeros_is_not_taken_for_an_end(folder: RunFolder) -> None:
+    octets = probes_of(folder).read_bytes()
+    probes_of(folder).write_bytes(octets[: len(octets) // 2] + bytes(4096))
+    assert len(read_table(folder.records, "probes").truncated) == 1
+
+
+@pytest.mark.parametrize("octets", [b"", b"\xff\xff\xff\xff", b"not arrow at all, but longer than a header"])
+def test_a_file_without_a_header_gives_no_rows_and_is_told(folder: RunFolder, octets: bytes) -> None:
+    probes_of(folder).write_bytes(octets)
+    table = read_table(folder.records, "probes")
+    assert table.frame.height == 0
+    assert len(table.truncated) == 1
+
+
+def test_parts_are_joined_in_their_order(folder: RunFolder) -> None:
+    probes_of(folder).with_name("probes-001.arrow").write_bytes(probes_of(folder).read_bytes())
+    table = read_table(folder.records, "probes")
+    assert table.frame["part"].unique().sort().to_list() == [0, 1]
+    assert table.frame.height == 2 * 6 * 3 * 2 * 44
+
+
+def test_no_file_gives_an_empty_table_with_all_columns(tmp_path: Path) -> None:
+    table = read_table(tmp_path, "captures")
+    assert table.frame.columns == [*TABLES["captures"], "part"]
+    assert table.frame.height == 0
+
+
+def test_a_foreign_stream_is_refused_with_the_missing_column(folder: RunFolder) -> None:
+    probes_of(folder).write_bytes((folder.records / "blocks-000.arrow").read_bytes())
+    with pytest.raises(RequestError, match="no column 'seq'"):
+        read_table(folder.records, "probes")
