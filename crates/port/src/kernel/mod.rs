@@ -31,10 +31,7 @@ const MOST_WAITED_FOR: usize = 8;
 ///
 /// # Errors
 /// When the kernel refuses to wait.
-pub fn wait_for_any<'a>(
-    descriptors: impl Iterator<Item = BorrowedFd<'a>>,
-    longest: Nanos,
-) -> Result<(), PortError> {
+pub fn wait_for_any<'a>(descriptors: impl Iterator<Item = BorrowedFd<'a>>, longest: Nanos) -> Result<(), PortError> {
     let mut descriptors = descriptors.take(MOST_WAITED_FOR);
     let Some(first) = descriptors.next() else { return Ok(()) };
     let mut polled = [first; MOST_WAITED_FOR].map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
@@ -45,7 +42,9 @@ pub fn wait_for_any<'a>(
     }
     match poll(&mut polled[..count], Some(&timespec(longest))) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(PortError::System { operation: "wait for", object: "requests".to_owned(), source: error.into() }),
+        Err(error) => {
+            Err(PortError::System { operation: "wait for", object: "requests".to_owned(), source: error.into() })
+        }
     }
 }
 
