@@ -24,6 +24,27 @@ use sojourn_time::Nanos;
 
 use crate::PortError;
 
+/// Tries whether the kernel gives a socket of this family, type and protocol.
+///
+/// # Errors
+/// When it does not.
+pub fn try_socket([family, kind, protocol]: [i32; 3]) -> std::io::Result<()> {
+    sys::socket(family, kind, protocol).map(drop)
+}
+
+/// Lists the interfaces of this network namespace.
+///
+/// # Errors
+/// When the kernel refuses to tell, or one goes away meanwhile.
+pub fn interfaces() -> Result<Vec<Interface>, PortError> {
+    let names = sys::interface_names().map_err(|source| PortError::System {
+        operation: "list",
+        object: "interfaces".to_owned(),
+        source,
+    })?;
+    names.iter().map(|name| Interface::named(name)).collect()
+}
+
 /// How many descriptors [`wait_for_any`] looks at.
 const MOST_WAITED_FOR: usize = 8;
 

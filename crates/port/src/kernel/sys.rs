@@ -181,6 +181,27 @@ pub fn stamping_abilities(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 1
     Ok(info)
 }
 
+/// Lists the names of all interfaces of this network namespace.
+pub fn interface_names() -> io::Result<Vec<String>> {
+    // SAFETY: no memory is passed.
+    let list = unsafe { libc::if_nameindex() };
+    if list.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let mut names = Vec::new();
+    let mut entry = list;
+    // SAFETY: `list` is the array that if_nameindex made, until if_freenameindex below; an entry without a name ends it, and
+    // names are C strings.
+    unsafe {
+        while !(*entry).if_name.is_null() {
+            names.push(CStr::from_ptr((*entry).if_name).to_string_lossy().into_owned());
+            entry = entry.add(1);
+        }
+        libc::if_freenameindex(list);
+    }
+    Ok(names)
+}
+
 /// Lists the addresses of all interfaces of this network namespace.
 pub fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
     let mut list = ptr::null_mut();

@@ -1,0 +1,156 @@
+//! `doctor`: what this machine lets the instruments do, tried and not guessed, and what would mend what is missing.
+//!
+//! Takes a second. Changes nothing: what it opens it closes again.
+
+mod network;
+mod sys;
+mod timing;
+
+use std::io::{self, Write};
+
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+use sojourn_port::rights::Right;
+
+/// Looks at everything and prints it: a line each, or JSON.
+///
+/// # Errors
+/// When it cannot be printed.
+pub fn run(as_json: bool) -> anyhow::Result<()> {
+    let examined = examine();
+    let mut output = io::stdout().lock();
+    if as_json {
+        serde_json::to_writer_pretty(&mut output, &examined)?;
+        writeln!(output)?;
+    } else {
+        examined.checks.iter().try_for_each(|check| check.print(&mut output))?;
+    }
+    Ok(output.flush()?)
+}
+
+/// All that was looked at.
+#[derive(Debug, Serialize)]
+struct Examined {
+    version: &'static str,
+    profile: &'static str,
+    checks: Vec<Check>,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    status: Status,
+    /// What was found, for people.
+    found: String,
+    /// What would mend it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<String>,
+    /// What was measured, for programs.
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    values: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    Limited,
+    Missing,
+}
+
+fn examine() -> Examined {
+    let mut checks = Vec::new();
+    checks.extend(Right::ALL.map(right));
+    checks.extend(network::examine());
+    checks.push(bpf());
+    checks.push(locked_memory());
+    checks.extend(timing::examine());
+    Examined { version: env!("CARGO_PKG_VERSION"), profile: crate::PROFILE, checks }
+}
+
+fn right(right: Right) -> Check {
+    let purpose = match right {
+        Right::NetRaw => "raw frames, and ICMP by raw sockets",
+        Right::NetAdmin => "socket buffers beyond net.core.rmem_max",
+        Right::SysNice => "SCHED_FIFO",
+        Right::IpcLock => "memory locked beyond the limit",
+        Right::Bpf => "programs in the kernel",
+        Right::SysAdmin => "network namespaces",
+        Right::SysResource => "raised limits",
+    };
+    if right.is_held() {
+        return Check::ok(right.name(), format!("held, for {purpose}"));
+    }
+    let mend = format!("run as root (it is for {purpose})");
+    Check::new(right.name(), Status::Missing, "not held".to_owned()).mend(mend)
+}
+
+fn bpf() -> Check {
+    const NAME: &str = "BPF";
+    match sys::try_bpf_map() {
+        Ok(()) => Check::ok(NAME, "a map can be made".to_owned()),
+        Err(error) => Check::new(NAME, Status::Missing, error.to_string())
+            .mend("run as root, on a kernel with CONFIG_BPF_SYSCALL".to_owned()),
+    }
+}
+
+fn locked_memory() -> Check {
+    const NAME: &str = "locked memory";
+    /// What the instruments lock: programs, buffers, the stamps of a block.
+    const WANTED_BYTES: u64 = 64 << 20;
+    match getrlimit(Resource::Memlock).current {
+        Some(bytes) if !Right::IpcLock.is_held() => {
+            let status = if bytes >= WANTED_BYTES { Status::Ok } else { Status::Limited };
+            let check = Check::new(NAME, status, format!("{} KiB", bytes / 1024)).value("limit_bytes", bytes);
+            if status == Status::Ok { check } else { check.mend("ulimit -l unlimited, or CAP_IPC_LOCK".to_owned()) }
+        }
+        _ => Check::ok(NAME, "as much as is wanted".to_owned()),
+    }
+}
+
+impl Check {
+    fn new(name: &'static str, status: Status, found: String) -> Self {
+        Self { name, status, found, mend: None, values: serde_json::Map::new() }
+    }
+
+    fn ok(name: &'static str, found: String) -> Self {
+        Self::new(name, Status::Ok, found)
+    }
+
+    fn mend(self, mend: String) -> Self {
+        Self { mend: Some(mend), ..self }
+    }
+
+    fn value(mut self, key: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.values.insert(key.to_owned(), value.into());
+        self
+    }
+
+    fn print(&self, output: &mut impl Write) -> io::Result<()> {
+        let mark = match self.status {
+            Status::Ok => "ok",
+            Status::Limited => "limited",
+            Status::Missing => "missing",
+        };
+        writeln!(output, "{mark:8} {}: {}", self.name, self.found)?;
+        self.mend.iter().try_for_each(|mend| writeln!(output, "         to mend it: {mend}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_missing_comes_with_what_mends_it() {
+        let examined = examine();
+        for check in &examined.checks {
+            assert!(check.status == Status::Ok || check.mend.is_some(), "{check:?}");
+            assert!(!check.found.is_empty(), "{check:?}");
+        }
+        let json = serde_json::to_value(&examined).expect("JSON");
+        let statuses = json["checks"].as_array().expect("checks").iter().map(|check| check["status"].as_str());
+        assert!(statuses.into_iter().all(|status| matches!(status, Some("ok" | "limited" | "missing"))));
+    }
+}
