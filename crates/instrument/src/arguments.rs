@@ -129,7 +129,7 @@ pub struct Run {
     #[arg(short, long, default_value_t = 100)]
     pub count: u32,
     /// The interval between intended departures (the mean one for poisson, the least one for as-answered): 10ms, 500us, 1s
-    #[arg(short, long, default_value = "100ms", value_parser = span)]
+    #[arg(short, long, default_value = "10ms", value_parser = span)]
     pub interval: Nanos,
     /// When probes leave
     #[arg(long, default_value = "regular")]

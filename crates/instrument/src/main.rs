@@ -2,11 +2,14 @@
 
 mod arguments;
 mod blocks;
+mod doctor;
 mod failure;
 mod open;
 mod place;
 mod respond;
 mod session;
+mod single;
+mod summary;
 mod sys;
 
 use std::process::ExitCode;
@@ -32,13 +35,17 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> anyhow::Result<()> {
     match command {
+        Command::Probe(Probe::Icmp(arguments)) => single::icmp(arguments),
+        Command::Probe(Probe::Udp(arguments)) => single::udp(arguments),
+        Command::Probe(Probe::Raw(arguments)) => single::raw(arguments),
+        Command::Probe(Probe::Sim(arguments)) => single::sim(arguments),
         Command::Probe(Probe::Blocks(arguments)) => blocks::run(arguments),
         Command::Probe(Probe::Respond(arguments)) => respond::run(arguments),
         Command::Schema => {
             println!("{:#}", sojourn_record::schema::to_json());
             Ok(())
         }
-        _ => Err(failure::WrongRequest("not in this build".to_owned()).into()),
+        Command::Doctor { json } => doctor::run(*json),
     }
 }
 

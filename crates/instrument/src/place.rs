@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, anyhow};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::mm::{MlockAllFlags, mlockall};
-use rustix::process::{Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
+use rustix::mm::{MlockAllFlags, mlockall, munlockall};
+use rustix::process::{Resource, Signal, getppid, getrlimit, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use sojourn_probe::{Pace, Wait};
 
@@ -17,6 +17,9 @@ use crate::sys;
 
 /// Above ordinary work, below the kernel's own real-time threads.
 const PRIORITY: i32 = 20;
+
+/// More than a block of the most probes takes.
+const ENOUGH_MEMORY_BYTES: u64 = 4 << 30;
 
 /// Where and how the prober runs.
 #[derive(Clone, Copy, Debug)]
@@ -88,12 +91,23 @@ fn pin(cpu: u32) -> anyhow::Result<()> {
         .with_context(|| format!("--cpu {cpu}: the process may not run there; `nproc` and `taskset -p $$` tell where"))
 }
 
-/// Locks all memory, now and later, where the limit cannot turn against us: with a limit, later allocations would fail.
+/// Locks all memory, now and later, unless a limit would make later allocations fail: whether it would is tried, for the
+/// right to go beyond the limit may be there or not, whatever the user's number.
 fn lock_memory() -> bool {
-    let unlimited = Rlimit { current: None, maximum: None };
-    let is_unlimited =
-        setrlimit(Resource::Memlock, unlimited).is_ok() || getrlimit(Resource::Memlock).current.is_none();
-    is_unlimited && mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).is_ok()
+    if mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).is_err() {
+        return false;
+    }
+    let is_enough = match getrlimit(Resource::Memlock).current {
+        None => true,
+        Some(limit) if limit >= ENOUGH_MEMORY_BYTES => true,
+        Some(limit) => can_map(limit as usize + 1),
+    };
+    is_enough || munlockall().is_err()
+}
+
+/// Tries whether so much memory can be had, and gives it back.
+fn can_map(bytes: usize) -> bool {
+    Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }
 
 fn run_real_time(fifo: Fifo) -> anyhow::Result<bool> {

@@ -1,0 +1,217 @@
+//! What a single run tells: a table for a person, JSON for a program.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+pub use sojourn_probe::Found;
+use sojourn_probe::{Request, Summary, judge};
+use sojourn_record::{Finding, Probe};
+use sojourn_time::{Nanos, Source};
+use sojourn_wire::{Carrier, icmp};
+
+use crate::place::Place;
+use crate::session::Measured;
+
+/// Returns what was found in the measurement, and in the instrument itself.
+pub fn findings(measured: &Measured) -> Vec<Found> {
+    let mut found = judge(&measured.block, &measured.probes);
+    if cfg!(debug_assertions) && measured.block.via != "sim" {
+        let sentence = "this instrument was built without optimisation".to_owned();
+        found.push(Found { finding: Finding::DebugBuild, sentence });
+    }
+    found
+}
+
+/// The four times of each probe, over all that did not only warm up.
+struct Figures {
+    rtt: Option<Summary>,
+    rtt_intended: Option<Summary>,
+    rtt_user: Option<Summary>,
+    departure_error: Option<Summary>,
+}
+
+impl Figures {
+    fn of(measured: &Measured) -> Self {
+        let over = |time: fn(&Probe) -> Option<Nanos>| {
+            Summary::of(measured.probes.iter().filter(|probe| !probe.is_warmup).filter_map(time))
+        };
+        Self {
+            rtt: over(Probe::rtt),
+            rtt_intended: over(Probe::rtt_intended),
+            rtt_user: over(Probe::rtt_user),
+            departure_error: over(|probe| Some(probe.departure_error())),
+        }
+    }
+}
+
+/// Returns the summary as JSON. Keys carry their units.
+pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Place) -> Value {
+    let Measured { block, probes } = measured;
+    let figures = Figures::of(measured);
+    let counts = block.counts;
+    json!({
+        "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
+        "target": request.to,
+        "kind": block.kind,
+        "schedule": block.schedule,
+        "interval_ns": block.interval,
+        "timeout_ns": block.timeout,
+        "count": block.count,
+        "warmup": block.warmup,
+        "seed": block.seed,
+        "request_payload_bytes": block.request_payload_bytes,
+        "response_payload_bytes": block.response_payload_bytes,
+        "request_frame_bytes": block.request_frame_bytes,
+        "response_frame_bytes": block.response_frame_bytes,
+        "clock": if request.to.is_simulated() { "simulated" } else { "TAI" },
+        "started_ns": block.started,
+        "ended_ns": block.ended,
+        "elapsed_ns": block.ended_raw - block.started_raw,
+        "wait": block.wait,
+        "cpu": block.cpu,
+        "fifo": block.fifo,
+        "memory_locked": place.is_locked,
+        "sent": counts.sent,
+        "received": counts.received,
+        "lost": counts.lost,
+        "late": counts.late,
+        "duplicated": counts.duplicated,
+        "reordered": counts.reordered,
+        "foreign": counts.foreign,
+        "own_drops": counts.own_drops,
+        "rtt": figures.rtt,
+        "rtt_intended": figures.rtt_intended,
+        "rtt_user": figures.rtt_user,
+        "departure_error": figures.departure_error,
+        "departure_sources": sources(probes.iter().map(|probe| probe.departure.source)),
+        "arrival_sources": sources(arrival_sources(probes)),
+        "findings": found.iter().map(|found| json!({
+            "name": found.finding.name(),
+            "severity": found.finding.severity(),
+            "sentence": found.sentence,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the summary for a person.
+pub fn text(request: &Request, measured: &Measured, found: &[Found]) -> String {
+    let counts = measured.block.counts;
+    let mut text = head(request, measured);
+    let mut line = |args: std::fmt::Arguments<'_>| {
+        // Writing to a String cannot fail.
+        let _ = text.write_fmt(args);
+        text.push('\n');
+    };
+    let lost = counts.lost as f64 * 100.0 / counts.sent.max(1) as f64;
+    line(format_args!("{} sent, {} received, {} lost ({lost:.2} %)", counts.sent, counts.received, counts.lost));
+    let others = [
+        (counts.late, "late"),
+        (counts.duplicated, "duplicated"),
+        (counts.reordered, "reordered"),
+        (counts.foreign, "foreign"),
+        (counts.own_drops, "dropped by this machine"),
+    ];
+    let others: Vec<_> = others.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    if !others.is_empty() {
+        line(format_args!("{}", others.join(", ")));
+    }
+    line(format_args!("\n{}", table(&Figures::of(measured))));
+    let departures = names(sources(measured.probes.iter().map(|probe| probe.departure.source)));
+    let arrivals = names(sources(arrival_sources(&measured.probes)));
+    line(format_args!("timestamps: departures {departures}, arrivals {arrivals}; waiting: {}", measured.block.wait));
+    for found in found {
+        let severity = format!("{:?}", found.finding.severity()).to_lowercase();
+        line(format_args!("{severity}: {} ({})", found.sentence, found.finding.name()));
+    }
+    text
+}
+
+fn head(request: &Request, measured: &Measured) -> String {
+    let block = &measured.block;
+    let size = match request.carrier() {
+        Carrier::Icmp4 | Carrier::Icmp6 => format!("{} ICMP bytes", block.request_payload_bytes + icmp::HEADER_BYTES),
+        _ if block.request_payload_bytes == block.response_payload_bytes => {
+            format!("{} payload bytes", block.request_payload_bytes)
+        }
+        _ => format!("{} payload bytes there, {} back", block.request_payload_bytes, block.response_payload_bytes),
+    };
+    let interval = match block.schedule {
+        "poisson" => format!("{} on average", span(block.interval)),
+        "as-answered" => format!("{} or when answered", span(block.interval)),
+        _ => span(block.interval),
+    };
+    format!("{} to {} ({}): {size}, {} schedule, {interval}\n", block.kind, request.to, block.via, block.schedule)
+}
+
+/// One row for each quantity, one column for each statistic that the sample allows, in µs.
+fn table(figures: &Figures) -> String {
+    type Column = (&'static str, fn(&Summary) -> Option<f64>);
+    const COLUMNS: [Column; 9] = [
+        ("min", |s| Some(s.min_ns as f64)),
+        ("mean", |s| Some(s.mean_ns)),
+        ("p50", |s| Some(s.p50_ns as f64)),
+        ("p90", |s| (s.n >= 10).then_some(s.p90_ns as f64)),
+        ("p99", |s| (s.n >= 100).then_some(s.p99_ns as f64)),
+        ("p99.9", |s| s.p99_9_ns.map(|ns| ns as f64)),
+        ("p99.99", |s| s.p99_99_ns.map(|ns| ns as f64)),
+        ("max", |s| Some(s.max_ns as f64)),
+        ("sd", |s| (s.n > 1).then_some(s.sd_ns)),
+    ];
+    let rows = [
+        ("rtt", figures.rtt),
+        ("rtt from intended", figures.rtt_intended),
+        ("rtt in user space", figures.rtt_user),
+        ("departure error", figures.departure_error),
+    ];
+    let rows: Vec<(&str, Summary)> = rows.into_iter().filter_map(|(name, row)| Some((name, row?))).collect();
+    let shown: Vec<Column> =
+        COLUMNS.into_iter().filter(|(_, of)| rows.iter().any(|(_, row)| of(row).is_some())).collect();
+    let mut text = format!("{:17}", "µs");
+    for (name, _) in &shown {
+        let _ = write!(text, " {name:>11}");
+    }
+    for (name, row) in &rows {
+        let _ = write!(text, "\n{name:17}");
+        for (_, of) in &shown {
+            let cell = of(row).map_or_else(|| "–".to_owned(), |ns| format!("{:.3}", ns / 1e3));
+            let _ = write!(text, " {cell:>11}");
+        }
+    }
+    text
+}
+
+fn arrival_sources(probes: &[Probe]) -> impl Iterator<Item = Source> {
+    probes.iter().filter_map(|probe| probe.reply.map(|reply| reply.arrival.source))
+}
+
+/// Counts how many stamps each source took.
+fn sources(of: impl Iterator<Item = Source>) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for source in of {
+        *counts.entry(source.name()).or_insert(0) += 1;
+    }
+    counts
+}
+
+fn names(sources: BTreeMap<&'static str, u64>) -> String {
+    if sources.is_empty() {
+        return "none".to_owned();
+    }
+    sources.into_keys().collect::<Vec<_>>().join(" and ")
+}
+
+/// Writes a span in the largest unit that leaves it above 1.
+fn span(span: Nanos) -> String {
+    let ns = span.0 as f64;
+    let (scale, unit) = match ns {
+        _ if ns >= 1e9 => (1e9, "s"),
+        _ if ns >= 1e6 => (1e6, "ms"),
+        _ if ns >= 1e3 => (1e3, "µs"),
+        _ => (1.0, "ns"),
+    };
+    format!("every {} {unit}", ns / scale)
+}
+
+#[cfg(test)]
+mod tests;

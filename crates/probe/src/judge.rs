@@ -1,0 +1,74 @@
+//! What makes one block's figures doubtful, told from its records alone.
+
+use sojourn_record::{Block, Finding, Probe};
+use sojourn_time::{Nanos, Source};
+
+use crate::Summary;
+
+/// A finding, with its figures in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What it is.
+    pub finding: Finding,
+    /// What was seen.
+    pub sentence: String,
+}
+
+/// Returns what can be found in a block and its probes.
+pub fn judge(block: &Block, probes: &[Probe]) -> Vec<Found> {
+    let mut found = Vec::new();
+    let mut add = |finding, sentence: Option<String>| {
+        found.extend(sentence.map(|sentence| Found { finding, sentence }));
+    };
+    let counts = block.counts;
+    let of_sent = |n: u64, what: &str| (n > 0).then(|| format!("{n} of {} probes {what}", counts.sent));
+    add(Finding::ClockStepped, clock_step(block));
+    add(Finding::SenderLate, sender_late(block, probes));
+    add(Finding::OwnDrops, (counts.own_drops > 0).then(|| format!("our own machine dropped {}", counts.own_drops)));
+    add(Finding::MixedTimestamps, mixed_timestamps(probes));
+    add(Finding::UserTimestamps, user_timestamps(probes));
+    add(Finding::Loss, of_sent(counts.lost, "stayed without an answer"));
+    add(Finding::LateReplies, of_sent(counts.late, "were answered after the timeout"));
+    add(Finding::Reordering, of_sent(counts.reordered, "were answered after a later one"));
+    add(Finding::Duplication, (counts.duplicated > 0).then(|| format!("{} extra replies", counts.duplicated)));
+    found
+}
+
+/// How far the two clocks may drift apart by slewing, which the kernel limits to 500 ppm, and by reading them.
+fn clock_step(block: &Block) -> Option<String> {
+    let elapsed = block.ended_raw - block.started_raw;
+    let step = (block.ended - block.started) - elapsed;
+    let limit = Nanos(elapsed.0 / 1_000) + block.clock_error + block.clock_error + Nanos::micros(10);
+    (step.0.abs() > limit.0).then(|| format!("the clock moved by {:.3} ms against the raw one", step.0 as f64 / 1e6))
+}
+
+/// An open loop is late when one departure in a hundred is late by more than a tenth of the interval, but by 50 µs at
+/// least and by 1 ms at most.
+fn sender_late(block: &Block, probes: &[Probe]) -> Option<String> {
+    if block.schedule == crate::Schedule::AsAnswered.name() {
+        return None;
+    }
+    let limit = Nanos(block.interval.0 / 10).clamp(Nanos::micros(50), Nanos::millis(1));
+    let measured = probes.iter().filter(|probe| !probe.is_warmup);
+    let p99 = Nanos(Summary::of(measured.map(Probe::departure_error))?.p99_ns);
+    (p99 > limit).then(|| {
+        let micros = |span: Nanos| span.0 as f64 / 1e3;
+        format!("1 % of the probes left more than {:.1} µs late; the limit is {:.1} µs", micros(p99), micros(limit))
+    })
+}
+
+fn mixed_timestamps(probes: &[Probe]) -> Option<String> {
+    let first = probes.first()?.departure.source;
+    let departures = probes.iter().map(|probe| probe.departure.source);
+    let arrivals = probes.iter().filter_map(|probe| probe.reply.map(|reply| reply.arrival.source));
+    let other = departures.chain(arrivals).find(|source| *source != first)?;
+    Some(format!("some are taken by {}, some by {}", first.name(), other.name()))
+}
+
+fn user_timestamps(probes: &[Probe]) -> Option<String> {
+    let is_user = |probe: &&Probe| {
+        probe.departure.source == Source::User || probe.reply.is_some_and(|reply| reply.arrival.source == Source::User)
+    };
+    let n = probes.iter().filter(is_user).count();
+    (n > 0).then(|| format!("{n} of {} probes were stamped by the program, not the kernel", probes.len()))
+}
