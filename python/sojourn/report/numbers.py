@@ -29,10 +29,11 @@ class Shown:
 
     @property
     def interval(self) -> str:
-        """The interval, rounded like the value: '1.24 to 1.38'."""
+        """The interval, rounded like the value: '1.24–1.38', or '−0.02 to 0.05' where a dash could be misread."""
         if self.low is None and self.high is None:
             return NOTHING
-        return f"{self._end(self.low)} to {self._end(self.high)}"
+        clear = self.low is not None and self.high is not None and self.low >= 0
+        return f"{self._end(self.low)}{NOTHING if clear else ' to '}{self._end(self.high)}"
 
     @property
     def decimals(self) -> int:

@@ -24,7 +24,7 @@ from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
 from sojourn.report.numbers import Shown, count, fixed, percent
 from sojourn.report.palette import INKS, OTHERS, Palette, css_variables, ink
-from sojourn.report.tables import in_order, shown_of
+from sojourn.report.tables import fitted_lines, in_order, shown_of
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
@@ -89,8 +89,9 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
 
 def method(run: Run) -> list[str]:
     """How it was measured: unit, clock, timestamps, intervals."""
-    clocks = _distinct(run, "clock")
-    sources = [name for name in SOURCES if any(name in one for one in _distinct(run, "source"))]
+    clocks = _distinct(run.results, "clock")
+    stamped = run.results.filter(pl.col("quantity").is_in(["rtt", "departure_interval"]))
+    sources = [name for name in SOURCES if any(name in one for one in _distinct(stamped, "source"))]
     clock = "; ".join(CLOCKS.get(name, name) for name in clocks) or "not recorded"
     stamps = " and ".join(SOURCES[name] for name in sources) or "a source that was not recorded"
     words = METHOD_OF_SENDERS if run.by_tool else METHOD_OF_PAIRS
@@ -98,18 +99,26 @@ def method(run: Run) -> list[str]:
 
 
 METHOD_OF_PAIRS = (
-    "The unit is the pair, never the packet: with and without the device in short blocks next to each other, in "
-    "random and then mirrored order, so that steady drift cancels; half the difference of the two mean round trips is "
-    "the device's latency one way.",
+    (
+        "The unit is the pair, never the packet: with and without the device in short blocks next to each other, in "
+        "random and then mirrored order, so that steady drift cancels; half the difference of the two mean round trips "
+        "is the device's latency one way."
+    ),
     "All times are of one clock: {clock}.",
-    "Departures and arrivals were stamped by {stamps}; round trips run from the actual departure, and are also "
-    "given from the intended one where probes were scheduled.",
-    "Estimates over pairs are Hodges and Lehmann's with the exact Wilcoxon interval, 95 % unless said otherwise; the "
-    "A/A control, the direct link against itself, tells what the bed can resolve, and nothing smaller is claimed.",
+    (
+        "Departures and arrivals were stamped by {stamps}; round trips run from the actual departure, and are also "
+        "given from the intended one where probes were scheduled."
+    ),
+    (
+        "Estimates over pairs are Hodges and Lehmann's with the exact Wilcoxon interval, 95 % unless said otherwise; "
+        "the A/A control, the direct link against itself, tells what the bed can resolve: nothing smaller is claimed."
+    ),
 )
 METHOD_OF_SENDERS = (
-    "The unit is the trial: one sender, one size, one asked interval; only the start of its schedule is fitted, so "
-    "a sender that is slow on average is not excused.",
+    (
+        "The unit is the trial: one sender, one size, one asked interval; only the start of its schedule is fitted, so "
+        "a sender that is slow on average is not excused."
+    ),
     "All times are of one clock: {clock}.",
     "Frames were stamped by {stamps}, in a capture at the far end that knows nothing of the senders.",
     "Intervals of means and quantiles are over trials, those of shares are Clopper and Pearson's; both are 95 %.",
@@ -191,15 +200,27 @@ def _keys(run: Run) -> list[Key]:
 
 
 def _device_key(run: Run, row: dict[str, Any]) -> Key:
-    shown = shown_of(row)
-    level = percent(_round(row["level"]))
-    interval = "too few pairs for an interval" if row["ci_low"] is None else f"{level} CI {shown.interval}"
-    over_wire = run.rows("device_latency", "pooled", device=row["device"], reference="wire").iter_rows(named=True)
-    lines = [interval, *(f"over wire {_brief(shown_of(other))}" for other in over_wire)]
-    slopes = run.rows("latency_slope", device=row["device"], reference="direct")
-    if slopes.height == 1:
-        lines.append(f"per byte {_brief(shown_of(slopes.row(0, named=True)))}".replace("ns/byte", "ns"))
+    """A device's latency, as the verdict's sentence has it: a + b × size where there is a line, else pooled."""
+    fits = {
+        one["reference"]: (one, slope)
+        for one, slope in reversed(list(fitted_lines(run)))
+        if one["device"] == row["device"]
+    }
+    head, slope = fits.get("direct", (row, None))
+    shown = shown_of(head)
+    level = percent(_round(head["level"]))
+    lines = ["too few pairs for an interval" if head["ci_low"] is None else f"{level} CI {shown.interval}"]
+    if slope:
+        lines += [f"+ {_brief(shown_of(slope))}", f"mean over cells {_brief(shown_of(row))}"]
+    wire = fits.get("wire", (None, None))[0] or _pooled_over_wire(run, row["device"])
+    if wire:
+        lines.append(f"over wire {_brief(shown_of(wire))}")
     return Key(f"{row['device']} adds, one way", shown.text, shown.unit, tuple(lines), row["device"])
+
+
+def _pooled_over_wire(run: Run, device: str) -> dict[str, Any] | None:
+    rows = run.rows("device_latency", "pooled", device=device, reference="wire")
+    return next(rows.iter_rows(named=True), None)
 
 
 def _brief(shown: Shown) -> str:
@@ -263,8 +284,8 @@ def _spaced(name: str) -> str:
     return name if any(mark in name for mark in "./*:") else name.replace("_", " ")
 
 
-def _distinct(run: Run, column: str) -> list[str]:
-    return sorted({str(one) for one in run.results[column].drop_nulls() if one})
+def _distinct(rows: pl.DataFrame, column: str) -> list[str]:
+    return sorted({str(one) for one in rows[column].drop_nulls() if one})
 
 
 def _citation(run: Run) -> str:

@@ -81,7 +81,7 @@ def _chart(
     zero = alt.Chart(pl.DataFrame({"us": [0]})).mark_rule(color=palette.surface("muted"), strokeWidth=1)
     strip = alt.Chart(ticks).mark_tick(thickness=1, size=9, opacity=0.55, color=hue, yOffset=6, clip=True)
     rule = base.mark_rule(strokeWidth=3, color=hue, yOffset=-5, clip=True, strokeCap="round")
-    dot = base.mark_point(filled=True, size=55, color=palette.surface("ink"), yOffset=-5, opacity=1, shape="diamond")
+    dot = base.mark_point(filled=True, size=26, color=palette.surface("ink"), yOffset=-5, opacity=1, shape="diamond")
     times = [
         alt.Tooltip(f"{key}:Q", title=f"{title} (µs)", format=".4f")
         for key, title in (("us", "latency"), ("low", "from"), ("high", "to"))

@@ -9,7 +9,7 @@ import csv
 import io
 from dataclasses import dataclass, field
 
-from sojourn.report.numbers import Shown, count
+from sojourn.report.numbers import MINUS, Shown, count
 
 Value = str | float | int | None
 
@@ -64,6 +64,16 @@ class Table:
         """Whether any column shows a unit under its heading."""
         return any(column.unit for column in self.columns)
 
+    def padded(self, row: int, column: int) -> str:
+        """An entry's text, filled up so that the decimal points of a column of numbers stand under one another."""
+        words = self.rows[row][column].text
+        if not self.columns[column].numeric or not _is_number(words):
+            return words
+        wanted = max(_decimals(line[column].text) for line in self.rows if _is_number(line[column].text))
+        missing = wanted - _decimals(words)
+        point = POINT_SPACE if wanted and not _decimals(words) else ""
+        return words + point + FIGURE_SPACE * missing
+
     def opens_group(self, row: int) -> bool:
         """Whether a row's first entry differs from the one above it."""
         return not self.grouped or row == 0 or self.rows[row][0].text != self.rows[row - 1][0].text
@@ -109,6 +119,17 @@ class Table:
                 "",
             ]
         )
+
+
+FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"
+
+
+def _is_number(words: str) -> bool:
+    return words.replace(MINUS, "").replace("\u202f", "").replace(".", "", 1).isdigit()
+
+
+def _decimals(words: str) -> int:
+    return len(words.partition(".")[2])
 
 
 def text(value: str, device: str | None = None) -> Entry:

@@ -48,8 +48,9 @@ def device_latency(run: Run) -> Table:
     single = found.filter(pl.col("statistic") == "mean")
     rows = [_latency_row(run, row) for row in in_order(pooled)] + [_latency_row(run, row) for row in in_order(single)]
     note = (
-        "Device latency is half the difference of the mean round trips with and without the device (of the round trip "
-        "itself for request-response). Intervals are over pairs, never over packets; a/a is the direct link again."
+        "Device latency is half the difference of the mean round trips with and without the device; for "
+        "request-response that is its latency at the mean of both sizes. Intervals are over pairs, never over packets; "
+        "a/a is the direct link again."
     )
     title = "Device latency, pooled and by cell"
     return Table("device_latency", title, columns, tuple(rows), note, frozenset(range(pooled.height)))

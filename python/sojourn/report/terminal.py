@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sojourn.report.numbers import NOTHING, count, percent
-from sojourn.report.run import Run
+from sojourn.report.numbers import NOTHING, Shown, count, percent
+from sojourn.report.run import Run, every
 from sojourn.report.tables import fitted_lines, in_order, shown_of
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ STYLES = {
     "cannot tell": "yellow",
 }
 MOST_CELLS = 24
+HIGH_LEVEL = 0.98  # an interval above this level says so
 
 
 def render(folder: Path, console: Console) -> None:
@@ -40,6 +40,7 @@ def render(folder: Path, console: Console) -> None:
     _print_verdict(run, console)
     _print_latencies(run, console)
     _print_lines(run, console)
+    _print_pacing(run, console)
     _print_laws(run, console)
     _print_findings(run, console)
     _print_paths(run, console)
@@ -47,57 +48,78 @@ def render(folder: Path, console: Console) -> None:
 
 def _print_verdict(run: Run, console: Console) -> None:
     verdict = str(run.verdict["verdict"])
-    console.print(Text(str(run.verdict["sentence"]), style="bold"), soft_wrap=False)
+    console.print(Text(str(run.verdict["sentence"]), style="bold"))
     console.print(Text.assemble("Verdict: ", (verdict, STYLES.get(verdict, ""))))
 
 
 def _print_latencies(run: Run, console: Console) -> None:
-    found = run.rows("device_latency")
-    pooled = found.filter(pl.col("statistic") == "pooled")
-    cells = found.filter(pl.col("statistic") == "mean")
-    if found.is_empty():
+    pooled = run.rows("device_latency", "pooled")
+    cells = run.rows("device_latency", "mean")
+    if pooled.is_empty() and cells.is_empty():
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for title, side in (
-        ("device", "left"),
-        ("over", "left"),
-        ("cell", "left"),
-        ("latency", "right"),
-        ("", "left"),
-        ("interval", "left"),
-        ("level", "right"),
-        ("pairs", "right"),
-    ):
-        table.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    table = _columns(("device", "over", "cell"), ("latency", "95 % interval", "pairs"))
     for row in in_order(pooled):
         table.add_row(*_latency(run, row), style="bold")
-    for row in in_order(cells.head(MOST_CELLS)):
-        table.add_row(*_latency(run, row))
+    if cells.height <= MOST_CELLS:
+        for row in in_order(cells):
+            table.add_row(*_latency(run, row))
     console.print(Padding(table, (1, 0, 0, 0)))
     if cells.height > MOST_CELLS:
-        console.print(f"… and {cells.height - MOST_CELLS} more cells in the report", style="dim")
+        console.print(f"Latencies in µs, one way; {len(run.cells)} cells one by one in the report.", style="dim")
+    else:
+        console.print("Latencies in µs, one way.", style="dim")
 
 
 def _latency(run: Run, row: dict[str, Any]) -> tuple[str, ...]:
     shown, cell = shown_of(row), run.cell_of(row)
-    level = NOTHING if shown.interval == NOTHING else percent(round(row["level"], 3))
     words = (row["device"], row["reference"] or "", cell.short if cell else "pooled")
-    return (*map(escape, words), shown.text, shown.unit, shown.interval, level, count(row["n"]))
+    level = f" ({percent(round(row['level'], 3))})" if cell is None and row["level"] > HIGH_LEVEL else ""
+    return (*map(escape, words), shown.text, shown.interval + level, count(row["n"]))
 
 
 def _print_lines(run: Run, console: Console) -> None:
-    wanted = [(a, b) for a, b in fitted_lines(run) if a["reference"] is not None]
-    if wanted:
-        console.print()
-    for intercept, slope in wanted:
-        a, b = shown_of(intercept), shown_of(slope)
-        name = f"{intercept['device']} over {intercept['reference']}"
-        console.print(
-            f"{escape(name)}: {a.text} µs ({a.interval}) + {b.text} ns/byte ({b.interval}) × frame bytes",
-            highlight=False,
-        )
+    found = [(a, b) for a, b in fitted_lines(run) if a["reference"] == "direct"]
+    several = len({a["probe"] for a, _ in found}) > 1
+    if found:
+        first = ("device", "probe") if several else ("device",)
+        table = _columns(first, ("a, µs (95 % CI)", "b, ns per byte (95 % CI)"))
+        for a, b in found:
+            names = (a["device"], a["probe"]) if several else (a["device"],)
+            table.add_row(*map(escape, names), *(_with_interval(shown_of(row)) for row in (a, b)))
+        console.print(Padding(table, (1, 0, 0, 0)))
+        console.print("Latency over direct = a + b × frame bytes, one way.", style="dim")
     for row in run.rows("resolution").head(1).iter_rows(named=True):
-        console.print(f"The bed can resolve {row['estimate'] / 1e3:.2g} µs.", highlight=False)
+        console.print(f"\nThe bed can resolve {row['estimate'] / 1e3:.2g} µs.", highlight=False)
+
+
+def _with_interval(shown: Shown) -> str:
+    return f"{shown.text} ({shown.interval})"
+
+
+def _columns(words: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in words:
+        table.add_column(title, overflow="fold")
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
+def _print_pacing(run: Run, console: Console) -> None:
+    rows = run.rows("departure_within_10us", "ratio")
+    if not run.by_tool or rows.is_empty():
+        return
+    table = _columns(("tool", "asked"), ("interval, µs", "within ± 10 µs, %", "95 % interval"))
+    means = {_trial(row): shown_of(row) for row in run.rows("departure_interval", "mean").iter_rows(named=True)}
+    for row in rows.sort("probe", "icmp_bytes", "interval_ns", descending=[False, False, True]).iter_rows(named=True):
+        mean, shown = means.get(_trial(row)), shown_of(row)
+        asked = f"{row['icmp_bytes']} B, {every(row['schedule'], row['interval_ns'])}"
+        table.add_row(escape(row["probe"]), asked, mean.text if mean else NOTHING, shown.text, shown.interval)
+    console.print(Padding(table, (1, 0, 0, 0)))
+
+
+def _trial(row: dict[str, Any]) -> tuple[Any, ...]:
+    return (row["probe"], row["icmp_bytes"], row["interval_ns"])
 
 
 def _print_laws(run: Run, console: Console) -> None:
