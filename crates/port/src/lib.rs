@@ -11,6 +11,7 @@ pub mod icmp;
 pub mod kernel;
 mod listen;
 pub mod packet;
+pub mod pcap;
 pub mod rights;
 pub mod sim;
 pub mod udp;

@@ -1,0 +1,123 @@
+//! What is written can be read; foreign bytes never panic.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const OFFSET: TaiOffset = TaiOffset(Nanos::seconds(37));
+
+/// Returns every frame of a file, and why it ended.
+fn read_all(bytes: &[u8]) -> (Vec<(Time, Vec<u8>)>, Option<PcapError>) {
+    let mut frames = Vec::new();
+    let mut reader = match Reader::new(bytes) {
+        Ok(reader) => reader,
+        Err(error) => return (frames, Some(error)),
+    };
+    let mut frame = Vec::new();
+    loop {
+        match reader.next(&mut frame) {
+            Ok(Some(record)) => frames.push((record.at, frame.clone())),
+            Ok(None) => return (frames, None),
+            Err(error) => return (frames, Some(error)),
+        }
+    }
+}
+
+fn written(frames: &[(Time, Vec<u8>)]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    for (at, frame) in frames {
+        writer.write(*at, frame).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+prop_compose! {
+    fn frame()(at in 0..4_000_000_000_000_000_000_i64, bytes in proptest::collection::vec(any::<u8>(), 0..200))
+        -> (Time, Vec<u8>)
+    {
+        (Time(at), bytes)
+    }
+}
+
+proptest! {
+    #[test]
+    fn frames_survive_the_file(frames in proptest::collection::vec(frame(), 0..20)) {
+        let (read, error) = read_all(&written(&frames));
+        prop_assert_eq!(read, frames);
+        prop_assert!(error.is_none());
+    }
+
+    #[test]
+    fn a_cut_file_gives_what_is_whole(frames in proptest::collection::vec(frame(), 1..10), cut in 1..1000_usize) {
+        let bytes = written(&frames);
+        let length = bytes.len().saturating_sub(cut);
+        let (read, error) = read_all(&bytes[..length]);
+        prop_assert!(frames.starts_with(&read));
+        prop_assert!(read.len() < frames.len());
+        if let Some(error) = error {
+            prop_assert!(matches!(error, PcapError::Truncated { .. } | PcapError::Read(_)), "{}", error);
+        }
+    }
+
+    #[test]
+    fn damaged_files_never_panic(frames in proptest::collection::vec(frame(), 0..5), at: usize, by: u8) {
+        let mut bytes = written(&frames);
+        let at = at % bytes.len();
+        bytes[at] ^= by;
+        read_all(&bytes);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(magic in 0..4_usize, rest: Vec<u8>) {
+        let magic = [[0xA1, 0xB2, 0xC3, 0xD4], [0x4D, 0x3C, 0xB2, 0xA1], [0x0A, 0x0D, 0x0D, 0x0A], [0; 4]][magic];
+        let mut bytes = magic.to_vec();
+        bytes.extend(rest);
+        read_all(&bytes);
+    }
+}
+
+#[test]
+fn microseconds_and_the_other_byte_order_are_read() {
+    let mut bytes = Vec::new();
+    for word in [0xA1B2_C3D4_u32, 0x0002_0004, 0, 0, 65_535, 1, 10, 999_999, 2, 60] {
+        bytes.extend(word.to_be_bytes());
+    }
+    bytes.extend([7, 8]);
+    let (frames, error) = read_all(&bytes);
+    assert_eq!(frames, [(Time(10_999_999_000), vec![7, 8])]);
+    assert!(error.is_none());
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let header = |magic: u32, link: u32| -> Vec<u8> {
+        [magic, 0, 0, 0, 0, link].iter().flat_map(|word| word.to_le_bytes()).collect()
+    };
+    assert!(matches!(Reader::new([].as_slice()), Err(PcapError::Truncated { number: 0 })));
+    assert!(matches!(Reader::new(header(0xA1B2_C3D4, 113).as_slice()), Err(PcapError::LinkType(113))));
+    assert!(matches!(Reader::new(header(0x0A0D_0D0A, 1).as_slice()), Err(PcapError::Pcapng)));
+    assert!(matches!(Reader::new(header(0x1234_5678, 1).as_slice()), Err(PcapError::Magic(_))));
+}
+
+#[test]
+fn a_port_receives_in_the_time_of_the_stamps_and_writes_what_is_sent() {
+    let frames = [(Time(5_000), vec![1; 60]), (Time(9_000), vec![2; 61])];
+    let bytes = written(&frames);
+    let clock = SimulatedClock::default();
+    let reader = Reader::new(bytes.as_slice()).unwrap();
+    let mut port = Pcap::new(reader, Writer::new(Vec::new()).unwrap(), OFFSET, clock.clone());
+    let mut buffer = [0; 100];
+    assert_eq!(port.receive(&mut buffer).unwrap(), None, "not yet");
+    port.wait(Time::NEVER).unwrap();
+    assert_eq!(clock.now(), OFFSET.convert(Time(5_000)));
+    let received = port.receive(&mut buffer).unwrap().unwrap();
+    assert_eq!((received.length, received.arrived.at), (60, OFFSET.convert(Time(5_000))));
+    port.transmit(&[3; 64]).unwrap();
+    port.wait(Time::NEVER).unwrap();
+    assert_eq!(port.receive(&mut buffer).unwrap().unwrap().length, 61);
+    assert!(!port.has_ended());
+    assert_eq!(port.receive(&mut buffer).unwrap(), None);
+    assert!(port.has_ended());
+    let (sent, _) = read_all(&port.writer.finish().unwrap());
+    assert_eq!(sent, [(Time(5_000), vec![3; 64])]);
+}
