@@ -40,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=6, help="of each pair; 6 is the least with a 95 %% interval")
     parser.add_argument("--device", default="bridge", help="what stands in the path (default: bridge)")
-    parser.add_argument("--only", default="", help="only experiments whose title or peer contains this")
+    parser.add_argument("--only", default="", help="only experiments whose task or peer contains this")
     parser.add_argument("--seed", type=int, default=1, help="of the order in which things run")
     asked = parser.parse_args()
     progress = Console(stderr=True)
@@ -53,14 +53,14 @@ def main() -> int:
     BUILD.mkdir(exist_ok=True)
     (BUILD / "bench.json").write_text(json.dumps({"machine": facts, "rows": [row.as_json() for row in rows]}, indent=1))
     (BUILD / "bench.md").write_text(table.markdown(rows, facts))
-    table.show(rows, facts, Console())
+    table.show(rows, facts)
     return 0
 
 
 def bench(device: str, repetitions: int, only: str, seed: int, progress: Console) -> tuple[list[Row], int]:
     """The rows of the table, and how many repetitions there was time for."""
-    chosen = [one for one in experiments() if only in one.title or only in one.peer]
-    pairs: dict[str, list[tuple[Sample, Sample]]] = {one.title: [] for one in chosen}
+    chosen = [one for one in experiments() if only in one.task or only in one.peer]
+    pairs: dict[str, list[tuple[Sample, Sample]]] = {one.task: [] for one in chosen}
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sojourn-bench-") as scratch:
         spec = BedSpec(devices=() if device == "direct" else (device,))
@@ -69,13 +69,13 @@ def bench(device: str, repetitions: int, only: str, seed: int, progress: Console
             done = 0
             for done in range(1, repetitions + 1):
                 for one, mine_first in shuffled(chosen, seed + done):
-                    progress.print(f"repetition {done}/{repetitions}: {one.title} · {one.peer}", style="dim")
-                    pairs[one.title].append(measured(one, ground, mine_first=mine_first))
+                    progress.print(f"repetition {done}/{repetitions}: {one.task} · {one.peer}", style="dim")
+                    pairs[one.task].append(measured(one, ground, mine_first=mine_first))
                 spent = time.monotonic() - started
                 if spent + spent / done > LONGEST_SECONDS and done < repetitions:
                     progress.print(f"stopping after {done} repetitions: this machine is slow today")
                     break
-    rows = [figure.row(one.title, one.peer, pairs[one.title]) for one in chosen for figure in one.figures]
+    rows = [figure.row(one.task, one.peer, pairs[one.task]) for one in chosen for figure in one.figures]
     return rows, done
 
 

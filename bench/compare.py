@@ -7,7 +7,7 @@ whole machine was slow counts once, for both sides.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,22 @@ class Target:
         return value <= self.limit if self.side == "at most" else value >= self.limit
 
 
+class What(NamedTuple):
+    """What a line of the table is about: the task that both did, the peer, the figure and its unit."""
+
+    task: str
+    peer: str
+    name: str
+    unit: str
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table: our median, the peer's, and what the target is about: their ratio, or ours alone."""
 
-    name: str
+    task: str
     peer: str
+    name: str
     unit: str
     ours: float
     theirs: float
@@ -45,28 +55,29 @@ class Row:
 
     @property
     def answer(self) -> str:
-        """`met`, `not met`, or either with a remark that the interval holds the limit too."""
+        """`met` or `not met`; with a question mark where the interval holds the limit too."""
         if self.target is None:
             return ""
         said = "met" if self.target.holds(self.measured) else "not met"
         ends = [end for end in (self.ci_low, self.ci_high) if end is not None]
         sure = len(ends) == 2 and len({self.target.holds(end) for end in ends}) == 1
-        return said if sure else f"{said}, within the noise"
+        return said if sure else f"{said}?"
 
     def as_json(self) -> dict[str, Any]:
         """The row for bench.json."""
         return {**asdict(self), "answer": self.answer}
 
 
-def ratio(name: str, peer: str, pairs: list[tuple[float, float]], unit: str, target: Target | None) -> Row:
+def ratio(what: What, pairs: list[tuple[float, float]], target: Target | None) -> Row:
     """Ours divided by the peer's, from (ours, theirs) of each repetition."""
     ours, theirs = np.array(pairs, dtype=np.float64).T
     found = hodges_lehmann(np.log(ours) - np.log(theirs))
     low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
     return Row(
-        name=name,
-        peer=peer,
-        unit=unit,
+        task=what.task,
+        peer=what.peer,
+        name=what.name,
+        unit=what.unit,
         ours=float(np.median(ours)),
         theirs=float(np.median(theirs)),
         is_ratio=True,
@@ -79,14 +90,15 @@ def ratio(name: str, peer: str, pairs: list[tuple[float, float]], unit: str, tar
     )
 
 
-def alone(name: str, peer: str, pairs: list[tuple[float, float]], unit: str, target: Target | None) -> Row:
+def alone(what: What, pairs: list[tuple[float, float]], target: Target | None) -> Row:
     """Our own figure over the repetitions, held to the target by itself; the peer's median stands beside it."""
     ours, theirs = np.array(pairs, dtype=np.float64).T
     found = hodges_lehmann(ours)
     return Row(
-        name=name,
-        peer=peer,
-        unit=unit,
+        task=what.task,
+        peer=what.peer,
+        name=what.name,
+        unit=what.unit,
         ours=float(np.median(ours)),
         theirs=float(np.median(theirs)),
         is_ratio=False,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench import judge, ours, peers
-from bench.compare import Target, alone, ratio
+from bench.compare import Target, What, alone, ratio
 from sojourn.instruments import Responder, find_instrument
 from sojourn.instruments.respond import respond_argv
 
@@ -79,18 +79,18 @@ class Figure:
     compare: Literal["ratio", "alone"] = "ratio"
     target: Target | None = None
 
-    def row(self, title: str, peer: str, pairs: list[tuple[Sample, Sample]]) -> Row:
+    def row(self, task: str, peer: str, pairs: list[tuple[Sample, Sample]]) -> Row:
         """The line for these repetitions."""
         compare = ratio if self.compare == "ratio" else alone
         values = [(mine[self.key], theirs[self.key]) for mine, theirs in pairs]
-        return compare(f"{title}: {self.name}", peer, values, self.unit, self.target)
+        return compare(What(task, peer, self.name, self.unit), values, self.target)
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """Ours and one peer at the same task."""
 
-    title: str
+    task: str
     peer: str
     ours: Callable[[Ground], Sample]
     theirs: Callable[[Ground], Sample]
@@ -155,11 +155,11 @@ def experiments() -> tuple[Experiment, ...]:
                 Figure("p50_ns", "median RTT, user level", "ns", target=Target("at most", 1 / 3)),
                 Figure("p99_ns", "99th percentile, user level", "ns"),
                 Figure("cpu_ns", "CPU per probe", "ns"),
-                Figure("within_1us", "departures within ±1 µs (tcpdump)", "1", "alone", Target("at least", 0.85)),
-                Figure("within_10us", "departures within ±10 µs (tcpdump)", "1", "alone", Target("at least", 0.95)),
-                Figure("gaps_within_1us", "gaps within ±1 µs (tcpdump)", "1", "alone"),
-                Figure("departure_p99_ns", "99th percentile of departure error (tcpdump)", "ns", "alone"),
-                Figure("achieved", "rate achieved (tcpdump)", "1/s", "alone"),
+                Figure("within_1us", "departures within ±1 µs", "1", "alone", Target("at least", 0.85)),
+                Figure("within_10us", "departures within ±10 µs", "1", "alone", Target("at least", 0.95)),
+                Figure("gaps_within_1us", "gaps within ±1 µs", "1", "alone"),
+                Figure("departure_p99_ns", "99th percentile of departure error", "ns", "alone"),
+                Figure("achieved", "rate achieved", "1/s", "alone"),
             ),
         ),
         Experiment(
@@ -168,9 +168,7 @@ def experiments() -> tuple[Experiment, ...]:
             _our_stall,
             _their_stall,
             (
-                Figure(
-                    "p90_share", "90th percentile / what the stall makes of it", "1", "alone", Target("at least", 0.95)
-                ),
+                Figure("p90_share", "90th percentile / stall's own", "1", "alone", Target("at least", 0.95)),
                 Figure("p90_ns", "90th percentile", "ns", "alone"),
                 Figure("lost", "lost", "1", "alone"),
             ),

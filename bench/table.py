@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.console import Console
+    from collections.abc import Iterator, Mapping
 
     from bench.compare import Row
 
-HEAD = ("what", "peer", "ours", "peer's", "measured", "interval", "target", "")
+HEAD = ("figure", "ours", "peer's", "measured", "interval", "target", "")
+WIDTHS = (36, 9, 9, 9, 22, 14, 8)
+STYLES = {"met": "green", "not met": "red"}
+KEY = (
+    "measured: ours divided by the peer's (×), or ours alone. interval: Hodges-Lehmann over the repetitions. "
+    "?: the interval holds the limit too. RTTs are between the peer's own timestamp points, at its resolution; "
+    "departures are judged by tcpdump at the far end."
+)
 
 
-def show(rows: list[Row], facts: Mapping[str, object], console: Console) -> None:
-    """Print it."""
-    shown = Table(*HEAD, title=title(facts))
-    for row in rows:
-        style = {"met": "green", "not met": "red"}.get(row.answer, "yellow" if row.answer else "")
-        *most, answer = cells(row)
-        shown.add_row(*most, f"[{style}]{answer}[/]" if style else answer)
-    console.print(shown)
-    console.print("build/bench.json and build/bench.md hold it all.")
+def show(rows: list[Row], facts: Mapping[str, object]) -> None:
+    """Print it; wide enough that no line wraps, also where the output is no terminal."""
+    console = Console()
+    console = Console(width=max(console.width, sum(WIDTHS) + 2 * len(WIDTHS)), highlight=False)
+    console.print(f"[bold]{title(facts)}[/]")
+    for number, ((task, peer), lines) in enumerate(grouped(rows)):
+        console.print(f"\n[bold]{task}[/], beside [bold]{peer}[/]")
+        shown = Table(box=None, show_header=number == 0, header_style="dim", pad_edge=False)
+        for head, width in zip(HEAD, WIDTHS, strict=True):
+            shown.add_column(head, width=width)
+        for row in lines:
+            *most, answer = cells(row)
+            shown.add_row(*most, f"[{STYLES.get(answer, 'yellow')}]{answer}[/]" if answer else "")
+        console.print(shown)
+    console.print(f"\n{KEY}\nbuild/bench.json and build/bench.md hold it all.")
+
+
+def grouped(rows: list[Row]) -> Iterator[tuple[tuple[str, str], Iterator[Row]]]:
+    """The rows by task and peer, in their order."""
+    return groupby(rows, key=lambda row: (row.task, row.peer))
 
 
 def markdown(rows: list[Row], facts: Mapping[str, object]) -> str:
     """The same for a file."""
     lines = [f"# {title(facts)}", "", *(f"- {key}: {value}" for key, value in facts.items()), ""]
-    lines += [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
-    lines += [f"| {' | '.join(cells(row))} |" for row in rows]
-    lines += [
-        "",
-        "`measured` is ours divided by the peer's (×), or ours alone; the interval is Hodges-Lehmann over repetitions.",
-        "RTTs are compared between the peer's own timestamp points and at the peer's resolution.",
-    ]
-    return "\n".join(lines) + "\n"
+    for (task, peer), group in grouped(rows):
+        lines += [f"## {task}: beside `{peer}`", "", f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+        lines += [*(f"| {' | '.join(cells(row))} |" for row in group), ""]
+    return "\n".join([*lines, KEY]) + "\n"
 
 
 def title(facts: Mapping[str, object]) -> str:
@@ -51,14 +65,14 @@ def cells(row: Row) -> tuple[str, ...]:
     def shown(value: float) -> str:
         return f"{value:.2f}×" if row.is_ratio else quantity(value, row.unit)
 
-    interval = "none: too few repetitions"
+    interval = "none"
     if row.ci_low is not None and row.ci_high is not None:
-        interval = f"{shown(row.ci_low)} … {shown(row.ci_high)} ({row.level:.1%})"
+        interval = f"{shown(row.ci_low)} … {shown(row.ci_high)}"
     target = ""
     if row.target is not None:
         target = f"{row.target.side} {shown(row.target.limit)}"
     figures = (quantity(row.ours, row.unit), quantity(row.theirs, row.unit))
-    return (row.name, row.peer, *figures, shown(row.measured), interval, target, row.answer)
+    return (row.name, *figures, shown(row.measured), interval, target, row.answer)
 
 
 def quantity(value: float, unit: str) -> str:
