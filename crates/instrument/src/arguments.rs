@@ -311,6 +311,14 @@ impl From<WaitArgument> for Wait {
     }
 }
 
+/// Returns what is wrong with a command line, in one line.
+pub fn sentence(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = first.trim_start_matches("error: ").split_whitespace().collect();
+    words.join(" ")
+}
+
 /// Reads a span with its unit: "1.5ms".
 fn span(text: &str) -> Result<Nanos, String> {
     let refusal = || format!("{text:?} is no span of time; expected a number with ns, us, ms or s, as 10ms");
@@ -337,6 +345,34 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_is_documented() {
+        let mut commands = vec![Arguments::command()];
+        while let Some(command) = commands.pop() {
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_told_in_a_sentence() {
+        let told =
+            |line: &str| sentence(&Arguments::try_parse_from(line.split(' ')).expect_err("a wrong command line"));
+        assert_eq!(
+            told("x probe icmp 10.0.0.2 -i 10"),
+            "invalid value '10' for '--interval <INTERVAL>': \"10\" is no span of time; expected a number with ns, us, ms or \
+             s, as 10ms"
+        );
+        assert_eq!(
+            told("x probe icmp 10.0.0.2 --icmp-bytes 64 --frame-bytes 64"),
+            "the argument '--icmp-bytes <N>' cannot be used with '--frame-bytes <N>'"
+        );
+        assert_eq!(told("x probe icmp"), "the following required arguments were not provided: <ADDRESS>");
+        assert_eq!(told("x probe icmp 10.0.0.2 --nope"), "unexpected argument '--nope' found");
     }
 
     #[test]

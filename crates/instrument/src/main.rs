@@ -15,6 +15,7 @@ mod sys;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use sojourn_record::Origin;
 
 use arguments::{Arguments, Command, Probe};
@@ -23,12 +24,34 @@ use arguments::{Arguments, Command, Probe};
 const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     match run(&arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sojourn-instrument: {}", failure::sentence(&error));
             ExitCode::from(failure::status(&error))
+        }
+    }
+}
+
+/// Shows the help that was asked for, or says in a sentence what is wrong with the command line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Whoever reads may have gone away.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(failure::WRONG_REQUEST)
+        }
+        _ => {
+            eprintln!("sojourn-instrument: {}", arguments::sentence(error));
+            ExitCode::from(failure::WRONG_REQUEST)
         }
     }
 }
