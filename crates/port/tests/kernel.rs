@@ -62,6 +62,29 @@ fn icmp_passes_the_suite() {
 }
 
 #[test]
+fn two_icmp_ports_to_one_peer_do_not_hear_each_other() {
+    within("two_icmp_ports_to_one_peer_do_not_hear_each_other", || {
+        link();
+        std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 0").expect("permits echo sockets");
+        for (peer, frames) in [("10.77.1.2", frames::ICMP4), ("fd77::2", frames::ICMP6)] {
+            let peer: IpAddr = peer.parse().expect("an address");
+            let kinds = [IcmpSocket::Raw, IcmpSocket::Raw, IcmpSocket::Echo];
+            let mut ports = kinds.map(|kind| IcmpPort::open_as(kind, peer, None).expect("opens"));
+            for (sequence, port) in (0..).zip(&mut ports) {
+                port.transmit(&(frames.request)(sequence, 64)).expect("transmits");
+            }
+            for (sequence, port) in (0..).zip(&mut ports) {
+                let mut buffer = [0; 100];
+                let received = port.receive(&mut buffer).expect("receives").expect("a reply");
+                assert_eq!((frames.sequence)(&buffer[..received.length]), Some(sequence));
+                assert_eq!(port.receive(&mut buffer).expect("receives"), None, "only its own reply");
+                assert_eq!(port.own_drops(), 0, "what is kept out is no drop");
+            }
+        }
+    });
+}
+
+#[test]
 fn transmit_numbers_survive_a_link_that_goes_down() {
     within("transmit_numbers_survive_a_link_that_goes_down", || {
         link();

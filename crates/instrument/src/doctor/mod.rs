@@ -82,7 +82,11 @@ fn right(right: Right) -> Check {
     if right.is_held() {
         return Check::ok(right.name(), format!("held, for {purpose}"));
     }
-    let mend = format!("run as root (it is for {purpose})");
+    let mend = if rustix::process::geteuid().is_root() {
+        format!("it is for {purpose}: the container that this runs in would have to permit it")
+    } else {
+        format!("it is for {purpose}: run as root")
+    };
     Check::new(right.name(), Status::Missing, "not held".to_owned()).mend(mend)
 }
 

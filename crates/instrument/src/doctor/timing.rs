@@ -17,6 +17,7 @@ const THROTTLE_FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const CLOCKSOURCE_FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 /// A clock that is read without a system call costs some tens of nanoseconds.
 const CHEAP_READ: Nanos = Nanos(200);
+const QUIETER: &str = "a quieter machine, or a core of its own: isolcpus=";
 /// A departure that is later than this is late: what the studies judge by.
 const PUNCTUAL: Nanos = Nanos::micros(10);
 
@@ -25,8 +26,12 @@ pub fn examine() -> Vec<Check> {
     vec![
         tai_offset(),
         clock_read(),
-        wake_up("wake-up by sleep-then-spin", SPIN, permitted.is_ok()),
-        wake_up("wake-up by sleep", Nanos::ZERO, permitted.is_ok()),
+        wake_up("wake-up by sleep-then-spin", (SPIN, QUIETER), permitted.is_ok()),
+        wake_up(
+            "wake-up by sleep",
+            (Nanos::ZERO, "--wait sleep-then-spin, the default, which does not depend on it"),
+            permitted.is_ok(),
+        ),
         fifo(permitted.err()),
         throttle(),
     ]
@@ -62,7 +67,7 @@ fn clock_read() -> Check {
 }
 
 /// Waits for some deadlines, under SCHED_FIFO where that is permitted, and tells how late it was.
-fn wake_up(name: &'static str, spin: Nanos, real_time: bool) -> Check {
+fn wake_up(name: &'static str, (spin, mend): (Nanos, &str), real_time: bool) -> Check {
     let mut late = on_a_thread(move || {
         // Sleeps of ordinary threads are prolonged by 50 µs unless told otherwise.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
@@ -74,11 +79,11 @@ fn wake_up(name: &'static str, spin: Nanos, real_time: bool) -> Check {
     late.sort_unstable();
     let (p50, p99) = (at(&late, 50), at(&late, 99));
     let scheduler = if real_time { "SCHED_FIFO" } else { "ordinary scheduling" };
-    let found = format!("late by {} (p50), {} (p99), {scheduler}", micros(p50), micros(p99));
+    let found = format!("late by {} ns (p50), {} ns (p99), {scheduler}", p50.0, p99.0);
     let check = if p50 <= PUNCTUAL {
         Check::ok(name, found)
     } else if real_time {
-        Check::new(name, Status::Limited, found).mend("a quieter machine, or a core of its own: isolcpus=".to_owned())
+        Check::new(name, Status::Limited, found).mend(mend.to_owned())
     } else {
         Check::new(name, Status::Limited, found).mend("SCHED_FIFO: run as root".to_owned())
     };
@@ -132,10 +137,6 @@ fn lateness(spin: Nanos) -> Vec<Nanos> {
 fn at(sorted: &[Nanos], percent: usize) -> Nanos {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
-}
-
-fn micros(span: Nanos) -> String {
-    format!("{:.1} µs", span.0 as f64 / 1e3)
 }
 
 fn or_unknown(text: &str) -> &str {

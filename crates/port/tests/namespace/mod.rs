@@ -3,6 +3,8 @@
 //! The test starts itself again under `unshare` (as root, or in a user namespace), with its names of namespaces in a private
 //! mount namespace. Where the kernel permits neither, it is skipped and says why; with `CI` set that is a failure.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::Command;

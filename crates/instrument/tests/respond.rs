@@ -1,0 +1,163 @@
+//! `probe respond`, started as a user starts it, at the far end of a veth link.
+
+#[path = "../../port/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use sojourn_port::packet::PacketPort;
+use sojourn_port::udp::UdpPort;
+use sojourn_port::{Port, Received};
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
+use sojourn_wire::{MacAddress, ProbeHeader};
+
+use namespace::{ip, link, within};
+
+const FAR: [MacAddress; 2] = [MacAddress([2, 0x77, 0, 0, 1, 2]), MacAddress([2, 0x77, 0, 0, 2, 2])];
+
+#[test]
+fn answers_each_probe_at_the_address_and_interface_it_came_by() {
+    within("answers_each_probe_at_the_address_and_interface_it_came_by", || {
+        link();
+        second_link();
+        for wait in ["spin", "sleep"] {
+            let options = ["--dev", "far", "--dev", "far2", "--udp", "0", "--until-eof", "--wait", wait];
+            let mut responder = Responder::start(&options);
+            let port = responder.udp_port();
+            // 10.77.1.3 is the far end's second address: an answer from its first one would not reach a connected socket.
+            for host in ["10.77.1.2", "10.77.1.3", "[fd77::2]"] {
+                let address: SocketAddr = format!("{host}:{port}").parse().expect("an address");
+                let mut udp = UdpPort::open(address, None).expect("opens");
+                let (received, reply) = exchange(&mut udp, &request(100, 300));
+                check_reply(&received, &reply, 300);
+            }
+            for (near, far) in ["near", "near2"].into_iter().zip(FAR) {
+                let mut packet = PacketPort::open(near, true).expect("opens");
+                let header = Header { destination: far, source: packet.mac(), ethertype: PROBE_ETHERTYPE };
+                let (received, reply) = exchange(&mut packet, &[&header.to_bytes()[..], &request(46, 1500)].concat());
+                check_reply(&received, &reply[14..], 1500);
+            }
+            drop(responder.process.stdin.take());
+            let end = responder.end();
+            assert_eq!(
+                (&end["answered"], &end["foreign"], &end["own_drops"]),
+                (&5.into(), &0.into(), &0.into()),
+                "{end}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_signal_ends_it_well() {
+    within("a_signal_ends_it_well", || {
+        link();
+        for (signal, wait) in [(Signal::TERM, "sleep"), (Signal::INT, "spin")] {
+            let mut responder = Responder::start(&["--udp", "0", "--wait", wait]);
+            kill_process(Pid::from_child(&responder.process), signal).expect("is still there");
+            assert_eq!(responder.end()["answered"], 0);
+        }
+    });
+}
+
+#[test]
+fn what_it_cannot_do_is_said_with_status_3() {
+    within("what_it_cannot_do_is_said_with_status_3", || {
+        link();
+        for (arguments, said) in
+            [(vec!["--dev", "nosuch"], "no such interface"), (vec!["--udp", "7", "--udp", "7"], "in use")]
+        {
+            let output = Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))
+                .args(["probe", "respond"])
+                .args(arguments)
+                .output()
+                .expect("starts");
+            let sentence = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(3), "{sentence}");
+            assert!(sentence.starts_with("sojourn-instrument: ") && sentence.contains(said), "{sentence}");
+            assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        }
+    });
+}
+
+/// A responder in the far namespace.
+struct Responder {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    ready: Value,
+}
+
+impl Responder {
+    fn start(options: &[&str]) -> Self {
+        let mut process = Command::new("ip")
+            .args(["netns", "exec", "peer", env!("CARGO_BIN_EXE_sojourn-instrument"), "probe", "respond", "--json"])
+            .args(["--die-with-parent"])
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut output = BufReader::new(process.stdout.take().expect("its output"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a first line");
+        let ready: Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(ready["event"], "ready");
+        Self { process, output, ready }
+    }
+
+    fn udp_port(&self) -> u16 {
+        let address: SocketAddr = self.ready["udp"][0].as_str().expect("an address").parse().expect("an address");
+        address.port()
+    }
+
+    fn end(&mut self) -> Value {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("its last words");
+        assert_eq!(self.process.wait().expect("ends").code(), Some(0));
+        serde_json::from_str(&rest).expect("one line of JSON")
+    }
+}
+
+fn second_link() {
+    ip("link add name near2 index 13 address 02:77:00:00:02:01 type veth \
+        peer name far2 index 14 address 02:77:00:00:02:02 netns peer");
+    ip("link set dev near2 up");
+    ip("-n peer link set dev far2 up");
+    ip("-n peer address add 10.77.1.3/24 dev far");
+    ip("neighbor replace 10.77.1.3 lladdr 02:77:00:00:01:02 dev near nud permanent");
+}
+
+fn request(length: usize, response_bytes: u16) -> Vec<u8> {
+    let (responder_arrival, responder_departure) = (Time(0), Time(0));
+    let mut payload = vec![0; length];
+    ProbeHeader { is_reply: false, response_bytes, block: 1, seq: 2, responder_arrival, responder_departure }
+        .write(&mut payload);
+    payload
+}
+
+fn exchange(port: &mut impl Port, frame: &[u8]) -> (Received, Vec<u8>) {
+    let sent = port.transmit(frame).expect("transmits");
+    let deadline = sent.called + Nanos::seconds(2);
+    let mut buffer = vec![0; 2_000];
+    loop {
+        assert!(HostClock.now() < deadline, "no answer came");
+        port.wait(deadline).expect("waits");
+        if let Some(received) = port.receive(&mut buffer).expect("receives") {
+            buffer.truncate(received.length);
+            return (received, buffer);
+        }
+    }
+}
+
+fn check_reply(received: &Received, payload: &[u8], length: usize) {
+    assert_eq!(payload.len(), length);
+    let header = ProbeHeader::read(payload).expect("our header");
+    assert_eq!((header.is_reply, header.block, header.seq), (true, 1, 2));
+    assert!(header.responder_arrival <= header.responder_departure);
+    assert!(header.responder_departure <= received.arrived.at, "both ends are on one clock here");
+}
