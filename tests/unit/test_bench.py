@@ -1,0 +1,117 @@
+"""The bench's figures held to numbers: the judge of departures, the readers of peers' reports, the table's answers."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from bench.compare import Target, What, alone, ratio
+from bench.experiments import Figure, experiments
+from bench.judge import Departures, arrivals
+from bench.measure import Finished
+from bench.peers import _ping, _sockperf
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOCKPERF = """
+sockperf: [Total Run] RunTime=2.000 sec; Warm up time=400 msec; SentMessages=20005; ReceivedMessages=20005
+sockperf: [Valid Duration] RunTime=1.550 sec; SentMessages=15503; ReceivedMessages=15500
+sockperf: \x1b[2;35m====> avg-rtt=23.155 (std-dev=65.788)\x1b[0m
+sockperf: ---> <MAX> observation = 2102.306
+sockperf: ---> percentile 99.000 =   34.014
+sockperf: ---> percentile 90.000 =   23.717
+sockperf: ---> percentile 50.000 =   18.806
+sockperf: ---> <MIN> observation =   12.754
+"""
+
+PING = """
+--- 10.9.0.2 ping statistics ---
+2000 packets transmitted, 1998 received, 0.1% packet loss, time 17ms
+rtt min/avg/max/mdev = 0.002/0.002/0.023/0.000 ms, ipg/ewma 0.008/0.003 ms
+"""
+
+
+def test_departures_of_a_known_sender() -> None:
+    # A tenth of the probes leaves 5 µs late, a twentieth 50 µs: so 85 % and 95 %.
+    index = np.arange(20_000)
+    late = np.where(index % 20 == 7, 50_000, np.where(index % 10 == 3, 5_000, 0))
+    found = Departures.of(1_700_000_000_000_000_000 + index * 100_000 + late, 100_000)
+    assert found.within_1us == pytest.approx(0.85, abs=0.001)
+    assert found.within_10us == pytest.approx(0.95, abs=0.001)
+    assert found.rate == pytest.approx(10_000, rel=1e-4)
+
+
+def test_a_fast_clock_is_not_taken_for_bad_departures() -> None:
+    times = np.round(np.arange(20_000) * 100_000 * (1 + 2e-5)).astype(np.int64)
+    found = Departures.of(times, 100_000)
+    assert found.within_1us == 1.0
+    assert found.gaps_within_1us == 1.0
+
+
+def test_bursts_are_seen() -> None:
+    # Ten at once, then nothing for a millisecond: the rate is right, nothing else is.
+    times = np.repeat(np.arange(2_000) * 1_000_000, 10) + np.tile(np.arange(10) * 3_000, 2_000)
+    found = Departures.of(times, 100_000)
+    assert found.within_10us < 0.15
+    assert found.gaps_within_10us < 0.15
+
+
+def test_too_small_a_capture_is_refused() -> None:
+    with pytest.raises(MachineError, match="only 5 probes"):
+        Departures.of(np.arange(5) * 100_000, 100_000)
+
+
+def test_captures_are_read_to_the_nanosecond(tmp_path: Path) -> None:
+    head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 64, 1)
+    frames = b"".join(struct.pack("<IIII", 7, 1_000 * k + 1, 4, 60) + b"\0\0\0\0" for k in range(3))
+    file = tmp_path / "three.pcap"
+    file.write_bytes(head + frames)
+    assert arrivals(file).tolist() == [7_000_000_001, 7_000_001_001, 7_000_002_001]
+    file.write_bytes(struct.pack("<I", 0xA1B2C3D4) + head[4:])
+    with pytest.raises(MachineError, match="nanoseconds"):
+        arrivals(file)
+
+
+def test_sockperf_is_read() -> None:
+    found = _sockperf(Finished(SOCKPERF, elapsed_ns=4_200_000_000, cpu_ns=2_000_500_000))
+    assert found.figures["p50_ns"] == 18_806
+    assert found.figures["min_ns"] == 12_754
+    assert found.figures["mean_ns"] == 23_155
+    assert (found.probes, found.lost, found.seconds) == (15_503, 3, 1.55)
+    assert found.cpu_per_probe_ns == pytest.approx(100_000)
+    with pytest.raises(MachineError, match="not understood"):
+        _sockperf(Finished("sockperf: ERROR", 1, 1))
+
+
+def test_ping_is_read() -> None:
+    found = _ping(Finished(PING, elapsed_ns=20_000_000, cpu_ns=10_000_000), {})
+    assert (found.probes, found.lost, found.seconds) == (2000, 2, 0.017)
+    assert found.cpu_per_probe_ns == 5_000
+
+
+def test_a_ratio_is_of_neighbours() -> None:
+    # The machine slows down fourfold in the course of it; ours takes half as long as theirs all the time.
+    pairs = [(slow * 5.0, slow * 10.0) for slow in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)]
+    row = ratio(What("t", "p", "f", "ns"), pairs, Target("at most", 0.55))
+    assert row.measured == pytest.approx(0.5)
+    assert row.answer == "met"
+
+
+def test_an_answer_that_the_noise_leaves_open_says_so() -> None:
+    pairs = [(value, 1.0) for value in (0.80, 0.84, 0.86, 0.88, 0.90, 0.95)]
+    assert alone(What("t", "p", "f", "1"), pairs, Target("at least", 0.85)).answer == "met?"
+    assert alone(What("t", "p", "f", "1"), pairs[:3], Target("at least", 0.85)).answer == "not met?"
+    assert alone(What("t", "p", "f", "1"), pairs, Target("at least", 0.99)).answer == "not met"
+
+
+def test_every_target_of_the_bench_is_there() -> None:
+    wanted = [figure for one in experiments() for figure in one.figures if figure.target is not None]
+    assert all(isinstance(figure, Figure) for figure in wanted)
+    names = " ".join(figure.name for figure in wanted)
+    for word in ("minimum RTT", "median RTT", "within ±1 µs", "within ±10 µs", "90th percentile"):
+        assert word in names
