@@ -7,16 +7,18 @@ written, to provoke what the analysis should find.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from sojourn.records import TABLES, RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 Block = dict[str, Any]
 Probes = dict[str, Any]

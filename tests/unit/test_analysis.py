@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -15,6 +14,9 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.errors import RequestError
 from sojourn.records import FINDINGS, RunFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Make = Callable[..., Any]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -12,6 +10,10 @@ import pytest
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, RunFolder, read_table
 from sojourn.records.reader import END_MARKER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 @pytest.fixture

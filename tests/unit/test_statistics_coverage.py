@@ -79,7 +79,7 @@ NOISES = {
 
 
 def pair_differences(noise: Noise, rounds: int, rng: np.random.Generator) -> Any:
-    """Half the difference of mean round trips, for every repetition (rows) and round: direct is arm 0, device arm 1."""
+    """Half the difference of mean round trips per repetition (rows) and round: direct is arm 0, the device arm 1."""
     place = np.argsort(np.argsort(rng.random((REPETITIONS, rounds, ARMS)), axis=2), axis=2)[:, :, :2]
     position = np.stack([place, 2 * ARMS - 1 - place], axis=3) + 2 * ARMS * np.arange(rounds)[None, :, None, None]
     shape = position.shape
@@ -109,7 +109,10 @@ def test_the_pair_interval_covers_under(name: str) -> None:
     assert 0.93 <= coverage <= 0.97
 
 
-@pytest.mark.parametrize("name", ["independent Gaussian", "heavy tails, Student 2", "random walk", "run-to-run effects"])
+WOLVES = ["independent Gaussian", "heavy tails, Student 2", "random walk", "run-to-run effects"]
+
+
+@pytest.mark.parametrize("name", WOLVES)
 def test_the_a_a_control_cries_wolf_no_more_than_once_in_a_thousand(name: str) -> None:
     """Three cells of twelve rounds pooled, at 99.9 %; the truth of an empty path against itself is zero."""
     rng = np.random.default_rng(SEED)

@@ -1,0 +1,127 @@
+"""Truth in, number out: every TOML file here is a plan on simulated lines, and what the analysis must say of it.
+
+A file has `[scenario]` (what it is about, how many seeds), `[plan...]` (a plan as users write it), `[[truth]]` (result
+rows picked by their factors, with the true value, the allowed error, and whether the interval must hold the truth) and
+`[expect]` (verdict, findings, answers). Each seed runs the whole chain: plan, instrument in simulated time, records,
+analysis. Of the intervals of all seeds, at most as many may miss the truth as 5 % of misses make likely.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tomlkit
+from scipy import special
+
+from sojourn.analysis import analyse
+from sojourn.conduct import conduct
+from sojourn.conduct.archive import create_folder
+from sojourn.conduct.progress import Screen
+from sojourn.plan import load_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.records import RunFolder
+
+HERE = Path(__file__).parent
+NAMES = sorted(path.stem for path in HERE.glob("*.toml"))
+UNLIKELY = 1e-3
+
+Row = dict[str, Any]
+
+
+@cache
+def scenario(name: str) -> dict[str, Any]:
+    return tomllib.loads((HERE / f"{name}.toml").read_text())
+
+
+def runs(name: str, scratch: Path) -> Iterator[tuple[list[Row], dict[str, Any]]]:
+    """Results and verdict of every seed."""
+    for seed in range(scenario(name)["scenario"].get("seeds", 1)):
+        folder = measured(name, seed, scratch)
+        analyse(folder.path)
+        yield json.loads(folder.results.read_text()), json.loads(folder.verdict.read_text())
+
+
+def measured(name: str, seed: int, scratch: Path) -> RunFolder:
+    plan_file = scratch / f"{name}-{seed}.toml"
+    plan_file.write_text(seeded(tomlkit.loads((HERE / f"{name}.toml").read_text())["plan"].unwrap(), name, seed))
+    plan = load_plan(plan_file, backend="sim")
+    folder = create_folder(plan, scratch / f"{name}-{seed}")
+    conduct(plan, folder, Screen(StringIO()))
+    return folder
+
+
+def seeded(plan: dict[str, Any], name: str, seed: int) -> str:
+    """The plan with this repetition's seeds; without any, scenarios would share their luck."""
+    plan.setdefault("study", {}).update(name=name, method="pairs")
+    plan.setdefault("pairs", {})["seed"] = 1000 + seed
+    for number, line in enumerate(plan["bed"]["lines"].values()):
+        line["seed"] = 100 * seed + number
+    return tomlkit.dumps(plan)
+
+
+def pick(rows: list[Row], wanted: Row) -> Row:
+    found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    assert len(found) == 1, f"{len(found)} rows for {wanted}"
+    return found[0]
+
+
+def tolerable_misses(intervals: int) -> int:
+    """The most misses among so many 95 % intervals that do not happen by chance less than once in a thousand."""
+    return next(k for k in range(intervals + 1) if 1 - special.bdtr(k, intervals, 0.05) < UNLIKELY)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_truth_in_number_out(name: str, tmp_path: Path) -> None:
+    told, truths, expect = scenario(name)["scenario"], scenario(name)["truth"], scenario(name).get("expect", {})
+    misses = intervals = 0
+    for rows, verdict in runs(name, tmp_path):
+        for truth in truths:
+            row = pick(rows, truth["row"])
+            print(
+                f"{name}: {truth['row']}: {row['estimate']} [{row['ci_low']}, {row['ci_high']}], true {truth['value']}"
+            )
+            assert abs(row["estimate"] - truth["value"]) <= truth["within"], f"{told['what']}: {row}"
+            if truth.get("covers", True):
+                intervals += 1
+                misses += not row["ci_low"] <= truth["value"] <= row["ci_high"]
+        hold(verdict, expect)
+    print(f"{name}: {misses} of {intervals} intervals miss the truth")
+    assert misses <= tolerable_misses(intervals)
+
+
+def hold(verdict: dict[str, Any], expect: dict[str, Any]) -> None:
+    found = {one["name"]: one for one in verdict["findings"]}
+    assert set(expect.get("findings", [])) <= found.keys(), verdict
+    assert found.keys() <= {*expect.get("findings", []), *expect.get("perhaps", [])}, verdict
+    assert verdict["verdict"] == expect.get("verdict", "trusted"), verdict
+    for name, value in expect.get("values", {}).items():
+        assert found[name]["value"] == pytest.approx(value)
+    for law, answer in expect.get("laws", {}).items():
+        assert {one["answer"] for one in verdict["laws"] if one["law"] == law} == {answer}, verdict["laws"]
+
+
+def test_there_are_scenarios_enough() -> None:
+    assert len(NAMES) >= 12
+
+
+def rtt(rows: list[Row], statistic: str, quantity: str = "rtt") -> float:
+    row = pick(rows, {"device": "bridge", "quantity": quantity, "statistic": statistic})
+    return float(row["estimate"])
+
+
+def test_a_stall_of_one_second_is_seen_by_an_open_loop_alone(tmp_path: Path) -> None:
+    """The same device stands still for a second once; a closed loop waits with it and asks but once meanwhile."""
+    (opened, _), (closed, _) = next(runs("stall-open-loop", tmp_path)), next(runs("stall-closed-loop", tmp_path))
+    assert rtt(opened, "p90") == pytest.approx(0.5e9, rel=0.05)
+    assert rtt(opened, "p99") == pytest.approx(0.95e9, rel=0.05)
+    assert rtt(closed, "p99") < 0.1e6
+    assert rtt(closed, "max") > 0.9e9
