@@ -1,5 +1,7 @@
 //! The program as other programs use it: lines in, lines out, exit status, records. Over simulated lines only.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
