@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
+use sojourn_port::rights;
 use sojourn_probe::{Request, Summary};
 use sojourn_record::{Probe, RecordError, RecordSink, RunFolder};
 
@@ -165,7 +166,8 @@ impl Records {
             None => {
                 let origin = crate::origin(is_simulated);
                 self.open = Some((RunFolder::create(&self.folder, self.part, &origin)?, is_simulated));
-                Ok(())
+                // Its priority and its files it has now; only sockets are still to be opened.
+                Ok(rights::keep_only(&rights::WHILE_PROBING)?)
             }
         }
     }

@@ -28,7 +28,7 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&place_arguments(arguments), Fifo::Required)?;
     let mut open = open(arguments)?;
-    rights::keep_only(&[])?;
+    rights::keep_only(&rights::WHILE_RESPONDING)?;
     say(arguments.json, &ready(&open, &place), &format!("answering {}; Ctrl-C ends it", open.names().join(", ")))?;
     let waiting = match arguments.wait {
         RespondWait::Spin => Waiting::Spin,

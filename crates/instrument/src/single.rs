@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
+use sojourn_port::rights;
 use sojourn_probe::{Carries, Kind, Request, To};
 use sojourn_record::{RecordSink, RunFolder};
 
@@ -68,6 +69,7 @@ fn run(to: To, kernel_answers: bool, arguments: &Run) -> anyhow::Result<()> {
     let place = Place::take(&arguments.place, Fifo::Required)?;
     let origin = crate::origin(request.to.is_simulated());
     let mut records = arguments.record.as_deref().map(|folder| RunFolder::create(folder, 0, &origin)).transpose()?;
+    rights::keep_only(&rights::WHILE_PROBING)?;
     let measured = Session::new(place).measure(&request, &STOP)?;
     let recorded = match &mut records {
         Some(folder) => folder.write(&measured.block, &measured.probes).and_then(|()| folder.finish()),
