@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ import pytest
 from sojourn.conduct import Interrupted, Screen, conduct, create_folder, open_folder, resume
 from sojourn.conduct.archive import Log, read_log
 from sojourn.conduct.cores import choose_cores, off_core
+from sojourn.conduct.neighbours import Usage, contention, usage
 from sojourn.conduct.remaining import next_part, whole_blocks
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import HostPlan, Plan, expand, load_plan
@@ -218,3 +220,27 @@ def test_progress_off_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPatch)
         screen.step()
     screen.end()
     assert stream.getvalue() == "measured 40 of 100 blocks in 5 s, about 8 s left\n"
+
+
+def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Path) -> None:
+    plan = small("rounds=20", "at_most=1ms")
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, silent())
+    assert load_plan(folder.plan).pairs.rounds == 8
+    assert recorded(folder) == [block.block for block in expand(load_plan(folder.plan))]
+    assert "time-is-up" in events(folder)
+    assert events(folder)[-1] == "finished"
+
+
+def test_work_of_others_is_told_from_ours() -> None:
+    before = usage()
+    spin = "import time; end = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
+    own = subprocess.Popen([sys.executable, "-c", spin])
+    own.wait()
+    after = usage()
+    assert after.ours - before.ours > 0.3
+    quiet = Usage(0.0, 10.0, 0.0, 5.0)
+    assert contention(quiet, Usage(10.0, 20.0, 0.0, 14.5)).others_cores == pytest.approx(0.05)
+    assert not contention(quiet, Usage(10.0, 20.0, 0.0, 14.5)).is_worth_telling
+    assert contention(quiet, Usage(10.0, 25.0, 0.0, 5.0)).sentence.startswith("other programs took 1.5 of")
+    assert contention(quiet, Usage(10.0, 15.0, 0.5, 10.0)).is_worth_telling

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,13 @@ from sojourn.bed.facts import compare
 from sojourn.conduct.archive import Log
 from sojourn.conduct.cores import Cores, choose_cores, off_core
 from sojourn.conduct.departures import Witness, ping_trial
+from sojourn.conduct.neighbours import Usage, contention, usage
 from sojourn.conduct.remaining import is_finished, next_part, whole_blocks
 from sojourn.conduct.site import UDP_PORT, Namespaces, Site, open_site
 from sojourn.errors import MachineError, SojournError
 from sojourn.instruments import BlocksInstrument, Responder, find_instrument, respond_argv
 from sojourn.instruments.blocks import blocks_argv, prober_options
-from sojourn.plan import Block, Plan, expand, load_plan
+from sojourn.plan import Block, Plan, effective_toml, expand, load_plan
 from sojourn.plan.sizes import KINDS
 
 if TYPE_CHECKING:
@@ -138,10 +139,20 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
         stack.callback(prober.kill)
         require_as_asked(plan, prober.ready)
         log("ready", part=part.number, cores=cores._asdict(), **without_event(prober.ready))
+        before = usage()
         with off_core(cores.prober), open_witness(part, site, cores) as witness:
             measure_blocks(part, site, prober, witness, Recorder(log, screen, cores))
+        if not site.simulated:
+            tell_of_neighbours(before, log)
         keep_moment(part, site)
     log("finished", part=part.number)
+
+
+def tell_of_neighbours(before: Usage, log: Log) -> None:
+    """Log what other work went on meanwhile, if it was enough to be felt."""
+    found = contention(before, usage())
+    event = "contended" if found.is_worth_telling else "undisturbed"
+    log(event, value=found.others_cores, sentence=found.sentence, steal_cores=found.steal_cores)
 
 
 def require_as_asked(plan: Plan, ready: dict[str, Any]) -> None:
@@ -255,26 +266,53 @@ class Recorder:
 
 
 def measure_blocks(part: Part, site: Site, prober: BlocksInstrument, witness: Witness | None, to: Recorder) -> None:
-    """Every block in its order."""
+    """Every block in its order, unless the plan's time is up before; then what is left of the plan is taken back."""
     to.screen.begin(len(part.blocks))
+    end = time_is_up_at(part.plan)
     try:
-        for block in part.blocks:
-            began = time.clock_gettime_ns(time.CLOCK_TAI)
-            identifier = None
-            if block.cell.tool == "ping" and isinstance(site, Namespaces):
-                identifier = ping_trial(site, block, to.cores.prober, to.screen.tick)
-            else:
-                answer = prober.measure(request(part.plan, site, block), to.screen.tick)
-                to.log("block", device=block.device, **without_event(answer))
-            if witness:
-                witness.window(block, began)
-                to.log("trial", **trial(block, identifier))
-            to.screen.step()
+        for block, before in zip(part.blocks, (None, *part.blocks), strict=False):
+            if time.monotonic() > end and before and block.round != before.round and block.round >= LEAST_ROUNDS:
+                take_back(part, block.round, to.log)
+                break
+            measure_block(part, site, prober, witness, block, to)
     except KeyboardInterrupt:
         prober.finish(at_once=True)
         raise
     prober.finish()
     to.screen.end()
+
+
+LEAST_ROUNDS = 8
+"""Fewer pairs than this say nothing, however little time there is."""
+
+
+def time_is_up_at(plan: Plan) -> float:
+    """When the last round may begin no more, on the clock of time.monotonic."""
+    return float("inf") if plan.pairs.at_most_ns is None else time.monotonic() + plan.pairs.at_most_ns / 1e9
+
+
+def take_back(part: Part, rounds: int, log: Log) -> None:
+    """Let the effective plan ask for the rounds that there was time for."""
+    pairs = replace(part.plan.pairs, rounds=rounds)
+    part.folder.plan.write_text(effective_toml(replace(part.plan, pairs=pairs)), encoding="utf-8")
+    log("time-is-up", rounds=rounds, asked=part.plan.pairs.rounds)
+
+
+def measure_block(
+    part: Part, site: Site, prober: BlocksInstrument, witness: Witness | None, block: Block, to: Recorder
+) -> None:
+    """One block, and what is kept of it beside its records."""
+    began = time.clock_gettime_ns(time.CLOCK_TAI)
+    identifier = None
+    if block.cell.tool == "ping" and isinstance(site, Namespaces):
+        identifier = ping_trial(site, block, to.cores.prober, to.screen.tick)
+    else:
+        answer = prober.measure(request(part.plan, site, block), to.screen.tick)
+        to.log("block", device=block.device, **without_event(answer))
+    if witness:
+        witness.window(block, began)
+        to.log("trial", **trial(block, identifier))
+    to.screen.step()
 
 
 def trial(block: Block, identifier: int | None) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def effective_values(plan: Plan) -> dict[str, Any]:
         "pairs.probes_per_block": pairs.probes_per_block,
         "pairs.warmup_probes": pairs.warmup_probes,
         "pairs.block_at_most": as_duration(pairs.block_at_most_ns) if pairs.block_at_most_ns else None,
+        "pairs.at_most": as_duration(pairs.at_most_ns) if pairs.at_most_ns else None,
         "pairs.seed": pairs.seed,
         "pairs.a_a": pairs.a_a,
         "departures.tools": list(departures.tools),

@@ -93,6 +93,7 @@ KEYS: dict[str, Key] = {
     "pairs.probes_per_block": Key(whole(2, 10_000_000), 44, "warm-up included"),
     "pairs.warmup_probes": Key(whole(0, 1_000_000), 4, "first probes of a block, recorded but not judged"),
     "pairs.block_at_most": Key(duration(1_000_000, HOUR_NS), None, "slow intervals get fewer probes per block"),
+    "pairs.at_most": Key(duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"),
     "pairs.seed": Key(whole(0, 2**62), 1, "of every random order"),
     "pairs.a_a": Key(flag(), default=True, meaning="the direct link measured against itself"),
     "departures.tools": Key(list_of(one_of("ping", "probe")), ("ping", "probe"), "whose departures are judged"),

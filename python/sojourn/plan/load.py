@@ -135,7 +135,7 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
             schedule=values["probe.schedule"],
             timeout_ns=values["probe.timeout"],
         ),
-        pairs=PairsPlan(**section(values, "pairs", block_at_most="block_at_most_ns")),
+        pairs=PairsPlan(**section(values, "pairs", block_at_most="block_at_most_ns", at_most="at_most_ns")),
         departures=DeparturesPlan(**section(values, "departures", at_most="at_most_ns")),
         host=HostPlan(**section(values, "host")),
         asked=asked,

@@ -66,6 +66,8 @@ class PairsPlan:
     probes_per_block: int
     warmup_probes: int
     block_at_most_ns: int | None
+    at_most_ns: int | None
+    """Measuring stops after the last whole round within this time."""
     seed: int
     a_a: bool
 
