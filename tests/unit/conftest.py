@@ -44,6 +44,8 @@ class Synthetic:
     alter: Callable[[Block, Probes, np.random.Generator], None] = lambda block, probes, rng: None
     metadata: dict[str, str] = field(default_factory=lambda: {"profile": "release"})
     log: tuple[dict[str, Any], ...] = ({"event": "started"}, {"event": "finished"})
+    bed: dict[str, Any] = field(default_factory=dict)
+    clock: str = "simulated"
     plan_extra: str = ""
     bed_extra: str = ""
 
@@ -52,10 +54,11 @@ class Synthetic:
         folder = RunFolder(self.path)
         folder.records.mkdir(parents=True)
         folder.plan.write_text(self._plan())
-        folder.bed.write_text("{}")
+        folder.bed.write_text(json.dumps(self.bed))
         folder.log.write_text("".join(json.dumps(event) + "\n" for event in self.log))
         rng = np.random.default_rng(self.seed)
-        probes, blocks = _Stream(folder, "probes", self.metadata), _Stream(folder, "blocks", self.metadata)
+        probes = Stream(folder, "probes", self.metadata, self.clock)
+        blocks = Stream(folder, "blocks", self.metadata, self.clock)
         with probes, blocks:
             for block in self._schedule(rng):
                 rows = self._measure(block, rng)
@@ -131,20 +134,22 @@ def lose(probes: Probes, which: Any) -> None:
         probes[name] = [None if gone else value for gone, value in zip(which, probes[name], strict=True)]
 
 
-class _Stream:
+class Stream:
     """An Arrow stream as the instrument writes it: one batch a block, units in the field metadata."""
 
-    def __init__(self, folder: RunFolder, name: str, metadata: dict[str, str], part: int = 0) -> None:
+    def __init__(self, folder: RunFolder, name: str, metadata: dict[str, str], clock: str) -> None:
         self.schema = pa.schema(
             [
-                pa.field(one.name, ARROW.get(one.type, pa.string()), one.nullable, _metadata(one.unit, one.clock))
+                pa.field(
+                    one.name, ARROW.get(one.type, pa.string()), one.nullable, _metadata(one.unit, one.clock, clock)
+                )
                 for one in TABLES[name].values()
             ],
             {"schema": f"sojourn.{name}", "version": "1", **metadata},
         )
-        self.path = folder.records / f"{name}-{part:03}.arrow"
+        self.path = folder.records / f"{name}-000.arrow"
 
-    def __enter__(self) -> _Stream:
+    def __enter__(self) -> Stream:
         self.file = pa.OSFile(str(self.path), "wb")
         self.stream = pa.ipc.new_stream(self.file, self.schema)
         return self
@@ -158,8 +163,38 @@ class _Stream:
         self.stream.write_batch(pa.record_batch(arrays, schema=self.schema))
 
 
-def _metadata(unit: str, clock: str | None) -> dict[str, str]:
-    return {"unit": unit} | ({"clock": "simulated" if clock == "TAI" else clock} if clock else {})
+def _metadata(unit: str, clock: str | None, tai: str) -> dict[str, str]:
+    return {"unit": unit} | ({"clock": tai if clock == "TAI" else clock} if clock else {})
+
+
+@dataclass
+class Captured:
+    """A made-up run of method "departures": each trial is (tool, interval_ns, arrivals_ns, sequences)."""
+
+    path: Path
+    trials: list[tuple[str, int, Any, Any]]
+
+    def write(self) -> Path:
+        """Write the folder and return its path."""
+        folder = RunFolder(self.path)
+        folder.records.mkdir(parents=True)
+        folder.plan.write_text('[study]\nname = "senders"\nmethod = "departures"\n[pairs]\nrounds = 1\n')
+        with folder.log.open("w") as log, Stream(folder, "captures", {}, "TAI") as captures:
+            for block, (tool, interval_ns, arrivals, sequences) in enumerate(self.trials):
+                n = len(arrivals)
+                event = {"event": "trial", "block": block, "tool": tool, "interval_ns": interval_ns, "icmp_bytes": 64}
+                log.write(json.dumps(event | {"count": n, "icmp_id": 7}) + "\n")
+                captures.append(
+                    {
+                        "block": [block] * (n + 1),
+                        "arrival_ns": [*arrivals, arrivals[0] + 5],
+                        "frame_bytes": [102] * (n + 1),
+                        "icmp_id": [7] * n + [9],  # the last frame is a stranger's
+                        "icmp_seq": [*(sequences % 65536), 0],
+                    }
+                )
+            log.write(json.dumps({"event": "finished"}) + "\n")
+        return self.path
 
 
 @pytest.fixture
@@ -173,6 +208,12 @@ def synthetic(tmp_path: Path) -> Callable[..., Synthetic]:
         return Synthetic(tmp_path / f"run-{made}", **asked)
 
     return make
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Callable[..., Captured]:
+    """A maker of made-up captures."""
+    return lambda *trials: Captured(tmp_path / "captured", list(trials))
 
 
 @pytest.fixture

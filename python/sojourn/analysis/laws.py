@@ -19,6 +19,7 @@ from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import by_size
 from sojourn.analysis.statistics.line import Deviations, deviations
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
+from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -148,12 +149,12 @@ def _judge(
     law: str, found: Deviations, margin: float, what: str, device: str | None, probe: str | None = None
 ) -> Answer:
     largest = found.largest
-    bound = f"{margin / 1000:.3f} us"
+    bound = micro(margin)
     if found.lie_within(margin):
         sentence = f"{device} keeps to {what}: every deviation lies within {bound}"
         return Answer(law, "holds", sentence, device, probe, found, margin)
     if found.exceed(margin):
-        sentence = f"{device} departs from {what} by {largest.estimate / 1000:.3f} us, more than {bound}"
+        sentence = f"{device} departs from {what} by {micro(largest.estimate)}, more than {bound}"
         return Answer(law, "fails", sentence, device, probe, found, margin)
     if largest.low is None:
         sentence = f"too few rounds ({largest.n}) for an interval of the deviation from {what}"

@@ -17,6 +17,7 @@ from sojourn.analysis.statistics.modes import find_modes
 from sojourn.analysis.statistics.period import find_period, slow_ones
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
 from sojourn.analysis.statistics.trend import trend
+from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,8 +110,8 @@ def _modes(run: Run) -> Iterator[Finding]:
             found[place], where[place] = float(len(modes)), modes
     if found:
         places, worst = worst_first(found)
-        humps = ", ".join(f"{mode / 1000:.2f}" for mode in where[places[0]])
-        yield Finding("several_modes", f"round trips gather around {worst:.0f} values ({humps} us)", worst, places)
+        humps = ", ".join(micro(mode) for mode in where[places[0]])
+        yield Finding("several_modes", f"round trips gather around {worst:.0f} values ({humps})", worst, places)
 
 
 def _interference(run: Run) -> Iterator[Finding]:
@@ -176,7 +177,7 @@ def _settling(run: Run, rounds: Rounds, bed_ns: float) -> Iterator[Finding]:
         size = abs(float(np.median(known[:cut]) - np.median(known[cut:])))
         level = abs(float(np.median(known[cut:])))
         if change and size > max(bed_ns, 0.1 * level):
-            sentence = f"{device} was not steady: its first rounds differ by {size / 1000:.2f} us from the later ones"
+            sentence = f"{device} was not steady: its first rounds differ by {micro(size)} from the later ones"
             yield Finding("unsteady", sentence, size, (Place(device),))
 
 

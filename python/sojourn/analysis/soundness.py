@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.statistics.signed_rank import least_pairs
+from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ def _a_a_nonzero(rows: list[Row]) -> Iterator[Finding]:
     for row in rows:
         if row.device == A_A and row.statistic == "pooled" and row.value.excludes(0):
             size = row.value.estimate
-            sentence = f"the empty path differs from itself by {size / 1000:.3f} us one way, beyond chance"
+            sentence = f"the empty path differs from itself by {micro(size)} one way, beyond chance"
             yield Finding("a_a_nonzero", sentence, size)
 
 
@@ -43,5 +44,5 @@ def _below_floor(rows: list[Row], bed_ns: float) -> Iterator[Finding]:
         value = row.value
         pooled = row.statistic == "pooled" and row.reference == DIRECT and row.device != A_A
         if pooled and value.high is not None and value.high < 0 and value.estimate < -bed_ns:
-            sentence = f"the path with {row.device} is {-value.estimate / 1000:.3f} us faster than the empty one"
+            sentence = f"the path with {row.device} is {micro(-value.estimate)} faster than the empty one"
             yield Finding("below_floor", sentence, value.estimate, (Place(row.device),))

@@ -13,6 +13,8 @@ import polars as pl
 from sojourn.analysis.departures import missing_trials
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.surroundings import contended, offloads
+from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,8 +53,8 @@ def tester_findings(run: Run) -> list[Finding]:
         _own_drops,
         _timestamps,
         _debug_build,
-        _offloads,
-        _contended,
+        offloads,
+        contended,
         _truncated,
         _incomplete,
     )
@@ -61,7 +63,7 @@ def tester_findings(run: Run) -> list[Finding]:
 
 def departures_findings(run: Run) -> list[Finding]:
     """What can be wrong when senders are judged: being late is then a result, not a finding."""
-    checks = (_clock_stepped, _own_drops, _debug_build, _offloads, _contended, _truncated, _incomplete)
+    checks = (_clock_stepped, _own_drops, _debug_build, offloads, contended, _truncated, _incomplete)
     return [finding for check in checks for finding in check(run)]
 
 
@@ -140,7 +142,7 @@ def _clock_stepped(run: Run) -> Iterator[Finding]:
         steps = np.diff(apart)
         if len(steps) and (np.abs(steps) > allowed).any():
             worst = int(np.abs(steps).argmax())
-            sentence = f"the clock stepped by {steps[worst] / 1000:.0f} us during the run"
+            sentence = f"the clock stepped by {micro(float(steps[worst]))} during the run"
             yield Finding("clock_stepped", sentence, float(steps[worst]))
             return
 
@@ -185,21 +187,6 @@ def _timestamps(run: Run) -> Iterator[Finding]:
 def _debug_build(run: Run) -> Iterator[Finding]:
     if "debug" in run.tables["probes"].metadata("profile"):
         yield Finding("debug_build", "the instrument was built for debugging: its own delays are several times larger")
-
-
-def _offloads(run: Run) -> Iterator[Finding]:
-    if run.plan.get("bed", {}).get("offloads") is True:
-        yield Finding("offload_on", "offloads were left on: frames may be joined or checksummed late")
-
-
-def _contended(run: Run) -> Iterator[Finding]:
-    """What the conductor logged of other work on the machine."""
-    for event in run.log:
-        if event.get("event") == "contended":
-            value = event.get("value")
-            number = float(value) if isinstance(value, int | float) else None
-            yield Finding("contended", str(event.get("sentence", "other work ran on this machine")), number)
-            return
 
 
 def _truncated(run: Run) -> Iterator[Finding]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.laws import main_device
 from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
 
 if TYPE_CHECKING:
     from sojourn.analysis.finding import Finding
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.statistics.interval import Interval
-
-DASH = "\N{EN DASH}"
-MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,9 @@ def departures_sentence(run: Run, rows: list[Row]) -> str:
     for tool in tools:
         shares = [row.value.estimate for row in within if row.factors.probe == tool and row.factors.interval_ns == pace]
         parts.append(f"{tool} {min(shares):.1%}")
-    return f"At {pace / 1e6:g} ms, departures within 10 us of the schedule as the far end saw them: {', '.join(parts)}"
+    return (
+        f"At {pace / 1e6:g} ms, departures within 10 {US} of the schedule as the far end saw them: {', '.join(parts)}"
+    )
 
 
 def find(rows: list[Row], device: str | None, quantity: str, statistic: str, reference: str = DIRECT) -> Row | None:
@@ -112,43 +111,26 @@ def called(device: str) -> str:
     return names.get(device, f"The device {device}")
 
 
-def micro(ns: float) -> str:
-    """A time in microseconds with two or three figures."""
-    us = ns / 1000
-    return f"{_fixed(us, _decimals(us))} \N{MICRO SIGN}s"
-
-
 def _adds(device: str, pooled: Row, rows: list[Row], bed: float | None) -> str:
     """Constant and cost per byte where the run tells them, else the average over its cells."""
     slope = find(rows, device, "latency_slope", "fit")
     constant = find(rows, device, "latency_intercept", "fit")
     if slope is not None and constant is not None and slope.value.excludes(0) and constant.value.low is not None:
-        tail = (
-            f" + {_fixed(slope.value.estimate, _decimals(slope.value.half_width or slope.value.estimate))} ns per byte"
-        )
+        tail = f" + {fixed(slope.value.estimate, decimals(slope.value.half_width or slope.value.estimate))} ns per byte"
         return f"{called(device)} adds {_one_way(constant.value)}{tail}"
     if bed is not None and abs(pooled.value.estimate) < bed and not pooled.value.excludes(0):
         return f"{called(device)} adds nothing that could be told from zero: {_one_way(pooled.value)}"
-    return f"{called(device)} adds {_one_way(pooled.value)}"
+    flat = "" if slope is None or slope.value.low is None else ", and no cost per byte that could be told from zero"
+    return f"{called(device)} adds {_one_way(pooled.value)}{flat}"
 
 
 def _one_way(value: Interval) -> str:
-    decimals = _decimals((value.half_width or abs(value.estimate)) / 1000)
-    said = f"{_fixed(value.estimate / 1000, decimals)} \N{MICRO SIGN}s one way"
+    places = decimals((value.half_width or abs(value.estimate)) / 1000)
+    said = f"{fixed(value.estimate / 1000, places)} {US} one way"
     if value.low is None or value.high is None:
         return f"{said} (too few pairs for an interval)"
-    low, high = _fixed(value.low / 1000, decimals), _fixed(value.high / 1000, decimals)
-    dash = f" to {high}" if value.low < 0 else f"{DASH}{high}"
-    return f"{said} (95 % CI {low}{dash})"
-
-
-def _decimals(scale: float) -> int:
-    """So many decimals that a number of this scale shows two figures, between one and three."""
-    return 2 if scale <= 0 else min(3, max(1, 1 - floor(log10(scale))))
-
-
-def _fixed(value: float, decimals: int) -> str:
-    return f"{value:.{decimals}f}".replace("-", MINUS)
+    low, high = fixed(value.low / 1000, places), fixed(value.high / 1000, places)
+    return f"{said} (95 % CI {low}{f' to {high}' if value.low < 0 else f'{DASH}{high}'})"
 
 
 def _trust(grade: str, findings: list[Finding]) -> str:

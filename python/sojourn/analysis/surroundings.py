@@ -1,0 +1,93 @@
+"""What the machine was doing meanwhile, from bed.json and the log: other work, stolen time, offloads.
+
+It reads facts that others took; where they are missing it says nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.analysis.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.analysis.run import Run
+
+STOLEN = 0.01
+"""A hypervisor that gives more of our time than this to others is a neighbour to mention."""
+
+JOINING = (
+    "tx-checksumming",
+    "tcp-segmentation-offload",
+    "generic-segmentation-offload",
+    "generic-receive-offload",
+    "large-receive-offload",
+)
+"""Offloads that join, split or leave unfinished what they hand on."""
+
+
+def contended(run: Run) -> Iterator[Finding]:
+    """Other work on the machine; simulated time knows none."""
+    said = [event for event in run.log if event.get("event") == "contended"]
+    for event in said[:1]:
+        value = event.get("value")
+        number = float(value) if isinstance(value, int | float) else None
+        yield Finding("contended", str(event.get("sentence", "other work ran on this machine")), number)
+    if said or run.simulated:
+        return
+    load, processors = _load(run), _at(run.bed, "stable", "machine", "cpu", "online")
+    if load is not None and isinstance(processors, int) and load > processors:
+        sentence = f"other work ran on this machine: a load of {load:.1f} on {processors} processors as the run began"
+        yield Finding("contended", sentence, load)
+        return
+    stolen = max((_stolen(part) for part in _parts(run)), default=0.0)
+    if stolen > STOLEN:
+        yield Finding("contended", f"the hypervisor gave {stolen:.1%} of the processors' time to others", stolen)
+
+
+def offloads(run: Run) -> Iterator[Finding]:
+    """Offloads that were asked for, or found switched on at a link of the bed."""
+    if run.plan.get("bed", {}).get("offloads") is True:
+        yield Finding("offload_on", "offloads were asked for: frames may be joined, split or checksummed late")
+        return
+    hosts = _at(run.bed, "stable", "hosts")
+    on = [
+        f"{name} of {dev}"
+        for host in (hosts if isinstance(hosts, dict) else {}).values()
+        for dev, link in (_at(host, "links") or {}).items()
+        if _at(link, "kind") != "bridge"  # the bridge's own interface: frames do not pass it
+        for name, state in (_at(link, "offloads") or {}).items()
+        if name in JOINING and str(state).startswith("on")
+    ]
+    if on:
+        more = f" and {len(on) - 1} more" if len(on) > 1 else ""
+        yield Finding("offload_on", f"offloads were on ({on[0]}{more}): frames may be joined or split", float(len(on)))
+
+
+def _load(run: Run) -> float | None:
+    loads = [_at(part, "before", "load_average") for part in _parts(run)] or [_at(run.bed, "moment", "load_average")]
+    known = [float(one[0]) for one in loads if isinstance(one, list) and one]
+    return max(known, default=None)
+
+
+def _parts(run: Run) -> list[Any]:
+    parts = run.bed.get("parts")
+    return parts if isinstance(parts, list) else []
+
+
+def _stolen(part: Any) -> float:
+    before, after = _at(part, "before", "cpu_ticks"), _at(part, "after", "cpu_ticks")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return 0.0
+    spent = {name: after[name] - before.get(name, 0) for name in after}
+    return float(spent.get("steal", 0) / max(1, sum(spent.values())))
+
+
+def _at(facts: Any, *path: str) -> Any:
+    """A fact by its path, or None where the way ends early."""
+    for name in path:
+        if not isinstance(facts, dict):
+            return None
+        facts = facts.get(name)
+    return facts

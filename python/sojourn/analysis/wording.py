@@ -1,0 +1,26 @@
+"""Numbers in sentences: times in microseconds, with as many decimals as their scale deserves."""
+
+from __future__ import annotations
+
+from math import floor, log10
+
+DASH = "\N{EN DASH}"
+MINUS = "\N{MINUS SIGN}"
+US = "\N{MICRO SIGN}s"
+
+
+def micro(ns: float) -> str:
+    """A time in microseconds with two or three figures: "1.31 µs"."""
+    us = ns / 1000
+    return f"{fixed(us, decimals(abs(us)))} {US}"
+
+
+def decimals(scale: float) -> int:
+    """So many decimals that a number of this scale shows two figures, between one and three."""
+    return 2 if not scale > 0 else min(3, max(1, 1 - floor(log10(scale))))
+
+
+def fixed(value: float, places: int) -> str:
+    """The number with this many decimals and a true minus sign."""
+    text = f"{value:.{places}f}"
+    return text.removeprefix("-") if float(text) == 0 else text.replace("-", MINUS)
