@@ -64,7 +64,7 @@ def test_slow_intervals_get_shorter_blocks_but_keep_a_warm_up() -> None:
     by_interval: dict[int, Block] = {}
     for block in expand(load_plan("bridge-latency")):
         by_interval[block.cell.interval_ns] = block
-    assert by_interval[1_000_000].count == 104
+    assert by_interval[1_000_000].count == 108
     slowest = by_interval[1_000_000_000]
     assert (slowest.count, slowest.warmup) == (LEAST_COUNT, 1)
 

@@ -103,13 +103,14 @@ def log_quietly(log: Log, event: str, **fields: Any) -> None:
 
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """A polite end by SIGTERM or SIGHUP leaves as Ctrl-C does."""
+    """A polite end by SIGTERM or SIGHUP leaves as Ctrl-C does, which a script's background jobs would ignore."""
 
     def interrupt(number: int, frame: object) -> None:
         del frame
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup stays nohup
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, *hung_up)}
     try:
         yield
     finally:
