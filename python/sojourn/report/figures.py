@@ -53,6 +53,7 @@ def cdfs(run: Run) -> Figure | None:
                 y=exceedance(rarest),
                 color=colour(run.devices, palette, named),
                 strokeDash=dash(run.devices, named),
+                order=alt.Order("q:Q", sort="descending"),
                 tooltip=["device:N", *tips],
             )
             .properties(width=width, height=260)

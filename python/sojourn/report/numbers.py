@@ -109,7 +109,7 @@ def plain_decimals(value: float | None, digits: int = 4) -> int:
     """Decimals that show so many significant digits of a number that has no interval; a whole number has none."""
     if value is None or not math.isfinite(value) or value == int(value):
         return 0
-    return max(0, min(6, digits - 1 - math.floor(math.log10(abs(value)))))
+    return max(0, min(4, digits - 1 - math.floor(math.log10(abs(value)))))
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -15,6 +15,7 @@ from sojourn.report.palette import Palette, ordered
 if TYPE_CHECKING:
     from sojourn.report.run import Run
 
+DECADES = [10.0**power for power in range(-4, 7)]
 NO_LESS_US = 0.001  # a logarithmic axis has no zero; departures are stamped to the nanosecond
 
 
@@ -38,6 +39,7 @@ def departures(run: Run) -> Figure | None:
                 y=exceedance(rarest),
                 color=colour(names, palette, named),
                 strokeDash=dash(names, named),
+                order=alt.Order("q:Q", sort="descending"),
                 tooltip=["device:N", *tips],
             )
             .properties(width=width, height=240)
@@ -58,16 +60,20 @@ def intervals(run: Run) -> Figure | None:
     def achieved(palette: Palette, width: Width) -> Any:
         ends = [float(found["asked"].min() or 1), float(found["asked"].max() or 1)]  # type: ignore[arg-type]
         same = alt.Chart(pl.DataFrame({"asked": ends, "ms": ends})).mark_line(strokeDash=[2, 3], strokeWidth=1)
-        y = alt.Y("ms:Q", title="Achieved interval, mean (ms)", scale=alt.Scale(type="log"))
+        scale, axis = alt.Scale(type="log"), alt.Axis(values=DECADES, format="~g")
+        y = alt.Y("ms:Q", title="Achieved interval, mean (ms)", scale=scale, axis=axis)
         line = same.encode(x=_asked(), y=y, color=alt.value(palette.surface("muted")))
         return alt.layer(line, _points(found, y, tools, palette)).properties(width=width, height=260)
 
     def excess(palette: Palette, width: Width) -> Any:
-        y = alt.Y("excess:Q", title="Achieved less asked (µs)", scale=alt.Scale(type="symlog"))
+        axis = alt.Axis(values=[0, *(sign * 10.0**power for power in range(8) for sign in (1, -1))], format="~s")
+        scale = alt.Scale(type="symlog", nice=False)
+        y = alt.Y("excess:Q", title="Achieved less asked (µs)", scale=scale, axis=axis)
         zero = alt.Chart(pl.DataFrame({"excess": [0]})).mark_rule(color=palette.surface("muted")).encode(y=y)
-        span = _base(found, tools, palette).mark_rule(strokeWidth=1.6)
-        bars = span.encode(y=alt.Y("excess_low:Q", title=""), y2="excess_high:Q")
-        return alt.layer(zero, bars, _points(found, y, tools, palette)).properties(width=width, height=260)
+        known = found.drop_nulls("excess_low")
+        bars = _base(known, tools, palette).mark_rule(strokeWidth=1.6)
+        spans = [bars.encode(y=alt.Y("excess_low:Q", title=""), y2="excess_high:Q")] if known.height else []
+        return alt.layer(zero, *spans, _points(found, y, tools, palette)).properties(width=width, height=260)
 
     caption = (
         "What a capture at the far end saw of each asked interval; on the dotted line a sender keeps its word. The "
@@ -85,7 +91,8 @@ def _marked_axis(palette: Palette) -> alt.Axis:
 
 
 def _asked() -> alt.X:
-    return alt.X("asked:Q", title="Asked interval (ms)", scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=5))
+    axis = alt.Axis(values=DECADES, format="~g")
+    return alt.X("asked:Q", title="Asked interval (ms)", scale=alt.Scale(type="log"), axis=axis)
 
 
 def _base(found: pl.DataFrame, tools: list[str], palette: Palette) -> Any:

@@ -73,6 +73,7 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
         drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),
         method=method(run),
         tables=tables,
+        results=("intervals", "departures") if run.by_tool else ("device_latency",),
         published=published,
         unmatched=unmatched,
         figures=figures,
@@ -127,14 +128,14 @@ METHOD_OF_SENDERS = (
 
 def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """bed.json as groups of names and values; what the drawing already shows is left out."""
-    rest = {name: value for name, value in bed.items() if name not in ("drawing", "stable", "moment")}
-    stable, moment = bed.get("stable", {}), bed.get("moment", {})
-    hosts = {f"host {name}": facts for name, facts in stable.get("hosts", {}).items()}
-    known = {name: value for name, value in stable.items() if name != "hosts"} | hosts
-    if moment:
-        known["at the moment of the run"] = moment
-    groups = [(_spaced(name), list(_flat(value))) for name, value in known.items()]
-    return [("bed.json", list(_flat(rest))), *groups] if rest else groups
+    known = {**bed, **bed.get("stable", {}), "at the moment of the run": bed.get("moment", {})}
+    known |= {f"host {name}": facts for name, facts in known.pop("hosts", {}).items()}
+    shown = {name: value for name, value in known.items() if name not in ("drawing", "stable", "moment") and value}
+    loose = {name: value for name, value in shown.items() if not isinstance(value, dict | list)}
+    groups = {name: value for name, value in shown.items() if name not in loose} | (
+        {"bed.json": loose} if loose else {}
+    )
+    return [(_spaced(name), list(_flat(value))) for name, value in groups.items()]
 
 
 def _template() -> jinja2.Template:
@@ -211,7 +212,8 @@ def _device_key(run: Run, row: dict[str, Any]) -> Key:
     level = percent(_round(head["level"]))
     lines = ["too few pairs for an interval" if head["ci_low"] is None else f"{level} CI {shown.interval}"]
     if slope:
-        lines += [f"+ {_brief(shown_of(slope))}", f"mean over cells {_brief(shown_of(row))}"]
+        per_byte = _brief(shown_of(slope)).replace("ns/byte", "ns")
+        lines += [f"per byte {per_byte}", f"mean over cells {_brief(shown_of(row))}"]
     wire = fits.get("wire", (None, None))[0] or _pooled_over_wire(run, row["device"])
     if wire:
         lines.append(f"over wire {_brief(shown_of(wire))}")

@@ -153,7 +153,9 @@ def whole(value: float | None) -> Entry:
 
 
 def _padded(values: tuple[Value, ...], width: int) -> list[Value]:
-    return ["" if value is None else value for value in (*values, *([None] * (width - len(values))))]
+    filled = (*values, *([None] * (width - len(values))))
+    # Twelve digits are more than any of ours carries, and none of binary's own.
+    return ["" if value is None else float(f"{value:.12g}") if isinstance(value, float) else value for value in filled]
 
 
 def _heading(column: Column) -> str:
@@ -162,7 +164,7 @@ def _heading(column: Column) -> str:
 
 
 def _markdown(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
+    return value.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "\\<").replace("\n", " ")
 
 
 LATEX = {

@@ -96,18 +96,27 @@ def lines(run: Run) -> Table:
 
 def tails(run: Run) -> Table:
     """High percentiles of the round trip, from the actual and from the intended departure."""
+    there = set(run.rows("rtt")["statistic"].to_list())
+    names = tuple(name for name in TAIL_STATISTICS if name in there)
     columns = (
         Column(("cell",), "Cell", numeric=False),
         Column(("device",), "Device", numeric=False),
         Column(("quantity",), "Measured from", numeric=False),
-        *(Column((f"rtt_{name}_us",), name, "µs") for name in TAIL_STATISTICS),
+        *(
+            column
+            for name in names
+            for column in (
+                Column((f"rtt_{name}_us",), name, "µs"),
+                Column((f"rtt_{name}_low_us", f"rtt_{name}_high_us"), "95 % interval", "µs"),
+            )
+        ),
     )
     rows = [
         (text(cell.short), text(device, device), text(words), *entries)
         for cell in run.cells
         for device in run.devices
         for quantity, words in (("rtt", "actual departure"), ("rtt_intended", "intended departure"))
-        if (entries := _statistics(run, cell, device, quantity, TAIL_STATISTICS))
+        if (entries := _statistics(run, cell, device, quantity, names, intervals=True))
     ]
     note = (
         "A percentile is given only where at least ten probes lie beyond it. The difference of two percentiles is not "
@@ -244,7 +253,7 @@ def of_cell(rows: pl.DataFrame, cell: Cell | None) -> pl.DataFrame:
 
 def _latency_row(run: Run, row: dict[str, Any]) -> tuple[Entry, ...]:
     shown, cell = shown_of(row), run.cell_of(row)
-    name = cell.short if cell else _pooled_name(row)
+    name = cell.short if cell else "pooled"
     return (
         text(row["device"], row["device"]),
         text(row["reference"] or NOTHING),
@@ -264,12 +273,6 @@ def _level(row: dict[str, Any]) -> Entry:
     return Entry(percent(round(row["level"], 3)) if has_interval and row["level"] else NOTHING, (row["level"],))
 
 
-def _pooled_name(row: dict[str, Any]) -> str:
-    size = next((row[key] for key in ("icmp_bytes", "payload_bytes") if row[key] is not None), None)
-    kept = [str(row["probe"] or ""), f"{size} B" if size is not None else ""]
-    return ", ".join(["pooled", *filter(None, kept)])
-
-
 def _rtt_rows(run: Run, cell: Cell) -> Iterator[tuple[Entry, ...]]:
     latencies = of_cell(run.rows("device_latency", "mean", reference="direct"), cell)
     for device in run.devices:
@@ -285,11 +288,15 @@ def _rtt_rows(run: Run, cell: Cell) -> Iterator[tuple[Entry, ...]]:
         yield (*head, *entries[:2], interval(average), *entries[2:], probes, number(added), interval(added))
 
 
-def _statistics(run: Run, cell: Cell, device: str, quantity: str, names: tuple[str, ...]) -> list[Entry]:
+def _statistics(
+    run: Run, cell: Cell, device: str, quantity: str, names: tuple[str, ...], *, intervals: bool = False
+) -> list[Entry]:
     rows = of_cell(run.rows(quantity, device=device), cell)
     by_name = {row["statistic"]: row for row in rows.iter_rows(named=True)}
-    found = [shown_of(by_name[name]) if name in by_name else None for name in names]
-    return [number(one) if one else Entry(NOTHING) for one in found] if any(found) else []
+    if not by_name.keys() & set(names):
+        return []
+    found = [shown_of(by_name[name]) if name in by_name else show(None, None, None, "ns") for name in names]
+    return [entry for one in found for entry in ((number(one), interval(one)) if intervals else (number(one),))]
 
 
 def _line_row(intercept: dict[str, Any], slope: dict[str, Any]) -> tuple[Entry, ...]:

@@ -36,10 +36,10 @@ button.addEventListener("click", () => {
 dark.addEventListener("change", label);
 label();
 
-// Collapsed parts would be missing on paper.
+// Collapsed parts would be missing on paper; the longest lists (interrupts, counters) stay as the reader left them.
 let opened = [];
 window.addEventListener("beforeprint", () => {
-  opened = [...document.querySelectorAll("details:not([open])")];
+  opened = [...document.querySelectorAll("details:not([open]):not(.inner)")];
   for (const part of opened) part.open = true;
 });
 window.addEventListener("afterprint", () => { for (const part of opened) part.open = false; });

@@ -1,0 +1,179 @@
+"""The report in a real browser: verdict, figures, no error, no request, both schemes, a narrow window, paper.
+
+The run is made as a user makes one, by `sojourn run` on the simulated bed. The content policy forbids `eval`, so the
+tests wait for attributes that the page sets, and for nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+FIGURES = {"rtt_cdf", "rtt_over_time", "size_lines", "paired_differences", "a_a_control"}
+Scheme = Literal["light", "dark"]
+
+
+@dataclass
+class Opened:
+    """A report in a window, and everything that the browser had to say about it."""
+
+    page: Page
+    said: list[str] = field(default_factory=list)
+    asked_for: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert program, "no Chromium here: `make setup` installs it (Debian: apt-get install chromium)"
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of `bridge-latency` on the simulated bed."""
+    return _run(tmp_path_factory.mktemp("runs") / "few", "probe.icmp_bytes=[64, 772, 1480]")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with more cells than stand side by side: one is chosen."""
+    return _run(tmp_path_factory.mktemp("runs") / "many", "probe.icmp_bytes=[64, 256, 512, 1024, 1480]")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_report_is_whole_and_quiet(browser: Browser, run: Path, scheme: Scheme, width: int) -> None:
+    opened = _open(browser, run, scheme, width)
+    verdict = json.loads((run / "analysis" / "verdict.json").read_text())
+    assert opened.page.locator("#verdict .sentence").inner_text() == verdict["sentence"]
+    assert opened.page.locator("#verdict .badge").inner_text().lower() == verdict["verdict"]
+    found = opened.page.locator("figure").evaluate_all("all => all.map(one => one.id.replace('figure-', ''))")
+    assert set(found) == FIGURES
+    _every_figure_is_drawn(opened.page)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
+    assert opened.said == []
+    assert opened.asked_for == [(run / "report" / "index.html").as_uri()]
+
+
+def test_the_scheme_follows_the_switch(browser: Browser, run: Path) -> None:
+    opened = _open(browser, run, "light", 1200)
+    page, light = opened.page, (_colour(opened.page, "body"), _figure_ink(opened.page))
+    page.get_by_role("button", name="Switch between light and dark").click()
+    dark = (_colour(page, "body"), _figure_ink(page))
+    assert light[0] != dark[0]
+    assert light[1] != dark[1], "figures follow the scheme without being drawn again"
+    page.emulate_media(media="print")
+    assert (_colour(page, "body"), _figure_ink(page)) == light, "paper is always light"
+    assert opened.said == []
+
+
+def test_a_cell_can_be_chosen(browser: Browser, many: Path) -> None:
+    opened = _open(browser, many, "light", 1200)
+    figure = opened.page.locator("#figure-rtt_cdf")
+    before = figure.locator("svg").inner_html()
+    figure.locator("select").select_option(label="1480 B")
+    opened.page.wait_for_timeout(200)
+    assert figure.locator("svg").inner_html() != before
+    assert opened.said == []
+
+
+def test_a_doubtful_run_says_so_at_the_top(browser: Browser, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    path = folder / "analysis" / "verdict.json"
+    finding = {
+        "name": "sender_late",
+        "severity": "doubtful",
+        "where": "bridge",
+        "sentence": "9 % left late",
+        "value": 0.09,
+    }
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"verdict": "doubtful", "findings": [finding]}))
+    _python(
+        "from pathlib import Path; from sojourn.report import write_report; write_report(Path(sys.argv[1]))", folder
+    )
+    opened = _open(browser, folder, "light", 390)
+    assert opened.page.locator("#verdict .badge").inner_text().lower() == "doubtful"
+    top = opened.page.locator("#verdict .why").bounding_box()
+    assert top is not None
+    assert top["y"] < 844, "the reasons are on the first screen of a telephone"
+    assert "9 % left late" in opened.page.locator("#verdict").inner_text()
+
+
+def test_it_prints(browser: Browser, run: Path, tmp_path: Path) -> None:
+    opened = _open(browser, run, "dark", 1200)
+    opened.page.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True, print_background=True)
+    assert (tmp_path / "report.pdf").stat().st_size > 100_000
+    assert opened.said == []
+
+
+def _run(out: Path, sizes: str) -> Path:
+    program = Path(sys.executable).with_name("sojourn")
+    sets = [word for one in (sizes, "pairs.rounds=8", "pairs.probes_per_block=24") for word in ("--set", one)]
+    argv: list[str | Path] = [program, "run", "bridge-latency", "--quick", "--bed", "sim", *sets, "--out", out]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def _python(code: str, *arguments: Path) -> None:
+    subprocess.run([sys.executable, "-c", f"import sys; {code}", *arguments], check=True, timeout=120)
+
+
+def _open(browser: Browser, run: Path, scheme: Scheme, width: int) -> Opened:
+    page = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme).new_page()
+    opened = Opened(page)
+    page.on("console", lambda message: opened.said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: opened.said.append(str(error)))
+    page.on(
+        "request", lambda request: None if request.url.startswith("data:") else opened.asked_for.append(request.url)
+    )
+    page.goto((run / "report" / "index.html").as_uri())
+    page.wait_for_selector("html[data-figures]", state="attached", timeout=60_000)
+    assert page.get_attribute("html", "data-figures") == "drawn", opened.said
+    return opened
+
+
+def _every_figure_is_drawn(page: Page) -> None:
+    """Every place of a figure holds an SVG as wide as it can be, with marks in it."""
+    for place in page.locator(".plot").all():
+        name = place.get_attribute("id")
+        box = place.locator("svg").bounding_box()
+        assert box is not None, name
+        assert box["width"] > 150, name
+        assert box["height"] > 80, name
+        marks = "path[d^='M'], line"
+        drawn = place.locator(f".role-mark :is({marks})").count()
+        assert drawn >= 3, f"{name} has {drawn} marks"
+
+
+def _colour(page: Page, selector: str) -> str:
+    return str(page.locator(selector).evaluate("one => getComputedStyle(one).backgroundColor"))
+
+
+def _figure_ink(page: Page) -> str:
+    line = page.locator("#figure-rtt_cdf .mark-line path").first
+    return str(line.evaluate("one => getComputedStyle(one).stroke"))
