@@ -145,7 +145,7 @@ class Stream:
                 )
                 for one in TABLES[name].values()
             ],
-            {"schema": f"sojourn.{name}", "version": "1", **metadata},
+            dict[bytes | str, bytes | str](schema=f"sojourn.{name}", version="1", **metadata),
         )
         self.path = folder.records / f"{name}-000.arrow"
 
