@@ -145,7 +145,10 @@ class Stream:
                 )
                 for one in TABLES[name].values()
             ],
-            dict[bytes | str, bytes | str](schema=f"sojourn.{name}", version="1", **metadata),
+            {
+                key.encode(): value.encode()
+                for key, value in ({"schema": f"sojourn.{name}", "version": "1"} | metadata).items()
+            },
         )
         self.path = folder.records / f"{name}-000.arrow"
 

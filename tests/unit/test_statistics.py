@@ -36,7 +36,9 @@ def test_hodges_lehmann_moves_and_scales_with_the_differences(d: np.ndarray, shi
     d = np.round(d)
     plain, moved = hodges_lehmann(d), hodges_lehmann(d * scale + shift)
     assert moved.estimate == pytest.approx(plain.estimate * scale + shift)
-    assert moved.low == pytest.approx(plain.scaled(scale).low + shift)
+    assert plain.low is not None
+    assert moved.low == pytest.approx(plain.low * scale + shift)
+    assert moved.half_width == pytest.approx(plain.scaled(scale).half_width)
 
 
 @given(differences)

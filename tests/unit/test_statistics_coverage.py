@@ -142,7 +142,7 @@ def test_the_interval_is_narrower_than_students_under_heavy_tails(name: str) -> 
 
 
 def test_a_device_of_infinite_variance_is_where_the_mean_is_lost() -> None:
-    """Pareto tails of shape 2 in the device: pairs are skewed, and more of them make it worse. Known, and documented."""
+    """Pareto tails of shape 2 in the device: pairs are skewed, and more of them make it worse. Known, and said."""
     noise = Noise(host=queue, device=lambda rng, n: 500 * rng.pareto(2, n) - 500)
     found = hodges_lehmann_rows(pair_differences(noise, 38, np.random.default_rng(SEED)))
     coverage = float(np.mean((found[:, 1] <= TRUTH) & (found[:, 2] >= TRUTH)))
