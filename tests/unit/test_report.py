@@ -20,8 +20,9 @@ from sojourn.analysis import analyse
 from sojourn.errors import RequestError
 from sojourn.report import render_terminal, write_report
 from sojourn.report.figures import all_figures
-from sojourn.report.published import LAYOUTS, published_tables
+from sojourn.report.published import LAYOUTS, published_tables, read_published
 from sojourn.report.run import Run
+from sojourn.report.shapes import SHAPES, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +164,7 @@ def test_csv_carries_what_results_json_does(reported: Path) -> None:
 
 def test_published_figures_stand_beside_ours(reported: Path) -> None:
     tables = {table.name: table for table in published_tables(Run.read(reported))}
-    assert set(tables) == {f"published_{name}" for name in LAYOUTS}
+    assert set(tables) == {"shapes", *(f"published_{name}" for name in LAYOUTS)}
     ping = tables["published_bridge2003_rtt"]
     keys = [column.keys[0] for column in ping.columns]
     row = next(row for row in ping.rows if row[1].text == "bridge, 200 MHz" and row[3].text == "2")
@@ -174,6 +175,48 @@ def test_published_figures_stand_beside_ours(reported: Path) -> None:
     assert shaped[keys.index("our_latency_us")].values[0] is None, "no arm of ours is a shaped one"
     fits = tables["published_atlas2000_latency_fits"]
     assert any(row[5].text.startswith("bridge*2, whole path") for row in fits.rows)
+
+
+def test_shapes_are_what_the_published_tables_say() -> None:
+    pings = read_published("bridge2003_rtt")
+
+    def of(table: str, device: str, key: str, mhz: str = "") -> list[float]:
+        wanted = [row for row in pings if (row["table"], row["device"]) == (table, device)]
+        return [float(row[key]) for row in wanted if mhz in ("", row["cpu_mhz"])]
+
+    def span(over: list[float], under: list[float]) -> list[float]:
+        return [above / below for above in over for below in under]
+
+    latency = "bridge_latency_us"
+    found = {
+        "RTT with the bridge over without, 64 B": [
+            ratio for t in "35" for ratio in span(of(t, "bridge", "rtt_avg_ms"), of(t, "none", "rtt_avg_ms"))],
+        "RTT with the bridge over without, 1480 B": [
+            ratio for t in "46" for ratio in span(of(t, "bridge", "rtt_avg_ms"), of(t, "none", "rtt_avg_ms"))],
+        "Latency of the bridge, 1480 B over 64 B": [
+            ratio for small, large in ("34", "56") for mhz in ("100", "200")
+            for ratio in span(of(large, "bridge", latency, mhz), of(small, "bridge", latency, mhz))],
+        "Latency of the bridge, 500/s over 50/s, 64 B": [
+            ratio for mhz in ("100", "200")
+            for ratio in span(of("5", "bridge", latency, mhz), of("3", "bridge", latency, mhz))],
+        "Latency of the bridge, 500/s over 50/s, 1480 B": [
+            ratio for mhz in ("100", "200")
+            for ratio in span(of("6", "bridge", latency, mhz), of("4", "bridge", latency, mhz))],
+    }  # fmt: skip
+    for shape in SHAPES:
+        if shape.published == "bridge2003_rtt":
+            ratios = found[shape.words]
+            assert shape.theirs == pytest.approx((min(ratios), max(ratios)), rel=4e-3), shape.words
+
+
+def test_our_shapes_are_ratios_with_bounds(reported: Path) -> None:
+    table = shapes(Run.read(reported))
+    rows = {row[0].text: row for row in table.rows}
+    ratio = float(rows["Latency of the bridge, 1480 B over 64 B"][3].values[0] or 0)
+    assert ratio == pytest.approx((1300 + 0.4 * 1518) / (1300 + 0.4 * 102), rel=0.05), "what the run was made with"
+    twice = rows["Two switches over one: the constant"]
+    low, high = (float(end or 0) for end in twice[4].values)
+    assert low < 2 < high
 
 
 def test_a_run_without_samples_or_bed_still_makes_a_page(folder: Path) -> None:

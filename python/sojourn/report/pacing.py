@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 DECADES = [10.0**power for power in range(-4, 7)]
+SPELLED = "datum.value == 0 ? '0' : format(datum.value, '~s')"
 NO_LESS_US = 0.001  # a logarithmic axis has no zero; departures are stamped to the nanosecond
 
 
@@ -66,7 +67,7 @@ def intervals(run: Run) -> Figure | None:
         return alt.layer(line, _points(found, y, tools, palette)).properties(width=width, height=260)
 
     def excess(palette: Palette, width: Width) -> Any:
-        axis = alt.Axis(values=[0, *(sign * 10.0**power for power in range(8) for sign in (1, -1))], format="~s")
+        axis = alt.Axis(values=[0, *(sign * 10.0**power for power in range(8) for sign in (1, -1))], labelExpr=SPELLED)
         scale = alt.Scale(type="symlog", nice=False)
         y = alt.Y("excess:Q", title="Achieved less asked (µs)", scale=scale, axis=axis)
         zero = alt.Chart(pl.DataFrame({"excess": [0]})).mark_rule(color=palette.surface("muted")).encode(y=y)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sojourn.report.run import Cell, Run
+from sojourn.report.shapes import shapes
 
 Row = dict[str, str]
 NOTE = (
@@ -30,8 +31,10 @@ NOTE = (
 
 
 def published_tables(run: Run) -> list[Table]:
-    """A comparison for every published table that the plan names and that we know how to set beside ours."""
-    return [LAYOUTS[name](run, name) for name in run.published() if name in LAYOUTS]
+    """The shapes, then every published table that the plan names and that we know how to set beside ours."""
+    beside = [LAYOUTS[name](run, name) for name in run.published() if name in LAYOUTS]
+    ratios = shapes(run)
+    return [ratios, *beside] if ratios.rows else beside
 
 
 def unmatched(run: Run) -> list[str]:
@@ -39,7 +42,8 @@ def unmatched(run: Run) -> list[str]:
     return [name for name in run.published() if name not in LAYOUTS]
 
 
-def _read(name: str) -> list[Row]:
+def read_published(name: str) -> list[Row]:
+    """The rows of a published table, as printed."""
     source = resources.files("sojourn.report").joinpath("published", f"{name}.csv")
     with source.open(encoding="utf-8") as file:
         return [row for row in csv.DictReader(file) if any(row.values())]
@@ -54,16 +58,16 @@ def _ping_table(run: Run, name: str) -> Table:
         Column(("bytes",), "Size", "B"),
         Column(("interval_ms",), "theirs", "ms", group="Interval"),
         Column(("our_interval_ms",), "ours", "ms", group="Interval"),
+        Column(("published_latency_us",), "theirs", "µs", group="Device latency"),
+        Column(("our_latency_us",), "ours", "µs", group="Device latency"),
+        Column(("our_ci_low_us", "our_ci_high_us"), "our 95 % interval", "µs", group="Device latency"),
         *(
             Column((f"{who}_{key}_us",), title, "µs", group=group)
             for key, group in rtts
             for who, title in (("published", "theirs"), ("our", "ours"))
         ),
-        Column(("published_latency_us",), "theirs", "µs", group="Device latency"),
-        Column(("our_latency_us",), "ours", "µs", group="Device latency"),
-        Column(("our_ci_low_us", "our_ci_high_us"), "our 95 % interval", "µs", group="Device latency"),
     )
-    rows = tuple(_ping_row(run, row, [key for key, _ in rtts]) for row in _read(name))
+    rows = tuple(_ping_row(run, row, [key for key, _ in rtts]) for row in read_published(name))
     return Table(f"published_{name}", TITLES[name], columns, rows, NOTE, wide=True, grouped=True)
 
 
@@ -74,13 +78,12 @@ def _ping_row(run: Run, row: Row, keys: list[str]) -> tuple[Entry, ...]:
     ours_ms = (cell.interval_ns or 0) / 1e6 if cell else None
     entries = [text(f"{row['table']}"), text(_condition(row)), _printed(row["payload_bytes"]), _printed(f"{wait_ms:g}")]
     entries.append(Entry(f"{ours_ms:g}", (ours_ms,)) if ours_ms else Entry(NOTHING))
-    for key, statistic in zip(keys, ("min", "mean", "max", "sd"), strict=True):
-        entries += [
-            _printed(f"{float(row[f'{key}_ms']) * 1000:g}"),
-            number(_shown(run, cell, device, "rtt", statistic)),
-        ]
     latency = _shown(run, cell, device, "device_latency", "mean", reference="direct")
-    return (*entries, _printed(row["bridge_latency_us"]), number(latency), interval(latency))
+    entries += [_printed(row["bridge_latency_us"]), number(latency), interval(latency)]
+    for key, statistic in zip(keys, ("min", "mean", "max", "sd"), strict=True):
+        theirs = _printed(f"{float(row[f'{key}_ms']) * 1000:g}")
+        entries += [theirs, number(_shown(run, cell, device, "rtt", statistic))]
+    return tuple(entries)
 
 
 def _quantile_table(run: Run, name: str) -> Table:
@@ -95,7 +98,7 @@ def _quantile_table(run: Run, name: str) -> Table:
         Column(("our_ci_low_us", "our_ci_high_us"), "Interval", "µs", group="This run"),
     )
     rows = []
-    for row in _read(name):
+    for row in read_published(name):
         device = _device(row["condition"])
         cell = _nearest(run, int(row["payload_bytes"]), 20e6) if device else None
         statistic = f"p{float(row['quantile']) * 100:g}"
@@ -139,7 +142,7 @@ def _fit_table(run: Run, name: str) -> Table:
         Column(("our_slope_low", "our_slope_high"), "Interval", "ns/byte", group="This run"),
     )
     rows = []
-    for row in _read(name):
+    for row in read_published(name):
         fit = FITS.get((row["device"], row["meaning"]))
         a, b, ours = _line(run, fit, row["method"])
         slope = f"{float(row['slope_us_per_byte']) * 1000:g}"
@@ -162,7 +165,7 @@ def _flood_table(run: Run, name: str) -> Table:
     )
     floods = run.rows("departure_interval", "p50").filter(pl.col("interval_ns") == 0)
     rows = []
-    for row in _read(name):
+    for row in read_published(name):
         theirs = tuple(_printed(row[key]) for key in ("payload_bytes", "mean_us", "median_us", "rate_pps"))
         same = floods.filter(pl.col("icmp_bytes") == int(row["payload_bytes"])).to_dicts()
         for ours in same or [{}]:
