@@ -21,7 +21,7 @@ from sojourn.conduct.archive import Log, read_log
 from sojourn.conduct.cores import choose_cores, off_core
 from sojourn.conduct.neighbours import Usage, contention, usage
 from sojourn.conduct.remaining import next_part, whole_blocks
-from sojourn.errors import MachineError, RequestError
+from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.plan import HostPlan, Plan, expand, load_plan
 from sojourn.records import TABLES, RunFolder, read_table
 
@@ -156,7 +156,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     plan = small()
     folder = create_folder(plan, tmp_path / "run")
     folder.log.symlink_to("/dev/full")
-    with pytest.raises(MachineError, match=r"the disk of .* is full: make room, then go on with"):
+    with pytest.raises(DoubtfulError, match=r"the disk of .* is full: make room, then go on with"):
         conduct(plan, folder, silent())
 
 

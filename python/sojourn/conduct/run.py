@@ -24,7 +24,7 @@ from sojourn.conduct.departures import Witness, ping_trial
 from sojourn.conduct.neighbours import Usage, contention, usage
 from sojourn.conduct.remaining import is_finished, next_part, whole_blocks
 from sojourn.conduct.site import UDP_PORT, Namespaces, Site, open_site
-from sojourn.errors import MachineError, SojournError
+from sojourn.errors import DoubtfulError, MachineError, SojournError
 from sojourn.instruments import BlocksInstrument, Responder, find_instrument, respond_argv
 from sojourn.instruments.blocks import blocks_argv, prober_options
 from sojourn.plan import Block, Plan, effective_toml, expand, load_plan
@@ -90,7 +90,7 @@ def sit(part: Part, screen: Screen) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise MachineError(f"the disk of {path} is full: make room, then {again}") from error
+            raise DoubtfulError(f"the disk of {path} is full: make room, then {again}") from error
 
 
 def log_quietly(log: Log, event: str, **fields: Any) -> None:

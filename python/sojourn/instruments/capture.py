@@ -100,9 +100,15 @@ def await_listening(process: subprocess.Popen[bytes]) -> None:
         line = process.stderr.readline() if ready else b""
         if not line:
             process.kill()
-            words = said.decode(errors="replace").strip().splitlines()
-            raise MachineError(f"tcpdump does not start: {words[-1] if words else 'it says nothing'}")
+            raise MachineError(why_not(said.decode(errors="replace").strip()))
         said += line
+
+
+def why_not(said: str) -> str:
+    """The sentence for a tcpdump that ended at once."""
+    if "Couldn't change to" in said:  # it insists on giving up root, and a user namespace has nobody to become
+        return "tcpdump, which judges the senders, does not work in a user namespace: run this study as root"
+    return f"tcpdump does not start: {said.splitlines()[-1] if said else 'it says nothing'}"
 
 
 MAGIC_NANO = 0xA1B23C4D
