@@ -220,7 +220,7 @@ pub struct Respond {
     /// Run on this CPU
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
-    /// Run under SCHED_FIFO. Needs CAP_SYS_NICE
+    /// Run under SCHED_FIFO. Needs CAP_SYS_NICE; not with --wait spin
     #[arg(long)]
     pub fifo: bool,
     /// How to wait for requests: spin takes a whole CPU and answers soonest

@@ -76,6 +76,7 @@ enum Event<'a> {
         profile: &'a str,
         wait: &'a str,
         fifo: bool,
+        nice: i32,
         cpu: Option<u32>,
         memory_locked: bool,
     },
@@ -124,6 +125,7 @@ fn ready(place: &Place) -> Event<'static> {
         profile: crate::PROFILE,
         wait: session::name(place.wait),
         fifo: place.is_real_time,
+        nice: place.nice,
         cpu: place.cpu,
         memory_locked: place.is_locked,
     }

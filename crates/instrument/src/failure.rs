@@ -1,5 +1,6 @@
 //! From an error to an exit status and one sentence.
 
+use sojourn_port::PortError;
 use sojourn_port::sim::LineError;
 use sojourn_probe::RequestError;
 use sojourn_record::RecordError;
@@ -30,12 +31,14 @@ pub fn status(error: &anyhow::Error) -> u8 {
             || cause.is::<LineError>()
             || cause.is::<SizeError>()
             || cause.is::<serde_json::Error>()
+            || matches!(cause.downcast_ref(), Some(PortError::Wrong { .. }))
             || matches!(cause.downcast_ref(), Some(RecordError::Exists(_)));
         if is_wrong {
             return WRONG_REQUEST;
         }
         let is_cut = matches!(cause.downcast_ref(), Some(RecordError::Full(_) | RecordError::Broken));
-        if is_cut || cause.is::<NotTrusted>() {
+        let is_unanswered = matches!(cause.downcast_ref(), Some(PortError::Refused(_)));
+        if is_cut || is_unanswered || cause.is::<NotTrusted>() {
             return NOT_TRUSTED;
         }
     }

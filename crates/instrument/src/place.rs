@@ -8,15 +8,21 @@ use std::sync::OnceLock;
 use anyhow::{Context, anyhow};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
-use rustix::process::{Resource, Signal, getppid, getrlimit, set_parent_process_death_signal};
+use rustix::process::{
+    Resource, Signal, getppid, getpriority_process, getrlimit, set_parent_process_death_signal, setpriority_process,
+};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use sojourn_probe::{Pace, Wait};
 
 use crate::arguments::PlaceArguments;
+use crate::failure::WrongRequest;
 use crate::sys;
 
 /// Above ordinary work, below the kernel's own real-time threads.
 const PRIORITY: i32 = 20;
+
+/// The most urgent of ordinary work: of two programs on a processor it waits least for its turn.
+const NICEST: i32 = -20;
 
 /// More than a block of the most probes takes.
 const ENOUGH_MEMORY_BYTES: u64 = 4 << 30;
@@ -28,6 +34,8 @@ pub struct Place {
     pub cpu: Option<u32>,
     /// Whether it runs under SCHED_FIFO.
     pub is_real_time: bool,
+    /// Its nice value, from -20 (most urgent) to 19; without effect under SCHED_FIFO.
+    pub nice: i32,
     /// How it waits.
     pub wait: Wait,
     /// Whether its memory is locked.
@@ -56,7 +64,11 @@ impl Place {
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let is_locked = lock_memory();
         let is_real_time = arguments.fifo && run_real_time(fifo)?;
-        Ok(Self { cpu: arguments.cpu, is_real_time, wait: arguments.wait.into(), is_locked })
+        if !is_real_time {
+            hurry();
+        }
+        let nice = getpriority_process(None).unwrap_or_default();
+        Ok(Self { cpu: arguments.cpu, is_real_time, nice, wait: arguments.wait.into(), is_locked })
     }
 
     /// Returns how the driver is to use the processor.
@@ -81,14 +93,20 @@ fn die_with_parent() -> anyhow::Result<()> {
     if getppid() == parent { Ok(()) } else { Err(anyhow!("the parent has died already")) }
 }
 
+/// Asks for more of the processor than other ordinary work gets, which would else take it for milliseconds at a time.
+fn hurry() {
+    // Best effort: without CAP_SYS_NICE it goes on as it is, and says so.
+    let _ = setpriority_process(None, NICEST);
+}
+
 fn pin(cpu: u32) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
-    if cpu as usize >= CpuSet::MAX_CPU {
-        return Err(anyhow!("--cpu {cpu}: no machine has so many"));
-    }
-    set.set(cpu as usize);
-    sched_setaffinity(None, &set)
-        .with_context(|| format!("--cpu {cpu}: the process may not run there; `nproc` and `taskset -p $$` tell where"))
+    let is_there = (cpu as usize) < CpuSet::MAX_CPU && {
+        set.set(cpu as usize);
+        sched_setaffinity(None, &set).is_ok()
+    };
+    let problem = || format!("--cpu {cpu}: the program may not run there; `taskset -cp $$` tells where it may");
+    if is_there { Ok(()) } else { Err(WrongRequest(problem()).into()) }
 }
 
 /// Locks all memory, now and later, unless a limit would make later allocations fail: whether it would is tried, for the

@@ -14,6 +14,7 @@ use sojourn_probe::respond::{Desk, Serve, Waiting, serve};
 use sojourn_time::HostClock;
 
 use crate::arguments::{PlaceArguments, Respond, RespondWait, WaitArgument};
+use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};
 use crate::sys::STOP;
 
@@ -23,8 +24,13 @@ const ANY: &str = "any";
 /// Answers probes until SIGINT or SIGTERM comes, or standard input ends where that is asked for.
 ///
 /// # Errors
-/// When the kernel refuses a socket, or to receive.
+/// When the request makes no sense, or the kernel refuses a socket or to receive.
 pub fn run(arguments: &Respond) -> anyhow::Result<()> {
+    if arguments.fifo && arguments.wait == RespondWait::Spin {
+        let problem = "--fifo --wait spin: the kernel stops a real-time program that never sleeps, by default for 50 ms in \
+             each second; leave out one of the two";
+        return Err(WrongRequest(problem.to_owned()).into());
+    }
     let signal = place::stop_signal()?;
     let place = Place::take(&place_arguments(arguments), Fifo::Required)?;
     let mut open = open(arguments)?;
@@ -111,6 +117,7 @@ fn ready(open: &Open, place: &Place) -> serde_json::Value {
         "raw": open.raw,
         "wait": crate::session::name(place.wait),
         "fifo": place.is_real_time,
+        "nice": place.nice,
         "cpu": place.cpu,
         "memory_locked": place.is_locked,
     })

@@ -71,6 +71,7 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
         "wait": block.wait,
         "cpu": block.cpu,
         "fifo": block.fifo,
+        "nice": place.nice,
         "memory_locked": place.is_locked,
         "sent": counts.sent,
         "received": counts.received,

@@ -78,19 +78,21 @@ fn a_signal_ends_it_well() {
 }
 
 #[test]
-fn what_it_cannot_do_is_said_with_status_3() {
-    within("what_it_cannot_do_is_said_with_status_3", || {
+fn what_it_cannot_do_is_said() {
+    within("what_it_cannot_do_is_said", || {
         link();
-        for (arguments, said) in
-            [(vec!["--dev", "nosuch"], "no such interface"), (vec!["--udp", "7", "--udp", "7"], "in use")]
-        {
+        for (arguments, status, said) in [
+            (vec!["--dev", "nosuch"], 2, "no such interface"),
+            (vec!["--fifo", "--wait", "spin"], 2, "in each second"),
+            (vec!["--udp", "7", "--udp", "7"], 3, "in use"),
+        ] {
             let output = Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))
                 .args(["probe", "respond"])
                 .args(arguments)
                 .output()
                 .expect("starts");
             let sentence = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(3), "{sentence}");
+            assert_eq!(output.status.code(), Some(status), "{sentence}");
             assert!(sentence.starts_with("sojourn-instrument: ") && sentence.contains(said), "{sentence}");
             assert_eq!(sentence.lines().count(), 1, "{sentence}");
         }

@@ -131,7 +131,18 @@ pub enum PortError {
         /// What would mend it.
         mend: String,
     },
-    /// There is no such interface, or it is down, or its MTU is too small: the request cannot be carried out.
+    /// The request names what is not there, or asks for more than it holds: no command here mends that.
+    #[error("{object}: {problem}")]
+    Wrong {
+        /// The interface or address.
+        object: String,
+        /// What is wrong with what was asked, and what could be asked instead.
+        problem: String,
+    },
+    /// The peer's host answers, and says that nobody listens at that port.
+    #[error("{0}: nobody listens there; start `sojourn probe respond` on it")]
+    Refused(String),
+    /// The interface is down, the route is missing, the port is taken: it cannot be used until that is mended.
     #[error("{object}: {problem}")]
     Unusable {
         /// The interface or address.

@@ -104,7 +104,7 @@ impl Port for Sim {
     fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
         if frame.len() > MAX_FRAME_BYTES {
             let problem = format!("{} bytes do not fit; it holds {MAX_FRAME_BYTES}; ask for less", frame.len());
-            return Err(PortError::Unusable { object: "the simulated line".to_owned(), problem });
+            return Err(PortError::Wrong { object: "the simulated line".to_owned(), problem });
         }
         self.clock.advance(self.draw.sender_late());
         let number = self.sent;

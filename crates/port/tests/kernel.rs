@@ -6,10 +6,11 @@ mod suite;
 use std::net::{IpAddr, SocketAddr};
 
 use sojourn_port::icmp::{IcmpPort, IcmpSocket};
+use sojourn_port::kernel::Interface;
 use sojourn_port::packet::{PacketListener, PacketPort};
 use sojourn_port::udp::{UdpListener, UdpPort};
 use sojourn_port::{Listener, Port, PortError};
-use sojourn_time::{Clock, HostClock, Source, Time};
+use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 use sojourn_wire::ethernet::Header;
 
 use namespace::{at_far_end, ip, link, within};
@@ -117,7 +118,15 @@ fn what_cannot_be_opened_is_said_in_a_sentence() {
             "nosuch: there is no such interface here; `ip link` lists those there are"
         );
         ip("-n peer link set dev far down");
-        assert!(said(PacketPort::open("near", true)).contains("no carrier"));
+        // The kernel tells of it up to a second later.
+        let give_up = HostClock.now() + Nanos::seconds(5);
+        let refused = loop {
+            match PacketPort::open("near", true) {
+                Ok(_) if HostClock.now() < give_up => {}
+                other => break said(other),
+            }
+        };
+        assert!(refused.contains("no carrier"), "{refused}");
         ip("link set dev near down");
         assert!(said(PacketPort::open("near", true)).contains("`ip link set dev near up`"));
         let refused = UdpPort::open(peer, None).expect_err("has no route").to_string();
@@ -131,6 +140,21 @@ fn what_cannot_be_opened_is_said_in_a_sentence() {
         assert!(denied.contains("CAP_NET_RAW") && denied.contains("setcap"), "{denied}");
         let denied = IcmpPort::open(peer.ip(), None).expect_err("is denied").to_string();
         assert!(denied.contains("ping_group_range"), "{denied}");
+    });
+}
+
+#[test]
+fn a_carrier_that_is_just_coming_is_waited_for() {
+    within("a_carrier_that_is_just_coming_is_waited_for", || {
+        link();
+        ip("-n peer link set dev far down");
+        while Interface::named("near").expect("is there").running {}
+        let other_end = std::thread::spawn(|| {
+            HostClock.wait_until(HostClock.now() + Nanos::millis(100), Nanos::ZERO);
+            ip("-n peer link set dev far up");
+        });
+        PacketPort::open("near", true).expect("opens once the other end is up");
+        other_end.join().expect("switches the other end on");
     });
 }
 

@@ -72,7 +72,7 @@ pub fn run<P: Port, C: Clock>(
     let codec = Codec::new(request, capabilities.framing, identity);
     let needed = codec.frame_bytes();
     if needed > capabilities.max_frame {
-        return Err(PortError::Unusable {
+        return Err(PortError::Wrong {
             object: request.to.to_string(),
             problem: format!(
                 "a probe of {} payload bytes does not fit: its frame of {needed} bytes is longer than the {} that can \

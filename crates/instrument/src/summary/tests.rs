@@ -8,7 +8,7 @@ use sojourn_probe::{Kind, Schedule, To, Wait};
 use super::*;
 use crate::session::Session;
 
-const PLACE: Place = Place { cpu: None, is_real_time: false, wait: Wait::SleepThenSpin, is_locked: false };
+const PLACE: Place = Place { cpu: None, is_real_time: false, nice: 0, wait: Wait::SleepThenSpin, is_locked: false };
 
 fn request(line: Line, count: u32) -> Request {
     Request {

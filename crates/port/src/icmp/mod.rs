@@ -51,7 +51,8 @@ impl IcmpPort {
     /// Opens a port to a peer, by an interface where one is named: raw where that is permitted, else the echo socket.
     ///
     /// # Errors
-    /// `Denied` when neither is permitted, `Unusable` when the interface or the route is missing.
+    /// `Denied` when neither is permitted, `Wrong` when there is no such interface, `Unusable` when it or the route carries
+    /// nothing.
     pub fn open(peer: IpAddr, interface: Option<&str>) -> Result<Self, PortError> {
         match Self::open_as(IcmpSocket::Raw, peer, interface) {
             Err(PortError::Denied { .. }) => Self::open_as(IcmpSocket::Echo, peer, interface),
@@ -62,7 +63,7 @@ impl IcmpPort {
     /// Opens a port by a socket of this kind.
     ///
     /// # Errors
-    /// `Denied` when this kind is not permitted, `Unusable` when the interface or the route is missing.
+    /// As [`Self::open`], but `Denied` when this kind is not permitted.
     pub fn open_as(kind: IcmpSocket, peer: IpAddr, interface: Option<&str>) -> Result<Self, PortError> {
         let interface = interface.map(Interface::usable).transpose()?;
         let socket = open_socket(kind, peer, interface.as_ref())?;

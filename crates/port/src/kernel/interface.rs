@@ -6,10 +6,15 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
+use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::MacAddress;
 
 use super::sys::{self, Ask};
 use crate::PortError;
+
+/// The kernel tells of a carrier some time after both ends were switched on.
+const CARRIER_COMES_WITHIN: Nanos = Nanos::seconds(1);
+const LOOK_AGAIN_AFTER: Nanos = Nanos::millis(5);
 
 /// An interface as it was when it was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +46,7 @@ impl Interface {
     /// Looks an interface up.
     ///
     /// # Errors
-    /// `Unusable` when there is none of that name.
+    /// `Wrong` when there is none of that name.
     pub fn named(name: &str) -> Result<Self, PortError> {
         let refused = |source| match io::Error::raw_os_error(&source) {
             Some(libc::ENODEV) => no_such(name),
@@ -61,12 +66,18 @@ impl Interface {
         })
     }
 
-    /// Looks an interface up and refuses one that carries nothing.
+    /// Looks an interface up and refuses one that carries nothing. One that was switched on just now is given time to find
+    /// its carrier.
     ///
     /// # Errors
-    /// `Unusable` when there is none of that name, when it is down, or when its other end is.
+    /// `Wrong` when there is none of that name, `Unusable` when it is down or its other end is.
     pub fn usable(name: &str) -> Result<Self, PortError> {
-        let interface = Self::named(name)?;
+        let mut interface = Self::named(name)?;
+        let give_up = HostClock.now() + CARRIER_COMES_WITHIN;
+        while interface.up && !interface.running && HostClock.now() < give_up {
+            HostClock.wait_until(HostClock.now() + LOOK_AGAIN_AFTER, Nanos::ZERO);
+            interface = Self::named(name)?;
+        }
         let problem = match (interface.up, interface.running) {
             (true, true) => return Ok(interface),
             (false, _) => format!("the interface is down; switch it on with `ip link set dev {name} up`"),
@@ -101,7 +112,7 @@ impl Interface {
 }
 
 fn no_such(name: &str) -> PortError {
-    PortError::Unusable {
+    PortError::Wrong {
         object: name.to_owned(),
         problem: "there is no such interface here; `ip link` lists those there are".to_owned(),
     }

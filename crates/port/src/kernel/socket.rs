@@ -242,7 +242,7 @@ impl Socket {
             Some(libc::EHOSTUNREACH) => "it cannot be reached: nothing answers for it on its link",
             Some(libc::EADDRNOTAVAIL) => "this is no address of this host; `ip address` lists those there are",
             Some(libc::EADDRINUSE) => "the port is in use by another program; `ss -lunp` tells which",
-            Some(libc::ECONNREFUSED) => "nobody listens there; start `sojourn probe respond` on it",
+            Some(libc::ECONNREFUSED) => return PortError::Refused(self.object.clone()),
             _ => return PortError::System { operation, object: self.object.clone(), source },
         };
         PortError::Unusable { object: self.object.clone(), problem: problem.to_owned() }
@@ -254,7 +254,7 @@ impl Socket {
             return Ok(());
         }
         let problem = format!("{} bytes do not fit into one packet, which holds {max}; ask for less", frame.len());
-        Err(PortError::Unusable { object: self.object.clone(), problem })
+        Err(PortError::Wrong { object: self.object.clone(), problem })
     }
 
     fn refused_frame(&self, length: usize, source: io::Error) -> PortError {
@@ -262,7 +262,7 @@ impl Socket {
             return self.refused("send on", source);
         }
         let problem = format!("{length} bytes are too many for the MTU; ask for less, or raise the MTU");
-        PortError::Unusable { object: self.object.clone(), problem }
+        PortError::Wrong { object: self.object.clone(), problem }
     }
 
     fn ask_for_stamps(&self) -> io::Result<()> {

@@ -21,7 +21,7 @@ impl PacketPort {
     /// Opens a port on an interface. With `qdisc_bypass` frames go straight to the driver, past the queueing discipline.
     ///
     /// # Errors
-    /// `Unusable` when there is no such interface or it carries nothing, `Denied` without CAP_NET_RAW.
+    /// `Wrong` when there is no such interface, `Unusable` when it carries nothing, `Denied` without CAP_NET_RAW.
     pub fn open(interface: &str, qdisc_bypass: bool) -> Result<Self, PortError> {
         let interface = Interface::usable(interface)?;
         let object = format!("a packet socket on {}", interface.name);
@@ -51,7 +51,7 @@ impl Port for PacketPort {
         }
         let needed = frame.len() - HEADER_BYTES;
         let Interface { name, mtu, .. } = &self.interface;
-        Err(PortError::Unusable {
+        Err(PortError::Wrong {
             object: name.clone(),
             problem: format!(
                 "its MTU of {mtu} bytes is too small for {needed} bytes of user data; \

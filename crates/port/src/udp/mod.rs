@@ -25,7 +25,7 @@ impl UdpPort {
     /// Opens a port to a peer, by an interface where one is named.
     ///
     /// # Errors
-    /// `Unusable` when the interface is missing or carries nothing, or when there is no route.
+    /// `Wrong` when there is no such interface, `Unusable` when it carries nothing or there is no route.
     pub fn open(peer: SocketAddr, interface: Option<&str>) -> Result<Self, PortError> {
         let interface = interface.map(Interface::usable).transpose()?;
         let object = format!("UDP {peer}");

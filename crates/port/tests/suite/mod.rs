@@ -96,7 +96,7 @@ fn a_refused_frame_has_no_number<P: Port>(bench: &mut Bench<P>) {
     bench.reply();
     let too_long = vec![0; bench.port.capabilities().max_frame + 1];
     let refused = bench.port.transmit(&too_long);
-    assert!(matches!(refused, Err(PortError::Unusable { .. })), "a frame longer than max_frame: {refused:?}");
+    assert!(matches!(refused, Err(PortError::Wrong { .. })), "a frame longer than max_frame: {refused:?}");
     let (after, _) = bench.exchange_stamp(2, bench.lengths[0]);
     bench.reply();
     assert_eq!(after.number, before.number + 1);

@@ -1,0 +1,88 @@
+//! Each way to fail, as a person meets it: its exit status and its one sentence.
+
+#[path = "../../port/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::process::{Command, Output};
+
+use namespace::{ip, link, within};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
+const MAC: &str = "02:77:00:00:01:02";
+
+#[test]
+fn what_is_not_there_or_does_not_fit_is_a_wrong_request() {
+    within("what_is_not_there_or_does_not_fit_is_a_wrong_request", || {
+        link();
+        expect(2, "no such interface", "probe icmp 10.77.1.2 --dev nosuch");
+        expect(2, "no such interface", &format!("probe raw --dev nosuch --to {MAC}"));
+        expect(2, "does not fit", &format!("probe raw --dev near --to {MAC} --payload-bytes 1501"));
+        expect(2, "--cpu 1000", "probe icmp 10.77.1.2 --cpu 1000");
+        expect(2, "--cpu 100000", "probe icmp 10.77.1.2 --cpu 100000");
+    });
+}
+
+#[test]
+fn what_a_command_would_mend_is_the_machine() {
+    within("what_a_command_would_mend_is_the_machine", || {
+        link();
+        expect(3, "no route to it; `ip route get`", "probe icmp 192.0.2.1");
+        ip("link set dev near down");
+        expect(3, "`ip link set dev near up`", "probe icmp 10.77.1.2 --dev near");
+        expect(3, "`ip link set dev near up`", &format!("probe raw --dev near --to {MAC}"));
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_answer_leaves_nothing_to_trust() {
+    within("a_peer_that_does_not_answer_leaves_nothing_to_trust", || {
+        link();
+        let short = "-c 3 -i 1ms --timeout 20ms";
+        expect(4, "answered none of 3 probes", &format!("probe raw --dev near --to {MAC} {short}"));
+        expect(4, "answered none of 3 probes", &format!("probe icmp 10.77.1.77 {short}"));
+        expect(4, "nobody listens there", &format!("probe udp 10.77.1.2:9 {short}"));
+    });
+}
+
+#[test]
+fn a_right_that_is_missing_is_named_with_what_gives_it() {
+    within("a_right_that_is_missing_is_named_with_what_gives_it", || {
+        link();
+        let raw = format!("probe raw --dev near --to {MAC}");
+        for (command, right) in [(raw.as_str(), "CAP_NET_RAW"), ("probe icmp 10.77.1.2 --fifo", "CAP_SYS_NICE")] {
+            let Output { status, stderr, .. } = without_rights(command);
+            let said = String::from_utf8_lossy(&stderr);
+            assert_eq!(status.code(), Some(3), "{command}: {said}");
+            assert!(said.contains(right) && said.contains("setcap"), "{command}: {said}");
+        }
+    });
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_to_trust() {
+    within("a_full_disk_leaves_nothing_to_trust", || {
+        mount_small_disk();
+        let line = r#"{"forward":{"constant_ns":1},"backward":{"constant_ns":1}}"#;
+        expect(4, "the disk is full", &format!("probe sim --line {line} -c 5000 --record /run/small/records"));
+    });
+}
+
+fn expect(status: i32, sentence: &str, command: &str) {
+    let output = Command::new(BINARY).args(command.split(' ')).output().expect("starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{command}: {said}");
+    assert!(said.contains(sentence) && said.starts_with("sojourn-instrument: "), "{command}: {said}");
+    assert_eq!(said.lines().count(), 1, "{command}: {said}");
+}
+
+/// Runs the program without any of the rights that root has.
+fn without_rights(command: &str) -> Output {
+    let drop = ["--bounding-set=-all", "--inh-caps=-all", BINARY];
+    Command::new("setpriv").args(drop).args(command.split(' ')).output().expect("setpriv starts")
+}
+
+fn mount_small_disk() {
+    std::fs::create_dir_all("/run/small").expect("makes a folder");
+    let mount = ["-t", "tmpfs", "-o", "size=64k", "none", "/run/small"];
+    assert!(Command::new("mount").args(mount).status().expect("mount starts").success());
+}

@@ -1,0 +1,39 @@
+//! How urgent the kernel is told that the programs are.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, getpriority_process};
+use serde_json::Value;
+
+const RESPOND: [&str; 6] = ["probe", "respond", "--udp", "0", "--json", "--until-eof"];
+
+#[test]
+fn a_program_that_may_is_as_urgent_as_ordinary_work_can_be() {
+    // Permitted to the root of the first user namespace only, which `nice` finds out as well as anybody.
+    let may = Command::new("nice").args(["-n", "-1", "true"]).output().is_ok_and(|output| output.stderr.is_empty());
+    let expected = if may { -20 } else { getpriority_process(None).expect("the test's own") };
+    assert_eq!(said_and_true(&RESPOND), (Some(expected.into()), expected));
+    let record = std::env::temp_dir().join(format!("sojourn-urgency-{}", std::process::id()));
+    let record = record.to_str().expect("text");
+    let blocks = ["probe", "blocks", "--record", record];
+    assert_eq!(said_and_true(&blocks), (Some(expected.into()), expected));
+}
+
+/// What the ready line says, and what the kernel says.
+fn said_and_true(arguments: &[&str]) -> (Option<i64>, i32) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().expect("its output"));
+    output.read_line(&mut line).expect("a line");
+    let kernel = getpriority_process(Some(Pid::from_child(&child))).expect("runs");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("ends").success());
+    let ready: Value = serde_json::from_str(&line).expect("JSON");
+    (ready["nice"].as_i64(), kernel)
+}
