@@ -10,10 +10,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -24,9 +23,12 @@ from sojourn.analysis.statistics.signed_rank import hodges_lehmann
 from sojourn.conduct import create_folder
 from sojourn.conduct import run as conducting
 from sojourn.conduct.progress import Screen
-from sojourn.conduct.site import Namespaces
+from sojourn.conduct.site import Namespaces, open_site
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 RELAY = Path(os.environ.get("SOJOURN_TEST_RELAY", ROOT / "target/release/sojourn-test-relay"))
@@ -111,7 +113,17 @@ def relay(site: Namespaces, holds: tuple[int, int], log: Path) -> Iterator[None]
         bed.run("d", ["tc", "qdisc", "del", "dev", port.dev, "clsact"])
     bed.run("d", ["ip", "link", "del", "dev", str(bridge.name)])
     paths = [f"{wire.left.dev},{wire.right.dev},0,0", f"{bridge.left.dev},{bridge.right.dev},{holds[0]},{holds[1]}"]
-    argv = ["nice", "-n", "-20", str(RELAY), "--log", str(log), "--cpu", str(RELAY_CORE - 1), *(f"--path={path}" for path in paths)]
+    argv = [
+        "nice",
+        "-n",
+        "-20",
+        str(RELAY),
+        "--log",
+        str(log),
+        "--cpu",
+        str(RELAY_CORE - 1),
+        *(f"--path={path}" for path in paths),
+    ]
     process = bed.start("d", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -137,7 +149,7 @@ def true_pairs(folder: RunFolder, log: Path) -> np.ndarray[Any, np.dtype[np.floa
         )
         both_ways = inside.group_by("direction").agg(pl.col("held").tail(block["count"] - block["warmup"]).mean())
         assert both_ways.height == 2, block
-        means.setdefault((block["device"], block["round"]), []).append(both_ways["held"].sum() / 2)
+        means.setdefault((block["device"], block["round"]), []).append(float(both_ways["held"].sum()) / 2)
     rounds = sorted({round_ for _, round_ in means})
     return np.array([np.mean(means["bridge", one]) - np.mean(means["wire", one]) for one in rounds])
 
@@ -147,7 +159,6 @@ def test_a_relay_of_known_holds_is_recovered(
     holds: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "relay.csv"
-    open_site = conducting.open_site
 
     @contextmanager
     def with_relay(*asked: Any) -> Iterator[Namespaces]:
