@@ -108,11 +108,13 @@ def conclude(folder: RunFolder, *, as_json: bool) -> None:
 
     from rich.console import Console
 
-    Console(file=sys.stderr, highlight=False).print("analysing", markup=False)
+    told = Console(file=sys.stderr, highlight=False)
+    told.print("analysing", markup=False)
     from sojourn.analysis import analyse
     from sojourn.report import render_terminal, write_report
 
     analyse(folder.path)
+    told.print("writing the report", markup=False)
     write_report(folder.path)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
     if as_json:

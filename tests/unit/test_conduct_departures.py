@@ -1,0 +1,114 @@
+"""Senders judged from the far end: what a capture becomes, ping's command line, and which trials are whole."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sojourn.conduct.remaining import whole_blocks
+from sojourn.errors import MachineError
+from sojourn.instruments import ping_argv, respond_argv
+from sojourn.instruments.blocks import error_of, longest_seconds, parse
+from sojourn.instruments.capture import Frame, Window, read_pcap, tai_offset_ns, why_not, write_captures
+from sojourn.plan import Block, expand, load_plan
+from sojourn.records import RunFolder, read_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def echo_request(identifier: int, sequence: int, kind: int = 8) -> bytes:
+    ethernet = bytes(12) + b"\x08\x00"
+    ip = b"\x45" + bytes(19)
+    return ethernet + ip + struct.pack("!BBHHH", kind, 0, 0, identifier, sequence) + bytes(22)
+
+
+def pcap(frames: list[tuple[int, bytes, int]], order: str = "<", magic: int = 0xA1B23C4D) -> bytes:
+    octets = struct.pack(f"{order}IHHiIII", magic, 2, 4, 0, 0, 64, 1)
+    for stamp, head, length in frames:
+        seconds, nanos = divmod(stamp, 1_000_000_000)
+        octets += struct.pack(f"{order}IIII", seconds, nanos, len(head), length) + head
+    return octets
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_captured_frames_keep_their_nanoseconds(order: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    head = echo_request(17, 3)
+    reply = echo_request(17, 3, kind=0)
+    path.write_bytes(pcap([(5_000_000_123, head, 1514), (6_000_000_000, reply, 98), (7_000_000_001, head, 42)], order))
+    tai = tai_offset_ns()
+    assert list(read_pcap(path)) == [Frame(5_000_000_123 + tai, 1518, 17, 3), Frame(7_000_000_001 + tai, 64, 17, 3)]
+
+
+def test_a_cut_capture_gives_its_whole_frames(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    octets = pcap([(n, echo_request(1, n), 98) for n in range(10)])
+    for cut in range(len(octets)):
+        path.write_bytes(octets[:cut])
+        assert [frame.icmp_seq for frame in read_pcap(path)] == list(range(max(0, cut - 24) // (16 + 64)))
+    path.write_bytes(pcap([], magic=0xA1B2C3D4))
+    with pytest.raises(MachineError, match="no nanosecond stamps"):
+        list(read_pcap(path))
+
+
+def test_frames_belong_to_the_block_in_whose_time_they_came(tmp_path: Path) -> None:
+    frames = [Frame(time, 102, 1, time) for time in (30, 10, 20, 99, 55)]
+    assert write_captures(tmp_path / "captures-000.arrow", frames, [Window(7, 10, 20), Window(8, 30, 60)]) == 4
+    table = read_table(tmp_path, "captures")
+    assert table.frame.select("block", "arrival_ns").rows() == [(7, 10), (7, 20), (8, 30), (8, 55)]
+    assert table.truncated == []
+    assert table.field_metadata("arrival_ns", "clock") == ["TAI"]
+    assert table.field_metadata("arrival_ns", "source") == ["kernel"]
+
+
+def trials() -> dict[tuple[str, int], Block]:
+    return {(block.cell.tool, block.cell.interval_ns): block for block in expand(load_plan("ping-wait", quick=True))}
+
+
+def test_ping_is_asked_as_a_person_would() -> None:
+    block = trials()["ping", 2_000_000]
+    argv, identifier = ping_argv(block, "10.77.1.2", None)
+    line = " ".join(argv)
+    assert f" -c {block.count} -s {block.cell.size - 8} -i 0.002 " in line
+    assert argv[-1] == "10.77.1.2"
+    assert identifier is None or f" -e {identifier} " in line
+    flood = ping_argv(trials()["ping", 0], "10.77.1.2", None)[0]
+    assert "-f" in flood
+    assert "-i" not in flood
+
+
+def test_a_responder_polls_only_with_a_core_of_its_own() -> None:
+    alone = respond_argv("x", ["b-direct", "b-wire"], None, 1, alone=True)
+    assert " ".join(alone) == "x probe respond --raw b-direct --raw b-wire --cpu 1 --wait spin --json --die-with-parent"
+    shared = respond_argv("x", [], 7707, 0, alone=False)
+    assert " ".join(shared) == "x probe respond --udp 7707 --cpu 0 --wait sleep --json --die-with-parent"
+
+
+def test_a_trial_is_whole_when_it_ended_and_was_captured(tmp_path: Path) -> None:
+    plan = load_plan("ping-wait", quick=True)
+    folder = RunFolder(tmp_path)
+    folder.records.mkdir()
+    pings = [block.block for block in expand(plan) if block.cell.tool == "ping"][:3]
+    entries = [{"event": "trial", "block": block, "tool": "ping"} for block in pings[:2]]
+    folder.log.write_text("\n".join(json.dumps(entry) for entry in entries))
+    windows = [Window(pings[0], 0, 10), Window(pings[2], 11, 20)]
+    write_captures(folder.records / "captures-000.arrow", [Frame(5, 102, 1, 1), Frame(15, 102, 1, 1)], windows)
+    assert whole_blocks(folder, plan) == {pings[0]}
+
+
+def test_the_instrument_s_words_become_errors() -> None:
+    assert [error_of(status, "x").status for status in (2, 3, 4, 101)] == [2, 3, 4, 3]
+    with pytest.raises(MachineError, match="what is no answer"):
+        parse(b"[1]")
+    closed = {"count": 10, "schedule": "as-answered", "timeout_ns": 1e9, "interval_ns": 0}
+    assert longest_seconds(closed) == pytest.approx(41)
+
+
+def test_a_tcpdump_that_does_not_start_says_why() -> None:
+    assert "run this study as root" in why_not("tcpdump: Couldn't change to 'tcpdump' uid=102")
+    assert why_not("a\nb") == "tcpdump does not start: b"
+    assert why_not("") == "tcpdump does not start: it says nothing"
