@@ -68,7 +68,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_report_is_whole_and_quiet(browser: Browser, run: Path, scheme: Scheme, width: int) -> None:
     opened = _open(browser, run, scheme, width)
     verdict = json.loads((run / "analysis" / "verdict.json").read_text())
-    assert opened.page.locator("#verdict .sentence").inner_text() == verdict["sentence"]
+    assert opened.page.locator("#verdict .sentence").inner_text().replace("\u00a0", " ") == verdict["sentence"]
     assert opened.page.locator("#verdict .badge").inner_text().lower() == verdict["verdict"]
     found = opened.page.locator("figure").evaluate_all("all => all.map(one => one.id.replace('figure-', ''))")
     assert set(found) == FIGURES
@@ -120,7 +120,7 @@ def test_a_doubtful_run_says_so_at_the_top(browser: Browser, run: Path, tmp_path
     top = opened.page.locator("#verdict .why").bounding_box()
     assert top is not None
     assert top["y"] < 844, "the reasons are on the first screen of a telephone"
-    assert "9 % left late" in opened.page.locator("#verdict").inner_text()
+    assert "9 % left late" in opened.page.locator("#verdict").inner_text().replace("\u00a0", " ")
 
 
 def test_it_prints(browser: Browser, run: Path, tmp_path: Path) -> None:

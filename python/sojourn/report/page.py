@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -140,8 +141,20 @@ def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _template() -> jinja2.Template:
     surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
+    surroundings.filters["bound"] = _bound
+    surroundings.filters["sentence"] = _sentence
     surroundings.globals["slug"] = lambda device: ink(device).slug
     return surroundings.from_string(_asset("page.html"))
+
+
+def _bound(words: str) -> str:
+    """The words with each number tied to its unit, so that no line breaks between them."""
+    return re.sub(r"(\d) (%|µs|ns|ms|s|B)(?!\w)", "\\1\u00a0\\2", words)
+
+
+def _sentence(words: str) -> str:
+    """The words as a sentence: a capital at its beginning, a full stop at its end."""
+    return words[:1].upper() + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
 
 
 def _style() -> str:
@@ -201,23 +214,27 @@ def _keys(run: Run) -> list[Key]:
 
 
 def _device_key(run: Run, row: dict[str, Any]) -> Key:
-    """A device's latency, as the verdict's sentence has it: a + b × size where there is a line, else pooled."""
-    fits = {
+    """A device's latency as the verdict's sentence has it: a + b × size where b is not zero, else pooled."""
+    lines = {
         one["reference"]: (one, slope)
         for one, slope in reversed(list(fitted_lines(run)))
-        if one["device"] == row["device"]
+        if one["device"] == row["device"] and _is_not_zero(slope)
     }
-    head, slope = fits.get("direct", (row, None))
+    head, slope = lines.get("direct", (row, None))
     shown = shown_of(head)
     level = percent(_round(head["level"]))
-    lines = ["too few pairs for an interval" if head["ci_low"] is None else f"{level} CI {shown.interval}"]
+    said = ["too few pairs for an interval" if head["ci_low"] is None else f"{level} CI {shown.interval}"]
     if slope:
         per_byte = _brief(shown_of(slope)).replace("ns/byte", "ns")
-        lines += [f"per byte {per_byte}", f"mean over cells {_brief(shown_of(row))}"]
-    wire = fits.get("wire", (None, None))[0] or _pooled_over_wire(run, row["device"])
+        said += [f"per byte {per_byte}", f"mean over cells {_brief(shown_of(row))}"]
+    wire = lines.get("wire", (None, None))[0] if slope else _pooled_over_wire(run, row["device"])
     if wire:
-        lines.append(f"over wire {_brief(shown_of(wire))}")
-    return Key(f"{row['device']} adds, one way", shown.text, shown.unit, tuple(lines), row["device"])
+        said.append(f"over wire {_brief(shown_of(wire))}")
+    return Key(f"{row['device']} adds, one way", shown.text, shown.unit, tuple(said), row["device"])
+
+
+def _is_not_zero(row: dict[str, Any]) -> bool:
+    return row["ci_low"] is not None and row["ci_high"] is not None and not row["ci_low"] <= 0 <= row["ci_high"]
 
 
 def _pooled_over_wire(run: Run, device: str) -> dict[str, Any] | None:

@@ -50,7 +50,7 @@ def control(run: Run) -> Figure | None:
         "The direct link against itself, drawn like a device: what shows here is the bed. The pooled interval is a "
         "99.9 % one and must contain zero; one in twenty of the others may miss it."
     )
-    return Figure("a_a_control", "A/A control", caption, panels)
+    return Figure("a_a_control", "A/A control", caption + _outside(own, close, " enlarged"), panels)
 
 
 def _panel(run: Run, pairs: pl.DataFrame, kind: tuple[str, str], shown: Range, title: str) -> Panel:
@@ -103,23 +103,24 @@ def _mark(run: Run, row: dict[str, Any]) -> dict[str, Any]:
 
 def _shared_range(run: Run, pairs: pl.DataFrame) -> Range:
     """One range for all devices and the control: nearly every pair, every interval, and zero."""
-    return _range(run.rows("device_latency", "mean"), run.rows("device_latency", "pooled"), pairs)
+    return _range(run.rows("device_latency", "mean"), run.rows("device_latency", "pooled"), pairs, 0.01)
 
 
 def _own_range(run: Run, pairs: pl.DataFrame) -> Range:
     rows = run.rows("device_latency", device=A_A)
-    return _range(rows.filter(pl.col("statistic") == "mean"), rows.filter(pl.col("statistic") == "pooled"), pairs)
+    return _range(rows.filter(pl.col("statistic") == "mean"), rows.filter(pl.col("statistic") == "pooled"), pairs, 0.1)
 
 
-def _range(cells: pl.DataFrame, pooled: pl.DataFrame, pairs: pl.DataFrame) -> Range:
+def _range(cells: pl.DataFrame, pooled: pl.DataFrame, pairs: pl.DataFrame, left_out: float) -> Range:
+    """Zero, every estimate and interval, and all pairs but a share at either end."""
     columns = ("estimate", "ci_low", "ci_high")
     ends = [float(value) / 1e3 for rows in (cells, pooled) for key in columns for value in rows[key].drop_nulls()]
-    near = [pairs["us"].quantile(share) or 0.0 for share in (0.01, 0.99)]
+    near = [pairs["us"].quantile(share) or 0.0 for share in (left_out, 1 - left_out)]
     low, high = min(0.0, *ends, *near), max(0.0, *ends, *near)
     margin = (high - low) * 0.04 or 1.0
     return low - margin, high + margin
 
 
-def _outside(pairs: pl.DataFrame, shown: Range) -> str:
+def _outside(pairs: pl.DataFrame, shown: Range, enlarged: str = " drawn") -> str:
     beyond = pairs.filter((pl.col("us") < shown[0]) | (pl.col("us") > shown[1])).height
-    return f" {beyond} of {pairs.height:,} pairs lie outside the drawn range." if beyond else ""
+    return f" {beyond} of {pairs.height:,} pairs lie outside the{enlarged} range." if beyond else ""

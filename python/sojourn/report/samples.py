@@ -30,8 +30,22 @@ def pairs(run: Run) -> pl.DataFrame:
 
 
 def bands(run: Run) -> pl.DataFrame:
-    """The fitted line with its band: device, reference, probe, frame, us, low, high."""
-    return _against_size(run, "lines")
+    """The fitted line with its band: device, reference, probe, frame, us, low, high.
+
+    The line is drawn from the a and b that the tables give; the sample's own height at each size is a median of its
+    own, which need not lie on one line.
+    """
+    found = _against_size(run, "lines")
+    if found.is_empty():
+        return found
+    keys = ["device", "reference", "probe"]
+    a, b = (
+        run.rows(quantity, "fit").select(*keys, pl.col("estimate").alias(name))
+        for quantity, name in (("latency_intercept", "a"), ("latency_slope", "b"))
+    )
+    joined = found.join(a, on=keys, nulls_equal=True).join(b, on=keys, nulls_equal=True)
+    height = ((pl.col("a") + pl.col("b") * pl.col("frame")) / 1e3).round(5).alias("us")
+    return joined.with_columns(height).drop("a", "b")
 
 
 def points(run: Run) -> pl.DataFrame:

@@ -46,12 +46,16 @@ def device_latency(run: Run) -> Table:
     found = run.rows("device_latency")
     pooled = found.filter(pl.col("statistic") == "pooled")
     single = found.filter(pl.col("statistic") == "mean")
-    rows = [_latency_row(run, row) for row in in_order(pooled)] + [_latency_row(run, row) for row in in_order(single)]
+    shown = [*in_order(pooled), *in_order(single)]
+    everywhere = set.intersection(*(set(row["findings"] or []) for row in shown)) if shown else set()
+    rows = [_latency_row(run, row, everywhere) for row in shown]
     note = (
         "Device latency is half the difference of the mean round trips with and without the device; for "
         "request-response that is its latency at the mean of both sizes. Intervals are over pairs, never over packets; "
         "a/a is the direct link again."
     )
+    if everywhere:
+        note += f" Of every row: {', '.join(sorted(everywhere)).replace('_', ' ')}."
     title = "Device latency, pooled and by cell"
     return Table("device_latency", title, columns, tuple(rows), note, frozenset(range(pooled.height)))
 
@@ -251,8 +255,9 @@ def of_cell(rows: pl.DataFrame, cell: Cell | None) -> pl.DataFrame:
     return rows.filter(pl.col("cell").is_null() if cell is None else pl.col("cell") == cell.number)
 
 
-def _latency_row(run: Run, row: dict[str, Any]) -> tuple[Entry, ...]:
+def _latency_row(run: Run, row: dict[str, Any], everywhere: set[str]) -> tuple[Entry, ...]:
     shown, cell = shown_of(row), run.cell_of(row)
+    own = [one for one in row["findings"] or [] if one not in everywhere]
     name = cell.short if cell else "pooled"
     return (
         text(row["device"], row["device"]),
@@ -263,7 +268,7 @@ def _latency_row(run: Run, row: dict[str, Any]) -> tuple[Entry, ...]:
         _level(row),
         whole(row["n"]),
         whole(row["probes"]),
-        text(", ".join(row["findings"] or [])),
+        Entry(", ".join(own).replace("_", " "), (" ".join(row["findings"] or []),)),
     )
 
 
