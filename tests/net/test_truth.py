@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-RELAY = Path(os.environ.get("SOJOURN_TEST_RELAY", ROOT / "target/release/sojourn-test-relay"))
+RELAY = ROOT / "target/debug/sojourn-test-relay"
 RELAY_CORE = os.cpu_count() or 1
 SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 ALLOWED_NS = 400.0
@@ -154,6 +154,14 @@ def true_pairs(folder: RunFolder, log: Path) -> np.ndarray[Any, np.dtype[np.floa
     return np.array([np.mean(means["bridge", one]) - np.mean(means["wire", one]) for one in rounds])
 
 
+@pytest.fixture(scope="module")
+def relay_binary() -> None:
+    """The relay, built if it is not there yet or no longer new."""
+    build = ["cargo", "build", "--locked", "--quiet", "--package", "sojourn-test-relay"]
+    subprocess.run(build, cwd=ROOT, check=True, timeout=600)
+
+
+@pytest.mark.usefixtures("relay_binary")
 @pytest.mark.parametrize("holds", [(40_000, 40_000), (20_000, 90_000)], ids=["symmetric", "asymmetric"])
 def test_a_relay_of_known_holds_is_recovered(
     holds: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
