@@ -40,14 +40,17 @@ system_packages() {
     { has unshare && has nsenter && has setpriv; } || missing+=(util-linux)
     can_link || missing+=(gcc libc6-dev)
     find_python
-    [ -n "$python" ] || missing+=(python3 python3-venv)
+    if [ -z "$python" ]; then
+        # An older distribution's python3 may be too old, and a newer one lie beside it.
+        if has python3; then missing+=(python3.11 python3.11-venv); else missing+=(python3 python3-venv); fi
+    fi
     if [ -n "$python" ] && ! [ -x .venv/bin/python ] && ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
         missing+=("$(basename "$python")-venv")
     fi
     if [ "$purpose" = bench ]; then has sockperf || missing+=(sockperf); fi
     if [ ${#missing[@]} -gt 0 ]; then install_packages "${missing[@]}"; fi
     find_python
-    [ -n "$python" ] || die 3 "Sojourn needs Python 3.11 or newer; install one (for example: apt-get install python3.11 python3.11-venv)"
+    [ -n "$python" ] || die 3 "Sojourn needs Python 3.11 or newer, and this distribution has none: install one, then again"
     hash -r
     can_link || die 3 "the C linker does not work: apt-get install gcc libc6-dev"
 }
