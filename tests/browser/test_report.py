@@ -73,7 +73,9 @@ def test_the_report_is_whole_and_quiet(browser: Browser, run: Path, scheme: Sche
     found = opened.page.locator("figure").evaluate_all("all => all.map(one => one.id.replace('figure-', ''))")
     assert set(found) == FIGURES
     _every_figure_is_drawn(opened.page)
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
+    assert _page_width(opened.page) <= width, "the page scrolls sideways"
+    opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
+    assert _page_width(opened.page) <= width, "the page scrolls sideways once everything is opened"
     assert opened.said == []
     assert opened.asked_for == [(run / "report" / "index.html").as_uri()]
 
@@ -168,6 +170,10 @@ def _every_figure_is_drawn(page: Page) -> None:
         marks = "path[d^='M'], line"
         drawn = place.locator(f".role-mark :is({marks})").count()
         assert drawn >= 3, f"{name} has {drawn} marks"
+
+
+def _page_width(page: Page) -> int:
+    return int(page.evaluate("document.documentElement.scrollWidth"))
 
 
 def _colour(page: Page, selector: str) -> str:

@@ -6,6 +6,7 @@ nothing of runs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import altair as alt
 import polars as pl
 
-from sojourn.report.marks import configured
+from sojourn.report.marks import dress
 from sojourn.report.palette import Palette
 
 Width = int | Literal["container"]
@@ -35,8 +36,13 @@ class Panel:
     def page(self) -> dict[str, Any]:
         """The Vega-Lite specification for the page; tests validate it, so that writing a report need not."""
         palette = Palette(for_page=True)
-        spec: dict[str, Any] = configured(self.build(palette, "container"), palette).to_dict(validate=False)
-        return spec
+        spec: dict[str, Any] = self.build(palette, "container").to_dict(validate=False)
+        return spec | {"config": dress(palette)}
+
+    def file(self) -> dict[str, Any]:
+        """The same for files, without its look."""
+        spec: dict[str, Any] = self.build(Palette(for_page=False), FILE_WIDTH).to_dict(validate=False)
+        return spec | {"title": self.title}
 
 
 @dataclass(frozen=True)
@@ -52,10 +58,18 @@ class Figure:
 
     def file(self) -> str:
         """The Vega-Lite specification for SVG and PDF, as JSON."""
-        palette = Palette(for_page=False)
-        charts = [panel.build(palette, FILE_WIDTH).properties(title=panel.title) for panel in self.panels]
-        whole = charts[0] if len(charts) == 1 else alt.concat(*charts, columns=min(self.columns, 2), spacing=24)
-        return str(configured(whole, palette).to_json(indent=None, validate=False))
+        specs = [panel.file() for panel in self.panels]
+        # Data stand once, above the panels; so does the schema.
+        shared: dict[str, Any] = {
+            "$schema": specs[0]["$schema"],
+            "datasets": {},
+            "config": dress(Palette(for_page=False)),
+        }
+        for spec in specs:
+            shared["datasets"] |= spec.pop("datasets", {})
+            del spec["$schema"], spec["config"]
+        whole = specs[0] if len(specs) == 1 else {"concat": specs, "columns": min(self.columns, 2), "spacing": 24}
+        return json.dumps(shared | whole)
 
 
 def by_cell(rows: pl.DataFrame, build: BuildRows) -> tuple[Panel, ...]:

@@ -20,8 +20,8 @@ PERCENTILES = [1, 0.5, 0.1, 0.01, 0.001, 0.0001, 0.00001, 0.000001]
 PERCENTILE_LABEL = "datum.value == 1 ? '0' : format((1 - datum.value) * 100, '.6~f') + ' %'"
 
 
-def configured(chart: Any, palette: Palette) -> Any:
-    """The chart in the report's dress."""
+def dress(palette: Palette) -> dict[str, Any]:
+    """The look of every figure, as Vega-Lite's own configuration (Altair's way copies a whole chart per setting)."""
     text, muted = palette.surface("ink"), palette.surface("muted")
     font = FONT if palette.for_page else FILE_FONT
     axis = {
@@ -55,15 +55,16 @@ def configured(chart: Any, palette: Palette) -> Any:
         "labelFontWeight": 600,
         "labelAnchor": "start",
     }
-    background = "transparent" if palette.for_page else "white"
-    return (
-        chart.configure(background=background, font=font, padding={"left": 2, "right": 8, "top": 4, "bottom": 2})
-        .configure_view(stroke=None)
-        .configure_axis(**axis)
-        .configure_legend(**legend)
-        .configure_title(**title)
-        .configure_header(**header)
-    )
+    return {
+        "background": "transparent" if palette.for_page else "white",
+        "font": font,
+        "padding": {"left": 2, "right": 8, "top": 4, "bottom": 2},
+        "view": {"stroke": None},
+        "axis": axis,
+        "legend": legend,
+        "title": title,
+        "header": header,
+    }
 
 
 def colour(devices: list[str], palette: Palette, legend: bool) -> alt.Color:
