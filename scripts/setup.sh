@@ -39,18 +39,19 @@ system_packages() {
     has tcpdump || missing+=(tcpdump)
     { has unshare && has nsenter && has setpriv; } || missing+=(util-linux)
     can_link || missing+=(gcc libc6-dev)
-    find_python
-    if [ -z "$python" ]; then
-        # An older distribution's python3 may be too old, and a newer one lie beside it.
-        if has python3; then missing+=(python3.11 python3.11-venv); else missing+=(python3 python3-venv); fi
-    fi
-    if [ -n "$python" ] && ! [ -x .venv/bin/python ] && ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
-        missing+=("$(basename "$python")-venv")
+    if ! [ -x .venv/bin/python ]; then
+        find_python
+        if [ -n "$python" ]; then
+            "$python" -c 'import venv, ensurepip' 2>/dev/null || missing+=("$(basename "$python")-venv")
+        elif has python3; then
+            missing+=(python3.11 python3.11-venv) # an older distribution's python3 may be too old, and a newer lie beside it
+        else
+            missing+=(python3 python3-venv)
+        fi
     fi
     if [ "$purpose" = bench ]; then has sockperf || missing+=(sockperf); fi
-    if [ ${#missing[@]} -gt 0 ]; then install_packages "${missing[@]}"; fi
-    find_python
-    [ -n "$python" ] || die 3 "Sojourn needs Python 3.11 or newer, and this distribution has none: install one, then again"
+    if [ ${#missing[@]} -eq 0 ]; then return; fi
+    install_packages "${missing[@]}"
     hash -r
     can_link || die 3 "the C linker does not work: apt-get install gcc libc6-dev"
 }
@@ -134,6 +135,8 @@ python_environment() {
     local uv=.venv/bin/uv groups=(--no-default-groups)
     if [ "$purpose" = test ]; then groups=(); fi
     if ! [ -x .venv/bin/python ]; then
+        find_python
+        [ -n "$python" ] || die 3 "Sojourn needs Python 3.11 or newer, and this distribution has none: install one, then again"
         say "making .venv with $("$python" --version)"
         "$python" -m venv .venv || die 3 "python venv failed: apt-get install $(basename "$python")-venv"
     fi
@@ -142,13 +145,14 @@ python_environment() {
         .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION" ||
             die 3 "pip could not fetch uv $UV_VERSION: is this machine on the network?"
     fi
-    # Libraries come while cargo compiles; the package itself last, when its binary stands ready.
-    local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}")
-    if ! [ -x .venv/bin/sojourn ]; then say "fetching the locked Python libraries, and building the instrument (release)"; fi
-    "${sync[@]}" --no-install-project &
-    local libraries=$!
-    cargo_build || { wait "$libraries" || true; die 3 "cargo build failed; the reason stands above"; }
-    wait "$libraries" || die 3 "uv could not make .venv what uv.lock says; the reason stands above"
+    local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}") libraries=
+    if ! [ -x .venv/bin/sojourn ]; then
+        say "fetching the locked Python libraries, and building the instrument (release)"
+        "${sync[@]}" --no-install-project & # while cargo compiles; the package itself last, when its binary stands ready
+        libraries=$!
+    fi
+    cargo_build || { [ -z "$libraries" ] || wait "$libraries" || true; die 3 "cargo build failed; the reason stands above"; }
+    if [ -n "$libraries" ]; then wait "$libraries" || die 3 "uv could not make .venv what uv.lock says; the reason stands above"; fi
     "${sync[@]}" || die 3 "uv could not install sojourn into .venv; the reason stands above"
 }
 
