@@ -19,9 +19,14 @@ pub struct Departures {
 }
 
 impl Departures {
-    /// Returns departures that begin at `start`.
-    pub fn new(schedule: Schedule, interval: Nanos, seed: u64, start: Time) -> Self {
-        Self { schedule, interval, random: StdRng::seed_from_u64(seed), next: start, remainder_ns: 0.0 }
+    /// Returns departures that have yet to begin.
+    pub fn new(schedule: Schedule, interval: Nanos, seed: u64) -> Self {
+        Self { schedule, interval, random: StdRng::seed_from_u64(seed), next: Time::NEVER, remainder_ns: 0.0 }
+    }
+
+    /// Lets the first probe leave at `start`.
+    pub fn begin(&mut self, start: Time) {
+        self.next = start;
     }
 
     /// Returns when the next probe is to leave, as far as the schedule goes.
@@ -49,7 +54,8 @@ mod tests {
     use super::*;
 
     fn gaps(schedule: Schedule, seed: u64, n: usize) -> Vec<i64> {
-        let mut departures = Departures::new(schedule, Nanos(1_000), seed, Time(0));
+        let mut departures = Departures::new(schedule, Nanos(1_000), seed);
+        departures.begin(Time(0));
         (0..n)
             .map(|_| {
                 let before = departures.next();

@@ -28,9 +28,18 @@ const BRIEF: Nanos = Nanos::micros(50);
 /// How long to sleep at a stretch, so that a signal that came just before is noticed.
 const NAP: Nanos = Nanos::millis(100);
 
-/// How long to be busy at a stretch under `SCHED_FIFO`, and how long to rest then.
+/// Under `SCHED_FIFO`: how long to go on before it is asked how much of that was slept, and how much must have been.
 const BUSY: Nanos = Nanos::millis(400);
-const REST: Nanos = Nanos::millis(40);
+const REST: Nanos = Nanos::millis(30);
+
+/// How many frames to take before it is asked whether a probe is due: a burst of them must not make it late.
+const FRAMES_AT_ONCE: usize = 8;
+
+/// More than a socket holds.
+const ALL_FRAMES: usize = 1 << 16;
+
+/// A clock that goes back by so much has been set. What was to come would come hours later or never.
+const SET_BACK: Nanos = Nanos::seconds(1);
 
 /// When the first probe leaves, after the driver has begun.
 const LEAD: Nanos = Nanos::micros(300);
@@ -81,12 +90,17 @@ pub fn run<P: Port, C: Clock>(
             ),
         });
     }
-    let own_drops = port.own_drops();
     // One byte more than any reply, so that a longer frame shows as foreign.
     let mut buffer = vec![0; codec.reply_frame_bytes().max(needed) + 1];
+    let mut engine = Engine::new(request, &capabilities, identity);
     drain(port, &mut buffer)?;
-    let engine = Engine::new(request, &capabilities, identity, clock.now() + LEAD);
-    let mut driver = Driver { spin: spin(request, pace), rested: clock.now(), engine, port, clock, pace, buffer };
+    let own_drops = port.own_drops();
+    // Not before: the memory of a large block is milliseconds in coming.
+    let now = clock.now();
+    engine.begin(now + LEAD);
+    let spin = spin(request, pace);
+    let share = Nanos(request.interval.0 / 5);
+    let mut driver = Driver { engine, port, clock, pace, spin, share, buffer, asked: now, slept: Nanos::ZERO };
     driver.run(stop)?;
     let own_drops = driver.port.own_drops().saturating_sub(own_drops);
     Ok(driver.engine.finish(own_drops))
@@ -94,7 +108,7 @@ pub fn run<P: Port, C: Clock>(
 
 /// Returns how long before a departure to be awake. Under `SCHED_FIFO` at least a fifth of each interval is slept.
 fn spin(request: &Request, pace: Pace) -> Nanos {
-    let most = Nanos(request.interval.0 / 5 * 4);
+    let most = Nanos(request.interval.0 / 5 * 4).min(BUSY);
     match pace.wait {
         Wait::Sleep => Nanos::ZERO,
         Wait::SleepThenSpin if pace.is_real_time && request.schedule != Schedule::AsAnswered => SPIN.min(most),
@@ -106,7 +120,13 @@ fn spin(request: &Request, pace: Pace) -> Nanos {
 
 /// Takes away what came between blocks: it answers nothing of this one.
 fn drain<P: Port>(port: &mut P, buffer: &mut [u8]) -> Result<(), PortError> {
-    while port.receive(buffer)?.is_some() {}
+    for _ in 0..ALL_FRAMES {
+        match port.receive(buffer) {
+            Ok(None) => break,
+            Ok(Some(_)) | Err(PortError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
     while port.transmit_stamp()?.is_some() {}
     Ok(())
 }
@@ -117,34 +137,56 @@ struct Driver<'a, P, C> {
     clock: &'a C,
     pace: Pace,
     spin: Nanos,
+    /// Under `SCHED_FIFO`: how much of each interval is slept, if need be at the cost of not polling for the reply.
+    share: Nanos,
     buffer: Vec<u8>,
-    /// When the thread last slept.
-    rested: Time,
+    /// Under `SCHED_FIFO`: when it was last asked how much was slept.
+    asked: Time,
+    /// How much was slept since.
+    slept: Nanos,
 }
 
 impl<P: Port, C: Clock> Driver<'_, P, C> {
     fn run(&mut self, stop: &AtomicBool) -> Result<(), PortError> {
+        let mut latest = self.asked;
         loop {
-            self.collect()?;
+            self.collect(FRAMES_AT_ONCE)?;
             if stop.load(Ordering::Relaxed) {
                 self.engine.stop();
             }
             let now = self.clock.now();
+            if latest - now >= SET_BACK {
+                return Ok(());
+            }
+            latest = latest.max(now);
             match self.engine.poll(now) {
                 Step::Depart(intended) if self.is_near(now, intended) => self.depart(intended)?,
                 Step::Depart(intended) => self.idle(now, intended - self.spin)?,
                 Step::Await(until) => self.idle(now, until)?,
-                Step::Done => return Ok(()),
+                Step::Done => {
+                    // What came while this thread was kept from looking is not lost.
+                    self.collect(ALL_FRAMES)?;
+                    if self.engine.poll(self.clock.now()) == Step::Done {
+                        return Ok(());
+                    }
+                }
             }
         }
     }
 
-    /// Takes every frame and every transmit stamp that is there.
-    fn collect(&mut self) -> Result<(), PortError> {
-        while let Some(received) = self.port.receive(&mut self.buffer)? {
-            self.engine.on_frame(&self.buffer[..received.length], &received);
+    /// Takes the frames and the transmit stamps that are there, so many of each at most.
+    fn collect(&mut self, most: usize) -> Result<(), PortError> {
+        for _ in 0..most {
+            match self.port.receive(&mut self.buffer) {
+                Ok(Some(received)) => self.engine.on_frame(&self.buffer[..received.length], &received),
+                Ok(None) => break,
+                // A peer that has answered and no longer does loses probes; the others stay measured.
+                Err(PortError::Refused(_)) if self.engine.has_answers() => {}
+                Err(error) => return Err(error),
+            }
         }
-        while let Some(stamp) = self.port.transmit_stamp()? {
+        for _ in 0..most {
+            let Some(stamp) = self.port.transmit_stamp()? else { break };
             self.engine.on_stamp(&stamp);
         }
         Ok(())
@@ -157,12 +199,17 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
 
     fn depart(&mut self, intended: Time) -> Result<(), PortError> {
         self.clock.wait_until(intended, QUIET);
-        match self.port.transmit(self.engine.frame()) {
+        let mut result = self.port.transmit(self.engine.frame());
+        while matches!(result, Err(PortError::Refused(_))) && self.engine.has_answers() {
+            // The kernel told of an earlier probe, and sent nothing.
+            result = self.port.transmit(self.engine.frame());
+        }
+        match result {
             Ok(sent) => self.engine.departed(intended, sent),
             Err(error) if is_full_queue(&error) => self.engine.refused(intended),
             Err(error) => return Err(error),
         }
-        if self.pace.is_real_time && self.clock.now() - self.rested > BUSY {
+        if self.pace.is_real_time && self.clock.now() - self.asked > BUSY {
             self.rest();
         }
         Ok(())
@@ -170,29 +217,33 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
 
     /// Passes time until a frame comes or `until` does: polls while a reply may come any moment, sleeps otherwise.
     fn idle(&mut self, now: Time, until: Time) -> Result<(), PortError> {
-        if now >= until || self.polls(now) {
+        if now >= until || self.polls(now, until) {
             return Ok(());
         }
         self.port.wait(until.min(now + NAP))?;
-        self.rested = self.clock.now();
+        self.slept += self.clock.now() - now;
         Ok(())
     }
 
-    fn polls(&self, now: Time) -> bool {
+    fn polls(&self, now: Time, until: Time) -> bool {
         match self.pace.wait {
             Wait::Sleep => false,
             Wait::Spin if !self.pace.is_real_time => true,
+            _ if self.pace.is_real_time && now >= until - self.share => false,
             _ => self.engine.is_awaiting_reply() && now < self.engine.last_departure() + BRIEF,
         }
     }
 
-    /// Gives the processor back for a while. A closed loop moves its next probe; an open one is late by it, as the kernel's
-    /// throttle would make it, and later.
+    /// Gives the processor back for what was slept too little. A closed loop moves its next probe; an open one is late by
+    /// it, as the kernel's throttle would make it, and later.
     fn rest(&mut self) {
-        let until = self.clock.now() + REST;
-        self.clock.wait_until(until, Nanos::ZERO);
-        self.engine.rest_until(until);
-        self.rested = until;
+        if self.slept < REST {
+            let until = self.clock.now() + (REST - self.slept);
+            self.clock.wait_until(until, Nanos::ZERO);
+            self.engine.rest_until(until);
+        }
+        self.asked = self.clock.now();
+        self.slept = Nanos::ZERO;
     }
 }
 
@@ -202,3 +253,6 @@ fn is_full_queue(error: &PortError) -> bool {
     matches!(error, PortError::System { source, .. }
         if source.kind() == std::io::ErrorKind::WouldBlock || source.raw_os_error() == Some(ENOBUFS))
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,8 @@ pub struct Engine {
     /// The sequence number after the highest that was answered: `NextExp` of RFC 4737.
     next_expected: u32,
     last_departure: Time,
-    last_reply: Time,
+    /// When the last reply came that was the first one to its probe.
+    last_first_reply: Time,
     largest_rtt: Nanos,
     /// Closed loop: from when on the next probe may leave.
     free_at: Option<Time>,
@@ -56,14 +57,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Prepares a checked request, whose first probe is to leave at `start`. All memory that the block needs is taken
-    /// here.
-    pub fn new(request: &Request, port: &Capabilities, identity: Identity, start: Time) -> Self {
+    /// Prepares a checked request. All memory that the block needs is taken here; [`Self::begin`] then says when it
+    /// begins.
+    pub fn new(request: &Request, port: &Capabilities, identity: Identity) -> Self {
         let codec = Codec::new(request, port.framing, identity);
         let mut engine = Self {
             frame: vec![0; codec.frame_bytes()],
             codec,
-            departures: Departures::new(request.schedule, request.interval, request.seed, start),
+            departures: Departures::new(request.schedule, request.interval, request.seed),
             is_closed_loop: request.schedule == Schedule::AsAnswered,
             count: request.count,
             warmup: request.warmup,
@@ -73,14 +74,22 @@ impl Engine {
             first_number: None,
             stamps_due: port.transmit_stamps.then_some(0),
             next_expected: 0,
-            last_departure: start,
-            last_reply: start,
+            last_departure: Time::NEVER,
+            last_first_reply: Time::NEVER,
             largest_rtt: Nanos::ZERO,
-            free_at: Some(start),
+            free_at: None,
             is_stopped: false,
         };
         engine.write_frame();
         engine
+    }
+
+    /// Lets the first probe leave at `start`.
+    pub fn begin(&mut self, start: Time) {
+        self.departures.begin(start);
+        self.last_departure = start;
+        self.last_first_reply = start;
+        self.free_at = Some(start);
     }
 
     /// Says what is to be done next.
@@ -136,11 +145,11 @@ impl Engine {
         };
         let row = &mut self.rows[answer.seq as usize];
         row.replies += 1;
-        self.last_reply = self.last_reply.max(received.returned);
         if row.replies > 1 {
             self.counts.duplicated += 1;
             return;
         }
+        self.last_first_reply = self.last_first_reply.max(received.returned);
         row.reply =
             Some(Reply { arrival: received.arrived, receive_call: received.returned, responder: answer.responder });
         row.is_reordered = answer.seq < self.next_expected;
@@ -181,6 +190,11 @@ impl Engine {
         self.sent() > self.counts.received
     }
 
+    /// Returns whether the peer has answered at all.
+    pub fn has_answers(&self) -> bool {
+        self.counts.received > 0
+    }
+
     /// Returns when the last probe left.
     pub fn last_departure(&self) -> Time {
         self.last_departure
@@ -205,7 +219,7 @@ impl Engine {
             let patience = if self.is_stopped { self.timeout.min(STOP_PATIENCE) } else { self.timeout };
             self.last_departure + patience
         } else {
-            self.last_reply + self.largest_rtt.min(self.timeout)
+            self.last_first_reply + self.largest_rtt.min(self.timeout)
         };
         let until = match self.stamps_due {
             Some(due) if due > 0 => until.max(self.last_departure + STAMP_PATIENCE),

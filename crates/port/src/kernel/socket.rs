@@ -193,6 +193,8 @@ impl Socket {
             }
             let mut polled = [PollFd::new(&self.fd, PollFlags::IN)];
             match poll(&mut polled, Some(&timespec(left))) {
+                // Time is over, though a clock that was set back meanwhile says that it is not.
+                Ok(0) => return Ok(()),
                 Ok(_) => {}
                 // A signal: the caller looks at what it means.
                 Err(rustix::io::Errno::INTR) => return Ok(()),

@@ -228,8 +228,8 @@ fn a_stopped_block_keeps_what_was_measured() {
         &request(Line::constant(1, 1), Schedule::Regular, 100),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
         Identity::default(),
-        Time(0),
     );
+    engine.begin(Time(0));
     assert_eq!(engine.poll(Time(0)), Step::Depart(Time(0)));
     engine.departed(Time(0), Sent { number: 0, called: Time(3) });
     engine.stop();
@@ -246,8 +246,8 @@ fn what_our_own_queue_refuses_is_neither_sent_nor_lost() {
         &request(Line::constant(1, 1), Schedule::Regular, 2),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
         Identity::default(),
-        Time(0),
     );
+    engine.begin(Time(0));
     engine.refused(Time(0));
     assert_eq!(engine.poll(Time(0)), Step::Depart(Time(1_000_000)));
     engine.departed(Time(1_000_000), Sent { number: 0, called: Time(1_000_000) });
@@ -285,8 +285,8 @@ proptest! {
             &request(Line::constant(1, 1), Schedule::Regular, 10),
             &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
             Identity::default(),
-            Time(0),
         );
+        engine.begin(Time(0));
         engine.departed(Time(0), Sent { number: 0, called: Time(3) });
         let stamp = sojourn_time::Stamp { at: Time(9), source: Source::Kernel };
         for frame in &frames {

@@ -1,0 +1,253 @@
+//! The loop against a port that behaves badly, in time that passes with each call.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use sojourn_port::sim::{Line, Sim};
+use sojourn_port::{Capabilities, Framing, Received, Sent, TransmitStamp};
+use sojourn_time::{SimulatedClock, Source, Stamp};
+use sojourn_wire::icmp::{Echo, Version};
+
+use super::*;
+use crate::{Kind, To};
+
+/// More calls than any of these tests should need.
+const PATIENCE: u32 = 3_000_000;
+
+/// Time that passes with each call to the port, and how much of it was slept.
+#[derive(Clone, Default)]
+struct Busy {
+    time: SimulatedClock,
+    slept: Rc<Cell<Nanos>>,
+    /// The longest that went by without sleep.
+    longest_busy: Rc<Cell<Nanos>>,
+    woke: Rc<Cell<Time>>,
+    /// From when on the clock that is read is an hour behind.
+    set_back_at: Option<Time>,
+}
+
+const HOUR: Nanos = Nanos::seconds(3_600);
+
+impl Busy {
+    fn pass(&self, span: Nanos) {
+        self.time.advance_to(self.time.now() + span);
+    }
+
+    fn sleep_until(&self, deadline: Time) {
+        let span = deadline - self.reading();
+        if span > Nanos::ZERO {
+            self.longest_busy.set(self.longest_busy.get().max(self.time.now() - self.woke.get()));
+            self.slept.set(self.slept.get() + span);
+            self.pass(span);
+            self.woke.set(self.time.now());
+        }
+    }
+
+    fn reading(&self) -> Time {
+        let now = self.time.now();
+        if self.set_back_at.is_some_and(|at| now >= at) { now - HOUR } else { now }
+    }
+}
+
+impl Clock for Busy {
+    fn now(&self) -> Time {
+        self.pass(Nanos(20));
+        self.reading()
+    }
+
+    fn wait_until(&self, deadline: Time, spin: Nanos) -> Time {
+        self.sleep_until(deadline - spin);
+        self.pass((deadline - self.reading()).max(Nanos::ZERO));
+        self.reading()
+    }
+}
+
+/// A peer that echoes at once, and what else comes in.
+#[derive(Default)]
+struct Unruly {
+    clock: Busy,
+    inbox: VecDeque<Vec<u8>>,
+    sent: u32,
+    calls: u32,
+    /// Whether each reply comes again and again without end.
+    loops: bool,
+    /// From which probe on nobody listens.
+    refuses_from: u32,
+    pending_refusal: bool,
+}
+
+impl Unruly {
+    fn call(&mut self) -> Result<(), PortError> {
+        self.calls += 1;
+        assert!(self.calls < PATIENCE, "it does not end");
+        self.clock.pass(Nanos::micros(2));
+        let refused = std::mem::take(&mut self.pending_refusal);
+        if refused { Err(PortError::Refused("the peer".to_owned())) } else { Ok(()) }
+    }
+}
+
+impl Port for Unruly {
+    fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
+        let called = self.clock.now();
+        self.call()?;
+        let number = self.sent;
+        self.sent += 1;
+        self.pending_refusal = self.refuses_from <= number;
+        if !self.pending_refusal {
+            let (echo, _) = Echo::split(Version::V4, frame).unwrap();
+            let mut reply = frame.to_vec();
+            Echo { is_reply: true, ..echo }.write(Version::V4, &mut reply);
+            self.inbox.push_back(reply);
+        }
+        Ok(Sent { number, called })
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
+        self.call()?;
+        let Some(frame) = self.inbox.pop_front() else { return Ok(None) };
+        buffer[..frame.len()].copy_from_slice(&frame);
+        let returned = self.clock.now();
+        let length = frame.len();
+        if self.loops {
+            self.inbox.push_back(frame);
+        }
+        Ok(Some(Received { length, arrived: Stamp { at: returned, source: Source::Kernel }, returned }))
+    }
+
+    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+        Ok(None)
+    }
+
+    fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
+        self.call()?;
+        if self.inbox.is_empty() {
+            self.clock.sleep_until(deadline);
+        }
+        Ok(())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { framing: Framing::Icmp4, max_frame: 1_500, transmit_stamps: false }
+    }
+
+    fn own_drops(&mut self) -> u64 {
+        0
+    }
+}
+
+fn unruly() -> Unruly {
+    Unruly { refuses_from: u32::MAX, ..Unruly::default() }
+}
+
+fn request(count: u32, interval: Nanos) -> Request {
+    Request {
+        block: 1,
+        device: String::new(),
+        round: 0,
+        visit: 0,
+        cell: 0,
+        to: To::Sim { line: Box::new(Line::constant(0, 0)), carries: None },
+        kind: Kind::Icmp,
+        request_payload_bytes: 56,
+        response_payload_bytes: 56,
+        schedule: Schedule::Regular,
+        interval,
+        count,
+        warmup: 0,
+        timeout: Nanos::millis(200),
+        seed: 1,
+    }
+}
+
+fn measure(request: &Request, port: &mut Unruly, pace: Pace) -> Result<(Vec<Probe>, Counts), PortError> {
+    let clock = port.clock.clone();
+    run(request, port, &clock, (pace, Identity::default()), &AtomicBool::new(false))
+}
+
+#[test]
+fn a_burst_of_frames_makes_no_probe_late() {
+    let mut port = Unruly { loops: true, ..unruly() };
+    let (rows, counts) = measure(&request(20, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
+    assert!(counts.duplicated > 1_000, "{counts:?}");
+    // One turn: its frames at 2 µs each, and what it costs to look at the clock.
+    let latest = rows.iter().map(Probe::departure_error).max().unwrap();
+    assert!(latest < Nanos::micros(25), "{latest:?}");
+}
+
+#[test]
+fn replies_without_end_do_not_keep_a_block_from_its_end() {
+    let mut port = Unruly { loops: true, ..unruly() };
+    let (_, counts) = measure(&request(5, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
+    assert_eq!((counts.sent, counts.received, counts.lost), (5, 5, 0));
+}
+
+#[test]
+fn a_peer_that_stops_listening_loses_probes_and_not_those_before() {
+    let mut port = Unruly { refuses_from: 6, ..unruly() };
+    let (rows, counts) = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
+    assert_eq!((counts.sent, counts.received, counts.lost), (10, 6, 4));
+    assert!(rows[..6].iter().all(|row| row.replies == 1));
+    // Nobody has listened at all: that is told at once.
+    let mut port = Unruly { refuses_from: 0, ..unruly() };
+    let refused = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default());
+    assert!(matches!(refused, Err(PortError::Refused(_))), "{refused:?}");
+}
+
+#[test]
+fn a_clock_that_is_set_back_ends_the_block() {
+    let clock = Busy { set_back_at: Some(Time(5_600_000)), ..Busy::default() };
+    let mut port = Unruly { clock, ..unruly() };
+    let (_, counts) = measure(&request(100, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
+    assert!(port.clock.time.now() < Time(0) + HOUR, "it waited for an hour");
+    assert_eq!((counts.sent, counts.received, counts.lost), (6, 6, 0));
+}
+
+/// The kernel stops a real-time thread that is busy for more than 950 ms of a second.
+#[test]
+fn a_real_time_thread_sleeps_enough_whatever_it_is_asked() {
+    for (interval, wait, schedule, count) in [
+        (Nanos::micros(15), Wait::SleepThenSpin, Schedule::Regular, 80_000),
+        (Nanos::micros(50), Wait::SleepThenSpin, Schedule::Poisson, 20_000),
+        (Nanos::ZERO, Wait::SleepThenSpin, Schedule::AsAnswered, 150_000),
+        (Nanos::micros(100), Wait::Spin, Schedule::Regular, 10_000),
+        (Nanos::seconds(3), Wait::Spin, Schedule::Regular, 2),
+    ] {
+        let mut port = unruly();
+        let request = Request { schedule, ..request(count, interval) };
+        let (_, counts) = measure(&request, &mut port, Pace { wait, is_real_time: true }).unwrap();
+        assert_eq!(counts.lost, 0);
+        let (slept, all) = (port.clock.slept.get().0, port.clock.time.now().0);
+        let case = format!("{interval:?} {wait:?} {schedule:?}");
+        assert!(slept * 100 >= all * 5, "{case}: {slept} ns of {all} slept");
+        assert!(port.clock.longest_busy.get() < Nanos::millis(500), "{case}: {:?}", port.clock.longest_busy);
+    }
+}
+
+#[test]
+fn what_came_while_the_thread_was_kept_away_is_not_lost() {
+    /// A clock that stands still for the program: half a second goes by between two looks at it, once.
+    struct Away(SimulatedClock, Cell<u32>);
+    impl Clock for Away {
+        fn now(&self) -> Time {
+            self.1.set(self.1.get() + 1);
+            if self.1.get() == 12 {
+                self.0.advance_to(self.0.now() + Nanos::millis(500));
+            }
+            self.0.now()
+        }
+
+        fn wait_until(&self, deadline: Time, spin: Nanos) -> Time {
+            self.0.wait_until(deadline, spin)
+        }
+    }
+    let pace = Pace { wait: Wait::Sleep, is_real_time: false };
+    for looks in 0..12 {
+        let truth = SimulatedClock::default();
+        let request = request(1, Nanos::millis(1));
+        let mut sim = Sim::new(&truth, &Line::constant(50_000, 50_000), request.carrier()).unwrap();
+        let away = Away(truth, Cell::new(looks));
+        let (_, counts) = run(&request, &mut sim, &away, (pace, Identity::default()), &AtomicBool::new(false)).unwrap();
+        assert_eq!((counts.sent, counts.received), (1, 1), "{looks}");
+    }
+}
