@@ -66,6 +66,27 @@ fn it_keeps_no_right_that_it_does_not_need() {
 }
 
 #[test]
+fn two_probers_on_one_interface_do_not_take_each_others_replies() {
+    within("two_probers_on_one_interface_do_not_take_each_others_replies", || {
+        link();
+        let _responder = Responder::start(&["--dev", "far", "--until-eof"]);
+        let probers = [(); 2].map(|()| {
+            Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))
+                .args(["probe", "raw", "--dev", "near", "--to", "02:77:00:00:01:02", "-c", "60", "-i", "5ms", "--json"])
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("starts")
+        });
+        for prober in probers {
+            let output = prober.wait_with_output().expect("ends");
+            let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            assert_eq!((&told["received"], &told["duplicated"]), (&60.into(), &0.into()), "{told}");
+            assert!(told["foreign"].as_u64() > Some(0), "they ran side by side: {told}");
+        }
+    });
+}
+
+#[test]
 fn a_signal_ends_it_well() {
     within("a_signal_ends_it_well", || {
         link();

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -333,10 +334,17 @@ impl AsFd for Socket {
 }
 
 /// The numbers of transmissions: ours go on, the kernel's may start from 0 again.
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// A stamp of a frame that was still on its way out then has the kernel's number of a later frame, too. Stamps come in the
+/// order of the frames, so it is known which numbers may be meant twice: these count for neither.
+#[derive(Clone, Debug, Default)]
 struct Numbers {
     next: u32,
     kernel_zero: u32,
+    /// The kernel's number after the last one that a stamp had.
+    stamped: u32,
+    /// The kernel's numbers that may be meant twice.
+    ambiguous: Range<u32>,
 }
 
 impl Numbers {
@@ -347,13 +355,29 @@ impl Numbers {
     }
 
     fn start_anew(&mut self) {
-        self.kernel_zero = self.next;
+        let outstanding = self.stamped..self.next.wrapping_sub(self.kernel_zero);
+        if self.ambiguous.is_empty() {
+            self.ambiguous = outstanding;
+        } else if !outstanding.is_empty() {
+            let Range { start, end } = self.ambiguous;
+            self.ambiguous = start.min(outstanding.start)..end.max(outstanding.end);
+        }
+        (self.kernel_zero, self.stamped) = (self.next, 0);
     }
 
-    /// Our number of the kernel's; `None` for one that we have not given out (a stamp from before a new start).
-    fn of_kernel(&self, key: u32) -> Option<u32> {
+    /// Our number of the kernel's; `None` for one that we have not given out, or that may be of a frame from before a new
+    /// start.
+    fn of_kernel(&mut self, key: u32) -> Option<u32> {
         let given_out = self.next.wrapping_sub(self.kernel_zero);
-        (key < given_out).then(|| self.kernel_zero.wrapping_add(key))
+        if key >= given_out || self.ambiguous.contains(&key) {
+            return None;
+        }
+        self.stamped = self.stamped.max(key.saturating_add(1));
+        // Whatever left before this one has left.
+        if key >= self.ambiguous.end {
+            self.ambiguous = 0..0;
+        }
+        Some(self.kernel_zero.wrapping_add(key))
     }
 }
 
@@ -452,8 +476,29 @@ mod tests {
     }
 
     #[test]
+    fn a_stamp_from_before_a_new_start_is_not_taken_for_a_later_frame() {
+        let mut numbers = Numbers::default();
+        for _ in 0..5 {
+            numbers.next();
+        }
+        assert_eq!([numbers.of_kernel(0), numbers.of_kernel(1)], [Some(0), Some(1)]);
+        // 2, 3 and 4 are still on their way out.
+        numbers.start_anew();
+        for _ in 0..7 {
+            numbers.next();
+        }
+        assert_eq!([2, 3, 4].map(|key| numbers.of_kernel(key)), [None; 3], "of which of two frames?");
+        assert_eq!([0, 1].map(|key| numbers.of_kernel(key)), [Some(5), Some(6)]);
+        assert_eq!([2, 3, 4].map(|key| numbers.of_kernel(key)), [None; 3]);
+        assert_eq!([5, 6].map(|key| numbers.of_kernel(key)), [Some(10), Some(11)]);
+        numbers.start_anew();
+        numbers.next();
+        assert_eq!(numbers.of_kernel(0), Some(12), "all have left, so nothing is ambiguous any more");
+    }
+
+    #[test]
     fn numbers_wrap() {
-        let mut numbers = Numbers { next: u32::MAX, kernel_zero: u32::MAX };
+        let mut numbers = Numbers { next: u32::MAX, kernel_zero: u32::MAX, ..Numbers::default() };
         assert_eq!([numbers.next(), numbers.next()], [u32::MAX, 0]);
         assert_eq!(numbers.of_kernel(1), Some(0));
     }
