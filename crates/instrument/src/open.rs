@@ -4,20 +4,13 @@
 
 use std::net::SocketAddr;
 
-use sojourn_port::icmp::{IcmpPort, IcmpSocket};
+use sojourn_port::icmp::IcmpPort;
 use sojourn_port::packet::PacketPort;
 use sojourn_port::udp::UdpPort;
 use sojourn_port::{Capabilities, Port, PortError, Received, Sent, TransmitStamp};
 use sojourn_probe::To;
 use sojourn_time::Time;
 use sojourn_wire::MacAddress;
-
-/// What can be chosen about a port.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// The kind of ICMP socket; unless said, raw where that is permitted, else the echo socket.
-    pub icmp_socket: Option<IcmpSocket>,
-}
 
 /// A port of the kernel.
 #[derive(Debug)]
@@ -34,12 +27,9 @@ pub enum KernelPort {
 ///
 /// # Errors
 /// When the kernel refuses; the root of the chain is then a [`PortError`].
-pub fn open(to: &To, options: &Options) -> anyhow::Result<KernelPort> {
+pub fn open(to: &To) -> anyhow::Result<KernelPort> {
     Ok(match to {
-        To::Icmp { address, dev } => KernelPort::Icmp(match options.icmp_socket {
-            Some(socket) => IcmpPort::open_as(socket, *address, dev.as_deref())?,
-            None => IcmpPort::open(*address, dev.as_deref())?,
-        }),
+        To::Icmp { address, dev } => KernelPort::Icmp(IcmpPort::open(*address, dev.as_deref())?),
         To::Udp { address, port, dev } => {
             KernelPort::Udp(UdpPort::open(SocketAddr::new(*address, *port), dev.as_deref())?)
         }

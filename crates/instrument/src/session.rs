@@ -77,7 +77,7 @@ impl Session {
         let index = match self.ports.iter().position(|(known, _)| known == to) {
             Some(index) => index,
             None => {
-                self.ports.push((to.clone(), open::open(to, &open::Options::default())?));
+                self.ports.push((to.clone(), open::open(to)?));
                 self.ports.len() - 1
             }
         };

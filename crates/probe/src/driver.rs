@@ -106,9 +106,10 @@ pub fn run<P: Port, C: Clock>(
     Ok(driver.engine.finish(own_drops))
 }
 
-/// Returns how long before a departure to be awake. Under `SCHED_FIFO` at least a fifth of each interval is slept.
+/// Returns how long before a departure to be awake. Under `SCHED_FIFO` two fifths of each interval are left
+/// for sleep and for what a probe costs.
 fn spin(request: &Request, pace: Pace) -> Nanos {
-    let most = Nanos(request.interval.0 / 5 * 4).min(BUSY);
+    let most = Nanos(request.interval.0 / 5 * 3).min(BUSY);
     match pace.wait {
         Wait::Sleep => Nanos::ZERO,
         Wait::SleepThenSpin if pace.is_real_time && request.schedule != Schedule::AsAnswered => SPIN.min(most),

@@ -42,13 +42,24 @@ impl HostClock {
 
     /// Reads by how many whole seconds `CLOCK_TAI` is ahead of `CLOCK_REALTIME`.
     pub fn tai_offset(&self) -> TaiOffset {
-        let difference = tai() - read(ClockId::Realtime);
-        let seconds = (difference.0 + NANOS_PER_SECOND / 2).div_euclid(NANOS_PER_SECOND);
-        TaiOffset(Nanos::seconds(seconds))
+        loop {
+            let (before, realtime, after) = (tai(), read(ClockId::Realtime), tai());
+            if let Some(offset) = TaiOffset::between(before, realtime, after) {
+                return offset;
+            }
+        }
     }
 }
 
 impl TaiOffset {
+    /// Returns the offset that readings of `CLOCK_REALTIME` and of `CLOCK_TAI` before and after it show; `None` when they
+    /// are so far apart, as when the program was stopped meanwhile, that they could show the next second.
+    fn between(before: Time, realtime: Time, after: Time) -> Option<Self> {
+        let is_near = (0..NANOS_PER_SECOND / 4).contains(&(after - before).0);
+        let seconds = ((before - realtime).0 + NANOS_PER_SECOND / 2).div_euclid(NANOS_PER_SECOND);
+        is_near.then_some(Self(Nanos::seconds(seconds)))
+    }
+
     /// Converts a `CLOCK_REALTIME` stamp.
     pub fn convert(self, realtime: Time) -> Time {
         realtime + self.0
@@ -103,6 +114,17 @@ mod tests {
         let clock = HostClock;
         let deadline = clock.now() + Nanos::micros(300);
         assert!(clock.wait_until(deadline, Nanos::micros(100)) >= deadline);
+    }
+
+    #[test]
+    fn a_program_that_is_stopped_between_two_readings_reads_them_again() {
+        let second = 1_000_000_000;
+        let realtime = Time(100 * second);
+        let read =
+            |before: i64, after: i64| TaiOffset::between(realtime + Nanos(before), realtime, realtime + Nanos(after));
+        assert_eq!(read(37 * second - 50, 37 * second + 50), Some(TaiOffset(Nanos::seconds(37))));
+        assert_eq!(read(36 * second + second / 4, 37 * second + 50), None);
+        assert_eq!(read(37 * second, 36 * second), None, "set back meanwhile");
     }
 
     #[test]
