@@ -251,3 +251,12 @@ fn what_came_while_the_thread_was_kept_away_is_not_lost() {
         assert_eq!((counts.sent, counts.received), (1, 1), "{looks}");
     }
 }
+
+#[test]
+fn a_real_time_thread_that_has_time_to_sleep_need_not_rest() {
+    let mut port = unruly();
+    let pace = Pace { wait: Wait::SleepThenSpin, is_real_time: true };
+    let (rows, _) = measure(&request(20_000, Nanos::micros(40)), &mut port, pace).unwrap();
+    let latest = rows.iter().map(Probe::departure_error).max().unwrap();
+    assert!(latest < Nanos::micros(10), "{latest:?}");
+}
