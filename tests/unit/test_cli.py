@@ -13,7 +13,7 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.cli import main
-from sojourn.cli.compare import compare_runs
+from sojourn.cli.compare import compare_runs, whole_links
 from sojourn.cli.matrix import matrix, words
 from sojourn.plan import load_plan
 
@@ -94,6 +94,10 @@ def test_probe_becomes_the_instrument_with_its_status(tmp_path: Path) -> None:
         (["report", "nowhere"], "nowhere is no run folder"),
         (["compare", "nowhere", "there"], "cannot be read"),
         (["bed", "show", "nowhere"], "no study or plan file nowhere"),
+        (["measure"], "no such command 'measure': see `sojourn --help`"),
+        (["report"], "missing argument 'RUN': see `sojourn report --help`"),
+        (["run", "--fast"], "no such option: --fast"),
+        (["run", "bridge-latency", "--set", "prober_cpu=999"], "host.prober_cpu = 999: expected one of the cores"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_status_2(
@@ -159,6 +163,13 @@ def test_a_matrix_has_units_in_its_names() -> None:
     assert cell["request_frame_bytes"] == 82
     assert cell["response_frame_bytes"] == 1518
     assert cell["interval_ns"] is None
+
+
+def test_a_link_that_only_one_run_had_is_told_once() -> None:
+    link = "hosts.d.links.d-wire-1l"
+    changes = [{"key": f"{link}.{fact}", "values": ["up", None]} for fact in ("flags", "mtu", "offloads.tx")]
+    both = {"key": "hosts.d.links.d-bridge-1l.mtu", "values": [1500, 9000]}
+    assert whole_links([*changes, both]) == [{"key": link, "values": ["there", None]}, both]
 
 
 def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from sojourn.errors import SojournError
+from sojourn.errors import RequestError, SojournError
 
 INTERRUPTED = 130
 
@@ -20,9 +20,7 @@ def main() -> NoReturn:
     try:
         if sys.argv[1:2] == ["probe"]:
             become_instrument(sys.argv[1:])
-        from sojourn.cli.commands import app
-
-        app()
+        run_command()
     except SojournError as error:
         print(f"sojourn: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(error.status)
@@ -32,6 +30,33 @@ def main() -> NoReturn:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(0)
+
+
+def run_command() -> None:
+    """Run a command; one that cannot be understood is told in a sentence, as any other wrong request."""
+    import typer
+
+    from sojourn.cli.commands import app
+
+    try:
+        status = app(standalone_mode=False)
+    except typer.Abort as error:  # what Ctrl-C becomes where no command took it
+        raise KeyboardInterrupt from error
+    except Exception as error:
+        if not isinstance(error, typer.BadParameter.__mro__[1]):  # the parser's own, which has no name of its own here
+            raise
+        raise_as_sentence(error)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def raise_as_sentence(error: Any) -> NoReturn:
+    """A command line that the parser refused; one without a command asked for help."""
+    asked = error.ctx.command_path if error.ctx else "sojourn"
+    words = str(error.format_message()).removeprefix("\b").strip()
+    if "\n" in words:
+        error.show()
+        sys.exit(error.exit_code)
+    raise RequestError(f"{words[:1].lower()}{words[1:].rstrip('.')}: see `{asked} --help`") from error
 
 
 def become_instrument(argv: list[str]) -> NoReturn:

@@ -149,7 +149,7 @@ def report(run: RunArgument, *, as_json: JsonOutput = False) -> None:
     conclude(open_folder(run), as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="What differed between two runs, and their results.")
 def compare(first: RunArgument, second: RunArgument, *, as_json: JsonOutput = False) -> None:
     """Two runs: what differed between the machines, and the results side by side."""
     from sojourn.cli.compare import compare_runs, print_comparison
@@ -213,7 +213,10 @@ def bed_clean() -> None:
 
 
 @app.command(
-    "probe", context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False
+    "probe",
+    short_help="Probe an address by hand, or answer probes.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
 )
 def probe() -> None:
     """Probe an address by hand (icmp, udp, raw) or answer probes (respond): see `sojourn probe --help`."""

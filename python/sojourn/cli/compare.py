@@ -6,11 +6,14 @@ Reads run folders only. Whether a difference of figures is more than chance is t
 from __future__ import annotations
 
 import json
+import re
 import tomllib
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sojourn.bed.facts import Change
 from sojourn.bed.facts import compare as bed_changes
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 CELL = ("probe", "schedule", "payload_bytes", "response_payload_bytes", "interval_ns")
 FACTORS = ("device", "reference", *CELL, "quantity", "statistic")
+LINK = re.compile(r"hosts\.\w+\.links\.[^.]+")
+SHOWN_STATISTICS = ("mean", "pooled", "p50")
 SHOWN = ("device_latency", "latency_intercept", "latency_slope", "resolution", "rtt")
 
 
@@ -99,17 +104,46 @@ def print_comparison(compared: dict[str, Any]) -> None:
     console = Console(highlight=False)
     first, second = compared["runs"]
     for name in ("bed", "plan"):
-        table = Table(name, first, second, box=None, pad_edge=False, title_justify="left")
-        for row in compared[name]:
+        table = folding_table(name, first, second)
+        for row in whole_links(compared[name]):
             table.add_row(row["key"], *(clipped(value) for value in row["values"]))
         console.print(table if compared[name] else f"{name}: no difference")
         console.print()
-    table = Table("figure", first, second, box=None, pad_edge=False)
+    table = folding_table("figure", first, second)
     table.add_row("verdict", *compared["verdicts"])
-    for row in compared["results"]:
-        if row["quantity"] in SHOWN and row["statistic"] in ("mean", "pooled", "p50"):
-            table.add_row(label(row), *(interval(side, row["unit"]) for side in row["runs"]))
+    shared = [row for row in compared["results"] if row["quantity"] in SHOWN and row["statistic"] in SHOWN_STATISTICS]
+    for row in shared:
+        table.add_row(label(row), *(interval(side, row["unit"]) for side in row["runs"]))
     console.print(table)
+    if not shared:
+        console.print("\nNo figure is in both: they measured other devices, probes, sizes or intervals.")
+
+
+def folding_table(*columns: str) -> Table:
+    """A table in which nothing is cut off, however narrow the terminal is."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(Text(column), overflow="fold")
+    return table
+
+
+def whole_links(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, with one row for a link that only one of the runs had in place of one for each of its settings."""
+    rows: list[dict[str, Any]] = []
+    for link, group in groupby(changes, link_of):
+        inside = list(group)
+        present = [any(change["values"][side] is not None for change in inside) for side in (0, 1)]
+        if link is None or all(present):
+            rows += inside
+        else:
+            rows.append({"key": link, "values": ["there" if one else None for one in present]})
+    return rows
+
+
+def link_of(change: dict[str, Any]) -> str | None:
+    """The link that a changed fact belongs to, as hosts.d.links.d-wire-1l."""
+    found = LINK.match(change["key"])
+    return found[0] if found else None
 
 
 def clipped(value: Any) -> str:

@@ -52,10 +52,12 @@ def matrix(plan: Plan) -> dict[str, Any]:
 def print_matrix(shown: dict[str, Any]) -> None:
     """The same for a person."""
     console = Console(highlight=False, soft_wrap=False)
-    console.print(f"{shown['study']}: {shown['question']}", markup=False)
+    console.print(f"{shown['study']}: {shown['question']}" if shown["question"] else shown["study"], markup=False)
     departures = shown["visits_per_round"] == 1
     columns = (["sender"] if departures else ["probe"]) + ["size", "frame", "schedule", "interval", "probes"]
-    table = Table(*columns, box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for cell in shown["cells"]:
         table.add_row(
             cell["tool"] if departures else cell["probe"],
@@ -70,7 +72,9 @@ def print_matrix(shown: dict[str, Any]) -> None:
     console.print(f"Arms: {', '.join(shown['arms'])}; {order(shown)}.", markup=False)
     console.print(f"{shown['blocks']} blocks of {shown['probes']} probes in all.", markup=False)
     measuring, total = words(shown["measuring_ns"]), words(shown["total_ns"])
-    console.print(f"About {measuring} of measuring, {total} with everything around it.", markup=False)
+    console.print(
+        f"About {measuring} of measuring on a quiet machine, {total} with everything around it.", markup=False
+    )
 
 
 def order(shown: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from sojourn.conduct.cores import choose_cores
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import Plan, effective_toml
 from sojourn.records import RunFolder
@@ -24,7 +25,11 @@ RUNS = Path("runs")
 
 
 def create_folder(plan: Plan, out: Path | None) -> RunFolder:
-    """A new run folder with its plan; `out` may be an empty folder, but nothing else that exists."""
+    """A new run folder with its plan; `out` may be an empty folder, but nothing else that exists.
+
+    A plan that names cores which are not there is refused before anything is made.
+    """
+    choose_cores(plan.host)
     folder = RunFolder(out or RUNS / new_name(plan))
     if out is not None and out.exists() and not is_empty_folder(out):
         raise RequestError(
@@ -34,7 +39,7 @@ def create_folder(plan: Plan, out: Path | None) -> RunFolder:
         folder.records.mkdir(parents=True)
         folder.plan.write_text(effective_toml(plan), encoding="utf-8")
     except OSError as error:
-        raise MachineError(f"{folder.path} cannot be made: {error.strerror}: choose another --out") from error
+        raise MachineError(f"{folder.path} cannot be made ({error.strerror}): choose another --out") from error
     return folder
 
 

@@ -24,7 +24,7 @@ from sojourn.conduct.departures import Witness, ping_trial
 from sojourn.conduct.neighbours import Usage, contention, usage
 from sojourn.conduct.remaining import is_finished, next_part, whole_blocks
 from sojourn.conduct.site import UDP_PORT, Namespaces, Site, open_site
-from sojourn.errors import DoubtfulError, MachineError, SojournError
+from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.instruments import BlocksInstrument, Responder, find_instrument, respond_argv
 from sojourn.instruments.blocks import blocks_argv, prober_options
 from sojourn.plan import Block, Plan, effective_toml, expand, load_plan
@@ -86,6 +86,8 @@ def sit(part: Part, screen: Screen) -> None:
             raise Interrupted(f"interrupted; what was measured is in {path}; {again}") from stop
         except SojournError as error:
             log_quietly(log, "failed", status=error.status, message=str(error))
+            if isinstance(error, RequestError):  # the same plan would be refused again
+                raise
             raise type(error)(f"{error}; {again}") from error
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -129,6 +131,8 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
     with ExitStack() as stack:
         site = stack.enter_context(open_site(plan, cores, secrets.token_hex(2)))
         log("bed", backend=plan.bed.backend, unprivileged=site.unprivileged, missing=site.missing)
+        for sentence in site.missing:
+            screen.say(sentence)
         keep_facts(part, site, log)
         fifo = plan.host.fifo is not False and not site.simulated
         options = prober_options(cores.prober, plan.host.wait, fifo=fifo)  # where it is not permitted, it goes without
