@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,9 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.analysis.laws import _judge as judge_law
+from sojourn.analysis.statistics.interval import Interval
+from sojourn.analysis.statistics.line import Deviations
 from sojourn.errors import RequestError
 from sojourn.records import FINDINGS, RunFolder
 
@@ -411,7 +415,7 @@ def test_a_law_holds_where_it_is_true_and_fails_where_not(synthetic: Make, law: 
     assert [one["answer"] for one in kept] == ["holds"]
     assert [one["answer"] for one in failed] == ["fails"]
     assert kept[0]["ci_low"] <= kept[0]["estimate"] <= kept[0]["ci_high"]
-    assert failed[0]["ci_low"] > 0 or failed[0]["ci_high"] < 0
+    assert failed[0]["ci_low"] > failed[0]["margin"] or failed[0]["ci_high"] < -failed[0]["margin"]
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -427,3 +431,53 @@ def test_a_law_is_not_answered_from_too_little(synthetic: Make, law: str) -> Non
 def test_an_unknown_law_is_not_answered(synthetic: Make) -> None:
     answers = analyse(synthetic(rounds=6, laws=("murphy",)).write()).laws
     assert [(one["law"], one["answer"]) for one in answers] == [("murphy", "cannot tell")]
+
+
+def test_a_law_is_not_refuted_by_a_deviation_that_may_lie_within_the_margin() -> None:
+    """The estimate is beyond the margin of 1 and told from zero, but the truth may be 0.5."""
+    near = Deviations([Interval(1.5, 0.5, 2.5, 0.95, 20)], None)
+    assert judge_law("law", near, 1.0, "a line", "bridge").answer == "cannot tell"
+
+
+def test_a_refuted_law_names_the_deviation_that_refutes_it() -> None:
+    """The largest of all is not known at all; a smaller one is known to be too large."""
+    found = Deviations([Interval(9.0, -50.0, 70.0, 0.98, 20), Interval(-3.0, -4.0, -2.0, 0.98, 20)], None)
+    answer = judge_law("law", found, 1.0, "a line", "bridge")
+    assert answer.answer == "fails"
+    assert answer.tidy()["estimate"] == -3.0
+
+
+# The sentence.
+
+
+@pytest.mark.parametrize(
+    ("latency", "per_byte", "says"),
+    [
+        (1300.0, 0.4, r"adds 1\.3\d* µs one way \(95 % CI [\d.]+–[\d.]+\) \+ 0\.\d+ ns per byte; the bed"),
+        (
+            1300.0,
+            0.0,
+            r"adds 1\.[23]\d* µs one way \(95 % CI [\d.–]+\), and no cost per byte that could be told from zero",
+        ),
+        (2300.0, -0.4, r"adds 1\.9\d* µs one way .* on average, and less the longer the frame: −0\.4\d* ns per byte"),
+        (0.0, 0.0, r"adds nothing that could be told from zero"),
+        (-900.0, 0.0, r"adds −0\.9\d* µs one way .*; not to be used: the path with bridge is 0\.9\d* µs faster"),
+    ],
+)
+def test_the_sentence_says_what_the_run_tells(synthetic: Make, latency: float, per_byte: float, says: str) -> None:
+    path = synthetic(rounds=24, latency_ns={"bridge": latency}, per_byte_ns={"bridge": per_byte}).write()
+    sentence = analyse(path).sentence
+    assert re.search(says, sentence), sentence
+    assert "+ −" not in sentence
+
+
+def test_nothing_smaller_than_the_bed_resolves_is_claimed(synthetic: Make) -> None:
+    """A control that is spread by 0.4 us hides 60 ns and 0.05 ns per byte, however narrow their intervals."""
+
+    def spread(block: Any, probes: Any, rng: Any) -> None:
+        if block["device"] == "a/a":
+            probes["arrival_ns"] = probes["arrival_ns"] + int(rng.normal(0, 6000))
+
+    made = {"rounds": 24, "latency_ns": {"bridge": 60.0}, "alter": spread}
+    sentence = analyse(synthetic(per_byte_ns={"bridge": 0.05}, **made).write()).sentence
+    assert "adds less than the bed can resolve" in sentence, sentence

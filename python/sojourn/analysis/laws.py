@@ -2,8 +2,8 @@
 
 A law holds when every deviation from it lies, with its interval, within a margin that is 5 % of the latency or what
 the bed resolves, whichever is larger, but never more than 20 % of the latency: on a bed that hardly sees the device at
-all, no law could be told from another. It fails when a deviation is both told from zero and larger than the margin;
-else the run cannot tell. No law is ever confirmed by a mere lack of evidence.
+all, no law could be told from another. It fails when the whole interval of a deviation lies beyond the margin; else the
+run cannot tell. No law is ever confirmed, or refuted, by a mere lack of evidence.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.pairs import Rounds
     from sojourn.analysis.run import Run
+    from sojourn.analysis.statistics.interval import Interval
 
 MARGIN = 0.05
 WIDEST_MARGIN = 0.2
@@ -33,7 +34,7 @@ WIDEST_MARGIN = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a run says of a law: `estimate` is the largest deviation from it, with its interval."""
+    """What a run says of a law: `shown` is the deviation that decided it, or the largest, with its interval."""
 
     law: str
     answer: str
@@ -42,19 +43,20 @@ class Answer:
     probe: str | None = None
     found: Deviations | None = None
     margin_ns: float | None = None
+    shown: Interval | None = None
 
     def tidy(self) -> dict[str, Any]:
         """The answer as verdict.json holds it."""
-        largest = None if self.found is None else self.found.largest
+        shown = self.shown
         return {
             "law": self.law,
             "answer": self.answer,
             "sentence": self.sentence,
-            "estimate": None if largest is None else finite(largest.estimate),
-            "ci_low": None if largest is None else finite(largest.low),
-            "ci_high": None if largest is None else finite(largest.high),
+            "estimate": None if shown is None else finite(shown.estimate),
+            "ci_low": None if shown is None else finite(shown.low),
+            "ci_high": None if shown is None else finite(shown.high),
             "unit": "ns",
-            "level": None if largest is None else largest.level,
+            "level": None if shown is None else shown.level,
             "margin": finite(self.margin_ns),
             "p": None if self.found is None else self.found.p,
             "device": self.device,
@@ -148,19 +150,17 @@ def _margin(latencies: NDArray[np.float64], bed_ns: float) -> float:
 def _judge(
     law: str, found: Deviations, margin: float, what: str, device: str | None, probe: str | None = None
 ) -> Answer:
-    largest = found.largest
-    bound = micro(margin)
+    shown, bound, answer = found.largest, micro(margin), "cannot tell"
     if found.lie_within(margin):
-        sentence = f"{device} keeps to {what}: every deviation lies within {bound}"
-        return Answer(law, "holds", sentence, device, probe, found, margin)
-    if found.exceed(margin):
-        sentence = f"{device} departs from {what} by {micro(largest.estimate)}, more than {bound}"
-        return Answer(law, "fails", sentence, device, probe, found, margin)
-    if largest.low is None:
-        sentence = f"too few rounds ({largest.n}) for an interval of the deviation from {what}"
+        answer, sentence = "holds", f"{device} keeps to {what}: every deviation lies within ± {bound}"
+    elif beyond := found.beyond(margin):
+        answer, shown = "fails", beyond
+        sentence = f"{device} departs from {what} by {micro(shown.estimate)}, beyond ± {bound}"
+    elif shown.low is None:
+        sentence = f"too few rounds ({shown.n}) for an interval of the deviation from {what}"
     else:
         sentence = f"the deviation of {device} from {what} is not known to {bound}: measure more rounds"
-    return Answer(law, "cannot tell", sentence, device, probe, found, margin)
+    return Answer(law, answer, sentence, device, probe, found, margin, shown)
 
 
 def _cannot(law: str, why: str, device: str | None, probe: str | None = None) -> Answer:

@@ -57,7 +57,7 @@ def by_size(run: Run, rounds: Rounds) -> list[BySize]:
     wanted = whole + [pair for pair in rounds.pairs() if pair[0] != A_A]
     found = []
     for probe in sorted({str(one.probe) for one in run.cells.values()}):
-        cells = [row for row, cell in enumerate(rounds.cells) if _belongs(run, cell, probe)]
+        cells = [row for row, cell in enumerate(rounds.cells) if lies_on_line(run, cell, probe)]
         sizes = sorted({run.cells[rounds.cells[row]].mean_frame_bytes for row in cells})
         if len(sizes) >= 2:
             found += [_gather(run, rounds, probe, cells, pair) for pair in wanted]
@@ -77,7 +77,8 @@ def size_rows(fits: list[BySize]) -> list[Row]:
     return rows
 
 
-def _belongs(run: Run, cell: int, probe: str) -> bool:
+def lies_on_line(run: Run, cell: int, probe: str) -> bool:
+    """Whether a cell is of this probe, and whole in one frame."""
     factors = run.cells[cell]
     longest = int(run.plan.get("bed", {}).get("mtu", 1500)) + RAW_OVERHEAD
     return factors.probe == probe and max(factors.frame_bytes or 0, factors.response_frame_bytes or 0) <= longest

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.laws import main_device
 from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.sizes import lies_on_line
 from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
         return "No device was measured against the empty path"
     bed = next((row.value.estimate for row in rows if row.quantity == "resolution"), None)
     limit = f"the bed can resolve {micro(bed)}" if bed is not None else "no A/A control says what the bed can resolve"
-    return f"{_adds(device, pooled, rows, bed)}; {limit}"
+    return f"{_adds(run, device, pooled, rows, bed)}; {limit}"
 
 
 def departures_sentence(run: Run, rows: list[Row]) -> str:
@@ -111,17 +112,41 @@ def called(device: str) -> str:
     return names.get(device, f"The device {device}")
 
 
-def _adds(device: str, pooled: Row, rows: list[Row], bed: float | None) -> str:
+def _adds(run: Run, device: str, pooled: Row, rows: list[Row], bed: float | None) -> str:
     """Constant and cost per byte where the run tells them, else the average over its cells."""
-    slope = find(rows, device, "latency_slope", "fit")
-    constant = find(rows, device, "latency_intercept", "fit")
-    if slope is not None and constant is not None and slope.value.excludes(0) and constant.value.low is not None:
-        tail = f" + {fixed(slope.value.estimate, decimals(slope.value.half_width or slope.value.estimate))} ns per byte"
-        return f"{called(device)} adds {_one_way(constant.value)}{tail}"
-    if bed is not None and abs(pooled.value.estimate) < bed and not pooled.value.excludes(0):
-        return f"{called(device)} adds nothing that could be told from zero: {_one_way(pooled.value)}"
-    flat = "" if slope is None or slope.value.low is None else ", and no cost per byte that could be told from zero"
-    return f"{called(device)} adds {_one_way(pooled.value)}{flat}"
+    said, value = called(device), pooled.value
+    slope, constant = find(rows, device, "latency_slope", "fit"), find(rows, device, "latency_intercept", "fit")
+    told = slope is not None and slope.value.excludes(0) and _span(run, slope) * abs(slope.value.estimate) > (bed or 0)
+    if told and slope is not None and constant is not None and slope.value.estimate > 0:
+        return f"{said} adds {_one_way(constant.value)} + {_per_byte(slope.value)}{_by_probe(slope, rows)}"
+    if value.low is not None and not value.excludes(0):
+        return f"{said} adds nothing that could be told from zero: {_one_way(value)}"
+    if bed is not None and abs(value.estimate) < bed:
+        return f"{said} adds less than the bed can resolve: {_one_way(value)}"
+    if told and slope is not None:
+        return f"{said} adds {_one_way(value)} on average, and less the longer the frame: {_per_byte(slope.value)}"
+    if slope is None or slope.value.low is None:
+        return f"{said} adds {_one_way(value)}"
+    limit = "the bed can resolve" if slope.value.excludes(0) else "could be told from zero"
+    return f"{said} adds {_one_way(value)}, and no cost per byte that {limit}"
+
+
+def _span(run: Run, slope: Row) -> float:
+    """How many bytes lie between the shortest and the longest frame of a fit."""
+    probe = str(slope.factors.probe)
+    sizes = [factors.mean_frame_bytes for cell, factors in run.cells.items() if lies_on_line(run, cell, probe)]
+    return max(sizes) - min(sizes)
+
+
+def _per_byte(value: Interval) -> str:
+    return f"{fixed(value.estimate, decimals(value.half_width or abs(value.estimate)))} ns per byte"
+
+
+def _by_probe(slope: Row, rows: list[Row]) -> str:
+    """Whose line it is, where several probes have one each."""
+    kind = (slope.device, slope.quantity, slope.reference)
+    several = sum((row.device, row.quantity, row.reference) == kind for row in rows) > 1
+    return f" (by {slope.factors.probe})" if several else ""
 
 
 def _one_way(value: Interval) -> str:

@@ -61,9 +61,17 @@ class Deviations:
             one.low is not None and one.high is not None and max(-one.low, one.high) <= margin for one in self.each
         )
 
-    def exceed(self, margin: float) -> bool:
-        """Whether some deviation is both told from zero and larger than the margin."""
-        return any(one.excludes(0) and abs(one.estimate) > margin for one in self.each)
+    def beyond(self, margin: float) -> Interval | None:
+        """The largest of the deviations whose whole interval lies beyond ± margin, or None."""
+        return max(
+            (
+                one
+                for one in self.each
+                if one.low is not None and one.high is not None and max(one.low, -one.high) > margin
+            ),
+            key=lambda one: abs(one.estimate),
+            default=None,
+        )
 
 
 def deviations(x: NDArray[np.float64] | None, y: NDArray[np.float64], level: float = 0.95) -> Deviations:
