@@ -136,7 +136,7 @@ def test_a_step_is_no_line() -> None:
     assert bent.p is not None
     assert straight.p is not None
     assert bent.p < 1e-4 < straight.p
-    assert bent.exceed(50)
+    assert bent.beyond(50) is not None
     assert straight.lie_within(60)
 
 
