@@ -343,6 +343,18 @@ def test_other_work_on_the_machine_is_read_from_the_bed(synthetic: Make, load: f
     assert names(path) == ({"contended"} if found else set())
 
 
+def test_what_was_watched_meanwhile_counts_more_than_the_load_before(synthetic: Make) -> None:
+    log = ({"event": "undisturbed", "value": 0.01}, {"event": "finished"})
+    analyse(path := synthetic(clock="TAI", bed=machine(2.5, 0), log=log).write())
+    assert names(path) == set()
+
+
+def test_of_several_parts_the_most_disturbed_is_told(synthetic: Make) -> None:
+    parts = [{"event": "contended", "value": cores, "sentence": f"{cores} cores"} for cores in (0.2, 1.4, 0.3)]
+    verdict = analyse(synthetic(clock="TAI", log=(*parts, {"event": "finished"})).write())
+    assert [one["sentence"] for one in verdict.findings] == ["1.4 cores"]
+
+
 @pytest.mark.parametrize(
     ("kind", "state", "found"), [("veth", "on", True), ("veth", "off", False), ("bridge", "on", False)]
 )
@@ -380,6 +392,34 @@ def test_departures_are_judged_by_the_capture(captured: Make) -> None:
     assert verdict.findings == []
     assert "ping 0" in verdict.sentence
     assert pl.read_parquet(RunFolder(path).samples / "departure_errors.parquet")["device"].unique().len() == 2
+
+
+def test_a_trial_that_left_nothing_is_missing(captured: Make) -> None:
+    """Its group has no other trial that would tell of it."""
+    made = captured(("probe", 10**6, 10**18 + np.arange(1000) * 10**6, np.arange(1000)))
+    path = made.write()
+    unseen = {"event": "trial", "block": 9, "tool": "ping", "interval_ns": 10**7, "icmp_bytes": 64, "count": 100}
+    log = RunFolder(path).log
+    log.write_text(json.dumps(unseen | {"icmp_id": 7}) + "\n" + log.read_text())
+    verdict = analyse(path)
+    assert [(one["name"], one["value"]) for one in verdict.findings] == [("incomplete", 1)]
+
+
+def test_the_step_that_is_told_is_the_one_that_was_found(synthetic: Make) -> None:
+    """A clock slewed by 100 ppm over an hour's pause has moved by 360 ms, which is no step; 50 ms at once is one."""
+
+    def paused_and_stepped(block: Any, probes: Any, rng: Any) -> None:
+        del probes, rng
+        number = block["block"]
+        raw = (3_600_000_000_000 if number >= 50 else 0) - 1_000_000_000
+        apart = (360_000_000 if number >= 50 else 0) + (50_000_000 if number >= 80 else 0)
+        for name in ("started", "ended"):
+            block[f"{name}_raw_ns"] = block[f"{name}_ns"] + raw - 500
+            block[f"{name}_ns"] += raw + apart
+
+    verdict = analyse(synthetic(alter=paused_and_stepped).write())
+    (step,) = [one for one in verdict.findings if one["name"] == "clock_stepped"]
+    assert step["value"] == pytest.approx(50e6, rel=0.01)
 
 
 # Laws.

@@ -7,7 +7,6 @@ Nothing here uses the sender's own clock or records.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,17 +68,28 @@ def schedule_errors(arrivals: NDArray[np.int64], sequences: NDArray[np.int64], i
 
 def trials_of(run: Run) -> list[Trials]:
     """The trials that the log tells of and the capture saw, grouped by tool, size and interval."""
-    frames = run.captures.partition_by("block", as_dict=True)
-    groups: dict[tuple[str, int, int], list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = defaultdict(list)
-    for trial in {event["block"]: event for event in run.log if event.get("event") == "trial"}.values():
-        seen = frames.get((trial["block"],))
-        if seen is not None and seen.height > 1:
-            key = (str(trial["tool"]), int(trial["icmp_bytes"]), int(trial["interval_ns"]))
-            groups[key].append(_in_order(seen, trial))
+    groups = {key: several for key, several in _seen(run).items() if several}
     return [
         Trials(_factors(*key), [at for at, _ in several], [seq for _, seq in several])
         for key, several in groups.items()
     ]
+
+
+def missing_trials(run: Run, rounds: int) -> int:
+    """How many of the planned trials left no captured frames."""
+    return sum(max(0, rounds - len(several)) for several in _seen(run).values())
+
+
+def _seen(run: Run) -> dict[tuple[str, int, int], list[tuple[NDArray[np.int64], NDArray[np.int64]]]]:
+    """Arrivals and sequence numbers of each trial that was captured, by tool, size and interval; maybe of none."""
+    frames = run.captures.partition_by("block", as_dict=True)
+    groups: dict[tuple[str, int, int], list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = {}
+    for trial in {event["block"]: event for event in run.log if event.get("event") == "trial"}.values():
+        several = groups.setdefault((str(trial["tool"]), int(trial["icmp_bytes"]), int(trial["interval_ns"])), [])
+        seen = frames.get((trial["block"],))
+        if seen is not None and seen.height > 1:
+            several.append(_in_order(seen, trial))
+    return groups
 
 
 def departure_rows(trials: list[Trials]) -> list[Row]:
@@ -115,12 +125,6 @@ def _interval_shares(trials: Trials, errors: NDArray[np.float64]) -> list[Row]:
         value = Interval(share.estimate, share.low, share.high, share.level, len(trials.arrivals))
         rows.append(Row(DIRECT, quantity, "ratio", value, "1", factors=trials.factors, probes=len(errors)))
     return rows
-
-
-def missing_trials(run: Run, rounds: int) -> int:
-    """How many of the planned trials left no captured frames."""
-    trials = trials_of(run)
-    return sum(max(0, rounds - len(one.arrivals)) for one in trials)
 
 
 def _in_order(seen: pl.DataFrame, trial: dict[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -28,13 +28,13 @@ JOINING = (
 
 
 def contended(run: Run) -> Iterator[Finding]:
-    """Other work on the machine; simulated time knows none."""
-    said = [event for event in run.log if event.get("event") == "contended"]
-    for event in said[:1]:
-        value = event.get("value")
-        number = float(value) if isinstance(value, int | float) else None
-        yield Finding("contended", str(event.get("sentence", "other work ran on this machine")), number)
-    if said or run.simulated:
+    """Other work on the machine, as it was watched, else as its load tells; simulated time knows none."""
+    said = sorted((event for event in run.log if event.get("event") == "contended"), key=_cores_of_others)
+    for event in said[-1:]:
+        sentence = str(event.get("sentence", "other work ran on this machine"))
+        yield Finding("contended", sentence, _cores_of_others(event))
+    watched = sum(event.get("event") == "undisturbed" for event in run.log)
+    if said or run.simulated or watched >= max(1, len(_parts(run))):
         return
     load, processors = _load(run), _at(run.bed, "stable", "machine", "cpu", "online")
     if load is not None and isinstance(processors, int) and load > processors:
@@ -63,6 +63,11 @@ def offloads(run: Run) -> Iterator[Finding]:
     if on:
         more = f" and {len(on) - 1} more" if len(on) > 1 else ""
         yield Finding("offload_on", f"offloads were on ({on[0]}{more}): frames may be joined or split", float(len(on)))
+
+
+def _cores_of_others(event: dict[str, Any]) -> float:
+    value = event.get("value")
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _load(run: Run) -> float | None:

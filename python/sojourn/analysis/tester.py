@@ -140,8 +140,9 @@ def _clock_stepped(run: Run) -> Iterator[Finding]:
         error = np.repeat(blocks["clock_error_ns"].to_numpy(), 2)
         allowed = STEP_LEAST_NS + STEP_RATE * np.diff(raw) + error[1:] + error[:-1]
         steps = np.diff(apart)
-        if len(steps) and (np.abs(steps) > allowed).any():
-            worst = int(np.abs(steps).argmax())
+        beyond = np.abs(steps) - allowed
+        if len(steps) and beyond.max() > 0:
+            worst = int(beyond.argmax())
             sentence = f"the clock stepped by {micro(float(steps[worst]))} during the run"
             yield Finding("clock_stepped", sentence, float(steps[worst]))
             return
