@@ -1,0 +1,278 @@
+"""The real program, interrupted, killed, out of disk, twice at once, without root and without any right.
+
+Each run is watched from outside: its log, its folder, and what of it is left in the kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import sojourn
+from sojourn.analysis import analyse
+from sojourn.bed.clean import marked_processes
+from sojourn.bed.state import state_folder
+from sojourn.instruments import find_instrument
+from sojourn.records import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to take rights away and to mount small disks")
+
+SOJOURN = str(Path(sys.executable).with_name("sojourn"))
+PACKAGE = Path(sojourn.__file__).parent.parent
+SITE_PACKAGES = next(path for path in sys.path if path.endswith("site-packages"))
+MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
+LIMIT_S = 2.0
+"""Within this time after a SIGKILL everything is gone by itself."""
+
+ROUNDS, CELLS, ARMS, VISITS = 8, 1, 3, 2
+BLOCKS = ROUNDS * CELLS * ARMS * VISITS
+PLAN = f"""
+[study]
+name = "short"
+[bed]
+devices = ["bridge"]
+[probe]
+probe = ["icmp"]
+payload_bytes = [56]
+interval = ["1ms"]
+[pairs]
+rounds = {ROUNDS}
+probes_per_block = 24
+"""
+SLOW = ("--set", 'interval=["4ms"]')
+"""So that a run lasts for five seconds, and its middle can be met."""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    return path
+
+
+def begin(*words: str | Path) -> subprocess.Popen[str]:
+    """`sojourn …`, going on."""
+    argv = [SOJOURN, *map(str, words)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """`sojourn …`, to its end."""
+    return subprocess.run([SOJOURN, *map(str, words)], capture_output=True, text=True, check=False, timeout=100)
+
+
+def events(folder: Path, event: str) -> list[dict[str, Any]]:
+    """The events of one kind in the run's log so far."""
+    log = folder / "log.jsonl"
+    lines = log.read_text().splitlines(keepends=True) if log.is_file() else []
+    entries: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [entry for entry in entries if entry["event"] == event]
+
+
+def await_blocks(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    """Wait until so many blocks were measured."""
+    deadline = time.monotonic() + 40
+    while len(events(folder, "block")) < count:
+        if process.poll() is not None:
+            pytest.fail(f"it ended before its middle: {process.communicate()}")
+        assert time.monotonic() < deadline, "no progress for 40 s"
+        time.sleep(0.02)
+
+
+def blocks_of(folder: Path) -> list[int]:
+    """Every block with all its probes, as often as it was recorded."""
+    blocks = read_table(folder / "records", "blocks").frame
+    probes = read_table(folder / "records", "probes").frame
+    per_block = dict(probes.group_by("part", "block").len().select("block", "len").iter_rows())
+    return [one["block"] for one in blocks.iter_rows(named=True) if per_block.get(one["block"], 0) >= one["count"]]
+
+
+def sentence(stderr: str) -> str:
+    """The last line, which says why; no traceback, and nothing like it before."""
+    assert "Traceback" not in stderr, stderr
+    said = stderr.strip().splitlines()
+    assert said[-1].startswith("sojourn: "), stderr
+    assert sum(line.startswith("sojourn: ") for line in said) == 1, stderr
+    return said[-1]
+
+
+def left_of(controller: int) -> list[str]:
+    """What there is of the beds that a process had built."""
+    found = [f"process {one.pid}" for one, mark in marked_processes() if mark.controller.pid == controller]
+    found += [str(path) for path in state_folder().glob(f"*@{controller}-*")]
+    runs = {mark.run for _, mark in marked_processes() if mark.controller.pid == controller}
+    for mounts in Path("/proc").glob("[0-9]*/mountinfo") if runs else ():
+        try:
+            text = mounts.read_text()
+        except OSError:
+            continue
+        found += [f"mount in {mounts.parent.name}" for one in runs if f"sj-{one}" in text]
+    return found
+
+
+def things_of_the_host() -> tuple[set[str], set[str]]:
+    """Names of its links and its mounts of network namespaces."""
+    links = json.loads(subprocess.check_output(["ip", "-json", "link"], text=True))
+    mounts = subprocess.check_output(["findmnt", "-rn", "-o", "TARGET"], text=True).split()
+    named = {link["ifname"] for link in links if link["ifname"][:2] in {"a-", "b-", "d-"}}
+    return named, {mount for mount in mounts if "sj-" in mount}
+
+
+def test_an_interrupted_run_goes_on_where_it_was(plan: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = begin("run", plan, "--out", out, *SLOW)
+    await_blocks(process, out, 6)
+    process.send_signal(signal.SIGINT)
+    said, told = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert said == ""
+    assert f"go on with: sojourn run --resume {out}" in sentence(told)
+    assert left_of(process.pid) == []
+    before = blocks_of(out)
+    assert len(before) in range(6, BLOCKS)
+
+    done = run("run", "--resume", out, "--json")
+    assert done.returncode == 0, done.stderr
+    assert f"{len(before)} of {BLOCKS} blocks are recorded, {BLOCKS - len(before)} to go" in done.stderr
+    assert sorted(blocks_of(out)) == list(range(BLOCKS)), "each block once"
+    answer = json.loads(done.stdout)
+    assert {row["n"] for row in answer["results"] if row["quantity"] == "device_latency"} >= {ROUNDS}
+    findings = {one["name"] for one in json.loads((out / "analysis/verdict.json").read_text())["findings"]}
+    assert not findings & {"incomplete", "truncated_record"}
+
+
+def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undisturbed(
+    plan: Path, tmp_path: Path
+) -> None:
+    killed, other = tmp_path / "killed", tmp_path / "other"
+    before = things_of_the_host()
+    both = [begin("run", plan, "--json", "--out", out, *SLOW) for out in (killed, other)]
+    for process, out in zip(both, (killed, other), strict=True):
+        await_blocks(process, out, 8)
+    both[0].kill()
+    began = time.monotonic()
+    both[0].communicate()
+    while left := left_of(both[0].pid):
+        assert time.monotonic() - began < LIMIT_S, left
+        time.sleep(0.02)
+    cleaned = run("bed", "clean")
+    assert cleaned.returncode == 0, cleaned.stderr
+
+    said, told = both[1].communicate(timeout=60)
+    assert both[1].returncode in {0, 4}, told
+    assert {row["n"] for row in json.loads(said)["results"] if row["quantity"] == "device_latency"} >= {ROUNDS}
+    assert left_of(both[1].pid) == []
+    assert things_of_the_host() == before
+
+    whole = blocks_of(killed)
+    assert len(whole) >= 7
+    report = run("report", killed)
+    assert report.returncode == 0, report.stderr
+    assert "Verdict: doubtful" in report.stdout
+    assert "incomplete" in report.stdout
+    assert (killed / "report/index.html").stat().st_size > 10_000
+    done = run("run", "--resume", killed, "--json")
+    assert done.returncode in {0, 4}, done.stderr
+    assert sorted(blocks_of(killed)) == list(range(BLOCKS)), "each block once"
+
+
+@contextmanager
+def small_disk(at: Path, size: str) -> Iterator[Path]:
+    at.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "sojourn-test", str(at)], check=True)
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", str(at)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_what_was_recorded_stays_readable(plan: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "320k") as disk:
+        done = run("run", plan, "--out", disk / "run", "--set", "probes_per_block=400")
+        assert done.returncode == 4, done.stderr
+        assert done.stdout == ""
+        said = sentence(done.stderr)
+        assert "full" in said or "No space left" in said, said
+        assert f"sojourn run --resume {disk / 'run'}" in said
+        shutil.copytree(disk / "run", tmp_path / "saved")
+    probes = read_table(tmp_path / "saved/records", "probes").frame
+    assert probes.height >= 400
+    analyse(tmp_path / "saved")
+    assert "incomplete" in (tmp_path / "saved/analysis/verdict.json").read_text()
+
+
+def nobody(python: str) -> list[str]:
+    return ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--", python]
+
+
+@pytest.fixture
+def as_nobody() -> list[str]:
+    """`sojourn` as a user without rights, by a Python that this user can run."""
+    env = {"PYTHONPATH": f"{PACKAGE}:{SITE_PACKAGES}"}
+    for python in (sys.executable, "/usr/bin/python3"):
+        check = [*nobody(python), "-c", "import sojourn.cli.commands, sojourn.analysis, sojourn.report"]
+        if subprocess.run(check, capture_output=True, check=False, env=os.environ | env).returncode == 0:
+            return [*nobody(python), "-c", MAIN]
+    pytest.skip("the user nobody can run no Python that has what Sojourn needs")
+
+
+def run_as(prefix: Sequence[str], *words: str | Path) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {
+        "PYTHONPATH": f"{PACKAGE}:{SITE_PACKAGES}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SOJOURN_INSTRUMENT": find_instrument(),
+        "HOME": "/nonexistent",
+    }
+    argv = [*prefix, *map(str, words)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd="/", timeout=100)
+
+
+def test_a_user_without_root_has_a_bed_and_is_told_what_is_missing(as_nobody: list[str], tmp_path: Path) -> None:
+    folder = Path("/tmp") / f"sojourn-nobody-{os.getpid()}"  # pytest's own folder is closed to others
+    folder.mkdir()
+    try:
+        shutil.chown(folder, "nobody")
+        (folder / "plan.toml").write_text(PLAN)
+        done = run_as(as_nobody, "run", folder / "plan.toml", "--out", folder / "run", "--json")
+        if done.returncode == 3 and "namespace" in done.stderr:
+            pytest.skip(f"this kernel gives plain users no namespaces: {done.stderr.strip()}")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["verdict"] in {"trusted", "doubtful"}
+        [bed] = events(folder / "run", "bed")
+        assert bed["unprivileged"]
+        assert any("SCHED_FIFO" in one for one in bed["missing"])
+        assert "SCHED_FIFO" in done.stderr, "the person is told, not only the log"
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_without_any_right_it_is_one_sentence_and_status_3(plan: Path, tmp_path: Path) -> None:
+    """A user namespace in which no other can be made, and whose root has lost every capability."""
+    closed = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all -- $0 $@"
+    argv = ["unshare", "--user", "--map-root-user", "sh", "-c", closed]
+    tried = subprocess.run([*argv, "unshare", "--user", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode == 0 or "unshare failed" not in tried.stderr:
+        pytest.skip(f"rights cannot be taken away here: {tried.stderr}")
+    done = run_as([*argv, SOJOURN], "run", plan, "--out", tmp_path / "run")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == ""
+    said = sentence(done.stderr)
+    assert "namespace" in said
+    assert "sysctl -w user.max_user_namespaces=" in said or "run as root" in said
+    doctor = run_as([*argv, SOJOURN], "doctor", "--json")
+    assert doctor.returncode == 3
+    lacking = {one["name"] for one in json.loads(doctor.stdout)["checks"] if one["needed"] and one["status"] != "ok"}
+    assert "network namespaces" in lacking
