@@ -114,7 +114,7 @@ def machine() -> dict[str, object]:
         "kernel": platform.release(),
         "cores": len(os.sched_getaffinity(0)),
         "load_1min": os.getloadavg()[0],
-        "ping": ping.stdout.strip(),
+        "ping": ping.stdout.strip().split("\n")[0],
         "sockperf": (sockperf.stdout + sockperf.stderr).strip().splitlines()[0] if sockperf.returncode == 0 else "",
     }
 
