@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from sojourn.conduct import Interrupted, Screen, conduct, create_folder, open_folder, resume
-from sojourn.conduct.archive import Log, read_log
+from sojourn.conduct.archive import Log, asked_in, read_log, rewrite
 from sojourn.conduct.cores import choose_cores, off_core
 from sojourn.conduct.neighbours import Usage, contention, usage
 from sojourn.conduct.remaining import next_part, whole_blocks
@@ -144,6 +145,9 @@ def test_a_signal_ends_it_cleanly_and_says_how_to_go_on(
         conduct(plan, folder, silent())
     assert 0 < len(recorded(folder)) < 12
     assert events(folder)[-1] == "interrupted"
+    (part,) = json.loads(folder.bed.read_text())["parts"]
+    assert (part["part"], part["after"]) == (0, None)
+    assert part["before"]["load_average"]
 
 
 def send_when_blocks_are_there(folder: RunFolder, number: signal.Signals) -> None:
@@ -230,6 +234,23 @@ def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Pat
     assert recorded(folder) == [block.block for block in expand(load_plan(folder.plan))]
     assert "time-is-up" in events(folder)
     assert events(folder)[-1] == "finished"
+    asked = asked_in(folder.plan)
+    assert asked[:2] == ["--quick", "--bed sim"]
+    assert asked[-1] == "pairs.rounds = 20; the time of pairs.at_most was up after 8"
+
+
+def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            rewrite(path, "x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_text() == "old"
+    assert list(tmp_path.glob(".*")) == []
 
 
 def test_work_of_others_is_told_from_ours() -> None:

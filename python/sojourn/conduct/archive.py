@@ -1,6 +1,6 @@
 """Makes run folders and keeps their log: one JSON object a line, each with both clocks, written through at once.
 
-The layout itself is the waist's (records/folder.py). Never writes over what is there.
+The layout itself is the waist's (records/folder.py). A file that is there is written anew as a whole, or stays.
 """
 
 from __future__ import annotations
@@ -59,6 +59,25 @@ def new_name(plan: Plan) -> str:
 def is_empty_folder(path: Path) -> bool:
     """Whether the path is a folder with nothing in it."""
     return path.is_dir() and next(path.iterdir(), None) is None
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Write a file anew, whole or not at all: on a full disk, what was there stays."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+ASKED = "# asked: "
+
+
+def asked_in(plan: Path) -> list[str]:
+    """What an effective plan says was asked: comments, which reading it as a plan leaves out."""
+    lines = plan.read_text(encoding="utf-8").splitlines()
+    return [line.removeprefix(ASKED) for line in lines if line.startswith(ASKED)]
 
 
 class Log:

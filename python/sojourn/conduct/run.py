@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import sojourn
 from sojourn.bed.facts import compare
-from sojourn.conduct.archive import Log
+from sojourn.conduct.archive import Log, asked_in, rewrite
 from sojourn.conduct.cores import Cores, choose_cores, off_core
 from sojourn.conduct.departures import Witness, ping_trial
 from sojourn.conduct.neighbours import Usage, contention, usage
@@ -146,9 +146,11 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
         log("ready", part=part.number, cores=cores._asdict(), **without_event(prober.ready))
         before = usage()
         with off_core(cores.prober), open_witness(part, site, cores) as witness:
-            measure_blocks(part, site, prober, witness, Recorder(log, screen, cores))
-        if not site.simulated:
-            tell_of_neighbours(before, log)
+            try:
+                measure_blocks(part, site, prober, witness, Recorder(log, screen, cores))
+            finally:
+                if not site.simulated:
+                    tell_of_neighbours(before, log)
         keep_moment(part, site)
     log("finished", part=part.number)
 
@@ -174,22 +176,23 @@ def without_event(answer: dict[str, Any]) -> dict[str, Any]:
 def keep_facts(part: Part, site: Site, log: Log) -> None:
     """Write what the machines are; a later part must find them as the first did, or the log says what changed."""
     facts, path = site.facts(), part.folder.bed
+    began = {"part": part.number, "before": facts["moment"], "after": None}
     if path.is_file():
         first = json.loads(path.read_text(encoding="utf-8"))
         changes = [asdict(change) for change in compare(first, facts)]
         if changes:
             log("bed-changed", changes=changes)
-        facts = first | {"parts": [*first["parts"], facts["moment"]]}
+        facts = first | {"parts": [*first["parts"], began]}
     else:
-        facts["parts"] = [facts["moment"]]
-    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        facts["parts"] = [began]
+    rewrite(path, json.dumps(facts, indent=2) + "\n")
 
 
 def keep_moment(part: Part, site: Site) -> None:
     """Write what changed by itself meanwhile, beside what it was before."""
     kept = json.loads(part.folder.bed.read_text(encoding="utf-8"))
-    kept["parts"][-1] = {"part": part.number, "before": kept["parts"][-1], "after": site.moment()}
-    part.folder.bed.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    kept["parts"][-1]["after"] = site.moment()
+    rewrite(part.folder.bed, json.dumps(kept, indent=2) + "\n")
 
 
 def start_responder(part: Part, site: Site, cores: Cores, instrument: str, stack: ExitStack) -> None:
@@ -297,10 +300,11 @@ def time_is_up_at(plan: Plan) -> float:
 
 
 def take_back(part: Part, rounds: int, log: Log) -> None:
-    """Let the effective plan ask for the rounds that there was time for."""
-    pairs = replace(part.plan.pairs, rounds=rounds)
-    part.folder.plan.write_text(effective_toml(replace(part.plan, pairs=pairs)), encoding="utf-8")
-    log("time-is-up", rounds=rounds, asked=part.plan.pairs.rounds)
+    """Let the effective plan ask for the rounds that there was time for, and say what was asked before."""
+    pairs, path = part.plan.pairs, part.folder.plan
+    asked = [*asked_in(path), f"pairs.rounds = {pairs.rounds}; the time of pairs.at_most was up after {rounds}"]
+    rewrite(path, effective_toml(replace(part.plan, pairs=replace(pairs, rounds=rounds), asked=tuple(asked))))
+    log("time-is-up", rounds=rounds, asked=pairs.rounds)
 
 
 def measure_block(
