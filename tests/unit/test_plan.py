@@ -203,3 +203,11 @@ def test_durations_are_whole_nanoseconds_or_refused(number: object, unit: str) -
 def test_no_text_escapes_but_as_a_refusal(text: str) -> None:
     with contextlib.suppress(RequestError):
         read_toml(text, "x.toml")
+
+
+def test_quick_is_not_taken_in_silence_by_a_plan_that_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    path.write_text('[study]\nname = "long"\n[probe]\nicmp_bytes = [64]\n')
+    assert load_plan(path).pairs.rounds == 12
+    with pytest.raises(RequestError, match=r"long\.toml: --quick has nothing to change: expected a \[quick\]"):
+        load_plan(path, quick=True)

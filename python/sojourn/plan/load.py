@@ -31,6 +31,8 @@ def load_plan(source: str | Path, *, sets: Sequence[str] = (), quick: bool = Fal
     table = {key: value for key, value in given.items() if not key.startswith("quick.")}
     known(table)
     known(shorter)
+    if quick and not shorter:
+        raise RequestError(f'{name}: --quick has nothing to change: expected a [quick] such as "pairs.at_most" = "30s"')
     if quick:
         table = overlay(table, shorter)
     if backend:
