@@ -189,3 +189,4 @@ def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> No
     done = sojourn("compare", str(one), str(two))
     assert done.returncode == 0
     assert "machine.kernel" in done.stdout
+    assert "latency_slope" in done.stdout

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CELL = ("probe", "schedule", "payload_bytes", "response_payload_bytes", "interval_ns")
 FACTORS = ("device", "reference", *CELL, "quantity", "statistic")
 LINK = re.compile(r"hosts\.\w+\.links\.[^.]+")
-SHOWN_STATISTICS = ("mean", "pooled", "p50")
+SHOWN_STATISTICS = ("mean", "pooled", "p50", "fit")
 SHOWN = ("device_latency", "latency_intercept", "latency_slope", "resolution", "rtt")
 
 
