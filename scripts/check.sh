@@ -7,7 +7,7 @@ bin=.venv/bin
 failed=()
 
 step() {
-    printf '%-34s' "$1"
+    printf '%-38s' "$1"
     local log
     if log=$("${@:2}" 2>&1); then
         echo ok
