@@ -259,6 +259,15 @@ def test_a_user_without_root_has_a_bed_and_is_told_what_is_missing(as_nobody: li
         shutil.rmtree(folder)
 
 
+def test_a_folder_of_somebody_else_is_a_sentence_too(as_nobody: list[str], tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    for words in (("run", "frame-size", "--out", closed / "x"), ("report", closed / "x")):
+        done = run_as(as_nobody, *words)
+        assert done.returncode == 3, done.stderr
+        assert "Permission denied" in sentence(done.stderr)
+
+
 def test_without_any_right_it_is_one_sentence_and_status_3(plan: Path, tmp_path: Path) -> None:
     """A user namespace in which no other can be made, and whose root has lost every capability."""
     closed = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all -- $0 $@"

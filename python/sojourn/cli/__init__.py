@@ -6,13 +6,23 @@ each imports what it needs when it is called.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Any, NoReturn
 
-from sojourn.errors import RequestError, SojournError
+from sojourn.errors import MachineError, RequestError, SojournError
 
 INTERRUPTED = 130
+
+DENIED = {
+    errno.EACCES: "ask its owner, or choose another place",
+    errno.EPERM: "ask its owner, or choose another place",
+    errno.EROFS: "choose another place",
+    errno.ENOSPC: "make room, then again",
+    errno.EDQUOT: "make room, then again",
+}
+"""What a person can mend when a file cannot be read or written; anything else would be a fault of ours."""
 
 
 def main() -> NoReturn:
@@ -29,6 +39,12 @@ def main() -> NoReturn:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in DENIED:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"sojourn: {where}{error.strerror}: {DENIED[error.errno]}", file=sys.stderr)
+        sys.exit(MachineError.status)
     sys.exit(0)
 
 
