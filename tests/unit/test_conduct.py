@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 
 from sojourn.conduct import Interrupted, Screen, conduct, create_folder, open_folder, resume
-from sojourn.conduct.archive import Log, asked_in, read_log, rewrite
+from sojourn.conduct.archive import Log, asked_in, rewrite
 from sojourn.conduct.cores import choose_cores, off_core
 from sojourn.conduct.neighbours import Usage, contention, usage
 from sojourn.conduct.remaining import next_part, whole_blocks
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.plan import HostPlan, Plan, expand, load_plan
 from sojourn.records import TABLES, RunFolder, read_table
+from sojourn.records.log import read_log
 
 FAKE = Path(__file__).with_name("fake_instrument.py")
 SMALL = ("rounds=2", "devices=bridge", "icmp_bytes=64", "probes_per_block=6", "warmup_probes=1")

@@ -16,6 +16,7 @@ import polars as pl
 from sojourn.analysis.factors import Factors, factors_of
 from sojourn.errors import RequestError
 from sojourn.records import RunFolder, Table, read_table
+from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +90,7 @@ def load(path: Path) -> Run:
         folder,
         plan,
         _json(folder.bed),
-        _log(folder.log),
+        read_log(folder.log),
         blocks,
         _with_factors(tables["probes"].frame, blocks),
         tables["captures"].frame,
@@ -133,18 +134,3 @@ def _json(path: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"{path} cannot be read: {error}") from error
     return content if isinstance(content, dict) else {}
-
-
-def _log(path: Path) -> list[dict[str, Any]]:
-    """The log's events; a last line that was cut is left out."""
-    if not path.exists():
-        return []
-    events = []
-    for line in path.read_text(errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(event, dict):
-            events.append(event)
-    return events

@@ -106,16 +106,3 @@ class Log:
 def monotonic_raw_ns() -> int:
     """The clock that nobody steers: steps of the other show against it."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a log."""
-    entries: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(entry, dict):
-            entries.append(entry)
-    return entries

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sojourn.conduct.archive import read_log
 from sojourn.records import RunFolder, read_table
+from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
     from sojourn.plan import Plan
