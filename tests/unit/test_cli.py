@@ -13,7 +13,7 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.cli import main
-from sojourn.cli.compare import compare_runs, whole_links
+from sojourn.cli.compare import compare_runs, interval, sizes, whole_links
 from sojourn.cli.matrix import matrix, words
 from sojourn.plan import load_plan
 
@@ -170,6 +170,13 @@ def test_a_link_that_only_one_run_had_is_told_once() -> None:
     changes = [{"key": f"{link}.{fact}", "values": ["up", None]} for fact in ("flags", "mtu", "offloads.tx")]
     both = {"key": "hosts.d.links.d-bridge-1l.mtu", "values": [1500, 9000]}
     assert whole_links([*changes, both]) == [{"key": link, "values": ["there", None]}, both]
+
+
+def test_compared_figures_are_told_apart_and_in_microseconds() -> None:
+    row = {"payload_bytes": 64, "response_payload_bytes": 1500}
+    assert sizes(row) == "64 B for 1500 B"
+    assert sizes(row | {"response_payload_bytes": 64}) == "64 B"
+    assert interval({"estimate": 8116.0, "ci_low": 4595.0, "ci_high": 11640.0}, "ns") == "8.116 [4.595, 11.64] µs"
 
 
 def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> None:

@@ -157,14 +157,21 @@ def label(row: dict[str, Any]) -> str:
     parts = [row["quantity"], row["statistic"], row["device"]]
     parts += [f"- {row['reference']}"] if row["reference"] else []
     parts += [row["probe"]] if row["probe"] else []
-    parts += [f"{row['payload_bytes']} B"] if row["payload_bytes"] is not None else []
+    parts += [sizes(row)] if row["payload_bytes"] is not None else []
     parts += [f"every {row['interval_ns'] / 1e6:g} ms"] if row["interval_ns"] else []
     return " ".join(str(part) for part in parts)
 
 
+def sizes(row: dict[str, Any]) -> str:
+    """User data asked with, and answered with where that differs."""
+    there, back = row["payload_bytes"], row["response_payload_bytes"]
+    return f"{there} B" if back in {None, there} else f"{there} B for {back} B"
+
+
 def interval(side: dict[str, Any], unit: str | None) -> str:
-    """An estimate with its interval."""
+    """An estimate with its interval; times in microseconds, as everywhere that a person reads."""
     if side["estimate"] is None:
         return "-"
-    bounds = f" [{side['ci_low']:.4g}, {side['ci_high']:.4g}]" if side["ci_low"] is not None else ""
-    return f"{side['estimate']:.4g}{bounds} {unit or ''}".strip()
+    scale, shown = (1e3, "µs") if unit == "ns" else (1, unit or "")
+    bounds = "" if side["ci_low"] is None else f" [{side['ci_low'] / scale:.4g}, {side['ci_high'] / scale:.4g}]"
+    return f"{side['estimate'] / scale:.4g}{bounds} {shown}".strip()
