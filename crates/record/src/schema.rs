@@ -77,7 +77,13 @@ pub const PROBES: Table = Table {
         Field::time("arrival_ns", TAI, "arrival_source", "When its first reply arrived, by the best stamp.").or_null(),
         Field::new("arrival_source", Kind::Utf8Dictionary, "Who took arrival_ns.").or_null(),
         Field::time("receive_call_ns", TAI, "user", "When the program had the first reply in hand.").or_null(),
-        Field::time("responder_arrival_ns", TAI, "user", "When the request reached the responder.").or_null(),
+        Field::time(
+            "responder_arrival_ns",
+            TAI,
+            "responder",
+            "When the request reached the responder, by the best stamp that it has: it does not say which.",
+        )
+        .or_null(),
         Field::time("responder_departure_ns", TAI, "user", "When the responder was about to reply.").or_null(),
         Field::new("replies", Kind::Int32, "How many replies came; 0: lost."),
         Field::new("late", Kind::Bool, "Whether the first reply came after the timeout."),
@@ -200,7 +206,7 @@ mod tests {
                 assert_eq!(field.clock.is_some(), field.source.is_some(), "{}.{}", table.name, field.name);
                 if let Some(source) = field.source {
                     let is_column = table.fields.iter().any(|other| other.name == source);
-                    let is_fixed = ["plan", "user", "kernel"].contains(&source);
+                    let is_fixed = ["plan", "user", "kernel", "responder"].contains(&source);
                     assert!(is_column || is_fixed, "{}.{}: {source}", table.name, field.name);
                 }
                 let is_span = ["interval_ns", "timeout_ns", "clock_error_ns"].contains(&field.name);

@@ -369,8 +369,8 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
             nullable=True,
             unit="ns",
             clock="TAI",
-            source="user",
-            doc="When the request reached the responder.",
+            source="responder",
+            doc="When the request reached the responder, by the best stamp that it has: it does not say which.",
         ),
         "responder_departure_ns": Field(
             "responder_departure_ns",
