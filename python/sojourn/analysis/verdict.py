@@ -163,7 +163,8 @@ def _trust(grade: str, findings: list[Finding]) -> str:
         return "nothing doubtful was seen"
     grave = [one for one in findings if one.severity == grade]
     reasons = ", and ".join(one.sentence for one in grave[:2])
-    more = f" (and {len(grave) - 2} more findings)" if len(grave) > 2 else ""
+    rest = len(grave) - 2
+    more = f" (and {rest} more finding{'s' if rest > 1 else ''})" if rest > 0 else ""
     return f"{'not to be used' if grade == 'invalid' else 'doubtful'}: {reasons}{more}"
 
 
