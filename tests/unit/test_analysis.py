@@ -128,7 +128,7 @@ def test_samples_hold_what_the_figures_draw(clean: Path) -> None:
         assert frame.height > 0
 
 
-def test_sixty_thousand_probes_take_less_than_three_seconds(synthetic: Make) -> None:
+def test_sixty_thousand_probes_take_seconds(synthetic: Make) -> None:
     path = synthetic(rounds=57, latency_ns={"wire": 400.0, "bridge": 1300.0}).write()
     analyse(path)
     began = time.process_time()
