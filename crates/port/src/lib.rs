@@ -7,6 +7,7 @@
 //!
 //! Nothing here knows what a probe is.
 
+mod batch;
 pub mod icmp;
 pub mod kernel;
 mod listen;
@@ -16,6 +17,7 @@ pub mod rights;
 pub mod sim;
 pub mod udp;
 
+pub use batch::{Batch, MOST_AT_ONCE};
 pub use listen::Listener;
 
 use sojourn_time::{Stamp, Time};
@@ -78,8 +80,31 @@ pub struct Received {
 pub struct TransmitStamp {
     /// The number that [`Port::transmit`] gave.
     pub number: u32,
-    /// When it left, by the best source that the port has.
+    /// When it came there, by the best source that the port has.
     pub left: Stamp,
+    /// Where that was.
+    pub kind: StampKind,
+}
+
+/// Which place on its way out a frame had come to when it was stamped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StampKind {
+    /// The queueing discipline took it. Only told where it was asked for ([`Stamps::All`]).
+    Scheduled,
+    /// The driver sent it.
+    Left,
+}
+
+/// Which late transmit stamps a port is to take. Each costs a message on the socket's error queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamps {
+    /// None.
+    None,
+    /// As it leaves.
+    #[default]
+    Departure,
+    /// As it leaves, and as it enters the queueing discipline.
+    All,
 }
 
 /// What a frame of this port consists of.
@@ -104,6 +129,14 @@ pub struct Capabilities {
     pub max_frame: usize,
     /// Whether [`Port::transmit_stamp`] will ever return anything.
     pub transmit_stamps: bool,
+}
+
+impl PortError {
+    /// Whether a queue on the way out had no room: the frame may be sent again later.
+    pub fn is_full_queue(&self) -> bool {
+        let Self::System { source, .. } = self else { return false };
+        matches!(source.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN))
+    }
 }
 
 /// Why a port could not do what was asked. The message names operation and object and says what would mend it.

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 
 use sojourn_time::{Clock, Nanos, SimulatedClock, Source, Stamp, TaiOffset, Time};
 
-use crate::{Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
 
 /// The longest frame that is read or written.
 pub const MAX_FRAME_BYTES: usize = format::LONGEST_FRAME_BYTES as usize;
@@ -87,6 +87,12 @@ impl<R: Read, W: Write> Port for Pcap<R, W> {
 
     fn own_drops(&mut self) -> u64 {
         0
+    }
+}
+
+impl<R: Read, W: Write> Batch for Pcap<R, W> {
+    fn engine(&self) -> &str {
+        "pcap file"
     }
 }
 

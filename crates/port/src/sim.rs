@@ -16,7 +16,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use sojourn_time::{Clock, Nanos, SimulatedClock, Source, Stamp, Time};
 use sojourn_wire::{Carrier, ProbeHeader, ethernet, icmp, probe};
 
-use crate::{Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, StampKind, TransmitStamp};
 use draw::Draw;
 
 /// The longest frame that goes through.
@@ -110,7 +110,8 @@ impl Port for Sim {
         let number = self.sent;
         self.sent = self.sent.wrapping_add(1);
         let called = self.clock.now();
-        self.stamps.push_back(TransmitStamp { number, left: Stamp { at: called, source: Source::Simulated } });
+        let left = Stamp { at: called, source: Source::Simulated };
+        self.stamps.push_back(TransmitStamp { number, left, kind: StampKind::Left });
         self.carry(frame);
         Ok(Sent { number, called })
     }
@@ -153,6 +154,12 @@ impl Port for Sim {
 
     fn own_drops(&mut self) -> u64 {
         0
+    }
+}
+
+impl Batch for Sim {
+    fn engine(&self) -> &str {
+        "simulated"
     }
 }
 

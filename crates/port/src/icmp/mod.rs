@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use sojourn_time::Time;
 
 use crate::kernel::{Arrival, FilterStep, Interface, Name, Opening, Socket, denied_raw};
-use crate::{Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, Stamps, TransmitStamp};
 
 const IPV4_HEADER_BYTES: usize = 20;
 const ECHO_HEADER_BYTES: usize = 8;
@@ -126,6 +126,12 @@ impl Port for IcmpPort {
     }
 }
 
+impl Batch for IcmpPort {
+    fn engine(&self) -> &str {
+        if self.outgoing.is_some() { "ICMP raw socket" } else { "ICMP echo socket" }
+    }
+}
+
 impl IcmpPort {
     fn max_frame(&self) -> usize {
         MAX_MESSAGE_BYTES[usize::from(self.framing == Framing::Icmp6)]
@@ -228,7 +234,8 @@ fn open_socket(kind: IcmpSocket, peer: IpAddr, interface: Option<&Interface>) ->
         IcmpSocket::Echo => libc::SOCK_DGRAM,
     };
     let object = format!("ICMP {peer}");
-    let opening = Opening { kind: [family, socket_type, protocol], object: &object, transmit_stamps: true, interface };
+    let opening =
+        Opening { kind: [family, socket_type, protocol], object: &object, stamps: Stamps::Departure, interface };
     Socket::open(opening).map_err(|source| match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
             let other_way = "`sudo sysctl -w net.ipv4.ping_group_range='0 2147483647'`";

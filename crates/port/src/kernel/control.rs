@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sojourn_time::Time;
 
+use crate::StampKind;
+
 /// Room for the control messages of one packet, aligned as the kernel wants it.
 pub type ControlBuffer = [u64; 32];
 
@@ -20,10 +22,19 @@ pub struct Control {
     pub software: Option<Time>,
     /// The network interface's stamp, on its own clock.
     pub hardware: Option<Time>,
-    /// On the error queue: the number of the transmission that the stamps belong to.
-    pub transmitted: Option<u32>,
+    /// On the error queue: the transmission that the stamps belong to.
+    pub transmitted: Option<Transmitted>,
     /// The address and the interface at which a datagram came in.
     pub local: Option<Local>,
+}
+
+/// Which transmission was stamped, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmitted {
+    /// The kernel's number of it.
+    pub number: u32,
+    /// How far it had come.
+    pub kind: StampKind,
 }
 
 /// An address of this host, and the interface that a datagram came in by.
@@ -106,11 +117,20 @@ fn timespec(body: &[u8], which: usize) -> Option<Time> {
     (time != 0).then_some(Time(time))
 }
 
-/// Reads the number of a transmission from `sock_extended_err`; other errors (ICMP) have none.
-fn transmission(body: &[u8]) -> Option<u32> {
+/// `SCM_TSTAMP_SND` and `SCM_TSTAMP_SCHED` of `linux/errqueue.h`.
+const STAMPED_AS_IT_LEFT: u32 = 0;
+const STAMPED_AS_SCHEDULED: u32 = 1;
+
+/// Reads which transmission a `sock_extended_err` tells of; other errors (ICMP) tell of none.
+fn transmission(body: &[u8]) -> Option<Transmitted> {
     let [origin, _, _, _] = array(body, 4)?;
     (origin == libc::SO_EE_ORIGIN_TIMESTAMPING).then_some(())?;
-    array(body, 12).map(u32::from_ne_bytes)
+    let kind = match u32::from_ne_bytes(array(body, 8)?) {
+        STAMPED_AS_IT_LEFT => StampKind::Left,
+        STAMPED_AS_SCHEDULED => StampKind::Scheduled,
+        _ => return None,
+    };
+    Some(Transmitted { number: u32::from_ne_bytes(array(body, 12)?), kind })
 }
 
 fn local4(body: &[u8]) -> Option<Local> {
@@ -160,7 +180,10 @@ mod tests {
         let bytes = [stamps([3, 7], [0, 0]), message(libc::SOL_IP, libc::IP_RECVERR, &error)].concat();
         let control = Control::parse(&bytes);
         assert_eq!(control.software, Some(Time(3_000_000_007)));
-        assert_eq!((control.hardware, control.transmitted), (None, Some(41)));
+        assert_eq!(
+            (control.hardware, control.transmitted),
+            (None, Some(Transmitted { number: 41, kind: StampKind::Left }))
+        );
     }
 
     #[test]

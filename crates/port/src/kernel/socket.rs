@@ -13,13 +13,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Stamp, TaiOffset, Time};
 
-use super::control::{Control, ControlBuffer};
+use super::control::{Control, ControlBuffer, Transmitted};
 use super::hardware::HardwareClock;
 use super::interface::Interface;
 use super::name::Name;
 use super::sys::{self, FilterStep};
 use super::timespec;
-use crate::{PortError, Sent, TransmitStamp};
+use crate::{PortError, Sent, StampKind, Stamps, TransmitStamp};
 
 const BUFFER_BYTES: i32 = 16 << 20;
 const MODEST_BUFFER_BYTES: i32 = 4 << 20;
@@ -53,8 +53,8 @@ pub struct Opening<'a> {
     pub kind: [i32; 3],
     /// What it is, for error messages: "an ICMP socket to 10.0.0.2".
     pub object: &'a str,
-    /// Whether frames that it sends are to be stamped; they come back by the error queue, which must then be emptied.
-    pub transmit_stamps: bool,
+    /// Which stamps frames that it sends are to have; they come back by the error queue, which must then be emptied.
+    pub stamps: Stamps,
     /// The interface that it will use, where that is known: then hardware stamps are taken if they are switched on.
     pub interface: Option<&'a Interface>,
 }
@@ -83,7 +83,7 @@ impl Socket {
         grow_buffers(fd.as_fd())?;
         let timeout = [SEND_TIMEOUT_SECONDS, 0].map(i64::to_ne_bytes).concat();
         sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO, &timeout)?;
-        let ladder = Ladder::for_interface(asked.interface, asked.transmit_stamps);
+        let ladder = Ladder::for_interface(asked.interface, asked.stamps);
         let socket = Self {
             fd,
             object: asked.object.to_owned(),
@@ -320,10 +320,11 @@ impl Socket {
     }
 
     fn transmitted(&mut self, control: &Control) -> Option<TransmitStamp> {
-        let number = self.numbers.of_kernel(control.transmitted?)?;
+        let Transmitted { number, kind } = control.transmitted?;
+        let number = self.numbers.of_kernel(number, kind)?;
         let now = self.ladder.last_seen;
         let left = self.ladder.best(control, now);
-        (left.source != Source::User).then_some(TransmitStamp { number, left })
+        (left.source != Source::User).then_some(TransmitStamp { number, left, kind })
     }
 }
 
@@ -367,10 +368,13 @@ impl Numbers {
 
     /// Our number of the kernel's; `None` for one that we have not given out, or that may be of a frame from before a new
     /// start.
-    fn of_kernel(&mut self, key: u32) -> Option<u32> {
+    fn of_kernel(&mut self, key: u32, kind: StampKind) -> Option<u32> {
         let given_out = self.next.wrapping_sub(self.kernel_zero);
         if key >= given_out || self.ambiguous.contains(&key) {
             return None;
+        }
+        if kind == StampKind::Scheduled {
+            return Some(self.kernel_zero.wrapping_add(key));
         }
         self.stamped = self.stamped.max(key.saturating_add(1));
         // Whatever left before this one has left.
@@ -393,12 +397,14 @@ struct Ladder {
 }
 
 impl Ladder {
-    fn for_interface(interface: Option<&Interface>, transmit: bool) -> Self {
+    fn for_interface(interface: Option<&Interface>, stamps: Stamps) -> Self {
+        let transmit = stamps != Stamps::None;
         let mut flags = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
         if transmit {
             flags |=
                 libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY;
         }
+        flags |= if stamps == Stamps::All { libc::SOF_TIMESTAMPING_TX_SCHED } else { 0 };
         let clock = interface
             .and_then(Interface::hardware_stamping)
             .filter(|hardware| hardware.switched_on)
@@ -469,10 +475,10 @@ mod tests {
     fn numbers_go_on_when_the_kernel_starts_anew() {
         let mut numbers = Numbers::default();
         assert_eq!([numbers.next(), numbers.next()], [0, 1]);
-        assert_eq!([numbers.of_kernel(1), numbers.of_kernel(2)], [Some(1), None]);
+        assert_eq!([numbers.of_kernel(1, StampKind::Left), numbers.of_kernel(2, StampKind::Left)], [Some(1), None]);
         numbers.start_anew();
         assert_eq!(numbers.next(), 2);
-        assert_eq!([numbers.of_kernel(0), numbers.of_kernel(1)], [Some(2), None]);
+        assert_eq!([numbers.of_kernel(0, StampKind::Left), numbers.of_kernel(1, StampKind::Left)], [Some(2), None]);
     }
 
     #[test]
@@ -481,25 +487,25 @@ mod tests {
         for _ in 0..5 {
             numbers.next();
         }
-        assert_eq!([numbers.of_kernel(0), numbers.of_kernel(1)], [Some(0), Some(1)]);
+        assert_eq!([numbers.of_kernel(0, StampKind::Left), numbers.of_kernel(1, StampKind::Left)], [Some(0), Some(1)]);
         // 2, 3 and 4 are still on their way out.
         numbers.start_anew();
         for _ in 0..7 {
             numbers.next();
         }
-        assert_eq!([2, 3, 4].map(|key| numbers.of_kernel(key)), [None; 3], "of which of two frames?");
-        assert_eq!([0, 1].map(|key| numbers.of_kernel(key)), [Some(5), Some(6)]);
-        assert_eq!([2, 3, 4].map(|key| numbers.of_kernel(key)), [None; 3]);
-        assert_eq!([5, 6].map(|key| numbers.of_kernel(key)), [Some(10), Some(11)]);
+        assert_eq!([2, 3, 4].map(|key| numbers.of_kernel(key, StampKind::Left)), [None; 3], "of which of two frames?");
+        assert_eq!([0, 1].map(|key| numbers.of_kernel(key, StampKind::Left)), [Some(5), Some(6)]);
+        assert_eq!([2, 3, 4].map(|key| numbers.of_kernel(key, StampKind::Left)), [None; 3]);
+        assert_eq!([5, 6].map(|key| numbers.of_kernel(key, StampKind::Left)), [Some(10), Some(11)]);
         numbers.start_anew();
         numbers.next();
-        assert_eq!(numbers.of_kernel(0), Some(12), "all have left, so nothing is ambiguous any more");
+        assert_eq!(numbers.of_kernel(0, StampKind::Left), Some(12), "all have left, so nothing is ambiguous any more");
     }
 
     #[test]
     fn numbers_wrap() {
         let mut numbers = Numbers { next: u32::MAX, kernel_zero: u32::MAX, ..Numbers::default() };
         assert_eq!([numbers.next(), numbers.next()], [u32::MAX, 0]);
-        assert_eq!(numbers.of_kernel(1), Some(0));
+        assert_eq!(numbers.of_kernel(1, StampKind::Left), Some(0));
     }
 }

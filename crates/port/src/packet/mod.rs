@@ -8,13 +8,23 @@ use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::{HEADER_BYTES, PROBE_ETHERTYPE};
 
 use crate::kernel::{Interface, Name, Opening, Socket, denied_raw};
-use crate::{Capabilities, Framing, Listener, Port, PortError, Received, Sent, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Sent, Stamps, TransmitStamp};
 
 /// Frames of one EtherType on one interface.
 #[derive(Debug)]
 pub struct PacketPort {
     socket: Socket,
     interface: Interface,
+    options: PacketOptions,
+}
+
+/// How a packet port is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketOptions {
+    /// Whether frames go straight to the driver, past the queueing discipline.
+    pub qdisc_bypass: bool,
+    /// Which late transmit stamps are taken.
+    pub stamps: Stamps,
 }
 
 impl PacketPort {
@@ -23,15 +33,37 @@ impl PacketPort {
     /// # Errors
     /// `Wrong` when there is no such interface, `Unusable` when it carries nothing, `Denied` without CAP_NET_RAW.
     pub fn open(interface: &str, qdisc_bypass: bool) -> Result<Self, PortError> {
+        Self::open_for(interface, PROBE_ETHERTYPE, PacketOptions { qdisc_bypass, ..PacketOptions::default() })
+    }
+
+    /// Opens a port on an interface for the frames of one EtherType.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_for(interface: &str, ethertype: u16, options: PacketOptions) -> Result<Self, PortError> {
         let interface = Interface::usable(interface)?;
         let object = format!("a packet socket on {}", interface.name);
-        let socket = open(&object, Some(&interface), true)?;
-        let bypass = i32::from(qdisc_bypass);
+        let socket = open(&object, Some(&interface), options.stamps)?;
+        let bypass = i32::from(options.qdisc_bypass);
         socket
             .set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bypass)
             .map_err(|error| socket.refused("set the queueing of", error))?;
-        bind(&socket, interface.index)?;
-        Ok(Self { socket, interface })
+        bind(&socket, interface.index, ethertype)?;
+        Ok(Self { socket, interface, options })
+    }
+
+    /// Lets the frames to a group (a multicast MAC address) in, for as long as the port is open.
+    ///
+    /// # Errors
+    /// `Wrong` when it is no group, else when the kernel refuses.
+    pub fn join(&self, group: MacAddress) -> Result<(), PortError> {
+        if group.0[0] & 1 == 0 {
+            let problem = "this is the address of one station, not of a group; a group's first byte is odd".to_owned();
+            return Err(PortError::Wrong { object: group.to_string(), problem });
+        }
+        self.socket
+            .set_bytes(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership(self.interface.index, group))
+            .map_err(|error| self.socket.refused("join a group by", error))
     }
 
     /// The MAC address of its interface.
@@ -73,11 +105,21 @@ impl Port for PacketPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { framing: Framing::Ethernet, max_frame: self.max_frame(), transmit_stamps: true }
+        Capabilities {
+            framing: Framing::Ethernet,
+            max_frame: self.max_frame(),
+            transmit_stamps: self.options.stamps != Stamps::None,
+        }
     }
 
     fn own_drops(&mut self) -> u64 {
         self.socket.drops()
+    }
+}
+
+impl Batch for PacketPort {
+    fn engine(&self) -> &str {
+        if self.options.qdisc_bypass { "AF_PACKET, qdisc bypassed" } else { "AF_PACKET" }
     }
 }
 
@@ -98,8 +140,8 @@ impl PacketListener {
     pub fn open(interfaces: &[&str]) -> Result<Self, PortError> {
         let interfaces = interfaces.iter().map(|name| Interface::usable(name)).collect::<Result<Vec<_>, _>>()?;
         let single = if let [interface] = interfaces.as_slice() { Some(interface) } else { None };
-        let socket = open("a packet socket", single, false)?;
-        bind(&socket, single.map_or(0, |interface| interface.index))?;
+        let socket = open("a packet socket", single, Stamps::None)?;
+        bind(&socket, single.map_or(0, |interface| interface.index), PROBE_ETHERTYPE)?;
         Ok(Self { socket, only: interfaces.iter().map(|interface| signed(interface.index)).collect() })
     }
 }
@@ -137,22 +179,31 @@ impl std::os::fd::AsFd for PacketListener {
 }
 
 /// Opens a packet socket that hears nothing yet, so that no frame comes in before it is bound.
-fn open(object: &str, interface: Option<&Interface>, transmit_stamps: bool) -> Result<Socket, PortError> {
+fn open(object: &str, interface: Option<&Interface>, stamps: Stamps) -> Result<Socket, PortError> {
     let kind = [libc::AF_PACKET, libc::SOCK_RAW, 0];
-    let socket = Socket::open(Opening { kind, object, transmit_stamps, interface }).map_err(|error| {
-        match error.raw_os_error() {
+    let socket =
+        Socket::open(Opening { kind, object, stamps, interface }).map_err(|error| match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => denied_raw("open", object, None),
             _ => PortError::System { operation: "open", object: object.to_owned(), source: error },
-        }
-    })?;
+        })?;
     socket
         .set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)
         .map_err(|error| socket.refused("ignore outgoing frames on", error))?;
     Ok(socket)
 }
 
-fn bind(socket: &Socket, index: u32) -> Result<(), PortError> {
-    socket.bind(&Name::link(signed(index), PROBE_ETHERTYPE)).map_err(|error| socket.refused("bind", error))
+fn bind(socket: &Socket, index: u32, ethertype: u16) -> Result<(), PortError> {
+    socket.bind(&Name::link(signed(index), ethertype)).map_err(|error| socket.refused("bind", error))
+}
+
+/// The kernel's `packet_mreq`.
+fn membership(index: u32, group: MacAddress) -> [u8; 16] {
+    let mut request = [0; 16];
+    request[..4].copy_from_slice(&index.to_ne_bytes());
+    request[4..6].copy_from_slice(&(libc::PACKET_MR_MULTICAST as u16).to_ne_bytes());
+    request[6..8].copy_from_slice(&6_u16.to_ne_bytes());
+    request[8..14].copy_from_slice(&group.0);
+    request
 }
 
 /// An interface's index as socket names have it.

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use sojourn_time::Time;
 
 use crate::kernel::{Interface, Local, Name, Opening, Socket};
-use crate::{Capabilities, Framing, Listener, Port, PortError, Received, Sent, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Sent, Stamps, TransmitStamp};
 
 /// An IP packet is 65,535 bytes at most; IPv4 counts its header, IPv6 does not.
 const MAX_PAYLOAD_BYTES: [usize; 2] = [65_507, 65_527];
@@ -29,7 +29,7 @@ impl UdpPort {
     pub fn open(peer: SocketAddr, interface: Option<&str>) -> Result<Self, PortError> {
         let interface = interface.map(Interface::usable).transpose()?;
         let object = format!("UDP {peer}");
-        let socket = open(family(peer.ip()), &object, interface.as_ref(), true)?;
+        let socket = open(family(peer.ip()), &object, interface.as_ref(), Stamps::Departure)?;
         if let Some(interface) = &interface {
             socket.keep_to(interface, peer.ip())?;
         }
@@ -71,6 +71,12 @@ impl Port for UdpPort {
     }
 }
 
+impl Batch for UdpPort {
+    fn engine(&self) -> &str {
+        "UDP socket"
+    }
+}
+
 /// Payloads from whoever asks, each answered from the address and the interface at which it came in.
 #[derive(Debug)]
 pub struct UdpListener {
@@ -108,7 +114,7 @@ impl UdpListener {
     /// `Unusable` when it is in use or not of this host.
     pub fn open(address: SocketAddr) -> Result<Self, PortError> {
         let object = format!("UDP {address}");
-        let socket = open(family(address.ip()), &object, None, false)?;
+        let socket = open(family(address.ip()), &object, None, Stamps::None)?;
         let (level, option) = match address {
             SocketAddr::V4(_) => (libc::SOL_IP, libc::IP_PKTINFO),
             SocketAddr::V6(_) => {
@@ -161,9 +167,9 @@ impl std::os::fd::AsFd for UdpListener {
     }
 }
 
-fn open(family: i32, object: &str, interface: Option<&Interface>, transmit_stamps: bool) -> Result<Socket, PortError> {
+fn open(family: i32, object: &str, interface: Option<&Interface>, stamps: Stamps) -> Result<Socket, PortError> {
     let kind = [family, libc::SOCK_DGRAM, libc::IPPROTO_UDP];
-    Socket::open(Opening { kind, object, transmit_stamps, interface }).map_err(|source| PortError::System {
+    Socket::open(Opening { kind, object, stamps, interface }).map_err(|source| PortError::System {
         operation: "open",
         object: object.to_owned(),
         source,
