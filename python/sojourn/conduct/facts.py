@@ -1,0 +1,45 @@
+"""What is kept of the machines beside the records: facts before, moments after, and whose work went on meanwhile."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from sojourn.bed.facts import compare
+from sojourn.conduct.archive import rewrite
+from sojourn.conduct.neighbours import Usage, contention, usage
+
+if TYPE_CHECKING:
+    from sojourn.conduct.archive import Log
+    from sojourn.conduct.part import Part
+    from sojourn.conduct.site import Site
+
+
+def keep_facts(part: Part, site: Site, log: Log) -> None:
+    """Write what the machines are; a later part must find them as the first did, or the log says what changed."""
+    facts, path = site.facts(), part.folder.bed
+    began = {"part": part.number, "before": facts["moment"], "after": None}
+    if path.is_file():
+        first = json.loads(path.read_text(encoding="utf-8"))
+        changes = [asdict(change) for change in compare(first, facts)]
+        if changes:
+            log("bed-changed", changes=changes)
+        facts = first | {"parts": [*first["parts"], began]}
+    else:
+        facts["parts"] = [began]
+    rewrite(path, json.dumps(facts, indent=2) + "\n")
+
+
+def keep_moment(part: Part, site: Site) -> None:
+    """Write what changed by itself meanwhile, beside what it was before."""
+    kept = json.loads(part.folder.bed.read_text(encoding="utf-8"))
+    kept["parts"][-1]["after"] = site.moment()
+    rewrite(part.folder.bed, json.dumps(kept, indent=2) + "\n")
+
+
+def tell_of_neighbours(before: Usage, log: Log) -> None:
+    """Log what other work went on meanwhile, if it was enough to be felt."""
+    found = contention(before, usage())
+    event = "contended" if found.is_worth_telling else "undisturbed"
+    log(event, value=found.others_cores, sentence=found.sentence, steal_cores=found.steal_cores)

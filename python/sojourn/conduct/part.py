@@ -1,0 +1,67 @@
+"""What one sitting of a run is: its plan, what it owes, where it writes, and the place where it is done.
+
+Holds what every method needs, and does nothing by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sojourn.conduct.archive import Log
+    from sojourn.conduct.cores import Cores
+    from sojourn.conduct.progress import Screen
+    from sojourn.conduct.site import Site
+    from sojourn.plan import Plan
+    from sojourn.records import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One sitting of a run: what it is to measure, and where it writes."""
+
+    plan: Plan
+    folder: RunFolder
+    number: int
+    owed: Sequence[Any]
+    """Blocks or trials, as the method has them; empty where a search finds out what to measure."""
+    every: int
+    """Blocks of the whole run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """A part under way: the bed stands, and what happens is told to the log and the screen."""
+
+    part: Part
+    site: Site
+    cores: Cores
+    instrument: str
+    log: Log
+    screen: Screen
+
+    @property
+    def plan(self) -> Plan:
+        """What is asked."""
+        return self.part.plan
+
+    @property
+    def fifo(self) -> bool:
+        """Whether real-time priority is tried; where it is not permitted, it goes without."""
+        return self.plan.host.fifo is not False and not self.site.simulated
+
+
+def require_as_asked(plan: Plan, ready: dict[str, Any]) -> None:
+    """Refuse to go on without the real-time priority that was asked for by name."""
+    if plan.host.fifo and not ready["fifo"]:
+        raise MachineError("host.fifo = true, but real-time priority is not permitted: run as root, or set it to auto")
+
+
+def without_event(answer: dict[str, Any]) -> dict[str, Any]:
+    """An instrument's answer as fields of a log entry, which has an event of its own."""
+    return {key: value for key, value in answer.items() if key != "event"}
