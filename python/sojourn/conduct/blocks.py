@@ -21,7 +21,8 @@ from sojourn.conduct.part import require_as_asked, without_event
 from sojourn.conduct.site import UDP_PORT, Namespaces
 from sojourn.errors import MachineError
 from sojourn.instruments import BlocksInstrument, Responder, respond_argv
-from sojourn.instruments.blocks import blocks_argv, prober_options
+from sojourn.instruments.blocks import blocks_argv
+from sojourn.instruments.conversation import place_options
 from sojourn.plan import effective_toml
 from sojourn.plan.sizes import KINDS
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 def measure_all(sitting: Sitting) -> None:
     """Responder, warm-up, and every block that the part owes."""
     plan, part, site = sitting.plan, sitting.part, sitting.site
-    options = prober_options(sitting.cores.prober, plan.host.wait, fifo=sitting.fifo)
+    options = place_options(sitting.cores.prober, plan.host.wait, fifo=sitting.fifo)
     with ExitStack() as stack:
         start_responder(sitting, stack)
         if not site.simulated:

@@ -4,9 +4,20 @@ Does not know in what order anything is measured (conduct does) nor what the rec
 """
 
 from sojourn.instruments.binary import find_instrument
-from sojourn.instruments.blocks import BlocksInstrument, Start
+from sojourn.instruments.blocks import BlocksInstrument
 from sojourn.instruments.capture import Capture
+from sojourn.instruments.conversation import Start
 from sojourn.instruments.ping import ping_argv
 from sojourn.instruments.respond import Responder, respond_argv
+from sojourn.instruments.stream import StreamInstrument
 
-__all__ = ["BlocksInstrument", "Capture", "Responder", "Start", "find_instrument", "ping_argv", "respond_argv"]
+__all__ = [
+    "BlocksInstrument",
+    "Capture",
+    "Responder",
+    "Start",
+    "StreamInstrument",
+    "find_instrument",
+    "ping_argv",
+    "respond_argv",
+]

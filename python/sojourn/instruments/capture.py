@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from sojourn.instruments.blocks import Start
+    from sojourn.instruments.conversation import Start
 
 READY_SECONDS = 10.0
 SETTLE_SECONDS = 0.2

@@ -14,7 +14,7 @@ from sojourn.errors import MachineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sojourn.instruments.blocks import Start
+    from sojourn.instruments.conversation import Start
 
 END_SECONDS = 2.0
 

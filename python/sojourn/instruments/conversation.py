@@ -1,0 +1,166 @@
+"""A running instrument that is asked over its standard input and answers over its standard output, a JSON line each.
+
+Hides the pipes, and what its death looks like. Does not decide what to ask, and reads no record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TICK_SECONDS = 1.0
+READY_SECONDS = 15.0
+PATIENCE_SECONDS = 30.0
+"""Beyond the time that a request takes by itself: the machine may be busy, but not dead."""
+
+ERRORS: dict[int, type[SojournError]] = {2: RequestError, 3: MachineError, 4: DoubtfulError}
+
+
+class Start(Protocol):
+    """Starts a program where the instrument lives: on a bed's host, or right here."""
+
+    def __call__(self, argv: list[str], **popen: Any) -> subprocess.Popen[Any]: ...
+
+
+def no_tick() -> None:
+    """For waits that nobody watches."""
+
+
+class Conversation:
+    """One process and its pipes; it has said that it is ready."""
+
+    def __init__(self, start: Start, argv: list[str]) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._process = start(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, start_new_session=True
+        )
+        self._pending = b""
+        try:
+            self.ready: dict[str, Any] = self.answer(READY_SECONDS, no_tick)
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process, whose network namespace is the host's that it runs on."""
+        return self._process.pid
+
+    def ask(self, request: dict[str, Any]) -> None:
+        """Send one request; its answer is to be waited for."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._death() from None
+
+    def answer(self, seconds: float, tick: Callable[[], None]) -> dict[str, Any]:
+        """The next line of its output; an error that it says is raised. `tick` is called every second meanwhile."""
+        answer = parse(self._line(seconds, tick))
+        if answer["event"] == "error":
+            raise error_of(answer["status"], answer["message"])
+        return answer
+
+    def finish(self, *, at_once: bool = False) -> list[dict[str, Any]]:
+        """Let it end: after what it is doing, or at once with what it has. Gives answers still unread."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        if at_once and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+        left: list[dict[str, Any]] = []
+        with suppress(SojournError):
+            while True:
+                left.append(parse(self._line(PATIENCE_SECONDS, no_tick)))
+        self._reap()
+        return left
+
+    def kill(self) -> None:
+        """End it without asking; a finished one is left alone."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._reap()
+
+    def _reap(self) -> None:
+        try:
+            self._process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._said):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+    def _line(self, seconds: float, tick: Callable[[], None]) -> bytes:
+        """The next line of its output."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in self._pending:
+                if selector.select(TICK_SECONDS):
+                    read = os.read(descriptor, 65_536)
+                    if not read:
+                        raise self._death()
+                    self._pending += read
+                    continue
+                tick()
+                if time.monotonic() > deadline:
+                    raise MachineError(
+                        f"the instrument does not answer for {seconds:.0f} s: is the machine overloaded?"
+                    )
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line
+
+    def _death(self) -> SojournError:
+        """Why it ended, in its own last words where it had any."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        self._said.seek(0)
+        words = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        status = self._process.returncode
+        if words:
+            return error_of(status or 3, words[-1].removeprefix("sojourn-instrument: "))
+        if status is not None and status < 0:
+            return MachineError(f"the instrument was ended by {signal.Signals(-status).name}")
+        return MachineError(f"the instrument ended without a word (status {status})")
+
+
+def error_of(status: int, message: str) -> SojournError:
+    """The error of an exit status; a status that is none of ours says that the machine failed."""
+    return ERRORS.get(status, MachineError)(message)
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """One answer."""
+    try:
+        answer = json.loads(line)
+    except json.JSONDecodeError:
+        answer = None
+    if not isinstance(answer, dict) or "event" not in answer:
+        raise MachineError(f"the instrument said what is no answer: {line[:80]!r}: are its version and ours the same?")
+    return answer
+
+
+def place_options(cpu: int | None, wait: str | None, *, fifo: bool) -> list[str]:
+    """Where and how an instrument runs."""
+    return [
+        *(["--cpu", str(cpu)] if cpu is not None else []),
+        *(["--wait", wait] if wait else []),
+        *(["--fifo"] if fifo else []),
+    ]

@@ -1,0 +1,72 @@
+"""`sojourn-instrument stream serve`: one process an end, asked to send, to receive, or to simulate both.
+
+Sending goes on while others are asked, so that several senders can run at once: `send` begins it, `sent` waits for
+its answer. Does not decide what to ask, and reads no record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, no_tick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+SLOWEST = 3
+"""A stream may take this many times its asked time: a sender that cannot keep up stretches it."""
+
+LEAST_PPS = 10_000
+"""A flood that is slower than this is dead."""
+
+
+class StreamInstrument(Conversation):
+    """A running end of streams."""
+
+    _expected_seconds = 0.0
+
+    def receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Open ports and begin to receive; the answer names the engine of each."""
+        return self._do("receive", request, PATIENCE_SECONDS, no_tick)
+
+    def finish_receiving(
+        self, block: int, sent: Sequence[Mapping[str, Any]], tick: Callable[[], None]
+    ) -> dict[str, Any]:
+        """End a reception, told how many frames of each flow were sent; its records are whole when this is back."""
+        return self._do("finish", {"block": block, "sent": list(sent)}, PATIENCE_SECONDS, tick)
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Begin to send; `sent` gives what came of it."""
+        self._expected_seconds = longest_seconds(request)
+        self.ask({"do": "send", **request})
+
+    def sent(self, tick: Callable[[], None]) -> dict[str, Any]:
+        """Wait until all that was asked has been sent, or the sender was stopped."""
+        return self.answer(self._expected_seconds, tick)
+
+    def stop(self) -> None:
+        """End a running send early; what is not sent then counts as unsent."""
+        self.ask({"do": "stop"})
+
+    def simulate(self, request: Mapping[str, Any], tick: Callable[[], None]) -> dict[str, Any]:
+        """Both ends over a path of known behaviour, in simulated time."""
+        return self._do("simulate", request, longest_seconds(request), tick)
+
+    def _do(self, what: str, request: Mapping[str, Any], seconds: float, tick: Callable[[], None]) -> dict[str, Any]:
+        self.ask({"do": what, **request})
+        return self.answer(seconds, tick)
+
+
+def longest_seconds(request: Mapping[str, Any]) -> float:
+    """How long a request's streams may take before the instrument counts as dead."""
+    if "at_most_ns" in request and request["at_most_ns"] is not None:
+        return float(SLOWEST * request["at_most_ns"] / 1e9 + PATIENCE_SECONDS)
+    seconds = (flow["count"] / (flow.get("rate_pps") or LEAST_PPS) for flow in request["flows"])
+    return SLOWEST * max(seconds, default=0.0) + PATIENCE_SECONDS
+
+
+def serve_argv(instrument: str, records: Path, part: int, name: str, options: Sequence[str]) -> list[str]:
+    """The command line of one end, `name` in its records, for one part of a run."""
+    own = ["--record", str(records), "--part", str(part), "--name", name, "--die-with-parent"]
+    return [instrument, "stream", "serve", *own, *options]
