@@ -63,11 +63,17 @@ def render(declaration: dict[str, Any]) -> str:
             ]
             lines += call("        ", f"{quoted(field['name'])}: Field", arguments)
         lines.append("    },")
-    lines += ["}", "", "FINDINGS: Final[dict[str, FindingKind]] = {"]
+    lines += ["}", "", *named(declaration), "", "FINDINGS: Final[dict[str, FindingKind]] = {"]
     for finding in declaration["findings"]:
         name = quoted(finding["name"])
         lines += call("    ", f"{name}: FindingKind", [name, quoted(finding["severity"]), quoted(finding["doc"])])
     return "\n".join([*lines, "}", ""])
+
+
+def named(declaration: dict[str, Any]) -> list[str]:
+    """The constant that names the tables whose files carry the name of who wrote them."""
+    names = [quoted(table) for table, body in declaration["tables"].items() if body["named"]]
+    return ["NAMED_TABLES: Final[frozenset[str]] = frozenset(", f"    {{{', '.join(names)}}}", ")"]
 
 
 def call(indent: str, head: str, arguments: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from sojourn.errors import RequestError
@@ -93,3 +94,22 @@ def test_a_foreign_stream_is_refused_with_the_missing_column(folder: RunFolder) 
     probes_of(folder).write_bytes((folder.records / "blocks-000.arrow").read_bytes())
     with pytest.raises(RequestError, match="no column 'seq'"):
         read_table(folder.records, "probes")
+
+
+def test_tables_of_both_ends_tell_who_wrote_them(tmp_path: Path) -> None:
+    for who, seq in (("a", [0, 1]), ("a2", [5])):
+        write_sends(tmp_path / f"sends-{who}-000.arrow", seq)
+    table = read_table(tmp_path, "sends")
+    assert [(part.who, part.number, part.rows) for part in table.parts] == [("a", 0, 2), ("a2", 0, 1)]
+    assert table.frame.select("who", "seq").rows() == [("a", 0), ("a", 1), ("a2", 5)]
+    assert read_table(tmp_path, "streams").frame.columns == [*TABLES["streams"], "part", "who"]
+
+
+def write_sends(path: Path, seq: list[int]) -> None:
+    """A file of sends in which only the numbers differ."""
+    types = {"int32": pa.int32(), "int64": pa.int64(), "utf8-dictionary": pa.dictionary(pa.int8(), pa.string())}
+    fields = TABLES["sends"].values()
+    schema = pa.schema([pa.field(one.name, types[one.type], one.nullable) for one in fields])
+    columns = {one.name: ["kernel" if "source" in one.name else 1] * len(seq) for one in fields} | {"seq": seq}
+    with pa.ipc.new_stream(str(path), schema) as writer:
+        writer.write_table(pa.table(columns, schema=schema))

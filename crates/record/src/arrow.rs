@@ -14,6 +14,8 @@ use crate::row::{Block, Probe, Reply};
 use crate::schema::{self, Kind, Table};
 use crate::sink::Origin;
 
+pub(crate) mod stream;
+
 /// Returns the Arrow schema of a table, with what can be known of all its rows in the metadata.
 pub(crate) fn schema_of(table: Table, origin: &Origin) -> SchemaRef {
     let fields: Vec<Field> = table.fields.iter().map(|field| field_of(field, origin)).collect();
@@ -31,6 +33,7 @@ fn field_of(field: &schema::Field, origin: &Origin) -> Field {
         Kind::Bool => DataType::Boolean,
         Kind::Int32 => DataType::Int32,
         Kind::Int64 => DataType::Int64,
+        Kind::Float64 => DataType::Float64,
         Kind::Utf8 => DataType::Utf8,
         Kind::Utf8Dictionary => DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)),
     };

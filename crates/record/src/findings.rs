@@ -69,6 +69,16 @@ findings! {
     Contended "contended" Note "Other work competed for the processors.",
     BelowFloor "below_floor" Invalid "A delay is below what the path can have.",
     Interference "interference" Note "Something outside the experiment disturbed it.",
+    ClockUnsynchronised "clock_unsynchronised" Doubtful "The clocks of the two ends could not be brought together.",
+    ClockAsymmetric "clock_asymmetric" Note "The two directions' least delays differ: only the hard bound holds.",
+    NegativeDelay "negative_delay" Doubtful "Frames arrived before they left: the clocks were further apart than known.",
+    DurationStretched "duration_stretched" Doubtful "Sending took longer than asked: less was offered than intended.",
+    LoadMissed "load_missed" Doubtful "The sender missed the load that was asked for.",
+    PoissonMisfit "poisson_misfit" Note "What was sent does not fit the exponential intervals that were asked for.",
+    SenderRefused "sender_refused" Note "Our own queue refused frames: they were never sent.",
+    Corruption "corruption" Note "Frames arrived damaged.",
+    BufferTooSmall "buffer_too_small" Doubtful "The receiver's own buffer was too small for what arrived.",
+    PathDead "path_dead" Invalid "No frame of the stream arrived.",
 }
 
 #[cfg(test)]

@@ -10,5 +10,6 @@ pub mod schema;
 mod sink;
 
 pub use findings::{Finding, Severity};
+pub use row::stream;
 pub use row::{Block, Counts, Probe, Reply};
-pub use sink::{Memory, Origin, RecordError, RecordSink, RunFolder};
+pub use sink::{Memory, Origin, RecordError, RecordSink, RunFolder, StreamFolder};

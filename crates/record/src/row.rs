@@ -2,6 +2,8 @@
 
 use sojourn_time::{Nanos, Source, Stamp, Time};
 
+pub mod stream;
+
 /// One probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "said once, in the schema")]

@@ -4,14 +4,20 @@ use serde::Serialize;
 
 use crate::Finding;
 
+mod stream;
+
+pub use stream::{ARRIVALS, CLOCK_LINES, EXCHANGES, HISTOGRAMS, SENDS, STREAM_TABLES, STREAMS};
+
 /// The version of all tables. A change that old readers cannot read raises it.
 pub const VERSION: &str = "1";
 
 /// A table.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// Its name: files are called `<name>-<part>.arrow`.
+    /// Its name: files are called `<name>-<part>.arrow`, or `<name>-<who>-<part>.arrow` where several write it at once.
     pub name: &'static str,
+    /// Whether the files carry the name of who wrote them.
+    pub is_named: bool,
     /// Its columns, in order.
     pub fields: &'static [Field],
 }
@@ -46,6 +52,8 @@ pub enum Kind {
     Int32,
     /// 64-bit integer.
     Int64,
+    /// 64-bit floating-point number.
+    Float64,
     /// Text.
     Utf8,
     /// Text from a small set, dictionary-encoded.
@@ -62,6 +70,7 @@ pub const SIMULATED: &str = "simulated";
 /// One row for each probe.
 pub const PROBES: Table = Table {
     name: "probes",
+    is_named: false,
     fields: &[
         Field::new("block", Kind::Int32, "The block it belongs to."),
         Field::new("seq", Kind::Int32, "Its number in the block, from 0."),
@@ -94,6 +103,7 @@ pub const PROBES: Table = Table {
 /// One row for each block of probes.
 pub const BLOCKS: Table = Table {
     name: "blocks",
+    is_named: false,
     fields: &[
         Field::new("block", Kind::Int32, "Its number."),
         Field::new("device", Kind::Utf8, "The device under test, by its name in the plan."),
@@ -140,6 +150,7 @@ pub const BLOCKS: Table = Table {
 /// One row for each frame that an independent capture saw.
 pub const CAPTURES: Table = Table {
     name: "captures",
+    is_named: false,
     fields: &[
         Field::new("block", Kind::Int32, "The block during which it was seen."),
         Field::time("arrival_ns", TAI, "kernel", "When the capture saw it."),
@@ -150,7 +161,7 @@ pub const CAPTURES: Table = Table {
 };
 
 /// All tables.
-pub const TABLES: [Table; 3] = [PROBES, BLOCKS, CAPTURES];
+pub const TABLES: [Table; 9] = [PROBES, BLOCKS, CAPTURES, SENDS, ARRIVALS, STREAMS, HISTOGRAMS, EXCHANGES, CLOCK_LINES];
 
 impl Field {
     const fn new(name: &'static str, kind: Kind, doc: &'static str) -> Self {
@@ -173,6 +184,10 @@ impl Field {
         Self::new(name, Kind::Int64, doc)
     }
 
+    const fn real(name: &'static str, unit: &'static str, doc: &'static str) -> Self {
+        Self { unit, ..Self::new(name, Kind::Float64, doc) }
+    }
+
     const fn or_null(self) -> Self {
         Self { nullable: true, ..self }
     }
@@ -180,10 +195,8 @@ impl Field {
 
 /// Returns all tables and findings as JSON, for other languages to generate their side from.
 pub fn to_json() -> serde_json::Value {
-    let tables: serde_json::Map<_, _> = TABLES
-        .iter()
-        .map(|table| (table.name.to_owned(), serde_json::json!({ "version": VERSION, "fields": table.fields })))
-        .collect();
+    let tables: serde_json::Map<_, _> =
+        TABLES.iter().map(|table| (table.name.to_owned(), declaration(table))).collect();
     let findings: Vec<_> = Finding::ALL
         .iter()
         .map(|finding| {
@@ -191,6 +204,10 @@ pub fn to_json() -> serde_json::Value {
         })
         .collect();
     serde_json::json!({ "version": VERSION, "tables": tables, "findings": findings })
+}
+
+fn declaration(table: &Table) -> serde_json::Value {
+    serde_json::json!({ "version": VERSION, "named": table.is_named, "fields": table.fields })
 }
 
 #[cfg(test)]
@@ -209,7 +226,8 @@ mod tests {
                     let is_fixed = ["plan", "user", "kernel", "responder"].contains(&source);
                     assert!(is_column || is_fixed, "{}.{}: {source}", table.name, field.name);
                 }
-                let is_span = ["interval_ns", "timeout_ns", "clock_error_ns"].contains(&field.name);
+                let spans = ["interval_ns", "timeout_ns", "clock_error_ns", "cpu_time_ns"];
+                let is_span = spans.contains(&field.name) || field.kind == Kind::Float64;
                 assert_eq!(ends_in_ns && !is_span, field.clock.is_some(), "{}.{}", table.name, field.name);
             }
         }

@@ -10,8 +10,9 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, SchemaRef};
 
 use crate::arrow;
+use crate::row::stream::StreamBlock;
 use crate::row::{Block, Probe};
-use crate::schema::{BLOCKS, PROBES, Table};
+use crate::schema::{BLOCKS, PROBES, STREAM_TABLES, Table};
 
 /// Something that keeps records.
 pub trait RecordSink {
@@ -80,8 +81,8 @@ impl RunFolder {
     /// When a file is already there or cannot be made.
     pub fn create(folder: &Path, part: u16, origin: &Origin) -> Result<Self, RecordError> {
         fs::create_dir_all(folder).map_err(|source| failure("create", folder, source))?;
-        let probes = Stream::create(folder, PROBES, part, origin)?;
-        let blocks = Stream::create(folder, BLOCKS, part, origin)?;
+        let probes = Stream::create(folder, PROBES, &format!("{part:03}"), origin)?;
+        let blocks = Stream::create(folder, BLOCKS, &format!("{part:03}"), origin)?;
         Ok(Self { probes, blocks, is_broken: false })
     }
 
@@ -115,6 +116,65 @@ impl RecordSink for RunFolder {
     }
 }
 
+/// A folder of the records of streams as one end sees them: the files of all [`STREAM_TABLES`],
+/// `<table>-<who>-<part>.arrow`, one for each end and process, so that several write into one folder at once.
+pub struct StreamFolder {
+    tables: Vec<Stream>,
+    is_broken: bool,
+}
+
+impl StreamFolder {
+    /// Creates the files of a part, written by `who`, in `folder`, and the folder where it is missing.
+    ///
+    /// # Errors
+    /// When a file is already there or cannot be made.
+    pub fn create(folder: &Path, who: &str, part: u16, origin: &Origin) -> Result<Self, RecordError> {
+        fs::create_dir_all(folder).map_err(|source| failure("create", folder, source))?;
+        let suffix = format!("{who}-{part:03}");
+        let open = |table| Stream::create(folder, table, &suffix, origin);
+        let tables = STREAM_TABLES.into_iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { tables, is_broken: false })
+    }
+
+    /// Writes all rows of a block, or none.
+    ///
+    /// # Errors
+    /// When it cannot; nothing of this block is then kept.
+    pub fn write(&mut self, block: &StreamBlock) -> Result<(), RecordError> {
+        if self.is_broken {
+            return Err(RecordError::Broken);
+        }
+        let before: Vec<u64> = self.tables.iter().map(|stream| stream.length).collect();
+        self.try_write(block).inspect_err(|_| {
+            self.is_broken = true;
+            for (stream, length) in self.tables.iter_mut().zip(before) {
+                stream.cut(length);
+            }
+        })
+    }
+
+    /// Ends the records.
+    ///
+    /// # Errors
+    /// When it cannot; what was written stays readable.
+    pub fn finish(&mut self) -> Result<(), RecordError> {
+        if self.is_broken {
+            return Ok(());
+        }
+        self.is_broken = true;
+        self.tables.iter_mut().try_for_each(Stream::finish)
+    }
+
+    fn try_write(&mut self, block: &StreamBlock) -> Result<(), RecordError> {
+        for (table, stream) in self.tables.iter_mut().enumerate() {
+            if let Some(batch) = arrow::stream::batch(table, &stream.schema, block)? {
+                stream.write(&batch)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One Arrow IPC stream in a file. Encoded in memory and written whole, so that the file's length is always known.
 struct Stream {
     path: PathBuf,
@@ -125,8 +185,8 @@ struct Stream {
 }
 
 impl Stream {
-    fn create(folder: &Path, table: Table, part: u16, origin: &Origin) -> Result<Self, RecordError> {
-        let path = folder.join(format!("{}-{part:03}.arrow", table.name));
+    fn create(folder: &Path, table: Table, suffix: &str, origin: &Origin) -> Result<Self, RecordError> {
+        let path = folder.join(format!("{}-{suffix}.arrow", table.name));
         let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|source| {
             if source.kind() == io::ErrorKind::AlreadyExists {
                 RecordError::Exists(path.clone())

@@ -2,7 +2,8 @@
 
 An Arrow stream whose end marker is missing, or whose tail a power loss has filled with zeros, looks finished to every
 library; the last eight bytes are therefore checked here. Times stay plain int64 nanoseconds. It hides dictionaries,
-batches and parts (one part per instrument process, in the order of their numbers); it judges nothing that it reads.
+batches and parts (one part per instrument process, in the order of their numbers; where several write one table at
+once, each file's name tells who, and so does the column `who`); it judges nothing that it reads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from sojourn.errors import RequestError
-from sojourn.records.schema import TABLES
+from sojourn.records.schema import NAMED_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,9 +26,11 @@ END_MARKER = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file of a table: how many rows were read, and whether its end was reached (`cut` says how not)."""
+    """One file of a table: who wrote it (empty where only one can), how many rows were read, and whether its end was
+    reached (`cut` says how not)."""
 
     path: Path
+    who: str
     number: int
     rows: int
     cut: str | None
@@ -64,7 +67,7 @@ class Table:
 
 
 def read_table(records: Path, name: str) -> Table:
-    """The table `name` ("probes", "blocks", "captures") of a records folder; no file gives no rows."""
+    """The table `name` ("probes", "streams", ...) of a records folder; no file gives no rows."""
     paths = sorted(records.glob(f"{name}-*.arrow"))
     read = [_read_part(path, name) for path in paths]
     frames = [frame for _, frame in read if frame is not None]
@@ -74,19 +77,27 @@ def read_table(records: Path, name: str) -> Table:
 
 
 def _read_part(path: Path, name: str) -> tuple[Part, pl.DataFrame | None]:
-    number = int(path.stem.rpartition("-")[2]) if path.stem.rpartition("-")[2].isdigit() else 0
+    head, _, digits = path.stem.rpartition("-")
+    number = int(digits) if digits.isdigit() else 0
+    who = head.removeprefix(name).removeprefix("-")
     with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
         try:
             stream = pa.ipc.open_stream(source)
         except (pa.ArrowInvalid, OSError) as error:
-            return Part(path, number, 0, f"cut in its header ({_first_line(error)})", {}, {}), None
+            return Part(path, who, number, 0, f"cut in its header ({_first_line(error)})", {}, {}), None
         schema = stream.schema
         table, cut = _all(stream, source)
         cut = cut or _missing_end(path)
-        frame = _plain(table, path, name).with_columns(pl.lit(number, dtype=pl.Int32).alias("part"))
+        frame = _plain(table, path, name).with_columns(_origin(name, who, number))
     metadata = _decode(schema.metadata)
     fields = {one.name: _decode(one.metadata) for one in schema}
-    return Part(path, number, frame.height, cut, metadata, fields), frame
+    return Part(path, who, number, frame.height, cut, metadata, fields), frame
+
+
+def _origin(name: str, who: str, number: int) -> list[pl.Expr]:
+    """The columns that tell of each row from which file it is."""
+    part = pl.lit(number, dtype=pl.Int32).alias("part")
+    return [part, pl.lit(who).alias("who")] if name in NAMED_TABLES else [part]
 
 
 def _all(stream: pa.RecordBatchStreamReader, source: pa.NativeFile) -> tuple[pa.Table, str | None]:
@@ -136,7 +147,8 @@ def _spelled(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
 
 def _empty(name: str) -> pl.DataFrame:
     columns = {one.name: _polars_type(one.type) for one in TABLES[name].values()}
-    return pl.DataFrame(schema={**columns, "part": pl.Int32})
+    who = {"who": pl.String} if name in NAMED_TABLES else {}
+    return pl.DataFrame(schema={**columns, "part": pl.Int32, **who})
 
 
 def _polars_type(arrow: str) -> pl.DataType:

@@ -134,3 +134,62 @@ fn a_full_disk_says_so() {
     let error = failure("write", Path::new("x"), io::Error::from_raw_os_error(28));
     assert_eq!(error.to_string(), "write x: the disk is full; what was recorded before this block stays readable");
 }
+
+fn stream_block(number: u32) -> StreamBlock {
+    let left = Stamp { at: Time(120), source: Source::Kernel };
+    let send = |seq| crate::stream::Send {
+        flow: 1,
+        seq,
+        intended: Time(100),
+        send_call: Time(110),
+        scheduled: None,
+        departure: left,
+    };
+    let line = crate::stream::ClockLine {
+        peer: "b".to_owned(),
+        is_shared: false,
+        from: Time(0),
+        to: Time(10),
+        reference: Time(5),
+        offset_ns: -2.5,
+        skew_ppb: 100.0,
+        bound_ns: 40.0,
+        error95_ns: 9.0,
+        exchanges: 12,
+    };
+    StreamBlock { block: number, sends: vec![send(0), send(1)], clock_lines: vec![line], ..StreamBlock::default() }
+}
+
+#[test]
+fn two_ends_write_streams_into_one_folder() {
+    let folder = folder("streams");
+    let mut near = StreamFolder::create(&folder, "a", 2, &origin(false)).unwrap();
+    let mut far = StreamFolder::create(&folder, "b", 2, &origin(false)).unwrap();
+    assert!(matches!(StreamFolder::create(&folder, "a", 2, &origin(false)), Err(RecordError::Exists(_))));
+    near.write(&stream_block(7)).unwrap();
+    far.write(&StreamBlock::default()).unwrap();
+    near.finish().unwrap();
+    far.finish().unwrap();
+
+    let sends = read(&folder.join("sends-a-002.arrow"));
+    assert_eq!((sends.len(), sends[0].num_rows()), (1, 2));
+    let lines = read(&folder.join("clock_lines-a-002.arrow"));
+    let offsets = lines[0].column_by_name("offset_ns").unwrap().as_primitive::<arrow_array::types::Float64Type>();
+    assert_eq!(offsets.value(0), -2.5);
+    assert!(read(&folder.join("sends-b-002.arrow")).is_empty());
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_failed_write_of_streams_is_taken_back() {
+    let folder = folder("streams-failed");
+    let mut sink = StreamFolder::create(&folder, "a", 0, &origin(false)).unwrap();
+    sink.write(&stream_block(0)).unwrap();
+    sink.tables[5].file = File::open(&sink.tables[5].path).unwrap();
+    assert!(sink.write(&stream_block(1)).is_err());
+    assert!(matches!(sink.write(&stream_block(2)), Err(RecordError::Broken)));
+    sink.finish().unwrap();
+    assert_eq!(read(&folder.join("sends-a-000.arrow")).len(), 1);
+    assert_eq!(read(&folder.join("clock_lines-a-000.arrow")).len(), 1);
+    fs::remove_dir_all(&folder).unwrap();
+}
