@@ -8,8 +8,10 @@ pub mod ethernet;
 pub mod icmp;
 pub mod probe;
 pub mod size;
+pub mod stream;
 
 pub use answer::answer;
 pub use ethernet::MacAddress;
 pub use probe::ProbeHeader;
 pub use size::{Carrier, Size};
+pub use stream::StreamHeader;

@@ -1,0 +1,316 @@
+//! The stream header: what the frames of a stream carry at the start of their user data. 40 bytes, big endian:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0–3 | magic "SOJ2" |
+//! | 4 | kind, see [`Kind`] |
+//! | 5 | node: who answered, 0 else |
+//! | 6–7 | flow |
+//! | 8–11 | block |
+//! | 12–19 | sequence number, from 0 in each flow; of a synchronisation: the number of the exchange |
+//! | 20–27 | intended departure, ns TAI of the sender; in a reply to a synchronisation: its arrival at the replier |
+//! | 28–35 | departure as the program called to send, ns TAI of the sender; in such a reply: the reply's departure |
+//! | 36–39 | CRC-32 over bytes 0–35; 0, and not looked at, in frames that the kernel writes ([`Kind::Live`]) |
+//!
+//! The user data behind it is a fixed pattern ([`fill`]), so that damage shows, but for synchronisation ([`SyncTail`]) and
+//! the end of a stream ([`end_text`]).
+
+use sojourn_time::{Source, Time};
+
+use crate::MacAddress;
+use crate::checksum::crc32;
+use crate::ethernet;
+
+/// How long the header is.
+pub const HEADER_BYTES: usize = 40;
+
+/// The EtherType of raw streams: IEEE 802 local experimental 2.
+pub const STREAM_ETHERTYPE: u16 = 0x88B6;
+
+/// The UDP port that a receiver of streams listens at unless told.
+pub const DEFAULT_UDP_PORT: u16 = 7708;
+
+/// The EtherTypes of VLAN tags: customer and service.
+const TAG_ETHERTYPES: [u16; 2] = [0x8100, 0x88A8];
+
+/// How long a VLAN tag is.
+pub const TAG_BYTES: usize = 4;
+
+/// The least user data of a synchronisation: header and [`SyncTail`].
+pub const SYNC_BYTES: usize = HEADER_BYTES + SyncTail::BYTES;
+
+const MAGIC: [u8; 4] = *b"SOJ2";
+const CHECKED_BYTES: usize = 36;
+
+/// What a frame of a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// One of the stream's packets.
+    Data = 1,
+    /// Such a packet, sent back by a receiver to the station that it came from.
+    Answer = 2,
+    /// The sender is done: how many it sent stands behind the header.
+    End = 3,
+    /// The receiver knows.
+    EndAck = 4,
+    /// Asks for the replier's time.
+    SyncRequest = 5,
+    /// Tells it.
+    SyncReply = 6,
+    /// One of the stream's packets, numbered and stamped by the kernel: it carries no check.
+    Live = 7,
+}
+
+/// The stream header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamHeader {
+    /// What the frame is.
+    pub kind: Kind,
+    /// Who answered; 0 when nobody did.
+    pub node: u8,
+    /// The stream it belongs to.
+    pub flow: u16,
+    /// The block it belongs to.
+    pub block: u32,
+    /// Its number.
+    pub seq: u64,
+    /// When it was to leave, on the sender's clock.
+    pub intended: Time,
+    /// When the sender called to send it, on the sender's clock.
+    pub sent: Time,
+}
+
+/// Why bytes are no stream header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// Nothing of ours.
+    Foreign,
+    /// Ours, and damaged: the flow and the block that it seems to be of.
+    Damaged {
+        /// As it stands there; may be the damaged field.
+        flow: u16,
+        /// As it stands there; may be the damaged field.
+        block: u32,
+    },
+}
+
+impl StreamHeader {
+    /// Reads the header at the start of `payload`.
+    ///
+    /// # Errors
+    /// When there is none, or it was damaged.
+    pub fn read(payload: &[u8]) -> Result<Self, Unread> {
+        let bytes = payload.first_chunk::<HEADER_BYTES>().filter(|bytes| bytes[..4] == MAGIC).ok_or(Unread::Foreign)?;
+        let header = Self {
+            kind: Kind::Data,
+            node: bytes[5],
+            flow: u16::from_be_bytes([bytes[6], bytes[7]]),
+            block: u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
+            seq: u64::from_be_bytes(word(bytes, 12)),
+            intended: Time(i64::from_be_bytes(word(bytes, 20))),
+            sent: Time(i64::from_be_bytes(word(bytes, 28))),
+        };
+        let check = u32::from_be_bytes([bytes[36], bytes[37], bytes[38], bytes[39]]);
+        let kind = Kind::of(bytes[4]).filter(|kind| match kind {
+            Kind::Live => check == 0,
+            _ => check == crc32(&bytes[..CHECKED_BYTES]),
+        });
+        let damaged = Unread::Damaged { flow: header.flow, block: header.block };
+        kind.map(|kind| Self { kind, ..header }).ok_or(damaged)
+    }
+
+    /// Returns the header as it goes over the wire.
+    pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = self.kind as u8;
+        bytes[5] = self.node;
+        bytes[6..8].copy_from_slice(&self.flow.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.block.to_be_bytes());
+        bytes[12..20].copy_from_slice(&self.seq.to_be_bytes());
+        bytes[20..28].copy_from_slice(&self.intended.0.to_be_bytes());
+        bytes[28..36].copy_from_slice(&self.sent.0.to_be_bytes());
+        let check = if self.kind == Kind::Live { 0 } else { crc32(&bytes[..CHECKED_BYTES]) };
+        bytes[36..].copy_from_slice(&check.to_be_bytes());
+        bytes
+    }
+
+    /// Writes the header at the start of `payload`, as much of it as fits.
+    pub fn write(self, payload: &mut [u8]) {
+        let length = payload.len().min(HEADER_BYTES);
+        payload[..length].copy_from_slice(&self.to_bytes()[..length]);
+    }
+}
+
+impl Kind {
+    const fn of(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Data,
+            2 => Self::Answer,
+            3 => Self::End,
+            4 => Self::EndAck,
+            5 => Self::SyncRequest,
+            6 => Self::SyncReply,
+            7 => Self::Live,
+            _ => return None,
+        })
+    }
+}
+
+fn word(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; 8] {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    word
+}
+
+/// The pattern: byte `i` of the user data, counted from its start. It repeats every 256 bytes.
+static PATTERN: [u8; PATTERN_BYTES] = pattern();
+
+/// A whole number of the pattern's periods; compared with at a stretch.
+const PATTERN_BYTES: usize = 1024;
+
+const fn pattern() -> [u8; PATTERN_BYTES] {
+    let mut bytes = [0; PATTERN_BYTES];
+    let mut index = 0;
+    while index < PATTERN_BYTES {
+        bytes[index] = ((index * 167 + 13) & 0xFF) as u8;
+        index += 1;
+    }
+    bytes
+}
+
+/// Fills the user data behind the header with the pattern.
+pub fn fill(payload: &mut [u8]) {
+    for (index, piece) in payload.chunks_mut(PATTERN_BYTES).enumerate() {
+        let skipped = if index == 0 { HEADER_BYTES.min(piece.len()) } else { 0 };
+        let end = piece.len();
+        piece[skipped..].copy_from_slice(&PATTERN[skipped..end]);
+    }
+}
+
+/// Tells whether the user data behind the header is the pattern.
+pub fn is_intact(payload: &[u8]) -> bool {
+    payload.chunks(PATTERN_BYTES).enumerate().all(|(index, piece)| {
+        let skipped = if index == 0 { HEADER_BYTES.min(piece.len()) } else { 0 };
+        piece[skipped..] == PATTERN[skipped..piece.len()]
+    })
+}
+
+/// What stands behind the header of a synchronisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncTail {
+    /// Who keeps the time: equal ids are one clock.
+    pub clock: u64,
+    /// In a reply: where the arrival of the request was stamped.
+    pub source: Source,
+}
+
+impl SyncTail {
+    /// 6 bytes of clock id, 1 of the source, 1 reserved.
+    pub const BYTES: usize = 8;
+
+    /// How much of an id is carried.
+    pub const CLOCK_MASK: u64 = (1 << 48) - 1;
+
+    /// Reads what stands behind the header; `None` when it is cut or none.
+    pub fn read(payload: &[u8]) -> Option<Self> {
+        let bytes = payload.get(HEADER_BYTES..)?.first_chunk::<{ Self::BYTES }>()?;
+        let [a, b, c, d, e, f, source, _] = *bytes;
+        let source = match source {
+            1 => Source::Hardware,
+            2 => Source::Kernel,
+            3 => Source::User,
+            4 => Source::Simulated,
+            _ => return None,
+        };
+        Some(Self { clock: u64::from_be_bytes([0, 0, a, b, c, d, e, f]), source })
+    }
+
+    /// Writes it behind the header of `payload`, when it fits.
+    pub fn write(self, payload: &mut [u8]) {
+        let Some(place) = payload.get_mut(HEADER_BYTES..SYNC_BYTES) else { return };
+        place[..6].copy_from_slice(&self.clock.to_be_bytes()[2..]);
+        place[6] = match self.source {
+            Source::Hardware => 1,
+            Source::Kernel => 2,
+            Source::User => 3,
+            Source::Simulated => 4,
+        };
+        place[7] = 0;
+    }
+}
+
+/// Returns the text behind the header of an end, without the zeros of padding; `None` when it is no text.
+pub fn end_text(payload: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(payload.get(HEADER_BYTES..)?).ok()?;
+    Some(text.trim_end_matches('\0'))
+}
+
+/// A VLAN tag (IEEE 802.1Q).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// The VLAN, 12 bits; 0: priority only.
+    pub vlan: u16,
+    /// Priority code point, 3 bits.
+    pub priority: u8,
+}
+
+/// The Ethernet header of a raw stream's frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// To whom.
+    pub destination: MacAddress,
+    /// From whom.
+    pub source: MacAddress,
+    /// The VLAN tag; of two, the inner one.
+    pub tag: Option<Tag>,
+}
+
+impl Link {
+    /// Splits a frame into header and user data; `None` when it is too short or no frame of a stream.
+    pub fn split(frame: &[u8]) -> Option<(Self, &[u8])> {
+        let (header, mut payload) = ethernet::Header::split(frame)?;
+        let mut ethertype = header.ethertype;
+        let mut tag = None;
+        for _ in 0..2 {
+            if !TAG_ETHERTYPES.contains(&ethertype) {
+                break;
+            }
+            let (bytes, rest) = payload.split_first_chunk::<TAG_BYTES>()?;
+            let control = u16::from_be_bytes([bytes[0], bytes[1]]);
+            tag = Some(Tag { vlan: control & 0x0FFF, priority: (control >> 13) as u8 });
+            ethertype = u16::from_be_bytes([bytes[2], bytes[3]]);
+            payload = rest;
+        }
+        let link = Self { destination: header.destination, source: header.source, tag };
+        (ethertype == STREAM_ETHERTYPE).then_some((link, payload))
+    }
+
+    /// Returns how long the header is with its tag.
+    pub const fn header_bytes(self) -> usize {
+        ethernet::HEADER_BYTES + if self.tag.is_some() { TAG_BYTES } else { 0 }
+    }
+
+    /// Writes the header at the start of `frame`, when it fits.
+    pub fn write(self, frame: &mut [u8]) {
+        let Some(place) = frame.get_mut(..self.header_bytes()) else { return };
+        place[..6].copy_from_slice(&self.destination.0);
+        place[6..12].copy_from_slice(&self.source.0);
+        if let Some(Tag { vlan, priority }) = self.tag {
+            let control = (vlan & 0x0FFF) | u16::from(priority & 7) << 13;
+            place[12..14].copy_from_slice(&TAG_ETHERTYPES[0].to_be_bytes());
+            place[14..16].copy_from_slice(&control.to_be_bytes());
+        }
+        let end = place.len();
+        place[end - 2..].copy_from_slice(&STREAM_ETHERTYPE.to_be_bytes());
+    }
+
+    /// Returns the header of an answer: back to the station that it came from, by `own` address.
+    pub const fn back(self, own: MacAddress) -> Self {
+        Self { destination: self.source, source: own, tag: self.tag }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use proptest::prelude::*;
+use sojourn_time::{Source, Time};
+
+use super::*;
+
+prop_compose! {
+    fn header()(kind in 1..=7_u8, node: u8, flow: u16, block: u32, seq: u64, intended: i64, sent: i64) -> StreamHeader {
+        let kind = Kind::of(kind).unwrap();
+        StreamHeader { kind, node, flow, block, seq, intended: Time(intended), sent: Time(sent) }
+    }
+}
+
+prop_compose! {
+    fn link()(d: [u8; 6], s: [u8; 6], is_tagged: bool, vlan in 0..4096_u16, priority in 0..8_u8) -> Link {
+        let tag = is_tagged.then_some(Tag { vlan, priority });
+        Link { destination: MacAddress(d), source: MacAddress(s), tag }
+    }
+}
+
+proptest! {
+    #[test]
+    fn headers_survive_the_wire(header in header(), rest: Vec<u8>) {
+        let mut payload = header.to_bytes().to_vec();
+        payload.extend(rest);
+        prop_assert_eq!(StreamHeader::read(&payload), Ok(header));
+    }
+
+    #[test]
+    fn any_damaged_byte_is_noticed(header in header(), at in 4..40_usize, by in 1..=255_u8) {
+        let mut payload = header.to_bytes();
+        payload[at] ^= by;
+        let unchecked = header.kind == Kind::Live && at < 36;
+        let read = StreamHeader::read(&payload);
+        prop_assert!(unchecked || matches!(read, Err(Unread::Damaged { .. })), "{:?}", read);
+    }
+
+    #[test]
+    fn frames_split_as_they_were_joined(link in link(), payload: Vec<u8>) {
+        let mut frame = vec![0; link.header_bytes()];
+        link.write(&mut frame);
+        frame.extend(&payload);
+        prop_assert_eq!(Link::split(&frame), Some((link, payload.as_slice())));
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, header in header(), link in link()) {
+        let _ = (StreamHeader::read(&bytes), Link::split(&bytes), SyncTail::read(&bytes), end_text(&bytes));
+        let _ = is_intact(&bytes);
+        link.write(&mut bytes);
+        header.write(&mut bytes);
+        fill(&mut bytes);
+        prop_assert!(is_intact(&bytes));
+    }
+
+    #[test]
+    fn any_damaged_byte_of_the_pattern_is_noticed(length in 41..9000_usize, at: prop::sample::Index, by in 1..=255_u8) {
+        let mut payload = vec![0; length];
+        fill(&mut payload);
+        prop_assert!(is_intact(&payload));
+        payload[HEADER_BYTES + at.index(length - HEADER_BYTES)] ^= by;
+        prop_assert!(!is_intact(&payload));
+    }
+
+    #[test]
+    fn synchronisations_carry_clock_and_source(clock in 0..=SyncTail::CLOCK_MASK, source in 0..4_usize) {
+        let source = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated][source];
+        let mut payload = [0; SYNC_BYTES];
+        SyncTail { clock, source }.write(&mut payload);
+        prop_assert_eq!(SyncTail::read(&payload), Some(SyncTail { clock, source }));
+    }
+}
+
+#[test]
+fn the_pattern_is_as_written() {
+    let mut payload = vec![0; 3000];
+    fill(&mut payload);
+    for (i, byte) in payload.iter().enumerate().skip(HEADER_BYTES) {
+        assert_eq!(*byte, ((i * 167 + 13) & 0xFF) as u8);
+    }
+    assert!(payload[..HEADER_BYTES].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn frames_of_others_are_none_of_ours() {
+    let probe = ethernet::Header {
+        destination: MacAddress::default(),
+        source: MacAddress::default(),
+        ethertype: ethernet::PROBE_ETHERTYPE,
+    };
+    assert_eq!(Link::split(&probe.to_bytes()), None);
+    assert_eq!(StreamHeader::read(&[0; 40]), Err(Unread::Foreign));
+    assert_eq!(StreamHeader::read(b"SOJ2"), Err(Unread::Foreign));
+}
+
+#[test]
+fn a_double_tag_is_looked_through() {
+    let mut frame = vec![0; 12];
+    frame.extend([0x88, 0xA8, 0x00, 0x05, 0x81, 0x00, 0xA0, 0x07, 0x88, 0xB6, 1, 2, 3]);
+    let (link, payload) = Link::split(&frame).unwrap();
+    assert_eq!(link.tag, Some(Tag { vlan: 7, priority: 5 }));
+    assert_eq!(payload, [1, 2, 3]);
+}
+
+#[test]
+fn an_end_is_text_without_its_padding() {
+    let mut payload = vec![0; 60];
+    payload[HEADER_BYTES..HEADER_BYTES + 10].copy_from_slice(b"{\"sent\":1}");
+    assert_eq!(end_text(&payload), Some("{\"sent\":1}"));
+}
