@@ -1,0 +1,153 @@
+//! What is known of the remote clock: straight lines, steps between them, and findings.
+
+use serde::{Deserialize, Serialize};
+use sojourn_time::{Nanos, Time};
+
+use crate::Limits;
+
+/// The remote clock against ours over a stretch of its time: `offset(t) = offset_ns + skew_ppb / 1e9 * (t - reference)`,
+/// the remote clock minus ours. `ours = t - offset(t)`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Where it begins, on the remote clock.
+    pub from: Time,
+    /// Where it ends, on the remote clock.
+    pub to: Time,
+    /// Where `offset_ns` holds, on the remote clock.
+    pub reference: Time,
+    /// By how much the remote clock is ahead of ours at `reference`.
+    pub offset_ns: f64,
+    /// By how many billionths it runs faster.
+    pub skew_ppb: f64,
+    /// By how much the true offset can differ anywhere on the line. Always holds, within [`Limits`].
+    pub bound_ns: f64,
+    /// By how much it differs 95 % of the time, where the least delays of both directions are equal. A mean over the line;
+    /// it is less at `reference` and more at the ends.
+    pub error95_ns: f64,
+    /// The part of that which grows with the distance from `reference`.
+    pub skew95_ppb: f64,
+    /// By how much the true skew can differ at the line's ends: how fast the bound grows beyond them.
+    pub skew_bound_ppb: f64,
+    /// How many exchanges it rests on; 0 for one that bridges the time in which a step came.
+    pub exchanges: u64,
+}
+
+/// A time of the remote clock on ours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Converted {
+    /// On our clock.
+    pub ours: Time,
+    /// By how much that can be wrong.
+    pub bound_ns: f64,
+    /// By how much it is wrong in 5 % of the cases at most, where the least delays of both directions are equal.
+    pub error95_ns: f64,
+}
+
+/// The remote clock was set, or ours was.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Not before, on the remote clock.
+    pub after: Time,
+    /// Not after, on the remote clock.
+    pub before: Time,
+    /// By how much the remote clock jumped against ours.
+    pub by_ns: f64,
+}
+
+/// What makes an estimate doubtful.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// Too little is known of the remote clock.
+    ClockUnsynchronised,
+    /// A clock was set while exchanges went on.
+    ClockStepped,
+    /// The directions differ, as far as that can be seen: the 95 % error does not hold.
+    ClockAsymmetric,
+}
+
+/// A finding with its reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// What.
+    pub finding: Finding,
+    /// Why, for a person.
+    pub sentence: String,
+}
+
+/// All that exchanges tell of a remote clock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Whether both ends share one clock: the offset is then 0, exactly.
+    pub is_shared: bool,
+    /// Lines in order of time; each begins where the one before ends.
+    pub lines: Vec<Line>,
+    /// Steps in order of time.
+    pub steps: Vec<Step>,
+    /// What makes it doubtful.
+    pub findings: Vec<Found>,
+    /// How many exchanges it rests on.
+    pub exchanges: u64,
+    /// The least round trip.
+    pub round_trip_min: Nanos,
+    /// What was taken for granted.
+    pub limits: Limits,
+}
+
+impl Finding {
+    /// Returns the name that records and reports carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ClockUnsynchronised => "clock_unsynchronised",
+            Self::ClockStepped => "clock_stepped",
+            Self::ClockAsymmetric => "clock_asymmetric",
+        }
+    }
+}
+
+impl Line {
+    /// Returns by how much the remote clock is ahead at a time of its own.
+    pub fn offset_at(&self, remote: Time) -> f64 {
+        self.offset_ns + self.skew_ppb * 1e-9 * (remote - self.reference).0 as f64
+    }
+}
+
+impl Estimate {
+    /// Returns the estimate for two ends that share one clock.
+    pub fn shared(exchanges: u64, round_trip_min: Nanos, limits: Limits) -> Self {
+        let (lines, steps, findings) = Default::default();
+        Self { is_shared: true, lines, steps, findings, exchanges, round_trip_min, limits }
+    }
+
+    /// Converts a time of the remote clock to ours. Outside all lines the bound and the error grow.
+    pub fn convert(&self, remote: Time) -> Converted {
+        let Some(line) = self.line_at(remote) else {
+            return Converted { ours: remote, bound_ns: 0.0, error95_ns: 0.0 };
+        };
+        let beyond = (line.from - remote).max(remote - line.to).max(Nanos::ZERO).0 as f64;
+        let grown = self.limits.beyond_ns(line.skew_bound_ppb, beyond);
+        let error95_ns = line.error95_at(remote, self.limits);
+        let bound_ns = line.bound_ns + grown;
+        Converted {
+            ours: remote - Nanos(line.offset_at(remote).round() as i64),
+            bound_ns,
+            error95_ns: error95_ns.min(bound_ns),
+        }
+    }
+
+    /// Returns the line that holds at a time of the remote clock, or the nearest.
+    pub fn line_at(&self, remote: Time) -> Option<&Line> {
+        let after = self.lines.partition_point(|line| line.to < remote);
+        self.lines.get(after).or(self.lines.last())
+    }
+}
+
+impl Line {
+    /// Returns by how much the line is wrong at a time of the remote clock in 5 % of the cases.
+    pub fn error95_at(&self, remote: Time, _limits: Limits) -> f64 {
+        let slope = self.skew95_ppb * 1e-9;
+        let half = (self.to - self.from).0 as f64 / 2.0;
+        let at_reference = (self.error95_ns.powi(2) - (slope * half).powi(2) / 3.0).max(0.0);
+        (at_reference + (slope * (remote - self.reference).0 as f64).powi(2)).sqrt()
+    }
+}
