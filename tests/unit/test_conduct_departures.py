@@ -12,8 +12,8 @@ from sojourn.conduct.remaining import whole_blocks
 from sojourn.errors import MachineError
 from sojourn.instruments import ping_argv, respond_argv
 from sojourn.instruments.blocks import longest_seconds
-from sojourn.instruments.conversation import error_of, parse
 from sojourn.instruments.capture import Frame, Window, read_pcap, tai_offset_ns, why_not, write_captures
+from sojourn.instruments.conversation import error_of, parse
 from sojourn.plan import Block, expand, load_plan
 from sojourn.records import RunFolder, read_table
 
