@@ -8,6 +8,7 @@ mod draw;
 mod line;
 
 pub use clock::ProberClock;
+pub use draw::Sampler;
 pub use line::{ClockStep, Delay, Gamma, Hold, Line, LineError, Normal, Pareto, SenderLate, Stall, TwoModes};
 
 use std::cmp::Reverse;

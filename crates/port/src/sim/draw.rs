@@ -24,8 +24,12 @@ pub(super) struct Draw {
     stalled: [Time; 2],
 }
 
-#[derive(Debug)]
-enum Sampler {
+/// Draws delays from the distribution that a [`Delay`] describes.
+#[derive(Clone, Debug)]
+pub struct Sampler(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
     Constant(f64),
     Normal(rand_distr::Normal<f64>),
     Gamma(rand_distr::Gamma<f64>, f64),
@@ -118,27 +122,33 @@ impl Draw {
 }
 
 impl Sampler {
-    fn new(delay: Delay) -> Result<Self, LineError> {
-        match delay {
-            Delay::Constant(ns) => Ok(Self::Constant(ns as f64)),
+    /// Prepares the draws.
+    ///
+    /// # Errors
+    /// When a parameter is out of its range.
+    pub fn new(delay: Delay) -> Result<Self, LineError> {
+        let kind = match delay {
+            Delay::Constant(ns) => Ok(Kind::Constant(ns as f64)),
             Delay::Normal(Normal { mean_ns, sd_ns }) => rand_distr::Normal::new(mean_ns, sd_ns)
-                .map(Self::Normal)
+                .map(Kind::Normal)
                 .map_err(|_| LineError::refused("normal.sd_ns", sd_ns)),
             Delay::Gamma(Gamma { shape, scale_ns, shift_ns }) => rand_distr::Gamma::new(shape, scale_ns)
-                .map(|gamma| Self::Gamma(gamma, shift_ns))
+                .map(|gamma| Kind::Gamma(gamma, shift_ns))
                 .map_err(|_| LineError::refused("gamma.shape", shape)),
             Delay::Pareto(Pareto { scale_ns, shape }) => rand_distr::Pareto::new(scale_ns, shape)
-                .map(Self::Pareto)
+                .map(Kind::Pareto)
                 .map_err(|_| LineError::refused("pareto.shape", shape)),
-        }
+        };
+        kind.map(Self)
     }
 
-    fn sample(&self, random: &mut StdRng) -> f64 {
-        match self {
-            Self::Constant(ns) => *ns,
-            Self::Normal(normal) => normal.sample(random).max(0.0),
-            Self::Gamma(gamma, shift) => gamma.sample(random) + shift,
-            Self::Pareto(pareto) => pareto.sample(random),
+    /// Draws a delay in ns.
+    pub fn sample(&self, random: &mut StdRng) -> f64 {
+        match &self.0 {
+            Kind::Constant(ns) => *ns,
+            Kind::Normal(normal) => normal.sample(random).max(0.0),
+            Kind::Gamma(gamma, shift) => gamma.sample(random) + shift,
+            Kind::Pareto(pareto) => pareto.sample(random),
         }
     }
 }
