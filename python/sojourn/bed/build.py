@@ -77,7 +77,7 @@ class Bed:
 @contextmanager
 def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
     """Builds what is asked, and removes all of it at the end of the block."""
-    topology = Topology.of(checked(spec).devices)
+    topology = Topology.of_spec(checked(spec))
     require_usable_cores(spec)
     backend: Backend = LocalBackend(run_id) if spec.backend == "sim" else NetnsBackend(run_id)
     with _signals_as_exceptions():

@@ -80,6 +80,7 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
         for host in topology.hosts:
             _switch_offloads_off(backend, host.name, topology)
     _set_up_devices(backend, topology)
+    _batch(backend, "d", "tc", [line for link in topology.links for line in _shaper(link, spec)])
     for end in END_HOSTS:
         lines = ["link set dev lo up", *(line for link in topology.links for line in _end_host(link, end))]
         _batch(backend, end, "ip", lines)
@@ -99,19 +100,18 @@ def _switch_offloads_off(backend: Backend, host: HostName, topology: Topology) -
 
 def _end_host(link: Link, end: HostName) -> list[str]:
     """Addresses and pinned neighbours of one link at one end: nothing is ever asked for on the wire."""
-    if end == "a":
-        dev, ip4, ip6 = link.a_dev, link.a_ip4, link.a_ip6
-        peer_mac, peer_ip4, peer_ip6 = link.b_mac, link.b_ip4, link.b_ip6
-    else:
-        dev, ip4, ip6 = link.b_dev, link.b_ip4, link.b_ip6
-        peer_mac, peer_ip4, peer_ip6 = link.a_mac, link.a_ip4, link.a_ip6
-    return [
-        f"address add {ip4}/24 dev {dev}",
-        f"address add {ip6}/64 dev {dev} nodad",
-        f"link set dev {dev} up",
-        f"neighbour replace {peer_ip4} lladdr {peer_mac} dev {dev} nud permanent",
-        f"neighbour replace {peer_ip6} lladdr {peer_mac} dev {dev} nud permanent",
-    ]
+    ours, theirs = (link.near, link.far) if end == "a" else (link.far, link.near)
+    lines = []
+    for own in ours:
+        lines += [
+            f"address add {own.ip4}/24 dev {own.dev}",
+            f"address add {own.ip6}/64 dev {own.dev} nodad",
+            f"link set dev {own.dev} up",
+        ]
+        for peer in theirs:
+            for address in (peer.ip4, peer.ip6):
+                lines.append(f"neighbour replace {address} lladdr {peer.mac} dev {own.dev} nud permanent")
+    return lines
 
 
 def _set_up_devices(backend: Backend, topology: Topology) -> None:
@@ -122,13 +122,34 @@ def _set_up_devices(backend: Backend, topology: Topology) -> None:
     _batch(backend, "d", "tc", [line for s in stations if s.kind == "wire" for line in _redirects(s)])
 
 
+FCS_BYTES = 4  # the kernel counts a frame without it; told so, a shaper's rate is that of whole frames
+
+
+def _shaper(link: Link, spec: BedSpec) -> list[str]:
+    """What holds a device to its rate, at every port towards B; what comes while its queue is full is lost."""
+    if spec.rate_bps is None or not link.stations:
+        return []
+    bucket = f"rate {spec.rate_bps}bit burst {spec.burst_bytes}b overhead {FCS_BYTES}"
+    lines = []
+    for port in link.stations[-1].rights:
+        if spec.shaper == "tbf":
+            lines.append(f"qdisc add dev {port.dev} root handle 1: tbf {bucket} limit {spec.queue_bytes}b")
+            continue
+        one = f"rate {spec.rate_bps}bit ceil {spec.rate_bps}bit burst {spec.burst_bytes}b cburst {spec.burst_bytes}b"
+        lines += [
+            f"qdisc add dev {port.dev} root handle 1: htb default 1",
+            f"class add dev {port.dev} parent 1: classid 1:1 htb {one} overhead {FCS_BYTES}",
+            f"qdisc add dev {port.dev} parent 1:1 handle 2: bfifo limit {spec.queue_bytes}b",
+        ]
+    return lines
+
+
 def _bridge(station: Station) -> list[str]:
     """A kernel bridge that learns as usual, and forwards at once: no spanning tree, no listening, no snooping."""
     options = f"stp_state 0 forward_delay 0 mcast_snooping 0 ageing_time {_BRIDGE_AGEING_CENTISECONDS}"
     return [
         f"link add name {station.name} index {station.ifindex} address {station.mac} type bridge {options}",
-        f"link set dev {station.left.dev} master {station.name}",
-        f"link set dev {station.right.dev} master {station.name}",
+        *(f"link set dev {port.dev} master {station.name}" for port in station.ports),
         f"link set dev {station.name} up",
     ]
 
@@ -163,7 +184,7 @@ def _not_up(backend: Backend, host: HostName, topology: Topology) -> list[str]:
         return []
     found = {link["ifname"]: link["operstate"] for link in json.loads(backend.run(host, ["ip", "-json", "link"]))}
     down = [dev for dev in ports if found.get(dev) != "UP"]
-    bridged = {port.dev for s in topology.stations if s.kind == "bridge" for port in (s.left, s.right)}
+    bridged = {port.dev for s in topology.stations if s.kind == "bridge" for port in s.ports}
     if host != "d" or not bridged or down:
         return down
     states = {link["ifname"]: link["state"] for link in json.loads(backend.run(host, ["bridge", "-json", "link"]))}

@@ -200,7 +200,8 @@ def bed_show(
     from sojourn.bed.drawing import text
     from sojourn.plan import load_plan
 
-    print(text(Topology.of(load_plan(plan, sets=sets or []).bed.devices)))
+    bed = load_plan(plan, sets=sets or []).bed
+    print(text(Topology.of(bed.devices, bed.near, bed.far, decoy=bed.decoy)))
 
 
 @beds.command("clean")

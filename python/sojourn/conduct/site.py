@@ -60,6 +60,13 @@ def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
         offloads=plan.bed.offloads,
         prober_cpu=cores.prober,
         responder_cpu=cores.responder,
+        near=plan.bed.near,
+        far=plan.bed.far,
+        decoy=plan.bed.decoy,
+        shaper=plan.bed.shaper,
+        rate_bps=plan.bed.rate_bps,
+        burst_bytes=plan.bed.burst_bytes,
+        queue_bytes=plan.bed.queue_bytes,
     )
 
 

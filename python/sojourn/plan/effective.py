@@ -5,13 +5,16 @@ Comments say what was asked and what each key means; [quick] is gone, because it
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import tomlkit
 from tomlkit.items import Table
 
-from sojourn.plan.keys import KEYS, SIZE_KEYS
-from sojourn.plan.types import FLOOD_NS, Plan
+from sojourn.plan.keys import KEYS, SECTIONS, SIZE_KEYS
+from sojourn.plan.rates import Rate
+from sojourn.plan.streams import STREAM_SIZE_KEYS
+from sojourn.plan.types import FLOOD_NS, PAIR_METHODS, Plan
 from sojourn.plan.values import as_duration
 
 
@@ -25,9 +28,8 @@ def effective_toml(plan: Plan) -> str:
         document.add(tomlkit.comment(f"asked: {one_line(words)}"))
     values = effective_values(plan)
     for section in dict.fromkeys(key.split(".")[0] for key in KEYS):
-        if section == "departures" and plan.study.method != "departures":
-            continue
-        document.add(section, section_table(section, values))
+        if section in SECTIONS[plan.study.method]:
+            document.add(section, section_table(section, values))
     if plan.bed.backend == "sim":
         bed = document["bed"]
         assert isinstance(bed, Table)
@@ -70,8 +72,9 @@ def effective_values(plan: Plan) -> dict[str, Any]:
     probe, pairs, departures, host = plan.probe, plan.pairs, plan.departures, plan.host
     values: dict[str, Any] = {}
     for section, part in (("study", plan.study), ("bed", plan.bed)):
-        names = [key.split(".")[1] for key in KEYS if key.startswith(f"{section}.")]
+        names = [key.split(".")[1] for key in KEYS if key.startswith(f"{section}.") and key != "bed.rate"]
         values |= {f"{section}.{name}": plain(getattr(part, name)) for name in names}
+    values |= shaper_values(plan) | stream_values(plan) | trials_values(plan) | search_values(plan)
     values |= {
         "probe.probe": list(probe.probe),
         **{f"probe.{key}": list(probe.sizes) if key == probe.size_key else None for key in SIZE_KEYS},
@@ -95,6 +98,59 @@ def effective_values(plan: Plan) -> dict[str, Any]:
         asked = getattr(host, name)
         values[f"host.{name}"] = "auto" if asked is None else asked
     return values
+
+
+def shaper_values(plan: Plan) -> dict[str, Any]:
+    """The parts of [bed] that probes alone have no use for are left out where nobody asked for them."""
+    bed, streams = plan.bed, plan.study.method not in PAIR_METHODS
+    values: dict[str, Any] = {"bed.rate": str(Rate("bit/s", Decimal(bed.rate_bps))) if bed.rate_bps else None}
+    unused = ["near", "far", "decoy"] if not streams else []
+    unused += ["shaper", "burst_bytes", "queue_bytes"] if bed.rate_bps is None else []
+    return values | {f"bed.{key}": None for key in unused}
+
+
+def stream_values(plan: Plan) -> dict[str, Any]:
+    """[stream]."""
+    stream = plan.stream
+    same = (
+        *("kind", "engine", "schedule", "to", "senders", "receivers", "load", "load_via", "load_frame_bytes"),
+        *("load_schedule", "request_payload_bytes", "vlan", "pcp", "dscp"),
+    )
+    return {
+        **{f"stream.{key}": plain(getattr(stream, key)) for key in same},
+        **{f"stream.{key}": list(stream.sizes) if key == stream.size_key else None for key in STREAM_SIZE_KEYS},
+        "stream.interval": None,
+        "stream.rate": None,
+        f"stream.{stream.rate_key}": [str(rate) for rate in stream.rates],
+        "stream.late_after": as_duration(stream.late_after_ns),
+    }
+
+
+def trials_values(plan: Plan) -> dict[str, Any]:
+    """[trials]."""
+    trials = plan.trials
+    same = ("rounds", "count_at_most", "probes", "seed", "a_a", "qualify", "keep")
+    return {f"trials.{key}": getattr(trials, key) for key in same} | {
+        "trials.duration": as_duration(trials.duration_ns),
+        "trials.settle": as_duration(trials.settle_ns),
+        "trials.at_most": as_duration(trials.at_most_ns) if trials.at_most_ns else None,
+    }
+
+
+def search_values(plan: Plan) -> dict[str, Any]:
+    """[search]."""
+    search = plan.search
+    same = (
+        *("tests", "algorithm", "goals", "width", "exceed_ratio", "repetitions", "verify_loss"),
+        *("latency_repetitions", "loss_step", "burst_repetitions", "most_addresses"),
+    )
+    times = ("initial_duration", "duration", "duration_sum", "latency_duration", "burst")
+    return {
+        **{f"search.{key}": plain(getattr(search, key)) for key in same},
+        **{f"search.{key}": as_duration(getattr(search, f"{key}_ns")) for key in times},
+        "search.max_rate": "auto" if search.max_rate is None else str(search.max_rate),
+        "search.at_most": as_duration(search.at_most_ns) if search.at_most_ns else None,
+    }
 
 
 def plain(value: Any) -> Any:

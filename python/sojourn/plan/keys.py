@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sojourn.plan.sizes import KINDS
-from sojourn.plan.types import FLOOD_NS
+from sojourn.plan.rates import interval_rate, rate, schedule, share
+from sojourn.plan.sizes import ENGINES, KINDS
+from sojourn.plan.types import FLOOD_NS, METHODS, PAIR_METHODS, SEARCH_METHODS, STREAM_METHODS
 from sojourn.plan.values import (
     AUTO,
     Reader,
@@ -14,6 +15,7 @@ from sojourn.plan.values import (
     flag,
     list_of,
     matching,
+    number,
     one_of,
     text,
     whole,
@@ -40,6 +42,14 @@ DEVICE = matching(
     r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+)?",
     'a device such as "wire", "bridge" or "bridge*2" ("direct" is always there)',
 )
+MOST_PORTS = 16
+TESTS = {
+    "rfc2544": ("throughput", "latency", "frame-loss", "back-to-back"),
+    "rfc8219": ("throughput", "latency", "pdv", "ipdv"),
+    "rfc2889": ("address-capacity", "learning-rate", "broadcast-forwarding", "broadcast-latency", "forward-pressure"),
+}
+"""What each suite can look for, in the order in which one needs the other."""
+
 LAWS = ("constant-plus-per-byte", "rate-independent", "cascade-adds")
 SIZE_KEYS = ("icmp_bytes", "payload_bytes", "frame_bytes")
 BYTES = list_of(whole(0, 100_000))
@@ -54,7 +64,7 @@ KEYS: dict[str, Key] = {
     "study.title": Key(text(), "", "headline of the report"),
     "study.question": Key(text(), "", "what the study answers"),
     "study.paper": Key(text(), "", "where the question comes from"),
-    "study.method": Key(one_of("pairs", "departures"), "pairs", "with and without the device, or who sends on time"),
+    "study.method": Key(one_of(*METHODS), "pairs", "how it is answered; the sections below depend on it"),
     "study.laws": Key(list_of(one_of(*LAWS), may_be_empty=True), (), "published laws to test"),
     "study.published": Key(
         list_of(matching(r"[a-z0-9_]+", 'the name of a published table, such as "bridge2003_rtt"'), may_be_empty=True),
@@ -73,6 +83,13 @@ KEYS: dict[str, Key] = {
     ),
     "bed.mtu": Key(whole(1280, 65_535), 1500, "bytes of an IP packet that fit a frame; IPv6 needs 1280"),
     "bed.offloads": Key(flag(), default=False, meaning="whether the links may use segmentation and checksum offloads"),
+    "bed.near": Key(whole(1, MOST_PORTS), None, "ports of a bridge towards A; as many as the study needs"),
+    "bed.far": Key(whole(1, MOST_PORTS), None, "ports of a bridge towards B; as many as the study needs"),
+    "bed.decoy": Key(flag(), None, "whether each arm has a twin to load beside it; if the study needs one"),
+    "bed.shaper": Key(one_of("tbf", "htb"), "tbf", "what holds a device to its rate"),
+    "bed.rate": Key(rate(shares=False), None, "what a device lets out at its far side, in bits of frames with FCS"),
+    "bed.burst_bytes": Key(whole(1_600, 100_000_000), 16_000, "the shaper's bucket"),
+    "bed.queue_bytes": Key(whole(1_600, 1_000_000_000), 150_000, "the queue before it; what does not fit is lost"),
     "probe.probe": Key(list_of(one_of(*KINDS)), ("icmp",), "how to ask"),
     "probe.icmp_bytes": Key(BYTES, ABSENT, "ICMP header and data, as ping says it"),
     "probe.payload_bytes": Key(BYTES, ABSENT, "user data"),
@@ -100,8 +117,87 @@ KEYS: dict[str, Key] = {
     "departures.count": Key(whole(2, 10_000_000), 1000, "departures per trial"),
     "departures.at_most": Key(duration(1_000_000, HOUR_NS), 60_000_000_000, "longest trial; slow intervals get fewer"),
     "departures.flood_count": Key(whole(2, 10_000_000), 20_000, "departures of a flood"),
+    "stream.kind": Key(
+        list_of(one_of("one-way", "ping-pong", "request-response", "answers")),
+        ("one-way",),
+        "a stream, a closed loop, or a request to many that each answer in unicast",
+    ),
+    "stream.engine": Key(list_of(one_of(*ENGINES)), ("auto",), "what sends and receives; auto: the best raw one here"),
+    "stream.frame_bytes": Key(BYTES, ABSENT, "Ethernet frame with its FCS"),
+    "stream.payload_bytes": Key(BYTES, ABSENT, "user data"),
+    "stream.schedule": Key(list_of(schedule()), ("regular",), "how departures are spread"),
+    "stream.interval": Key(
+        list_of(interval_rate(duration(100, HOUR_NS))), ABSENT, "mean time between frames, of all senders together"
+    ),
+    "stream.rate": Key(
+        list_of(rate()), ABSENT, "or their mean rate: frames, frame bits, or a share of the arm's own throughput"
+    ),
+    "stream.to": Key(
+        list_of(one_of("unicast", "broadcast", "multicast", "unknown")),
+        ("unicast",),
+        "who it is sent to; unknown: an address that nobody has, so a bridge floods it",
+    ),
+    "stream.senders": Key(list_of(whole(1, MOST_PORTS)), (1,), "ports that send into one"),
+    "stream.receivers": Key(list_of(whole(0, MOST_PORTS - 1)), (0,), "other subscribers beside the one measured"),
+    "stream.load": Key(list_of(share()), (0.0,), "share of the device's throughput that other pairs take up"),
+    "stream.load_via": Key(
+        list_of(one_of("through", "beside")), ("through",), "through the device, or beside it as a decoy"
+    ),
+    "stream.load_frame_bytes": Key(whole(64, 100_000), 1518, "frames of the load"),
+    "stream.load_schedule": Key(schedule(), "regular", "departures of the load"),
+    "stream.request_payload_bytes": Key(whole(40, 65_000), 64, "the fixed request of request-response and answers"),
+    "stream.vlan": Key(whole(0, 4094), None, "802.1Q tag; 0 is a priority tag"),
+    "stream.pcp": Key(whole(0, 7), 0, "priority in the tag"),
+    "stream.dscp": Key(whole(0, 63), 0, "differentiated services code point of UDP"),
+    "stream.late_after": Key(duration(1_000, HOUR_NS), 1_000_000_000, "a frame that comes later counts as late"),
+    "trials.rounds": Key(whole(1, 100_000), 6, "visits to each cell, each with every arm twice"),
+    "trials.duration": Key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of one trial"),
+    "trials.count_at_most": Key(whole(1, 1_000_000_000), None, "frames of one sender in a trial"),
+    "trials.probes": Key(whole(2, 10_000_000), 500, "of a closed loop's trial"),
+    "trials.settle": Key(duration(1_000, HOUR_NS), 20_000_000, "wait for frames still on their way"),
+    "trials.at_most": Key(duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"),
+    "trials.seed": Key(whole(0, 2**62), 1, "of every random order"),
+    "trials.a_a": Key(flag(), default=False, meaning="the direct link measured against itself"),
+    "trials.qualify": Key(flag(), default=True, meaning="the tester measured on the empty path first"),
+    "trials.keep": Key(
+        one_of("auto", "packets", "histograms"), "auto", "what is recorded; auto: packets up to a million a trial"
+    ),
+    "search.tests": Key(
+        list_of(one_of(*dict.fromkeys(test for tests in TESTS.values() for test in tests))),
+        ABSENT,
+        "what is sought; by default all of the suite",
+    ),
+    "search.algorithm": Key(
+        list_of(one_of("mlrsearch", "binary")), ("mlrsearch",), "binary: halving, each loss verified first"
+    ),
+    "search.goals": Key(list_of(number(0, 0.5)), (0.0, 0.005), "loss ratios: 0 is the zero-loss rate"),
+    "search.width": Key(number(0.0001, 0.5), 0.005, "relative width at which a search ends"),
+    "search.initial_duration": Key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of a search's first trials"),
+    "search.duration": Key(duration(1_000_000, HOUR_NS), 60_000_000_000, "of its last trials"),
+    "search.duration_sum": Key(duration(1_000_000, 24 * HOUR_NS), 60_000_000_000, "of all trials at one load"),
+    "search.exceed_ratio": Key(number(0, 0.99), 0.5, "share of them that may miss the goal"),
+    "search.max_rate": Key(auto_or(rate(shares=False)), AUTO, "highest load; auto: the tester's clean rate"),
+    "search.repetitions": Key(whole(1, 1000), 1, "of every search"),
+    "search.verify_loss": Key(flag(), default=True, meaning="a loss is seen twice before a search turns down"),
+    "search.latency_duration": Key(duration(1_000_000, HOUR_NS), 120_000_000_000, "a stream at the throughput found"),
+    "search.latency_repetitions": Key(whole(1, 1000), 20, "such streams"),
+    "search.loss_step": Key(number(0.01, 0.5), 0.1, "steps of the offered load, down from the whole"),
+    "search.burst": Key(duration(1_000_000, HOUR_NS), 2_000_000_000, "longest burst back to back"),
+    "search.burst_repetitions": Key(whole(1, 1000), 50, "bursts of the final length"),
+    "search.most_addresses": Key(whole(1, 65_536), 16_384, "addresses that a bridge is taught"),
+    "search.at_most": Key(duration(1_000_000, 1000 * HOUR_NS), None, "no search begins after this time"),
     "host.prober_cpu": Key(CPU, AUTO, "core of the asking end"),
     "host.responder_cpu": Key(CPU, AUTO, "core of the answering end"),
     "host.fifo": Key(auto_or(flag()), AUTO, "real-time priority"),
     "host.wait": Key(auto_or(one_of("spin", "sleep-then-spin", "sleep")), AUTO, "how the prober waits for its moment"),
 }
+
+PAIR_SECTIONS = ("study", "bed", "probe", "pairs", "host")
+STREAM_SECTIONS = ("study", "bed", "stream", "trials", "host")
+SECTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(PAIR_METHODS, PAIR_SECTIONS),
+    "departures": ("study", "bed", "probe", "departures", "pairs", "host"),
+    **dict.fromkeys(STREAM_METHODS, STREAM_SECTIONS),
+    **dict.fromkeys(SEARCH_METHODS, ("study", "bed", "stream", "search", "trials", "host")),
+}
+"""The sections that each method reads; a key of any other would be without effect, and is refused."""

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from sojourn import studies as built_in
 from sojourn.errors import RequestError
 from sojourn.plan.check import check
-from sojourn.plan.keys import ABSENT, KEYS, REQUIRED, SIZE_KEYS
+from sojourn.plan.keys import ABSENT, KEYS, REQUIRED, SECTIONS, SIZE_KEYS
 from sojourn.plan.line import read_lines
 from sojourn.plan.source import Given, Table, read_toml, refuse
-from sojourn.plan.types import BedPlan, DeparturesPlan, HostPlan, PairsPlan, Plan, ProbePlan, Study
+from sojourn.plan.streams import STREAM_SIZE_KEYS, ends, read_search, read_stream, read_trials
+from sojourn.plan.types import PAIR_METHODS, BedPlan, DeparturesPlan, HostPlan, PairsPlan, Plan, ProbePlan, Study
 from sojourn.plan.values import AUTO
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def load_plan(source: str | Path, *, sets: Sequence[str] = (), quick: bool = Fal
     if backend:
         table = overlay(table, {"bed.backend": Given(backend, f"--bed {backend}")})
     for words in sets:
-        table = overlay(table, read_set(words))
+        table = overlay(table, read_set(words, method_of(table)))
     asked = ["--quick"] * quick + ([f"--bed {backend}"] if backend else []) + [f"--set {words}" for words in sets]
     return build(table, name, tuple(asked))
 
@@ -87,25 +88,49 @@ def nearest(key: str) -> str:
     return "one of " + ", ".join(inside) if inside else "one of the sections " + ", ".join(sections)
 
 
+def method_of(table: Table) -> str:
+    """The method, if it is one: what it is decides which sections there are."""
+    method = table["study.method"].value if "study.method" in table else "pairs"
+    return method if isinstance(method, str) and method in SECTIONS else "pairs"
+
+
+ALTERNATIVES = (
+    frozenset(f"probe.{name}" for name in SIZE_KEYS),
+    frozenset(f"stream.{name}" for name in STREAM_SIZE_KEYS),
+    frozenset({"stream.interval", "stream.rate"}),
+)
+"""Keys of which a plan has one: to ask one of them anew takes back whichever was asked before."""
+
+
 def overlay(below: Table, above: Table) -> Table:
-    """The upper table's values where it has any; a size asked above replaces a size of any other name below."""
-    sizes = {f"probe.{name}" for name in SIZE_KEYS}
-    if sizes & above.keys():
-        below = {key: value for key, value in below.items() if key not in sizes}
+    """The upper table's values where it has any; a size or a rate asked above replaces one of another name below."""
+    for alternatives in ALTERNATIVES:
+        if alternatives & above.keys():
+            below = {key: value for key, value in below.items() if key not in alternatives}
     return below | above
 
 
-SHORT = {"device": "bed.devices", "size": "probe.icmp_bytes"} | {key.split(".")[1]: key for key in reversed(KEYS)}
-"""Names for `--set` without their section; where two sections share one, the first in KEYS has it."""
+PAIR_WORDS = {"device": "bed.devices", "size": "probe.icmp_bytes"}
+STREAM_WORDS = {"device": "bed.devices", "size": "stream.frame_bytes", "rounds": "trials.rounds"}
+SEARCH_WORDS = STREAM_WORDS | {"rounds": "search.repetitions", "at_most": "search.at_most"}
 
 
-def read_set(words: str) -> Table:
+def short(method: str) -> dict[str, str]:
+    """Names for `--set` without their section; the method's sections first, and then in the order of KEYS."""
+    sections = SECTIONS[method]
+    words = PAIR_WORDS if method in PAIR_METHODS else SEARCH_WORDS if "search" in sections else STREAM_WORDS
+    ranked = sorted(KEYS, key=lambda key: key.split(".")[0] not in sections)
+    ranked.sort(key=lambda key: key == "bed.rate")  # "rate" is what is sent; what a device lets out is "bed.rate"
+    return {key.split(".")[1]: key for key in reversed(ranked)} | words
+
+
+def read_set(words: str, method: str) -> Table:
     """One `--set key=value`: the value as TOML would have it, or as plain words parted by commas."""
     key, equals, value = words.partition("=")
     key, value, where = key.strip(), value.strip(), f"--set {words}"
     if not equals or not key or not value:
         raise RequestError(f"{where}: expected key=value, such as --set rounds=20 or --set devices=wire,bridge")
-    dotted = SHORT.get(key, key)
+    dotted = short(method).get(key, key)
     known({dotted: Given(value, where)})
     return {dotted: Given(plain_value(value), where)}
 
@@ -122,12 +147,14 @@ def plain_value(value: str) -> Any:
 
 def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
     """The frozen plan of a table, every default filled in."""
+    refuse_strangers(table)
     values = {key: read(key, table, name) for key in KEYS}
     size_key, sizes = read_sizes(values, table, name)
+    stream = read_stream(values, table, name)
     lines = read_lines({key: given for key, given in table.items() if key.startswith("bed.lines.")})
     plan = Plan(
         study=Study(**section(values, "study")),
-        bed=BedPlan(**section(values, "bed"), lines=lines),
+        bed=BedPlan(**section(values, "bed", rate="rate_bps") | ends(values, stream), lines=lines),
         probe=ProbePlan(
             probe=values["probe.probe"],
             size_key=size_key,
@@ -139,11 +166,24 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
         ),
         pairs=PairsPlan(**section(values, "pairs", block_at_most="block_at_most_ns", at_most="at_most_ns")),
         departures=DeparturesPlan(**section(values, "departures", at_most="at_most_ns")),
+        stream=stream,
+        trials=read_trials(values),
+        search=read_search(values),
         host=HostPlan(**section(values, "host")),
         asked=asked,
     )
     check(plan, table, name)
     return plan
+
+
+def refuse_strangers(table: Table) -> None:
+    """Refuse keys of sections that the method does not read: they would be without effect, in silence."""
+    method = method_of(table)
+    for key, given in table.items():
+        section_name = key.split(".")[0]
+        if section_name not in SECTIONS[method]:
+            wanted = f"expected a key of {', '.join(SECTIONS[method])}"
+            raise RequestError(f"{given.where}: {key} has no meaning for study.method = {method}: {wanted}")
 
 
 def read(key: str, table: Table, name: str) -> Any:

@@ -53,3 +53,38 @@ def frame_of(probe: str, payload_bytes: int) -> int:
 def exceeds_mtu(probe: str, payload_bytes: int, mtu: int) -> bool:
     """Whether it takes more than one frame."""
     return payload_bytes + KINDS[probe].headers > mtu
+
+
+class Engine(NamedTuple):
+    """What sends a stream, and what its headers cost."""
+
+    headers: int
+    least_payload: int
+
+
+ENGINES: dict[str, Engine] = {
+    "auto": Engine(0, 46),
+    "packet": Engine(0, 46),
+    "udp": Engine(20 + 8, 40),
+    "udp6": Engine(40 + 8, 40),
+    "xdp": Engine(0, 46),
+    "live": Engine(0, 46),
+}
+"""Streams: raw frames, or UDP. The stream's own header takes the first 40 bytes of the payload."""
+
+VLAN_TAG = 4
+
+
+def stream_payload(engine: str, size_key: str, size: int, *, tagged: bool = False) -> int:
+    """User data of a stream's frame whose size was asked as `size_key`."""
+    return size - stream_overhead(engine, tagged=tagged) if size_key == "frame_bytes" else size
+
+
+def stream_frame(engine: str, payload_bytes: int, *, tagged: bool = False) -> int:
+    """The frame that carries it, with its FCS, padded to 64 at least."""
+    return max(LEAST_FRAME, payload_bytes + stream_overhead(engine, tagged=tagged))
+
+
+def stream_overhead(engine: str, *, tagged: bool) -> int:
+    """Bytes of a frame that are not user data."""
+    return ETHERNET + VLAN_TAG * tagged + ENGINES[engine].headers

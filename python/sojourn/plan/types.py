@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sojourn.plan.rates import Rate
+
 DIRECT = "direct"
 """The arm without a device: the papers' "no bridge"."""
 
@@ -16,6 +18,17 @@ A_A = "a/a"
 
 FLOOD_NS = 0
 """The interval of `ping -f`: as fast as answers come."""
+
+PAIR_METHODS = ("pairs", "departures")
+"""Probes that are answered, block by block."""
+
+STREAM_METHODS = ("one-way", "stages", "model", "background", "fan-in", "throughput", "loss", "multicast")
+"""Streams in a fixed matrix of trials."""
+
+SEARCH_METHODS = ("rfc2544", "rfc8219", "rfc2889")
+"""Streams whose load is searched for: each trial depends on the one before."""
+
+METHODS = (*PAIR_METHODS, *STREAM_METHODS, *SEARCH_METHODS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +39,8 @@ class Study:
     title: str
     question: str
     paper: str
-    method: Literal["pairs", "departures"]
+    method: str
+    """One of METHODS."""
     laws: tuple[str, ...]
     published: tuple[str, ...]
 
@@ -40,6 +54,17 @@ class BedPlan:
     device_cpu: str
     mtu: int
     offloads: bool
+    near: int
+    """Ports of each bridge towards host A; more than one where there are several senders, or a load through it."""
+    far: int
+    """Ports of each bridge towards host B."""
+    decoy: bool
+    """Whether each arm has a twin beside it, to be loaded in its place."""
+    shaper: Literal["tbf", "htb"]
+    rate_bps: int | None
+    """Bits of frames with their FCS per second that a device lets out at its far side; None: as it comes."""
+    burst_bytes: int
+    queue_bytes: int
     lines: Mapping[str, Mapping[str, Any]]
     """Sim only: what each device does to frames, as the instrument reads it."""
 
@@ -84,6 +109,88 @@ class DeparturesPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """Methods with streams: the factors, each a list of which every combination is a cell."""
+
+    kind: tuple[str, ...]
+    """one-way, ping-pong, request-response, answers (a request to many, each answering in unicast)."""
+    engine: tuple[str, ...]
+    size_key: Literal["payload_bytes", "frame_bytes"]
+    sizes: tuple[int, ...]
+    schedule: tuple[str, ...]
+    """regular, poisson, burst:N, ramp:FROM-TO, flood."""
+    rates: tuple[Rate, ...]
+    """Mean rates of all senders together; given as intervals, as rates or as shares of the arm's throughput."""
+    rate_key: Literal["interval", "rate"]
+    to: tuple[str, ...]
+    """unicast, broadcast, multicast, unknown (an address that nobody has)."""
+    senders: tuple[int, ...]
+    receivers: tuple[int, ...]
+    """Other subscribers beside the receiver that is measured."""
+    load: tuple[float, ...]
+    """Shares of the device's throughput that other pairs take up meanwhile."""
+    load_via: tuple[str, ...]
+    """through the device, or beside it, through its decoy."""
+    load_frame_bytes: int
+    load_schedule: str
+    request_payload_bytes: int
+    """The fixed request of request-response and of answers."""
+    vlan: int | None
+    pcp: int
+    dscp: int
+    late_after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialsPlan:
+    """How often and how long each cell is tried, and in what order."""
+
+    rounds: int
+    duration_ns: int
+    count_at_most: int | None
+    """Frames of one sender in one trial."""
+    probes: int
+    """Probes of a trial whose kind is ping-pong or request-response: a closed loop has no duration."""
+    settle_ns: int
+    """Wait for frames still on their way before a trial is closed."""
+    at_most_ns: int | None
+    """Measuring stops after the last whole round within this time."""
+    seed: int
+    a_a: bool
+    qualify: bool
+    """Whether the tester is measured on the empty path first."""
+    keep: Literal["auto", "packets", "histograms"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """Searches: what is sought, how, and how it ends."""
+
+    tests: tuple[str, ...]
+    algorithm: tuple[str, ...]
+    goals: tuple[float, ...]
+    """Loss ratios: 0 asks for the zero-loss rate (NDR), 0.005 for the partial one (PDR)."""
+    width: float
+    """Relative width of the interval at which a search ends."""
+    initial_duration_ns: int
+    duration_ns: int
+    duration_sum_ns: int
+    exceed_ratio: float
+    max_rate: Rate | None
+    """None: the clean rate of the tester."""
+    repetitions: int
+    verify_loss: bool
+    latency_duration_ns: int
+    latency_repetitions: int
+    loss_step: float
+    burst_ns: int
+    """Longest burst that is tried."""
+    burst_repetitions: int
+    most_addresses: int
+    at_most_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class HostPlan:
     """Where the two ends run."""
 
@@ -103,6 +210,9 @@ class Plan:
     probe: ProbePlan
     pairs: PairsPlan
     departures: DeparturesPlan
+    stream: StreamPlan
+    trials: TrialsPlan
+    search: SearchPlan
     host: HostPlan
     asked: tuple[str, ...]
     """What was asked beyond the file, as typed: "--quick", "--set rounds=8"."""

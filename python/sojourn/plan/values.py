@@ -45,6 +45,16 @@ def whole(least: int, most: int) -> Reader:
     return Reader(read, f"a whole number from {least} to {most}")
 
 
+def number(least: float, most: float) -> Reader:
+    """A number within bounds, whole or not."""
+
+    def read(value: Any) -> float | None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number and least <= value <= most else None
+
+    return Reader(read, f"a number from {least:g} to {most:g}")
+
+
 def one_of(*words: str) -> Reader:
     """One of a few words."""
     return Reader(lambda value: value if value in words else None, " or ".join(f'"{word}"' for word in words))

@@ -1,0 +1,119 @@
+"""Rates as a plan writes them: "10kpps", "100Mbit/s", "50%". Reads and writes words; knows no device and no clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from sojourn.plan.values import UNITS_NS, Reader, as_duration
+
+SCALES = {"": 0, "k": 3, "M": 6, "G": 9}
+RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(k|M|G)?(pps|bit/s)")
+SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+Unit = Literal["pps", "bit/s", "share", "interval"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A mean load in the unit in which it was asked: frames/s, frame bits with FCS/s, a share, or ns between frames."""
+
+    unit: Unit
+    value: Decimal
+
+    @property
+    def share(self) -> float | None:
+        """The part of the arm's own throughput, 1 being all of it; None where the rate is a plain one."""
+        return float(self.value) if self.unit == "share" else None
+
+    def pps(self, frame_bytes: int) -> float | None:
+        """Frames per second at this size of frame; None for a share, which only a measurement tells."""
+        if self.unit == "share":
+            return None
+        if self.unit == "interval":
+            return float(Decimal(UNITS_NS["s"]) / self.value)
+        return float(self.value if self.unit == "pps" else self.value / (8 * frame_bytes))
+
+    def __str__(self) -> str:
+        """The shortest exact form, as a plan reads it."""
+        if self.unit == "interval":
+            return as_duration(int(self.value))
+        if self.unit == "share":
+            return f"{(self.value * 100).normalize():f}%"
+        for prefix, zeros in reversed(SCALES.items()):
+            if self.value >= 10**zeros and (self.value * 1000) % 10**zeros == 0:
+                return f"{(self.value / 10**zeros).normalize():f}{prefix}{self.unit}"
+        return f"{self.value:f}{self.unit}"
+
+
+def rate(*, shares: bool = True) -> Reader:
+    """A rate in frames, in bits, or (where it has a meaning) as a share of the measured throughput."""
+
+    def read(value: Any) -> Rate | None:
+        if not isinstance(value, str):
+            return None
+        if found := RATE.fullmatch(value.strip()):
+            number = Decimal(found[1]) * 10 ** SCALES[found[2] or ""]
+            return Rate("pps" if found[3] == "pps" else "bit/s", number) if 0 < number <= 10**12 else None
+        found = SHARE.fullmatch(value.strip()) if shares else None
+        if not found or not 0 < Decimal(found[1]) <= 1000:
+            return None
+        return Rate("share", Decimal(found[1]) / 100)
+
+    examples = 'such as "10kpps", "100Mbit/s" or "50%"' if shares else 'such as "10kpps" or "100Mbit/s"'
+    return Reader(read, f"a rate with its unit, {examples}")
+
+
+def interval_rate(reader: Reader) -> Reader:
+    """A duration between frames, as a rate."""
+
+    def read(value: Any) -> Rate | None:
+        nanos = reader.read(value)
+        return None if nanos is None else Rate("interval", Decimal(nanos))
+
+    return Reader(read, reader.expected)
+
+
+def share() -> Reader:
+    """A part of a whole: "10%", or 0.1; nothing of it is 0."""
+
+    def read(value: Any) -> float | None:
+        if isinstance(value, str) and (found := SHARE.fullmatch(value.strip())):
+            value = float(Decimal(found[1]) / 100)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if number and 0 <= value <= 1 else None
+
+    return Reader(read, 'a share from "0%" to "100%"')
+
+
+RAMP = re.compile(r"ramp:(.+)-(.+)")
+BURST = re.compile(r"burst:(\d{1,6})")
+
+
+def schedule() -> Reader:
+    """How departures are spread: regular, poisson, flood, burst:N, ramp:FROM-TO."""
+    plain = rate(shares=False)
+
+    def read(value: Any) -> str | None:
+        if not isinstance(value, str):
+            return None
+        burst, ramp = BURST.fullmatch(value), RAMP.fullmatch(value)
+        good = (
+            value in ("regular", "poisson", "flood")
+            or (burst and int(burst[1]) >= 2)
+            or (ramp and plain.read(ramp[1]) and plain.read(ramp[2]))
+        )
+        return value if good else None
+
+    return Reader(read, '"regular", "poisson", "flood", "burst:8" or "ramp:1kpps-10kpps"')
+
+
+def ramp_ends(words: str, frame_bytes: int) -> tuple[float, float] | None:
+    """First and last rate of a ramp in frames/s; None for any other schedule."""
+    found = RAMP.fullmatch(words)
+    if not found:
+        return None
+    first, last = (rate(shares=False).read(found[which]).pps(frame_bytes) for which in (1, 2))
+    return first, last
