@@ -7,8 +7,8 @@ What it writes:
 
 - `results.json`, `results.parquet`: the tidy table, one row per figure (`rows.Row.tidy` lists the columns).
 - `verdict.json`: verdict, sentence, answered laws, findings, and how the A/A control came out.
-- `samples/*.parquet`, what figures draw. Those of cells carry the cell's factors (probe, schedule, icmp_bytes,
-  payload_bytes, response_payload_bytes, frame_bytes, response_frame_bytes, interval_ns) beside `cell`:
+- `samples/*.parquet`, what figures draw. Those of streams are listed in the page of `streams`. Those of cells carry the
+  cell's factors (every field of `factors.Factors`) beside `cell`:
     - `rtt_quantiles`: device, cell, q (the share of probes above), rtt_ns; for a CDF on a log(1 - p) axis.
     - `timeline`: device, cell, round, visit, elapsed_s, rtt_ns; thinned, the slowest probes kept.
     - `blocks`: block, device, cell, round, visit, elapsed_s, mean_rtt_ns, lost.
@@ -19,79 +19,67 @@ What it writes:
       of its trials stand beside it.
 
 How a figure is made is said where it is made: `pairs` (a device's latency), `sizes` (a + b x size), `paths` (round-trip
-times, losses), `departures` (senders), `laws`, and `tester`, `shape`, `soundness` (findings).
+times, losses), `departures` (senders), `laws`, and `tester`, `shape`, `soundness` (findings). Of streams, `streams`
+says what every method has in common, and each method's module what is its own: `one_way`, `throughput`, `loss`,
+`fan_in`, `multicast`, `background`.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sojourn.analysis.verdict import Verdict
+from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Method
 
-__all__ = ["Verdict", "analyse"]
+__all__ = ["METHODS", "Verdict", "analyse"]
+
+
+METHODS = {
+    "pairs": "by_pairs",
+    "departures": "by_departures",
+    "one-way": "one_way",
+    "throughput": "throughput",
+    "loss": "loss",
+    "fan-in": "fan_in",
+    "multicast": "multicast",
+    "background": "background",
+}
+"""The module of this package that makes the study of each method (`study.Method` says how)."""
 
 
 def analyse(folder: Path) -> Verdict:
     """Analyse the run in `folder`, write its analysis/ anew, and give the verdict."""
+    from sojourn.analysis.finding import mark
     from sojourn.analysis.run import load
+    from sojourn.analysis.samples import write_samples
+    from sojourn.analysis.verdict import judge
 
     run = load(Path(folder))
     if run.folder.analysis.exists():
         shutil.rmtree(run.folder.analysis)
     run.folder.analysis.mkdir(parents=True)
-    rows, verdict = _departures(run) if run.method == "departures" else _pairs(run)
-    _write(run, rows, verdict)
+    study = _method(run.method).study(run)
+    mark(study.rows, study.findings)
+    write_samples(run.folder.samples, study.samples)
+    verdict = judge(run, study)
+    _write(run, study.rows, verdict)
     return verdict
 
 
-def _pairs(run: Run) -> tuple[list[Row], Verdict]:
-    from sojourn.analysis.finding import mark
-    from sojourn.analysis.laws import answer_laws
-    from sojourn.analysis.pairs import latency_rows, resolution, rounds_of
-    from sojourn.analysis.paths import path_rows
-    from sojourn.analysis.samples import write_samples
-    from sojourn.analysis.shape import shape_findings
-    from sojourn.analysis.sizes import by_size, size_rows
-    from sojourn.analysis.soundness import soundness_findings
-    from sojourn.analysis.tester import stamp_sources, tester_findings
-    from sojourn.analysis.verdict import judge
-
-    rounds = rounds_of(run)
-    fits = by_size(run, rounds)
-    rows = [*latency_rows(run, rounds), *size_rows(fits), *path_rows(run)]
-    bed = resolution(rounds)
-    bed_ns = 0.0 if bed is None else bed.estimate
-    findings = [
-        *tester_findings(run),
-        *soundness_findings(rows, bed_ns),
-        *shape_findings(run, rounds, bed_ns),
-    ]
-    mark(rows, findings)
-    stamp_sources(run, rows)
-    write_samples(run.folder.samples, run, rounds, fits)
-    return rows, judge(run, rows, findings, answer_laws(run, rounds, bed_ns))
-
-
-def _departures(run: Run) -> tuple[list[Row], Verdict]:
-    from sojourn.analysis.departures import departure_rows, trials_of
-    from sojourn.analysis.finding import mark
-    from sojourn.analysis.samples import write_departures
-    from sojourn.analysis.tester import departures_findings
-    from sojourn.analysis.verdict import judge
-
-    trials = trials_of(run)
-    rows = departure_rows(trials)
-    findings = departures_findings(run)
-    mark(rows, findings)
-    write_departures(run.folder.samples, trials)
-    return rows, judge(run, rows, findings, [])
+def _method(name: str) -> Method:
+    """The module for a method; an unknown one is refused."""
+    if name not in METHODS:
+        raise RequestError(f"no such method is known to this version: {name} (known: {', '.join(METHODS)})")
+    return cast("Method", import_module(f"sojourn.analysis.{METHODS[name]}"))
 
 
 def _write(run: Run, rows: list[Row], verdict: Verdict) -> None:

@@ -1,4 +1,4 @@
-"""What varies between cells: probe, size, interval, schedule. Names a cell for people and for the results table."""
+"""What varies between cells: probe, size, pace, and for streams who sends to whom; names a cell for people."""
 
 from __future__ import annotations
 
@@ -24,14 +24,30 @@ class Factors:
     frame_bytes: int | None = None
     response_frame_bytes: int | None = None
     interval_ns: int | None = None
+    kind: str | None = None
+    engine: str | None = None
+    rate_pps: float | None = None
+    rate_share: float | None = None
+    to: str | None = None
+    senders: int | None = None
+    receivers: int | None = None
+    load: float | None = None
+    load_via: str | None = None
 
     @property
     def mean_frame_bytes(self) -> float:
         """The mean of request and response frame: the size at which half a round trip is one way."""
         return ((self.frame_bytes or 0) + (self.response_frame_bytes or 0)) / 2
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether the cell is a stream's, not a probe's."""
+        return self.engine is not None
+
     def describe(self) -> str:
-        """The cell in a few words: "icmp, 64 B, 1 ms"."""
+        """The cell in a few words: "icmp, 64 B, 1 ms"; "packet, 64 B, poisson 100 us, load 50 % through"."""
+        if self.is_stream:
+            return _describe_stream(self)
         size = f"{self.icmp_bytes} B of ICMP" if self.icmp_bytes is not None else f"{self.payload_bytes} B"
         if self.icmp_bytes is None and self.payload_bytes != self.response_payload_bytes:
             size += f" and back {self.response_payload_bytes} B"
@@ -55,6 +71,16 @@ def factors_of(block: dict[str, Any], plan: dict[str, Any]) -> Factors:
     )
 
 
+def factors_of_stream(told: dict[str, Any]) -> Factors:
+    """The factors of a cell of streams, as the log tells them; what this version does not know is left out."""
+    known = {one.name: told[one.name] for one in fields(Factors) if told.get(one.name) is not None}
+    known["engine"] = str(known.get("engine", "auto"))
+    known["probe"] = str(known.get("probe") or _stream_name(known))
+    if "interval_ns" not in known and known.get("rate_pps"):
+        known["interval_ns"] = round(1e9 / float(known["rate_pps"]))
+    return Factors(**known)
+
+
 def in_common(cells: Iterable[Factors]) -> Factors:
     """The factors on which all cells agree; the others are None."""
     several = list(cells)
@@ -73,6 +99,33 @@ def spell_interval(interval_ns: int) -> str:
         if interval_ns >= size and interval_ns % size == 0:
             return f"{interval_ns // size} {unit}"
     return f"{interval_ns} ns"
+
+
+def _stream_name(known: dict[str, Any]) -> str:
+    """The probe of a stream's row: its engine, and its kind where there are several: "packet/request-response"."""
+    kind = known.get("kind")
+    return str(known["engine"]) if kind in (None, "one-way") else f"{known['engine']}/{kind}"
+
+
+def _describe_stream(factors: Factors) -> str:
+    pace = "flood" if factors.schedule == "flood" else f"{factors.schedule} {spell_pace(factors)}"
+    parts = [str(factors.probe), f"{factors.frame_bytes} B", pace]
+    if factors.to not in (None, "unicast"):
+        parts.append(f"to {factors.to}")
+    if (factors.senders or 1) > 1:
+        parts.append(f"{factors.senders} senders")
+    if factors.receivers:
+        parts.append(f"{factors.receivers} other receivers")
+    if factors.load:
+        parts.append(f"load {factors.load:.0%} {factors.load_via or 'through'}")
+    return ", ".join(parts)
+
+
+def spell_pace(factors: Factors) -> str:
+    """How often a stream sends, as it was asked: "100 us", "50 % of its throughput"."""
+    if factors.rate_share is not None and factors.rate_pps is None:
+        return f"at {factors.rate_share:.0%} of the throughput"
+    return spell_interval(factors.interval_ns or 0)
 
 
 def _probe_name(block: dict[str, Any], plan: dict[str, Any]) -> str:

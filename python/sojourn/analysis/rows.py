@@ -1,4 +1,8 @@
-"""The tidy results table: one row per reported figure, each with its factors, interval, unit and source."""
+"""The tidy results table: one row per reported figure, each with its factors, interval, unit and source.
+
+Columns of streams stand at the end, null where they say nothing. A percentile whose estimate is null is infinite: so
+many frames were lost; an upper end that is null beside a lower one is infinite for the same reason.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,17 @@ if TYPE_CHECKING:
     from sojourn.analysis.statistics.interval import Interval
 
 
+STREAM_FACTORS = ("kind", "engine", "rate_pps", "rate_share", "to", "senders", "receivers", "load", "load_via")
+"""The factors that only cells of streams have: they stand at the end of a row."""
+
+
 @dataclass(slots=True)
 class Row:
-    """A figure: of which device (against which reference, or None for the whole path), which statistic of what."""
+    """A figure: of which device (against which reference, or None for the whole path), which statistic of what.
+
+    `against` names the cell that was subtracted where it is not another arm's: "load=0.0", "to=unicast". `port` is the
+    receiver's, `node` the answering one's. The clock's errors stand where two clocks were compared, 0 where one was.
+    """
 
     device: str
     quantity: str
@@ -29,13 +41,20 @@ class Row:
     source: str = ""
     q_value: float | None = None
     findings: list[str] = field(default_factory=list)
+    clock_bound_ns: float | None = None
+    clock_error95_ns: float | None = None
+    against: str | None = None
+    port: int | None = None
+    node: int | None = None
 
     def tidy(self) -> dict[str, Any]:
         """The row as results.json holds it; what is not a number is null."""
+        factors = asdict(self.factors)
+        of_streams = {name: factors.pop(name) for name in STREAM_FACTORS}
         return {
             "device": self.device,
             "reference": self.reference,
-            **asdict(self.factors),
+            **factors,
             "quantity": self.quantity,
             "statistic": self.statistic,
             "estimate": finite(self.value.estimate),
@@ -50,6 +69,12 @@ class Row:
             "clock": self.clock,
             "source": self.source,
             "findings": self.findings,
+            "clock_bound_ns": finite(self.clock_bound_ns),
+            "clock_error95_ns": finite(self.clock_error95_ns),
+            "against": self.against,
+            "port": self.port,
+            "node": self.node,
+            **of_streams,
         }
 
 

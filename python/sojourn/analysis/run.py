@@ -1,6 +1,7 @@
 """A run folder as the analysis sees it: plan, bed and log as plain values, blocks and probes as frames, cells.
 
 It hides repeated blocks (a resumed run measures a cut block again: the later part counts) and what a cell is called.
+The records of streams are read when they are first asked for: a run of probes has none, a flood has millions.
 It judges nothing; that is for `findings`.
 """
 
@@ -9,13 +10,14 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.analysis.factors import Factors, factors_of
+from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
 from sojourn.errors import RequestError
-from sojourn.records import RunFolder, Table, read_table
+from sojourn.records import TABLES, RunFolder, Table, read_table
 from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ A_A = "a/a"
 WIRE = "wire"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """What a run folder holds. `probes` has the measured probes with their block's factors, warm-up included."""
 
@@ -44,6 +46,8 @@ class Run:
     def devices(self) -> list[str]:
         """Every arm that was measured: direct, a/a, then the devices in the plan's order."""
         seen = self.blocks["device"].unique(maintain_order=True).to_list()
+        streams = self.streams if "purpose" not in self.streams else self.streams.filter(purpose="measure")
+        seen += [one for one in streams["device"].unique(maintain_order=True) if one not in seen]
         planned = [DIRECT, A_A, *self.planned_devices]
         return [one for one in planned if one in seen] + sorted(one for one in seen if one not in planned)
 
@@ -59,7 +63,7 @@ class Run:
 
     @property
     def method(self) -> str:
-        """How the study goes about it: "pairs" or "departures"."""
+        """How the study goes about it: "pairs", "departures", "one-way", ..."""
         return str(self.study.get("method", "pairs"))
 
     @property
@@ -71,12 +75,63 @@ class Run:
     def clock(self) -> str:
         """The clock that departures and arrivals were read from."""
         named = self.tables["probes"].field_metadata("departure_ns", "clock")
+        named = named or self.table("streams").field_metadata("started_ns", "clock")
         return ", ".join(named) if named else "TAI"
 
     @property
     def measured(self) -> pl.DataFrame:
         """The probes without the warm-up."""
         return self.probes.filter(~pl.col("warmup"))
+
+    def table(self, name: str) -> Table:
+        """A table of the records, read once; one that this version does not declare is empty."""
+        if name not in self.tables:
+            self.tables[name] = read_table(self.folder.records, name) if name in TABLES else Table(name, pl.DataFrame())
+        return self.tables[name]
+
+    @cached_property
+    def streams(self) -> pl.DataFrame:
+        """One row per block, role, flow and port of streams, of the last part that measured the block."""
+        rows = self.table("streams").frame
+        if not rows.height:
+            return rows if rows.width else pl.DataFrame(schema={"device": pl.String})
+        return rows.filter(pl.col("part") == pl.col("part").max().over("block"))
+
+    @cached_property
+    def sends(self) -> pl.DataFrame:
+        """Every packet that left, of the blocks in `streams`."""
+        return self._of_streams("sends")
+
+    @cached_property
+    def arrivals(self) -> pl.DataFrame:
+        """Every frame that arrived, of the blocks in `streams`."""
+        return self._of_streams("arrivals")
+
+    @cached_property
+    def histograms(self) -> pl.DataFrame:
+        """What was counted in bins, of the blocks in `streams`."""
+        return self._of_streams("histograms")
+
+    @cached_property
+    def exchanges(self) -> pl.DataFrame:
+        """The exchanges by which clocks were compared, of the blocks in `streams`."""
+        return self._of_streams("exchanges")
+
+    @cached_property
+    def clock_lines(self) -> pl.DataFrame:
+        """What the exchanges say of the receiver's clock, of the blocks in `streams`."""
+        return self._of_streams("clock_lines")
+
+    @cached_property
+    def trial_events(self) -> dict[int, dict[str, Any]]:
+        """The log's account of each trial of streams, by block: the last one, where a block was measured again."""
+        return {int(event["block"]): event for event in self.log if event.get("event") == "stream-trial"}
+
+    def _of_streams(self, name: str) -> pl.DataFrame:
+        rows = self.table(name).frame
+        if not rows.height:
+            return rows
+        return rows.join(self.streams.select("block", "part").unique(), on=["block", "part"], how="semi")
 
 
 def load(path: Path) -> Run:
@@ -85,18 +140,33 @@ def load(path: Path) -> Run:
     plan = _plan(folder)
     tables = {name: read_table(folder.records, name) for name in ("probes", "blocks", "captures")}
     blocks = _latest(tables["blocks"].frame)
+    log = read_log(folder.log)
     cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
+    cells |= _cells_of_streams(log)
     return Run(
         folder,
         plan,
         _json(folder.bed),
-        read_log(folder.log),
+        log,
         blocks,
         _with_factors(tables["probes"].frame, blocks),
         tables["captures"].frame,
         tables,
         dict(sorted(cells.items())),
     )
+
+
+def _cells_of_streams(log: list[dict[str, Any]]) -> dict[int, Factors]:
+    """The cells of streams: what they vary in is told in the log, once for all and again with each trial."""
+    told: dict[int, dict[str, Any]] = {}
+    for event in log:
+        if event.get("event") == "cells":
+            several = event.get("cells", {})
+            pairs = several.items() if isinstance(several, dict) else ((one.get("cell"), one) for one in several)
+            told |= {int(cell): factors.get("factors", factors) for cell, factors in pairs}
+        elif event.get("event") == "stream-trial" and "factors" in event:
+            told[int(event["cell"])] = event["factors"]
+    return {cell: factors_of_stream(factors) for cell, factors in told.items()}
 
 
 def _latest(blocks: pl.DataFrame) -> pl.DataFrame:

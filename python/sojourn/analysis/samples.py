@@ -15,6 +15,7 @@ from sojourn.analysis.factors import Factors
 from sojourn.analysis.paths import paths_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -27,43 +28,58 @@ if TYPE_CHECKING:
 CURVE_POINTS = 200
 TIMELINE_POINTS = 20_000
 BAND_POINTS = 41
+FACTOR_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("probe", "schedule", "kind", "engine", "to", "load_via"), pl.String),
+    **dict.fromkeys(("rate_pps", "rate_share", "load"), pl.Float64),
+}
+"""The factors of a cell that are no whole numbers."""
 
 
-def write_samples(folder: Path, run: Run, rounds: Rounds, fits: list[BySize]) -> None:
-    """Write the samples of a run of pairs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    cells = pl.DataFrame([{"cell": cell, **asdict(factors)} for cell, factors in run.cells.items()], schema=_CELLS)
-    _write(folder, "rtt_quantiles", _quantiles(run).join(cells, on="cell", how="left"))
-    _write(folder, "timeline", _timeline(run).join(cells, on="cell", how="left"))
-    _write(folder, "blocks", _blocks(run).join(cells, on="cell", how="left"))
-    _write(folder, "pairs", _pairs(rounds).join(cells, on="cell", how="left"))
-    _write(folder, "departure_errors", _own_departures(run))
-    _write(folder, "lines", _lines(fits))
-    _write(folder, "sizes", _sizes(fits))
+def samples_of_pairs(run: Run, rounds: Rounds, fits: list[BySize]) -> dict[str, pl.DataFrame]:
+    """The samples of a run of pairs."""
+    of_cells = {
+        "rtt_quantiles": _quantiles(run),
+        "timeline": _timeline(run),
+        "blocks": _blocks(run),
+        "pairs": _pairs(rounds),
+    }
+    return {
+        **{name: with_cells(run, frame) for name, frame in of_cells.items()},
+        "departure_errors": _own_departures(run),
+        "lines": _lines(fits),
+        "sizes": _sizes(fits),
+    }
 
 
-def write_departures(folder: Path, trials: list[Trials]) -> None:
-    """Write the samples of a run that judges senders: every curve is a tool at one size and interval."""
-    folder.mkdir(parents=True, exist_ok=True)
+def samples_of_departures(trials: list[Trials]) -> dict[str, pl.DataFrame]:
+    """The samples of a run that judges senders: every curve is a tool at one size and interval."""
     curves = []
     for one in trials:
         if one.interval_ns:
             errors = np.abs(one.errors()[0])
-            curve = _curve(errors).rename({"value": "error_ns"})
+            curve = curve_of(errors).rename({"value": "error_ns"})
             named = {name: pl.lit(value) for name, value in asdict(one.factors).items()}
             curves.append(curve.with_columns(device=pl.lit(one.factors.probe), **named))
-    if curves:
-        _write(folder, "departure_errors", pl.concat(curves, how="vertical_relaxed"))
+    return {"departure_errors": pl.concat(curves, how="vertical_relaxed")} if curves else {}
+
+
+def with_cells(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the factors of each row's cell beside it."""
+    cells = pl.DataFrame([{"cell": cell, **asdict(factors)} for cell, factors in run.cells.items()], schema=_CELLS)
+    return frame.with_columns(pl.col("cell").cast(pl.Int32)).join(cells, on="cell", how="left")
+
+
+def write_samples(folder: Path, samples: Mapping[str, pl.DataFrame]) -> None:
+    """Write every sample into the folder, under its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frame in samples.items():
+        frame.write_parquet(folder / f"{name}.parquet", compression="zstd")
 
 
 _CELLS: dict[str, Any] = {
     "cell": pl.Int32,
-    **{name: pl.String if name in ("probe", "schedule") else pl.Int64 for name in asdict(Factors())},
+    **{name: FACTOR_TYPES.get(name, pl.Int64) for name in asdict(Factors())},
 }
-
-
-def _write(folder: Path, name: str, frame: pl.DataFrame) -> None:
-    frame.write_parquet(folder / f"{name}.parquet", compression="zstd")
 
 
 def _quantiles(run: Run) -> pl.DataFrame:
@@ -72,13 +88,13 @@ def _quantiles(run: Run) -> pl.DataFrame:
     for path in paths_of(run):
         values, _ = path.answered("rtt")
         if len(values):
-            curve = _curve(values).rename({"value": "rtt_ns"})
+            curve = curve_of(values).rename({"value": "rtt_ns"})
             factors = (pl.lit(path.device).alias("device"), pl.lit(path.cell, dtype=pl.Int32).alias("cell"))
             curves.append(curve.with_columns(factors).select(list(schema)))
     return pl.concat(curves)
 
 
-def _curve(values: NDArray[np.float64]) -> pl.DataFrame:
+def curve_of(values: NDArray[np.float64]) -> pl.DataFrame:
     """The share of values above each of a few, from all of them to one of them, evenly on a log scale of the share."""
     ordered = np.sort(values)
     n = len(ordered)
@@ -139,7 +155,7 @@ def _own_departures(run: Run) -> pl.DataFrame:
         own = scheduled.filter(pl.col("device") == device)
         errors = np.abs((own["departure_ns"] - own["intended_ns"]).cast(float).to_numpy())
         if len(errors):
-            curve = _curve(errors).rename({"value": "error_ns"})
+            curve = curve_of(errors).rename({"value": "error_ns"})
             curves.append(curve.with_columns(device=pl.lit(device)).select(list(schema)))
     return pl.concat(curves)
 

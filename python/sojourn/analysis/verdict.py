@@ -12,10 +12,10 @@ from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
 
 if TYPE_CHECKING:
     from sojourn.analysis.finding import Finding
-    from sojourn.analysis.laws import Answer
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.statistics.interval import Interval
+    from sojourn.analysis.study import Study
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +45,19 @@ class Verdict:
         }
 
 
-def judge(run: Run, rows: list[Row], findings: list[Finding], laws: list[Answer]) -> Verdict:
+def judge(run: Run, study: Study) -> Verdict:
     """The verdict: invalid or doubtful as the gravest finding is, else trusted."""
-    grades = {one.severity for one in findings}
+    grades = {one.severity for one in study.findings}
     grade = "invalid" if "invalid" in grades else "doubtful" if "doubtful" in grades else "trusted"
-    said = departures_sentence(run, rows) if run.method == "departures" else latency_sentence(run, rows)
     return Verdict(
         run.folder.path.resolve().name,
         str(run.study.get("name", "")),
         grade,
-        f"{said}; {_trust(grade, findings)}.",
-        [one.tidy() for one in laws],
-        [one.tidy(run.cells) for one in findings],
-        _pairs(run, rows),
-        _coverage(rows),
+        f"{study.sentence}; {_trust(grade, study.findings)}.",
+        [one.tidy() for one in study.laws],
+        [one.tidy(run.cells) for one in study.findings],
+        _pairs(run, study.rows),
+        _coverage(study.rows),
     )
 
 

@@ -1,0 +1,21 @@
+"""Method "departures": who sends when it says, judged by a capture at the far end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.analysis.departures import departure_rows, trials_of
+from sojourn.analysis.samples import samples_of_departures
+from sojourn.analysis.study import Study
+from sojourn.analysis.tester import departures_findings
+from sojourn.analysis.verdict import departures_sentence
+
+if TYPE_CHECKING:
+    from sojourn.analysis.run import Run
+
+
+def study(run: Run) -> Study:
+    """Intervals and departure errors of every sender."""
+    trials = trials_of(run)
+    rows = departure_rows(trials)
+    return Study(rows, departures_findings(run), departures_sentence(run, rows), samples=samples_of_departures(trials))

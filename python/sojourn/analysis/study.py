@@ -1,0 +1,36 @@
+"""What a method makes of a run: its rows, what makes them doubtful, the answered laws, samples, and its sentence.
+
+Every method is a module with one `study(run)` that returns this; the package's `METHODS` names them. The dispatcher
+marks the rows with the findings, judges, and writes; a method does none of that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from sojourn.analysis.finding import Finding
+    from sojourn.analysis.laws import Answer
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """The outcome of a method: `sentence` has no full stop, `samples` are written under their names."""
+
+    rows: list[Row]
+    findings: list[Finding]
+    sentence: str
+    laws: list[Answer] = field(default_factory=list)
+    samples: dict[str, pl.DataFrame] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """A module that can make a study of a run."""
+
+    def study(self, run: Run) -> Study:
+        """Everything that this method says of the run."""
