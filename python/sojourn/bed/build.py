@@ -11,12 +11,13 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed import machine
 from sojourn.bed.cores import DeviceCores, require_usable_cores
-from sojourn.bed.facts import facts, moment
+from sojourn.bed.facts import counters, facts, moment, qdisc_dropped
 from sojourn.bed.local import LocalBackend
 from sojourn.bed.model import BedSpec, HostName, Topology, checked
 from sojourn.bed.netns import NetnsBackend
-from sojourn.bed.wiring import silence, wire_up
+from sojourn.bed.wiring import forget, prepare_live, silence, wire_up
 
 if TYPE_CHECKING:
     import subprocess
@@ -64,6 +65,43 @@ class Bed:
     def get(self, host: HostName, path: str) -> str:
         """Reads a file of a host."""
         return self._backend.get(host, path)
+
+    def counters(self, *arms: str) -> dict[str, dict[str, int]]:
+        """What every interface of these arms has counted, ends, device's ports and bridges; of all without a name.
+
+        Ports that a shaper stands before have `qdisc_dropped` too: what its queue lost. The difference of two of these
+        tells where frames went: each port's `tx_packets` is its neighbour's `rx_packets`, less what that one dropped.
+        """
+        links = [self.topology.arm(arm) for arm in arms] or list(self.topology.links)
+        wanted = {port.dev for link in links for port in link.ports}
+        wanted |= {station.name for link in links for station in link.stations if station.name}
+        found = {
+            dev: counted
+            for host in self.topology.hosts
+            for dev, counted in counters(self._backend, host.name).items()
+            if dev in wanted
+        }
+        if self.spec.rate_bps is not None:
+            for dev, dropped in qdisc_dropped(self._backend, "d").items():
+                if dev in found:
+                    found[dev]["qdisc_dropped"] = dropped
+        return found
+
+    def softnet_dropped(self) -> int:
+        """Packets that the machine's cores dropped because their backlog was full, since it started."""
+        return machine.softnet_dropped()
+
+    def forget(self, arm: str) -> None:
+        """Lets the arm's bridges forget every address that they have learnt: the next frame to any is flooded."""
+        forget(self._backend, self.topology.arm(arm))
+
+    def prepare_live(self, arm: str) -> None:
+        """Lets the arm's ports take frames that an XDP program redirects to their neighbours.
+
+        Every frame they receive then passes a ring of 256 first, which can overflow: prepare arms that are to be
+        compared alike, before any of them is measured. `facts` shows it as generic-receive-offload.
+        """
+        prepare_live(self._backend, self.topology.arm(arm))
 
     def facts(self) -> dict[str, Any]:
         """The whole of `bed.json`: what the machines are, and a hash over what should stay so."""

@@ -43,7 +43,7 @@ HOST_SYSCTLS = (
 """The sysctls that each network namespace has for itself."""
 
 # One device per line on standard input.
-_ETHTOOL = 'while read -r dev; do echo "= $dev"; ethtool -i "$dev"; ethtool -k "$dev"; done'
+_ETHTOOL = 'while read -r dev; do echo "= $dev"; ethtool -i "$dev"; ethtool -k "$dev"; echo "= pause"; ethtool -a "$dev" 2>/dev/null; done; true'
 _SYSCTL = 'for key in "$@"; do [ -r "/proc/sys/$key" ] && echo "$key $(cat "/proc/sys/$key")"; done; true'
 _QDISC_FIELDS = ("kind", "handle", "dev", "parent", "root", "options")
 _LINK_FIELDS = ("mtu", "operstate", "qdisc", "address", "txqlen", "flags", "num_tx_queues", "num_rx_queues", "master")
@@ -87,7 +87,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
 
 def moment(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCores) -> dict[str, Any]:
     """What changes by itself: two of these, before and after a run, tell what went on beside it."""
-    hosts = {} if spec.backend == "sim" else {host.name: _counters(backend, host.name) for host in topology.hosts}
+    hosts = {} if spec.backend == "sim" else {host.name: counters(backend, host.name) for host in topology.hosts}
     return {**machine.moment(), "device_load": cores.load(), "link_counters": hosts}
 
 
@@ -143,15 +143,21 @@ def _bridge(info: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _drivers(text: str) -> dict[str, dict[str, Any]]:
-    """What `ethtool -i` and `-k` say, by device; without the offloads that it does not have at all."""
+    """What `ethtool -i`, `-k` and `-a` say, by device; without the offloads that it does not have at all."""
     found: dict[str, dict[str, Any]] = {}
-    for block in re.split(r"^= ", text, flags=re.MULTILINE)[1:]:
-        dev, _, rest = block.partition("\n")
+    for block in re.split(r"^= (?!pause$)", text, flags=re.MULTILINE)[1:]:
+        dev, _, told = block.partition("\n")
+        rest, _, pause = told.partition("= pause\n")
         states = dict(re.findall(r"^\s*([\w-]+): ((?:on|off)\b.*)$", rest, re.MULTILINE))
         driver = re.search(r"^driver: (.+)$", rest, re.MULTILINE)
         offloads = {name: state for name, state in states.items() if state != "off [fixed]"}
-        found[dev] = {"driver": driver[1] if driver else None, "offloads": offloads}
+        found[dev] = {"driver": driver[1] if driver else None, "offloads": offloads, "pause": _pause(pause)}
     return found
+
+
+def _pause(text: str) -> dict[str, str] | str:
+    """Pause frames (802.3x) as `ethtool -a` says; a driver without a wire, as veth's, knows of none."""
+    return dict(re.findall(r"^(Autonegotiate|RX|TX):\s*(\w+)", text, re.MULTILINE)) or "not offered by the driver"
 
 
 def _sysctls(backend: Backend, host: HostName) -> dict[str, str]:
@@ -159,7 +165,8 @@ def _sysctls(backend: Backend, host: HostName) -> dict[str, str]:
     return {key.replace("/", "."): " ".join(value.split()) for key, _, value in (line.partition(" ") for line in lines)}
 
 
-def _counters(backend: Backend, host: HostName) -> dict[str, Any]:
+def counters(backend: Backend, host: HostName) -> dict[str, dict[str, int]]:
+    """What every interface of a host has counted since it was made; one command, some milliseconds."""
     links = _json(backend, host, ["ip", "-json", "-statistics", "link"])
     names = ("packets", "bytes", "errors", "dropped")
     return {
@@ -167,6 +174,12 @@ def _counters(backend: Backend, host: HostName) -> dict[str, Any]:
         for link in links
         if link["ifname"] != "lo"
     }
+
+
+def qdisc_dropped(backend: Backend, host: HostName) -> dict[str, int]:
+    """Frames that the root queue of each interface of a host has refused: what a shaper lost, and not the port."""
+    qdiscs = _json(backend, host, ["tc", "-json", "-statistics", "qdisc", "show"])
+    return {qdisc["dev"]: qdisc.get("drops", 0) for qdisc in qdiscs if qdisc.get("root")}
 
 
 def _json(backend: Backend, host: HostName, argv: list[str]) -> list[dict[str, Any]]:

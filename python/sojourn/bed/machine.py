@@ -223,6 +223,11 @@ def _sums(path: str) -> dict[str, int]:
     return {name.strip(): sum(map(int, rest.split())) for name, _, rest in (line.partition(":") for line in lines)}
 
 
+def softnet_dropped() -> int:
+    """Packets that this machine's cores dropped because their backlog was full, since it started."""
+    return sum(core["dropped"] for core in _softnet())
+
+
 def _softnet() -> list[dict[str, int]]:
     """Per core: packets handled, dropped because the backlog was full, and times that the budget ran out."""
     rows = [line.split() for line in (_read("/proc/net/softnet_stat") or "").splitlines()]

@@ -87,6 +87,23 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
     _wait_until_up(backend, topology)
 
 
+def forget(backend: Backend, link: Link) -> None:
+    """Flushes what the link's bridges have learnt."""
+    bridges = [station.name for station in link.stations if station.kind == "bridge"]
+    _batch(backend, "d", "ip", [f"link set dev {name} type bridge fdb_flush" for name in bridges])
+
+
+def prepare_live(backend: Backend, link: Link) -> None:
+    """Switches GRO on at every port of the link: a veth takes redirected frames only while its peer polls (NAPI).
+
+    Generic receive offload is what makes a veth poll; frames of our own EtherType are never merged by it.
+    """
+    for host in ("a", "b", "d"):
+        lines = "".join(f"{port.dev}\n" for port in link.ports if port.host == host)
+        if lines:
+            backend.run(host, ["sh", "-c", 'while read -r dev; do ethtool -K "$dev" gro on || exit 1; done'], lines)
+
+
 def _both_scopes(sysctls: dict[str, str]) -> dict[str, str]:
     return {key.replace("*", scope): value for key, value in sysctls.items() for scope in ("all", "default")}
 
