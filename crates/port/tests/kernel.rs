@@ -7,13 +7,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use sojourn_port::icmp::{IcmpPort, IcmpSocket};
 use sojourn_port::kernel::Interface;
-use sojourn_port::packet::{PacketListener, PacketPort};
-use sojourn_port::udp::{UdpListener, UdpPort};
-use sojourn_port::{Listener, Port, PortError};
+use sojourn_port::packet::{PacketListener, PacketOptions, PacketPort};
+use sojourn_port::udp::{UdpListener, UdpOptions, UdpPort};
+use sojourn_port::{Batch, Listener, Port, PortError, Received, StampKind, Stamps};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
+use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::Header;
 
-use namespace::{at_far_end, ip, link, within};
+use namespace::{at_far_end, ip, ip_says, link, tc, within};
 use suite::frames::{self, Frames};
 use suite::{Bench, run};
 
@@ -191,7 +192,135 @@ fn frames_that_do_not_fit_our_buffer_are_our_own_drops() {
     });
 }
 
-fn bench<P: Port>(port: P, Frames { request, sequence, lengths }: Frames, answer: Box<dyn FnMut()>) -> Bench<P> {
+const STREAM: u16 = 0x88B6;
+
+#[test]
+fn tagged_frames_come_in_as_they_were_on_the_wire() {
+    within("tagged_frames_come_in_as_they_were_on_the_wire", || {
+        link();
+        let options = PacketOptions { tagged: true, ..PacketOptions::default() };
+        let mut near = PacketPort::open_for("near", STREAM, options).expect("opens");
+        let mut far = at_far_end(|| PacketPort::open_for("far", STREAM, options)).expect("opens");
+        let mut deaf = at_far_end(|| PacketPort::open_for("far", STREAM, PacketOptions::default())).expect("opens");
+        let tag = [0x81, 0x00, 0x60, 0x0A];
+        let tagged = |mtu| [&frames::FAR.0[..], &frames::NEAR.0, &tag, &STREAM.to_be_bytes(), &vec![7; mtu]].concat();
+        let untagged = [&tagged(46)[..12], &tagged(46)[16..]].concat();
+        let other = [&tagged(46)[..12], &[0x81, 0, 0, 10, 0x12, 0x34], &[7; 46][..]].concat();
+        for frame in [&other, &tagged(46), &untagged, &tagged(1500)] {
+            near.transmit(frame).expect("transmits");
+        }
+        let mut buffer = [0; 2000];
+        let received = far.receive(&mut buffer).expect("receives").expect("a frame");
+        assert_eq!(&buffer[..received.length], tagged(46));
+        let mut seen = Vec::new();
+        far.receive_batch(&mut |frame, _| seen.push(frame.to_vec())).expect("receives");
+        assert_eq!(seen, [untagged.clone(), tagged(1500)]);
+        let mut seen = Vec::new();
+        deaf.receive_batch(&mut |frame, _| seen.push(frame.to_vec())).expect("receives");
+        assert_eq!(seen, [untagged], "tagged frames come in only where they are asked for");
+        assert!(matches!(near.transmit(&tagged(1501)), Err(PortError::Wrong { .. })));
+    });
+}
+
+#[test]
+fn frames_to_a_group_come_in_once_it_is_joined() {
+    within("frames_to_a_group_come_in_once_it_is_joined", || {
+        link();
+        let group: MacAddress = "03:77:00:00:00:01".parse().expect("an address");
+        let far = at_far_end(|| PacketPort::open_for("far", STREAM, PacketOptions::default())).expect("opens");
+        far.join(group).expect("joins");
+        assert!(ip_says("-n peer maddress show dev far").contains("03:77:00:00:00:01"));
+        let refused = far.join(frames::FAR).expect_err("is no group").to_string();
+        assert!(refused.contains("not of a group"), "{refused}");
+        drop(far);
+        assert!(!ip_says("-n peer maddress show dev far").contains("03:77:00:00:00:01"));
+    });
+}
+
+#[test]
+fn a_listening_port_hears_groups_and_answers_each_sender() {
+    within("a_listening_port_hears_groups_and_answers_each_sender", || {
+        link();
+        for (any, group, own) in [("0.0.0.0:0", "239.7.7.7", "10.77.1.2"), ("[::]:0", "ff02::7777", "fd77::2")] {
+            let any: SocketAddr = any.parse().expect("an address");
+            let [group, own]: [IpAddr; 2] = [group, own].map(|address| address.parse().expect("an address"));
+            let listen = || UdpPort::listen(any, Some("far"), UdpOptions::default());
+            let mut far = at_far_end(listen).expect("listens");
+            assert!(far.transmit(b"to whom?").is_err(), "nobody has sent yet");
+            let port = far.address().expect("an address").port();
+            let to = SocketAddr::new(group, port);
+            let mut near = UdpPort::open_with(to, Some("near"), UdpOptions::default()).expect("opens");
+            near.transmit(b"not yet").expect("transmits");
+            far.join(group).expect("joins");
+            near.transmit_batch(b"abcdefgh", 4).expect("transmits");
+            let mut direct = UdpPort::open(SocketAddr::new(own, port), None).expect("opens");
+            direct.transmit(b"ijkl").expect("transmits");
+            let mut seen = Vec::new();
+            let each = &mut |payload: &[u8], _: Received| seen.push(payload.to_vec());
+            assert_eq!(far.receive_batch(each).expect("receives"), 3);
+            assert_eq!(seen, [b"abcd", b"efgh", b"ijkl"]);
+            for (nth, payload) in seen.iter().enumerate() {
+                far.answer(nth, payload).expect("answers");
+            }
+            let mut buffer = [0; 10];
+            assert_eq!(direct.receive(&mut buffer).expect("receives").expect("an answer").length, 4);
+            assert_eq!(&buffer[..4], b"ijkl");
+            let mut answers = 0;
+            near.receive_batch(&mut |payload, _| answers += usize::from(payload.len() == 4)).expect("receives");
+            assert_eq!(answers, 2, "answers come from the listener's own address, not the group's");
+            let refused = far.join(own).expect_err("is no group").to_string();
+            assert!(refused.contains("no group"), "{refused}");
+        }
+    });
+}
+
+#[test]
+fn what_is_sent_carries_its_code_point() {
+    within("what_is_sent_carries_its_code_point", || {
+        link();
+        for (peer, ethertype, at) in [("10.77.1.2:9", 0x0800, 15), ("[fd77::2]:9", 0x86DD, 14)] {
+            let mut far =
+                at_far_end(|| PacketPort::open_for("far", ethertype, PacketOptions::default())).expect("opens");
+            let options = UdpOptions { dscp: 46, ..UdpOptions::default() };
+            let peer = peer.parse().expect("an address");
+            UdpPort::open_with(peer, None, options).expect("opens").transmit(&[0; 40]).expect("transmits");
+            let mut frame = [0; 200];
+            far.receive(&mut frame).expect("receives").expect("a frame");
+            let traffic_class = if ethertype == 0x0800 { frame[at] } else { frame[at] << 4 | frame[at + 1] >> 4 };
+            assert_eq!(traffic_class, 46 << 2);
+            let options = UdpOptions { dscp: 64, ..UdpOptions::default() };
+            assert!(matches!(UdpPort::open_with(peer, None, options), Err(PortError::Wrong { .. })));
+        }
+    });
+}
+
+#[test]
+fn stamps_are_taken_where_they_are_asked_for() {
+    within("stamps_are_taken_where_they_are_asked_for", || {
+        link();
+        // Without a queueing discipline nothing schedules.
+        ip("link set dev near txqueuelen 1000");
+        tc("qdisc replace dev near root pfifo");
+        let frame = (frames::ETHERNET.request)(0, 60);
+        let kinds = |stamps| {
+            let options = PacketOptions { stamps, ..PacketOptions::default() };
+            let mut port = PacketPort::open_for("near", STREAM, options).expect("opens");
+            assert_eq!(port.capabilities().transmit_stamps, stamps != Stamps::None);
+            port.transmit_batch(&[&frame[..], &frame].concat(), 60).expect("transmits");
+            let mut stamps = Vec::new();
+            while let Some(stamp) = port.transmit_stamp().expect("reads stamps") {
+                stamps.push((stamp.number, stamp.kind));
+            }
+            stamps
+        };
+        let (scheduled, left) = (StampKind::Scheduled, StampKind::Left);
+        assert_eq!(kinds(Stamps::None), []);
+        assert_eq!(kinds(Stamps::Departure), [(0, left), (1, left)]);
+        assert_eq!(kinds(Stamps::All), [(0, scheduled), (0, left), (1, scheduled), (1, left)]);
+    });
+}
+
+fn bench<P: Batch>(port: P, Frames { request, sequence, lengths }: Frames, answer: Box<dyn FnMut()>) -> Bench<P> {
     Bench { port, clock: Box::new(HostClock), request, sequence, lengths, answer, source: Source::Kernel }
 }
 

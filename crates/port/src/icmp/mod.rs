@@ -89,7 +89,7 @@ impl IcmpPort {
 
 impl Port for IcmpPort {
     fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
-        self.socket.check_length(frame, self.max_frame())?;
+        self.socket.check_length(frame.len(), self.max_frame())?;
         self.identifiers.note(frame);
         match &mut self.outgoing {
             Some(outgoing) => self.socket.send(outgoing.prepare(frame, self.framing)),

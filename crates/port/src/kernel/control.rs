@@ -10,7 +10,15 @@ use sojourn_time::Time;
 use crate::StampKind;
 
 /// Room for the control messages of one packet, aligned as the kernel wants it.
-pub type ControlBuffer = [u64; 32];
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub struct ControlBuffer(pub [u8; 256]);
+
+impl Default for ControlBuffer {
+    fn default() -> Self {
+        Self([0; 256])
+    }
+}
 
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = WORD + 8;
@@ -26,6 +34,8 @@ pub struct Control {
     pub transmitted: Option<Transmitted>,
     /// The address and the interface at which a datagram came in.
     pub local: Option<Local>,
+    /// The 802.1Q tag that the kernel took off a frame: its type and its control information, as on the wire.
+    pub tag: Option<[u8; 4]>,
 }
 
 /// Which transmission was stamped, and where.
@@ -69,6 +79,7 @@ impl Control {
             | (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP) => self.transmitted = transmission(body),
             (libc::SOL_IP, libc::IP_PKTINFO) => self.local = local4(body),
             (libc::SOL_IPV6, libc::IPV6_PKTINFO) => self.local = local6(body),
+            (libc::SOL_PACKET, libc::PACKET_AUXDATA) => self.tag = tag(body),
             _ => {}
         }
     }
@@ -144,6 +155,15 @@ fn local6(body: &[u8]) -> Option<Local> {
     Some(Local { address: IpAddr::V6(Ipv6Addr::from(array::<16>(body, 0)?)), index })
 }
 
+/// Reads the tag from `tpacket_auxdata`: status, three words of lengths, tag control information, tag type.
+fn tag(body: &[u8]) -> Option<[u8; 4]> {
+    let status = u32::from_ne_bytes(array(body, 0)?);
+    let control = u16::from_ne_bytes(array(body, 16)?).to_be_bytes();
+    let kind = u16::from_ne_bytes(array(body, 18)?).to_be_bytes();
+    let both = libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID;
+    (status & both == both).then_some([kind[0], kind[1], control[0], control[1]])
+}
+
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
@@ -191,6 +211,18 @@ mod tests {
         let mut error = [0_u8; 16];
         error[4] = libc::SO_EE_ORIGIN_ICMP;
         assert_eq!(Control::parse(&message(libc::SOL_IP, libc::IP_RECVERR, &error)), Control::default());
+    }
+
+    #[test]
+    fn a_tag_that_was_taken_off_is_told_as_on_the_wire() {
+        let mut body = [0_u8; 20];
+        body[..4].copy_from_slice(&(libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID).to_ne_bytes());
+        body[16..18].copy_from_slice(&0x600A_u16.to_ne_bytes());
+        body[18..].copy_from_slice(&0x8100_u16.to_ne_bytes());
+        let parse = |body: &[u8]| Control::parse(&message(libc::SOL_PACKET, libc::PACKET_AUXDATA, body)).tag;
+        assert_eq!(parse(&body), Some([0x81, 0x00, 0x60, 0x0A]));
+        body[0] = 1;
+        assert_eq!(parse(&body), None);
     }
 
     #[test]

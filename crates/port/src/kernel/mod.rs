@@ -13,7 +13,7 @@ mod sys;
 pub use control::{Control, Local};
 pub use interface::{HardwareStamping, Interface};
 pub use name::{Link, Name};
-pub use socket::{Arrival, Opening, Socket};
+pub use socket::{Arrival, Inbox, Opening, Socket};
 
 pub(crate) use sys::FilterStep;
 

@@ -25,7 +25,7 @@ impl Name {
     /// The longest name: `sockaddr_in6`, 28 bytes.
     pub const CAPACITY: usize = 28;
 
-    /// Names an Internet address; `scope` is the interface's index for a link-local IPv6 address, else 0.
+    /// Names an Internet address; `scope` is the interface's index for an IPv6 address of a link, else 0.
     pub fn internet(address: SocketAddr, scope: u32) -> Self {
         let mut name = Self::default();
         match address.ip() {
@@ -37,7 +37,7 @@ impl Name {
             IpAddr::V6(ip) => {
                 name.put(0, &family(libc::AF_INET6));
                 name.put(8, &ip.octets());
-                if ip.is_unicast_link_local() {
+                if needs_scope(ip) {
                     name.put(24, &scope.to_ne_bytes());
                 }
                 name.length = 28;
@@ -106,6 +106,11 @@ impl Name {
     }
 }
 
+/// Whether an address means something on one link only: `fe80::/10`, and groups of the link or the interface.
+fn needs_scope(ip: Ipv6Addr) -> bool {
+    ip.is_unicast_link_local() || (ip.is_multicast() && ip.octets()[1] & 0x0F <= 2)
+}
+
 fn family(family: i32) -> [u8; 2] {
     (family as u16).to_ne_bytes()
 }
@@ -127,6 +132,8 @@ mod tests {
     fn a_scope_belongs_to_link_local_addresses_only() {
         let local: SocketAddr = "[fe80::1]:1".parse().expect("an address");
         let global: SocketAddr = "[fd77::1]:1".parse().expect("an address");
+        let group: SocketAddr = "[ff02::1]:1".parse().expect("an address");
+        assert_eq!(&Name::internet(group, 9).bytes()[24..], 9_u32.to_ne_bytes());
         assert_eq!(&Name::internet(local, 9).bytes()[24..], 9_u32.to_ne_bytes());
         assert_eq!(&Name::internet(global, 9).bytes()[24..], [0; 4]);
     }

@@ -17,7 +17,7 @@ use super::control::{Control, ControlBuffer, Transmitted};
 use super::hardware::HardwareClock;
 use super::interface::Interface;
 use super::name::Name;
-use super::sys::{self, FilterStep};
+use super::sys::{self, FilterStep, Message, Places};
 use super::timespec;
 use crate::{PortError, Sent, StampKind, Stamps, TransmitStamp};
 
@@ -31,6 +31,7 @@ const STAMPING_STARTS_WITHIN: Nanos = Nanos::millis(3);
 const SEND_TIMEOUT_SECONDS: i64 = 1;
 /// One piece of news is taken for each try, so a few tries empty any socket of them.
 const TRIES: usize = 4;
+const CACHE_LINE: usize = 64;
 
 /// A kernel socket that stamps what it sends and receives.
 #[derive(Debug)]
@@ -44,6 +45,60 @@ pub struct Socket {
     control: ControlBuffer,
     /// Whom the last received message came from.
     from: Name,
+}
+
+/// Room for the messages of one [`Socket::receive_batch`], used again for the next.
+#[derive(Debug)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+    stride: usize,
+    headroom: usize,
+    from: Vec<Name>,
+    control: Vec<ControlBuffer>,
+    messages: Vec<Message>,
+    count: usize,
+    returned: Time,
+}
+
+impl Inbox {
+    /// Room for messages of at most `longest` bytes (longer ones are cut), with `headroom` bytes free before each.
+    pub fn new(longest: usize, headroom: usize) -> Self {
+        // An odd number of cache lines apart, so that messages do not all fall into the same sets of the cache.
+        let stride = ((longest + headroom).div_ceil(CACHE_LINE) | 1) * CACHE_LINE;
+        Self {
+            bytes: vec![0; stride * sys::MOST_AT_ONCE],
+            stride,
+            headroom,
+            from: vec![Name::default(); sys::MOST_AT_ONCE],
+            control: vec![ControlBuffer::default(); sys::MOST_AT_ONCE],
+            messages: vec![Message::default(); sys::MOST_AT_ONCE],
+            count: 0,
+            returned: Time(0),
+        }
+    }
+
+    /// The headroom and the bytes of the `nth` message of the last call.
+    pub fn message(&mut self, nth: usize) -> &mut [u8] {
+        let start = nth * self.stride;
+        let end = start + (self.headroom + self.messages[nth].length).min(self.stride);
+        &mut self.bytes[start..end]
+    }
+
+    /// Whom the `nth` message of the last call came from; `None` where there were fewer.
+    pub fn from(&self, nth: usize) -> Option<&Name> {
+        self.from[..self.count].get(nth)
+    }
+
+    fn places(&mut self) -> Places<'_> {
+        Places {
+            bytes: &mut self.bytes,
+            stride: self.stride,
+            headroom: self.headroom,
+            from: &mut self.from,
+            control: &mut self.control,
+            messages: &mut self.messages,
+        }
+    }
 }
 
 /// What is asked of a new socket.
@@ -146,9 +201,7 @@ impl Socket {
             };
             self.start_numbers_anew()?;
             tries += 1;
-            // What went wrong since the last call is told by this one, which then sends nothing.
-            let told_late = is_news(&error) || error.raw_os_error() == Some(libc::ENETDOWN);
-            if !told_late || tries == TRIES {
+            if !told_late(&error) || tries == TRIES {
                 return Err(self.refused_frame(frame.len(), error));
             }
         }
@@ -170,6 +223,61 @@ impl Socket {
             }
         }
         Ok(None)
+    }
+
+    /// Sends the messages of `bytes` bytes each that lie back to back in `frames` to `to`, or to its peer. Returns how many
+    /// the kernel took.
+    ///
+    /// # Errors
+    /// When it refuses the first one for another reason than a full queue.
+    pub fn send_batch(&mut self, frames: &[u8], bytes: usize, to: Option<&Name>) -> Result<usize, PortError> {
+        let mut taken = 0;
+        for some in frames.chunks(bytes.max(1) * sys::MOST_AT_ONCE) {
+            let count = some.len() / bytes.max(1);
+            if count == 0 {
+                break;
+            }
+            let now = match self.send_some(some, bytes, to) {
+                Ok(now) => now,
+                Err(_) if taken > 0 => break,
+                Err(error) if error.is_full_queue() => break,
+                Err(error) => return Err(error),
+            };
+            taken += now;
+            if now < count {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes the messages that are there into `inbox` and returns how many; [`Inbox::message`] shows them.
+    pub fn receive_batch(&mut self, inbox: &mut Inbox) -> Result<usize, PortError> {
+        inbox.count = 0;
+        for _ in 0..TRIES {
+            match sys::receive_batch(self.fd.as_fd(), inbox.places()) {
+                Ok(count) => {
+                    (inbox.count, inbox.returned) = (count, HostClock.now());
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if is_news(&error) => {}
+                Err(error) => return Err(self.refused("receive from", error)),
+            }
+        }
+        Ok(inbox.count)
+    }
+
+    /// The `nth` message of the last [`Self::receive_batch`] into this inbox.
+    pub fn arrival(&mut self, inbox: &Inbox, nth: usize) -> Arrival {
+        let control = self.arrival_control(inbox, nth);
+        let arrived = self.ladder.best(&control, inbox.returned);
+        Arrival { length: inbox.messages[nth].length, arrived, returned: inbox.returned, control }
+    }
+
+    /// What the kernel said beside the `nth` message of the last [`Self::receive_batch`] into this inbox.
+    pub fn arrival_control(&self, inbox: &Inbox, nth: usize) -> Control {
+        parse(&inbox.control[nth], inbox.messages[nth].control_length)
     }
 
     /// Whom the last message came from.
@@ -252,11 +360,11 @@ impl Socket {
     }
 
     /// Refuses a frame that is longer than `max` bytes.
-    pub fn check_length(&self, frame: &[u8], max: usize) -> Result<(), PortError> {
-        if frame.len() <= max {
+    pub fn check_length(&self, bytes: usize, max: usize) -> Result<(), PortError> {
+        if bytes <= max {
             return Ok(());
         }
-        let problem = format!("{} bytes do not fit into one packet, which holds {max}; ask for less", frame.len());
+        let problem = format!("{bytes} bytes do not fit into one packet, which holds {max}; ask for less");
         Err(PortError::Wrong { object: self.object.clone(), problem })
     }
 
@@ -266,6 +374,31 @@ impl Socket {
         }
         let problem = format!("{length} bytes are too many for the MTU; ask for less, or raise the MTU");
         PortError::Wrong { object: self.object.clone(), problem }
+    }
+
+    /// Sends as many messages as one call can.
+    fn send_some(&mut self, frames: &[u8], bytes: usize, to: Option<&Name>) -> Result<usize, PortError> {
+        let mut tries = 0;
+        loop {
+            if self.ladder.transmit {
+                self.ladder.last_seen = HostClock.now();
+            }
+            let error = match sys::send_batch(self.fd.as_fd(), frames, bytes, to) {
+                Ok(taken) => {
+                    self.numbers.skip(taken);
+                    if taken * bytes < frames.len() {
+                        self.start_numbers_anew()?;
+                    }
+                    return Ok(taken);
+                }
+                Err(error) => error,
+            };
+            self.start_numbers_anew()?;
+            tries += 1;
+            if !told_late(&error) || tries == TRIES {
+                return Err(self.refused_frame(bytes, error));
+            }
+        }
     }
 
     fn ask_for_stamps(&self) -> io::Result<()> {
@@ -353,6 +486,10 @@ impl Numbers {
         let number = self.next;
         self.next = number.wrapping_add(1);
         number
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.next = self.next.wrapping_add(count as u32);
     }
 
     fn start_anew(&mut self) {
@@ -447,6 +584,11 @@ fn is_news(error: &io::Error) -> bool {
     )
 }
 
+/// Whether what went wrong since the last call is told by this one, which then sends nothing.
+fn told_late(error: &io::Error) -> bool {
+    is_news(error) || error.raw_os_error() == Some(libc::ENETDOWN)
+}
+
 /// Asks for large buffers: beyond the system's limit where that is permitted, else as large as it allows.
 fn grow_buffers(fd: BorrowedFd<'_>) -> io::Result<()> {
     for (forced, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
@@ -459,12 +601,7 @@ fn grow_buffers(fd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 fn parse(buffer: &ControlBuffer, length: usize) -> Control {
-    // The kernel writes bytes into a buffer that is aligned by words; no padding, so the words' bytes are what it wrote.
-    let mut bytes = [0_u8; size_of::<ControlBuffer>()];
-    for (target, word) in bytes.chunks_exact_mut(8).zip(buffer).take(length.div_ceil(8)) {
-        target.copy_from_slice(&word.to_ne_bytes());
-    }
-    Control::parse(bytes.get(..length).unwrap_or_default())
+    Control::parse(buffer.0.get(..length).unwrap_or_default())
 }
 
 #[cfg(test)]

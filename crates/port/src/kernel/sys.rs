@@ -15,12 +15,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use libc::{c_int, c_ulong, c_void, ifreq, iovec, msghdr, socklen_t};
+use libc::{c_int, c_ulong, c_void, ifreq, iovec, mmsghdr, msghdr, socklen_t};
 
+use super::control::ControlBuffer;
 use super::name::Name;
 
+/// The most messages that one call sends or takes.
+pub const MOST_AT_ONCE: usize = 64;
+
 /// What came with a received message, beside its bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Message {
     /// Bytes taken, over both parts.
     pub length: usize,
@@ -126,7 +130,7 @@ pub fn receive(
     fd: BorrowedFd<'_>,
     parts: [&mut [u8]; 2],
     from: &mut Name,
-    control: &mut [u64],
+    control: &mut ControlBuffer,
     flags: c_int,
 ) -> io::Result<Message> {
     let mut parts = parts.map(|part| iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
@@ -135,13 +139,82 @@ pub fn receive(
     header.msg_namelen = Name::CAPACITY as socklen_t;
     header.msg_iov = parts.as_mut_ptr();
     header.msg_iovlen = parts.len();
-    header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = size_of_val(control);
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = control.0.len();
     // SAFETY: every pointer in the header comes with the length of a slice that is borrowed mutably for the call, so the
     // kernel writes only within them; all of them hold plain integers, for which any bytes are valid.
     let length = counted(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags | libc::MSG_DONTWAIT) })?;
     from.set_length(header.msg_namelen as usize);
     Ok(Message { length, control_length: header.msg_controllen })
+}
+
+/// Sends the messages of `bytes` bytes each that lie back to back in `frames`, [`MOST_AT_ONCE`] at most, to `to` where the
+/// socket is not connected. Returns how many were sent; an error only if it was none.
+pub fn send_batch(fd: BorrowedFd<'_>, frames: &[u8], bytes: usize, to: Option<&Name>) -> io::Result<usize> {
+    let to = to.map_or(&[][..], Name::bytes);
+    let mut parts = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MOST_AT_ONCE];
+    let mut messages = empty_messages();
+    let mut count = 0;
+    for ((frame, part), message) in frames.chunks_exact(bytes.max(1)).zip(&mut parts).zip(&mut messages) {
+        *part = iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+        message.msg_hdr.msg_name = if to.is_empty() { ptr::null_mut() } else { to.as_ptr().cast_mut().cast() };
+        message.msg_hdr.msg_namelen = length_of(to);
+        message.msg_hdr.msg_iov = ptr::from_mut(part);
+        message.msg_hdr.msg_iovlen = 1;
+        count += 1;
+    }
+    // SAFETY: the first `count` headers point to parts and slices that outlive the call; sendmmsg writes only to the
+    // headers' lengths and reads through the pointers, so casting away const is sound.
+    let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_NOSIGNAL as _) };
+    counted(sent as isize)
+}
+
+/// Where the messages of one [`receive_batch`] go: as many as the shortest of the four has room for.
+#[derive(Debug)]
+pub struct Places<'a> {
+    /// Room for the messages, each `stride` bytes after the one before it.
+    pub bytes: &'a mut [u8],
+    /// How long the room of one message is.
+    pub stride: usize,
+    /// How much of a message's room is left free at its start.
+    pub headroom: usize,
+    /// Room for whom they came from.
+    pub from: &'a mut [Name],
+    /// Room for what the kernel says beside them.
+    pub control: &'a mut [ControlBuffer],
+    /// Room for their lengths.
+    pub messages: &'a mut [Message],
+}
+
+/// Takes the messages that are there, [`MOST_AT_ONCE`] at most, without blocking, and returns how many.
+pub fn receive_batch(fd: BorrowedFd<'_>, places: Places<'_>) -> io::Result<usize> {
+    let Places { bytes, stride, headroom, from, control, messages } = places;
+    let mut parts = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MOST_AT_ONCE];
+    let mut headers = empty_messages();
+    let mut room = 0;
+    let rooms = bytes.chunks_exact_mut(stride.max(1)).zip(from.iter_mut()).zip(control.iter_mut());
+    for (((chunk, name), control), (part, header)) in rooms.zip(parts.iter_mut().zip(&mut headers)) {
+        let free = &mut chunk[headroom.min(stride)..];
+        *part = iovec { iov_base: free.as_mut_ptr().cast(), iov_len: free.len() };
+        header.msg_hdr.msg_name = name.storage().as_mut_ptr().cast();
+        header.msg_hdr.msg_namelen = Name::CAPACITY as socklen_t;
+        header.msg_hdr.msg_iov = ptr::from_mut(part);
+        header.msg_hdr.msg_iovlen = 1;
+        header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_hdr.msg_controllen = control.0.len();
+        room += 1;
+    }
+    let room = room.min(messages.len()) as libc::c_uint;
+    // SAFETY: the first `room` headers hold pointers with the lengths of slices that are borrowed mutably for the call, so
+    // the kernel writes only within them; all of them hold plain integers, for which any bytes are valid.
+    let taken =
+        unsafe { libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), room, libc::MSG_DONTWAIT as _, ptr::null_mut()) };
+    let taken = counted(taken as isize)?;
+    for ((header, name), message) in headers[..taken].iter().zip(from).zip(messages) {
+        name.set_length(header.msg_hdr.msg_namelen as usize);
+        *message = Message { length: header.msg_len as usize, control_length: header.msg_hdr.msg_controllen };
+    }
+    Ok(taken)
 }
 
 /// Which answer an interface request brings.
@@ -269,6 +342,11 @@ fn interface_request(fd: BorrowedFd<'_>, name: &[u8], request: c_ulong, data: *m
 
 fn empty_header() -> msghdr {
     // SAFETY: msghdr is made of integers and pointers, for which all zeroes are valid.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+fn empty_messages() -> [mmsghdr; MOST_AT_ONCE] {
+    // SAFETY: mmsghdr is made of integers and pointers, for which all zeroes are valid.
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 

@@ -7,8 +7,13 @@ use sojourn_time::Time;
 use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::{HEADER_BYTES, PROBE_ETHERTYPE};
 
-use crate::kernel::{Interface, Name, Opening, Socket, denied_raw};
+use crate::kernel::{FilterStep, Inbox, Interface, Name, Opening, Socket, denied_raw};
 use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Sent, Stamps, TransmitStamp};
+
+/// Two MAC addresses, after which a tag has its place.
+const ADDRESS_BYTES: usize = 12;
+/// An 802.1Q tag.
+const TAG_BYTES: usize = 4;
 
 /// Frames of one EtherType on one interface.
 #[derive(Debug)]
@@ -16,6 +21,8 @@ pub struct PacketPort {
     socket: Socket,
     interface: Interface,
     options: PacketOptions,
+    /// Made when it is first needed: a sender has none.
+    inbox: Option<Inbox>,
 }
 
 /// How a packet port is opened.
@@ -25,6 +32,8 @@ pub struct PacketOptions {
     pub qdisc_bypass: bool,
     /// Which late transmit stamps are taken.
     pub stamps: Stamps,
+    /// Whether frames with an 802.1Q tag come in too, with the tag where it was on the wire.
+    pub tagged: bool,
 }
 
 impl PacketPort {
@@ -48,8 +57,13 @@ impl PacketPort {
         socket
             .set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bypass)
             .map_err(|error| socket.refused("set the queueing of", error))?;
-        bind(&socket, interface.index, ethertype)?;
-        Ok(Self { socket, interface, options })
+        if options.tagged {
+            take_tagged(&socket, ethertype).map_err(|error| socket.refused("filter", error))?;
+        }
+        // The kernel shows the tag only to those who listen to all EtherTypes.
+        let listened_to = if options.tagged { libc::ETH_P_ALL as u16 } else { ethertype };
+        bind(&socket, interface.index, listened_to)?;
+        Ok(Self { socket, interface, options, inbox: None })
     }
 
     /// Lets the frames to a group (a multicast MAC address) in, for as long as the port is open.
@@ -74,15 +88,16 @@ impl PacketPort {
     fn max_frame(&self) -> usize {
         self.interface.mtu + HEADER_BYTES
     }
-}
 
-impl Port for PacketPort {
-    fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
-        if frame.len() <= self.max_frame() {
-            return self.socket.send(frame);
-        }
-        let needed = frame.len() - HEADER_BYTES;
+    /// Refuses `frames` of so many bytes that are too long for the interface, which counts no 802.1Q tag.
+    fn check_length(&self, frames: &[u8], frame_bytes: usize) -> Result<(), PortError> {
+        let is_tagged = frames.get(ADDRESS_BYTES..ADDRESS_BYTES + 2) == Some(&libc::ETH_P_8021Q.to_be_bytes()[2..]);
+        let header = HEADER_BYTES + if is_tagged { TAG_BYTES } else { 0 };
+        let needed = frame_bytes.saturating_sub(header);
         let Interface { name, mtu, .. } = &self.interface;
+        if needed <= *mtu {
+            return Ok(());
+        }
         Err(PortError::Wrong {
             object: name.clone(),
             problem: format!(
@@ -90,6 +105,13 @@ impl Port for PacketPort {
                  ask for less, or `ip link set dev {name} mtu {needed}`"
             ),
         })
+    }
+}
+
+impl Port for PacketPort {
+    fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
+        self.check_length(frame, frame.len())?;
+        self.socket.send(frame)
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
@@ -118,9 +140,40 @@ impl Port for PacketPort {
 }
 
 impl Batch for PacketPort {
-    fn engine(&self) -> &str {
-        if self.options.qdisc_bypass { "AF_PACKET, qdisc bypassed" } else { "AF_PACKET" }
+    fn transmit_batch(&mut self, frames: &[u8], frame_bytes: usize) -> Result<usize, PortError> {
+        self.check_length(frames, frame_bytes)?;
+        self.socket.send_batch(frames, frame_bytes, None)
     }
+
+    fn receive_batch(&mut self, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
+        let longest = self.max_frame();
+        let inbox = self.inbox.get_or_insert_with(|| Inbox::new(longest, TAG_BYTES));
+        let mut count = 0;
+        for nth in 0..self.socket.receive_batch(inbox)? {
+            if inbox.from(nth).and_then(Name::as_link).is_none_or(|link| link.kind == libc::PACKET_OTHERHOST) {
+                continue;
+            }
+            let arrival = self.socket.arrival(inbox, nth);
+            let frame = with_tag(inbox.message(nth), arrival.control.tag);
+            each(frame, Received { length: frame.len(), arrived: arrival.arrived, returned: arrival.returned });
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn engine(&self) -> &str {
+        if self.options.qdisc_bypass { "AF_PACKET sendmmsg, qdisc bypassed" } else { "AF_PACKET sendmmsg" }
+    }
+}
+
+/// Puts the tag back that the kernel took off a frame, before which [`TAG_BYTES`] are free.
+fn with_tag(room: &mut [u8], tag: Option<[u8; TAG_BYTES]>) -> &[u8] {
+    let Some(tag) = tag.filter(|_| room.len() >= TAG_BYTES + ADDRESS_BYTES) else {
+        return room.get(TAG_BYTES..).unwrap_or_default();
+    };
+    room.copy_within(TAG_BYTES..TAG_BYTES + ADDRESS_BYTES, 0);
+    room[ADDRESS_BYTES..ADDRESS_BYTES + TAG_BYTES].copy_from_slice(&tag);
+    room
 }
 
 /// Frames of one EtherType on several interfaces, or on all of this network namespace, each answered by the one that it came
@@ -206,6 +259,30 @@ fn membership(index: u32, group: MacAddress) -> [u8; 16] {
     request
 }
 
+/// Puts the tag back into a frame of so many bytes at the start of `buffer`; returns how long it is then.
+fn insert_tag(buffer: &mut [u8], length: usize, tag: Option<[u8; TAG_BYTES]>) -> usize {
+    let Some(tag) = tag.filter(|_| length >= ADDRESS_BYTES && buffer.len() >= ADDRESS_BYTES + TAG_BYTES) else {
+        return length;
+    };
+    let longer = (length + TAG_BYTES).min(buffer.len());
+    buffer.copy_within(ADDRESS_BYTES..longer - TAG_BYTES, ADDRESS_BYTES + TAG_BYTES);
+    buffer[ADDRESS_BYTES..ADDRESS_BYTES + TAG_BYTES].copy_from_slice(&tag);
+    longer
+}
+
+/// Lets the frames of one EtherType in, tagged or not, and asks for the tags beside them.
+fn take_tagged(socket: &Socket, ethertype: u16) -> std::io::Result<()> {
+    let step = |code: u32, else_skip: u8, k: u32| FilterStep { code: code as u16, jt: 0, jf: else_skip, k };
+    let protocol = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL) as u32;
+    socket.filter(&[
+        step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, protocol),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, ethertype.into()),
+        step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0),
+    ])?;
+    socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)
+}
+
 /// An interface's index as socket names have it.
 fn signed(index: u32) -> i32 {
     i32::try_from(index).unwrap_or(i32::MAX)
@@ -218,8 +295,36 @@ fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Result<Option<(Received, i
         if link.kind == libc::PACKET_OTHERHOST {
             continue;
         }
-        let received = Received { length: arrival.length, arrived: arrival.arrived, returned: arrival.returned };
+        let length = insert_tag(buffer, arrival.length, arrival.control.tag);
+        let received = Received { length, arrived: arrival.arrived, returned: arrival.returned };
         return Ok(Some((received, link.index)));
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_tag_comes_back_to_its_place(frame in proptest::collection::vec(any::<u8>(), 12..100), tag: [u8; 4]) {
+            let expected = [&frame[..12], &tag[..], &frame[12..]].concat();
+            let mut room = [&[0; 4][..], &frame].concat();
+            prop_assert_eq!(with_tag(&mut room, Some(tag)), &expected);
+            let mut buffer = frame.clone();
+            buffer.extend([0; 10]);
+            let length = insert_tag(&mut buffer, frame.len(), Some(tag));
+            prop_assert_eq!(&buffer[..length], &expected);
+        }
+
+        #[test]
+        fn any_frame_is_survived(mut room: Vec<u8>, length in 0..40_usize, tag: Option<[u8; 4]>) {
+            let length = length.min(room.len());
+            prop_assert!(insert_tag(&mut room, length, tag) <= room.len());
+            with_tag(&mut room, tag);
+        }
+    }
 }

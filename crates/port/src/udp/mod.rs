@@ -8,17 +8,45 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use sojourn_time::Time;
 
-use crate::kernel::{Interface, Local, Name, Opening, Socket};
+use crate::kernel::{Arrival, Inbox, Interface, Local, Name, Opening, Socket};
 use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Sent, Stamps, TransmitStamp};
 
 /// An IP packet is 65,535 bytes at most; IPv4 counts its header, IPv6 does not.
 const MAX_PAYLOAD_BYTES: [usize; 2] = [65_507, 65_527];
+const MAX_DSCP: u8 = 63;
 
-/// Payloads to and from one peer.
+/// Payloads to and from one peer or group, or, opened by [`UdpPort::listen`], from whoever sends and back to them.
 #[derive(Debug)]
 pub struct UdpPort {
     socket: Socket,
     max_frame: usize,
+    options: UdpOptions,
+    /// To whom [`Port::transmit`] sends, where the socket has no peer of its own.
+    to: To,
+    /// The index of the interface that it keeps to; 0: none.
+    interface: u32,
+    /// Made when it is first needed: a sender has none.
+    inbox: Option<Inbox>,
+}
+
+/// How a UDP port is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// The differentiated services code point of what is sent, 0 to 63 (RFC 2474).
+    pub dscp: u8,
+    /// Which late transmit stamps are taken.
+    pub stamps: Stamps,
+}
+
+/// To whom a port sends.
+#[derive(Debug)]
+enum To {
+    /// To its peer; only the peer's payloads come in.
+    Peer,
+    /// To a group; answers come in from anyone.
+    Group(Name),
+    /// To whom the last payload came from, from the address that it came to.
+    LastSender(Option<Asker>),
 }
 
 impl UdpPort {
@@ -27,31 +55,116 @@ impl UdpPort {
     /// # Errors
     /// `Wrong` when there is no such interface, `Unusable` when it carries nothing or there is no route.
     pub fn open(peer: SocketAddr, interface: Option<&str>) -> Result<Self, PortError> {
+        Self::open_with(peer, interface, UdpOptions::default())
+    }
+
+    /// Opens a port to a peer or to a multicast group, by an interface where one is named. Only for a group it hears
+    /// answers of others than the one whom it sends to.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and `Wrong` when there is no such code point.
+    pub fn open_with(peer: SocketAddr, interface: Option<&str>, options: UdpOptions) -> Result<Self, PortError> {
         let interface = interface.map(Interface::usable).transpose()?;
         let object = format!("UDP {peer}");
-        let socket = open(family(peer.ip()), &object, interface.as_ref(), Stamps::Departure)?;
+        let socket = open(family(peer.ip()), &object, interface.as_ref(), options.stamps)?;
+        mark(&socket, peer.ip(), options.dscp)?;
         if let Some(interface) = &interface {
             socket.keep_to(interface, peer.ip())?;
         }
-        let scope = interface.map_or(0, |interface| interface.index);
-        socket.connect(&Name::internet(peer, scope)).map_err(|error| socket.refused("connect", error))?;
-        Ok(Self { socket, max_frame: MAX_PAYLOAD_BYTES[usize::from(peer.is_ipv6())] })
+        let index = interface.map_or(0, |interface| interface.index);
+        let name = Name::internet(peer, index);
+        let to = if peer.ip().is_multicast() {
+            send_groups_by(&socket, peer.ip(), index)
+                .map_err(|error| socket.refused("choose the interface of", error))?;
+            To::Group(name)
+        } else {
+            socket.connect(&name).map_err(|error| socket.refused("connect", error))?;
+            To::Peer
+        };
+        Ok(Self { socket, max_frame: max_payload(peer.ip()), options, to, interface: index, inbox: None })
+    }
+
+    /// Opens a port that takes payloads from whoever sends them to `address`, by an interface where one is named, and
+    /// answers them.
+    ///
+    /// # Errors
+    /// As [`Self::open_with`], and `Unusable` when the port is in use.
+    pub fn listen(address: SocketAddr, interface: Option<&str>, options: UdpOptions) -> Result<Self, PortError> {
+        let interface = interface.map(Interface::usable).transpose()?;
+        let object = format!("UDP {address}");
+        let socket = open(family(address.ip()), &object, interface.as_ref(), options.stamps)?;
+        mark(&socket, address.ip(), options.dscp)?;
+        if let Some(interface) = &interface {
+            socket
+                .set_bytes(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, interface.name.as_bytes())
+                .map_err(|error| socket.refused("bind to its interface", error))?;
+        }
+        listen_on(&socket, address)?;
+        let interface = interface.map_or(0, |interface| interface.index);
+        Ok(Self {
+            socket,
+            max_frame: max_payload(address.ip()),
+            options,
+            to: To::LastSender(None),
+            interface,
+            inbox: None,
+        })
+    }
+
+    /// Its own address, with the port that the kernel chose where 0 was asked.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn address(&self) -> Result<SocketAddr, PortError> {
+        let name = self.socket.local_name().map_err(|error| self.socket.refused("read the address of", error))?;
+        name.as_internet().ok_or_else(|| self.socket.refused("read the address of", std::io::ErrorKind::Other.into()))
+    }
+
+    /// Lets the payloads to a multicast group in, by its interface, for as long as the port is open; then those to groups
+    /// that other programs have joined no longer come in.
+    ///
+    /// # Errors
+    /// `Wrong` when it is no group, else when the kernel refuses.
+    pub fn join(&self, group: IpAddr) -> Result<(), PortError> {
+        if !group.is_multicast() {
+            let problem = "this is no group's address; groups are 224.0.0.0/4 and ff00::/8".to_owned();
+            return Err(PortError::Wrong { object: group.to_string(), problem });
+        }
+        join(&self.socket, group, self.interface).map_err(|error| self.socket.refused("join a group by", error))
+    }
+
+    fn send_to_asker(&mut self, asker: Option<Asker>, frame: &[u8]) -> Result<Sent, PortError> {
+        let Some(asker) = asker else {
+            let problem = "nobody has sent anything yet, so there is nobody to answer".to_owned();
+            return Err(PortError::Unusable { object: "a listening UDP port".to_owned(), problem });
+        };
+        let mut control = [0; 48];
+        let length = asker.local.map_or(0, |local| local.write(&mut control));
+        self.socket.send_to(frame, Some(&asker.name), &control[..length])
+    }
+
+    /// The address to which the last payload came, where that was no group's.
+    fn local(&self, arrival: &Arrival) -> Option<Local> {
+        arrival.control.local.filter(|local| !local.address.is_multicast())
     }
 }
 
 impl Port for UdpPort {
     fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
-        self.socket.check_length(frame, self.max_frame)?;
-        self.socket.send(frame)
+        self.socket.check_length(frame.len(), self.max_frame)?;
+        match &self.to {
+            To::Peer => self.socket.send(frame),
+            To::Group(name) => self.socket.send_to(frame, Some(name), &[]),
+            To::LastSender(asker) => self.send_to_asker(*asker, frame),
+        }
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
-        let arrival = self.socket.receive(&mut [], buffer)?;
-        Ok(arrival.map(|arrival| Received {
-            length: arrival.length,
-            arrived: arrival.arrived,
-            returned: arrival.returned,
-        }))
+        let Some(arrival) = self.socket.receive(&mut [], buffer)? else { return Ok(None) };
+        if let To::LastSender(_) = self.to {
+            self.to = To::LastSender(Some(Asker { name: *self.socket.from(), local: self.local(&arrival) }));
+        }
+        Ok(Some(Received { length: arrival.length, arrived: arrival.arrived, returned: arrival.returned }))
     }
 
     fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
@@ -63,7 +176,8 @@ impl Port for UdpPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { framing: Framing::Udp, max_frame: self.max_frame, transmit_stamps: true }
+        let transmit_stamps = self.options.stamps != Stamps::None;
+        Capabilities { framing: Framing::Udp, max_frame: self.max_frame, transmit_stamps }
     }
 
     fn own_drops(&mut self) -> u64 {
@@ -72,8 +186,45 @@ impl Port for UdpPort {
 }
 
 impl Batch for UdpPort {
+    fn transmit_batch(&mut self, frames: &[u8], frame_bytes: usize) -> Result<usize, PortError> {
+        self.socket.check_length(frame_bytes, self.max_frame)?;
+        match &self.to {
+            To::Peer => self.socket.send_batch(frames, frame_bytes, None),
+            To::Group(name) => self.socket.send_batch(frames, frame_bytes, Some(name)),
+            To::LastSender(asker) => {
+                let name = asker.map(|asker| asker.name).unwrap_or_default();
+                self.socket.send_batch(frames, frame_bytes, Some(&name))
+            }
+        }
+    }
+
+    fn receive_batch(&mut self, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
+        let inbox = self.inbox.get_or_insert_with(|| Inbox::new(self.max_frame, 0));
+        let count = self.socket.receive_batch(inbox)?;
+        for nth in 0..count {
+            let arrival = self.socket.arrival(inbox, nth);
+            let payload = inbox.message(nth);
+            each(payload, Received { length: payload.len(), arrived: arrival.arrived, returned: arrival.returned });
+        }
+        Ok(count)
+    }
+
+    fn answer(&mut self, nth: usize, frame: &[u8]) -> Result<Sent, PortError> {
+        let asked = self.inbox.as_ref().and_then(|inbox| {
+            let name = *inbox.from(nth)?;
+            Some((name, self.socket.arrival_control(inbox, nth).local))
+        });
+        match (&self.to, asked) {
+            (To::Peer, _) | (_, None) => self.transmit(frame),
+            (_, Some((name, local))) => {
+                let local = local.filter(|local| !local.address.is_multicast());
+                self.send_to_asker(Some(Asker { name, local }), frame)
+            }
+        }
+    }
+
     fn engine(&self) -> &str {
-        "UDP socket"
+        "UDP sendmmsg"
     }
 }
 
@@ -115,17 +266,7 @@ impl UdpListener {
     pub fn open(address: SocketAddr) -> Result<Self, PortError> {
         let object = format!("UDP {address}");
         let socket = open(family(address.ip()), &object, None, Stamps::None)?;
-        let (level, option) = match address {
-            SocketAddr::V4(_) => (libc::SOL_IP, libc::IP_PKTINFO),
-            SocketAddr::V6(_) => {
-                socket
-                    .set(libc::SOL_IPV6, libc::IPV6_V6ONLY, 1)
-                    .map_err(|error| socket.refused("keep IPv4 away from", error))?;
-                (libc::SOL_IPV6, libc::IPV6_RECVPKTINFO)
-            }
-        };
-        socket.set(level, option, 1).map_err(|error| socket.refused("ask for the local address of", error))?;
-        socket.bind(&Name::internet(address, 0)).map_err(|error| socket.refused("listen on", error))?;
+        listen_on(&socket, address)?;
         let bound = socket.local_name().map_err(|error| socket.refused("read the address of", error))?;
         Ok(Self { address: SocketAddr::new(address.ip(), bound.port()), socket })
     }
@@ -174,6 +315,69 @@ fn open(family: i32, object: &str, interface: Option<&Interface>, stamps: Stamps
         object: object.to_owned(),
         source,
     })
+}
+
+/// Binds a socket to an address where payloads come in, each with the address that it was sent to.
+fn listen_on(socket: &Socket, address: SocketAddr) -> Result<(), PortError> {
+    let (level, option) = match address {
+        SocketAddr::V4(_) => (libc::SOL_IP, libc::IP_PKTINFO),
+        SocketAddr::V6(_) => {
+            socket
+                .set(libc::SOL_IPV6, libc::IPV6_V6ONLY, 1)
+                .map_err(|error| socket.refused("keep IPv4 away from", error))?;
+            (libc::SOL_IPV6, libc::IPV6_RECVPKTINFO)
+        }
+    };
+    socket.set(level, option, 1).map_err(|error| socket.refused("ask for the local address of", error))?;
+    socket.bind(&Name::internet(address, 0)).map_err(|error| socket.refused("listen on", error))
+}
+
+/// Writes a code point into what a socket sends.
+fn mark(socket: &Socket, address: IpAddr, dscp: u8) -> Result<(), PortError> {
+    if dscp > MAX_DSCP {
+        let problem = format!("there is no such code point; they go from 0 to {MAX_DSCP}");
+        return Err(PortError::Wrong { object: format!("DSCP {dscp}"), problem });
+    }
+    let traffic_class = i32::from(dscp) << 2;
+    let (level, option) = match address {
+        IpAddr::V4(_) => (libc::SOL_IP, libc::IP_TOS),
+        IpAddr::V6(_) => (libc::SOL_IPV6, libc::IPV6_TCLASS),
+    };
+    socket.set(level, option, traffic_class).map_err(|error| socket.refused("set the DSCP of", error))
+}
+
+/// Lets what a socket sends to groups leave by an interface, 0 being the one that the routes tell.
+fn send_groups_by(socket: &Socket, group: IpAddr, index: u32) -> std::io::Result<()> {
+    match group {
+        IpAddr::V4(group) => socket.set_bytes(libc::SOL_IP, libc::IP_MULTICAST_IF, &membership4(group, index)),
+        IpAddr::V6(_) => socket.set_bytes(libc::SOL_IPV6, libc::IPV6_MULTICAST_IF, &index.to_ne_bytes()),
+    }
+}
+
+fn join(socket: &Socket, group: IpAddr, index: u32) -> std::io::Result<()> {
+    match group {
+        IpAddr::V4(group) => {
+            socket.set(libc::SOL_IP, libc::IP_MULTICAST_ALL, 0)?;
+            socket.set_bytes(libc::SOL_IP, libc::IP_ADD_MEMBERSHIP, &membership4(group, index))
+        }
+        IpAddr::V6(group) => {
+            socket.set(libc::SOL_IPV6, libc::IPV6_MULTICAST_ALL, 0)?;
+            let request = [&group.octets()[..], &index.to_ne_bytes()].concat();
+            socket.set_bytes(libc::SOL_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)
+        }
+    }
+}
+
+/// The kernel's `ip_mreqn`: group, no address of ours, interface.
+fn membership4(group: Ipv4Addr, index: u32) -> [u8; 12] {
+    let mut request = [0; 12];
+    request[..4].copy_from_slice(&group.octets());
+    request[8..].copy_from_slice(&index.to_ne_bytes());
+    request
+}
+
+fn max_payload(address: IpAddr) -> usize {
+    MAX_PAYLOAD_BYTES[usize::from(address.is_ipv6())]
 }
 
 fn family(address: IpAddr) -> i32 {

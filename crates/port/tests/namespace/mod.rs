@@ -67,8 +67,24 @@ pub fn at_far_end<T>(open: impl FnOnce() -> T) -> T {
 
 /// Runs an `ip` command.
 pub fn ip(command: &str) {
-    let output = Command::new("ip").args(command.split_whitespace()).output().expect("ip starts");
-    assert!(output.status.success(), "ip {command}: {}", String::from_utf8_lossy(&output.stderr));
+    ip_says(command);
+}
+
+/// Runs an `ip` command and returns what it says.
+pub fn ip_says(command: &str) -> String {
+    run("ip", command)
+}
+
+/// Runs a `tc` command.
+pub fn tc(command: &str) {
+    run("tc", command);
+}
+
+/// Runs a command and returns what it says.
+pub fn run(program: &str, arguments: &str) -> String {
+    let output = Command::new(program).args(arguments.split_whitespace()).output().expect("the program starts");
+    assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn permitted(unshare: &Command) -> Result<(), String> {

@@ -1,8 +1,9 @@
-//! The one suite that every backend passes: what the [`Port`] trait promises, held against an answering far end.
+//! The one suite that every backend passes: what the [`Batch`] trait and its [`Port`] promise, held against an answering far
+//! end.
 
 pub mod frames;
 
-use sojourn_port::{Port, PortError, Received, Sent};
+use sojourn_port::{Batch, PortError, Received, Sent, StampKind};
 use sojourn_time::{Clock, Nanos, Source, Time};
 
 const ANSWER_WITHIN: Nanos = Nanos::seconds(1);
@@ -26,23 +27,24 @@ pub struct Bench<P> {
 }
 
 /// Runs the whole suite.
-pub fn run<P: Port>(mut bench: Bench<P>) {
+pub fn run<P: Batch>(mut bench: Bench<P>) {
     nothing_comes_of_nothing(&mut bench);
     each_request_is_answered_and_stamped(&mut bench);
     a_burst_keeps_its_numbers(&mut bench);
+    a_batch_keeps_its_numbers(&mut bench);
     a_short_buffer_cuts(&mut bench);
     waiting_does_not_spin_on_stamps(&mut bench);
     a_refused_frame_has_no_number(&mut bench);
     assert_eq!(bench.port.own_drops(), 0);
 }
 
-fn nothing_comes_of_nothing<P: Port>(bench: &mut Bench<P>) {
+fn nothing_comes_of_nothing<P: Batch>(bench: &mut Bench<P>) {
     assert_eq!(bench.port.receive(&mut [0; 64]).expect("receives"), None);
     assert_eq!(bench.port.transmit_stamp().expect("reads stamps"), None);
     assert!(bench.returns_until(Nanos::millis(2)) < 10, "a wait with nothing to receive lasts until its deadline");
 }
 
-fn each_request_is_answered_and_stamped<P: Port>(bench: &mut Bench<P>) {
+fn each_request_is_answered_and_stamped<P: Batch>(bench: &mut Bench<P>) {
     for sequence in 0..ROUNDS {
         let length = bench.lengths[usize::from(sequence) % 3];
         let (sent, left) = bench.exchange_stamp(sequence, length);
@@ -56,7 +58,7 @@ fn each_request_is_answered_and_stamped<P: Port>(bench: &mut Bench<P>) {
     }
 }
 
-fn a_burst_keeps_its_numbers<P: Port>(bench: &mut Bench<P>) {
+fn a_burst_keeps_its_numbers<P: Batch>(bench: &mut Bench<P>) {
     let length = bench.lengths[0];
     let sent: Vec<Sent> = (0..BURST).map(|sequence| bench.send(sequence, length)).collect();
     assert!(sent.windows(2).all(|pair| pair[1].number == pair[0].number + 1));
@@ -73,7 +75,29 @@ fn a_burst_keeps_its_numbers<P: Port>(bench: &mut Bench<P>) {
     }
 }
 
-fn a_short_buffer_cuts<P: Port>(bench: &mut Bench<P>) {
+fn a_batch_keeps_its_numbers<P: Batch>(bench: &mut Bench<P>) {
+    let length = bench.lengths[0];
+    let (before, _) = bench.exchange_stamp(BURST, length);
+    bench.reply();
+    let mut frames: Vec<u8> = (0..BURST).flat_map(|sequence| (bench.request)(sequence, length)).collect();
+    frames.push(0);
+    let taken = bench.port.transmit_batch(&frames, length).expect("transmits");
+    assert_eq!(taken, usize::from(BURST), "every whole frame is taken, a piece of one is not");
+    let mut answered = vec![0; taken];
+    while answered.iter().sum::<usize>() < taken {
+        for (received, frame) in bench.replies() {
+            assert_eq!((received.length, received.arrived.source), (length, bench.source));
+            assert!(received.arrived.at <= received.returned, "{received:?}");
+            answered[usize::from((bench.sequence)(&frame).expect("a sequence number"))] += 1;
+        }
+    }
+    assert!(answered.iter().all(|times| *times == 1), "each request is answered once: {answered:?}");
+    for nth in 1..=u32::from(BURST) {
+        assert_eq!(bench.stamp().0, before.number + nth);
+    }
+}
+
+fn a_short_buffer_cuts<P: Batch>(bench: &mut Bench<P>) {
     let length = bench.lengths[1];
     bench.exchange_stamp(7, length);
     let mut buffer = [0; 24];
@@ -82,7 +106,7 @@ fn a_short_buffer_cuts<P: Port>(bench: &mut Bench<P>) {
     assert_eq!(bench.port.receive(&mut buffer).expect("receives"), None, "the rest of a cut frame is gone");
 }
 
-fn waiting_does_not_spin_on_stamps<P: Port>(bench: &mut Bench<P>) {
+fn waiting_does_not_spin_on_stamps<P: Batch>(bench: &mut Bench<P>) {
     let length = bench.lengths[0];
     let sent = bench.send(9, length);
     bench.reply();
@@ -91,7 +115,7 @@ fn waiting_does_not_spin_on_stamps<P: Port>(bench: &mut Bench<P>) {
     assert_eq!(bench.stamp().0, sent.number, "waiting loses no stamp");
 }
 
-fn a_refused_frame_has_no_number<P: Port>(bench: &mut Bench<P>) {
+fn a_refused_frame_has_no_number<P: Batch>(bench: &mut Bench<P>) {
     let (before, _) = bench.exchange_stamp(1, bench.lengths[0]);
     bench.reply();
     let too_long = vec![0; bench.port.capabilities().max_frame + 1];
@@ -102,7 +126,7 @@ fn a_refused_frame_has_no_number<P: Port>(bench: &mut Bench<P>) {
     assert_eq!(after.number, before.number + 1);
 }
 
-impl<P: Port> Bench<P> {
+impl<P: Batch> Bench<P> {
     fn send(&mut self, sequence: u16, length: usize) -> Sent {
         let frame = (self.request)(sequence, length);
         self.port.transmit(&frame).expect("transmits")
@@ -120,6 +144,7 @@ impl<P: Port> Bench<P> {
         let deadline = self.clock.now() + ANSWER_WITHIN;
         loop {
             if let Some(stamp) = self.port.transmit_stamp().expect("reads stamps") {
+                assert_eq!(stamp.kind, StampKind::Left);
                 return (stamp.number, stamp.left.at, stamp.left.source);
             }
             assert!(self.clock.now() < deadline, "no transmit stamp came");
@@ -132,6 +157,23 @@ impl<P: Port> Bench<P> {
         let received = self.take(&mut buffer);
         buffer.truncate(received.length);
         (received, buffer)
+    }
+
+    /// Takes the next replies, as many as are there.
+    fn replies(&mut self) -> Vec<(Received, Vec<u8>)> {
+        let deadline = self.clock.now() + ANSWER_WITHIN;
+        let mut taken = Vec::new();
+        loop {
+            (self.answer)();
+            let each = &mut |frame: &[u8], received| taken.push((received, frame.to_vec()));
+            let count = self.port.receive_batch(each).expect("receives");
+            assert_eq!(count, taken.len());
+            if count > 0 {
+                return taken;
+            }
+            assert!(self.clock.now() < deadline, "no reply came");
+            self.port.wait(deadline.min(self.clock.now() + Nanos::millis(1))).expect("waits");
+        }
     }
 
     fn take(&mut self, buffer: &mut [u8]) -> Received {
