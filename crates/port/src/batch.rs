@@ -1,6 +1,7 @@
 //! Many frames in one call: what a stream at a high rate needs beside [`Port`].
 
 use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
 
 use crate::{Port, PortError, Received, Sent};
 
@@ -63,6 +64,11 @@ pub trait Batch: Port {
 
     /// Says by what means of the kernel frames move, for the record: "`AF_PACKET` sendmmsg, qdisc bypassed".
     fn engine(&self) -> &str;
+
+    /// The descriptor that becomes readable when a frame can be received, for those who wait for several ports at once.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 thread_local! {

@@ -1,1 +1,38 @@
-//! Streams.
+//! Streams: frames that leave by a known schedule, and a receiver that accounts for every one of them.
+//!
+//! The engines are pure: [`Sender`] says what leaves when, [`Receiver`] puts each arriving frame in exactly one count.
+//! [`send`] and [`receive`] are the loops that carry them out over ports; [`simulate`] carries both out over a path with a
+//! known truth. Nothing here opens a port, writes records, or converts one host's clock to another's.
+
+mod accounting;
+mod count;
+mod driver;
+mod end;
+mod frame;
+pub mod goodness;
+mod merge;
+mod receiver;
+mod request;
+mod schedule;
+mod sender;
+pub mod sim;
+mod spread;
+mod sync;
+mod window;
+
+pub use accounting::{Arrival, FlowReceived, PortReceived, ReceiveOutcome, SentCount};
+pub use count::{Received as ReceivedCounts, Sent as SentCounts};
+pub use driver::{Waiting, conclude, receive, send};
+pub use end::{End, EndLine};
+pub use goodness::Fit;
+pub use merge::Merge;
+pub use receiver::Receiver;
+pub use request::{
+    Answering, FlowRequest, Head, Keep, PortRequest, ReceiveRequest, RequestError, SendRequest, SyncRequest,
+};
+pub use schedule::{Departures, Pattern, Schedule, ScheduleError};
+pub use sender::{Departure, FlowSent, SendOutcome, Sender};
+pub use sim::simulate;
+pub use sojourn_probe::{Pace, Wait};
+pub use spread::{Cell, Spread};
+pub use sync::{Exchange, Phase};

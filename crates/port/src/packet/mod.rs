@@ -164,6 +164,10 @@ impl Batch for PacketPort {
     fn engine(&self) -> &str {
         if self.options.qdisc_bypass { "AF_PACKET sendmmsg, qdisc bypassed" } else { "AF_PACKET sendmmsg" }
     }
+
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(&self.socket))
+    }
 }
 
 /// Puts the tag back that the kernel took off a frame, before which [`TAG_BYTES`] are free.

@@ -226,6 +226,10 @@ impl Batch for UdpPort {
     fn engine(&self) -> &str {
         "UDP sendmmsg"
     }
+
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(&self.socket))
+    }
 }
 
 /// Payloads from whoever asks, each answered from the address and the interface at which it came in.

@@ -1,0 +1,30 @@
+//! What a sender tells a receiver at the end of a stream.
+
+use serde::{Deserialize, Serialize};
+
+/// The end of a stream, as its sender tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// How many packets were sent.
+    pub sent: u64,
+    /// How the receiver's clock stands to the sender's; `None` when it is not known.
+    pub clock: Option<EndLine>,
+}
+
+/// A line that maps the receiver's clock to the sender's: sender's time = receiver's - (offset + skew · (receiver's -
+/// reference)).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndLine {
+    /// Whether both are one clock: then all else is 0.
+    pub shared: bool,
+    /// When, on the receiver's clock, the offset is as said.
+    pub reference_ns: i64,
+    /// By how much the receiver's clock is ahead.
+    pub offset_ns: f64,
+    /// By how much it gains, in parts in 10⁹.
+    pub skew_ppb: f64,
+    /// The greatest error that can be.
+    pub bound_ns: f64,
+    /// The error that 95 % are within, where the least delays there and back are equal.
+    pub error95_ns: f64,
+}

@@ -1,0 +1,67 @@
+//! The departures of several streams as one sequence: one thread sends them all.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use sojourn_time::Nanos;
+
+use crate::Departures;
+
+/// Departures in the order of their times; of equal ones, the stream that comes first goes first.
+#[derive(Debug)]
+pub struct Merge {
+    streams: Vec<Departures>,
+    next: BinaryHeap<Reverse<(Nanos, usize)>>,
+}
+
+impl Merge {
+    /// Merges streams; each is known by its place.
+    pub fn new(mut streams: Vec<Departures>) -> Self {
+        let firsts = streams.iter_mut().enumerate();
+        let next = firsts.filter_map(|(place, stream)| Some(Reverse((stream.next()?, place)))).collect();
+        Self { streams, next }
+    }
+
+    /// Returns the next departure and the place of its stream, without passing over it.
+    pub fn peek(&self) -> Option<(Nanos, usize)> {
+        self.next.peek().map(|Reverse(next)| *next)
+    }
+}
+
+impl Iterator for Merge {
+    type Item = (Nanos, usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut top = self.next.peek_mut()?;
+        let Reverse((offset, place)) = *top;
+        match self.streams[place].next() {
+            Some(following) => *top = Reverse((following, place)),
+            None => drop(std::collections::binary_heap::PeekMut::pop(top)),
+        }
+        Some((offset, place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pattern, Schedule};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_departure_comes_once_and_in_order(rates in prop::collection::vec((1.0..1e6_f64, 0..200_u64), 0..8)) {
+            let streams = rates.iter().enumerate().map(|(place, (rate, count))| {
+                let pattern = if place % 2 == 0 { Pattern::Poisson } else { Pattern::Regular };
+                Schedule::new(pattern, *rate, *count, place as u64).departures()
+            });
+            let streams: Vec<_> = streams.collect();
+            let merged: Vec<_> = Merge::new(streams.clone()).collect();
+            prop_assert!(merged.is_sorted());
+            for (place, stream) in streams.into_iter().enumerate() {
+                let own: Vec<_> = merged.iter().filter(|(_, of)| *of == place).map(|(offset, _)| *offset).collect();
+                prop_assert_eq!(own, stream.collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! When packets are to leave. Pure: offsets from a stream's start, from pattern, rate and seed.
+//!
+//! Each offset is computed from the packet's number, not from the offset before it, so that no rounding adds up.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand_distr::{Distribution, Exp1};
+use serde::{Deserialize, Serialize};
+use sojourn_time::Nanos;
+
+/// What a link needs for each frame beside the frame: preamble, start delimiter and the gap between frames.
+const LINK_OVERHEAD_BYTES: u64 = 20;
+const LEAST_FRAME_BYTES: u64 = 64;
+const NANOS_PER_SECOND: f64 = 1e9;
+
+/// A year: longer streams are slips of the pen, and would overflow sums.
+const LONGEST_NS: f64 = 3.2e16;
+
+/// How departures are spread. Written as `regular`, `poisson`, `burst:8`, `ramp:1000-20000`, `flood` or `replay`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Pattern {
+    /// Equal gaps.
+    Regular,
+    /// Independent, exponentially distributed gaps.
+    Poisson,
+    /// So many back to back; the bursts are regular, and the rate is the mean rate of packets.
+    Burst {
+        /// How many.
+        size: u32,
+    },
+    /// A rate that goes linearly from one to another, in packets a second.
+    Ramp {
+        /// The rate at the start.
+        from_pps: f64,
+        /// The rate at the end.
+        to_pps: f64,
+    },
+    /// As fast as it goes.
+    Flood,
+    /// At given times.
+    Replay,
+}
+
+/// The departures of one stream, as asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// How they are spread.
+    pub pattern: Pattern,
+    /// The mean rate, in packets a second; not looked at for floods, ramps and replays.
+    pub rate_pps: f64,
+    /// How many packets.
+    pub count: u64,
+    /// Seed of the random gaps.
+    pub seed: u64,
+    /// The given times, ascending, from the stream's start; empty but for replays.
+    pub offsets: Arc<[Nanos]>,
+}
+
+/// A schedule that cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScheduleError {
+    /// Not a pattern.
+    #[error("{0:?} is no schedule; expected regular, poisson, burst:N, ramp:FROM-TO, flood or replay")]
+    NoPattern(String),
+    /// Not a rate.
+    #[error("a rate of {0} packets a second cannot be; give one above 0")]
+    NoRate(f64),
+    /// Nothing to send.
+    #[error("0 packets are no stream; ask for at least 1")]
+    NoPackets,
+    /// Too long.
+    #[error("{count} packets at {rate_pps} a second take longer than a year; ask for fewer, or a higher rate")]
+    TooLong {
+        /// How many.
+        count: u64,
+        /// How fast.
+        rate_pps: f64,
+    },
+    /// A burst of nothing.
+    #[error("bursts of 0 packets cannot be; write burst:1 or more")]
+    EmptyBurst,
+    /// Departures that are no sequence.
+    #[error("departure {0} of the replay is before the one before it, or before the start; sort them, from 0")]
+    Unsorted(usize),
+    /// Another number of departures than of packets.
+    #[error("{given} departures are given to replay, and {count} packets are asked for; let them be equal")]
+    WrongCount {
+        /// Departures.
+        given: usize,
+        /// Packets.
+        count: u64,
+    },
+    /// More than the link carries.
+    #[error(
+        "{asked_pps:.0} frames of {frame_bytes} bytes a second are more than the {most_pps:.0} that a link of \
+         {link_bps} bit/s carries; ask for less, or shorter frames"
+    )]
+    TooFast {
+        /// The highest rate that is asked for.
+        asked_pps: f64,
+        /// The frame with FCS.
+        frame_bytes: usize,
+        /// What the link carries.
+        most_pps: f64,
+        /// The link's rate.
+        link_bps: u64,
+    },
+}
+
+impl Schedule {
+    /// Returns a schedule that spreads `count` packets as `pattern` says at a mean rate.
+    pub fn new(pattern: Pattern, rate_pps: f64, count: u64, seed: u64) -> Self {
+        Self { pattern, rate_pps, count, seed, offsets: Arc::new([]) }
+    }
+
+    /// Returns a schedule of given times.
+    pub fn replay(offsets: Vec<Nanos>) -> Self {
+        let offsets: Arc<[Nanos]> = offsets.into();
+        Self { offsets: Arc::clone(&offsets), ..Self::new(Pattern::Replay, 0.0, offsets.len() as u64, 0) }
+    }
+
+    /// Returns the offsets of all departures from the stream's start, ascending.
+    pub fn departures(&self) -> Departures {
+        Departures {
+            schedule: self.clone(),
+            random: StdRng::seed_from_u64(self.seed),
+            passed: Sum::default(),
+            number: 0,
+        }
+    }
+
+    /// Returns the mean rate that the schedule asks for, in packets a second; 0 for a flood.
+    pub fn mean_pps(&self) -> f64 {
+        match self.pattern {
+            Pattern::Regular | Pattern::Poisson | Pattern::Burst { .. } => self.rate_pps,
+            Pattern::Ramp { from_pps, to_pps } => f64::midpoint(from_pps, to_pps),
+            Pattern::Flood => 0.0,
+            Pattern::Replay => match (self.offsets.first(), self.offsets.last()) {
+                (Some(first), Some(last)) if last > first => {
+                    (self.offsets.len() - 1) as f64 * NANOS_PER_SECOND / (*last - *first).0 as f64
+                }
+                _ => 0.0,
+            },
+        }
+    }
+
+    /// Checks that the schedule can be, over a link of that rate where it is known. `frame_bytes` counts the FCS.
+    ///
+    /// # Errors
+    /// On the first thing that cannot be.
+    pub fn check(&self, frame_bytes: usize, link_bps: Option<u64>) -> Result<(), ScheduleError> {
+        self.check_shape()?;
+        let Some(link_bps) = link_bps else { return Ok(()) };
+        let asked_pps = match self.pattern {
+            Pattern::Ramp { from_pps, to_pps } => from_pps.max(to_pps),
+            _ => self.mean_pps(),
+        };
+        let bytes = (frame_bytes as u64).max(LEAST_FRAME_BYTES) + LINK_OVERHEAD_BYTES;
+        let most_pps = link_bps as f64 / (bytes * 8) as f64;
+        // A rate of exactly the link's, written with a few digits, is not refused.
+        if asked_pps > most_pps * (1.0 + 1e-6) {
+            return Err(ScheduleError::TooFast { asked_pps, frame_bytes, most_pps, link_bps });
+        }
+        Ok(())
+    }
+
+    /// Checks what does not depend on the link.
+    pub(crate) fn check_shape(&self) -> Result<(), ScheduleError> {
+        if self.count == 0 {
+            return Err(ScheduleError::NoPackets);
+        }
+        match self.pattern {
+            Pattern::Flood => return Ok(()),
+            Pattern::Replay => return self.check_offsets(),
+            Pattern::Burst { size: 0 } => return Err(ScheduleError::EmptyBurst),
+            Pattern::Ramp { from_pps, to_pps } => {
+                // One of the two may be 0, or next to it.
+                [from_pps, to_pps].into_iter().try_for_each(|rate| check_rate(rate + f64::MIN_POSITIVE))?;
+            }
+            Pattern::Regular | Pattern::Poisson | Pattern::Burst { .. } => check_rate(self.rate_pps)?,
+        }
+        let rate_pps = self.mean_pps();
+        check_rate(rate_pps)?;
+        let is_short = self.count as f64 / rate_pps * NANOS_PER_SECOND <= LONGEST_NS;
+        if is_short { Ok(()) } else { Err(ScheduleError::TooLong { count: self.count, rate_pps }) }
+    }
+
+    fn check_offsets(&self) -> Result<(), ScheduleError> {
+        if self.offsets.len() as u64 != self.count {
+            return Err(ScheduleError::WrongCount { given: self.offsets.len(), count: self.count });
+        }
+        let before = std::iter::once(&Nanos::ZERO).chain(self.offsets.iter());
+        match self.offsets.iter().zip(before).position(|(offset, before)| offset < before) {
+            Some(place) => Err(ScheduleError::Unsorted(place)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_rate(rate_pps: f64) -> Result<(), ScheduleError> {
+    if rate_pps > 0.0 && rate_pps.is_finite() { Ok(()) } else { Err(ScheduleError::NoRate(rate_pps)) }
+}
+
+/// The offsets of a schedule's departures, one after the other.
+#[derive(Clone, Debug)]
+pub struct Departures {
+    schedule: Schedule,
+    random: StdRng,
+    /// Poisson: where the next departure is.
+    passed: Sum,
+    number: u64,
+}
+
+impl Iterator for Departures {
+    type Item = Nanos;
+
+    fn next(&mut self) -> Option<Nanos> {
+        if self.number >= self.schedule.count {
+            return None;
+        }
+        let number = self.number;
+        self.number += 1;
+        let rate = self.schedule.rate_pps;
+        Some(match self.schedule.pattern {
+            Pattern::Regular => after(number, rate),
+            Pattern::Poisson => {
+                let offset = self.passed.rounded();
+                let deviate: f64 = Exp1.sample(&mut self.random);
+                self.passed.add(deviate * NANOS_PER_SECOND / rate);
+                offset
+            }
+            Pattern::Burst { size } => after(number - number % u64::from(size.max(1)), rate),
+            Pattern::Ramp { from_pps, to_pps } => {
+                let length_s = self.schedule.count as f64 / f64::midpoint(from_pps, to_pps);
+                let growth = (to_pps - from_pps) / length_s;
+                let number = number as f64;
+                // n = from·t + growth·t²/2, solved for t without cancellation.
+                let root = (from_pps * from_pps + 2.0 * growth * number).max(0.0).sqrt();
+                let seconds = if number == 0.0 { 0.0 } else { 2.0 * number / (from_pps + root) };
+                Nanos((seconds * NANOS_PER_SECOND).round() as i64)
+            }
+            Pattern::Flood => Nanos::ZERO,
+            Pattern::Replay => *self.schedule.offsets.get(number as usize)?,
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::try_from(self.schedule.count - self.number).unwrap_or(usize::MAX);
+        (left, Some(left))
+    }
+}
+
+fn after(number: u64, rate_pps: f64) -> Nanos {
+    Nanos((number as f64 * NANOS_PER_SECOND / rate_pps).round() as i64)
+}
+
+/// A sum of gaps: whole nanoseconds and the rest apart, so that nothing is lost to its size.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    whole_ns: i64,
+    rest_ns: f64,
+}
+
+impl Sum {
+    fn add(&mut self, gap_ns: f64) {
+        let sum = self.rest_ns + gap_ns;
+        self.whole_ns = self.whole_ns.saturating_add(sum.floor() as i64);
+        self.rest_ns = sum - sum.floor();
+    }
+
+    const fn rounded(self) -> Nanos {
+        Nanos(self.whole_ns)
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = ScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refusal = || ScheduleError::NoPattern(text.to_owned());
+        let (name, argument) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        match (name, argument) {
+            ("regular", None) => Ok(Self::Regular),
+            ("poisson", None) => Ok(Self::Poisson),
+            ("flood", None) => Ok(Self::Flood),
+            ("replay", None) => Ok(Self::Replay),
+            ("burst", Some(size)) => match size.parse() {
+                Ok(0) => Err(ScheduleError::EmptyBurst),
+                Ok(size) => Ok(Self::Burst { size }),
+                Err(_) => Err(refusal()),
+            },
+            ("ramp", Some(rates)) => {
+                let (from, to) = rates.split_once('-').ok_or_else(refusal)?;
+                let rate = |text| pps(text).ok_or_else(refusal);
+                Ok(Self::Ramp { from_pps: rate(from)?, to_pps: rate(to)? })
+            }
+            _ => Err(refusal()),
+        }
+    }
+}
+
+/// Reads a rate in packets a second: `20000`, `20k`, `20kpps`, `0.5Mpps`.
+fn pps(text: &str) -> Option<f64> {
+    let text = text.strip_suffix("pps").unwrap_or(text);
+    let (digits, factor) = match text.char_indices().last()? {
+        (end, 'k') => (&text[..end], 1e3),
+        (end, 'M') => (&text[..end], 1e6),
+        _ => (text, 1.0),
+    };
+    digits.parse::<f64>().ok().map(|rate| rate * factor).filter(|rate| rate.is_finite() && *rate >= 0.0)
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Regular => f.write_str("regular"),
+            Self::Poisson => f.write_str("poisson"),
+            Self::Burst { size } => write!(f, "burst:{size}"),
+            Self::Ramp { from_pps, to_pps } => write!(f, "ramp:{from_pps}-{to_pps}"),
+            Self::Flood => f.write_str("flood"),
+            Self::Replay => f.write_str("replay"),
+        }
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = ScheduleError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> Self {
+        pattern.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! How times or lengths are spread: a high dynamic range histogram that keeps signs apart.
+
+use hdrhistogram::Histogram;
+
+/// How many digits of a value are kept.
+const DIGITS: u8 = 3;
+
+/// Values with their signs. Memory is taken once; recording takes none.
+#[derive(Clone, Debug)]
+pub struct Spread {
+    above: Histogram<u64>,
+    below: Histogram<u64>,
+    sum: f64,
+}
+
+/// Some values that are the same to three digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The least value that falls in it.
+    pub low: i64,
+    /// The greatest value that falls in it.
+    pub high: i64,
+    /// How many did.
+    pub count: u64,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        let most = i64::MAX as u64 / 2;
+        let empty = || {
+            Histogram::new_with_bounds(1, most, DIGITS)
+                .unwrap_or_else(|_| unreachable!("bounds that a histogram can have"))
+        };
+        Self { above: empty(), below: empty(), sum: 0.0 }
+    }
+}
+
+impl Spread {
+    /// Adds a value.
+    pub fn record(&mut self, value: i64) {
+        let side = if value < 0 { &mut self.below } else { &mut self.above };
+        side.saturating_record(value.unsigned_abs());
+        self.sum += value as f64;
+    }
+
+    /// Adds the values of another.
+    pub fn add(&mut self, other: &Self) {
+        let added = self.above.add(&other.above).and_then(|()| self.below.add(&other.below));
+        debug_assert!(added.is_ok(), "all have the same bounds");
+        self.sum += other.sum;
+    }
+
+    /// Returns how many values there are.
+    pub fn count(&self) -> u64 {
+        self.above.len() + self.below.len()
+    }
+
+    /// Returns the arithmetic mean, exact; `None` without values.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.sum / self.count() as f64)
+    }
+
+    /// Returns the least value, to three digits.
+    pub fn min(&self) -> Option<i64> {
+        self.quantile(0.0)
+    }
+
+    /// Returns the greatest value, to three digits.
+    pub fn max(&self) -> Option<i64> {
+        self.quantile(1.0)
+    }
+
+    /// Returns the nearest-rank quantile, from 0 to 1, to three digits; `None` without values.
+    pub fn quantile(&self, quantile: f64) -> Option<i64> {
+        self.quantile_among(quantile, self.count()).flatten()
+    }
+
+    /// Returns the nearest-rank quantile among `all` values, of which those that are not here are infinite: packets that
+    /// were lost never arrive. `None` when there are none at all, `Some(None)` when it is infinite.
+    pub fn quantile_among(&self, quantile: f64, all: u64) -> Option<Option<i64>> {
+        let all = all.max(self.count());
+        if all == 0 {
+            return None;
+        }
+        let rank = ((quantile.clamp(0.0, 1.0) * all as f64).ceil() as u64).max(1);
+        let below = self.below.len();
+        if rank <= below {
+            // The greatest magnitudes are the least values.
+            return Some(Some(-nth(&self.below, below - rank + 1)));
+        }
+        let rank = rank - below;
+        Some((rank <= self.above.len()).then(|| nth(&self.above, rank)))
+    }
+
+    /// Returns the cells that hold values, ascending.
+    pub fn cells(&self) -> Vec<Cell> {
+        let below = self.below.iter_recorded().map(|value| {
+            let (low, high) = range(&self.below, value.value_iterated_to());
+            Cell { low: -high, high: -low, count: value.count_at_value() }
+        });
+        let mut cells: Vec<_> = below.collect();
+        cells.reverse();
+        cells.extend(self.above.iter_recorded().map(|value| {
+            let (low, high) = range(&self.above, value.value_iterated_to());
+            Cell { low, high, count: value.count_at_value() }
+        }));
+        cells
+    }
+}
+
+/// Returns the least value that is the same as the `rank`th, from 1.
+fn nth(histogram: &Histogram<u64>, rank: u64) -> i64 {
+    let mut seen = 0;
+    for value in histogram.iter_recorded() {
+        seen += value.count_at_value();
+        if seen >= rank {
+            let (low, high) = range(histogram, value.value_iterated_to());
+            return low + (high - low) / 2;
+        }
+    }
+    0
+}
+
+fn range(histogram: &Histogram<u64>, value: u64) -> (i64, i64) {
+    (histogram.lowest_equivalent(value) as i64, histogram.highest_equivalent(value) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn quantiles_are_those_of_the_sorted_values(mut values in prop::collection::vec(-3_000_000_i64..9_000_000, 1..300),
+            quantile in 0.0..=1.0_f64, lost in 0..50_u64)
+        {
+            let mut spread = Spread::default();
+            values.iter().for_each(|value| spread.record(*value));
+            values.sort_unstable();
+            let rank = ((quantile * (values.len() as f64 + lost as f64)).ceil() as usize).max(1);
+            let truth = values.get(rank - 1);
+            let told = spread.quantile_among(quantile, values.len() as u64 + lost).unwrap();
+            prop_assert_eq!(told.is_some(), truth.is_some());
+            if let (Some(told), Some(truth)) = (told, truth) {
+                prop_assert!((told - truth).abs() as f64 <= 1.0 + truth.abs() as f64 / 1_000.0, "{} {}", told, truth);
+            }
+        }
+
+        #[test]
+        fn cells_hold_every_value_in_order(values in prop::collection::vec(any::<i64>(), 0..100)) {
+            let mut spread = Spread::default();
+            values.iter().for_each(|value| spread.record(*value / 4));
+            let cells = spread.cells();
+            prop_assert!(cells.iter().all(|cell| cell.low <= cell.high));
+            prop_assert!(cells.windows(2).all(|pair| pair[0].high < pair[1].low || pair[0].high == 0 && pair[1].low == 0));
+            prop_assert_eq!(cells.iter().map(|cell| cell.count).sum::<u64>(), values.len() as u64);
+            for value in &values {
+                prop_assert!(cells.iter().any(|cell| (cell.low..=cell.high).contains(&(value / 4))));
+            }
+        }
+    }
+}
