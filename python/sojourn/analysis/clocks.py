@@ -1,0 +1,241 @@
+"""Arrivals on the sender's clock, and how wrong they may be: no one-way figure without its clock error.
+
+A line maps the receiver's clock to the sender's, `t_sender = t_receiver - offset(t_receiver)`, between two times; a
+step of either clock ends one line and begins the next. Every converted time carries a bound that always holds and a
+95 % error that assumes symmetric shortest ways (both are the line's own). Beyond its ends a line is stretched, and both
+grow with the distance; between two lines, where a step lies somewhere, the bound also spans what the two say. Two ends
+that share one clock are recognised by its identity (or a line that says so): offset, bound and error are zero, and
+said to be. Ends that share none and have no line have no one-way delay at all: null, and a finding.
+
+It reads what `clock_lines`, `streams` and `arrivals` hold; it does not estimate clocks (the instrument does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.wording import micro
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+WANDER_BOUND = 100e-6
+"""By how much at most a line's slope can be off where nobody looked: two crystals of 50 ppm each."""
+
+WANDER_95 = 1e-6
+"""By how much it is off in 19 of 20 cases: crystals change their rate by less than this within minutes."""
+
+CONVERTED = {
+    "arrival_on_sender_ns": pl.Int64,
+    "receive_call_on_sender_ns": pl.Int64,
+    "clock_bound_ns": pl.Float64,
+    "clock_error95_ns": pl.Float64,
+    "clock_shared": pl.Boolean,
+}
+"""The columns that `on_sender_clock` adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of one pair of clocks in rising order: how to read the receiver's clock on the sender's."""
+
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    reference: NDArray[np.int64]
+    offset: NDArray[np.float64]
+    skew: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    error95: NDArray[np.float64]
+
+    def convert(self, times: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Times of the receiver's clock on the sender's, each with its bound and its 95 % error."""
+        times = np.asarray(times, dtype=np.int64)
+        nearest = self._nearest(times)
+        beyond = np.maximum(np.maximum(self.begin[nearest] - times, times - self.end[nearest]), 0).astype(np.float64)
+        offset = self.offset_at(nearest, times)
+        apart = np.where(beyond > 0, self._disagreement(times, offset), 0.0)
+        bound = self.bound[nearest] + WANDER_BOUND * beyond + apart
+        error95 = self.error95[nearest] + WANDER_95 * beyond + apart
+        return times - np.rint(offset).astype(np.int64), bound, error95
+
+    def offset_at(self, line: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.float64]:
+        since = (times - self.reference[line]).astype(np.float64)
+        return np.asarray(self.offset[line] + self.skew[line] * since, dtype=np.float64)
+
+    def _nearest(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The line that holds a time, or whose end is the nearest to it."""
+        at = np.clip(np.searchsorted(self.begin, times, side="right") - 1, 0, len(self.begin) - 1)
+        after = np.minimum(at + 1, len(self.begin) - 1)
+        closer = (times > self.end[at]) & (self.begin[after] - times < times - self.end[at]) & (after > at)
+        return np.where(closer, after, at).astype(np.int64)
+
+    def _disagreement(self, times: NDArray[np.int64], offset: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How far the lines on both sides of a time are apart; nothing outside all of them."""
+        before = np.searchsorted(self.begin, times, side="right") - 1
+        between = (before >= 0) & (before < len(self.begin) - 1)
+        left = np.clip(before, 0, len(self.begin) - 1).astype(np.int64)
+        right = np.minimum(left + 1, len(self.begin) - 1)
+        said = np.stack([self.offset_at(left, times), self.offset_at(right, times)])
+        return np.where(between, np.abs(said - offset).max(axis=0), 0.0)
+
+
+def lines_of(lines: pl.DataFrame) -> Lines:
+    """The lines of one block and peer."""
+    ordered = lines.sort("from_ns")
+
+    def whole(name: str) -> NDArray[np.int64]:
+        return ordered[name].to_numpy().astype(np.int64)
+
+    def real(name: str) -> NDArray[np.float64]:
+        return ordered[name].to_numpy().astype(np.float64)
+
+    return Lines(
+        whole("from_ns"),
+        whole("to_ns"),
+        whole("reference_ns"),
+        real("offset_ns"),
+        real("skew_ppb") * 1e-9,
+        real("bound_ns"),
+        real("error95_ns"),
+    )
+
+
+def on_sender_clock(arrivals: pl.DataFrame, lines: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """The arrivals with the columns of `CONVERTED`: null where the two clocks were not brought together.
+
+    Answers (node above 0) arrive at the sender itself: its own clock has stamped them already.
+    """
+    shared = shared_blocks(lines, streams)
+    synchronised = set(lines["block"].unique().to_list())
+    parts = [_empty(arrivals)]
+    far = (pl.col("node") == 0).alias("_far")
+    groups = arrivals.with_columns(far).partition_by("block", "_far", as_dict=True, maintain_order=True)
+    for (block, far_end), marked in groups.items():
+        rows = marked.drop("_far")
+        if block in shared or not far_end:
+            parts.append(_as_they_are(rows))
+        elif block in synchronised:
+            parts.append(_converted(rows, lines_of(lines.filter(pl.col("block") == block))))
+        else:
+            parts.append(rows.with_columns(pl.lit(None, dtype=kind).alias(name) for name, kind in CONVERTED.items()))
+    return pl.concat(parts, how="vertical")
+
+
+def shared_blocks(lines: pl.DataFrame, streams: pl.DataFrame) -> set[int]:
+    """The blocks in which both ends read one clock: a line says so, or all ends have the same clock identity."""
+    said = set(lines.filter(pl.col("shared"))["block"].to_list())
+    ends = streams.group_by("block").agg(
+        pl.col("clock_id").n_unique().alias("clocks"), (pl.col("role") == "send").any().alias("sends"), pl.len()
+    )
+    same = ends.filter((pl.col("clocks") == 1) & pl.col("sends") & (pl.col("len") > 1))
+    return said | set(same["block"].to_list())
+
+
+def unsynchronised_blocks(lines: pl.DataFrame, streams: pl.DataFrame) -> set[int]:
+    """The blocks whose ends have different clocks and no line between them."""
+    ends = streams.group_by("block").agg(pl.col("clock_id").n_unique().alias("clocks"))
+    several = set(ends.filter(pl.col("clocks") > 1)["block"].to_list())
+    return several - shared_blocks(lines, streams) - set(lines["block"].to_list())
+
+
+def clock_findings(lines: pl.DataFrame, streams: pl.DataFrame, one_way: pl.DataFrame) -> list[Finding]:
+    """What is wrong with the clocks; `one_way` has device, cell, block, delay_ns and the columns of `CONVERTED`."""
+    found = [*_unsynchronised(lines, streams), *_stepped(lines, streams)]
+    return [*found, *_negative(one_way)]
+
+
+def _unsynchronised(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:
+    blocks = unsynchronised_blocks(lines, streams)
+    if blocks:
+        places = _places(streams, blocks)
+        sentence = (
+            f"in {len(blocks)} trials the two ends had different clocks that were not synchronised: "
+            "they have no one-way delay"
+        )
+        yield Finding("clock_unsynchronised", sentence, float(len(blocks)), places)
+
+
+def _stepped(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:
+    """A line that was cut and does not go on where it ended, by more than its own error allows."""
+    steps: dict[int, float] = {}
+    for (block, _peer), several in lines.filter(~pl.col("shared")).partition_by("block", "peer", as_dict=True).items():
+        step = _largest_step(lines_of(several)) if several.height > 1 else 0.0
+        if step:
+            steps[int(str(block))] = step
+    if steps:
+        worst = max(steps.values(), key=abs)
+        sentence = (
+            f"one of the two clocks stepped by {micro(worst)} during a trial: the line between them was cut there"
+        )
+        yield Finding("clock_stepped", sentence, worst, _places(streams, set(steps)))
+
+
+def _largest_step(lines: Lines) -> float:
+    middle = lines.end[:-1] + (lines.begin[1:] - lines.end[:-1]) // 2
+    first = np.arange(len(middle), dtype=np.int64)
+    jumps = lines.offset_at(first + 1, middle) - lines.offset_at(first, middle)
+    gap = np.maximum(lines.begin[1:] - lines.end[:-1], 0)
+    allowed = lines.bound[1:] + lines.bound[:-1] + WANDER_BOUND * gap
+    beyond = np.where(np.abs(jumps) > allowed, jumps, 0.0)
+    return float(beyond[np.abs(beyond).argmax()])
+
+
+def _negative(one_way: pl.DataFrame) -> Iterator[Finding]:
+    """Delays below zero: within the clock's bound they say how good the clocks were, beyond it that something lies."""
+    below = one_way.filter(pl.col("delay_ns") < 0)
+    if not below.height:
+        return
+    cells = below.group_by("device", "cell").agg(pl.len().alias("count"))
+    places, _ = worst_first({Place(device, cell): float(count) for device, cell, count in cells.iter_rows()})
+    least = below.sort("delay_ns").row(0, named=True)
+    worst = float(least["delay_ns"])
+    sentence = f"{below.height} one-way delays are negative, the least {micro(worst)}: {_why(below, least)}"
+    yield Finding("negative_delay", sentence, worst, places)
+
+
+def _why(below: pl.DataFrame, least: dict[str, float | bool | None]) -> str:
+    """How a frame can seem to arrive before it left."""
+    if below["clock_shared"].all():
+        return "both ends read one clock, so the departure was stamped after the frame had already arrived"
+    bound = float(least["clock_bound_ns"] or 0.0)
+    if (below["delay_ns"] >= -below["clock_bound_ns"]).all():
+        return f"the clocks are known to ± {micro(bound)} only, and that explains them"
+    return f"the clocks' bound of {micro(bound)} does not explain them: a clock stepped unseen, or stamps are wrong"
+
+
+def _places(streams: pl.DataFrame, blocks: set[int]) -> tuple[Place, ...]:
+    rows = streams.filter(pl.col("block").is_in(sorted(blocks))).select("device", "cell").unique(maintain_order=True)
+    return tuple(Place(device, cell) for device, cell in rows.iter_rows()) or (Place(),)
+
+
+def _converted(rows: pl.DataFrame, lines: Lines) -> pl.DataFrame:
+    arrival, bound, error95 = lines.convert(rows["arrival_ns"].to_numpy())
+    receive_call, _, _ = lines.convert(rows["receive_call_ns"].to_numpy())
+    return rows.with_columns(
+        pl.Series("arrival_on_sender_ns", arrival, dtype=pl.Int64),
+        pl.Series("receive_call_on_sender_ns", receive_call, dtype=pl.Int64),
+        pl.Series("clock_bound_ns", bound),
+        pl.Series("clock_error95_ns", error95),
+        pl.lit(value=False).alias("clock_shared"),
+    )
+
+
+def _as_they_are(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(
+        pl.col("arrival_ns").cast(pl.Int64).alias("arrival_on_sender_ns"),
+        pl.col("receive_call_ns").cast(pl.Int64).alias("receive_call_on_sender_ns"),
+        pl.lit(0.0).alias("clock_bound_ns"),
+        pl.lit(0.0).alias("clock_error95_ns"),
+        pl.lit(value=True).alias("clock_shared"),
+    )
+
+
+def _empty(arrivals: pl.DataFrame) -> pl.DataFrame:
+    return arrivals.clear().with_columns(pl.lit(None, dtype=kind).alias(name) for name, kind in CONVERTED.items())

@@ -1,0 +1,161 @@
+"""Clock lines: what they convert must come out as the truth that made them, and within the bounds that they state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sojourn.analysis.clocks import clock_findings, lines_of, on_sender_clock, shared_blocks, unsynchronised_blocks
+from sojourn.analysis.finding import Place
+
+START = 1_795_000_000_000_000_000
+SECOND = 1_000_000_000
+
+
+def line(block: int = 0, **other: Any) -> dict[str, Any]:
+    """One line, flat and tight unless told otherwise."""
+    return {
+        "block": block, "peer": "b", "shared": False, "from_ns": START, "to_ns": START + 60 * SECOND,
+        "reference_ns": START, "offset_ns": 0.0, "skew_ppb": 0.0, "bound_ns": 5000.0, "error95_ns": 200.0,
+        "exchanges": 100, **other,
+    }  # fmt: skip
+
+
+def stream(block: int = 0, role: str = "send", clock_id: int = 1) -> dict[str, Any]:
+    return {"block": block, "role": role, "clock_id": clock_id, "device": "bridge", "cell": 3}
+
+
+def arrivals(times: Any, block: int = 0, node: int = 0) -> pl.DataFrame:
+    times = np.asarray(times, dtype=np.int64)
+    return pl.DataFrame({"block": block, "node": node, "arrival_ns": times, "receive_call_ns": times + 700})
+
+
+TWO = pl.DataFrame([stream(), stream(role="receive", clock_id=2)])
+ONE = pl.DataFrame([stream(), stream(role="receive")])
+NONE = pl.DataFrame([line()]).clear()
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.2e9, -7.5e9])
+@pytest.mark.parametrize("skew", [-100e-6, 0.0, 37e-6])
+def test_known_offset_and_skew_are_taken_off_to_the_nanosecond(offset: float, skew: float) -> None:
+    true = START + np.linspace(0, 50 * SECOND, 5001).astype(np.int64)
+    since = (true - START).astype(float)
+    remote = true + np.rint(offset + skew * since).astype(np.int64)
+    reference = START + round(offset)
+    slope = skew / (1 + skew)  # the line runs over the receiver's time
+    lines = pl.DataFrame(
+        [line(reference_ns=reference, from_ns=reference, to_ns=reference + 60 * SECOND, offset_ns=offset,
+              skew_ppb=slope * 1e9)]
+    )  # fmt: skip
+    found = on_sender_clock(arrivals(remote), lines, TWO)
+    assert np.abs(found["arrival_on_sender_ns"].to_numpy() - true).max() <= 2
+    assert np.abs(found["receive_call_on_sender_ns"].to_numpy() - true - 700).max() <= 2
+    assert found["clock_bound_ns"].unique().to_list() == [5000.0]
+    assert found["clock_error95_ns"].unique().to_list() == [200.0]
+    assert found["clock_shared"].any() is False
+
+
+def test_a_step_cuts_the_line_and_times_between_span_both() -> None:
+    step = 40_000.0
+    before = line(to_ns=START + 10 * SECOND)
+    after = line(from_ns=START + 20 * SECOND, reference_ns=START + 20 * SECOND, offset_ns=step)
+    lines = lines_of(pl.DataFrame([after, before]))
+    times = START + np.array([5, 12, 18, 25]) * SECOND
+    converted, bound, error95 = lines.convert(times)
+    assert (times - converted).tolist() == [0, 0, 40_000, 40_000]
+    assert bound[[0, 3]].tolist() == [5000, 5000]
+    assert (bound[1:3] >= step).all()
+    assert (error95[1:3] >= step).all()
+
+
+def test_beyond_the_last_exchange_the_error_grows() -> None:
+    lines = lines_of(pl.DataFrame([line()]))
+    _, bound, error95 = lines.convert(START + np.array([60, 61, 70]) * SECOND)
+    assert bound.tolist() == pytest.approx([5000, 5000 + 1e5, 5000 + 1e6])
+    assert error95.tolist() == pytest.approx([200, 1200, 10_200])
+
+
+def test_a_shared_clock_is_recognised_and_said() -> None:
+    assert shared_blocks(NONE, ONE) == {0}
+    found = on_sender_clock(arrivals([START]), NONE, ONE)
+    assert found["arrival_on_sender_ns"].to_list() == [START]
+    assert found.select("clock_bound_ns", "clock_error95_ns", "clock_shared").row(0) == (0.0, 0.0, True)
+    assert shared_blocks(pl.DataFrame([line(shared=True)]), TWO) == {0}
+
+
+def test_different_clocks_without_a_line_have_no_delay_and_a_finding() -> None:
+    assert unsynchronised_blocks(NONE, TWO) == {0}
+    found = on_sender_clock(arrivals([START]), NONE, TWO)
+    assert found["arrival_on_sender_ns"].to_list() == [None]
+    findings = clock_findings(NONE, TWO, one_way([]))
+    assert [one.name for one in findings] == ["clock_unsynchronised"]
+    assert findings[0].places == (Place("bridge", 3),)
+
+
+def test_answers_come_back_to_the_senders_own_clock() -> None:
+    lines = pl.DataFrame([line(offset_ns=1e6)])
+    both = pl.concat([arrivals([START]), arrivals([START], node=2)])
+    found = on_sender_clock(both, lines, TWO).sort("node")
+    assert (found["arrival_ns"] - found["arrival_on_sender_ns"]).to_list() == [1_000_000, 0]
+    assert found["clock_bound_ns"].to_list() == [5000.0, 0.0]
+
+
+def one_way(delays: list[float], bound: float = 0.0) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "device": ["bridge"] * len(delays),
+            "cell": [3] * len(delays),
+            "delay_ns": delays,
+            "clock_bound_ns": [bound] * len(delays),
+            "clock_shared": [bound == 0] * len(delays),
+        },
+        schema={"device": pl.String, "cell": pl.Int32, "delay_ns": pl.Float64, "clock_bound_ns": pl.Float64,
+                "clock_shared": pl.Boolean},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bound", "why"),
+    [(0.0, "stamped after"), (500.0, "that explains them"), (50.0, "does not explain them")],
+)
+def test_a_negative_delay_is_explained(bound: float, why: str) -> None:
+    lines = pl.DataFrame([line()])
+    findings = clock_findings(lines, TWO, one_way([-200.0, 900.0], bound))
+    assert [one.name for one in findings] == ["negative_delay"]
+    assert why in findings[0].sentence
+    assert findings[0].value == -200.0
+
+
+def test_a_step_of_the_line_is_a_finding_only_beyond_its_own_error() -> None:
+    def steps(by: float) -> list[str]:
+        after = line(from_ns=START + 60 * SECOND, reference_ns=START + 60 * SECOND, offset_ns=by)
+        return [one.name for one in clock_findings(pl.DataFrame([line(), after]), TWO, one_way([]))]
+
+    assert steps(9_000.0) == []
+    assert steps(-2e6) == ["clock_stepped"]
+
+
+def test_a_wandering_clock_stays_within_the_bound_of_its_lines() -> None:
+    """Lines of 10 s through a sinusoidal drift: every time is within the bound that a chord's sag has."""
+    true = START + np.linspace(0, 60 * SECOND, 60_001).astype(np.int64)
+    since = (true - START) / 1e9
+
+    def drift(at: Any) -> Any:
+        return 1e9 + 20e3 * at + 30_000 * np.sin(2 * np.pi * at / 60)
+
+    remote = true + np.rint(drift(since)).astype(np.int64)
+    sag = 30_000 * (2 * np.pi / 60) ** 2 * 10**2 / 8
+    lines = []
+    for k in range(6):
+        first, last = drift(10.0 * k), drift(10.0 * (k + 1))
+        begin = START + 10 * k * SECOND + round(first)
+        end = START + 10 * (k + 1) * SECOND + round(last)
+        lines.append(line(from_ns=begin, to_ns=end, reference_ns=begin, offset_ns=first, bound_ns=sag + 5,
+                          skew_ppb=(last - first) / (end - begin) * 1e9))  # fmt: skip
+    found = on_sender_clock(arrivals(remote), pl.DataFrame(lines), TWO)
+    error = np.abs(found["arrival_on_sender_ns"].to_numpy() - true)
+    assert (error <= found["clock_bound_ns"].to_numpy()).all()
+    assert error.max() > sag / 2
