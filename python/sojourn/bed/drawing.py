@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,12 +15,12 @@ def text(topology: Topology) -> str:
     """One line per arm, host A at the left and host B at the right."""
     rows = [
         ("host A (asks)", " host D (devices under test) ", " host B (answers)", "arm"),
-        *(_row(link) for link in topology.links),
+        *(row for link in topology.links for row in (_row(link), *_further_rows(link))),
     ]
     a_width, d_width, b_width = (max(len(row[column]) for row in rows) for column in range(3))
     return "\n".join(
-        f"{a:<{a_width}}{middle:{' ' if row == 0 else '─'}^{d_width}}{b:<{b_width}}  {arm}"
-        for row, (a, middle, b, arm) in enumerate(rows)
+        f"{a:<{a_width}}{middle:{'─' if arm in topology.arms else ' '}^{d_width}}{b:<{b_width}}  {arm}".rstrip()
+        for a, middle, b, arm in rows
     )
 
 
@@ -38,6 +39,11 @@ def drawing(topology: Topology) -> dict[str, Any]:
 def _links(topology: Topology) -> list[dict[str, str]]:
     links = []
     for link in topology.links:
+        last = f"{link.arm}/{len(link.stations)}"
+        for cable in link.further_cables:
+            first_end = ("a", f"{link.arm}/1") if cable.left.host == "a" else (last, "b")
+            ends = {"from": first_end[0], "to": first_end[1]}
+            links.append({"arm": link.arm, **ends, "from_port": cable.left.dev, "to_port": cable.right.dev})
         way = ["a", *(f"{link.arm}/{i}" for i in range(1, len(link.stations) + 1)), "b"]
         for i, cable in enumerate(link.cables):
             ends = {"from": way[i], "to": way[i + 1], "from_port": cable.left.dev, "to_port": cable.right.dev}
@@ -47,6 +53,16 @@ def _links(topology: Topology) -> list[dict[str, str]]:
 
 def _row(link: Link) -> tuple[str, str, str, str]:
     return f"{link.a_ip4} {link.a_dev} ", _middle(link), f" {link.b_dev} {link.b_ip4}", link.arm
+
+
+def _further_rows(link: Link) -> list[tuple[str, str, str, str]]:
+    """One line for each further end, joined to the bridge above it."""
+    rows = []
+    for near, far in zip_longest(link.near[1:], link.far[1:]):
+        left, right = (f"{near.ip4} {near.dev} ", "──┘") if near else ("", "   ")
+        rest, end = (f" {far.dev} {far.ip4}", "└──") if far else ("", "   ")
+        rows.append((left, f"{right}{' ' * max(0, len(_middle(link)) - 2)}{end}", rest, ""))
+    return rows
 
 
 def _middle(link: Link) -> str:

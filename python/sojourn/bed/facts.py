@@ -43,7 +43,13 @@ HOST_SYSCTLS = (
 """The sysctls that each network namespace has for itself."""
 
 # One device per line on standard input.
-_ETHTOOL = 'while read -r dev; do echo "= $dev"; ethtool -i "$dev"; ethtool -k "$dev"; echo "= pause"; ethtool -a "$dev" 2>/dev/null; done; true'
+_ETHTOOL = """
+while read -r dev; do
+    echo "= $dev"; ethtool -i "$dev"; ethtool -k "$dev"
+    echo "= pause"; ethtool -a "$dev" 2>/dev/null
+done
+true
+"""
 _SYSCTL = 'for key in "$@"; do [ -r "/proc/sys/$key" ] && echo "$key $(cat "/proc/sys/$key")"; done; true'
 _QDISC_FIELDS = ("kind", "handle", "dev", "parent", "root", "options")
 _LINK_FIELDS = ("mtu", "operstate", "qdisc", "address", "txqlen", "flags", "num_tx_queues", "num_rx_queues", "master")

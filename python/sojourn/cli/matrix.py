@@ -7,13 +7,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sojourn.plan import Plan, arms, cells, estimate, expand
+from sojourn.cli.matrices import print_searches, print_trials, searches_matrix, trials_matrix
+from sojourn.plan import SEARCH_METHODS, STREAM_METHODS, Plan, arms, cells, estimate, expand
 from sojourn.plan.sizes import KINDS, frame_of
 from sojourn.plan.values import as_duration
 
 
 def matrix(plan: Plan) -> dict[str, Any]:
     """Cells, arms, counts and times, with units in their names."""
+    if plan.study.method in STREAM_METHODS:
+        return trials_matrix(plan)
+    if plan.study.method in SEARCH_METHODS:
+        return searches_matrix(plan)
     blocks = expand(plan)
     cost = estimate(plan, blocks)
     counts = {block.cell.cell: block.count for block in blocks}
@@ -53,6 +58,20 @@ def print_matrix(shown: dict[str, Any]) -> None:
     """The same for a person."""
     console = Console(highlight=False, soft_wrap=False)
     console.print(f"{shown['study']}: {shown['question']}" if shown["question"] else shown["study"], markup=False)
+    if "trials" in shown:
+        print_trials(shown, console)
+    elif "searches" in shown:
+        print_searches(shown, console)
+    else:
+        print_blocks(shown, console)
+    measuring, total = words(shown["measuring_ns"]), words(shown["total_ns"])
+    console.print(
+        f"About {measuring} of measuring on a quiet machine, {total} with everything around it.", markup=False
+    )
+
+
+def print_blocks(shown: dict[str, Any], console: Console) -> None:
+    """Cells of probes, and the order of their blocks."""
     departures = shown["visits_per_round"] == 1
     columns = (["sender"] if departures else ["probe"]) + ["size", "frame", "schedule", "interval", "probes"]
     table = Table(box=None, pad_edge=False)
@@ -71,10 +90,6 @@ def print_matrix(shown: dict[str, Any]) -> None:
     console.print()
     console.print(f"Arms: {', '.join(shown['arms'])}; {order(shown)}.", markup=False)
     console.print(f"{shown['blocks']} blocks of {shown['probes']} probes in all.", markup=False)
-    measuring, total = words(shown["measuring_ns"]), words(shown["total_ns"])
-    console.print(
-        f"About {measuring} of measuring on a quiet machine, {total} with everything around it.", markup=False
-    )
 
 
 def order(shown: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ Does not run anything and knows no machine.
 """
 
 from sojourn.plan.effective import effective_toml
-from sojourn.plan.estimate import Estimate, estimate
+from sojourn.plan.estimate import Estimate, estimate, estimate_searches, estimate_trials
 from sojourn.plan.load import find_study, load_plan, studies
 from sojourn.plan.rates import Rate
 from sojourn.plan.schedule import Block, Cell, arms, cells, expand
@@ -65,6 +65,8 @@ __all__ = [
     "cells",
     "effective_toml",
     "estimate",
+    "estimate_searches",
+    "estimate_trials",
     "expand",
     "expand_searches",
     "expand_trials",

@@ -10,7 +10,8 @@ import re
 from sojourn.errors import RequestError
 from sojourn.plan.sizes import ETHERNET, KINDS, LEAST_FRAME, exceeds_mtu, payload_of
 from sojourn.plan.source import Given, Table, refuse
-from sojourn.plan.types import DIRECT, FLOOD_NS, Plan
+from sojourn.plan.streamable import check_streams
+from sojourn.plan.types import DIRECT, FLOOD_NS, PAIR_METHODS, Plan
 
 NETNS_DEVICE = re.compile(r"wire|bridge(\*[2-4])?")
 MOST_ICMP = 65_507
@@ -23,8 +24,13 @@ def check(plan: Plan, table: Table, name: str) -> None:
     def given(key: str, value: object) -> Given:
         return table.get(key, Given(value, name))
 
-    check_method(plan, given("study.method", plan.study.method), given("probe.interval", "flood"))
+    probes = plan.study.method in PAIR_METHODS
+    if probes:
+        check_method(plan, given("study.method", plan.study.method), given("probe.interval", "flood"))
     check_devices(plan, given("bed.devices", list(plan.bed.devices)))
+    if not probes:
+        check_streams(plan, given)
+        return
     key = f"probe.{plan.probe.size_key}"
     for probe in plan.probe.probe:
         for size in plan.probe.sizes:

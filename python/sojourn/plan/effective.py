@@ -11,7 +11,7 @@ from typing import Any
 import tomlkit
 from tomlkit.items import Table
 
-from sojourn.plan.keys import KEYS, SECTIONS, SIZE_KEYS
+from sojourn.plan.keys import KEYS, SECTIONS, SIZE_KEYS, reads
 from sojourn.plan.rates import Rate
 from sojourn.plan.streams import STREAM_SIZE_KEYS
 from sojourn.plan.types import FLOOD_NS, PAIR_METHODS, Plan
@@ -29,7 +29,7 @@ def effective_toml(plan: Plan) -> str:
     values = effective_values(plan)
     for section in dict.fromkeys(key.split(".")[0] for key in KEYS):
         if section in SECTIONS[plan.study.method]:
-            document.add(section, section_table(section, values))
+            document.add(section, section_table(section, plan.study.method, values))
     if plan.bed.backend == "sim":
         bed = document["bed"]
         assert isinstance(bed, Table)
@@ -42,11 +42,11 @@ def one_line(words: str) -> str:
     return " ".join(words.split())
 
 
-def section_table(section: str, values: dict[str, Any]) -> Table:
+def section_table(section: str, method: str, values: dict[str, Any]) -> Table:
     """One section, each key with its meaning."""
     table = tomlkit.table()
     for key, spec in KEYS.items():
-        if key.startswith(f"{section}.") and values.get(key) is not None:
+        if key.startswith(f"{section}.") and values.get(key) is not None and reads(method, key):
             item = tomlkit.item(values[key])
             item.comment(spec.meaning)
             table.add(key.split(".")[1], item)

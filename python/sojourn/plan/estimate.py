@@ -6,6 +6,7 @@ Honest on a quiet machine; losses add their timeouts, and a busy machine its own
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, log2
 from typing import TYPE_CHECKING
 
 from sojourn.plan.sizes import KINDS
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sojourn.plan.schedule import Block
+    from sojourn.plan.trials import Search, Trial
 
 BLOCK_NS = 600_000
 """One block beside its probes: request, socket, two stamps, records flushed, answer. Measured on two cores."""
@@ -63,3 +65,58 @@ def block_ns(block: Block) -> int:
     if block.cell.interval_ns == FLOOD_NS:
         return block.count * answer + own
     return (block.count - 1) * block.cell.interval_ns + answer + own
+
+
+TRIAL_NS = 60_000_000
+"""One trial beside its frames: three requests, counters before and after, records flushed."""
+
+FLOODED_PPS = 400_000
+"""What a flood is taken to send, in the count of frames alone."""
+
+
+def estimate_trials(plan: Plan, trials: Sequence[Trial]) -> Estimate:
+    """What these trials of the plan will take; `probes` counts frames of all senders."""
+    simulated = plan.bed.backend == "sim"
+    measuring = sum(TRIAL_NS + (0 if simulated else trial.duration_ns + plan.trials.settle_ns) for trial in trials)
+    if plan.trials.at_most_ns is not None:
+        measuring = min(measuring, plan.trials.at_most_ns)
+    frames = sum(frames_of(trial) for trial in trials)
+    around = AROUND_NS[plan.bed.backend] + AFTERWARDS_NS
+    return Estimate(len(trials), frames, measuring, measuring + around)
+
+
+def frames_of(trial: Trial) -> int:
+    """Frames of all senders; guessed where only the machine will tell."""
+    if trial.count is None:
+        return trial.duration_ns * FLOODED_PPS // 1_000_000_000
+    return trial.count * trial.factors.senders
+
+
+def estimate_searches(plan: Plan, searches: Sequence[Search]) -> Estimate:
+    """What these searches will take at most likely; how many trials a search needs, only the device decides."""
+    costs = [search_ns(plan, search) for search in searches]
+    measuring = sum(costs)
+    if plan.bed.backend == "sim":
+        measuring = len(searches) * TRIAL_NS
+    if plan.search.at_most_ns is not None:
+        measuring = min(measuring, plan.search.at_most_ns)
+    around = AROUND_NS[plan.bed.backend] + AFTERWARDS_NS
+    return Estimate(len(searches), 0, measuring, measuring + around)
+
+
+def search_ns(plan: Plan, search: Search) -> int:
+    """One search, by its own procedure."""
+    asked, settle = plan.search, plan.trials.settle_ns + TRIAL_NS
+    halvings = ceil(log2(1 / asked.width))
+    if search.test in ("throughput", "broadcast-forwarding"):
+        if search.algorithm == "binary":
+            return halvings * (asked.duration_ns + settle)
+        first = halvings * (asked.initial_duration_ns + settle)
+        return first + 2 * len(search.goals) * (asked.duration_sum_ns + settle)
+    if search.test in ("latency", "broadcast-latency", "pdv", "ipdv"):
+        return asked.latency_repetitions * (asked.latency_duration_ns + settle)
+    if search.test == "frame-loss":
+        return ceil(1 / asked.loss_step) * (asked.duration_ns + settle)
+    if search.test == "back-to-back":
+        return (asked.burst_repetitions + halvings) * (asked.burst_ns + settle)
+    return ceil(log2(asked.most_addresses)) * (asked.initial_duration_ns + settle)

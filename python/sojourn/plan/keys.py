@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sojourn.plan.rates import interval_rate, rate, schedule, share
+from sojourn.plan.rates import bit_rate, interval_rate, rate, schedule, share
 from sojourn.plan.sizes import ENGINES, KINDS
 from sojourn.plan.types import FLOOD_NS, METHODS, PAIR_METHODS, SEARCH_METHODS, STREAM_METHODS
 from sojourn.plan.values import (
@@ -87,9 +87,9 @@ KEYS: dict[str, Key] = {
     "bed.far": Key(whole(1, MOST_PORTS), None, "ports of a bridge towards B; as many as the study needs"),
     "bed.decoy": Key(flag(), None, "whether each arm has a twin to load beside it; if the study needs one"),
     "bed.shaper": Key(one_of("tbf", "htb"), "tbf", "what holds a device to its rate"),
-    "bed.rate": Key(rate(shares=False), None, "what a device lets out at its far side, in bits of frames with FCS"),
-    "bed.burst_bytes": Key(whole(1_600, 100_000_000), 16_000, "the shaper's bucket"),
-    "bed.queue_bytes": Key(whole(1_600, 1_000_000_000), 150_000, "the queue before it; what does not fit is lost"),
+    "bed.rate": Key(bit_rate(), None, "what a device lets out at its far side, in bits of frames with FCS"),
+    "bed.burst_bytes": Key(whole(1_300, 100_000_000), 16_000, "the shaper's bucket"),
+    "bed.queue_bytes": Key(whole(1_300, 1_000_000_000), 150_000, "the queue before it; what does not fit is lost"),
     "probe.probe": Key(list_of(one_of(*KINDS)), ("icmp",), "how to ask"),
     "probe.icmp_bytes": Key(BYTES, ABSENT, "ICMP header and data, as ping says it"),
     "probe.payload_bytes": Key(BYTES, ABSENT, "user data"),
@@ -201,3 +201,17 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(SEARCH_METHODS, ("study", "bed", "stream", "search", "trials", "host")),
 }
 """The sections that each method reads; a key of any other would be without effect, and is refused."""
+
+SOUGHT = frozenset(
+    f"stream.{name}"
+    for name in (
+        *("kind", "schedule", "interval", "rate", "to", "senders", "receivers", "request_payload_bytes"),
+        *("load", "load_via", "load_frame_bytes", "load_schedule"),
+    )
+) | frozenset(f"trials.{name}" for name in ("rounds", "duration", "count_at_most", "probes", "at_most", "a_a"))
+"""What a search decides itself, so that nobody can ask for it."""
+
+
+def reads(method: str, key: str) -> bool:
+    """Whether a plan of this method has this key."""
+    return key.split(".", maxsplit=1)[0] in SECTIONS[method] and not (method in SEARCH_METHODS and key in SOUGHT)

@@ -1,6 +1,6 @@
 """The simulated line of a device, checked key by key before an instrument sees it.
 
-What the keys do is the instrument's business.
+Probes go over a line, there and back; streams over a path, one way. What the keys do is the instrument's business.
 """
 
 from __future__ import annotations
@@ -32,6 +32,16 @@ def table(fields: dict[str, Check]) -> Check:
     """Exactly these fields."""
     return lambda value: (
         isinstance(value, dict) and value.keys() == fields.keys() and all(fields[key](value[key]) for key in fields)
+    )
+
+
+def some_of(fields: dict[str, Check], *needed: str) -> Check:
+    """These fields alone, some of them needed."""
+    return lambda value: (
+        isinstance(value, dict)
+        and value.keys() <= fields.keys()
+        and set(needed) <= value.keys()
+        and all(fields[key](value[key]) for key in value)
     )
 
 
@@ -74,19 +84,60 @@ FIELDS: dict[str, tuple[Check, str]] = {
 }
 
 
-def read_lines(given: Table) -> dict[str, dict[str, Any]]:
-    """The lines of all devices from the keys "bed.lines.<device>.<field>"."""
+STEP = table({"at_ns": number, "by_ns": number})
+LATE = table({"probability": probability, "by_ns": number})
+CLOCK = some_of(
+    {
+        "offset_ns": number,
+        "skew_ppm": number,
+        "drift_ppm_per_s": number,
+        "temperature": table({"amplitude_ppm": number, "period_s": number}),
+        "step": STEP,
+    }
+)
+SERIALISER = some_of({"rate_bps": number, "rate_pps": number, "queue_frames": whole_number}, "queue_frames")
+PATH_FIELDS: dict[str, tuple[Check, str]] = {
+    "delay": (delay, A_DELAY),
+    "delay_backward": (delay, A_DELAY),
+    "per_byte_ns": (number, "a number of nanoseconds"),
+    "serialiser": (
+        lambda value: SERIALISER(value) and len(value) == 2,
+        "{ rate_bps = N, queue_frames = N } or { rate_pps = N, queue_frames = N }",
+    ),
+    "loss": (probability, A_PROBABILITY),
+    "bursty_loss": (
+        some_of(dict.fromkeys("prhk", probability), "p", "r"),
+        "{ p = P, r = P, h = P, k = P }, probabilities of going bad, of going good again, and of passing in each",
+    ),
+    "duplicate": (probability, A_PROBABILITY),
+    "reorder": (probability, A_PROBABILITY),
+    "reorder_ns": (whole_number, "a whole number of nanoseconds"),
+    "corrupt": (probability, A_PROBABILITY),
+    "own_drop": (probability, A_PROBABILITY),
+    "clocks": (
+        some_of({"sender": CLOCK, "receiver": CLOCK, "shared": lambda value: isinstance(value, bool)}),
+        "{ sender = { offset_ns = N, skew_ppm = N }, receiver = { … }, shared = false }",
+    ),
+    "send_ns": (whole_number, "a whole number of nanoseconds"),
+    "sender_late": (LATE, "{ probability = P, by_ns = N }"),
+    "seed": (whole_number, "a whole number"),
+}
+
+
+def read_lines(given: Table, *, one_way: bool = False) -> dict[str, dict[str, Any]]:
+    """The lines of all devices from the keys "bed.lines.<device>.<field>"; paths, where they are for streams."""
+    fields, needed = (PATH_FIELDS, ("delay",)) if one_way else (FIELDS, ("forward", "backward"))
     lines: dict[str, dict[str, Any]] = {}
     for key, value in given.items():
         device, _, field = key.removeprefix("bed.lines.").partition(".")
-        if field not in FIELDS:
-            raise refuse(value, key, one_among(FIELDS))
-        check, expected = FIELDS[field]
+        if field not in fields:
+            raise refuse(value, key, one_among(fields))
+        check, expected = fields[field]
         if not check(value.value):
             raise refuse(value, key, expected)
         lines.setdefault(device, {})[field] = value.value
     for device, line in lines.items():
-        for field in ("forward", "backward"):
+        for field in needed:
             if field not in line:
                 raise refuse(first_of(given, device), f"bed.lines.{device}", f"a key {field}: {A_DELAY}")
     return lines

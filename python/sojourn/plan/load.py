@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn import studies as built_in
 from sojourn.errors import RequestError
 from sojourn.plan.check import check
-from sojourn.plan.keys import ABSENT, KEYS, REQUIRED, SECTIONS, SIZE_KEYS
+from sojourn.plan.keys import ABSENT, KEYS, REQUIRED, SECTIONS, SIZE_KEYS, reads
 from sojourn.plan.line import read_lines
 from sojourn.plan.source import Given, Table, read_toml, refuse
 from sojourn.plan.streams import STREAM_SIZE_KEYS, ends, read_search, read_stream, read_trials
@@ -151,7 +151,8 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
     values = {key: read(key, table, name) for key in KEYS}
     size_key, sizes = read_sizes(values, table, name)
     stream = read_stream(values, table, name)
-    lines = read_lines({key: given for key, given in table.items() if key.startswith("bed.lines.")})
+    given_lines = {key: given for key, given in table.items() if key.startswith("bed.lines.")}
+    lines = read_lines(given_lines, one_way=values["study.method"] not in PAIR_METHODS)
     plan = Plan(
         study=Study(**section(values, "study")),
         bed=BedPlan(**section(values, "bed", rate="rate_bps") | ends(values, stream), lines=lines),
@@ -177,13 +178,14 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
 
 
 def refuse_strangers(table: Table) -> None:
-    """Refuse keys of sections that the method does not read: they would be without effect, in silence."""
+    """Refuse keys that the method does not read: they would be without effect, in silence."""
     method = method_of(table)
     for key, given in table.items():
-        section_name = key.split(".")[0]
-        if section_name not in SECTIONS[method]:
-            wanted = f"expected a key of {', '.join(SECTIONS[method])}"
-            raise RequestError(f"{given.where}: {key} has no meaning for study.method = {method}: {wanted}")
+        if not key.startswith("bed.lines.") and not reads(method, key):
+            section_name = key.split(".")[0]
+            inside = [other for other in KEYS if other.startswith(f"{section_name}.") and reads(method, other)]
+            wanted = f"one of {', '.join(inside)}" if inside else f"a key of {', '.join(SECTIONS[method])}"
+            raise RequestError(f"{given.where}: {key} has no meaning for study.method = {method}: expected {wanted}")
 
 
 def read(key: str, table: Table, name: str) -> Any:

@@ -66,6 +66,17 @@ def rate(*, shares: bool = True) -> Reader:
     return Reader(read, f"a rate with its unit, {examples}")
 
 
+def bit_rate() -> Reader:
+    """A rate in bits of frames per second."""
+    plain = rate(shares=False)
+
+    def read(value: Any) -> Rate | None:
+        found: Rate | None = plain.read(value)
+        return found if found and found.unit == "bit/s" and found.value == int(found.value) else None
+
+    return Reader(read, 'a rate in bits, such as "100Mbit/s"')
+
+
 def interval_rate(reader: Reader) -> Reader:
     """A duration between frames, as a rate."""
 

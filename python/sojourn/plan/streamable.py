@@ -1,0 +1,254 @@
+"""What must hold between the values of a plan with streams: sizes, ends, addresses, loads, rates, searches.
+
+As plan/check.py for probes: each refusal names the key that a person most likely wants to change. What can be known of
+the machine only is not checked here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.plan.keys import TESTS
+from sojourn.plan.rates import BURST, ramp_ends
+from sojourn.plan.sizes import ENGINES, ETHERNET, LEAST_FRAME, stream_frame, stream_overhead, stream_payload
+from sojourn.plan.source import Given, refuse
+from sojourn.plan.streams import needs
+from sojourn.plan.types import SEARCH_METHODS, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Lookup = Callable[[str, object], Given]
+
+NOT_SIMULATED = {
+    "background": "a load beside the stream",
+    "stages": "a kernel's stages",
+    "multicast": "several receivers",
+    "rfc2889": "a table of addresses",
+}
+KINDS_OF = {
+    "background": ("one-way", "ping-pong", "request-response"),
+    "multicast": ("one-way", "ping-pong", "request-response", "answers"),
+}
+CLOSED = ("ping-pong", "request-response")
+MAY_OVERLOAD = ("one-way", "fan-in", "throughput", "loss")
+"""Methods that ask what happens beyond what a device can carry."""
+
+NEEDED_FIRST = {
+    "latency": "throughput",
+    "pdv": "throughput",
+    "ipdv": "throughput",
+    "learning-rate": "address-capacity",
+    "broadcast-latency": "broadcast-forwarding",
+}
+"""What some tests of a suite are done at."""
+
+
+def check_streams(plan: Plan, given: Lookup) -> None:
+    """Raise the first refusal, if there is one."""
+    method = plan.study.method
+    if plan.bed.backend == "sim" and method in NOT_SIMULATED:
+        value = given("bed.backend", "sim")
+        raise refuse(value, "bed.backend", f'"netns" for {method}: a simulated line has not {NOT_SIMULATED[method]}')
+    check_shaper(plan, given)
+    check_sizes(plan, given)
+    check_tags(plan, given)
+    if method in SEARCH_METHODS:
+        check_search(plan, given)
+        return
+    check_kinds(plan, given)
+    check_addresses(plan, given)
+    check_ends(plan, given)
+    check_loads(plan, given)
+    check_schedules(plan, given)
+    check_rates(plan, given)
+
+
+def check_shaper(plan: Plan, given: Lookup) -> None:
+    """A bucket that lets a whole frame through."""
+    least = plan.bed.mtu + ETHERNET
+    if plan.bed.rate_bps is None:
+        return
+    for key, value in (("burst_bytes", plan.bed.burst_bytes), ("queue_bytes", plan.bed.queue_bytes)):
+        if value < least:
+            raise refuse(given(f"bed.{key}", value), f"bed.{key}", f"at least {least}, a frame of bed.mtu")
+
+
+def check_sizes(plan: Plan, given: Lookup) -> None:
+    """Sizes that each engine can have and the link can carry."""
+    stream, tagged = plan.stream, plan.stream.vlan is not None
+    key = f"stream.{stream.size_key}"
+    for engine in stream.engine:
+        least, most = ENGINES[engine].least_payload, plan.bed.mtu - ENGINES[engine].headers
+        extra = stream_overhead(engine, tagged=tagged) if stream.size_key == "frame_bytes" else 0
+        lowest = max(LEAST_FRAME, least + extra) if extra else least
+        for size in stream.sizes:
+            where = Given(size, given(key, size).where)
+            if size < lowest:
+                raise refuse(where, key, f"at least {lowest} for engine {engine}")
+            if stream_payload(engine, stream.size_key, size, tagged=tagged) > most:
+                raise refuse(where, key, f"at most {most + extra} for engine {engine} with bed.mtu = {plan.bed.mtu}")
+
+
+def check_tags(plan: Plan, given: Lookup) -> None:
+    """Priorities where there is a field for them."""
+    stream = plan.stream
+    if stream.pcp and stream.vlan is None:
+        raise refuse(given("stream.pcp", stream.pcp), "stream.pcp", "stream.vlan beside it: the priority is in the tag")
+    if stream.vlan is not None and {"udp", "udp6", "live"} & set(stream.engine):
+        raise refuse(given("stream.vlan", stream.vlan), "stream.vlan", 'it with engine "auto", "packet" or "xdp" alone')
+    if stream.dscp and not set(stream.engine) <= {"udp", "udp6"}:
+        raise refuse(given("stream.dscp", stream.dscp), "stream.dscp", 'it with engine "udp" or "udp6" alone')
+
+
+def check_kinds(plan: Plan, given: Lookup) -> None:
+    """Kinds that the method understands and the engines can do."""
+    stream, method = plan.stream, plan.study.method
+    known = KINDS_OF.get(method, ("one-way",))
+    for kind in stream.kind:
+        where = Given(kind, given("stream.kind", kind).where)
+        if kind not in known:
+            raise refuse(where, "stream.kind", f"{words(known)} for study.method = {method}")
+        strange = {"xdp", "live"} if kind in CLOSED else {"live"} if kind == "answers" else set()
+        if found := strange & set(stream.engine):
+            raise refuse(where, "stream.kind", f"it without engine {min(found)}, which sends one way only")
+    if set(stream.kind) & {*CLOSED, "answers"}:
+        check_request(plan, given)
+
+
+def check_request(plan: Plan, given: Lookup) -> None:
+    """The fixed request must be one frame."""
+    size = plan.stream.request_payload_bytes
+    for engine in plan.stream.engine:
+        least, most = ENGINES[engine].least_payload, plan.bed.mtu - ENGINES[engine].headers
+        if not least <= size <= most:
+            key = "stream.request_payload_bytes"
+            raise refuse(given(key, size), key, f"{least} to {most} for engine {engine}")
+
+
+def check_addresses(plan: Plan, given: Lookup) -> None:
+    """Whom each engine can send to, and who would answer."""
+    stream = plan.stream
+    for to in stream.to:
+        where = Given(to, given("stream.to", to).where)
+        if to in ("broadcast", "unknown") and {"udp", "udp6"} & set(stream.engine):
+            raise refuse(where, "stream.to", '"unicast" or "multicast" with UDP')
+        if to == "unknown" and set(stream.kind) != {"one-way"}:
+            raise refuse(where, "stream.to", 'it with stream.kind = ["one-way"] alone: nobody answers')
+        if to == "unknown" and not has_switch(plan):
+            raise refuse(where, "stream.to", "a bridge in bed.devices: no other arm knows addresses")
+
+
+def check_ends(plan: Plan, given: Lookup) -> None:
+    """Enough ports for all who take part."""
+    stream = plan.stream
+    for key, values, alone in (("senders", stream.senders, 1), ("receivers", stream.receivers, 0)):
+        where = given(f"stream.{key}", list(values))
+        if max(values) > alone and not has_switch(plan):
+            raise refuse(where, f"stream.{key}", "a bridge in bed.devices: no other arm has more than two ports")
+    if max(stream.senders) > 1 and set(stream.kind) & set(CLOSED):
+        raise refuse(given("stream.senders", list(stream.senders)), "stream.senders", "1 for a closed loop")
+    near, far, _ = needs(stream)
+    for key, there, wanted in (("near", plan.bed.near, near), ("far", plan.bed.far, far)):
+        if there < wanted:
+            raise refuse(given(f"bed.{key}", there), f"bed.{key}", f"at least {wanted} for what [stream] asks")
+
+
+def check_loads(plan: Plan, given: Lookup) -> None:
+    """A load needs a device to load."""
+    stream = plan.stream
+    where = given("stream.load", list(stream.load))
+    if plan.study.method == "background" and not any(stream.load):
+        raise refuse(where, "stream.load", "a share above 0 for study.method = background")
+    if any(stream.load) and not plan.bed.devices:
+        raise refuse(where, "stream.load", "a device in bed.devices: its throughput is what the load is a share of")
+    if any(stream.load) and "through" in stream.load_via and not has_switch(plan):
+        via = given("stream.load_via", list(stream.load_via))
+        raise refuse(via, "stream.load_via", '"beside", or a bridge in bed.devices: no other arm has ports for a load')
+    if any(stream.load) and "beside" in stream.load_via and not plan.bed.decoy:
+        raise refuse(given("bed.decoy", plan.bed.decoy), "bed.decoy", 'true for stream.load_via = "beside"')
+    if stream.load_frame_bytes > plan.bed.mtu + ETHERNET:
+        most = plan.bed.mtu + ETHERNET
+        key = "stream.load_frame_bytes"
+        raise refuse(given(key, stream.load_frame_bytes), key, f"at most {most} with bed.mtu = {plan.bed.mtu}")
+
+
+def check_schedules(plan: Plan, given: Lookup) -> None:
+    """Schedules that an engine has, and that the frames of a trial fill."""
+    stream, trials = plan.stream, plan.trials
+    for schedule in stream.schedule:
+        where = Given(schedule, given("stream.schedule", schedule).where)
+        if "live" in stream.engine and schedule not in ("flood", "regular"):
+            raise refuse(where, "stream.schedule", '"flood" or "regular" with engine live, which sends in batches')
+        burst = BURST.fullmatch(schedule)
+        if burst and trials.count_at_most and int(burst[1]) > trials.count_at_most:
+            raise refuse(where, "stream.schedule", f"bursts of at most trials.count_at_most = {trials.count_at_most}")
+
+
+def check_rates(plan: Plan, given: Lookup) -> None:
+    """Rates that a device with a known one can carry, but where the question is what happens beyond."""
+    limit, stream = plan.bed.rate_bps, plan.stream
+    if limit is None or plan.study.method in MAY_OVERLOAD:
+        return
+    frame = max(frame_sizes(plan))
+    most = limit / (8 * frame)
+    for rate in stream.rates:
+        pps = rate.pps(frame)
+        if pps is not None and pps > most:
+            key = f"stream.{stream.rate_key}"
+            where = Given(str(rate), given(key, str(rate)).where)
+            raise refuse(where, key, too_fast(most, frame, plan))
+    for schedule in stream.schedule:
+        ends = ramp_ends(schedule, frame)
+        if schedule == "flood" or (ends and max(ends) > most):
+            where = Given(schedule, given("stream.schedule", schedule).where)
+            raise refuse(where, "stream.schedule", too_fast(most, frame, plan))
+
+
+def too_fast(most: float, frame: int, plan: Plan) -> str:
+    """What a shaped device carries of these frames."""
+    return f"at most {int(most)}pps: frames of {frame} bytes fill bed.rate; {plan.study.method} asks nothing beyond it"
+
+
+def check_search(plan: Plan, given: Lookup) -> None:
+    """Tests that the suite has, with what they are done at."""
+    search, method = plan.search, plan.study.method
+    for test in search.tests:
+        where = Given(test, given("search.tests", test).where)
+        if test not in TESTS[method]:
+            raise refuse(where, "search.tests", f"{words(TESTS[method])} for study.method = {method}")
+        if test in NEEDED_FIRST and NEEDED_FIRST[test] not in search.tests:
+            raise refuse(where, "search.tests", f'"{NEEDED_FIRST[test]}" beside it, at whose result it is done')
+    if method == "rfc2889" and not all(is_bridge(plan, device) for device in plan.bed.devices or ("direct",)):
+        value = given("bed.devices", list(plan.bed.devices))
+        raise refuse(value, "bed.devices", "bridges alone for rfc2889, which is about tables of addresses")
+    if search.initial_duration_ns > search.duration_ns:
+        key = "search.initial_duration"
+        raise refuse(given(key, "longer"), key, "at most search.duration")
+    if search.duration_ns > search.duration_sum_ns:
+        raise refuse(given("search.duration_sum", "shorter"), "search.duration_sum", "at least search.duration")
+
+
+def frame_sizes(plan: Plan) -> list[int]:
+    """Every frame that the plan sends, with its FCS."""
+    stream, tagged = plan.stream, plan.stream.vlan is not None
+    return [
+        stream_frame(engine, stream_payload(engine, stream.size_key, size, tagged=tagged), tagged=tagged)
+        for engine in stream.engine
+        for size in stream.sizes
+    ]
+
+
+def has_switch(plan: Plan) -> bool:
+    """Whether any arm has further ports."""
+    return any(is_bridge(plan, device) for device in plan.bed.devices)
+
+
+def is_bridge(plan: Plan, device: str) -> bool:
+    """A bridge, or a simulated line, which may stand for one."""
+    return device.startswith("bridge") or (plan.bed.backend == "sim" and device != "direct")
+
+
+def words(choices: tuple[str, ...]) -> str:
+    """A choice as a sentence has it."""
+    return " or ".join(f'"{choice}"' for choice in choices)
