@@ -79,6 +79,12 @@ findings! {
     Corruption "corruption" Note "Frames arrived damaged.",
     BufferTooSmall "buffer_too_small" Doubtful "The receiver's own buffer was too small for what arrived.",
     PathDead "path_dead" Invalid "No frame of the stream arrived.",
+    ModelMisfit "model_misfit" Note "The queueing model does not foretell what was measured.",
+    StampsOutOfOrder "stamps_out_of_order" Note "Timestamps along a frame's way are not in the order of the way.",
+    RateRisesWithSize "rate_rises_with_size" Doubtful "Longer frames passed at a higher rate than shorter ones.",
+    SearchDisagrees "search_disagrees" Doubtful "A search reported other bounds than its trials give.",
+    LossUnverified "loss_unverified" Note "A loss did not recur when it was tried again, and was set aside.",
+    TooFewFrames "too_few_frames" Note "A trial had fewer frames than its standard asks for.",
 }
 
 #[cfg(test)]

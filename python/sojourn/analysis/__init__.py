@@ -21,7 +21,7 @@ What it writes:
 How a figure is made is said where it is made: `pairs` (a device's latency), `sizes` (a + b x size), `paths` (round-trip
 times, losses), `departures` (senders), `laws`, and `tester`, `shape`, `soundness` (findings). Of streams, `streams`
 says what every method has in common, and each method's module what is its own: `one_way`, `throughput`, `loss`,
-`fan_in`, `multicast`, `background`.
+`fan_in`, `multicast`, `background`, `stages`, `model`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ METHODS = {
     "fan-in": "fan_in",
     "multicast": "multicast",
     "background": "background",
+    "stages": "stages",
+    "model": "model",
 }
 """The module of this package that makes the study of each method (`study.Method` says how)."""
 

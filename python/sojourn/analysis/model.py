@@ -32,14 +32,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.clocks import clock_findings
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.frames import frames_of
+from sojourn.analysis.laws import main_device
 from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A
 from sojourn.analysis.statistics.distance import Distances, distances
 from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.statistics.line import fit as fit_line
 from sojourn.analysis.statistics.queue import Passage, Server, fit, misfit, predict, split_stalls
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
+from sojourn.analysis.study import Study
+from sojourn.analysis.tester import tester_findings
+from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.factors import Factors
+    from sojourn.analysis.run import Run
 
 SEED = 20_000
 FIT_TRIALS = 4
@@ -131,6 +139,71 @@ class Model:
     def held_out(self) -> list[Load]:
         """The loads that the fit has not seen."""
         return [one for one in self.loads if not one.training]
+
+
+def study(run: Run) -> Study:
+    """A model of every device at every size, and how well it foretells the loads that it has not seen."""
+    frames = frames_of(run)
+    train = [int(one) for one in run.plan.get("model", {}).get("train", [])]
+    found = models(trials_of(frames), run.cells, train)
+    samples = {
+        "model_parameters": parameter_sample(found),
+        "model_histograms": with_factors(histogram_sample(found), run.cells),
+        "model_distances": with_factors(distance_sample(found), run.cells),
+    }
+    rows = model_rows(found)
+    _with_clocks(rows, frames)
+    delays = frames.drop_nulls("arrival_on_sender_ns").with_columns(
+        (pl.col("arrival_on_sender_ns") - pl.col("departure_ns")).cast(pl.Float64).alias("delay_ns")
+    )
+    clocks = clock_findings(run.clock_lines, run.streams, delays)
+    return Study(rows, [*tester_findings(run), *clocks, *model_findings(found)], _sentence(run, found), [], samples)
+
+
+def trials_of(frames: pl.DataFrame) -> dict[tuple[str, int], list[Trial]]:
+    """The frames of each trial in the order in which they were to leave; a/a is no device of its own to model.
+
+    Trials whose clocks were not brought together are left out: they have no delays.
+    """
+    found: dict[tuple[str, int], list[Trial]] = {}
+    groups = frames.filter(pl.col("device") != A_A).partition_by("block", as_dict=True, maintain_order=True)
+    for rows in groups.values():
+        ordered = rows.sort("intended_ns")
+        if ordered["arrival_on_sender_ns"].null_count() == ordered.height:
+            continue
+        intended = ordered["intended_ns"].to_numpy().astype(np.int64)
+        taken = (ordered["arrival_on_sender_ns"] - ordered["intended_ns"]).cast(pl.Float64).fill_null(np.inf)
+        passage = Passage((intended - intended[0]).astype(np.float64), taken.to_numpy())
+        key = (str(ordered["device"][0]), int(ordered["cell"][0]))
+        found.setdefault(key, []).append(Trial(int(ordered["round"][0]), passage))
+    return found
+
+
+def _with_clocks(rows: list[Row], frames: pl.DataFrame) -> None:
+    errors = frames.select(pl.col("clock_bound_ns").max(), pl.col("clock_error95_ns").max()).row(0)
+    for row in rows:
+        row.clock, (row.clock_bound_ns, row.clock_error95_ns) = row.clock or "TAI", errors
+
+
+def _sentence(run: Run, found: list[Model]) -> str:
+    """How far off the predictions are at the main device's held-out loads, beside two repetitions."""
+    device = main_device(run.devices)
+    mine = [one for one in found if one.device == device] or found
+    pairs = [
+        (load.distances.prediction[0].estimate, load.distances.repetition[0].estimate)
+        for one in mine
+        for load in one.held_out
+        if load.distances is not None and load.distances.repetition is not None
+    ]
+    if not pairs:
+        return "No load was held out that the queueing model could be held to"
+    off, apart = (float(np.median(column)) for column in zip(*pairs, strict=True))
+    service = micro(mine[0].server.mean_ns)
+    return (
+        f"Fitted at other loads (service {service} a frame at {mine[0].factors.frame_bytes} B), the queueing model "
+        f"predicts {len(pairs)} held-out loads of {mine[0].device} to {off:.1%} (Kolmogorov, median; two repetitions "
+        f"of the measurement differ by {apart:.1%})"
+    )
 
 
 def models(

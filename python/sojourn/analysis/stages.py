@@ -25,10 +25,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.clocks import clock_findings
+from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.frames import frames_of
+from sojourn.analysis.laws import Answer, main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
+from sojourn.analysis.study import Study
+from sojourn.analysis.tester import tester_findings
+from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.factors import Factors
+    from sojourn.analysis.run import Run
 
 POINTS = (
     "intended_ns",
@@ -89,6 +97,20 @@ LADDER: dict[str, Any] = {
 """One row a stage in the order of the way, then the total (stage "total"); reference null for the whole path."""
 
 MISSING: dict[str, Any] = {"device": pl.String, "cell": pl.Int32, "stamp": pl.String, "why": pl.String}
+
+
+def study(run: Run) -> Study:
+    """The ladder of every device and cell, what devices add to each rung, and whether the rungs sum to the whole."""
+    frames = frames_of(run)
+    found = ladders(frames)
+    rows = stage_rows(found, run.cells)
+    _with_clocks(rows, frames)
+    samples = {"ladder": ladder_sample(found, run.cells), "ladder_missing": missing_sample(found)}
+    answer, sentence, worst = sum_law(found)
+    margin = Interval(float(worst), None, None, 0.95, len(found))
+    laws = [Answer("stages-sum", answer, sentence, main_device(run.devices), margin_ns=0.0, shown=margin)]
+    findings = [*tester_findings(run), *_clocks(run, frames), *_out_of_order(found)]
+    return Study(rows, findings, _sentence(run, found), laws, samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,3 +340,50 @@ def _with_factors(frame: pl.DataFrame, cells: Mapping[int, Factors]) -> pl.DataF
         [{"cell": cell, **asdict(factors)} for cell, factors in cells.items()], infer_schema_length=None
     )
     return frame.join(named.with_columns(pl.col("cell").cast(pl.Int32)), on="cell", how="left")
+
+
+def _with_clocks(rows: list[Row], frames: pl.DataFrame) -> None:
+    """The largest clock error of a row's frames; the stages that lie on one side of the way need no second clock."""
+    errors = {
+        (device, cell): (bound, error95)
+        for device, cell, bound, error95 in frames.group_by("device", "cell")
+        .agg(pl.col("clock_bound_ns").max(), pl.col("clock_error95_ns").max())
+        .iter_rows()
+    }
+    for row in rows:
+        crosses = "path" in row.quantity or row.quantity == "stage_total" or "answer" in row.quantity
+        bound, error95 = errors.get((row.device, row.cell), (None, None))
+        row.clock_bound_ns, row.clock_error95_ns = (bound, error95) if crosses else (0.0, 0.0)
+        row.clock = row.clock or "TAI"
+
+
+def _clocks(run: Run, frames: pl.DataFrame) -> list[Finding]:
+    delays = frames.drop_nulls("arrival_on_sender_ns").with_columns(
+        (pl.col("arrival_on_sender_ns") - pl.col("departure_ns")).cast(pl.Float64).alias("delay_ns")
+    )
+    return clock_findings(run.clock_lines, run.streams, delays)
+
+
+def _out_of_order(found: list[Ladder]) -> list[Finding]:
+    """Stages that run backwards, but for the path: that one is the clocks' affair."""
+    shares = {key: share for key, share in backwards(found).items() if "path" not in key[2] and key[2] != "total"}
+    if not shares:
+        return []
+    (device, cell, stage), worst = max(shares.items(), key=lambda item: item[1])
+    places = tuple(dict.fromkeys(Place(one, at) for one, at, _ in [(device, cell, stage), *shares]))
+    sentence = f"stamps are out of order: {stage} is negative for up to {worst:.1%} of the frames, as of {device}"
+    return [Finding("stamps_out_of_order", sentence, worst, places)]
+
+
+def _sentence(run: Run, found: list[Ladder]) -> str:
+    """What of the latency is spent where, through the main device at its first cell."""
+    device = main_device(run.devices) or DIRECT
+    ladder = next((one for one in found if one.device == device), found[0] if found else None)
+    if ladder is None:
+        return "No frame was seen at two stamps"
+    means = np.median(ladder.means, axis=0)
+    named = sorted(zip(ladder.stages[:-1], means[:-1], strict=True), key=lambda pair: -pair[1])
+    parts = ", ".join(f"{stage.replace('_', ' ')} {micro(float(mean))}" for stage, mean in named[:4])
+    arm = "the empty path" if ladder.device == DIRECT else ladder.device
+    where = run.cells[ladder.cell].describe()
+    return f"Through {arm} ({where}) a frame takes {micro(float(means[-1]))} from its intended departure: {parts}"

@@ -1157,4 +1157,18 @@ FINDINGS: Final[dict[str, FindingKind]] = {
         "buffer_too_small", "doubtful", "The receiver's own buffer was too small for what arrived."
     ),
     "path_dead": FindingKind("path_dead", "invalid", "No frame of the stream arrived."),
+    "model_misfit": FindingKind("model_misfit", "note", "The queueing model does not foretell what was measured."),
+    "stamps_out_of_order": FindingKind(
+        "stamps_out_of_order", "note", "Timestamps along a frame's way are not in the order of the way."
+    ),
+    "rate_rises_with_size": FindingKind(
+        "rate_rises_with_size", "doubtful", "Longer frames passed at a higher rate than shorter ones."
+    ),
+    "search_disagrees": FindingKind(
+        "search_disagrees", "doubtful", "A search reported other bounds than its trials give."
+    ),
+    "loss_unverified": FindingKind(
+        "loss_unverified", "note", "A loss did not recur when it was tried again, and was set aside."
+    ),
+    "too_few_frames": FindingKind("too_few_frames", "note", "A trial had fewer frames than its standard asks for."),
 }
