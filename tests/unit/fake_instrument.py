@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""A double of `sojourn-instrument probe blocks` that fails on demand: it speaks the protocol and writes whole records.
+"""A double of `sojourn-instrument probe blocks` and `stream serve` that fails on demand: it speaks the protocols and
+writes whole records.
 
 FAKE_SCHEMA names a file of the tables; FAKE_DIE_AT=block, FAKE_ERROR_AT=block:status:message, FAKE_BLOCK_SECONDS=s are
-the demands. Its times mean nothing. It imports nothing of Sojourn, so that it starts at once.
+the demands. A simulated stream loses what is above its path's serialiser, and its sender misses loads above
+FAKE_MISS_ABOVE, and the first load of all with FAKE_MISS_FIRST. FAKE_LOSE_EVERY=n: each n-th trial loses a frame by
+accident. Its times mean nothing. It imports nothing of Sojourn, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-KINDS = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64()}
+KINDS = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64()}
 
 
 def main() -> int:
@@ -26,10 +29,13 @@ def main() -> int:
     parser.add_argument("mode", nargs=2)
     parser.add_argument("--record", type=Path)
     parser.add_argument("--part", type=int, default=0)
+    parser.add_argument("--name", default="")
     arguments, _ = parser.parse_known_args()
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     ready = {"event": "ready", "version": "0", "profile": "release", "wait": "sleep", "fifo": False, "cpu": None}
     say(ready | {"memory_locked": False})
+    if arguments.mode == ["stream", "serve"]:
+        return End(Table(arguments.record / f"streams-{arguments.name}-{arguments.part:03}.arrow", "streams")).serve()
     tables = {
         name: Table(arguments.record / f"{name}-{arguments.part:03}.arrow", name) for name in ("probes", "blocks")
     }
@@ -39,6 +45,83 @@ def main() -> int:
     for table in tables.values():
         table.close()
     return 0
+
+
+class End:
+    """One end of streams; nothing is really sent."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.trials = 0
+
+    def serve(self) -> int:
+        for line in sys.stdin:
+            request = json.loads(line)
+            block = request.get("block")
+            if os.environ.get("FAKE_DIE_AT") == str(block):
+                print("sojourn-instrument: the fan fell off", file=sys.stderr)
+                return 3
+            error = os.environ.get("FAKE_ERROR_AT", "").split(":", 2)
+            if error[0] == str(block):
+                say({"event": "error", "block": block, "status": int(error[1]), "message": error[2]})
+                continue
+            self.carry_out(request)
+        self.table.close()
+        return 0
+
+    def carry_out(self, request: dict[str, Any]) -> None:
+        block = request.get("block")
+        match request["do"]:
+            case "receive":
+                say({"event": "receiving", "block": block, "ports": request["ports"]})
+            case "finish":
+                flows = [received_flow(one["flow"], one["sent"], 0) for one in request["sent"]]
+                say({"event": "received", "block": block, "flows": flows, "stepped": False})
+            case "send":
+                time.sleep(float(os.environ.get("FAKE_BLOCK_SECONDS", "0")))
+                self.keep(request)
+                flows = [sent_flow(flow, missing=False) for flow in request["flows"]]
+                say({"event": "sent", "block": block, "flows": flows})
+            case "simulate":
+                self.simulate(request)
+
+    def simulate(self, request: dict[str, Any]) -> None:
+        time.sleep(float(os.environ.get("FAKE_BLOCK_SECONDS", "0")))
+        self.trials += 1
+        missing = self.trials == 1 and "FAKE_MISS_FIRST" in os.environ
+        sent, received = [], []
+        for flow in request["flows"]:
+            missing = missing or flow["rate_pps"] > float(os.environ.get("FAKE_MISS_ABOVE", "inf"))
+            sent.append(sent_flow(flow, missing=missing))
+            capacity = request["path"].get("serialiser", {}).get("rate_pps", float("inf"))
+            share = min(1.0, capacity / flow["rate_pps"])
+            every = int(os.environ.get("FAKE_LOSE_EVERY", "0"))
+            lost = round(sent[-1]["sent"] * (1 - share)) + (every > 0 and self.trials % every == 0)
+            received.append(received_flow(flow["flow"], sent[-1]["sent"], lost))
+        self.keep(request)
+        say({"event": "simulated", "block": request["block"], "sent": sent, "received": received, "clock": None})
+
+    def keep(self, request: dict[str, Any]) -> None:
+        for flow in request["flows"]:
+            self.table.put({**request, "role": "send", "flow": flow["flow"], "asked": flow["count"]})
+        self.table.flush()
+
+
+def sent_flow(flow: dict[str, Any], *, missing: bool) -> dict[str, Any]:
+    sent = flow["count"] * 9 // 10 if missing else flow["count"]
+    rate = flow["rate_pps"]
+    return {
+        "flow": flow["flow"], "asked": flow["count"], "sent": sent, "refused": 0, "unsent": flow["count"] - sent,
+        "asked_pps": rate, "intended_pps": rate, "achieved_pps": rate, "within_1us": 1.0, "within_10us": 1.0,
+        "departure_error_ns": {"p50": 0, "p99": 0, "max": 0}, "anderson_darling": None,
+        "first_ns": 0, "last_ns": round((sent - 1) * 1e9 / rate) if rate else 0,
+    }  # fmt: skip
+
+
+def received_flow(flow: int, sent: int, lost: int) -> dict[str, Any]:
+    nothing = dict.fromkeys(("duplicated", "reordered", "late", "corrupted", "foreign", "own_drops"), 0)
+    delay = {"min": 1, "p50": 2, "p99": 3, "max": 4, "mean": 2.0}
+    return {"flow": flow, "port": 0, "node": 0, "first": sent - lost, "lost": lost, "delay_ns": delay, **nothing}
 
 
 def measure(request: dict[str, Any], tables: dict[str, Table]) -> int | None:
@@ -76,7 +159,7 @@ class Table:
         self.rows: list[dict[str, Any]] = []
 
     def put(self, row: dict[str, Any]) -> None:
-        empty = {"bool": False, "int32": 0, "int64": 0, "string": ""}
+        empty = {"bool": False, "int32": 0, "int64": 0, "double": 0.0, "string": ""}
         self.rows.append({field.name: row.get(field.name, empty[str(field.type)]) for field in self.schema})
 
     def flush(self) -> None:

@@ -1,6 +1,6 @@
 """The program `sojourn`: one sentence for an error, and its exit status.
 
-`sojourn probe …` and `sojourn stream …` become the Rust instrument before anything heavy is loaded. The commands are in cli/commands.py, and
+`sojourn probe …` becomes the Rust instrument before anything heavy is loaded. The commands are in cli/commands.py, and
 each imports what it needs when it is called.
 """
 
@@ -15,9 +15,6 @@ from sojourn.errors import MachineError, RequestError, SojournError
 
 INTERRUPTED = 130
 
-BY_HAND = frozenset({"probe", "stream"})
-"""The commands that the instrument does itself."""
-
 DENIED = {
     errno.EACCES: "ask its owner, or choose another place",
     errno.EPERM: "ask its owner, or choose another place",
@@ -31,7 +28,7 @@ DENIED = {
 def main() -> NoReturn:
     """Run the program and exit."""
     try:
-        if BY_HAND.intersection(sys.argv[1:2]):
+        if sys.argv[1:2] == ["probe"]:
             become_instrument(sys.argv[1:])
         run_command()
     except SojournError as error:
@@ -79,7 +76,7 @@ def raise_as_sentence(error: Any) -> NoReturn:
 
 
 def become_instrument(argv: list[str]) -> NoReturn:
-    """Hand the command on: same process, same terminal, its own exit status; its help calls it by the name given here."""
-    from sojourn.instruments.binary import find_instrument
+    """Hand the command on: same process, same terminal, its own exit status."""
+    from sojourn.instruments.binary import NAME, find_instrument
 
-    os.execv(find_instrument(), ["sojourn", *argv])
+    os.execv(find_instrument(), [NAME, *argv])

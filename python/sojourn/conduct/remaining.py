@@ -48,6 +48,31 @@ def trial_blocks(folder: RunFolder, tool: str) -> set[int]:
     return {entry["block"] for entry in read_log(folder.log) if entry.get("event") == "trial" and entry["tool"] == tool}
 
 
+def whole_trials(folder: RunFolder, plan: Plan) -> set[int]:
+    """The planned trials that were kept and whose records are there."""
+    del plan
+    recorded = {block for table in ("streams", "blocks") for block in read_table(folder.records, table).frame["block"]}
+    return {
+        entry["trial"]
+        for entry in read_log(folder.log)
+        if entry.get("event") == "stream-trial"
+        and entry["kept"]
+        and entry["trial"] is not None
+        and entry["block"] in recorded
+    }
+
+
+def whole_searches(folder: RunFolder, plan: Plan) -> set[int]:
+    """The searches that came to a result, or to a sentence why there is none."""
+    del plan
+    return {entry["search"] for entry in read_log(folder.log) if entry.get("event") == "search-result"}
+
+
+def next_block(folder: RunFolder, first: int) -> int:
+    """A number for a block that nobody planned: from `first`, and one more than any in the log."""
+    return max([first, *(int(entry["block"]) + 1 for entry in read_log(folder.log) if "block" in entry)])
+
+
 def is_finished(folder: RunFolder) -> bool:
     """Whether the log says that nothing is owed."""
     return any(entry.get("event") == "finished" for entry in read_log(folder.log))

@@ -9,19 +9,22 @@ import errno
 import secrets
 import signal
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sojourn
-from sojourn.conduct import blocks
+from sojourn.conduct import blocks, searches, trials
 from sojourn.conduct.archive import Log
 from sojourn.conduct.cores import choose_cores
 from sojourn.conduct.facts import keep_facts, keep_moment
 from sojourn.conduct.part import Part, Sitting
-from sojourn.conduct.remaining import is_finished, next_part, whole_blocks
+from sojourn.conduct.remaining import is_finished, next_part, whole_blocks, whole_searches, whole_trials
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.instruments import find_instrument
 from sojourn.plan import Plan, expand, load_plan
+from sojourn.plan.trials import expand_searches, expand_trials
+from sojourn.plan.types import PAIR_METHODS, SEARCH_METHODS, STREAM_METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +51,7 @@ def resume(folder: RunFolder, screen: Screen) -> None:
     method = METHODS[plan.study.method]
     every = method.expand(plan)
     done = method.whole(folder, plan)
-    owed = [block for block in every if block.block not in done]
+    owed = [one for one in every if method.number(one) not in done]
     if not owed and is_finished(folder):
         screen.say(f"{folder.path} is finished: nothing to measure")
         return
@@ -121,12 +124,19 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
 
 
 class Method(NamedTuple):
-    """What a method owes, what of it is done, and how the rest is measured."""
+    """What a method owes, how that is numbered, what of it is done, and how the rest is measured."""
 
     expand: Callable[[Plan], Sequence[Any]]
+    number: Callable[[Any], int]
     whole: Callable[[RunFolder, Plan], set[int]]
     measure: Callable[[Sitting], None]
 
 
-BLOCKS = Method(expand, whole_blocks, blocks.measure_all)
-METHODS: dict[str, Method] = {"pairs": BLOCKS, "departures": BLOCKS}
+BLOCKS = Method(expand, attrgetter("block"), whole_blocks, blocks.measure_all)
+TRIALS = Method(expand_trials, attrgetter("block"), whole_trials, trials.measure_all)
+SEARCHES = Method(expand_searches, attrgetter("number"), whole_searches, searches.measure_all)
+METHODS: dict[str, Method] = {
+    **dict.fromkeys(PAIR_METHODS, BLOCKS),
+    **dict.fromkeys(STREAM_METHODS, TRIALS),
+    **dict.fromkeys(SEARCH_METHODS, SEARCHES),
+}

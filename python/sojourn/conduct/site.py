@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
 
+    from sojourn.bed.model import HostName
     from sojourn.conduct.cores import Cores
     from sojourn.instruments import Start
     from sojourn.plan import Block, Plan
@@ -33,7 +34,9 @@ class Site(Protocol):
     def to(self, block: Block) -> dict[str, Any]:
         """How the instrument reaches the block's peer."""
 
-    def start(self, host: str) -> Start:
+    bed: Bed
+
+    def start(self, host: HostName) -> Start:
         """How programs start on a host."""
 
     def facts(self) -> dict[str, Any]:
@@ -94,11 +97,11 @@ class Namespaces:
         peer = {"via": kind.via, "address": address, "dev": link.a_dev}
         return peer | ({"port": UDP_PORT} if kind.via == "udp" else {})
 
-    def start(self, host: str) -> Start:
+    def start(self, host: HostName) -> Start:
         """Start on a host of the bed."""
 
         def start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
-            return self.bed.start("b" if host == "b" else "a", argv, **popen)
+            return self.bed.start(host, argv, **popen)
 
         return start
 
@@ -136,7 +139,11 @@ class Simulation:
         kind = KINDS[block.cell.probe]
         return {"via": "sim", "line": dict(self._lines[block.arm]), "as": CARRIES[kind.via, kind.ip_version]}
 
-    def start(self, host: str) -> Start:
+    def path(self, arm: str) -> dict[str, Any]:
+        """What the line of an arm does to streams."""
+        return dict(self._lines[arm])
+
+    def start(self, host: HostName) -> Start:
         """Start right here, whichever host it is."""
         del host
 

@@ -1,0 +1,114 @@
+"""Closed loops beside a load: `probe blocks` asks, our responder answers, while streams run through other ports.
+
+The prober and the responder start when the first such trial comes. Does not settle the load (tester runs it).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.conduct import asking
+from sojourn.conduct.part import require_as_asked, without_event
+from sojourn.conduct.site import UDP_PORT, Simulation
+from sojourn.conduct.tester import added, factors
+from sojourn.errors import MachineError
+from sojourn.instruments import BlocksInstrument, Responder, respond_argv
+from sojourn.instruments.blocks import blocks_argv
+from sojourn.instruments.conversation import place_options
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from sojourn.conduct.asking import Asked
+    from sojourn.conduct.tester import Tester
+
+WARM_UP_SHARE = 10
+"""One probe in so many comes first and is not judged."""
+
+
+class ClosedLoop:
+    """The asking end and the answering end of trials that wait for their answers."""
+
+    def __init__(self, tester: Tester, stack: ExitStack) -> None:
+        self._tester = tester
+        self._stack = stack
+        self._prober: BlocksInstrument | None = None
+
+    def measure(self, asked: Asked) -> None:
+        """One trial, beside its load where it has one."""
+        sitting = self._tester.sitting
+        prober = self._prober or self._start()
+        self._tester.teach(asked)
+        with self._tester.loaded(asked) as load:
+            before = self._tester.counters(asked)
+            answer = prober.measure(self._request(asked), sitting.screen.tick)
+            after = self._tester.counters(asked)
+        sitting.log(
+            "stream-trial",
+            **asking.head(asked.trial),
+            factors=factors(asked),
+            trial=asked.trial.block,
+            attempt=1,
+            missed=False,
+            kept=True,
+            engines={"send": self._via(asked), "receive": self._via(asked)},
+            sent=[],
+            received=[],
+            probed=without_event(answer),
+            answers=None,
+            load=load or None,
+            **added(before, after),
+        )
+
+    def _start(self) -> BlocksInstrument:
+        sitting = self._tester.sitting
+        cores, part = sitting.cores, sitting.part
+        options = place_options(cores.prober, sitting.plan.host.wait, fifo=sitting.fifo)
+        if not sitting.site.simulated:
+            arms = [link for link in sitting.site.bed.topology.links if not link.is_decoy]
+            port = UDP_PORT if any(engine.startswith("udp") for engine in sitting.plan.stream.engine) else None
+            # Beside a load it must not poll: the load needs the core that it would poll on.
+            alone = cores.responder != cores.prober and not any(sitting.plan.stream.load)
+            argv = respond_argv(sitting.instrument, [link.b_dev for link in arms], port, cores.responder, alone=alone)
+            self._stack.callback(Responder(sitting.site.start("b"), argv).stop)
+        argv = blocks_argv(sitting.instrument, part.folder.records, part.number, options)
+        self._prober = prober = BlocksInstrument(sitting.site.start("a"), argv)
+        self._stack.callback(prober.kill)
+        self._stack.callback(prober.finish, at_once=True)  # it has nothing under way, or is to leave it
+        require_as_asked(sitting.plan, prober.ready)
+        sitting.log("ready", part=part.number, cores=cores._asdict(), **without_event(prober.ready))
+        return prober
+
+    def _request(self, asked: Asked) -> dict[str, Any]:
+        trial, plan = asked.trial, asked.plan
+        fixed = trial.factors.kind == "request-response"
+        payload = trial.factors.payload_bytes
+        if trial.count is None:
+            raise MachineError(f"trial {trial.block} is a closed loop without a count")
+        head = asking.head(trial)
+        del head["purpose"]
+        return head | {
+            "to": self._to(asked),
+            "kind": trial.factors.kind,
+            "request_payload_bytes": plan.stream.request_payload_bytes if fixed else payload,
+            "response_payload_bytes": payload,
+            "schedule": "as-answered",
+            "interval_ns": 0,
+            "count": trial.count,
+            "warmup": max(1, trial.count // WARM_UP_SHARE),
+            "timeout_ns": plan.probe.timeout_ns,
+            "seed": trial.seed,
+        }
+
+    def _via(self, asked: Asked) -> str:
+        engine = asked.trial.factors.engine
+        return "udp" if engine.startswith("udp") else "packet"
+
+    def _to(self, asked: Asked) -> dict[str, Any]:
+        link, engine, site = asked.link, asked.trial.factors.engine, self._tester.sitting.site
+        if isinstance(site, Simulation):
+            return {"via": "sim", "line": site.path(asked.trial.arm), "as": "packet"}
+        if self._via(asked) == "packet":
+            return {"via": "packet", "dev": link.a_dev, "mac": link.b_mac, "qdisc_bypass": True}
+        address = link.b_ip6 if engine == "udp6" else link.b_ip4
+        return {"via": "udp", "address": address, "dev": link.a_dev, "port": UDP_PORT}

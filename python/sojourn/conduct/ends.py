@@ -1,0 +1,75 @@
+"""The processes at the ends of streams, each started when it is first needed, all ended together.
+
+`a` sends and `b` receives; `a2` receives what `b` answers; `a3` and `b2` are the two ends of a background load. Over
+simulated lines there is one, `sim`, which is both ends. Does not know what is asked of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from sojourn.conduct.part import require_as_asked, without_event
+from sojourn.instruments import StreamInstrument
+from sojourn.instruments.conversation import place_options
+from sojourn.instruments.stream import serve_argv
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from sojourn.bed.model import HostName
+    from sojourn.conduct.part import Sitting
+
+
+class Role(NamedTuple):
+    """Where an end lives, and whether it is the one whose departures must be on time."""
+
+    host: HostName
+    on_prober: bool
+
+
+ROLES = {
+    "a": Role("a", on_prober=True),
+    "b": Role("b", on_prober=False),
+    "a2": Role("a", on_prober=False),
+    "a3": Role("a", on_prober=False),
+    "b2": Role("b", on_prober=False),
+    "sim": Role("a", on_prober=True),
+}
+
+
+class Ends:
+    """The ends of a sitting, by name."""
+
+    def __init__(self, sitting: Sitting) -> None:
+        self._sitting = sitting
+        self._running: dict[str, StreamInstrument] = {}
+
+    def __getitem__(self, name: str) -> StreamInstrument:
+        if name not in self._running:
+            self._running[name] = self._start(name)
+        return self._running[name]
+
+    def finish(self, *, at_once: bool = False) -> None:
+        """Let every end close its records, the senders first."""
+        for name in sorted(self._running):
+            self._running.pop(name).finish(at_once=at_once)
+
+    def _start(self, name: str) -> StreamInstrument:
+        sitting, role = self._sitting, ROLES[name]
+        cores, host = sitting.cores, sitting.plan.host
+        cpu = cores.prober if role.on_prober else cores.responder
+        options = place_options(cpu, host.wait if role.on_prober else None, fifo=role.on_prober and sitting.fifo)
+        folder, part = sitting.part.folder.records, sitting.part.number
+        argv = serve_argv(sitting.instrument, folder, part, name, options)
+        end = StreamInstrument(sitting.site.start(role.host), argv)
+        sitting.log("ready", part=part, name=name, cores=cores._asdict(), **without_event(end.ready))
+        if role.on_prober:
+            require_as_asked(sitting.plan, end.ready)
+        return end
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for end in self._running.values():
+            end.kill()

@@ -1,0 +1,223 @@
+"""Searches for the highest load that meets a loss ratio: MLRsearch, and halving with loss verification. No I/O.
+
+Each is given something that measures one load for one duration, and its bounds. What it measured, and whether a load
+was really made, is the measurer's business: it raises `LoadMissed` for a load that the tester cannot make, and the
+search goes on below that.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from MLRsearch import AbstractMeasurer, Config, GoalResult, MeasurementResult, MultipleLossRatioSearch, SearchGoal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+LEAST_SHARE = 1e-4
+"""No search goes lower than this part of its highest load: an arm that loses there is dead or broken."""
+
+RETREAT = 0.95
+RETREATS = 4
+"""How often, and by how much, a search gives way to a tester that misses its highest load."""
+
+
+class LoadMissed(Exception):  # noqa: N818 - an event that a search knows how to go on from
+    """The tester cannot make this load, however often it tries."""
+
+    def __init__(self, rate_pps: float) -> None:
+        super().__init__(f"the tester cannot send {rate_pps:.0f} packets/s as asked")
+        self.rate_pps = rate_pps
+
+
+class Unanswerable(Exception):  # noqa: N818 - an answer of its own kind
+    """There is no answer, and its words say why: not a failure of the run, but the result of the search."""
+
+
+class Measured(Protocol):
+    """What a search must know of a trial."""
+
+    @property
+    def frames_sent(self) -> int: ...
+
+    @property
+    def lost(self) -> int: ...
+
+    @property
+    def loss_ratio(self) -> float: ...
+
+
+class Measure(Protocol):
+    """Tries one load."""
+
+    def __call__(self, rate_pps: float, seconds: float, *, verifies: bool = False) -> Measured: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is sought, and when it is found."""
+
+    goals: Sequence[float]
+    width: float
+    initial_seconds: float
+    final_seconds: float
+    sum_seconds: float
+    exceed_ratio: float
+    verify_loss: bool
+    at_most_seconds: float
+    """The search itself takes no longer, and gives the bounds that it has by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The highest load that met a goal, and the lowest that did not; None where there was none."""
+
+    goal: float
+    lower_pps: float | None
+    upper_pps: float | None
+    conditional_pps: float | None
+    """What came through at the lower bound: equal to it where nothing may be lost."""
+    sentence: str | None = None
+    """Why the bounds are further apart than asked, or why there are none."""
+
+
+def find(algorithm: str, measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
+    """Bounds for each goal; below any load that the tester turns out to miss."""
+    search = {"mlrsearch": mlr, "binary": halve}[algorithm]
+    for _ in range(RETREATS):
+        try:
+            return search(measure, max_pps, terms)
+        except LoadMissed as missed:
+            max_pps = min(max_pps, missed.rate_pps) * RETREAT
+    sentence = f"the tester cannot send {max_pps / RETREAT:.0f} packets/s as asked: let the machine come to rest"
+    return [Bounds(goal, None, None, None, sentence) for goal in terms.goals]
+
+
+def mlr(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
+    """MLRsearch (draft-ietf-bmwg-mlrsearch) for all goals at once, by the package of its authors."""
+    goals = {ratio: search_goal(ratio, terms) for ratio in terms.goals}
+    config = Config()
+    config.goals = list(goals.values())
+    config.min_load, config.max_load = max_pps * LEAST_SHARE, max_pps
+    config.search_duration_max = terms.at_most_seconds
+    config.warmup_duration = None
+    search = MultipleLossRatioSearch(config=config)
+    sentence = None
+    try:
+        search.search(Measurer(measure), debug=logging.getLogger(__name__).debug)
+    except RuntimeError:  # the library's only way to say that its time is up
+        sentence = "time was up before the bounds were as close as asked"
+    return [bounds_of(search, ratio, goal, sentence) for ratio, goal in goals.items()]
+
+
+def search_goal(ratio: float, terms: Terms) -> SearchGoal:
+    """One goal in the library's terms."""
+    return SearchGoal(
+        loss_ratio=ratio,
+        exceed_ratio=terms.exceed_ratio,
+        relative_width=terms.width,
+        initial_trial_duration=min(terms.initial_seconds, terms.final_seconds),
+        final_trial_duration=terms.final_seconds,
+        duration_sum=max(terms.sum_seconds, terms.final_seconds),
+        preceding_targets=2,
+        expansion_coefficient=2,
+        fail_fast=False,
+    )
+
+
+def bounds_of(search: MultipleLossRatioSearch, ratio: float, goal: SearchGoal, sentence: str | None) -> Bounds:
+    """What the search has found out about one goal, whether or not it came to its end."""
+    target = search.scaling.goal_to_final_target[goal]
+    result = GoalResult.from_bounds(search.database.get_relevant_bounds(target=target))
+    lower, upper = result.relevant_lower_bound, result.relevant_upper_bound
+    if lower is None and sentence is None:
+        sentence = f"more than {ratio:.3%} is lost at every load that was tried"
+    conditional = result.conditional_throughput
+    return Bounds(
+        ratio,
+        None if lower is None else float(lower),
+        None if upper is None else float(upper),
+        None if conditional is None else float(conditional),
+        sentence,
+    )
+
+
+class Measurer(AbstractMeasurer):  # type: ignore[misc]
+    """Our trials as the library asks for them."""
+
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
+
+    def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
+        """One trial."""
+        outcome = self._measure(intended_load, intended_duration)
+        return MeasurementResult(
+            intended_duration=intended_duration,
+            intended_load=intended_load,
+            offered_count=outcome.frames_sent,
+            loss_count=outcome.lost,
+        )
+
+
+def halve(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
+    """Halving for each goal by itself: a load is too high only when two trials in a row have lost too much there."""
+    end = time.monotonic() + terms.at_most_seconds
+    return [halve_for(goal, measure, max_pps, terms, end) for goal in terms.goals]
+
+
+def halve_for(goal: float, measure: Measure, max_pps: float, terms: Terms, end: float) -> Bounds:
+    """One goal; the highest load itself is tried first."""
+    kept: dict[float, float] = {}
+
+    def holds(rate: float) -> bool:
+        for verifies in (False, True) if terms.verify_loss else (False,):
+            outcome = measure(rate, terms.final_seconds, verifies=verifies)
+            if outcome.loss_ratio <= goal:
+                kept[rate] = outcome.loss_ratio
+                return True
+        return False
+
+    if holds(max_pps):
+        return bounds(goal, max_pps, None, kept)
+    lower, upper = max_pps * LEAST_SHARE, max_pps
+    while (upper - lower) / upper > terms.width:
+        if time.monotonic() > end:
+            said = "time was up before the bounds were as close as asked"
+            return bounds(goal, lower if lower in kept else None, upper, kept, said)
+        middle = (lower + upper) / 2 if lower in kept else math.sqrt(lower * upper)
+        lower, upper = (middle, upper) if holds(middle) else (lower, middle)
+    if lower not in kept:
+        return bounds(goal, None, upper, kept, f"more than {goal:.3%} is lost at every load that was tried")
+    return bounds(goal, lower, upper, kept)
+
+
+def bounds(
+    goal: float, lower: float | None, upper: float | None, kept: dict[float, float], sentence: str | None = None
+) -> Bounds:
+    """The bounds of one goal with what came through at the lower one."""
+    conditional = None if lower is None else lower * (1 - kept[lower])
+    return Bounds(goal, lower, upper, conditional, sentence)
+
+
+def longest(holds: Callable[[int], bool], most: int, width: float, *, least: int = 1) -> tuple[int, int | None]:
+    """The greatest count that holds and the least that does not, to a relative width; (0, least) if not even the least.
+
+    Grows by doubling, then halves: a count that does not hold may be far below the greatest that is tried.
+    """
+    lower, upper = 0, None
+    count = least
+    while upper is None:
+        if not holds(count):
+            upper = count
+        elif count >= most:
+            return count, None
+        else:
+            lower, count = count, min(most, 2 * count)
+    while upper - lower > max(1, int(width * upper)):
+        middle = (lower + upper) // 2
+        lower, upper = (middle, upper) if middle and holds(middle) else (lower, middle)
+    return lower, upper

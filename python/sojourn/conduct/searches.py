@@ -1,0 +1,309 @@
+"""Methods that search: throughput and what is measured at it (RFC 2544 with 9004, RFC 8219), and the tables and floods
+of switches (RFC 2889). Each search is one question on one arm at one size; its answer, or why there is none, is logged.
+
+Decides what is tried next by `search` alone. Does not run a single trial itself (tester does).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sojourn.conduct import addresses
+from sojourn.conduct.search import LoadMissed, Terms, Unanswerable, find, longest
+from sojourn.conduct.throughput import plain
+from sojourn.conduct.trials import testing
+from sojourn.plan.trials import Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.search import Bounds
+    from sojourn.conduct.tester import Outcome
+    from sojourn.conduct.throughput import Limits
+    from sojourn.plan.trials import Search
+
+TESTER_LIMITED = 0.9
+"""A result above this part of the tester's own clean rate may be the tester's, and is marked."""
+
+ALIVE_PPS = 500.0
+ALIVE_FRAMES = 100
+LONGEST_SECONDS = 3600.0
+BURST_WIDTH = 0.01
+LOSSLESS_STEPS = 2
+"""RFC 2544, 26.3: loads are lowered until so many in a row have lost nothing."""
+
+
+def measure_all(sitting: Sitting) -> None:
+    """Qualify the tester, then every search that the part owes."""
+    owed = sitting.part.owed
+    with testing(sitting) as limits:
+        sitting.screen.begin(len(owed))
+        at_most = sitting.plan.search.at_most_ns
+        end = None if at_most is None else time.monotonic() + at_most / 1e9
+        found = Found()
+        for done, search in enumerate(owed):
+            if end is not None and time.monotonic() > end:
+                sitting.log("time-is-up", searches=done, asked=len(owed))
+                break
+            seconds = LONGEST_SECONDS if end is None else (end - time.monotonic()) / (len(owed) - done)
+            Searcher(limits, search, found, seconds).run()
+            sitting.screen.step()
+        sitting.screen.end()
+
+
+@dataclass
+class Found:
+    """Throughput that later tests at the same arm and size need: by test, device and frame size."""
+
+    pps: dict[tuple[str, str, int], float] = field(default_factory=dict)
+
+
+@dataclass
+class Searcher:
+    """One search: its trials so far, and the ways to its answer."""
+
+    limits: Limits
+    search: Search
+    found: Found
+    seconds: float
+    """Its share of the time that there is."""
+    blocks: list[int] = field(default_factory=list)
+    _tester_pps: float = 0.0
+
+    def run(self) -> None:
+        """Find the answer and log it; an arm that is dead is told, not searched."""
+        test = self.search.test
+        try:
+            self.require_alive()
+            self._tester_pps = self.limits.clean_pps(self.search.frame_bytes, self.search.engine)
+            TESTS[test](self)
+        except (Unanswerable, LoadMissed) as error:
+            self.conclude(sentence=str(error))
+
+    def conclude(self, bounds: Bounds | None = None, sentence: str | None = None, **extra: Any) -> None:
+        """Log what was found for one goal, or for a test without goals."""
+        search = self.search
+        lower = bounds.lower_pps if bounds else extra.get("lower_pps")
+        self.limits.tester.sitting.log(
+            "search-result",
+            search=search.number,
+            test=search.test,
+            algorithm=search.algorithm,
+            device=search.device,
+            frame_bytes=search.frame_bytes,
+            repetition=search.repetition,
+            goal=bounds.goal if bounds else None,
+            lower_pps=lower,
+            upper_pps=bounds.upper_pps if bounds else extra.get("upper_pps"),
+            conditional_pps=bounds.conditional_pps if bounds else None,
+            trials=self.blocks,
+            tester_pps=self._tester_pps or None,
+            tester_limited=lower is not None and lower > TESTER_LIMITED * self._tester_pps,
+            sentence=bounds.sentence if bounds else sentence,
+            extra={name: value for name, value in extra.items() if name not in ("lower_pps", "upper_pps")},
+        )
+
+    def require_alive(self) -> None:
+        """A few frames at a rate that any arm carries: a search over a dead path would converge to nonsense."""
+        outcome = self.stream(ALIVE_PPS, ALIVE_FRAMES / ALIVE_PPS, judged=False)
+        if outcome.frames_received * 2 < outcome.frames_sent:
+            raise Unanswerable(
+                f"{self.search.device} is dead: of {outcome.frames_sent} frames at {ALIVE_PPS:.0f} packets/s, "
+                f"{outcome.frames_received} arrived"
+            )
+
+    def throughput(self, to: str = "unicast") -> None:
+        """The highest load that meets each goal."""
+        plan = self.limits.tester.sitting.plan.search
+        terms = Terms(
+            goals=self.search.goals,
+            width=plan.width,
+            initial_seconds=plan.initial_duration_ns / 1e9,
+            final_seconds=plan.duration_ns / 1e9,
+            sum_seconds=plan.duration_sum_ns / 1e9,
+            exceed_ratio=plan.exceed_ratio,
+            verify_loss=plan.verify_loss,
+            at_most_seconds=self.seconds,
+        )
+
+        def measure(rate_pps: float, seconds: float, *, verifies: bool = False) -> Outcome:
+            return self.stream(rate_pps, seconds, to=to, verifies=verifies)
+
+        for bounds in find(self.search.algorithm, measure, self.highest_pps(), terms):
+            if bounds.lower_pps is not None:
+                key = (self.search.test, self.search.device, self.search.frame_bytes)
+                self.found.pps[key] = min(bounds.lower_pps, self.found.pps.get(key, bounds.lower_pps))
+            self.conclude(bounds)
+
+    def highest_pps(self) -> float:
+        """Where searches begin: what the plan allows, and never more than the tester can do."""
+        asked = self.limits.tester.sitting.plan.search.max_rate
+        most = asked.pps(self.search.frame_bytes) if asked is not None else None
+        return self._tester_pps if most is None else min(most, self._tester_pps)
+
+    def throughput_pps(self, test: str = "throughput") -> float:
+        """What an earlier search found at this arm and size, at its strictest goal."""
+        pps = self.found.pps.get((test, self.search.device, self.search.frame_bytes))
+        if pps is None:
+            raise Unanswerable(
+                f"there is no {test} at {self.search.frame_bytes} bytes to measure {self.search.test} at"
+            )
+        return pps
+
+    def at_throughput(self, to: str = "unicast", of: str = "throughput") -> None:
+        """Streams at the throughput found before: delays and their variation are in the records."""
+        plan = self.limits.tester.sitting.plan.search
+        rate = self.throughput_pps(of)
+        seconds = min(plan.latency_duration_ns / 1e9, max(0.1, self.seconds / plan.latency_repetitions))
+        outcomes = [self.stream(rate, seconds, to=to) for _ in range(plan.latency_repetitions)]
+        delays = [flow["delay_ns"] for one in outcomes for flow in one.received if flow["port"] == 0]
+        lost = sum(one.lost for one in outcomes)
+        self.conclude(lower_pps=rate, repetitions=len(outcomes), duration_s=seconds, delays_ns=delays, lost=lost)
+
+    def frame_loss(self) -> None:
+        """Loss at the whole load, and at less and less of it until two loads in a row have lost nothing."""
+        plan = self.limits.tester.sitting.plan.search
+        highest, steps, clean = self.highest_pps(), [], 0
+        seconds = min(plan.duration_ns / 1e9, self.seconds * plan.loss_step)
+        share = 1.0
+        while share > plan.loss_step / 2 and clean < LOSSLESS_STEPS:
+            outcome = self.stream(share * highest, seconds)
+            steps.append({"share": round(share, 6), "offered_pps": share * highest, "loss_ratio": outcome.loss_ratio})
+            clean = clean + 1 if outcome.lost == 0 else 0
+            share -= plan.loss_step
+        self.conclude(highest_pps=highest, steps=steps, duration_s=seconds)
+
+    def back_to_back(self) -> None:
+        """The longest burst of which nothing is lost, with the part that was served meanwhile taken off (RFC 9004)."""
+        plan = self.limits.tester.sitting.plan.search
+        engine, size = self.search.engine, self.search.frame_bytes
+        burst_pps = self.limits.arm_sent_pps(self.search.device, size, engine)
+        most = max(2, round(burst_pps * plan.burst_ns / 1e9))
+        repetitions = plan.burst_repetitions
+        frames, upper = longest(self.burst_holds, most, BURST_WIDTH)
+        survived = sum(self.burst(frames).lost == 0 for _ in range(repetitions)) if frames else 0
+        served = self.throughput_pps()
+        implied_s = frames / burst_pps
+        unfilled = "" if upper else f"a burst of {frames} frames, the longest tried, does not fill the buffer"
+        self.conclude(
+            sentence=unfilled or None,
+            frames=frames,
+            lost_at=upper,
+            burst_pps=burst_pps,
+            throughput_pps=served,
+            implied_buffer_s=implied_s,
+            corrected_buffer_s=max(0.0, implied_s * (1 - served / burst_pps)),
+            corrected_frames=max(0.0, frames * (1 - served / burst_pps)),
+            repetitions=repetitions,
+            survived=survived,
+        )
+
+    def burst_holds(self, frames: int) -> bool:
+        """Whether a burst comes through whole: lost, it is tried once more."""
+        verify = self.limits.tester.sitting.plan.search.verify_loss
+        return any(
+            self.burst(frames, verifies=verifies).lost == 0 for verifies in ((False, True) if verify else (False,))
+        )
+
+    def burst(self, frames: int, *, verifies: bool = False) -> Outcome:
+        """So many frames back to back."""
+        factors = replace(plain(self.search.engine, self.search.frame_bytes, "flood"))
+        longest_ns = 10 * self.limits.tester.sitting.plan.search.burst_ns
+        trial = Trial(self._number(), "search", self.search.device, self.search.repetition, 0, 0, factors, longest_ns,
+                      frames, self.search.seed)  # fmt: skip
+        outcome = self.limits.tester.once(self.limits.tester.asked(trial, None), search=self.search.number)
+        self._log_step(outcome, frames=frames, verifies=verifies)
+        return outcome
+
+    def forward_pressure(self) -> None:
+        """Whether a device that is offered too much sends faster than its link allows."""
+        bed, search = self.limits.tester.sitting.plan.bed, self.search
+        if bed.rate_bps is None:
+            self.conclude(sentence="does not apply: these links have no rate that could be exceeded (bed.rate)")
+            return
+        allowed = bed.rate_bps / (8 * search.frame_bytes)
+        seconds = min(self.limits.tester.sitting.plan.search.duration_ns / 1e9, self.seconds)
+        outcome = self.stream(min(self.highest_pps(), 2 * allowed), seconds, judged=False)
+        self.conclude(allowed_pps=allowed, offered_pps=outcome.sent_pps, received_pps=outcome.received_pps,
+                      exceeds=outcome.received_pps > 1.01 * allowed)  # fmt: skip
+
+    def address_capacity(self) -> None:
+        """How many addresses the device can be taught and still knows all of."""
+        most = self.limits.tester.sitting.plan.search.most_addresses
+        lesson = self._lesson()
+        known, unknown = longest(lambda count: lesson.taught(count, None).learned >= count, most, BURST_WIDTH)
+        sentence = None if unknown else f"all of {known} addresses, the most that were tried, are known"
+        self.conclude(sentence=sentence, addresses=known, forgotten_at=unknown, lessons=lesson.log)
+
+    def learning_rate(self) -> None:
+        """The highest rate of frames with new addresses at which all of them are learned."""
+        plan = self.limits.tester.sitting.plan.search
+        lesson = self._lesson()
+        count = min(plan.most_addresses, addresses.LESSON)
+        flood = lesson.taught(count, None)
+        rate, upper = flood.sent_pps, None
+        if flood.learned < count:
+            step = 1000
+            lower, above = longest(lambda k: lesson.taught(count, step * k).learned >= count,
+                                   max(1, int(rate // step)), plan.width)  # fmt: skip
+            rate, upper = float(step * lower), None if above is None else float(step * above)
+        sentence = None if upper else f"all of {count} addresses are learned at {rate:.0f}/s, the tester's fastest"
+        self.conclude(sentence=sentence, lower_pps=rate, upper_pps=upper, addresses=count, lessons=lesson.log)
+
+    def _lesson(self) -> addresses.Lesson:
+        return addresses.Lesson(self.limits.tester.sitting.site, self.limits.tester.link(self.search.device))
+
+    def stream(
+        self, rate_pps: float, seconds: float, *, to: str = "unicast", verifies: bool = False, judged: bool = True
+    ) -> Outcome:
+        """One trial; a load that the tester still misses after its repetitions is not judged but raised."""
+        tester, search = self.limits.tester, self.search
+        factors = replace(plain(search.engine, search.frame_bytes, "regular"), rate_pps=rate_pps, to=to)
+        trial = Trial(self._number(), "search", search.device, search.repetition, 0, 0, factors, round(seconds * 1e9),
+                      max(2, round(rate_pps * seconds)), search.seed)  # fmt: skip
+        outcome = tester.measure(tester.asked(trial, rate_pps), search=search.number)
+        self._log_step(outcome, rate_pps=rate_pps, duration_s=seconds, verifies=verifies)
+        if judged and outcome.missed:
+            raise LoadMissed(rate_pps)
+        return outcome
+
+    def _number(self) -> int:
+        return self.limits.tester.number()
+
+    def _log_step(self, outcome: Outcome, *, verifies: bool, **load: Any) -> None:
+        before = self.blocks[-1] if verifies and self.blocks else None
+        self.blocks.append(outcome.trial.block)
+        self.limits.tester.sitting.log(
+            "search-step",
+            search=self.search.number,
+            test=self.search.test,
+            algorithm=self.search.algorithm,
+            device=self.search.device,
+            frame_bytes=self.search.frame_bytes,
+            repetition=self.search.repetition,
+            block=outcome.trial.block,
+            **load,
+            sent=outcome.frames_sent,
+            received=outcome.frames_received,
+            loss_ratio=outcome.loss_ratio,
+            missed=outcome.missed,
+            verifies=before,
+        )
+
+
+TESTS: dict[str, Callable[[Searcher], None]] = {
+    "throughput": Searcher.throughput,
+    "latency": Searcher.at_throughput,
+    "pdv": Searcher.at_throughput,
+    "ipdv": Searcher.at_throughput,
+    "frame-loss": Searcher.frame_loss,
+    "back-to-back": Searcher.back_to_back,
+    "broadcast-forwarding": lambda searcher: searcher.throughput("broadcast"),
+    "broadcast-latency": lambda searcher: searcher.at_throughput("broadcast", "broadcast-forwarding"),
+    "forward-pressure": Searcher.forward_pressure,
+    "address-capacity": Searcher.address_capacity,
+    "learning-rate": Searcher.learning_rate,
+}

@@ -1,0 +1,303 @@
+"""One trial from its question to its log entry: receivers first, then the load, the stream, what is still on its way,
+and what the interfaces counted meanwhile.
+
+A trial whose sender missed the load that was asked is repeated, not judged. Does not choose what is tried next.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sojourn.conduct import asking
+from sojourn.conduct.asking import Asked, Engines
+from sojourn.conduct.site import Namespaces, Simulation
+from sojourn.errors import MachineError, SojournError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sojourn.bed.model import Link
+    from sojourn.conduct.ends import Ends
+    from sojourn.conduct.part import Sitting
+    from sojourn.plan.trials import Trial
+
+MISSED = 0.005
+"""A sender that is further than this from the load that was asked has not made the trial that was meant."""
+
+PLAIN = Engines("packet", "packet")
+ATTEMPTS = 3
+LOAD_LEAD_SECONDS = 0.1
+"""The load runs alone for this long before a foreground begins."""
+
+COUNTED = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "qdisc_dropped")
+"""What is kept of each interface's counters."""
+
+Counters = tuple[dict[str, dict[str, int]], int]
+"""Of each interface; and frames that found a core's backlog full."""
+
+SIMULATED_FLOOD_PPS = 1e6
+"""A simulated sender has no "as fast as it goes", unless its line says what one frame costs it (send_ns)."""
+
+TEACHING_FRAMES = 3
+TEACHING_PPS = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one attempt at a trial came to."""
+
+    trial: Trial
+    sent: Sequence[dict[str, Any]]
+    received: Sequence[dict[str, Any]]
+    missed: bool
+    rate_pps: float | None
+
+    @property
+    def frames_sent(self) -> int:
+        """By all senders."""
+        return sum(flow["sent"] for flow in self.sent)
+
+    @property
+    def frames_received(self) -> int:
+        """For the first time, by the receiver that is measured."""
+        return sum(flow["first"] for flow in self.received if flow["port"] == 0)
+
+    @property
+    def own_drops(self) -> int:
+        """What the receiver itself dropped."""
+        return sum(flow["own_drops"] for flow in self.received if flow["port"] == 0)
+
+    @property
+    def lost(self) -> int:
+        """Sent and never received, whoever dropped it."""
+        return max(0, self.frames_sent - self.frames_received)
+
+    @property
+    def loss_ratio(self) -> float:
+        """Of what was sent; 1 where nothing was."""
+        return self.lost / self.frames_sent if self.frames_sent else 1.0
+
+    @property
+    def seconds(self) -> float:
+        """From the first departure to the last."""
+        return span_seconds(self.sent)
+
+    @property
+    def sent_pps(self) -> float:
+        """All senders together."""
+        return self.frames_sent / self.seconds if self.seconds else 0.0
+
+    @property
+    def received_pps(self) -> float:
+        """Frames of the measured receiver over the time in which they were sent."""
+        return self.frames_received / self.seconds if self.seconds else 0.0
+
+
+@dataclass
+class Tester:
+    """The ends of a sitting, and the numbers of the trials that nobody planned."""
+
+    sitting: Sitting
+    ends: Ends
+    next_block: int
+    engines: Engines = PLAIN
+    _taught: set[str] = field(default_factory=set)
+
+    def number(self) -> int:
+        """A block's number that nobody has."""
+        self.next_block += 1
+        return self.next_block - 1
+
+    def asked(self, trial: Trial, rate_pps: float | None, load: tuple[Link, float] | None = None) -> Asked:
+        """A trial with its link, its engines and its rate settled."""
+        link = self.link(trial.arm)
+        engine, simulated = trial.factors.engine, self.sitting.site.simulated
+        engines = self.engines if engine == "auto" or simulated else Engines(engine, engine)
+        load_link, load_pps = load or (None, 0.0)
+        site = self.sitting.site
+        if isinstance(site, Simulation) and trial.factors.schedule == "flood" and "send_ns" not in site.path(trial.arm):
+            rate_pps = SIMULATED_FLOOD_PPS
+        return Asked(self.sitting.plan, trial, link, engines, rate_pps, load_link, load_pps)
+
+    def link(self, arm: str) -> Link:
+        """The link of an arm, simulated or not."""
+        return self.sitting.site.bed.topology.arm(arm)
+
+    def measure(self, asked: Asked, **told: Any) -> Outcome:
+        """One trial, tried again where its sender missed the load; the last attempt is kept, and marked if it did."""
+        planned = asked.trial.block if asked.trial.purpose == "measure" else None
+        for attempt in range(1, ATTEMPTS + 1):
+            outcome = self._attempt(asked, {"trial": planned, "attempt": attempt, **told}, last=attempt == ATTEMPTS)
+            if not outcome.missed or attempt == ATTEMPTS:
+                return outcome
+            asked = replace(asked, trial=replace(asked.trial, block=self.number()))
+        raise AssertionError("unreachable")
+
+    def once(self, asked: Asked, **told: Any) -> Outcome:
+        """One trial, whatever its sender made of it: where the question is what the sender can do."""
+        return self._attempt(asked, {"trial": None, "attempt": 1, **told}, last=True)
+
+    def _attempt(self, asked: Asked, told: dict[str, Any], *, last: bool) -> Outcome:
+        site = self.sitting.site
+        said = self._simulate(asked, site) if isinstance(site, Simulation) else self._over_wires(asked)
+        missed = has_missed(said["sent"], flood=asked.is_flood)
+        outcome = Outcome(asked.trial, said["sent"], said["received"], missed, asked.rate_pps)
+        self.sitting.log(
+            "stream-trial",
+            **asking.head(asked.trial),
+            factors=factors(asked),
+            **told,
+            missed=missed,
+            kept=last or not missed,
+            engines=asked.engines._asdict(),
+            **said,
+        )
+        return outcome
+
+    def _simulate(self, asked: Asked, site: Simulation) -> dict[str, Any]:
+        path = site.path(asked.trial.arm)
+        path["seed"] = (path.get("seed", 0) + asked.trial.seed) % 2**62  # the same chance in each trial were no chance
+        answer = self.ends["sim"].simulate(asking.simulating(asked, path), self.sitting.screen.tick)
+        counted: dict[str, Any] = {
+            "counters": {},
+            "softnet_dropped": 0,
+            "load": None,
+            "answers": None,
+            "clock": answer.get("clock"),
+        }
+        return {"sent": answer["sent"], "received": answer["received"], **counted}
+
+    def _over_wires(self, asked: Asked) -> dict[str, Any]:
+        self.teach(asked)
+        with self.loaded(asked) as load, self._receiving(asked) as received:
+            before = self.counters(asked)
+            self.ends["a"].send(asking.sending(asked))
+            sent = self.ends["a"].sent(self.sitting.screen.tick)
+            time.sleep(asked.plan.trials.settle_ns / 1e9)
+            after = self.counters(asked)
+            received["sent"] = sent
+        counted = added(before, after)
+        ways = {"sent": sent["flows"], "received": received["b"]["flows"]}
+        answers = received["a2"]["flows"] if "a2" in received else None
+        return ways | {"answers": answers, "load": load or None, "clock": sent.get("clock"), **counted}
+
+    def counters(self, asked: Asked) -> Counters:
+        """What the interfaces of the trial's arm, and of its load's, have counted so far."""
+        arms = dict.fromkeys(link.arm for link in (asked.link, asked.load_link) if link is not None)
+        bed = self.sitting.site.bed
+        return ({}, 0) if self.sitting.site.simulated else (bed.counters(*arms), bed.softnet_dropped())
+
+    @contextmanager
+    def _receiving(self, asked: Asked) -> Iterator[dict[str, Any]]:
+        """Receivers at the far ends, and for answers one at the near end; their answers are there afterwards."""
+        requests = {"b": asking.receiving(asked)}
+        if asked.has_answers:
+            requests["a2"] = asking.answers_receiving(asked)
+        said: dict[str, Any] = {}
+        begun: list[str] = []
+        try:
+            for name, request in requests.items():
+                self.ends[name].receive(request)
+                begun.append(name)
+            yield said
+            totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]["flows"]]
+            while begun:
+                name = begun.pop()
+                owed = totals if name == "b" else answered(totals, len(asked.far))
+                said[name] = self.ends[name].finish_receiving(asked.trial.block, owed, self.sitting.screen.tick)
+        except SojournError:
+            for name in begun:
+                with suppress(SojournError):
+                    self.ends[name].finish_receiving(asked.trial.block, [], self.sitting.screen.tick)
+            raise
+
+    @contextmanager
+    def loaded(self, asked: Asked) -> Iterator[dict[str, Any]]:
+        """A background load meanwhile, where one is asked; what came of it is there afterwards."""
+        said: dict[str, Any] = {}
+        if not asked.load_pps:
+            yield said
+            return
+        tick = self.sitting.screen.tick
+        self.ends["b2"].receive(asking.load_receiving(asked))
+        self.ends["a3"].send(asking.load_sending(asked))
+        try:
+            time.sleep(LOAD_LEAD_SECONDS)
+            yield said
+        finally:
+            self.ends["a3"].stop()
+            said["sent"] = self.ends["a3"].sent(tick)["flows"]
+            time.sleep(asked.plan.trials.settle_ns / 1e9)
+            totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]]
+            said["received"] = self.ends["b2"].finish_receiving(asked.trial.block, totals, tick)["flows"]
+
+    def teach(self, asked: Asked) -> None:
+        """Let every far end of an arm send once, so that a bridge has learned where it is; it remembers for the run."""
+        for link in (asked.link, asked.load_link):
+            if link is None or link.arm in self._taught or not isinstance(self.sitting.site, Namespaces):
+                continue
+            flows = [teaching_flow(link, number) for number in range(len(link.far))]
+            own = {"keep": "histograms", "stamps": "none", "clock": "shared", "start_in_ns": asking.START_IN_NS}
+            place = {"block": self.number(), "device": link.arm, "round": 0, "visit": 0, "cell": 0}
+            self.ends["b"].send(place | {"purpose": "warm-up", "flows": flows, **own})
+            sent = self.ends["b"].sent(self.sitting.screen.tick)
+            self._taught.add(link.arm)
+            if any(flow["sent"] == 0 for flow in sent["flows"]):
+                raise MachineError(f"nothing can be sent over {link.arm}: see `sojourn doctor`")
+
+
+def teaching_flow(link: Link, number: int) -> dict[str, Any]:
+    """A few frames from one far end to the first near one."""
+    there = {"via": "packet", "dev": link.far[number].dev, "mac": link.a_mac, "vlan": None, "pcp": None}
+    pace = {"schedule": "regular", "rate_pps": TEACHING_PPS, "count": TEACHING_FRAMES}
+    return {"flow": number + 1, "to": there | {"qdisc_bypass": True}, **pace, "payload_bytes": 46, "seed": 1}
+
+
+def answered(totals: list[dict[str, Any]], responders: int) -> list[dict[str, Any]]:
+    """What should come back when each of so many answers every request."""
+    return [one | {"sent": one["sent"] * responders} for one in totals]
+
+
+def factors(asked: Asked) -> dict[str, Any]:
+    """The trial's factors, with the rate that was settled."""
+    named = asked.trial.factors
+    return {name: getattr(named, name) for name in named.__slots__} | {
+        "offered_pps": asked.rate_pps,
+        "load_pps": asked.load_pps,
+        "duration_ns": asked.trial.duration_ns,
+    }
+
+
+def added(before: Counters, after: Counters) -> dict[str, Any]:
+    """What the interfaces and the cores' backlogs counted between two looks."""
+    devices = {dev: {name: count - before[0][dev][name] for name, count in counts.items() if name in COUNTED}
+               for dev, counts in after[0].items()}  # fmt: skip
+    return {"counters": devices, "softnet_dropped": after[1] - before[1]}
+
+
+def has_missed(sent: Sequence[dict[str, Any]], *, flood: bool) -> bool:
+    """Whether any sender left frames out, or was faster or slower than it was to be."""
+    if flood:
+        return False
+    return any(missed_by(flow) > MISSED for flow in sent)
+
+
+def missed_by(flow: dict[str, Any]) -> float:
+    """How far one sender was from its load, as a share of it."""
+    left_out = 1 - flow["sent"] / flow["asked"] if flow["asked"] else 0.0
+    intended, achieved = flow["intended_pps"], flow["achieved_pps"]
+    off = abs(achieved / intended - 1) if intended and achieved else 0.0
+    return max(left_out, off)
+
+
+def span_seconds(sent: Sequence[dict[str, Any]]) -> float:
+    """From the first departure of any flow to the last, and one more gap, so that a rate counts every frame."""
+    first: list[int] = [flow["first_ns"] for flow in sent if flow.get("first_ns") is not None]
+    last: list[int] = [flow["last_ns"] for flow in sent if flow.get("last_ns") is not None]
+    frames: int = sum(flow["sent"] for flow in sent)
+    if not first or frames < 2:
+        return 0.0
+    return (max(last) - min(first)) / 1e9 * frames / (frames - 1)

@@ -1,0 +1,192 @@
+"""What the tester can do on the empty path, and what an arm carries: the limits that loads are shares of.
+
+Self-qualification comes before any judgement: floor, pacing error and clean rate, for each engine and size. A result
+near the tester's own limit is then known for what it is. Judges no device.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from sojourn.conduct.asking import Engines
+from sojourn.conduct.search import Unanswerable
+from sojourn.errors import MachineError, RequestError
+from sojourn.plan.sizes import ETHERNET
+from sojourn.plan.trials import Factors, Trial, qualify_trials
+from sojourn.plan.types import DIRECT
+
+if TYPE_CHECKING:
+    from sojourn.conduct.tester import Outcome, Tester
+
+FLOOD_NS = 200_000_000
+FLOODS = 3
+CLEAN_NS = 200_000_000
+STEP = 0.93
+"""Down from the flood's rate, until the tester is clean."""
+
+LEAST_SHARE = 0.1
+"""A tester that is not clean at this share of its flood is not clean at all."""
+
+FLOODING_METHODS = ("throughput", "loss", "fan-in", "rfc2544", "rfc8219", "rfc2889")
+SENDERS = ("packet", "xdp")
+RECEIVERS = ("live", "xdp", "packet")
+
+
+@dataclass
+class Limits:
+    """Measured rates of a sitting, each found out once."""
+
+    tester: Tester
+    _arms: dict[tuple[str, int, str], float] = field(default_factory=dict)
+    _clean: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def arm_pps(self, arm: str, frame_bytes: int, engine: str = "auto") -> float:
+        """Frames per second that an arm lets through when it is flooded: the median of a few short floods."""
+        key = (arm, frame_bytes, engine)
+        if key not in self._arms:
+            outcomes = [self.flood(arm, frame_bytes, engine) for _ in range(FLOODS)]
+            # What the receiver itself dropped has come through the arm all the same.
+            rates = [(one.frames_received + one.own_drops) / one.seconds for one in outcomes if one.seconds]
+            pps = statistics.median(rates) if rates else 0.0
+            if pps == 0:
+                raise MachineError(f"nothing comes through {arm}: see `sojourn doctor`")
+            self._arms[key] = pps
+            blocks = [one.trial.block for one in outcomes]
+            self.tester.sitting.log("arm-throughput", device=arm, frame_bytes=frame_bytes, pps=pps, blocks=blocks,
+                                    send_engine=self.tester.engines.send if engine == "auto" else engine)  # fmt: skip
+        return self._arms[key]
+
+    def arm_sent_pps(self, arm: str, frame_bytes: int, engine: str = "auto") -> float:
+        """Frames per second that the tester sends into an arm when nothing paces it: the rate of its bursts."""
+        return statistics.median(self.flood(arm, frame_bytes, engine).sent_pps for _ in range(FLOODS))
+
+    def flood(self, arm: str, frame_bytes: int, engine: str = "auto") -> Outcome:
+        """One short flood."""
+        factors = plain(engine, frame_bytes, "flood")
+        trial = Trial(self.tester.number(), "qualify", arm, 0, 0, 0, factors, FLOOD_NS, None, 1)
+        return self.tester.once(self.tester.asked(trial, None))
+
+    def clean_pps(self, frame_bytes: int, engine: str = "auto") -> float:
+        """The highest rate at which the tester sends what it is asked, and receives all of it, on the empty path."""
+        key = (engine, frame_bytes)
+        if key not in self._clean:
+            self._clean[key] = self._find_clean(frame_bytes, engine)
+        return self._clean[key]
+
+    def _find_clean(self, frame_bytes: int, engine: str) -> float:
+        flood = self.arm_pps(DIRECT, frame_bytes, engine)
+        rate = flood
+        while rate > flood * LEAST_SHARE:
+            if self._is_clean(frame_bytes, engine, rate) or self._is_clean(frame_bytes, engine, rate):
+                return rate
+            rate *= STEP
+        raise Unanswerable(
+            f"the tester loses frames of {frame_bytes} bytes even on the empty path at {rate:.0f} packets/s: "
+            "let the machine come to rest, or take another engine"
+        )
+
+    def _is_clean(self, frame_bytes: int, engine: str, rate: float) -> bool:
+        factors = replace(plain(engine, frame_bytes, "regular"), rate_pps=rate)
+        trial = Trial(self.tester.number(), "qualify", DIRECT, 0, 0, 0, factors, CLEAN_NS, None, 1)
+        outcome = self.tester.once(self.tester.asked(trial, rate))
+        return not outcome.missed and outcome.lost == 0
+
+
+def plain(engine: str, frame_bytes: int, schedule: str) -> Factors:
+    """Raw frames from one sender to one receiver, with nothing beside them."""
+    return Factors(
+        engine=engine,
+        frame_bytes=frame_bytes,
+        payload_bytes=frame_bytes - ETHERNET,
+        schedule=schedule,
+        rate_pps=None,
+        interval_ns=None,
+        rate_share=None,
+        to="unicast",
+        senders=1,
+        receivers=0,
+        load=0.0,
+        load_via=None,
+        kind="one-way",
+    )
+
+
+def choose_engines(tester: Tester) -> Engines:
+    """The pair of engines that moves most over the empty path, where the method needs speed; else the plain one."""
+    sitting = tester.sitting
+    if sitting.site.simulated:
+        return Engines("sim", "sim")
+    if "auto" not in sitting.plan.stream.engine or sitting.plan.study.method not in FLOODING_METHODS:
+        return Engines("packet", "packet")
+    found: dict[Engines, float] = {}
+    refused: dict[str, str] = {}
+    for receive, send in product(RECEIVERS, SENDERS):
+        tester.engines = Engines(send, receive)
+        try:
+            found[tester.engines] = Limits(tester).flood(DIRECT, min(sitting.plan.stream.sizes)).received_pps
+        except (MachineError, RequestError) as error:
+            refused[f"{send} to {receive}"] = str(error)
+    if not found:
+        raise MachineError(f"no engine works here: {'; '.join(refused.values())}")
+    best = max(found, key=lambda pair: found[pair])
+    sitting.log("engine-chosen", send=best.send, receive=best.receive, refused=refused,
+                received_pps={f"{pair.send} to {pair.receive}": pps for pair, pps in found.items()})  # fmt: skip
+    return best
+
+
+def qualify(limits: Limits) -> None:
+    """Floor, pacing error, flood and clean rate of the tester on the empty path, each engine and size for itself."""
+    tester = limits.tester
+    outcomes: dict[tuple[str, int], list[Outcome]] = {}
+    for trial in qualify_trials(tester.sitting.plan):
+        numbered = replace(trial, block=tester.number()) if tester.sitting.part.number else trial
+        outcome = tester.once(tester.asked(numbered, trial.factors.rate_pps))
+        outcomes.setdefault((trial.factors.engine, trial.factors.frame_bytes), []).append(outcome)
+    for (engine, frame_bytes), found in outcomes.items():
+        tester.sitting.log("qualified", frame_bytes=frame_bytes, **clean(limits, frame_bytes, engine),
+                           **qualities(found), **engines_of(tester, engine))  # fmt: skip
+
+
+def clean(limits: Limits, frame_bytes: int, engine: str) -> dict[str, Any]:
+    """The tester's clean rate, where the method goes near it; or why there is none."""
+    if limits.tester.sitting.plan.study.method not in FLOODING_METHODS:
+        return {"clean_pps": None}
+    try:
+        return {"clean_pps": limits.clean_pps(frame_bytes, engine)}
+    except Unanswerable as why:
+        return {"clean_pps": None, "sentence": str(why)}
+
+
+def engines_of(tester: Tester, engine: str) -> dict[str, str]:
+    """What sends and receives where this engine is asked."""
+    auto = tester.engines if engine == "auto" else Engines(engine, engine)
+    return {"send_engine": auto.send, "receive_engine": auto.receive}
+
+
+def qualities(found: list[Outcome]) -> dict[str, Any]:
+    """The tester's own figures, from the least load to the flood."""
+    paced = [one for one in found if one.rate_pps is not None]
+    floods = [one for one in found if one.rate_pps is None]
+    least = min(paced, key=lambda one: one.rate_pps or 0.0, default=None)
+    delay = next((flow["delay_ns"] for flow in least.received if flow["port"] == 0), None) if least else None
+    return {
+        "floor_ns": {"min": delay["min"], "p50": delay["p50"]} if delay else None,
+        "pacing": [pacing(one) for one in paced],
+        "flood_pps": max((one.sent_pps for one in floods), default=None),
+        "flood_received_pps": max((one.received_pps for one in floods), default=None),
+    }
+
+
+def pacing(outcome: Outcome) -> dict[str, Any]:
+    """How true the departures of one stream were."""
+    flow = outcome.sent[0]
+    return {
+        "rate_pps": outcome.rate_pps,
+        "achieved_pps": flow["achieved_pps"],
+        "within_1us": flow.get("within_1us"),
+        "within_10us": flow.get("within_10us"),
+        "p99_ns": (flow.get("departure_error_ns") or {}).get("p99"),
+    }

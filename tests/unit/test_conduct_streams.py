@@ -1,0 +1,376 @@
+"""Trials and searches over simulated paths and a double of the instrument: order, repeats, bounds, every early end."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sojourn.conduct import Screen, conduct, create_folder, open_folder, resume
+from sojourn.conduct.remaining import whole_searches, whole_trials
+from sojourn.conduct.search import Bounds, LoadMissed, Terms, find, longest
+from sojourn.errors import DoubtfulError, MachineError, RequestError
+from sojourn.instruments import StreamInstrument
+from sojourn.plan import Plan, load_plan
+from sojourn.plan.trials import expand_searches, expand_trials
+from sojourn.records import TABLES, RunFolder, read_table
+from sojourn.records.log import read_log
+
+FAKE = Path(__file__).with_name("fake_instrument.py")
+CAPACITY = 50_000
+
+BED = f"""
+[bed]
+backend = "sim"
+devices = ["bridge"]
+[bed.lines.direct]
+delay = {{ constant_ns = 5000 }}
+[bed.lines.bridge]
+delay = {{ constant_ns = 6000 }}
+serialiser = {{ rate_pps = {CAPACITY}, queue_frames = 100 }}
+[stream]
+frame_bytes = [64]
+"""
+
+PLAN = f"""
+[study]
+name = "made-up"
+method = "throughput"
+{BED}
+rate = ["1kpps", "20kpps"]
+[trials]
+rounds = 2
+duration = "10ms"
+settle = "1us"
+"""
+
+SEARCHES = f"""
+[study]
+name = "made-up"
+method = "rfc2544"
+{BED}
+[trials]
+settle = "1us"
+[search]
+goals = [0, 0.005]
+initial_duration = "10ms"
+duration = "20ms"
+duration_sum = "20ms"
+width = 0.01
+latency_repetitions = 2
+latency_duration = "20ms"
+burst = "1ms"
+burst_repetitions = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    program = tmp_path / "sojourn-instrument"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -W ignore {FAKE} "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("SOJOURN_INSTRUMENT", str(program))
+    schema = {name: [(one.name, one.type, one.nullable) for one in table.values()] for name, table in TABLES.items()}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    monkeypatch.setenv("FAKE_SCHEMA", str(tmp_path / "schema.json"))
+    return str(program)
+
+
+def plan_of(text: str, tmp_path: Path, *sets: str) -> Plan:
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    return load_plan(path, sets=sets)
+
+
+def run(plan: Plan, tmp_path: Path) -> RunFolder:
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, Screen(io.StringIO()))
+    return folder
+
+
+def events(folder: RunFolder, event: str) -> list[dict[str, Any]]:
+    return [entry for entry in read_log(folder.log) if entry["event"] == event]
+
+
+def measured(folder: RunFolder) -> list[dict[str, Any]]:
+    return [entry for entry in events(folder, "stream-trial") if entry["purpose"] == "measure"]
+
+
+def test_every_trial_is_run_once_and_told_with_its_factors(tmp_path: Path) -> None:
+    plan = plan_of(PLAN, tmp_path)
+    folder = run(plan, tmp_path)
+    trials = expand_trials(plan)
+    assert [entry["trial"] for entry in measured(folder)] == [trial.block for trial in trials]
+    for entry, trial in zip(measured(folder), trials, strict=True):
+        assert entry["factors"]["offered_pps"] == trial.factors.rate_pps
+        assert entry["sent"][0]["asked"] == trial.count
+        assert (entry["kept"], entry["missed"], entry["attempt"]) == (True, False, 1)
+    assert read_log(folder.log)[-1]["event"] == "finished"
+    assert set(read_table(folder.records, "streams").frame["block"]) >= {trial.block for trial in trials}
+
+
+def test_a_missed_load_is_repeated_under_a_number_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_MISS_FIRST", "1")
+    folder = run(plan_of(PLAN, tmp_path), tmp_path)
+    first, second = measured(folder)[:2]
+    assert (first["trial"], first["attempt"], first["missed"], first["kept"]) == (0, 1, True, False)
+    assert (second["trial"], second["attempt"], second["missed"], second["kept"]) == (0, 2, False, True)
+    assert second["block"] >= 2_000_000
+
+
+def test_a_load_that_is_always_missed_is_kept_at_last_and_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_MISS_ABOVE", "10000")
+    plan = plan_of(PLAN, tmp_path)
+    folder = run(plan, tmp_path)
+    fast = [entry for entry in measured(folder) if entry["factors"]["offered_pps"] == 20_000]
+    assert len(fast) == 3 * sum(trial.factors.rate_pps == 20_000 for trial in expand_trials(plan))
+    assert all(entry["missed"] and entry["kept"] == (entry["attempt"] == 3) for entry in fast)
+    assert whole_trials(folder, plan) == {trial.block for trial in expand_trials(plan)}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "error", "said"),
+    [
+        ("FAKE_DIE_AT", "3", MachineError, "the fan fell off"),
+        ("FAKE_ERROR_AT", "3:4:the clock stepped", DoubtfulError, "the clock stepped"),
+    ],
+)
+def test_a_death_can_be_resumed(
+    variable: str, value: str, error: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(PLAN, tmp_path)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(error, match=said) as caught:
+        run(plan, tmp_path)
+    assert "sojourn run --resume" in str(caught.value)
+    monkeypatch.delenv(variable)
+    folder = open_folder(tmp_path / "run")
+    assert whole_trials(folder, plan) == {0, 1, 2}
+    resume(folder, Screen(io.StringIO()))
+    assert sorted(entry["trial"] for entry in measured(folder)) == [trial.block for trial in expand_trials(plan)]
+
+
+def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Path) -> None:
+    folder = run(plan_of(PLAN, tmp_path, "trials.rounds=6", "trials.at_most=1ms"), tmp_path)
+    assert load_plan(folder.plan).trials.rounds == 2
+    assert events(folder, "time-is-up")[0]["asked"] == 6
+
+
+def test_a_share_is_one_of_the_arms_own_throughput(tmp_path: Path) -> None:
+    folder = run(plan_of(PLAN, tmp_path, 'stream.rate=["50%"]'), tmp_path)
+    (found,) = {entry["pps"] for entry in events(folder, "arm-throughput") if entry["device"] == "bridge"}
+    assert found == pytest.approx(CAPACITY, rel=0.01)
+    rates = {entry["factors"]["offered_pps"] for entry in measured(folder) if entry["device"] == "bridge"}
+    assert rates == {found / 2}
+
+
+@pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
+def test_a_search_finds_the_rate_of_the_line(algorithm: str, tmp_path: Path) -> None:
+    plan = plan_of(SEARCHES, tmp_path, f"search.algorithm={algorithm}", "search.tests=throughput")
+    folder = run(plan, tmp_path)
+    results = {one["goal"]: one for one in events(folder, "search-result")}
+    assert results.keys() == {0, 0.005}
+    for goal, one in results.items():
+        assert one["lower_pps"] <= CAPACITY / (1 - goal) * 1.001
+        assert one["upper_pps"] > CAPACITY
+        assert (one["upper_pps"] - one["lower_pps"]) / one["upper_pps"] < 0.011
+        assert not one["tester_limited"]
+        assert one["tester_pps"] == pytest.approx(1e6, rel=0.01)
+    steps = events(folder, "search-step")
+    assert set(results[0]["trials"]) == {step["block"] for step in steps}
+    assert {step["search"] for step in steps} == {0}
+    assert whole_searches(folder, plan) == {search.number for search in expand_searches(plan)}
+
+
+def test_a_suite_measures_at_the_throughput_that_it_found(tmp_path: Path) -> None:
+    folder = run(plan_of(SEARCHES, tmp_path), tmp_path)
+    results = {one["test"]: one for one in events(folder, "search-result") if one["goal"] in (None, 0)}
+    assert results.keys() == {"throughput", "latency", "frame-loss", "back-to-back"}
+    throughput = results["throughput"]["lower_pps"]
+    assert results["latency"]["lower_pps"] == throughput
+    assert len(results["latency"]["extra"]["delays_ns"]) == 2
+    steps = results["frame-loss"]["extra"]["steps"]
+    assert [step["share"] for step in steps[:3]] == [1.0, 0.9, 0.8]
+    assert steps[0]["loss_ratio"] == pytest.approx(1 - CAPACITY / 1e6, abs=0.001)
+    burst = results["back-to-back"]["extra"]
+    assert burst["corrected_frames"] == pytest.approx(burst["frames"] * (1 - throughput / burst["burst_pps"]))
+
+
+def test_a_tester_that_ends_first_is_named_as_the_limit(tmp_path: Path) -> None:
+    text = SEARCHES.replace(f"serialiser = {{ rate_pps = {CAPACITY}, queue_frames = 100 }}", "")
+    folder = run(plan_of(text, tmp_path, "search.tests=throughput"), tmp_path)
+    assert all(one["tester_limited"] and one["upper_pps"] is None for one in events(folder, "search-result"))
+
+
+def test_a_dead_path_is_told_and_not_searched(tmp_path: Path) -> None:
+    text = SEARCHES.replace(f"rate_pps = {CAPACITY}", "rate_pps = 1")
+    folder = run(plan_of(text, tmp_path, "search.tests=throughput"), tmp_path)
+    (result,) = events(folder, "search-result")
+    assert result["sentence"].startswith("bridge is dead: of 100 frames at 500 packets/s")
+    assert result["lower_pps"] is None
+
+
+def test_an_interrupted_search_is_done_again_and_a_finished_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(SEARCHES, tmp_path, "search.tests=throughput", "search.repetitions=2")
+    monkeypatch.setenv("FAKE_ERROR_AT", "2000012:3:the disk is full")
+    folder = create_folder(plan, tmp_path / "run")
+    with pytest.raises(MachineError, match="the disk is full"):
+        conduct(plan, folder, Screen(io.StringIO()))
+    monkeypatch.delenv("FAKE_ERROR_AT")
+    resume(folder, Screen(io.StringIO()))
+    assert whole_searches(folder, plan) == {0, 1}
+    assert len(events(folder, "search-result")) == 4, "one for each goal of each"
+    blocks = [entry["block"] for entry in events(folder, "stream-trial")]
+    assert len(blocks) == len(set(blocks)), "a block's number is unique in a run"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial of a device that carries so much and no more, but for accidents."""
+
+    frames_sent: int
+    lost: int
+
+    @property
+    def loss_ratio(self) -> float:
+        return self.lost / self.frames_sent
+
+
+class Device:
+    """A device with a known throughput; every n-th trial it loses one frame by accident."""
+
+    def __init__(self, pps: float, *, accident_every: int = 0, tester_pps: float = math.inf) -> None:
+        self.pps, self.every, self.tester_pps, self.trials = pps, accident_every, tester_pps, 0
+
+    def __call__(self, rate_pps: float, seconds: float, *, verifies: bool = False) -> Trial:
+        del verifies
+        self.trials += 1
+        if rate_pps > self.tester_pps:
+            raise LoadMissed(rate_pps)
+        sent = max(2, round(rate_pps * seconds))
+        accident = self.every > 0 and self.trials % self.every == 0
+        return Trial(sent, max(int(accident), math.ceil(sent * (1 - self.pps / rate_pps))))
+
+
+def terms(*goals: float, **changed: Any) -> Terms:
+    base = {"width": 0.005, "initial_seconds": 1.0, "final_seconds": 10.0, "sum_seconds": 10.0, "exceed_ratio": 0.5,
+            "verify_loss": True, "at_most_seconds": 60.0}  # fmt: skip
+    return Terms(goals=goals, **(base | changed))
+
+
+def only(found: list[Bounds]) -> Bounds:
+    (one,) = found
+    return one
+
+
+@pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
+@pytest.mark.parametrize("truth", [3_000.0, 77_777.0, 900_000.0])
+def test_bounds_hold_the_truth(algorithm: str, truth: float) -> None:
+    ndr, pdr = find(algorithm, Device(truth), 1e6, terms(0, 0.005))
+    for one, highest in ((ndr, truth), (pdr, truth / 0.995)):
+        assert one.lower_pps is not None
+        assert one.upper_pps is not None
+        assert one.lower_pps <= highest * 1.0001
+        assert one.upper_pps >= highest * 0.9999
+        assert one.lower_pps >= 0.994 * one.upper_pps
+    assert pdr.conditional_pps == pytest.approx(truth, rel=0.006)
+
+
+def test_an_accident_does_not_turn_a_search_that_verifies_losses() -> None:
+    verified = only(find("binary", Device(50_000, accident_every=5), 1e5, terms(0)))
+    assert verified.lower_pps == pytest.approx(50_000, rel=0.006)
+    taken_in = only(find("binary", Device(50_000, accident_every=5), 1e5, terms(0, verify_loss=False)))
+    assert taken_in.lower_pps is not None
+    assert taken_in.lower_pps < 0.99 * 50_000
+
+
+@pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
+def test_a_load_that_the_tester_misses_is_given_way_to_and_not_judged(algorithm: str) -> None:
+    found = only(find(algorithm, Device(1e9, tester_pps=97_000), 1e5, terms(0)))
+    assert found.lower_pps is not None
+    assert 90_000 < found.lower_pps <= 97_000
+    refused = only(find(algorithm, Device(1e9, tester_pps=10), 1e5, terms(0)))
+    assert refused.lower_pps is None
+    assert "let the machine come to rest" in str(refused.sentence)
+
+
+@pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
+def test_a_device_that_loses_at_any_load_has_no_throughput(algorithm: str) -> None:
+    found = only(find(algorithm, Device(50_000, accident_every=1), 1e5, terms(0)))
+    assert found.lower_pps is None
+    assert found.sentence == "more than 0.000% is lost at every load that was tried"
+
+
+@pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
+def test_time_ends_a_search_with_what_it_has(algorithm: str) -> None:
+    found = only(find(algorithm, Device(50_000), 1e5, terms(0, at_most_seconds=1e-9)))
+    assert found.lower_pps is None or found.lower_pps < 50_000
+    assert "time was up" in str(found.sentence)
+
+
+def test_the_longest_burst_is_found_and_no_longer_one_is_tried() -> None:
+    tried: list[int] = []
+
+    def holds(count: int) -> bool:
+        tried.append(count)
+        return count <= 1000
+
+    assert longest(holds, 100_000, 0.0) == (1000, 1001)
+    assert max(tried) == 1024
+    assert longest(lambda count: True, 500, 0.01) == (500, None)
+    assert longest(lambda count: False, 500, 0.01) == (0, 1)
+
+
+def started(fake: str, tmp_path: Path) -> StreamInstrument:
+    def start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
+        return subprocess.Popen(argv, **popen)
+
+    return StreamInstrument(start, [fake, "stream", "serve", "--record", str(tmp_path), "--name", "a"])
+
+
+def test_several_ends_send_at_once(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_BLOCK_SECONDS", "0.3")
+    (tmp_path / "b").mkdir()
+    first, second = started(fake, tmp_path), started(fake, tmp_path / "b")
+    flow = {"flow": 1, "rate_pps": 100.0, "count": 10}
+    for end in (first, second):
+        end.send({"block": 1, "flows": [flow]})
+    assert [end.sent(lambda: None)["flows"][0]["sent"] for end in (first, second)] == [10, 10]
+    assert first.receive({"block": 2, "ports": [{"port": 0}]})["ports"] == [{"port": 0}]
+    said = first.finish_receiving(2, [{"flow": 1, "sent": 7, "port": None}], lambda: None)
+    assert said["flows"][0]["first"] == 7
+    for end in (first, second):
+        assert end.finish() == []
+
+
+def test_an_error_is_raised_and_the_end_goes_on(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ERROR_AT", "5:2:rate: 10 Gbit/s over a link of 1 Gbit/s")
+    end = started(fake, tmp_path)
+    flow = {"flow": 1, "rate_pps": 100.0, "count": 10}
+    end.send({"block": 5, "flows": [flow]})
+    with pytest.raises(RequestError, match="10 Gbit/s over"):
+        end.sent(lambda: None)
+    end.send({"block": 6, "flows": [flow]})
+    assert end.sent(lambda: None)["block"] == 6
+    end.finish()
+
+
+def test_a_death_says_its_last_words(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_DIE_AT", "5")
+    end = started(fake, tmp_path)
+    end.send({"block": 5, "flows": [{"flow": 1, "rate_pps": 100.0, "count": 10}]})
+    with pytest.raises(MachineError, match="the fan fell off"):
+        end.sent(lambda: None)
+    end.kill()
