@@ -119,35 +119,64 @@ impl Estimate {
         Self { is_shared: true, lines, steps, findings, exchanges, round_trip_min, limits }
     }
 
-    /// Converts a time of the remote clock to ours. Outside all lines the bound and the error grow.
+    /// Converts a time of the remote clock to ours. Outside all lines the bound and the error grow. Where a clock was set back
+    /// the remote host lived through some times twice: the later is meant, and the bound reaches to the earlier.
     pub fn convert(&self, remote: Time) -> Converted {
         let Some(line) = self.line_at(remote) else {
             return Converted { ours: remote, bound_ns: 0.0, error95_ns: 0.0 };
         };
-        let beyond = (line.from - remote).max(remote - line.to).max(Nanos::ZERO).0 as f64;
-        let grown = self.limits.beyond_ns(line.skew_bound_ppb, beyond);
-        let error95_ns = line.error95_at(remote, self.limits);
-        let bound_ns = line.bound_ns + grown;
-        Converted {
-            ours: remote - Nanos(line.offset_at(remote).round() as i64),
-            bound_ns,
-            error95_ns: error95_ns.min(bound_ns),
+        let converted = line.convert(remote, self.limits);
+        if self.steps.is_empty() {
+            return converted;
         }
+        let others = self.lines.iter().filter(|other| *other != line && other.holds_at(remote));
+        others.fold(converted, |converted, other| converted.or(other.convert(remote, self.limits)))
     }
 
-    /// Returns the line that holds at a time of the remote clock, or the nearest.
+    /// Returns the line that holds at a time of the remote clock, the later of several, or the nearest.
     pub fn line_at(&self, remote: Time) -> Option<&Line> {
-        let after = self.lines.partition_point(|line| line.to < remote);
-        self.lines.get(after).or(self.lines.last())
+        if self.steps.is_empty() {
+            let after = self.lines.partition_point(|line| line.to < remote);
+            return self.lines.get(after).or(self.lines.last());
+        }
+        self.lines.iter().rev().min_by_key(|line| line.away_from(remote))
+    }
+}
+
+impl Converted {
+    /// Widens this to where another conversion of the same time may be.
+    fn or(self, other: Self) -> Self {
+        if (self.ours, self.bound_ns) == (other.ours, other.bound_ns) {
+            return self;
+        }
+        let bound_ns = self.bound_ns.max((self.ours - other.ours).0.abs() as f64 + other.bound_ns);
+        // Of neighbours that share an end both hold there.
+        let is_near = (self.ours - other.ours).0.abs() as f64 <= self.bound_ns + other.bound_ns;
+        Self { bound_ns, error95_ns: if is_near { self.error95_ns } else { bound_ns }, ..self }
     }
 }
 
 impl Line {
     /// Returns by how much the line is wrong at a time of the remote clock in 5 % of the cases.
-    pub fn error95_at(&self, remote: Time, _limits: Limits) -> f64 {
+    pub fn error95_at(&self, remote: Time) -> f64 {
         let slope = self.skew95_ppb * 1e-9;
         let half = (self.to - self.from).0 as f64 / 2.0;
         let at_reference = (self.error95_ns.powi(2) - (slope * half).powi(2) / 3.0).max(0.0);
         (at_reference + (slope * (remote - self.reference).0 as f64).powi(2)).sqrt()
+    }
+
+    fn convert(&self, remote: Time, limits: Limits) -> Converted {
+        let bound_ns = self.bound_ns + limits.beyond_ns(self.skew_bound_ppb, self.away_from(remote).0 as f64);
+        let ours = remote - Nanos(self.offset_at(remote).round() as i64);
+        Converted { ours, bound_ns, error95_ns: self.error95_at(remote).min(bound_ns) }
+    }
+
+    fn holds_at(&self, remote: Time) -> bool {
+        self.away_from(remote) == Nanos::ZERO
+    }
+
+    /// How far a time is from where the line holds.
+    fn away_from(&self, remote: Time) -> Nanos {
+        (self.from - remote).max(remote - self.to).max(Nanos::ZERO)
     }
 }

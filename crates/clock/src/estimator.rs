@@ -1,8 +1,22 @@
 //! From exchanges to an estimate.
 
 use serde::{Deserialize, Serialize};
+use sojourn_time::{Nanos, Time};
 
-use crate::{Estimate, Exchange};
+use crate::doubt::findings;
+use crate::fit::{Fit, fits};
+use crate::piece::Piece;
+use crate::steps::cuts;
+use crate::{Estimate, Exchange, Line, Step};
+
+/// Where on a line the hard bound is computed; between, the drift's limit tells the rest.
+const KNOTS: usize = 5;
+
+/// What rounding of stamps to whole nanoseconds, and of these computations, may amount to.
+const ROUNDING_NS: f64 = 1.0;
+
+/// How many times what shows of a lean it may be, where the least delays are rarely reached.
+const LEAN_SHOWS: f64 = 1.5;
 
 /// What is taken for granted of two clocks between steps. The hard bound holds within these.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,8 +31,8 @@ pub struct Limits {
 /// Why there is no estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsynchronised {
-    /// Fewer than two exchanges.
-    #[error("{0} of the exchanges needed were completed: at least 2 are")]
+    /// Too little came back.
+    #[error("{0} exchanges were completed; an offset needs 2 at least")]
     TooFew(u64),
 }
 
@@ -27,6 +41,7 @@ pub enum Unsynchronised {
 pub struct Estimator {
     limits: Limits,
     exchanges: Vec<Exchange>,
+    contradictory: u64,
 }
 
 impl Default for Limits {
@@ -41,17 +56,39 @@ impl Limits {
         let free = skew_ppb * 1e-9 * beyond + self.drift_ppm_per_s * 1e-15 * beyond * beyond / 2.0;
         free.min(2.0 * self.skew_ppm * 1e-6 * beyond)
     }
+
+    /// Returns how far the offset can bulge between two times so far apart at both of which it is known.
+    fn bulge_ns(&self, apart: f64) -> f64 {
+        self.drift_ppm_per_s * 1e-15 * apart * apart / 8.0
+    }
 }
 
 impl Estimator {
     /// Begins with no exchange.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, exchanges: Vec::new() }
+        Self { limits, exchanges: Vec::new(), contradictory: 0 }
     }
 
-    /// Takes an exchange. Those whose times contradict themselves are left out.
+    /// Takes an exchange, in the order in which they were begun. One whose times contradict themselves (a clock was set
+    /// within it) is left out.
     pub fn push(&mut self, exchange: Exchange) {
-        self.exchanges.push(exchange);
+        let is_possible =
+            exchange.t4 >= exchange.t1 && exchange.t3 >= exchange.t2 && exchange.round_trip() >= Nanos::ZERO;
+        if is_possible {
+            self.exchanges.push(exchange);
+        } else {
+            self.contradictory += 1;
+        }
+    }
+
+    /// Forgets exchanges that began before a time of ours.
+    pub fn forget_before(&mut self, ours: Time) {
+        self.exchanges.retain(|exchange| exchange.t1 >= ours);
+    }
+
+    /// Returns the exchanges that are held.
+    pub fn exchanges(&self) -> &[Exchange] {
+        &self.exchanges
     }
 
     /// Returns what all exchanges up to now tell.
@@ -59,11 +96,157 @@ impl Estimator {
     /// # Errors
     /// When they are too few.
     pub fn estimate(&self) -> Result<Estimate, Unsynchronised> {
-        Err(Unsynchronised::TooFew(self.exchanges.len() as u64))
+        let Some(round_trip_min) = self.round_trip_min().filter(|_| self.exchanges.len() >= 2) else {
+            return Err(Unsynchronised::TooFew(self.exchanges.len() as u64));
+        };
+        let pieces = self.pieces();
+        let mut lines: Vec<Line> = Vec::new();
+        let mut steps = Vec::new();
+        let (mut all_fits, mut is_within_limits) = (Vec::new(), true);
+        for piece in &pieces {
+            let fits = fits(piece, self.limits);
+            let next = self.lines(piece, &fits, &mut is_within_limits);
+            if let (Some(before), Some(after)) = (lines.last().copied(), next.first()) {
+                steps.push(step(&before, after));
+                lines.extend(self.bridge(&before, after));
+            }
+            lines.extend(next);
+            all_fits.push(fits);
+        }
+        let (findings, lean) = findings(&all_fits, &steps, (self.contradictory, is_within_limits));
+        for line in &mut lines {
+            line.error95_ns = (line.error95_ns + LEAN_SHOWS * lean).min(line.bound_ns);
+        }
+        let exchanges = self.exchanges.len() as u64;
+        Ok(Estimate { is_shared: false, lines, steps, findings, exchanges, round_trip_min, limits: self.limits })
+    }
+
+    /// Returns the least round trip.
+    pub fn round_trip_min(&self) -> Option<Nanos> {
+        self.exchanges.iter().map(Exchange::round_trip).min()
     }
 
     /// Returns the limits that are taken for granted.
     pub fn limits(&self) -> Limits {
         self.limits
     }
+
+    /// Cuts at steps. The exchange at either side of a cut may have been under way when the clock was set: it is left out
+    /// where others are left.
+    fn pieces(&self) -> Vec<Piece> {
+        let cuts = cuts(&self.exchanges, self.limits);
+        let ends: Vec<usize> = std::iter::once(0).chain(cuts).chain([self.exchanges.len()]).collect();
+        let last = self.exchanges.len();
+        let stretch = |pair: &[usize]| {
+            let (mut from, mut to) = (pair[0], pair[1]);
+            from += usize::from(from > 0 && to - from > 2);
+            to -= usize::from(to < last && to - from > 2);
+            Piece::new(&self.exchanges[from..to])
+        };
+        ends.windows(2).filter_map(stretch).collect()
+    }
+
+    fn lines(&self, piece: &Piece, fits: &[Fit], is_within_limits: &mut bool) -> Vec<Line> {
+        let edge = |index: usize| match (index.checked_sub(1).map(|before| fits[before].centre), fits.get(index)) {
+            (None, _) => piece.begin(),
+            (Some(_), None) => piece.end(),
+            (Some(before), Some(next)) => f64::midpoint(before, next.centre),
+        };
+        let line = |(index, fit): (usize, &Fit)| {
+            let neighbours = (fits[index.saturating_sub(1)].range.0, fits[(index + 1).min(fits.len() - 1)].range.1);
+            let bound = self.bound(piece, (fit, neighbours), (edge(index), edge(index + 1)));
+            *is_within_limits &= bound.is_within_limits;
+            line(piece, fit, (edge(index), edge(index + 1)), &bound)
+        };
+        fits.iter().enumerate().map(line).collect()
+    }
+
+    /// Bounds the offset along a segment's line, from the exchanges of it and of its neighbours.
+    fn bound(&self, piece: &Piece, (fit, range): (&Fit, (usize, usize)), (from, to): (f64, f64)) -> Bound {
+        let mut bound = Bound { ns: 0.0, slope: 0.0, is_within_limits: true };
+        for knot in 0..KNOTS {
+            let x = from + (to - from) * knot as f64 / (KNOTS - 1) as f64;
+            let (region, is_within) = piece.region(range, x, self.limits);
+            let line = fit.offset + fit.slope * (x - fit.centre);
+            bound.ns = bound.ns.max(region.high - line).max(line - region.low);
+            if knot == 0 || knot == KNOTS - 1 {
+                bound.slope = bound.slope.max(region.slope_high - fit.slope).max(fit.slope - region.slope_low);
+            }
+            bound.is_within_limits &= is_within;
+        }
+        bound.ns += self.limits.bulge_ns((to - from) / (KNOTS - 1) as f64);
+        bound
+    }
+
+    /// Lines for the time in which a step came: the offset is that of before, or that of after. Where the remote clock was
+    /// set back, its times of then come twice: each of the two lines is drawn on into them.
+    fn bridge(&self, before: &Line, after: &Line) -> Vec<Line> {
+        let (from, to) = (before.to, after.from);
+        if to > from {
+            return vec![self.between(before, after)];
+        }
+        let left = |line: &Line, at: Time| at - Nanos(line.offset_at(at).round() as i64);
+        let gap = (left(after, to) - left(before, from)).max(Nanos::ZERO);
+        let on = |line: &Line, from: Time, to: Time| {
+            let bound_ns = line.bound_ns + self.limits.beyond_ns(line.skew_bound_ppb, gap.0 as f64);
+            Line { from, to, bound_ns, error95_ns: bound_ns, exchanges: 0, ..*line }
+        };
+        vec![on(before, from, from + gap), on(after, to - gap, to)]
+    }
+
+    fn between(&self, before: &Line, after: &Line) -> Line {
+        let (from, to) = (before.to, after.from);
+        let reach = |line: &Line| {
+            let grown = self.limits.beyond_ns(line.skew_bound_ppb, (to - from).0 as f64);
+            let (a, b) = (line.offset_at(from), line.offset_at(to));
+            (a.min(b) - line.bound_ns - grown, a.max(b) + line.bound_ns + grown)
+        };
+        let (low, high) = (reach(before).0.min(reach(after).0), reach(before).1.max(reach(after).1));
+        let bound_ns = (high - low) / 2.0;
+        Line {
+            from,
+            to,
+            reference: from + Nanos((to - from).0 / 2),
+            offset_ns: f64::midpoint(low, high),
+            skew_ppb: 0.0,
+            bound_ns,
+            error95_ns: bound_ns,
+            skew95_ppb: 0.0,
+            skew_bound_ppb: self.limits.skew_ppm * 1e3,
+            exchanges: 0,
+        }
+    }
+}
+
+/// How far a line may be off.
+struct Bound {
+    ns: f64,
+    slope: f64,
+    is_within_limits: bool,
+}
+
+fn line(piece: &Piece, fit: &Fit, (from, to): (f64, f64), bound: &Bound) -> Line {
+    let at = |x: f64| piece.base + Nanos(x.round() as i64);
+    let offset_ns = piece.whole(fit.offset);
+    let bound_ns = bound.ns + ROUNDING_NS + offset_ns.abs() * f64::EPSILON;
+    let (error, slope_error) = fit.errors.unwrap_or((bound_ns, 0.0));
+    let half = (to - from) / 2.0;
+    let error95_ns = (error.powi(2) + (slope_error * half).powi(2) / 3.0 + ROUNDING_NS).sqrt();
+    Line {
+        from: at(from),
+        to: at(to),
+        reference: at(fit.centre),
+        offset_ns,
+        skew_ppb: fit.slope * 1e9,
+        bound_ns,
+        error95_ns: error95_ns.min(bound_ns),
+        skew95_ppb: slope_error * 1e9,
+        skew_bound_ppb: bound.slope * 1e9,
+        exchanges: (fit.range.1 - fit.range.0) as u64,
+    }
+}
+
+fn step(before: &Line, after: &Line) -> Step {
+    let by_ns = after.offset_at(after.from) - before.offset_at(before.to);
+    Step { after: before.to, before: after.from, by_ns }
 }

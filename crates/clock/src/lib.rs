@@ -7,9 +7,15 @@
 //!
 //! Pure: it sends nothing, reads no clock, and steers none.
 
+mod doubt;
 mod estimate;
 mod estimator;
 mod exchange;
+mod fit;
+mod hull;
+mod piece;
+pub mod simulate;
+mod steps;
 
 pub use estimate::{Converted, Estimate, Finding, Found, Line, Step};
 pub use estimator::{Estimator, Limits, Unsynchronised};

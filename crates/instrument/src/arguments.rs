@@ -9,6 +9,8 @@ use sojourn_probe::{DEFAULT_UDP_PORT, Schedule, Wait};
 use sojourn_time::Nanos;
 use sojourn_wire::{MacAddress, Size};
 
+use crate::stream::arguments::Stream;
+
 /// Sojourn's instruments: they measure what a box in the path does to packets.
 ///
 /// Exit status: 0 good; 2 the request is wrong; 3 this machine cannot; 4 it ran but must not be trusted.
@@ -25,6 +27,9 @@ pub enum Command {
     /// Ask a peer and time its answers, or answer
     #[command(subcommand)]
     Probe(Probe),
+    /// Send a stream of frames by a schedule, receive it, or simulate both
+    #[command(subcommand)]
+    Stream(Stream),
     /// Print the tables that instruments write, and the findings, as JSON
     Schema,
     /// Say what this machine can do, and what would mend what is missing
@@ -40,19 +45,19 @@ pub enum Command {
 pub enum Probe {
     /// ICMP echo, as ping: the peer's kernel answers
     ///
-    /// Needs CAP_NET_RAW, or a group in net.ipv4.ping_group_range. Example: sojourn-instrument probe icmp 10.0.0.2 -c 1000 -i 1ms
+    /// Needs CAP_NET_RAW, or a group in net.ipv4.ping_group_range. Example: sojourn probe icmp 10.0.0.2 -c 1000 -i 1ms
     Icmp(Icmp),
     /// UDP: `probe respond` answers at the peer
     ///
-    /// Needs no rights. Example: sojourn-instrument probe udp 10.0.0.2 -c 1000 -i 1ms
+    /// Needs no rights. Example: sojourn probe udp 10.0.0.2 -c 1000 -i 1ms
     Udp(Udp),
     /// Ethernet frames (EtherType 0x88B5): `probe respond --raw DEV` answers at the peer
     ///
-    /// Needs CAP_NET_RAW. Example: sojourn-instrument probe raw --dev eth1 --to 02:77:00:00:01:02
+    /// Needs CAP_NET_RAW. Example: sojourn probe raw --dev eth1 --to 02:77:00:00:01:02
     Raw(Raw),
     /// A simulated line, in simulated time: instant, and needs no rights
     ///
-    /// Example: sojourn-instrument probe sim --line '{"forward":{"constant_ns":5000},"backward":{"constant_ns":5000}}'
+    /// Example: sojourn probe sim --line '{"forward":{"constant_ns":5000},"backward":{"constant_ns":5000}}'
     Sim(Sim),
     /// Answer probes of others, over UDP or Ethernet, until SIGINT or SIGTERM
     Respond(Respond),
@@ -320,7 +325,7 @@ pub fn sentence(error: &clap::Error) -> String {
 }
 
 /// Reads a span with its unit: "1.5ms".
-fn span(text: &str) -> Result<Nanos, String> {
+pub fn span(text: &str) -> Result<Nanos, String> {
     let refusal = || format!("{text:?} is no span of time; expected a number with ns, us, ms or s, as 10ms");
     let split = text.find(|c: char| c.is_alphabetic() || c == 'µ').ok_or_else(refusal)?;
     let (number, unit) = text.split_at(split);

@@ -31,7 +31,7 @@ pub fn run(arguments: &Blocks) -> anyhow::Result<()> {
     let mut records = Records { folder: arguments.record.clone(), part: arguments.part, open: None };
     let mut session = Session::new(place);
     say(&ready(&place))?;
-    let mut lines = Lines { signal, pending: Vec::new(), searched: 0 };
+    let mut lines = Lines::new(signal);
     while let Some(line) = lines.next()? {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
@@ -132,7 +132,7 @@ fn ready(place: &Place) -> Event<'static> {
 }
 
 /// Returns the block's number from a request that is wrong elsewhere.
-fn block_of(line: &[u8]) -> Option<u32> {
+pub fn block_of(line: &[u8]) -> Option<u32> {
     let request: serde_json::Value = serde_json::from_slice(line).ok()?;
     request.get("block")?.as_u64()?.try_into().ok()
 }
@@ -188,7 +188,8 @@ impl Records {
 }
 
 /// Lines of standard input, until it ends or a signal comes.
-struct Lines {
+#[derive(Debug)]
+pub struct Lines {
     signal: BorrowedFd<'static>,
     pending: Vec<u8>,
     /// How much of `pending` is known to hold no line end.
@@ -196,7 +197,16 @@ struct Lines {
 }
 
 impl Lines {
-    fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+    /// Begins with the next line; `signal` can be read once a signal has come.
+    pub fn new(signal: BorrowedFd<'static>) -> Self {
+        Self { signal, pending: Vec::new(), searched: 0 }
+    }
+
+    /// Returns the next line; `None` at the end.
+    ///
+    /// # Errors
+    /// When it is too long, or the input cannot be read.
+    pub fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         loop {
             if STOP.load(Ordering::Relaxed) {
                 return Ok(None);

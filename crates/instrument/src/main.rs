@@ -9,9 +9,11 @@ mod place;
 mod respond;
 mod session;
 mod single;
+mod stream;
 mod summary;
 mod sys;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -31,7 +33,7 @@ fn main() -> ExitCode {
     match run(&arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sojourn-instrument: {}", failure::sentence(&error));
+            eprintln!("{}: {}", program(), failure::sentence(&error));
             ExitCode::from(failure::status(&error))
         }
     }
@@ -50,7 +52,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             ExitCode::from(failure::WRONG_REQUEST)
         }
         _ => {
-            eprintln!("sojourn-instrument: {}", arguments::sentence(error));
+            eprintln!("{}: {}", program(), arguments::sentence(error));
             ExitCode::from(failure::WRONG_REQUEST)
         }
     }
@@ -64,12 +66,20 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Probe(Probe::Sim(arguments)) => single::sim(arguments),
         Command::Probe(Probe::Blocks(arguments)) => blocks::run(arguments),
         Command::Probe(Probe::Respond(arguments)) => respond::run(arguments),
+        Command::Stream(command) => stream::run(command),
         Command::Schema => {
             println!("{:#}", sojourn_record::schema::to_json());
             Ok(())
         }
         Command::Doctor { json } => doctor::run(*json),
     }
+}
+
+/// Returns the name that this program was called by: `sojourn probe` and others become it under theirs.
+fn program() -> &'static str {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let is_theirs = Path::new(&called).file_name().is_some_and(|name| name == "sojourn");
+    if is_theirs { "sojourn" } else { env!("CARGO_PKG_NAME") }
 }
 
 /// Who writes records: this binary.

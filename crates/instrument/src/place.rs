@@ -19,7 +19,7 @@ use crate::failure::WrongRequest;
 use crate::sys;
 
 /// Above ordinary work, below the kernel's own real-time threads.
-const PRIORITY: i32 = 20;
+pub const PRIORITY: i32 = 20;
 
 /// The most urgent of ordinary work: of two programs on a processor it waits least for its turn.
 const NICEST: i32 = -20;

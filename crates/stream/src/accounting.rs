@@ -1,128 +1,182 @@
-//! What arrived, packet by packet and all together.
+//! Puts each arriving frame of some streams in exactly one count. Pure; takes all its memory at the start.
 
-use sojourn_time::{Nanos, Stamp, Time};
+use sojourn_port::Received;
+use sojourn_time::{Nanos, Time};
+use sojourn_wire::StreamHeader;
+use sojourn_wire::stream::is_intact;
+use sojourn_wire::stream::{Kind, Unread};
 
-use crate::count::Received as Counts;
-use crate::{Cell, Spread};
+use crate::outcome::{Arrival, FlowReceived, PortReceived, ReceiveOutcome, SentCount};
+use crate::request::Keep;
+use crate::tally::Tally;
 
-/// One frame of a stream that arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// The index of the port.
-    pub port: u16,
-    /// The stream.
-    pub flow: u16,
-    /// Who answered; 0 where nobody did.
-    pub node: u8,
-    /// The packet's number.
-    pub seq: u64,
-    /// When it was to leave, on the sender's clock.
-    pub intended: Time,
-    /// When the sender called to send it, on the sender's clock.
-    pub sent: Time,
-    /// When it arrived.
-    pub arrival: Stamp,
-    /// When the program had it in hand.
-    pub receive_call: Time,
-    /// Whether the packet had arrived before.
-    pub is_duplicate: bool,
-    /// Whether a later packet had arrived before.
-    pub is_reordered: bool,
-    /// Whether it took longer than asked for.
-    pub is_late: bool,
-    /// Whether its user data was damaged.
-    pub is_corrupted: bool,
+/// The least room for what answers, in answering nodes of each flow, that is there from the start.
+const NODES_AT_FIRST: usize = 8;
+
+/// What is counted, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting {
+    /// The block; frames of others are foreign.
+    pub block: u32,
+    /// What to keep of each packet.
+    pub keep: Keep,
+    /// After how long a packet is late.
+    pub late_after: Nanos,
+    /// Taken off each delay.
+    pub clock_offset: Nanos,
 }
 
-/// How many packets of a stream were sent to a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SentCount {
-    /// The stream.
-    pub flow: u16,
-    /// The index of the port; `None`: to each port.
-    pub port: Option<usize>,
-    /// How many.
-    pub sent: u64,
+/// The accounts of all streams at all ports.
+#[derive(Debug)]
+pub struct Accounting {
+    counting: Counting,
+    /// The place of each flow in `flows`, by its number; `NOWHERE` for those that are none of ours.
+    places: Box<[u8]>,
+    flows: Vec<u16>,
+    /// For each port and flow, in that order; behind them those of nodes that answered.
+    tallies: Vec<Tally>,
+    ports: Vec<PortReceived>,
+    rows: Vec<Arrival>,
+    not_kept: u64,
+    arrived: u64,
+    last_arrival: Option<Time>,
 }
 
-/// What arrived of one stream at one port.
-#[derive(Clone, Debug)]
-pub struct FlowReceived {
-    /// The stream.
-    pub flow: u16,
-    /// The index of the port.
-    pub port: usize,
-    /// Who answered; 0 where nobody did.
-    pub node: u8,
-    /// What became of its packets.
-    pub counts: Counts,
-    /// User data of those that arrived first, in bytes.
-    pub payload_bytes: u64,
-    /// When the first of them arrived.
-    pub first_arrival: Option<Time>,
-    /// When the last of them arrived.
-    pub last_arrival: Option<Time>,
-    /// From `sent` on the sender's clock to arrival on ours, less the known offset.
-    pub delay: Spread,
-    /// Differences in delay of consecutive packets that arrived one after the other (RFC 3393).
-    pub ipdv: Spread,
-    /// Between arrivals.
-    pub inter_arrival: Spread,
-    /// Lengths of runs of packets of which nothing arrived: lost, dropped by our own socket or damaged beyond recognition.
-    pub loss_run: Spread,
-    /// Lengths of runs of packets that arrived, between such runs.
-    pub gap_run: Spread,
-}
+const NOWHERE: u8 = u8::MAX;
 
-/// What arrived at one port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortReceived {
-    /// All frames.
-    pub frames: u64,
-    /// Those that are none of the streams'.
-    pub foreign: u64,
-    /// Frames that our own socket had no room for.
-    pub own_drops: u64,
-    /// Frames of synchronisation and of ends: neither packets nor foreign.
-    pub control: u64,
-}
-
-/// What arrived.
-#[derive(Clone, Debug, Default)]
-pub struct ReceiveOutcome {
-    /// For each port and stream, in that order; answers for each node that sent some.
-    pub flows: Vec<FlowReceived>,
-    /// For each port.
-    pub ports: Vec<PortReceived>,
-    /// Each frame, in the order of arrival, as far as there was room.
-    pub rows: Vec<Arrival>,
-    /// Frames that no room was left for in `rows`; they are counted.
-    pub not_kept: u64,
-}
-
-impl FlowReceived {
-    /// Returns the rate at which packets arrived, from the first to the last; 0 below two.
-    pub fn achieved_pps(&self) -> f64 {
-        let span = self.span().0;
-        if span > 0 { self.counts.first.saturating_sub(1) as f64 * 1e9 / span as f64 } else { 0.0 }
-    }
-
-    /// Returns how long arrivals went on.
-    pub fn span(&self) -> Nanos {
-        match (self.first_arrival, self.last_arrival) {
-            (Some(first), Some(last)) => last - first,
-            _ => Nanos::ZERO,
+impl Accounting {
+    /// Opens accounts for these flows at so many ports.
+    pub fn new(counting: Counting, flows: &[u16], ports: usize) -> Self {
+        let mut places = vec![NOWHERE; usize::from(u16::MAX) + 1].into_boxed_slice();
+        for (place, flow) in flows.iter().enumerate().take(usize::from(NOWHERE)) {
+            places[usize::from(*flow)] = place as u8;
         }
+        let each = (0..ports).flat_map(|port| flows.iter().map(move |flow| Tally::new(*flow, port, 0)));
+        let mut tallies: Vec<_> = each.collect();
+        tallies.reserve(NODES_AT_FIRST * flows.len());
+        let rows = match counting.keep {
+            Keep::Packets { room } => crate::request::touched(room, Arrival::NONE),
+            Keep::Histograms => Vec::new(),
+        };
+        let ports = vec![PortReceived::default(); ports];
+        let flows = flows.to_vec();
+        Self { counting, places, flows, tallies, ports, rows, not_kept: 0, arrived: 0, last_arrival: None }
     }
 
-    /// Returns its histograms with the quantities that records name.
-    pub fn histograms(&self) -> [(&'static str, &'static str, Vec<Cell>); 5] {
-        [
-            ("delay", "ns", self.delay.cells()),
-            ("ipdv", "ns", self.ipdv.cells()),
-            ("inter_arrival", "ns", self.inter_arrival.cells()),
-            ("loss_run", "packets", self.loss_run.cells()),
-            ("gap_run", "packets", self.gap_run.cells()),
-        ]
+    /// Takes one of the streams' packets. Returns whether it arrived whole and for the first time.
+    pub fn on_packet(&mut self, port: usize, header: &StreamHeader, payload: &[u8], received: &Received) -> bool {
+        let Some(place) = self.place(port, header) else {
+            self.on_foreign(port);
+            return false;
+        };
+        self.ports[port].frames += 1;
+        let is_whole = header.kind == Kind::Live || is_intact(payload);
+        let tally = &mut self.tallies[place];
+        let row = tally.take(header, received, (is_whole, payload.len()), &self.counting);
+        let is_first = is_whole && !row.is_duplicate;
+        self.arrived += u64::from(is_first);
+        self.last_arrival = Some(received.arrived.at);
+        if let Keep::Packets { room } = self.counting.keep {
+            if self.rows.len() < room { self.rows.push(row) } else { self.not_kept += 1 }
+        }
+        is_first
+    }
+
+    /// Takes a frame that is none of ours.
+    pub fn on_foreign(&mut self, port: usize) {
+        self.ports[port].frames += 1;
+        self.ports[port].foreign += 1;
+    }
+
+    /// Takes a frame that belongs to a stream, but is none of its packets.
+    pub fn on_control(&mut self, port: usize) {
+        self.ports[port].frames += 1;
+        self.ports[port].control += 1;
+    }
+
+    /// Takes a frame whose header cannot be read.
+    pub fn on_unread(&mut self, port: usize, unread: Unread) {
+        let Unread::Damaged { flow, .. } = unread else { return self.on_foreign(port) };
+        if self.flows.is_empty() {
+            return self.on_foreign(port);
+        }
+        // The number of its flow may be what is damaged: then it is the first one's.
+        let place = usize::from(self.places[usize::from(flow)]);
+        let place = if place < self.flows.len() { place } else { 0 };
+        self.ports[port].frames += 1;
+        self.tallies[port * self.flows.len() + place].on_damaged();
+    }
+
+    /// Returns how many packets have arrived, and when the last did.
+    pub const fn progress(&self) -> (u64, Option<Time>) {
+        (self.arrived, self.last_arrival)
+    }
+
+    /// Accounts for what did not arrive. A flow of which `sent` does not say how many there were has lost none beyond the
+    /// highest number that arrived.
+    pub fn finish(mut self, sent: &[SentCount], own_drops: &[u64]) -> ReceiveOutcome {
+        let mut flows: Vec<FlowReceived> = Vec::with_capacity(self.tallies.len());
+        for tally in self.tallies.drain(..) {
+            let count =
+                sent.iter().find(|count| count.flow == tally.flow() && count.port.is_none_or(|p| p == tally.port()));
+            // A flow that was sent to other ports than this one has not lost anything here.
+            let elsewhere = sent.iter().any(|count| count.flow == tally.flow()).then_some(0);
+            flows.push(tally.finish(count.map(|count| count.sent).or(elsewhere)));
+        }
+        for (port, counted) in self.ports.iter_mut().enumerate() {
+            counted.own_drops = own_drops.get(port).copied().unwrap_or_default();
+            share_drops(counted.own_drops, flows.iter_mut().filter(|flow| flow.port == port).collect());
+            if let Some(first) = flows.iter_mut().find(|flow| flow.port == port) {
+                first.counts.foreign = counted.foreign;
+            }
+        }
+        flows.sort_by_key(|flow| (flow.port, self.places[usize::from(flow.flow)], flow.node));
+        ReceiveOutcome { flows, ports: self.ports, rows: self.rows, not_kept: self.not_kept }
+    }
+
+    fn place(&mut self, port: usize, header: &StreamHeader) -> Option<usize> {
+        let place = usize::from(self.places[usize::from(header.flow)]);
+        if header.block != self.counting.block || place >= self.flows.len() {
+            return None;
+        }
+        let place = port * self.flows.len() + place;
+        if header.kind != Kind::Answer {
+            return Some(place);
+        }
+        // The first node that answers takes the place that is there; the others come behind.
+        let tally = &mut self.tallies[place];
+        if tally.node() == header.node || tally.is_empty() {
+            tally.set_node(header.node);
+            return Some(place);
+        }
+        let behind = self.ports.len() * self.flows.len();
+        let mut others = self.tallies[behind..].iter();
+        let known =
+            others.position(|tally| (tally.port(), tally.flow(), tally.node()) == (port, header.flow, header.node));
+        known.map(|known| behind + known).or_else(|| {
+            self.tallies.push(Tally::new(header.flow, port, header.node));
+            Some(self.tallies.len() - 1)
+        })
     }
 }
+
+/// Shares the frames that a socket dropped out among the flows that miss some, in proportion to how many they miss.
+fn share_drops(drops: u64, mut flows: Vec<&mut FlowReceived>) {
+    let mut missing: u64 = flows.iter().map(|flow| flow.counts.lost).sum();
+    let mut left = drops.min(missing);
+    for flow in &mut flows {
+        let lost = flow.counts.lost;
+        if missing == 0 {
+            break;
+        }
+        let share = (u128::from(left) * u128::from(lost)).div_ceil(u128::from(missing)) as u64;
+        let share = share.min(left).min(lost);
+        flow.counts.own_drops = share;
+        flow.counts.lost -= share;
+        missing -= lost;
+        left -= share;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ mod end;
 mod frame;
 pub mod goodness;
 mod merge;
+mod outcome;
 mod receiver;
 mod request;
 mod schedule;
@@ -18,14 +19,15 @@ mod sender;
 pub mod sim;
 mod spread;
 mod sync;
+mod tally;
 mod window;
 
-pub use accounting::{Arrival, FlowReceived, PortReceived, ReceiveOutcome, SentCount};
 pub use count::{Received as ReceivedCounts, Sent as SentCounts};
 pub use driver::{Waiting, conclude, receive, send};
 pub use end::{End, EndLine};
 pub use goodness::Fit;
 pub use merge::Merge;
+pub use outcome::{Arrival, FlowReceived, PortReceived, ReceiveOutcome, SentCount};
 pub use receiver::Receiver;
 pub use request::{
     Answering, FlowRequest, Head, Keep, PortRequest, ReceiveRequest, RequestError, SendRequest, SyncRequest,

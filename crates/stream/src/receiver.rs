@@ -1,48 +1,161 @@
 //! The receiver's engine. Pure: frames and times in, counts, rows and answers out.
 
-use sojourn_port::Received;
+use sojourn_port::{Framing, Received};
 use sojourn_time::Time;
+use sojourn_wire::StreamHeader;
+use sojourn_wire::stream::{HEADER_BYTES, Kind, Link, SyncTail, end_text, fill};
 
-use crate::{End, ReceiveOutcome, ReceiveRequest, SentCount};
+use crate::accounting::{Accounting, Counting};
+use crate::frame;
+use crate::request::{Answering, PortRequest};
+use crate::{End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
 
 /// Accounts for every frame that arrives, and says what is to be answered.
 #[derive(Debug)]
-pub struct Receiver {}
+pub struct Receiver {
+    block: u32,
+    clock: u64,
+    ports: Vec<PortRequest>,
+    accounting: Accounting,
+    /// The ends that senders told, by flow.
+    ends: Vec<(u16, End)>,
+}
 
 impl Receiver {
     /// Prepares a receiver. All memory that it needs is taken here.
     pub fn new(request: &ReceiveRequest) -> Self {
-        let _ = request;
-        todo!()
+        let counting = Counting {
+            block: request.block,
+            keep: request.keep,
+            late_after: request.late_after,
+            clock_offset: request.clock_offset,
+        };
+        Self {
+            block: request.block,
+            clock: request.clock,
+            accounting: Accounting::new(counting, &request.flows, request.ports.len()),
+            ports: request.ports.clone(),
+            ends: Vec::with_capacity(request.flows.len()),
+        }
     }
 
-    /// Takes a frame that arrived at a port. Returns the answer that is to go back to whom it came from, if one is:
-    /// written into `reply`, complete but for the time of its departure, which [`Self::stamp`] writes.
+    /// Takes a frame that arrived at a port. Returns how long the answer is that is to go back to whom it came from, if one
+    /// is: written into `reply`, complete but for the time of its departure, which [`Self::stamp`] writes.
     pub fn on_frame(&mut self, port: usize, frame: &[u8], received: &Received, reply: &mut [u8]) -> Option<usize> {
-        let _ = (port, frame, received, reply);
-        todo!()
+        let request = *self.ports.get(port)?;
+        let Some((head, payload)) = frame::split(request.framing, frame) else {
+            self.accounting.on_foreign(port);
+            return None;
+        };
+        let header = match StreamHeader::read(payload) {
+            Ok(header) => header,
+            Err(unread) => {
+                self.accounting.on_unread(port, unread);
+                return None;
+            }
+        };
+        let back = head.back(request.mac);
+        match header.kind {
+            Kind::Data | Kind::Live => {
+                let is_first = self.accounting.on_packet(port, &header, payload, received);
+                let answering = request.answer.filter(|_| is_first)?;
+                answer(back, header, answering, reply)
+            }
+            Kind::SyncRequest => {
+                self.accounting.on_control(port);
+                self.sync(back, header, received, reply)
+            }
+            Kind::End if header.block == self.block => {
+                self.accounting.on_control(port);
+                self.note_end(header.flow, payload);
+                acknowledge(back, header, reply)
+            }
+            Kind::Answer | Kind::End | Kind::EndAck | Kind::SyncReply => {
+                self.accounting.on_foreign(port);
+                None
+            }
+        }
     }
 
-    /// Writes into an answer when it departs.
+    /// Writes into an answer when it departs. Only synchronisation tells: what else is answered repeats what it was asked.
     pub fn stamp(&self, port: usize, reply: &mut [u8], now: Time) {
-        let _ = (port, reply, now);
-        todo!()
+        let Some(PortRequest { framing, .. }) = self.ports.get(port) else { return };
+        let at = reply_head_bytes(*framing, reply);
+        let Some(payload) = reply.get_mut(at..) else { return };
+        match StreamHeader::read(payload) {
+            Ok(header) if header.kind == Kind::SyncReply => StreamHeader { sent: now, ..header }.write(payload),
+            _ => {}
+        }
     }
 
-    /// Returns the end that a stream's sender told at a port, if it did.
+    /// Returns the end that a stream's sender told, if it did.
     pub fn end(&self, flow: u16) -> Option<End> {
-        let _ = flow;
-        todo!()
+        self.ends.iter().find(|(of, _)| *of == flow).map(|(_, end)| *end)
     }
 
     /// Returns how many packets have arrived up to now, all streams together, and when the last did.
-    pub fn progress(&self) -> (u64, Option<Time>) {
-        todo!()
+    pub const fn progress(&self) -> (u64, Option<Time>) {
+        self.accounting.progress()
     }
 
-    /// Accounts for what did not arrive. `own_drops` counts, for each port, the frames that our socket had no room for.
+    /// Accounts for what did not arrive. `own_drops` counts, for each port, the frames that our socket had no room for. What
+    /// `sent` does not say is taken from the ends that senders told.
     pub fn finish(self, sent: &[SentCount], own_drops: &[u64]) -> ReceiveOutcome {
-        let _ = (sent, own_drops);
-        todo!()
+        let told = self.ends.iter().map(|(flow, end)| SentCount { flow: *flow, port: None, sent: end.sent });
+        let untold = told.filter(|end| sent.iter().all(|count| count.flow != end.flow));
+        let sent: Vec<_> = sent.iter().copied().chain(untold).collect();
+        self.accounting.finish(&sent, own_drops)
+    }
+
+    /// Takes what a sender says at the end of its stream. The first word holds.
+    fn note_end(&mut self, flow: u16, payload: &[u8]) {
+        let end = end_text(payload).and_then(|text| serde_json::from_str(text).ok());
+        if let Some(end) = end.filter(|_| self.end(flow).is_none()) {
+            self.ends.push((flow, end));
+        }
+    }
+
+    fn sync(&self, back: Head, header: StreamHeader, received: &Received, reply: &mut [u8]) -> Option<usize> {
+        let length = back.bytes() + back.sync_payload_bytes();
+        let payload = open(back, reply, length)?;
+        let arrived = received.arrived;
+        StreamHeader { kind: Kind::SyncReply, intended: arrived.at, sent: received.returned, ..header }.write(payload);
+        SyncTail { clock: self.clock, source: arrived.source }.write(payload);
+        Some(length)
     }
 }
+
+fn answer(back: Head, header: StreamHeader, answering: Answering, reply: &mut [u8]) -> Option<usize> {
+    let length = back.bytes() + answering.payload_bytes.max(back.least_payload_bytes());
+    let payload = open(back, reply, length)?;
+    fill(payload);
+    StreamHeader { kind: Kind::Answer, node: answering.node, ..header }.write(payload);
+    Some(length)
+}
+
+fn acknowledge(back: Head, header: StreamHeader, reply: &mut [u8]) -> Option<usize> {
+    let length = back.bytes() + back.least_payload_bytes();
+    let payload = open(back, reply, length)?;
+    payload[HEADER_BYTES..].fill(0);
+    StreamHeader { kind: Kind::EndAck, ..header }.write(payload);
+    Some(length)
+}
+
+/// Writes the head of an answer, and returns where its user data goes; `None` when it does not fit.
+fn open(back: Head, reply: &mut [u8], length: usize) -> Option<&mut [u8]> {
+    let reply = reply.get_mut(..length)?;
+    if let Head::Link(link) = back {
+        link.write(reply);
+    }
+    Some(&mut reply[back.bytes()..])
+}
+
+fn reply_head_bytes(framing: Framing, reply: &[u8]) -> usize {
+    match framing {
+        Framing::Ethernet => Link::split(reply).map_or(reply.len(), |(link, _)| link.header_bytes()),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -247,3 +247,10 @@ impl Head {
         if SYNC_BYTES > self.least_payload_bytes() { SYNC_BYTES } else { self.least_payload_bytes() }
     }
 }
+
+/// Returns an empty vector with room for `count` values whose memory is there: the first use of a page takes microseconds.
+pub(crate) fn touched<T: Copy>(count: usize, filler: T) -> Vec<T> {
+    let mut room = vec![filler; count];
+    room.clear();
+    room
+}

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 /// How many digits of a value are kept.
 const DIGITS: u8 = 3;
 
-/// Values with their signs. Memory is taken once; recording takes none.
+/// Values with their signs. Recording takes memory only for values far greater than all before.
 #[derive(Clone, Debug)]
 pub struct Spread {
     above: Histogram<u64>,
@@ -26,11 +26,8 @@ pub struct Cell {
 
 impl Default for Spread {
     fn default() -> Self {
-        let most = i64::MAX as u64 / 2;
-        let empty = || {
-            Histogram::new_with_bounds(1, most, DIGITS)
-                .unwrap_or_else(|_| unreachable!("bounds that a histogram can have"))
-        };
+        // It grows where a value needs it, a few times at most.
+        let empty = || Histogram::new(DIGITS).unwrap_or_else(|_| unreachable!("digits that a histogram can have"));
         Self { above: empty(), below: empty(), sum: 0.0 }
     }
 }
@@ -39,7 +36,8 @@ impl Spread {
     /// Adds a value.
     pub fn record(&mut self, value: i64) {
         let side = if value < 0 { &mut self.below } else { &mut self.above };
-        side.saturating_record(value.unsigned_abs());
+        let recorded = side.record(value.unsigned_abs());
+        debug_assert!(recorded.is_ok(), "it grows");
         self.sum += value as f64;
     }
 

@@ -40,6 +40,11 @@ impl HostClock {
         Reading { tai: Time(before.0 + (after.0 - before.0) / 2), monotonic_raw, error: after - before }
     }
 
+    /// Reads how much processor time this program, all its threads together, has taken.
+    pub fn processor_time(&self) -> Nanos {
+        read(ClockId::ProcessCPUTime) - Time(0)
+    }
+
     /// Reads by how many whole seconds `CLOCK_TAI` is ahead of `CLOCK_REALTIME`.
     pub fn tai_offset(&self) -> TaiOffset {
         loop {

@@ -1,6 +1,6 @@
 """The program `sojourn`: one sentence for an error, and its exit status.
 
-`sojourn probe …` becomes the Rust instrument before anything heavy is loaded. The commands are in cli/commands.py, and
+`sojourn probe …` and `sojourn stream …` become the Rust instrument before anything heavy is loaded. The commands are in cli/commands.py, and
 each imports what it needs when it is called.
 """
 
@@ -15,6 +15,9 @@ from sojourn.errors import MachineError, RequestError, SojournError
 
 INTERRUPTED = 130
 
+BY_HAND = frozenset({"probe", "stream"})
+"""The commands that the instrument does itself."""
+
 DENIED = {
     errno.EACCES: "ask its owner, or choose another place",
     errno.EPERM: "ask its owner, or choose another place",
@@ -28,7 +31,7 @@ DENIED = {
 def main() -> NoReturn:
     """Run the program and exit."""
     try:
-        if sys.argv[1:2] == ["probe"]:
+        if BY_HAND.intersection(sys.argv[1:2]):
             become_instrument(sys.argv[1:])
         run_command()
     except SojournError as error:
@@ -76,7 +79,7 @@ def raise_as_sentence(error: Any) -> NoReturn:
 
 
 def become_instrument(argv: list[str]) -> NoReturn:
-    """Hand the command on: same process, same terminal, its own exit status."""
-    from sojourn.instruments.binary import NAME, find_instrument
+    """Hand the command on: same process, same terminal, its own exit status; its help calls it by the name given here."""
+    from sojourn.instruments.binary import find_instrument
 
-    os.execv(find_instrument(), [NAME, *argv])
+    os.execv(find_instrument(), ["sojourn", *argv])

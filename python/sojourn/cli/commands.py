@@ -226,3 +226,18 @@ def probe() -> None:
     from sojourn.cli import become_instrument
 
     become_instrument(["probe", *sys.argv[2:]])
+
+
+@app.command(
+    "stream",
+    short_help="Send or receive a stream of frames by hand.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+)
+def stream() -> None:
+    """Send a stream by hand (send), receive one (recv), or simulate both (sim): see `sojourn stream --help`."""
+    import sys
+
+    from sojourn.cli import become_instrument
+
+    become_instrument(["stream", *sys.argv[2:]])

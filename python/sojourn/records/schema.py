@@ -588,7 +588,7 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
             unit="1",
             clock=None,
             source=None,
-            doc="The unit of low and high: ns, or 1 for runs.",
+            doc="The unit of low and high: ns, or packets for runs.",
         ),
         "low": Field(
             "low", "int64", nullable=False, unit="1", clock=None, source=None, doc="The least value of the bin."

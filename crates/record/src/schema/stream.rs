@@ -134,7 +134,7 @@ pub const HISTOGRAMS: Table = Table {
             Kind::Utf8,
             "delay, inter_arrival, ipdv, loss_run, gap_run, departure_error, inter_departure.",
         ),
-        Field::new("unit", Kind::Utf8, "The unit of low and high: ns, or 1 for runs."),
+        Field::new("unit", Kind::Utf8, "The unit of low and high: ns, or packets for runs."),
         Field::count("low", "The least value of the bin."),
         Field::count("high", "The greatest value of the bin."),
         Field::count("count", "How many there were."),

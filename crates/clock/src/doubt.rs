@@ -1,0 +1,89 @@
+//! What makes an estimate doubtful, as far as exchanges can show it.
+
+use crate::fit::Fit;
+use crate::piece::near_the_floor;
+use crate::{Finding, Found, Step};
+
+/// Directions differ beyond chance at so many standard deviations, over all segments.
+const BEYOND_CHANCE: f64 = 5.0;
+
+/// And it matters where it may move the offset by so much of its 95 % error.
+const MATTERS: f64 = 0.5;
+
+/// Returns the findings, and by how much a load in one direction moves the offset, as far as that shows.
+pub(crate) fn findings(
+    pieces: &[Vec<Fit>],
+    steps: &[Step],
+    (contradictory, is_within_limits): (u64, bool),
+) -> (Vec<Found>, f64) {
+    let fits: Vec<&Fit> = pieces.iter().flatten().collect();
+    let mut found = Vec::new();
+    let mut say = |finding, sentence| found.push(Found { finding, sentence });
+    if !steps.is_empty() {
+        say(Finding::ClockStepped, stepped(steps));
+    }
+    if !is_within_limits {
+        let sentence = "the clocks' rate changed faster than the limits allow: one was set, or is being slewed";
+        say(Finding::ClockStepped, sentence.to_owned());
+    }
+    if contradictory > 0 {
+        let sentence = format!("{contradictory} exchanges contradict themselves: a clock was set within them");
+        say(Finding::ClockStepped, sentence);
+    }
+    let lean = leaning(&fits);
+    if let Some(sentence) = lean.as_ref().map(|(_, sentence)| sentence.clone()).or_else(|| moved(pieces)) {
+        say(Finding::ClockAsymmetric, sentence);
+    }
+    if fits.iter().any(|fit| fit.errors.is_none()) {
+        let sentence = "some stretches have too few exchanges for a 95 % error: there it is the hard bound";
+        say(Finding::ClockUnsynchronised, sentence.to_owned());
+    }
+    (found, lean.map_or(0.0, |(lean, _)| lean))
+}
+
+fn stepped(steps: &[Step]) -> String {
+    let largest = steps.iter().map(|step| step.by_ns.abs()).fold(0.0, f64::max);
+    let times = if steps.len() == 1 { "once".to_owned() } else { format!("{} times", steps.len()) };
+    format!("a clock was set {times}, by up to {:.3} us", largest / 1e3)
+}
+
+/// One direction's delays thin out towards their least value more than the other's: it is loaded. That matters where it may
+/// move the offset by much of its error.
+fn leaning(fits: &[&Fit]) -> Option<(f64, String)> {
+    let known: Vec<(&Fit, f64)> = fits.iter().filter_map(|fit| Some((*fit, fit.errors?.0))).collect();
+    let count = known.len() as f64;
+    let near = |fit: &Fit| near_the_floor(fit.range.1 - fit.range.0) as f64;
+    let ratio = |fit: &Fit| (fit.thin.0.max(1.0) / fit.thin.1.max(1.0)).ln() * (near(fit) / 2.0).sqrt();
+    let score = known.iter().map(|(fit, _)| ratio(fit)).sum::<f64>() / count.sqrt();
+    let effect = |(fit, error): &(&Fit, f64)| (fit.thin.0 - fit.thin.1) / near(fit).sqrt() / 2.0 / error.max(1.0);
+    let effect = known.iter().map(effect).sum::<f64>() / count;
+    let lean = known.iter().map(|(fit, _)| fit.lean).sum::<f64>().abs() / count;
+    (score.abs() > BEYOND_CHANCE && effect.abs() > MATTERS).then(|| {
+        let (more, less) = if effect > 0.0 { ("to", "from") } else { ("from", "to") };
+        let sentence = format!(
+            "delays {more} the peer reach their least value less often than those {less} it: that direction is loaded, which \
+             may move the offset by {:.3} us or more",
+            lean / 1e3
+        );
+        (lean, sentence)
+    })
+}
+
+/// The least round trip and the apparent offset changed together: one direction's least delay changed.
+fn moved(pieces: &[Vec<Fit>]) -> Option<String> {
+    let changed = pieces.iter().flat_map(|fits| fits.windows(2)).find_map(|pair| {
+        let [before, after] = pair else { return None };
+        let error = before.errors?.0.hypot(after.errors?.0) / 2.6;
+        let slope = f64::midpoint(before.slope, after.slope);
+        let offset = after.offset - before.offset - slope * (after.centre - before.centre);
+        let width = after.width - before.width;
+        let is_one_direction = (width.abs() / 2.0 - offset.abs()).abs() < offset.abs() / 2.0;
+        (is_one_direction && offset.abs() > 8.0 * error + 10.0).then_some(width)
+    })?;
+    let way = if changed > 0.0 { "rose" } else { "fell" };
+    Some(format!(
+        "the least delay of one direction {way} by about {:.3} us: the path changed, and which of its lengths was the \
+         symmetric one cannot be seen",
+        changed.abs() / 1e3
+    ))
+}

@@ -1,0 +1,110 @@
+//! A stretch of exchanges without a step, as limits on the offset around a base, and the hard bound within it.
+
+use sojourn_time::{Nanos, Time};
+
+use crate::hull::{Between, Channel, Point, Region};
+use crate::{Exchange, Limits};
+
+/// Limits on the offset, in order of the remote clock.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    /// Where x is 0.
+    pub base: Time,
+    /// What is taken off each offset, so that small differences stay exact.
+    offset: Nanos,
+    /// What the requests show: the offset is not above.
+    most: Vec<Point>,
+    /// What the replies show: the offset is not below.
+    least: Vec<Point>,
+}
+
+impl Piece {
+    /// Takes exchanges; none: `None`.
+    pub fn new(exchanges: &[Exchange]) -> Option<Self> {
+        let first = exchanges.first()?;
+        let (base, offset) = (first.t2, first.most());
+        let point = |at: Time, limit: Nanos| ((at - base).0 as f64, (limit - offset).0 as f64);
+        let mut most: Vec<Point> = exchanges.iter().map(|exchange| point(exchange.t2, exchange.most())).collect();
+        let mut least: Vec<Point> = exchanges.iter().map(|exchange| point(exchange.t3, exchange.least())).collect();
+        most.sort_by(|a, b| a.0.total_cmp(&b.0));
+        least.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Some(Self { base, offset, most, least })
+    }
+
+    /// How many exchanges there are.
+    pub fn len(&self) -> usize {
+        self.most.len()
+    }
+
+    /// Where it begins.
+    pub fn begin(&self) -> f64 {
+        self.most.first().map_or(0.0, |point| point.0)
+    }
+
+    /// Where it ends.
+    pub fn end(&self) -> f64 {
+        self.least.last().map_or(0.0, |point| point.0)
+    }
+
+    /// Returns the index of the first exchange from `x` on.
+    pub fn index(&self, x: f64) -> usize {
+        self.most.partition_point(|point| point.0 < x)
+    }
+
+    /// Turns an offset around the base into a whole one.
+    pub fn whole(&self, offset: f64) -> f64 {
+        self.offset.0 as f64 + offset
+    }
+
+    /// Returns the channel through every `stride`-th exchange of a range, with heights at `x`.
+    pub fn channel(&self, range: (usize, usize), (first, stride): (usize, usize), x: f64, limits: Limits) -> Channel {
+        let of = |points: &'_ [Point]| -> Vec<Point> {
+            let chosen = points[range.0..range.1].iter().skip(first).step_by(stride);
+            chosen.map(|point| (point.0 - x, point.1)).collect()
+        };
+        Between::new(of(&self.most).into_iter(), of(&self.least).into_iter()).channel(limits.skew_ppm * 1e-6)
+    }
+
+    /// Returns how far from its line of a channel a tenth of each direction's limits keeps, at least 4 of them.
+    pub fn excess(&self, range: (usize, usize), x: f64, channel: Channel) -> (f64, f64) {
+        let nearest = |points: &[Point], height: f64, sign: f64| {
+            let above = |point: &Point| sign * (point.1 - height - channel.slope * (point.0 - x));
+            let mut above: Vec<f64> = points[range.0..range.1].iter().map(above).collect();
+            let rank = near_the_floor(above.len());
+            *above.select_nth_unstable_by(rank, f64::total_cmp).1
+        };
+        (nearest(&self.most, channel.top, 1.0), nearest(&self.least, channel.bottom, -1.0))
+    }
+
+    /// Returns the offsets at `x` and the skews there that all exchanges of a range allow.
+    ///
+    /// Around `x` the offset is a straight line but for half the drift times the distance squared (Taylor), by which each
+    /// limit is loosened; so any offset that keeps within `limits` is in the region. Where the exchanges contradict
+    /// `limits`, the region that the skew's limit alone leaves, and `false`.
+    pub fn region(&self, range: (usize, usize), x: f64, limits: Limits) -> (Region, bool) {
+        let steepest = limits.skew_ppm * 1e-6;
+        let bend = limits.drift_ppm_per_s * 1e-15 / 2.0;
+        let loosened = |points: &[Point], sign: f64| -> Vec<Point> {
+            let loosen = |point: &Point| (point.0 - x, point.1 + sign * bend * (point.0 - x).powi(2));
+            points[range.0..range.1].iter().map(loosen).collect()
+        };
+        let (most, least) = (loosened(&self.most, 1.0), loosened(&self.least, -1.0));
+        match Between::new(most.into_iter(), least.into_iter()).region(steepest) {
+            Some(region) => (region, true),
+            None => (self.cone(range, x, steepest), false),
+        }
+    }
+
+    fn cone(&self, range: (usize, usize), x: f64, steepest: f64) -> Region {
+        let spread = |point: &Point| steepest * (point.0 - x).abs();
+        let most = self.most[range.0..range.1].iter().map(|point| point.1 + spread(point));
+        let least = self.least[range.0..range.1].iter().map(|point| point.1 - spread(point));
+        let (high, low) = (most.fold(f64::INFINITY, f64::min), least.fold(f64::NEG_INFINITY, f64::max));
+        Region { low: low.min(high), high: high.max(low), slope_low: -steepest, slope_high: steepest }
+    }
+}
+
+/// How many of so many exchanges are taken to be near the floor.
+pub(crate) fn near_the_floor(count: usize) -> usize {
+    (count / 10).max(4).min(count.saturating_sub(1))
+}

@@ -1,0 +1,147 @@
+//! Exchanges whose truth is known: two clocks and a path, in simulated time.
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use serde::{Deserialize, Serialize};
+use sojourn_port::sim::{Delay, Gamma, LineError, Sampler};
+use sojourn_time::{Nanos, Source, Time};
+
+use crate::{Exchange, Sources};
+
+/// Two clocks, the path between them, and how they are exchanged over.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Truth {
+    /// By how much the remote clock is ahead at the start.
+    pub offset_ns: f64,
+    /// By how many millionths it runs faster at the start.
+    pub skew_ppm: f64,
+    /// By how much that changes in each second.
+    pub drift_ppm_per_s: f64,
+    /// A skew that comes and goes, as with the temperature.
+    pub temperature: Option<Temperature>,
+    /// The remote clock is set.
+    pub step: Option<StepAt>,
+    /// Delays of requests.
+    pub forward: Delay,
+    /// Delays of replies.
+    pub backward: Delay,
+    /// Load that grows: after all time, what is above the least delay is so many times as much.
+    pub load_grows: f64,
+    /// The requests' path becomes longer.
+    pub longer: Option<StepAt>,
+    /// How long the remote host takes.
+    pub responder_ns: i64,
+    /// The interval between exchanges.
+    pub interval_ns: i64,
+    /// How many there are.
+    pub count: u32,
+    /// Seed of all draws.
+    pub seed: u64,
+}
+
+/// A skew that comes and goes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Temperature {
+    /// By how many millionths at most.
+    pub amplitude_ppm: f64,
+    /// In which time it comes back.
+    pub period_s: f64,
+}
+
+/// Something that changes once.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepAt {
+    /// When, on our clock, since the start.
+    pub at_ns: i64,
+    /// By how much.
+    pub by_ns: i64,
+}
+
+/// Our clock at the start; any would do.
+const START: Time = Time(1_000_000_000_000_000_000);
+
+impl Default for Truth {
+    fn default() -> Self {
+        let delay = Delay::Gamma(Gamma { shape: 1.5, scale_ns: 4_000.0, shift_ns: 15_000.0 });
+        Self {
+            offset_ns: 0.0,
+            skew_ppm: 0.0,
+            drift_ppm_per_s: 0.0,
+            temperature: None,
+            step: None,
+            forward: delay,
+            backward: delay,
+            load_grows: 1.0,
+            longer: None,
+            responder_ns: 2_000,
+            interval_ns: 10_000_000,
+            count: 1_000,
+            seed: 1,
+        }
+    }
+}
+
+impl Truth {
+    /// Returns by how much the remote clock is truly ahead at a time of ours.
+    pub fn offset_at(&self, ours: Time) -> f64 {
+        let since = (ours - START).0 as f64;
+        let seconds = since * 1e-9;
+        let turned = self.temperature.map_or(0.0, |temperature| {
+            let rate = std::f64::consts::TAU / temperature.period_s;
+            temperature.amplitude_ppm * 1e3 / rate * (1.0 - (rate * seconds).cos())
+        });
+        let stepped = self.step.filter(|step| since >= step.at_ns as f64).map_or(0.0, |step| step.by_ns as f64);
+        let drift = self.drift_ppm_per_s * 1e3 * seconds * seconds / 2.0;
+        self.offset_ns + self.skew_ppm * 1e-6 * since + drift + turned + stepped
+    }
+
+    /// Returns the remote clock's time at a time of ours.
+    pub fn remote(&self, ours: Time) -> Time {
+        ours + Nanos(self.offset_at(ours).round() as i64)
+    }
+
+    /// Returns when, on our clock, a share of all time has passed.
+    pub fn at(&self, share: f64) -> Time {
+        START + Nanos((self.span() * share) as i64)
+    }
+
+    fn span(&self) -> f64 {
+        self.interval_ns as f64 * f64::from(self.count)
+    }
+
+    /// Draws the exchanges.
+    ///
+    /// # Errors
+    /// When a parameter is out of its range.
+    pub fn exchanges(&self) -> Result<Vec<Exchange>, LineError> {
+        let (forward, backward) = (Sampler::new(self.forward)?, Sampler::new(self.backward)?);
+        let floors = (floor(self.forward), floor(self.backward));
+        let mut random = StdRng::seed_from_u64(self.seed);
+        let draw = |number: u32| {
+            let left = START + Nanos(self.interval_ns * i64::from(number));
+            let load = 1.0 + (self.load_grows - 1.0) * f64::from(number) / f64::from(self.count);
+            let loaded = |drawn: f64, floor: f64| Nanos((floor + (drawn - floor).max(0.0) * load).round() as i64);
+            let since = (left - START).0;
+            let longer = self.longer.filter(|longer| since >= longer.at_ns).map_or(0, |longer| longer.by_ns);
+            let arrived = left + loaded(forward.sample(&mut random), floors.0) + Nanos(longer);
+            let answered = arrived + Nanos(self.responder_ns);
+            let back = answered + loaded(backward.sample(&mut random), floors.1);
+            let sources = Sources { local: Source::Simulated, remote: Source::Simulated };
+            Exchange { t1: left, t2: self.remote(arrived), t3: self.remote(answered), t4: back, sources }
+        };
+        Ok((0..self.count).map(draw).collect())
+    }
+}
+
+/// The least delay, as far as a distribution has one.
+fn floor(delay: Delay) -> f64 {
+    match delay {
+        Delay::Constant(ns) => ns as f64,
+        Delay::Normal(_) => 0.0,
+        Delay::Gamma(gamma) => gamma.shift_ns,
+        Delay::Pareto(pareto) => pareto.scale_ns,
+    }
+}

@@ -1,0 +1,143 @@
+//! Opens the kernel's ports for streams: the one place here that knows the backends.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use sojourn_port::packet::{PacketOptions, PacketPort};
+use sojourn_port::udp::{UdpOptions, UdpPort};
+use sojourn_port::{Batch, PortError, Stamps};
+use sojourn_stream::Head;
+use sojourn_wire::stream::{Link, STREAM_ETHERTYPE, Tag};
+use sojourn_wire::{Carrier, MacAddress};
+
+use super::request::{ReceivePort, StampsAsked, To, Via};
+use crate::failure::WrongRequest;
+
+/// A port, open, and what it is.
+pub struct Open {
+    /// The port itself.
+    pub port: Box<dyn Batch>,
+    /// The backend.
+    pub via: &'static str,
+    /// The MAC address of its interface; of no meaning for UDP.
+    pub mac: MacAddress,
+    /// Whether it carries IPv6.
+    pub is_ipv6: bool,
+}
+
+impl Open {
+    /// Says how it works here, as the kernel granted it.
+    pub fn engine(&self) -> String {
+        self.port.engine().to_owned()
+    }
+
+    /// Returns the length of the Ethernet frame with FCS around so much user data.
+    pub fn frame_bytes(&self, payload_bytes: usize, head: Option<Head>) -> usize {
+        const TAG_BYTES: usize = 4;
+        let tagged = matches!(head, Some(Head::Link(Link { tag: Some(_), .. })));
+        let carrier = match (self.via, self.is_ipv6) {
+            ("udp", false) => Carrier::Udp4,
+            ("udp", true) => Carrier::Udp6,
+            _ => Carrier::Raw,
+        };
+        carrier.frame_bytes(payload_bytes) + if tagged { TAG_BYTES } else { 0 }
+    }
+}
+
+/// Opens the port that `to` is reached through.
+///
+/// # Errors
+/// When the kernel refuses; the root of the chain is then a [`PortError`].
+pub fn open_sender(to: &To, stamps: StampsAsked) -> anyhow::Result<Open> {
+    let stamps = match stamps {
+        StampsAsked::None => Stamps::None,
+        StampsAsked::Departure => Stamps::Departure,
+        StampsAsked::All => Stamps::All,
+    };
+    match to {
+        To::Packet { dev, qdisc_bypass, .. } => {
+            let options = PacketOptions { qdisc_bypass: *qdisc_bypass, stamps, ..PacketOptions::default() };
+            let port = PacketPort::open_for(dev, STREAM_ETHERTYPE, options)?;
+            let mac = port.mac();
+            Ok(Open { port: Box::new(port), via: "packet", mac, is_ipv6: false })
+        }
+        To::Udp { address, port, dev, dscp } => {
+            let options = UdpOptions { dscp: dscp.unwrap_or(0), stamps };
+            let peer = SocketAddr::new(*address, *port);
+            let port = UdpPort::open_with(peer, dev.as_deref(), options)?;
+            Ok(Open { port: Box::new(port), via: "udp", mac: MacAddress::default(), is_ipv6: address.is_ipv6() })
+        }
+        To::Xdp { .. } | To::Live { .. } => Err(WrongRequest("this engine is not there yet".to_owned()).into()),
+    }
+}
+
+/// Returns what stands before the user data of frames to `to`, sent by a station of that address.
+pub fn head(to: &To, own: MacAddress) -> Head {
+    let tag = |vlan: Option<u16>, priority: Option<u8>| {
+        let asked = vlan.is_some() || priority.is_some();
+        asked.then(|| Tag { vlan: vlan.unwrap_or(0), priority: priority.unwrap_or(0) })
+    };
+    match to {
+        To::Packet { mac, vlan, pcp, .. } | To::Xdp { mac, vlan, pcp, .. } => {
+            Head::Link(Link { destination: *mac, source: own, tag: tag(*vlan, *pcp) })
+        }
+        To::Live { mac, .. } => Head::Link(Link { destination: *mac, source: own, tag: None }),
+        To::Udp { .. } => Head::Udp,
+    }
+}
+
+/// Tells whether two flows can leave by one port.
+pub fn shares_port(one: &To, other: &To) -> bool {
+    match (one, other) {
+        (To::Packet { dev, qdisc_bypass, .. }, To::Packet { dev: other_dev, qdisc_bypass: other_bypass, .. }) => {
+            dev == other_dev && qdisc_bypass == other_bypass
+        }
+        (To::Xdp { dev, .. }, To::Xdp { dev: other_dev, .. }) => dev == other_dev,
+        _ => one == other,
+    }
+}
+
+/// Opens a port to receive at, and joins its groups.
+///
+/// # Errors
+/// When a group is none, or the kernel refuses.
+pub fn open_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
+    match asked.via {
+        Via::Packet => {
+            let options = PacketOptions { tagged: true, ..PacketOptions::default() };
+            let port = PacketPort::open_for(dev(asked)?, STREAM_ETHERTYPE, options)?;
+            for group in &asked.groups {
+                port.join(group.parse().map_err(|error| WrongRequest(format!("group: {error}")))?)?;
+            }
+            let mac = port.mac();
+            Ok(Open { port: Box::new(port), via: "packet", mac, is_ipv6: false })
+        }
+        Via::Udp => open_udp_receiver(asked),
+        Via::Xdp | Via::Live => Err(WrongRequest("this engine is not there yet".to_owned()).into()),
+    }
+}
+
+fn open_udp_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
+    let parse = |group: &String| {
+        let refusal =
+            || WrongRequest(format!("group: {group:?} is no IP address; groups are as 239.77.0.1 or ff15::77"));
+        group.parse::<IpAddr>().map_err(|_| refusal())
+    };
+    let groups = asked.groups.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let any: IpAddr = match groups.first() {
+        Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    let address = SocketAddr::new(asked.address.unwrap_or(any), asked.udp_port);
+    let port = UdpPort::listen(address, asked.dev.as_deref(), UdpOptions::default())?;
+    for group in groups {
+        port.join(group)?;
+    }
+    Ok(Open { port: Box::new(port), via: "udp", mac: MacAddress::default(), is_ipv6: address.is_ipv6() })
+}
+
+fn dev(asked: &ReceivePort) -> Result<&str, PortError> {
+    asked.dev.as_deref().ok_or_else(|| PortError::Wrong {
+        object: format!("port {}", asked.port),
+        problem: "no interface is named; add \"dev\"".to_owned(),
+    })
+}

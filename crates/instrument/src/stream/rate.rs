@@ -1,0 +1,96 @@
+//! Rates and schedules as they are written on a command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// How much is offered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// Frames a second.
+    Frames(f64),
+    /// Bits a second, of frames with their FCS.
+    Bits(f64),
+}
+
+impl Rate {
+    /// Returns it in frames a second, for frames of this length with FCS.
+    pub fn pps(self, frame_bytes: usize) -> f64 {
+        match self {
+            Self::Frames(pps) => pps,
+            Self::Bits(bps) => bps / (8.0 * frame_bytes as f64),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refusal = || format!("{text:?} is no rate; expected frames or bits a second, as 10kpps or 100Mbit/s");
+        let split = text.find(char::is_alphabetic).ok_or_else(refusal)?;
+        let (number, unit) = text.split_at(split);
+        let number: f64 = number.trim().parse().map_err(|_| refusal())?;
+        let (scale, unit) = match unit.split_at(unit.chars().next().map_or(0, char::len_utf8)) {
+            ("k", unit) => (1e3, unit),
+            ("M", unit) => (1e6, unit),
+            ("G", unit) => (1e9, unit),
+            _ => (1.0, unit),
+        };
+        let rate = number * scale;
+        if !(rate.is_finite() && rate > 0.0) {
+            return Err(refusal());
+        }
+        match unit {
+            "pps" => Ok(Self::Frames(rate)),
+            "bit/s" | "bps" => Ok(Self::Bits(rate)),
+            _ => Err(refusal()),
+        }
+    }
+}
+
+/// A schedule by its name and what the name carries.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScheduleText {
+    /// One that needs no file: regular, poisson, burst:N, ramp:A-B, flood.
+    Named(String),
+    /// Departures from a file.
+    Replay(PathBuf),
+}
+
+impl FromStr for ScheduleText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("replay", file)) if !file.is_empty() => Ok(Self::Replay(PathBuf::from(file))),
+            _ => Ok(Self::Named(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn rates_carry_their_unit() {
+        assert_eq!("10kpps".parse(), Ok(Rate::Frames(10_000.0)));
+        assert_eq!("1.5Mpps".parse(), Ok(Rate::Frames(1_500_000.0)));
+        assert_eq!("100Mbit/s".parse(), Ok(Rate::Bits(1e8)));
+        assert_eq!("250pps".parse(), Ok(Rate::Frames(250.0)));
+        assert_eq!(Rate::Bits(512_000.0).pps(64), 1_000.0);
+        for refused in ["10", "pps", "-1pps", "0pps", "1xpps", "infpps", "NaNpps", "", "1e400pps", "ékpps"] {
+            assert!(refused.parse::<Rate>().is_err(), "{refused}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text: String) {
+            let _ = text.parse::<Rate>();
+            let _ = text.parse::<ScheduleText>();
+        }
+    }
+}

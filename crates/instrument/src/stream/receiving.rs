@@ -1,0 +1,249 @@
+//! Receives the streams of a request at ports of the kernel: opens them, takes in what comes, and accounts for it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use sojourn_port::Batch;
+use sojourn_record::stream::{Role, StreamBlock};
+use sojourn_stream::{
+    Answering, FlowReceived, Keep, PortRequest, ReceiveOutcome, ReceiveRequest, Receiver, SentCount, Wait, Waiting,
+};
+use sojourn_time::{HostClock, Nanos};
+
+use super::host::{self, Meter, Took};
+use super::ports::{self, Open};
+use super::request::{self, Receive, ReceiveOptions, nanos};
+use super::rows::{self, Common, What};
+use crate::failure::WrongRequest;
+use crate::place::Place;
+
+/// The most rows that are kept of what arrives.
+const MOST_ROWS: usize = 16_000_000;
+
+/// Ports that are open, and what came in by them up to now.
+pub struct Reception<'a> {
+    asked: &'a Receive,
+    place: &'a Place,
+    ports: Vec<Open>,
+    /// Frames that were dropped before the reception began, as on a port's opening.
+    dropped_before: Vec<u64>,
+    receiver: Receiver,
+    meter: Meter,
+}
+
+/// What arrived, and what it took.
+#[derive(Debug)]
+pub struct Received {
+    /// What the engine tells.
+    pub outcome: ReceiveOutcome,
+    /// What it took.
+    pub took: Took,
+    /// All of it as records want it.
+    pub rows: StreamBlock,
+}
+
+impl<'a> Reception<'a> {
+    /// Opens the ports; from then on frames are taken in.
+    ///
+    /// # Errors
+    /// When the request makes no sense, or the kernel refuses a port.
+    pub fn open(asked: &'a Receive, place: &'a Place) -> anyhow::Result<Self> {
+        if asked.ports.is_empty() || asked.flows.is_empty() {
+            return Err(WrongRequest("receive: name at least one port and one flow".to_owned()).into());
+        }
+        let mut ports = asked.ports.iter().map(ports::open_receiver).collect::<anyhow::Result<Vec<_>>>()?;
+        let of_ports = asked.ports.iter().zip(&ports).map(|(asked_port, open)| PortRequest {
+            framing: open.port.capabilities().framing,
+            mac: open.mac,
+            answer: asked_port.answer.map(|node| answering(node, &asked.options)),
+        });
+        let request = receive_request(asked.head.block, &asked.flows, &asked.options, of_ports.collect());
+        let receiver = Receiver::new(&request);
+        let dropped_before = ports.iter_mut().map(|open| open.port.own_drops()).collect();
+        Ok(Self { asked, place, ports, dropped_before, receiver, meter: Meter::start() })
+    }
+
+    /// Returns the answer that says that frames are taken in.
+    pub fn began(&self) -> Value {
+        let of_port = |(asked, open): (&request::ReceivePort, &Open)| json!({ "port": asked.port, "engine": open.engine(), "dev": asked.dev, "via": open.via });
+        let ports: Vec<Value> = self.asked.ports.iter().zip(&self.ports).map(of_port).collect();
+        json!({ "event": "receiving", "block": self.asked.head.block, "ports": ports })
+    }
+
+    /// Takes frames in until `halt` is set, `wakers` tell and it is set, or `ended` says so.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn run(
+        &mut self,
+        halt: &AtomicBool,
+        wakers: &[BorrowedFd<'_>],
+        ended: &mut dyn FnMut(&Receiver) -> bool,
+    ) -> anyhow::Result<()> {
+        let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
+        let waiting = if self.place.wait == Wait::Spin { Waiting::Spin } else { Waiting::Block };
+        let mut is_over = |receiver: &Receiver| halt.load(Ordering::Relaxed) || ended(receiver);
+        Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, (waiting, wakers), &mut is_over)?)
+    }
+
+    /// Returns what has arrived up to now.
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// Returns the engine of each port.
+    pub fn engines(&self) -> Vec<String> {
+        self.ports.iter().map(Open::engine).collect()
+    }
+
+    /// Ends the reception and accounts for what did not arrive.
+    pub fn finish(mut self, sent: &[request::SentCount]) -> Received {
+        let own_drops: Vec<u64> = self
+            .ports
+            .iter_mut()
+            .zip(&self.dropped_before)
+            .map(|(open, before)| open.port.own_drops().saturating_sub(*before))
+            .collect();
+        let index = |number: u16| self.asked.ports.iter().position(|port| port.port == number);
+        let told = |count: &request::SentCount| match count.port {
+            None => Some(SentCount { flow: count.flow, port: None, sent: count.sent }),
+            Some(port) => Some(SentCount { flow: count.flow, port: Some(index(port)?), sent: count.sent }),
+        };
+        let sent: Vec<SentCount> = sent.iter().filter_map(told).collect();
+        let took = self.meter.stop();
+        let outcome = self.receiver.finish(&sent, &own_drops);
+        let rows = rows_of(self.asked, self.place, &self.ports, (&outcome, &took));
+        Received { outcome, took, rows }
+    }
+}
+
+/// Returns what the engine is asked.
+pub fn receive_request(block: u32, flows: &[u16], options: &ReceiveOptions, ports: Vec<PortRequest>) -> ReceiveRequest {
+    ReceiveRequest {
+        block,
+        ports,
+        flows: flows.to_vec(),
+        keep: match options.keep {
+            request::Keep::Packets => Keep::Packets { room: options.room.min(MOST_ROWS) },
+            request::Keep::Histograms => Keep::Histograms,
+        },
+        late_after: nanos(options.late_after_ns),
+        clock_offset: Nanos::ZERO,
+        clock: host::clock_id(),
+    }
+}
+
+fn answering(node: u8, options: &ReceiveOptions) -> Answering {
+    const LEAST: usize = sojourn_wire::ethernet::LEAST_PAYLOAD_BYTES;
+    let asked = options.answer_payload_bytes.or(options.payload_bytes);
+    Answering { node, payload_bytes: asked.unwrap_or(LEAST) }
+}
+
+fn rows_of(asked: &Receive, place: &Place, ports: &[Open], (outcome, took): (&ReceiveOutcome, &Took)) -> StreamBlock {
+    let common = Common { head: &asked.head, took, place: Some(place), clock_id: host::clock_id() };
+    let numbers: Vec<u16> = asked.ports.iter().map(|port| port.port).collect();
+    let row = |flow: &FlowReceived| {
+        let open = &ports[flow.port];
+        let engine = open.engine();
+        let payload_bytes = payload_of(flow, &asked.options);
+        let what = What {
+            role: role(flow),
+            port: numbers[flow.port],
+            via: open.via,
+            engine: &engine,
+            frame_bytes: open.frame_bytes(payload_bytes, None),
+            payload_bytes,
+        };
+        rows::received(common, &what, flow)
+    };
+    block_of_receiver(asked.head.block, outcome, &numbers, outcome.flows.iter().map(row).collect())
+}
+
+/// Puts a receiver's rows together.
+pub fn block_of_receiver(
+    block: u32,
+    outcome: &ReceiveOutcome,
+    numbers: &[u16],
+    streams: Vec<sojourn_record::stream::Stream>,
+) -> StreamBlock {
+    let bins = |flow: &FlowReceived| rows::bins((flow.flow, numbers[flow.port], role(flow)), flow.histograms());
+    StreamBlock {
+        block,
+        arrivals: outcome.rows.iter().map(|row| rows::arrival(row, numbers)).collect(),
+        streams,
+        histograms: outcome.flows.iter().flat_map(bins).collect(),
+        ..StreamBlock::default()
+    }
+}
+
+/// Answers are marked by who sent them.
+pub fn role(flow: &FlowReceived) -> Role {
+    if flow.node == 0 { Role::Receive } else { Role::Answer }
+}
+
+/// Returns the user data of a flow's frames: as it came, where some came.
+pub fn payload_of(flow: &FlowReceived, options: &ReceiveOptions) -> usize {
+    match flow.counts.first {
+        0 => options.payload_bytes.unwrap_or(0),
+        first => (flow.payload_bytes / first) as usize,
+    }
+}
+
+/// Returns the answer to a request to finish.
+pub fn answer(asked: &Receive, received: &Received) -> Value {
+    let numbers: Vec<u16> = asked.ports.iter().map(|port| port.port).collect();
+    let of_flow = |(flow, row): (&FlowReceived, &sojourn_record::stream::Stream)| {
+        flow_json(flow, numbers[flow.port], row.frame_bytes)
+    };
+    let flows: Vec<Value> = received.outcome.flows.iter().zip(&received.rows.streams).map(of_flow).collect();
+    json!({
+        "event": "received",
+        "block": asked.head.block,
+        "flows": flows,
+        "ports": ports_json(&received.outcome, &numbers),
+        "not_kept": received.outcome.not_kept,
+        "stepped": received.took.step().is_some(),
+    })
+}
+
+/// Returns what an answer says of the ports.
+pub fn ports_json(outcome: &ReceiveOutcome, numbers: &[u16]) -> Vec<Value> {
+    let of_port = |(port, number): (&sojourn_stream::PortReceived, &u16)| {
+        json!({
+            "port": number, "frames": port.frames, "foreign": port.foreign, "own_drops": port.own_drops,
+            "control": port.control,
+        })
+    };
+    outcome.ports.iter().zip(numbers).map(of_port).collect()
+}
+
+/// Returns what an answer says of a flow at a port. Quantiles count packets that were lost as infinite: those are null.
+pub fn flow_json(flow: &FlowReceived, port: u16, frame_bytes: usize) -> Value {
+    let counts = flow.counts;
+    let all = counts.packets().max(flow.delay.count());
+    let quantile = |q: f64| flow.delay.quantile_among(q, all).flatten();
+    let delay = flow.delay.min().map(|min| {
+        json!({
+            "min": min, "p50": quantile(0.5), "p99": quantile(0.99), "max": flow.delay.max(), "mean": flow.delay.mean(),
+        })
+    });
+    json!({
+        "flow": flow.flow,
+        "port": port,
+        "node": flow.node,
+        "first": counts.first,
+        "duplicated": counts.duplicated,
+        "reordered": counts.reordered,
+        "late": counts.late,
+        "corrupted": counts.corrupted,
+        "foreign": counts.foreign,
+        "own_drops": counts.own_drops,
+        "lost": counts.lost,
+        "achieved_pps": flow.achieved_pps(),
+        "delay_ns": delay,
+        "throughput_bps": flow.achieved_pps() * (frame_bytes * 8) as f64,
+        "first_ns": flow.first_arrival,
+        "last_ns": flow.last_arrival,
+    })
+}

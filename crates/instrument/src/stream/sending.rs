@@ -1,0 +1,273 @@
+//! Sends the streams of a request over ports of the kernel: opens them, checks what can be, runs, and tells.
+
+use std::sync::atomic::AtomicBool;
+
+use serde_json::{Value, json};
+use sojourn_port::Batch;
+use sojourn_record::stream::{Role, StreamBlock};
+use sojourn_stream::{FlowRequest, FlowSent, Keep, Pattern, Schedule, SendOutcome, SendRequest, SyncRequest};
+use sojourn_time::{HostClock, Nanos};
+
+use super::clocks::{self, Known};
+use super::host::{self, Meter, Took};
+use super::ports::{self, Open};
+use super::request::{self, ClockAsked, Flow, Send, To, nanos};
+use super::rows::{self, Common, What};
+use crate::failure::WrongRequest;
+use crate::place::Place;
+
+/// The most rows that are kept of what is sent.
+const MOST_ROWS: u64 = 16_000_000;
+
+/// From the request to the first departure unless it is said.
+const START_IN: Nanos = Nanos::millis(1);
+
+/// How often clocks are compared before and after a stream, and how soon again.
+const EXCHANGES: u32 = 200;
+const SPACING: Nanos = Nanos::millis(2);
+/// How often during it.
+const DURING: Nanos = Nanos::millis(50);
+
+/// Streams that are ready to leave.
+pub struct Sending<'a> {
+    asked: &'a Send,
+    place: &'a Place,
+    request: SendRequest,
+    ports: Vec<Open>,
+}
+
+/// What was sent, and what it took.
+#[derive(Debug)]
+pub struct Sent {
+    /// What the engine tells.
+    pub outcome: SendOutcome,
+    /// What it took.
+    pub took: Took,
+    /// What is known of the receivers' clocks.
+    pub clocks: Vec<Known>,
+    /// All of it as records want it.
+    pub rows: StreamBlock,
+}
+
+/// Sends, and returns the rows and the answer.
+///
+/// # Errors
+/// When the request makes no sense, or the kernel refuses.
+pub fn send(asked: &Send, place: &Place, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
+    let sent = Sending::open(asked, place)?.run(halt)?;
+    let answer = answer(asked.head.block, &sent.outcome, &sent.clocks);
+    Ok((sent.rows, answer))
+}
+
+impl<'a> Sending<'a> {
+    /// Opens the ports and checks that the schedules can be kept over their links.
+    ///
+    /// # Errors
+    /// When the request makes no sense, or the kernel refuses a port.
+    pub fn open(asked: &'a Send, place: &'a Place) -> anyhow::Result<Self> {
+        let mut ports: Vec<(&To, Open)> = Vec::new();
+        let mut flows = Vec::new();
+        for flow in &asked.flows {
+            let to = destination(flow)?;
+            let index = match ports.iter().position(|(other, _)| ports::shares_port(other, to)) {
+                Some(index) => index,
+                None => {
+                    ports.push((to, ports::open_sender(to, asked.stamps)?));
+                    ports.len() - 1
+                }
+            };
+            flows.push(flow_request(flow, index, ports::head(to, ports[index].1.mac))?);
+        }
+        let ports: Vec<Open> = ports.into_iter().map(|(_, port)| port).collect();
+        for (flow, request) in asked.flows.iter().zip(&flows) {
+            check_link(flow, request, &ports[request.port])?;
+        }
+        let request = send_request(asked, flows);
+        let longest: Vec<usize> = ports.iter().map(|open| open.port.capabilities().max_frame).collect();
+        request.check(&longest).map_err(|error| WrongRequest(error.to_string()))?;
+        Ok(Self { asked, place, request, ports })
+    }
+
+    /// Sends; ends early once `halt` is set.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn run(&mut self, halt: &AtomicBool) -> anyhow::Result<Sent> {
+        let meter = Meter::start();
+        let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
+        let outcome = sojourn_stream::send(&self.request, &mut each, &HostClock, self.place.pace(), halt)?;
+        let took = meter.stop();
+        let clocks = self.clocks(&outcome);
+        let rows = self.rows(&outcome, &took, &clocks);
+        Ok(Sent { outcome, took, clocks, rows })
+    }
+
+    /// Returns the engine of each flow, as the kernel granted it.
+    pub fn engines(&self) -> Vec<String> {
+        self.request.flows.iter().map(|flow| self.ports[flow.port].engine()).collect()
+    }
+
+    /// Returns the length of a flow's frames, with FCS.
+    pub fn frame_bytes(&self, place: usize) -> usize {
+        let flow = &self.request.flows[place];
+        self.ports[flow.port].frame_bytes(flow.payload_bytes, Some(flow.head))
+    }
+
+    /// Returns the port and the request of a flow.
+    pub fn flow(&mut self, place: usize) -> (&mut dyn Batch, &FlowRequest) {
+        let flow = &self.request.flows[place];
+        (&mut *self.ports[flow.port].port, flow)
+    }
+
+    fn clocks(&self, outcome: &SendOutcome) -> Vec<Known> {
+        let known = |flow: &Flow| {
+            let peer = flow.to.as_ref().map(name).unwrap_or_default();
+            match self.asked.clock {
+                ClockAsked::Shared => Some(clocks::asserted(flow.flow, &peer)),
+                ClockAsked::Exchange => Some(clocks::learn(flow.flow, &peer, &outcome.exchanges, self.request.clock)),
+                ClockAsked::None => None,
+            }
+        };
+        self.asked.flows.iter().filter_map(known).collect()
+    }
+
+    fn rows(&self, outcome: &SendOutcome, took: &Took, clocks: &[Known]) -> StreamBlock {
+        let common = Common { head: &self.asked.head, took, place: Some(self.place), clock_id: self.request.clock };
+        let engines = self.engines();
+        let row = |(place, sent): (usize, &FlowSent)| {
+            let flow = &self.request.flows[place];
+            let what = What {
+                role: Role::Send,
+                port: number(flow.port),
+                via: self.ports[flow.port].via,
+                engine: &engines[place],
+                frame_bytes: self.frame_bytes(place),
+                payload_bytes: flow.payload_bytes,
+            };
+            rows::sent(common, &what, &self.asked.flows[place].schedule, sent)
+        };
+        block_of_sender(self.asked.head.block, outcome, clocks, outcome.flows.iter().enumerate().map(row).collect())
+    }
+}
+
+/// Puts a sender's rows together.
+pub fn block_of_sender(
+    block: u32,
+    outcome: &SendOutcome,
+    clocks: &[Known],
+    streams: Vec<sojourn_record::stream::Stream>,
+) -> StreamBlock {
+    let bins = |sent: &FlowSent| rows::bins((sent.flow, number(sent.port), Role::Send), sent.histograms());
+    StreamBlock {
+        block,
+        sends: outcome.rows.iter().map(rows::send).collect(),
+        streams,
+        histograms: outcome.flows.iter().flat_map(bins).collect(),
+        exchanges: clocks::exchange_rows(&outcome.exchanges, clocks),
+        clock_lines: clocks.iter().flat_map(|known| known.rows((outcome.started, outcome.ended))).collect(),
+        ..StreamBlock::default()
+    }
+}
+
+/// Returns what the engine is asked, for flows that are ready.
+pub fn send_request(asked: &Send, flows: Vec<FlowRequest>) -> SendRequest {
+    let count: u64 = asked.flows.iter().map(|flow| flow.count).fold(0, u64::saturating_add);
+    let room = count.min(MOST_ROWS) as usize;
+    let is_flood = flows.iter().any(|flow| flow.schedule.pattern == Pattern::Flood);
+    SendRequest {
+        block: asked.head.block,
+        keep: match asked.keep {
+            request::Keep::Packets => Keep::Packets { room },
+            request::Keep::Histograms => Keep::Histograms,
+        },
+        start_in: asked.start_in_ns.map_or(START_IN, nanos),
+        at_most: asked.at_most_ns.map(nanos),
+        sync: (asked.clock == ClockAsked::Exchange).then(|| SyncRequest {
+            flows: (0..flows.len()).collect(),
+            before: EXCHANGES,
+            during: (!is_flood).then_some(DURING),
+            after: EXCHANGES,
+            spacing: SPACING,
+        }),
+        answers_late_after: None,
+        clock: host::clock_id(),
+        flows,
+    }
+}
+
+/// Returns a flow as the engine is asked for it.
+pub fn flow_request(flow: &Flow, port: usize, head: sojourn_stream::Head) -> anyhow::Result<FlowRequest> {
+    let wrong = |error: sojourn_stream::ScheduleError| WrongRequest(error.to_string());
+    let pattern: Pattern = flow.schedule.parse().map_err(wrong)?;
+    let schedule = if pattern == Pattern::Replay {
+        let offsets: Vec<Nanos> = flow.offsets_ns.iter().copied().map(Nanos).collect();
+        Schedule { count: flow.count, ..Schedule::replay(offsets) }
+    } else {
+        Schedule::new(pattern, flow.rate_pps.unwrap_or(0.0), flow.count, flow.seed)
+    };
+    Ok(FlowRequest { flow: flow.flow, port, head, payload_bytes: flow.payload_bytes, schedule })
+}
+
+fn check_link(flow: &Flow, request: &FlowRequest, port: &Open) -> anyhow::Result<()> {
+    let dev = match &flow.to {
+        Some(To::Packet { dev, .. } | To::Xdp { dev, .. } | To::Live { dev, .. }) => Some(dev.as_str()),
+        Some(To::Udp { dev, .. }) => dev.as_deref(),
+        None => None,
+    };
+    let link = dev.and_then(host::link_bps);
+    let bytes = port.frame_bytes(request.payload_bytes, Some(request.head));
+    let of = dev.map(|dev| format!("{dev}: ")).unwrap_or_default();
+    request.schedule.check(bytes, link).map_err(|error| WrongRequest(format!("{of}{error}")).into())
+}
+
+fn destination(flow: &Flow) -> Result<&To, WrongRequest> {
+    flow.to.as_ref().ok_or_else(|| WrongRequest(format!("flow {}: no destination is named; add \"to\"", flow.flow)))
+}
+
+/// Returns a destination as a person writes it.
+pub fn name(to: &To) -> String {
+    match to {
+        To::Packet { mac, .. } | To::Xdp { mac, .. } | To::Live { mac, .. } => mac.to_string(),
+        To::Udp { address, port, .. } => std::net::SocketAddr::new(*address, *port).to_string(),
+    }
+}
+
+/// Returns the answer to a request to send.
+pub fn answer(block: u32, outcome: &SendOutcome, clocks: &[Known]) -> Value {
+    let clock: Vec<Value> = clocks.iter().map(Known::json).collect();
+    json!({
+        "event": "sent",
+        "block": block,
+        "flows": outcome.flows.iter().map(flow_json).collect::<Vec<_>>(),
+        "not_kept": outcome.not_kept,
+        "clock": if clock.is_empty() { Value::Null } else { json!(clock) },
+    })
+}
+
+/// Returns what an answer says of a flow that was sent.
+pub fn flow_json(flow: &FlowSent) -> Value {
+    let error = &flow.departure_error;
+    json!({
+        "flow": flow.flow,
+        "asked": flow.counts.asked,
+        "sent": flow.counts.sent,
+        "refused": flow.counts.refused,
+        "unsent": flow.counts.unsent,
+        "asked_pps": flow.asked_pps,
+        "intended_pps": flow.intended_pps,
+        "achieved_pps": flow.achieved_pps,
+        "departure_error_ns": {
+            "p50": error.quantile(0.5), "p99": error.quantile(0.99), "max": error.max(), "min": error.min(),
+        },
+        "within_1us": flow.within_1us,
+        "within_10us": flow.within_10us,
+        "anderson_darling": flow.fit.map(|fit| json!({ "a2": fit.a2, "p": fit.p, "n": fit.n })),
+        "first_ns": flow.first,
+        "last_ns": flow.last,
+    })
+}
+
+/// A port's index, as records have it.
+fn number(port: usize) -> u16 {
+    u16::try_from(port).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,268 @@
+//! `stream serve`: one end of streams, asked line by line. Decides nothing about what is measured.
+//!
+//! A thread reads requests while the main thread carries one out: so a reception is told to finish, and what is being
+//! sent to stop.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+use anyhow::Context;
+use rustix::event::{EventfdFlags, eventfd};
+use serde_json::{Value, json};
+use sojourn_port::rights::{self, Right};
+use sojourn_record::stream::StreamBlock;
+use sojourn_record::{RecordError, StreamFolder};
+
+use super::arguments::Serve;
+use super::receiving::{self, Reception};
+use super::request::{Asked, Finish, Receive};
+use super::{sending, simulating};
+use crate::blocks::{Lines, block_of};
+use crate::failure::{self, WrongRequest};
+use crate::place::{self, Fifo, Place};
+use crate::session;
+use crate::sys::{self, STOP};
+
+/// Set while what is being sent is to stop.
+static STOP_SENDING: AtomicBool = AtomicBool::new(false);
+
+/// Set while a reception is to look at what it is asked.
+static LOOK_UP: AtomicBool = AtomicBool::new(false);
+
+/// Carries out requests until the input ends or a signal comes.
+///
+/// # Errors
+/// When the machine refuses what all need, or records cannot be written any more.
+pub fn run(arguments: &Serve) -> anyhow::Result<()> {
+    let signal = place::stop_signal()?;
+    let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
+    let records =
+        Records { folder: arguments.record.clone(), name: arguments.name.clone(), part: arguments.part, open: None };
+    let waker = Waker::new()?;
+    let inbox = listen(Lines::new(signal), &waker, place.is_real_time)?;
+    say(&ready(&place))?;
+    let mut end = End { place, records, inbox, waker };
+    end.serve()?;
+    end.records.finish()
+}
+
+/// One end of streams.
+struct End {
+    place: Place,
+    records: Records,
+    inbox: Receiver<Incoming>,
+    waker: Waker,
+}
+
+/// A line of input, and what it means.
+struct Incoming {
+    block: Option<u32>,
+    asked: anyhow::Result<Asked>,
+}
+
+impl End {
+    fn serve(&mut self) -> anyhow::Result<()> {
+        while let Ok(Incoming { block, asked }) = self.inbox.recv() {
+            match asked.and_then(|asked| self.carry_out(asked)) {
+                Ok(Some(answer)) => say(&answer)?,
+                Ok(None) => {}
+                Err(error) => self.tell(block, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries a request out; `None` where nothing is to be answered.
+    fn carry_out(&mut self, asked: Asked) -> anyhow::Result<Option<Value>> {
+        match asked {
+            Asked::Receive(asked) => self.receive(&asked),
+            Asked::Finish(Finish { block, .. }) => {
+                Err(WrongRequest(format!("finish: block {block} is not being received")).into())
+            }
+            Asked::Send(asked) => {
+                self.records.open(false)?;
+                let (rows, answer) = sending::send(&asked, &self.place, &STOP_SENDING)?;
+                self.records.write(&rows)?;
+                Ok(Some(answer))
+            }
+            Asked::Stop => {
+                STOP_SENDING.store(false, Ordering::Relaxed);
+                Ok(None)
+            }
+            Asked::Simulate(asked) => {
+                self.records.open(true)?;
+                let (rows, answer) = simulating::simulate(&asked, &STOP_SENDING)?;
+                self.records.write(&rows)?;
+                Ok(Some(answer))
+            }
+        }
+    }
+
+    /// Receives until told to finish; `None` where that never came.
+    fn receive(&mut self, asked: &Receive) -> anyhow::Result<Option<Value>> {
+        self.records.open(false)?;
+        let mut reception = Reception::open(asked, &self.place)?;
+        say(&reception.began())?;
+        let finish = loop {
+            // Before looking, so that nothing that comes after it is slept over.
+            self.waker.calm();
+            let incoming = match self.inbox.try_recv() {
+                Ok(incoming) => incoming,
+                Err(mpsc::TryRecvError::Disconnected) => return Ok(None),
+                Err(mpsc::TryRecvError::Empty) => {
+                    reception.run(&LOOK_UP, &[self.waker.as_fd()], &mut |_| false)?;
+                    continue;
+                }
+            };
+            match incoming.asked {
+                Ok(Asked::Finish(finish)) if finish.block == asked.head.block => break finish,
+                Ok(Asked::Stop) => STOP_SENDING.store(false, Ordering::Relaxed),
+                Ok(_) => self.tell(incoming.block, busy(asked.head.block))?,
+                Err(error) => self.tell(incoming.block, error)?,
+            }
+        };
+        let received = reception.finish(&finish.sent);
+        self.records.write(&received.rows)?;
+        Ok(Some(receiving::answer(asked, &received)))
+    }
+
+    /// Says what is wrong; ends where nothing can be recorded any more.
+    fn tell(&self, block: Option<u32>, error: anyhow::Error) -> anyhow::Result<()> {
+        let (status, message) = (failure::status(&error), failure::sentence(&error));
+        say(&json!({ "event": "error", "block": block, "status": status, "message": message }))?;
+        let ends = |cause: &RecordError| !matches!(cause, RecordError::Encode(_));
+        if error.chain().any(|cause| cause.downcast_ref().is_some_and(ends)) { Err(error) } else { Ok(()) }
+    }
+}
+
+fn busy(block: u32) -> anyhow::Error {
+    WrongRequest(format!("block {block} is being received, and one end does one thing at a time: finish it first"))
+        .into()
+}
+
+/// Reads requests in a thread of its own; it ends with the input or by a signal, and then so does what waits for it.
+///
+/// What is being sent goes on to its end when the input ends, but not when a signal comes.
+fn listen(mut lines: Lines, waker: &Waker, is_real_time: bool) -> anyhow::Result<Receiver<Incoming>> {
+    let (sender, receiver) = mpsc::channel();
+    let waker = waker.clone();
+    let read = move || {
+        // It sleeps nearly always, and must come to its turn beside a sender that never does.
+        if is_real_time {
+            let _ = sys::run_real_time(place::PRIORITY + 1);
+        }
+        let _ = rights::keep_only(&[Right::IpcLock]);
+        while let Ok(Some(line)) = lines.next() {
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let asked = serde_json::from_slice::<Asked>(&line).context("request");
+            if matches!(asked, Ok(Asked::Stop)) {
+                STOP_SENDING.store(true, Ordering::Relaxed);
+            }
+            // Sent before anyone is woken for it.
+            if sender.send(Incoming { block: block_of(&line), asked }).is_err() {
+                break;
+            }
+            waker.wake();
+        }
+        if STOP.load(Ordering::Relaxed) {
+            STOP_SENDING.store(true, Ordering::Relaxed);
+        }
+        drop(sender);
+        waker.wake();
+    };
+    thread::Builder::new().name("requests".to_owned()).spawn(read).context("start a thread")?;
+    Ok(receiver)
+}
+
+/// Ends a sleep of the thread that measures.
+#[derive(Clone)]
+struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    fn new() -> anyhow::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("create an eventfd")?;
+        Ok(Self(Arc::new(fd)))
+    }
+
+    fn wake(&self) {
+        LOOK_UP.store(true, Ordering::Relaxed);
+        // A counter that is full wakes as well.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes all calls up to now back.
+    fn calm(&self) {
+        LOOK_UP.store(false, Ordering::Relaxed);
+        let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn ready(place: &Place) -> Value {
+    json!({
+        "event": "ready",
+        "version": env!("CARGO_PKG_VERSION"),
+        "profile": crate::PROFILE,
+        "wait": session::name(place.wait),
+        "fifo": place.is_real_time,
+        "nice": place.nice,
+        "cpu": place.cpu,
+        "memory_locked": place.is_locked,
+    })
+}
+
+fn say(event: &Value) -> anyhow::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{event}")?;
+    Ok(output.flush()?)
+}
+
+/// The records, opened when it is known whether time is simulated.
+struct Records {
+    folder: PathBuf,
+    name: String,
+    part: u16,
+    open: Option<(StreamFolder, bool)>,
+}
+
+impl Records {
+    fn open(&mut self, is_simulated: bool) -> anyhow::Result<()> {
+        match &self.open {
+            Some((_, was)) if *was == is_simulated => Ok(()),
+            Some(_) => {
+                let problem = "one process either simulates or measures, for its records have one clock";
+                Err(WrongRequest(problem.to_owned()).into())
+            }
+            None => {
+                let origin = crate::origin(is_simulated);
+                self.open = Some((StreamFolder::create(&self.folder, &self.name, self.part, &origin)?, is_simulated));
+                // Its priority and its files it has now; only ports are still to be opened.
+                Ok(rights::keep_only(&super::RIGHTS)?)
+            }
+        }
+    }
+
+    fn write(&mut self, rows: &StreamBlock) -> anyhow::Result<()> {
+        let (folder, _) = self.open.as_mut().ok_or(RecordError::Broken)?;
+        Ok(folder.write(rows)?)
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        match &mut self.open {
+            Some((folder, _)) => Ok(folder.finish()?),
+            None => Ok(()),
+        }
+    }
+}

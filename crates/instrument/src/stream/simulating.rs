@@ -1,0 +1,151 @@
+//! Both ends of a stream over a simulated path, in simulated time: what is known of the truth is in the request.
+
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use sojourn_port::Framing;
+use sojourn_record::stream::{Role, StreamBlock};
+use sojourn_stream::sim::{Clocks, Path};
+use sojourn_stream::{Head, PortRequest, ReceiveOutcome, SendOutcome};
+use sojourn_time::{Nanos, Reading};
+use sojourn_wire::MacAddress;
+use sojourn_wire::stream::Link;
+use sojourn_wire::{Carrier, stream as wire};
+
+use super::clocks::{self, Known};
+use super::host::Took;
+use super::receiving;
+use super::request::{ClockAsked, Flow, Send, Simulate};
+use super::rows::{self, Common, What};
+use super::sending;
+use crate::failure::WrongRequest;
+
+/// The only port at either end.
+const PORT: u16 = 0;
+const ENGINE: &str = "simulated";
+
+/// What was sent and what arrived.
+#[derive(Debug)]
+pub struct Simulated {
+    /// What the sender tells.
+    pub sent: SendOutcome,
+    /// What the receiver tells.
+    pub received: ReceiveOutcome,
+    /// What is known of the receiver's clock.
+    pub clocks: Vec<Known>,
+    /// All of it as records want it.
+    pub rows: StreamBlock,
+}
+
+/// Simulates, and returns the rows and the answer.
+///
+/// # Errors
+/// When the request makes no sense.
+pub fn simulate(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
+    let simulated = run(asked, halt)?;
+    let answer = answer(asked, &simulated);
+    Ok((simulated.rows, answer))
+}
+
+/// Simulates.
+///
+/// # Errors
+/// When the request makes no sense.
+pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
+    let path: Path = serde_json::from_value(asked.path.clone()).context("path")?;
+    let asked = &asked.with_clock_of(&path);
+    let send = asked.sending();
+    let flows = send.flows.iter().map(|flow| sending::flow_request(flow, 0, head())).collect::<anyhow::Result<_>>()?;
+    let request = sending::send_request(&send, flows);
+    let port = PortRequest { framing: Framing::Ethernet, mac: MacAddress::default(), answer: None };
+    let numbers: Vec<u16> = asked.flows.iter().map(|flow| flow.flow).collect();
+    let receive = receiving::receive_request(asked.head.block, &numbers, &asked.receive, vec![port]);
+    let (sent, received) =
+        sojourn_stream::simulate(&path, &request, &receive, halt).map_err(|error| WrongRequest(error.to_string()))?;
+    let of_flow = |flow: &Flow| match asked.clock {
+        ClockAsked::Shared => Some(clocks::asserted(flow.flow, ENGINE)),
+        // The path tells whether both clocks are one: they have one id then.
+        ClockAsked::Exchange => Some(clocks::learn(flow.flow, ENGINE, &sent.exchanges, request.clock)),
+        ClockAsked::None => None,
+    };
+    let clocks: Vec<Known> = asked.flows.iter().filter_map(of_flow).collect();
+    let rows = rows_of(asked, &sent, &received, &clocks);
+    Ok(Simulated { sent, received, clocks, rows })
+}
+
+impl Simulate {
+    /// Clocks that the path sets apart are not one clock, whatever was asserted.
+    fn with_clock_of(&self, path: &Path) -> Self {
+        let is_one = path.clocks.shared || path.clocks == Clocks::default();
+        let clock = if self.clock == ClockAsked::Shared && !is_one { ClockAsked::Exchange } else { self.clock };
+        Self { clock, ..self.clone() }
+    }
+
+    fn sending(&self) -> Send {
+        Send {
+            head: self.head.clone(),
+            flows: self.flows.clone(),
+            keep: self.receive.keep,
+            stamps: Default::default(),
+            at_most_ns: self.at_most_ns,
+            clock: self.clock,
+            start_in_ns: None,
+        }
+    }
+}
+
+fn head() -> Head {
+    Head::Link(Link {
+        destination: MacAddress([2, 0x77, 0, 0, 0, 2]),
+        source: MacAddress([2, 0x77, 0, 0, 0, 1]),
+        tag: None,
+    })
+}
+
+fn rows_of(asked: &Simulate, sent: &SendOutcome, received: &ReceiveOutcome, clocks: &[Known]) -> StreamBlock {
+    let at = |tai| Reading { tai, monotonic_raw: tai, error: Nanos::ZERO };
+    let took = Took { started: at(sent.started), ended: at(sent.ended), processor: Nanos::ZERO };
+    let common = Common { head: &asked.head, took: &took, place: None, clock_id: 0 };
+    let what = |role, payload_bytes| What {
+        role,
+        port: PORT,
+        via: "sim",
+        engine: ENGINE,
+        frame_bytes: Carrier::Raw.frame_bytes(payload_bytes),
+        payload_bytes,
+    };
+    let of_sender = sent
+        .flows
+        .iter()
+        .zip(&asked.flows)
+        .map(|(flow, asked)| rows::sent(common, &what(Role::Send, asked.payload_bytes), &asked.schedule, flow));
+    let of_receiver = received.flows.iter().map(|flow| {
+        rows::received(common, &what(receiving::role(flow), receiving::payload_of(flow, &asked.receive)), flow)
+    });
+    let block = asked.head.block;
+    let there = sending::block_of_sender(block, sent, clocks, of_sender.collect());
+    let here = receiving::block_of_receiver(block, received, &[PORT], of_receiver.collect());
+    StreamBlock {
+        arrivals: here.arrivals,
+        streams: [there.streams, here.streams].concat(),
+        histograms: [there.histograms, here.histograms].concat(),
+        ..there
+    }
+}
+
+fn answer(asked: &Simulate, simulated: &Simulated) -> Value {
+    let of_flow = |flow: &sojourn_stream::FlowReceived| {
+        let payload = receiving::payload_of(flow, &asked.receive).max(wire::HEADER_BYTES);
+        receiving::flow_json(flow, PORT, Carrier::Raw.frame_bytes(payload))
+    };
+    let clock: Vec<Value> = simulated.clocks.iter().map(Known::json).collect();
+    json!({
+        "event": "simulated",
+        "block": asked.head.block,
+        "sent": simulated.sent.flows.iter().map(sending::flow_json).collect::<Vec<_>>(),
+        "received": simulated.received.flows.iter().map(of_flow).collect::<Vec<_>>(),
+        "clock": if clock.is_empty() { Value::Null } else { json!(clock) },
+        "stepped": false,
+    })
+}

@@ -1,0 +1,191 @@
+use proptest::prelude::*;
+use sojourn_time::{Source, Stamp};
+
+use super::*;
+
+const BLOCK: u32 = 9;
+const FLOWS: [u16; 3] = [1, 40_000, 7];
+const PAYLOAD_BYTES: usize = 64;
+
+/// What the path does to a packet of some flow.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Arrive,
+    Vanish,
+    Repeat,
+    Overtaken,
+    PayloadDamaged,
+    HeaderDamaged,
+    OwnDrop,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        10 => Just(Fate::Arrive), 2 => Just(Fate::Vanish), 2 => Just(Fate::Repeat), 2 => Just(Fate::Overtaken),
+        1 => Just(Fate::PayloadDamaged), 1 => Just(Fate::HeaderDamaged), 1 => Just(Fate::OwnDrop),
+    ]
+}
+
+fn counting() -> Counting {
+    Counting { block: BLOCK, keep: Keep::Packets { room: 10_000 }, late_after: Nanos(1_000), clock_offset: Nanos(50) }
+}
+
+fn packet(flow: u16, seq: u64, sent: i64) -> Vec<u8> {
+    let header =
+        StreamHeader { kind: Kind::Data, node: 0, flow, block: BLOCK, seq, intended: Time(0), sent: Time(sent) };
+    let mut payload = vec![0; PAYLOAD_BYTES];
+    sojourn_wire::stream::fill(&mut payload);
+    header.write(&mut payload);
+    payload
+}
+
+fn received(at: i64) -> Received {
+    let at = Time(at);
+    Received { length: PAYLOAD_BYTES, arrived: Stamp { at, source: Source::Kernel }, returned: at }
+}
+
+fn offer(accounting: &mut Accounting, port: usize, payload: &[u8], at: i64) {
+    match StreamHeader::read(payload) {
+        Ok(header) => drop(accounting.on_packet(port, &header, payload, &received(at))),
+        Err(unread) => accounting.on_unread(port, unread),
+    }
+}
+
+/// Offers what arrives of the packets with these fates, and says what the account has to be.
+fn deliver(accounting: &mut Accounting, fates: &[(usize, Fate)]) -> ([u64; 3], [ReceivedCounts; 3], u64) {
+    let mut sent = [0; 3];
+    let mut truth = [ReceivedCounts::default(); 3];
+    let mut own_drops = 0;
+    let mut held: Vec<(u16, u64)> = Vec::new();
+    for (now, (place, fate)) in fates.iter().enumerate() {
+        let (counts, now) = (&mut truth[*place], now as i64 * 100);
+        let seq = sent[*place];
+        sent[*place] += 1;
+        let mut payload = packet(FLOWS[*place], seq, now);
+        match fate {
+            Fate::Vanish => counts.lost += 1,
+            Fate::OwnDrop => own_drops += 1,
+            Fate::Overtaken => held.push((FLOWS[*place], seq)),
+            Fate::Arrive | Fate::Repeat => {
+                counts.first += 1;
+                offer(accounting, 0, &payload, now);
+                if matches!(fate, Fate::Repeat) {
+                    counts.duplicated += 1;
+                    offer(accounting, 0, &payload, now);
+                }
+            }
+            Fate::PayloadDamaged | Fate::HeaderDamaged => {
+                counts.corrupted += 1;
+                payload[if matches!(fate, Fate::HeaderDamaged) { 13 } else { 50 }] ^= 4;
+                offer(accounting, 0, &payload, now);
+            }
+        }
+    }
+    for (flow, seq) in held {
+        let place = FLOWS.iter().position(|other| *other == flow).unwrap();
+        truth[place].first += 1;
+        offer(accounting, 0, &packet(flow, seq, 0), 0);
+    }
+    (sent, truth, own_drops)
+}
+
+use crate::ReceivedCounts;
+
+proptest! {
+    #[test]
+    fn every_packet_and_every_frame_is_in_exactly_one_count(
+        fates in prop::collection::vec((0..3_usize, fate()), 0..400), foreign in 0..5_u64,
+    ) {
+        let mut accounting = Accounting::new(counting(), &FLOWS, 2);
+        let (sent, truth, own_drops) = deliver(&mut accounting, &fates);
+        (0..foreign).for_each(|_| accounting.on_foreign(0));
+        let counts: Vec<_> = (0..3).map(|place| SentCount { flow: FLOWS[place], port: Some(0), sent: sent[place] }).collect();
+        let outcome = accounting.finish(&counts, &[own_drops]);
+        let mut frames = 0;
+        let mut dropped = 0;
+        for (place, truth) in truth.iter().enumerate() {
+            let told = outcome.flows[place].counts;
+            prop_assert_eq!(outcome.flows[place].flow, FLOWS[place]);
+            prop_assert_eq!(told.packets(), sent[place]);
+            prop_assert_eq!((told.first, told.duplicated, told.corrupted), (truth.first, truth.duplicated, truth.corrupted));
+            frames += told.frames();
+            dropped += told.own_drops;
+        }
+        prop_assert_eq!(frames, outcome.ports[0].frames);
+        prop_assert_eq!(dropped, own_drops);
+        prop_assert_eq!(outcome.ports[0].foreign, foreign);
+        prop_assert!(outcome.flows[3..].iter().all(|flow| flow.counts == ReceivedCounts::default()));
+    }
+
+    #[test]
+    fn copies_of_damaged_packets_are_never_more_than_were_sent(
+        events in prop::collection::vec((0..20_u64, 0..64_usize, any::<u8>()), 0..200), sent in 20..40_u64, drops in 0..50_u64,
+    ) {
+        let mut accounting = Accounting::new(counting(), &[1], 1);
+        for (seq, at, by) in events {
+            let mut payload = packet(1, seq, 0);
+            payload[at] ^= by;
+            offer(&mut accounting, 0, &payload, 0);
+        }
+        let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent }], &[drops]);
+        prop_assert_eq!(outcome.flows[0].counts.packets(), sent);
+        prop_assert_eq!(outcome.flows[0].counts.frames(), outcome.ports[0].frames);
+    }
+
+    #[test]
+    fn drops_are_shared_out_to_the_last(missing in prop::collection::vec(0..1_000_u64, 1..10), drops in 0..5_000_u64) {
+        let mut flows: Vec<_> = missing.iter().map(|lost| {
+            let mut flow = Tally::new(1, 0, 0).finish(Some(0));
+            flow.counts.lost = *lost;
+            flow
+        }).collect();
+        share_drops(drops, flows.iter_mut().collect());
+        let shared: u64 = flows.iter().map(|flow| flow.counts.own_drops).sum();
+        prop_assert_eq!(shared, drops.min(missing.iter().sum()));
+        for (flow, lost) in flows.iter().zip(missing) {
+            prop_assert_eq!(flow.counts.own_drops + flow.counts.lost, lost);
+        }
+    }
+}
+
+#[test]
+fn times_and_flags_are_told() {
+    let mut accounting = Accounting::new(counting(), &[1], 1);
+    for (seq, sent, at) in [(0, 0, 150), (1, 100, 350), (3, 300, 400), (2, 200, 1_251), (4, 400, 500)] {
+        offer(&mut accounting, 0, &packet(1, seq, sent), at);
+    }
+    let outcome = accounting.finish(&[], &[]);
+    let flow = &outcome.flows[0];
+    let flags: Vec<_> = outcome.rows.iter().map(|row| (row.seq, row.is_reordered, row.is_late)).collect();
+    assert_eq!(flags, [(0, false, false), (1, false, false), (3, false, false), (2, true, true), (4, false, false)]);
+    let values = |spread: &crate::Spread| spread.cells().iter().map(|cell| cell.low).collect::<Vec<_>>();
+    assert_eq!(values(&flow.delay), [50, 100, 200, 1_001]);
+    assert_eq!(flow.delay.count(), 5);
+    assert_eq!(values(&flow.ipdv), [100], "of 0 and 1 alone: the others did not come one after the other");
+    assert_eq!(flow.counts.lost, 0);
+    assert_eq!(flow.payload_bytes, 5 * PAYLOAD_BYTES as u64);
+}
+
+#[test]
+fn rows_stop_where_room_ends_and_counts_go_on() {
+    let counting = Counting { keep: Keep::Packets { room: 3 }, ..counting() };
+    let mut accounting = Accounting::new(counting, &[1], 1);
+    (0..10).for_each(|seq| offer(&mut accounting, 0, &packet(1, seq, 0), 0));
+    assert_eq!(accounting.progress().0, 10);
+    let outcome = accounting.finish(&[], &[]);
+    assert_eq!((outcome.rows.len(), outcome.not_kept, outcome.flows[0].counts.first), (3, 7, 10));
+}
+
+#[test]
+fn answers_are_kept_apart_by_their_node() {
+    let mut accounting = Accounting::new(counting(), &[1], 1);
+    for (seq, node) in [(0, 3), (0, 5), (1, 3), (1, 5), (1, 5)] {
+        let mut payload = packet(1, seq, 0);
+        StreamHeader { kind: Kind::Answer, node, ..StreamHeader::read(&payload).unwrap() }.write(&mut payload);
+        offer(&mut accounting, 0, &payload, 0);
+    }
+    let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent: 3 }], &[]);
+    let told: Vec<_> =
+        outcome.flows.iter().map(|f| (f.node, f.counts.first, f.counts.duplicated, f.counts.lost)).collect();
+    assert_eq!(told, [(3, 2, 0, 1), (5, 2, 1, 1)]);
+}

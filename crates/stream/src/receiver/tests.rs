@@ -1,0 +1,110 @@
+use proptest::prelude::*;
+use sojourn_time::{Nanos, Source, Stamp};
+use sojourn_wire::MacAddress;
+use sojourn_wire::stream::Tag;
+
+use super::*;
+use crate::Keep;
+
+const OWN: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+
+fn receiver(framing: Framing, answer: Option<Answering>) -> Receiver {
+    Receiver::new(&ReceiveRequest {
+        block: 5,
+        ports: vec![PortRequest { framing, mac: OWN, answer }],
+        flows: vec![1, 2],
+        keep: Keep::Histograms,
+        late_after: Nanos::seconds(1),
+        clock_offset: Nanos::ZERO,
+        clock: 77,
+    })
+}
+
+fn received(at: i64) -> Received {
+    Received { length: 0, arrived: Stamp { at: Time(at), source: Source::Kernel }, returned: Time(at + 10) }
+}
+
+fn frame(kind: Kind, seq: u64, text: &str) -> Vec<u8> {
+    let tag = Some(Tag { vlan: 3, priority: 6 });
+    let link = Link { destination: MacAddress([0xFF; 6]), source: PEER, tag };
+    let mut frame = vec![0; link.header_bytes() + 100];
+    link.write(&mut frame);
+    let payload = &mut frame[link.header_bytes()..];
+    if kind == Kind::Data {
+        fill(payload)
+    } else {
+        payload[40..40 + text.len()].copy_from_slice(text.as_bytes())
+    }
+    StreamHeader { kind, node: 0, flow: 1, block: 5, seq, intended: Time(1), sent: Time(2) }.write(payload);
+    frame
+}
+
+#[test]
+fn a_synchronisation_is_answered_with_arrival_and_departure() {
+    let mut receiver = receiver(Framing::Ethernet, None);
+    let mut reply = [0; 2_000];
+    let length = receiver.on_frame(0, &frame(Kind::SyncRequest, 12, ""), &received(500), &mut reply).unwrap();
+    receiver.stamp(0, &mut reply[..length], Time(900));
+    let (link, payload) = Link::split(&reply[..length]).unwrap();
+    assert_eq!((link.source, link.destination, link.tag), (OWN, PEER, Some(Tag { vlan: 3, priority: 6 })));
+    let header = StreamHeader::read(payload).unwrap();
+    assert_eq!((header.kind, header.seq, header.intended, header.sent), (Kind::SyncReply, 12, Time(500), Time(900)));
+    assert_eq!(SyncTail::read(payload), Some(SyncTail { clock: 77, source: Source::Kernel }));
+    let outcome = receiver.finish(&[], &[]);
+    assert_eq!((outcome.ports[0].frames, outcome.ports[0].control, outcome.ports[0].foreign), (1, 1, 0));
+}
+
+#[test]
+fn packets_are_answered_once_by_who_is_told_to() {
+    let mut receiver = receiver(Framing::Ethernet, Some(Answering { node: 4, payload_bytes: 200 }));
+    let mut reply = [0; 2_000];
+    let length = receiver.on_frame(0, &frame(Kind::Data, 3, ""), &received(500), &mut reply).unwrap();
+    let (link, payload) = Link::split(&reply[..length]).unwrap();
+    assert_eq!((link.destination, payload.len()), (PEER, 200));
+    let header = StreamHeader::read(payload).unwrap();
+    assert_eq!((header.kind, header.node, header.seq, header.sent), (Kind::Answer, 4, 3, Time(2)));
+    assert!(sojourn_wire::stream::is_intact(payload));
+    assert_eq!(receiver.on_frame(0, &frame(Kind::Data, 3, ""), &received(501), &mut reply), None, "a duplicate");
+    assert_eq!(receiver.on_frame(0, &reply[..length].to_vec(), &received(502), &mut reply), None, "an answer");
+}
+
+#[test]
+fn an_end_is_believed_once_and_acknowledged_each_time() {
+    let mut receiver = receiver(Framing::Ethernet, None);
+    let mut reply = [0; 200];
+    assert_eq!(receiver.end(1), None);
+    for sent in [7, 8] {
+        let text = format!("{{\"sent\":{sent},\"clock\":null}}");
+        let length = receiver.on_frame(0, &frame(Kind::End, 0, &text), &received(1), &mut reply).unwrap();
+        let (_, payload) = Link::split(&reply[..length]).unwrap();
+        assert_eq!(StreamHeader::read(payload).unwrap().kind, Kind::EndAck);
+    }
+    assert_eq!(receiver.end(1), Some(End { sent: 7, clock: None }));
+    let outcome = receiver.finish(&[], &[]);
+    assert_eq!((outcome.flows[0].counts.lost, outcome.flows[1].counts.lost), (7, 0));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        mut bytes: Vec<u8>, at: prop::sample::Index, by: u8, room in 0..300_usize, kind in 0..8_u8, cut: prop::sample::Index,
+    ) {
+        let mut reply = vec![0; room];
+        for framing in [Framing::Ethernet, Framing::Udp, Framing::Icmp4] {
+            let mut receiver = receiver(framing, Some(Answering { node: 1, payload_bytes: 64 }));
+            receiver.on_frame(0, &bytes, &received(1), &mut reply);
+            receiver.on_frame(9, &bytes, &received(1), &mut reply);
+            receiver.stamp(0, &mut bytes, Time(1));
+            let mut frame = frame(Kind::Data, 1, "");
+            frame[18 + 4] = kind;
+            let place = at.index(frame.len());
+            frame[place] ^= by;
+            let end = cut.index(frame.len());
+            receiver.on_frame(0, &frame[..end], &received(1), &mut reply);
+            let outcome = receiver.finish(&[], &[]);
+            let counted: u64 = outcome.flows.iter().map(|flow| flow.counts.frames()).sum();
+            prop_assert_eq!(counted + outcome.ports[0].control, 2);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+"""The queueing model on whole run folders: M/D/1 behind a floor, trained at some loads, held to the others."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.analysis.factors import factors_of_stream
+from sojourn.analysis.model import training_cells
+from sojourn.analysis.statistics.queue import waits
+from tests.unit import made_up_streams as made_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN = '[study]\nname = "model"\nmethod = "model"\n[bed]\nbackend = "netns"\ndevices = ["bridge"]\n'
+START = 1_795_000_000_000_000_000
+FRAMES = 2_500
+LOADS = [("regular", 1_000_000), ("poisson", 20_000), ("poisson", 16_000), ("poisson", 12_500), ("regular", 11_000)]
+SERVICE = {64: 8_000.0, 1518: 10_000.0}
+FLOOR = 15_000.0
+
+
+def cells() -> list[dict[str, Any]]:
+    return [
+        made_up.factors(schedule=schedule, interval_ns=interval, rate_pps=1e9 / interval, frame_bytes=size)
+        for size in SERVICE
+        for schedule, interval in LOADS
+    ]
+
+
+def run(path: Path, rounds: int = 6, spoilt: bool = False) -> Path:
+    """One device; `spoilt`: its service doubles at a load that is held out, which no model can know."""
+    rng = np.random.default_rng(7)
+    blocks: list[dict[str, Any]] = []
+    sends, arrivals, log = [], [], []
+    for round_ in range(rounds):
+        for cell, told in enumerate(cells()):
+            block = {"block": len(blocks), "device": "bridge", "round": round_, "cell": cell}
+            slow = 1.35 if spoilt and cell == 2 else 1.0
+            blocks.append(block)
+            log.append(made_up.trial_event(block, told))
+            sent, arrived = trial(block, told, slow, rng)
+            sends.append(sent)
+            arrivals.append(arrived)
+    tables = {
+        ("streams", "a"): made_up.streams(blocks),
+        ("streams", "b"): made_up.streams(blocks, "receive"),
+        ("sends", "a"): pl.concat(sends),
+        ("arrivals", "b"): pl.concat(arrivals),
+    }
+    return made_up.write(path, PLAN, log, tables)
+
+
+def trial(
+    block: dict[str, Any], told: dict[str, Any], slow: float, rng: np.random.Generator
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    interval = told["interval_ns"]
+    gaps = rng.exponential(interval, FRAMES) if told["schedule"] == "poisson" else np.full(FRAMES, float(interval))
+    entered = np.cumsum(gaps)
+    service = np.full(FRAMES, SERVICE[told["frame_bytes"]] * slow)
+    delay = waits(entered, service) + service + FLOOR + rng.gamma(4, 150, FRAMES)
+    intended = START + block["block"] * 10**10 + entered.astype(np.int64)
+    arrival = intended + delay.astype(np.int64)
+    head = {"block": block["block"], "flow": 1, "seq": np.arange(FRAMES)}
+    sent = {"intended_ns": intended, "send_call_ns": intended + 100, "departure_ns": intended + 500}
+    arrived = {"port": 0, "node": 0, "arrival_ns": arrival, "receive_call_ns": arrival + 900}
+    return pl.DataFrame(head | sent), pl.DataFrame(head | arrived)
+
+
+def test_every_second_poisson_load_and_the_lowest_train() -> None:
+    told = {cell: factors_of_stream(one) for cell, one in enumerate(cells()[:5])}
+    assert training_cells(told) == [0, 1, 3]
+    assert training_cells(told, [4, 0]) == [0, 4]
+
+
+def test_parameters_are_recovered_and_held_out_loads_foretold(tmp_path: Path) -> None:
+    verdict = analyse(path := run(tmp_path / "run"))
+    rows = json.loads((path / "analysis/results.json").read_text())
+    by_size = {row["frame_bytes"]: row for row in rows if row["quantity"] == "model_service"}
+    for size, service in SERVICE.items():
+        assert by_size[size]["estimate"] == pytest.approx(service, rel=0.01)
+        assert by_size[size]["ci_low"] * 0.995 <= service <= by_size[size]["ci_high"] * 1.005
+    slope = next(row for row in rows if row["quantity"] == "model_service_slope")
+    assert slope["estimate"] == pytest.approx(2_000 / (1518 - 64), rel=0.1)
+    distances = pl.read_parquet(path / "analysis/samples/model_distances.parquet")
+    held_out = distances.filter(~pl.col("training"))
+    assert sorted(held_out["cell"].unique().to_list()) == [2, 4, 7, 9]
+    wide = held_out.pivot("what", index=["cell", "distance"], values="estimate")
+    assert (wide["prediction"] < 1.5 * wide["repetition"]).all()
+    poisson = wide.filter(pl.col("cell").is_in([2, 7]))
+    assert (poisson["prediction"] < poisson["no-queue"] / 3).all()
+    assert held_out.drop_nulls("ci_low").height == held_out.height
+    assert not [one for one in verdict.findings if one["name"] == "model_misfit"]
+    assert "predicts 4 held-out loads" in verdict.sentence
+
+
+def test_histograms_hold_every_frame_but_the_slowest(tmp_path: Path) -> None:
+    analyse(path := run(tmp_path / "run", rounds=2))
+    bins = pl.read_parquet(path / "analysis/samples/model_histograms.parquet")
+    shares = bins.group_by("cell", "what").agg(pl.col("share").sum())
+    assert (shares.filter(pl.col("what") != "no-queue")["share"] > 0.98).all()
+    assert {"measured", "predicted", "no-queue"} == set(bins["what"])
+
+
+def test_a_load_that_no_model_can_know_is_a_misfit(tmp_path: Path) -> None:
+    verdict = analyse(run(tmp_path / "run", rounds=5, spoilt=True))
+    found = [one for one in verdict.findings if one["name"] == "model_misfit"]
+    assert len(found) == 1
+    assert {place["cell"] for place in found[0]["places"]} == {2}

@@ -1,0 +1,149 @@
+"""Ladders of made-up frames whose every stage is known: found to the nanosecond, summed to the total, missing named."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sojourn.analysis import analyse
+from tests.unit import made_up_streams as made_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN = '[study]\nname = "stages"\nmethod = "stages"\n[bed]\nbackend = "netns"\ndevices = ["bridge"]\n'
+STAGES = {"pacing": 300, "send": 900, "qdisc": 400, "path": 2_000, "receive": 1_500}
+BRIDGE_ADDS = 1_250
+START = 1_795_000_000_000_000_000
+FRAMES = 200
+
+
+def run(path: Path, rounds: int = 8, **changes: Any) -> Path:
+    """Direct and bridge, `rounds` times; every stage gamma about its mean; the bridge adds to the path alone."""
+    rng = np.random.default_rng(1)
+    blocks: list[dict[str, Any]] = []
+    sends, arrivals = [], []
+    for round_ in range(rounds):
+        for device in ("direct", "bridge"):
+            block = {"block": len(blocks), "device": device, "round": round_, "cell": 0}
+            blocks.append(block)
+            sent, arrived = trial(block, rng, **changes)
+            sends.append(sent)
+            arrivals.append(arrived)
+    tables = {
+        ("streams", "a"): made_up.streams(blocks),
+        ("streams", "b"): made_up.streams(blocks, "receive"),
+        ("sends", "a"): pl.concat(sends),
+        ("arrivals", "b"): pl.concat(arrivals),
+    }
+    log = [made_up.trial_event(block, made_up.factors()) for block in blocks]
+    return made_up.write(path, PLAN, log, tables)
+
+
+def trial(
+    block: dict[str, Any], rng: np.random.Generator, departure_source: str = "kernel", qdisc: bool = True,
+    answered: bool = False,
+    backwards: bool = False,
+) -> tuple[pl.DataFrame, pl.DataFrame]:  # fmt: skip
+    parts = {name: rng.gamma(4, mean / 4, FRAMES).astype(np.int64) for name, mean in STAGES.items()}
+    if block["device"] == "bridge":
+        parts["path"] += BRIDGE_ADDS
+    stamps = (
+        START
+        + block["block"] * 10**9
+        + np.arange(FRAMES) * 100_000
+        + np.cumsum([0 * parts["send"], *parts.values()], 0)
+    )
+    intended, call, scheduled, departure, arrival, receive = stamps.astype(np.int64)
+    scheduled += 5_000 if backwards else 0
+    seq = np.arange(FRAMES)
+    sent = pl.DataFrame(
+        {
+            "block": block["block"], "flow": 1, "seq": seq, "intended_ns": intended, "send_call_ns": call,
+            "scheduled_ns": scheduled if qdisc else pl.Series([None] * FRAMES, dtype=pl.Int64),
+            "departure_ns": departure, "departure_source": departure_source,
+        }
+    )  # fmt: skip
+    arrived = pl.DataFrame(
+        {
+            "block": block["block"], "flow": 1, "seq": seq, "port": 0, "node": 0, "arrival_ns": arrival,
+            "receive_call_ns": receive, "arrival_source": "kernel",
+        }
+    )  # fmt: skip
+    if answered:
+        back = arrived.with_columns(pl.lit(1).alias("node").cast(pl.Int32), pl.col("arrival_ns") + 9_000,
+                                    pl.col("receive_call_ns") + 9_000)  # fmt: skip
+        arrived = pl.concat([arrived, back], how="vertical_relaxed")
+    return sent, arrived[1:]  # the first frame is lost
+
+
+def results(path: Path) -> dict[tuple[str, str | None, str, str], dict[str, Any]]:
+    rows = json.loads((path / "analysis/results.json").read_text())
+    return {(row["device"], row["reference"], row["quantity"], row["statistic"]): row for row in rows}
+
+
+def test_every_stage_is_found_and_only_the_path_holds_the_device(tmp_path: Path) -> None:
+    path = run(tmp_path / "run")
+    verdict = analyse(path)
+    found = results(path)
+    for name, mean in STAGES.items():
+        assert found["direct", None, f"stage_{name}", "mean"]["estimate"] == pytest.approx(mean, rel=0.03)
+        added = found["bridge", "direct", f"stage_{name}", "mean"]
+        assert added["estimate"] == pytest.approx(BRIDGE_ADDS if name == "path" else 0, abs=70)
+        assert added["ci_low"] <= (BRIDGE_ADDS if name == "path" else 0) <= added["ci_high"]
+    assert found["bridge", None, "stage_path", "mean"]["clock_bound_ns"] == 0
+    assert found["direct", None, "stage_total", "mean"]["probes"] == 8 * (FRAMES - 1)
+    assert [(law["law"], law["answer"]) for law in verdict.laws] == [("stages-sum", "holds")]
+    assert "sum to its total exactly" in verdict.laws[0]["sentence"]
+
+
+def test_the_ladder_lists_the_rungs_in_their_order(tmp_path: Path) -> None:
+    path = run(tmp_path / "run")
+    analyse(path)
+    ladder = pl.read_parquet(path / "analysis/samples/ladder.parquet")
+    direct = ladder.filter(pl.col("device") == "direct", pl.col("reference").is_null()).sort("position")
+    assert direct["stage"].to_list() == [*STAGES, "total"]
+    assert direct["begins"][0] == "intended"
+    assert direct["ends"][4] == "receive call"
+    assert direct["mean_ns"][:-1].sum() == pytest.approx(direct["mean_ns"][-1], rel=0.01)
+    assert direct["share"][:-1].sum() == pytest.approx(1, abs=0.02)
+    assert {"frame_bytes", "schedule"} <= set(ladder.columns)
+    assert ladder.filter(pl.col("reference") == "direct")["device"].unique().to_list() == ["bridge"]
+
+
+def test_a_missing_stamp_is_named_and_its_stage_runs_on(tmp_path: Path) -> None:
+    path = run(tmp_path / "run", qdisc=False)
+    analyse(path)
+    merged = results(path)["direct", None, "stage_send+qdisc", "mean"]
+    assert merged["estimate"] == pytest.approx(STAGES["send"] + STAGES["qdisc"], rel=0.03)
+    missing = pl.read_parquet(path / "analysis/samples/ladder_missing.parquet").filter(pl.col("device") == "direct")
+    assert ("queue (qdisc)", "never taken") in missing.select("stamp", "why").rows()
+
+
+def test_the_programs_own_stamp_is_not_the_drivers(tmp_path: Path) -> None:
+    path = run(tmp_path / "run", departure_source="user")
+    analyse(path)
+    assert ("direct", None, "stage_qdisc+path", "mean") in results(path)
+    missing = pl.read_parquet(path / "analysis/samples/ladder_missing.parquet")
+    assert ("driver", "taken by the program, not by the kernel") in missing.select("stamp", "why").rows()
+
+
+def test_answers_are_two_more_rungs(tmp_path: Path) -> None:
+    path = run(tmp_path / "run", answered=True)
+    analyse(path)
+    found = results(path)
+    assert found["direct", None, "stage_answer", "mean"]["estimate"] == pytest.approx(
+        9_000 - STAGES["receive"], rel=0.03
+    )
+    assert ("direct", None, "stage_answer_receive", "mean") in found
+
+
+def test_stamps_out_of_order_are_said(tmp_path: Path) -> None:
+    path = run(tmp_path / "run", backwards=True)
+    found = [one for one in analyse(path).findings if one["name"] == "stamps_out_of_order"]
+    assert len(found) == 1
+    assert "qdisc is negative" in found[0]["sentence"]
