@@ -152,7 +152,7 @@ def test_an_interrupted_run_goes_on_where_it_was(plan: Path, tmp_path: Path) -> 
     before = blocks_of(out)
     assert len(before) in range(6, BLOCKS)
 
-    done = run("run", "--resume", out, "--json")
+    done = run("run", "--resume", out, "--json", "--no-report")
     assert done.returncode == 0, done.stderr
     assert f"{len(before)} of {BLOCKS} blocks are recorded, {BLOCKS - len(before)} to go" in done.stderr
     assert sorted(blocks_of(out)) == list(range(BLOCKS)), "each block once"
@@ -167,7 +167,7 @@ def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undistu
 ) -> None:
     killed, other = tmp_path / "killed", tmp_path / "other"
     before = things_of_the_host()
-    both = [begin("run", plan, "--json", "--out", out, *SLOW) for out in (killed, other)]
+    both = [begin("run", plan, "--json", "--no-report", "--out", out, *SLOW) for out in (killed, other)]
     for process, out in zip(both, (killed, other), strict=True):
         await_blocks(process, out, 8)
     both[0].kill()
@@ -192,7 +192,7 @@ def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undistu
     assert "Verdict: doubtful" in report.stdout
     assert "incomplete" in report.stdout
     assert (killed / "report/index.html").stat().st_size > 10_000
-    done = run("run", "--resume", killed, "--json")
+    done = run("run", "--resume", killed, "--json", "--no-report")
     assert done.returncode in {0, 4}, done.stderr
     assert sorted(blocks_of(killed)) == list(range(BLOCKS)), "each block once"
 
@@ -254,7 +254,7 @@ def test_a_user_without_root_has_a_bed_and_is_told_what_is_missing(as_nobody: li
     try:
         shutil.chown(folder, "nobody")
         (folder / "plan.toml").write_text(PLAN)
-        done = run_as(as_nobody, "run", folder / "plan.toml", "--out", folder / "run", "--json")
+        done = run_as(as_nobody, "run", folder / "plan.toml", "--out", folder / "run", "--json", "--no-report")
         if done.returncode == 3 and "namespace" in done.stderr:
             without(f"this kernel gives plain users no namespaces: {done.stderr.strip()}")
         assert done.returncode == 0, done.stderr

@@ -162,7 +162,7 @@ def test_other_work_on_the_probers_core_is_told(tmp_path: Path) -> None:
     busy = [subprocess.Popen([sys.executable, "-c", BUSY, str(core)]) for _ in range(2)]
     try:
         sets = ["--set", f"prober_cpu={core}", "--set", "fifo=false", "--set", "rounds=8"]
-        argv = [SOJOURN, "run", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"), *sets]
+        argv = [SOJOURN, "run", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"), "--no-report", *sets]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     finally:
         for process in busy:

@@ -75,6 +75,17 @@ def test_a_finished_run_is_reported_again_and_not_measured_again(
     assert [path.name for path in sorted((where / "run/records").iterdir())] == ["blocks-000.arrow", "probes-000.arrow"]
 
 
+def test_a_report_that_is_not_wanted_is_not_made(tmp_path: Path) -> None:
+    asked = ("run", "bridge-latency", "--bed", "sim", "--quick", "--set", "rounds=8", "--out", "run", "--no-report")
+    done = sojourn(*asked, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "writing the report" not in done.stderr
+    assert (tmp_path / "run/analysis/results.json").is_file()
+    assert not (tmp_path / "run/report").exists()
+    assert sojourn("report", "run", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "run/report/index.html").is_file()
+
+
 def test_a_run_that_must_not_be_trusted_exits_4(tmp_path: Path) -> None:
     plan = tmp_path / "stepped.toml"
     line = "forward = { constant_ns = 5000 }\nbackward = { constant_ns = 5000 }\n"

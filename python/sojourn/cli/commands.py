@@ -69,11 +69,14 @@ def run(  # noqa: PLR0913 - one for each option
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="At most 60 s: the plan's own [quick] values.")] = False,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Analyse only; `sojourn report RUN` makes the report when it is wanted.")
+    ] = False,
 ) -> None:
     """Measure: build the bed, take the plan's blocks, analyse, report."""
     if resume is not None:
         beside = {"a study": study, "--set": sets, "--bed": bed, "--out": out, "--quick": quick, "--dry-run": dry_run}
-        resume_run(resume, [name for name, value in beside.items() if value], as_json=as_json)
+        resume_run(resume, [name for name, value in beside.items() if value], as_json=as_json, report=not no_report)
         return
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
@@ -87,10 +90,10 @@ def run(  # noqa: PLR0913 - one for each option
 
     folder = create_folder(plan, out)
     conduct(plan, folder, Screen())
-    conclude(folder, as_json=as_json)
+    conclude(folder, as_json=as_json, report=not no_report)
 
 
-def resume_run(path: Path, beside: list[str], *, as_json: bool) -> None:
+def resume_run(path: Path, beside: list[str], *, as_json: bool, report: bool) -> None:
     """The rest of an interrupted run, which knows its plan."""
     if beside:
         raise RequestError(f"--resume goes on with the run's own plan: leave {', '.join(beside)} away")
@@ -99,11 +102,11 @@ def resume_run(path: Path, beside: list[str], *, as_json: bool) -> None:
 
     folder = open_folder(path)
     resume_measuring(folder, Screen())
-    conclude(folder, as_json=as_json)
+    conclude(folder, as_json=as_json, report=report)
 
 
-def conclude(folder: RunFolder, *, as_json: bool) -> None:
-    """Analyse and report; exit 4 where the run must not be trusted."""
+def conclude(folder: RunFolder, *, as_json: bool, report: bool = True) -> None:
+    """Analyse and, unless it is not wanted, report; exit 4 where the run must not be trusted."""
     import sys
 
     from rich.console import Console
@@ -114,8 +117,9 @@ def conclude(folder: RunFolder, *, as_json: bool) -> None:
     from sojourn.report import render_terminal, write_report
 
     analyse(folder.path)
-    told.print("writing the report", markup=False)
-    write_report(folder.path)
+    if report:
+        told.print("writing the report", markup=False)
+        write_report(folder.path)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
     if as_json:
         results = json.loads(folder.results.read_text(encoding="utf-8"))
