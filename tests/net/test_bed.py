@@ -160,6 +160,148 @@ def test_what_was_started_ends_with_the_block_even_when_it_will_not(run: str) ->
     assert stubborn.returncode == -signal.SIGKILL
 
 
+MANY = BedSpec(devices=("wire", "bridge", "bridge*2"), near=8, far=6, decoy=True)
+
+
+def test_every_further_end_carries_and_is_silent(run: str) -> None:
+    with build_bed(MANY, run) as bed:
+        for arm in ("bridge", "bridge*2"):
+            link = bed.topology[arm]
+            for end in link.near:
+                assert ping(bed, link.far[0].ip4, "-I", end.dev)
+            for end in link.far:
+                assert ping(bed, end.ip6, "-I", link.near[1].dev)
+        assert all(ping(bed, link.b_ip4) for link in bed.topology.links if link.is_decoy)
+        before = packets(bed)
+        time.sleep(1)
+        assert packets(bed) == before
+
+
+def test_a_frame_to_a_further_end_goes_through_the_bridge_and_nowhere_else(run: str) -> None:
+    with build_bed(MANY, run) as bed:
+        link = bed.topology["bridge"]
+        assert ping(bed, link.far[2].ip4, "-I", link.near[3].dev)  # the bridge has learnt both by now
+        before = bed.counters()
+        assert ping(bed, link.far[2].ip4, "-I", link.near[3].dev)
+        grown = {dev for dev, counted in bed.counters().items() if counted["rx_packets"] > before[dev]["rx_packets"]}
+    assert grown == {"a-bridge-4", "b-bridge-3", "d-bridge-1l4", "d-bridge-1r3"}
+
+
+def test_counters_conserve_the_frames_of_an_arm(run: str) -> None:
+    with build_bed(MANY, run) as bed:
+        before = bed.counters("bridge", "bridge/decoy")
+        assert {dev for dev in before if dev.startswith("d-")} >= {"d-bridge-1", "d-bridge-y-1l", "d-bridge-1r6"}
+        assert not {dev for dev in before if "bridgex2" in dev or "wire" in dev}
+        assert ping(bed, "10.77.3.2")
+        after = bed.counters("bridge")
+        assert bed.softnet_dropped() >= 0
+    sent = after["a-bridge"]["tx_packets"] - before["a-bridge"]["tx_packets"]
+    assert sent == 10
+    assert after["b-bridge"]["rx_packets"] - before["b-bridge"]["rx_packets"] == sent
+    assert after["a-bridge-2"] == before["a-bridge-2"]
+
+
+def test_what_a_bridge_forgot_or_never_learnt_is_flooded(run: str) -> None:
+    with build_bed(MANY, run) as bed:
+        link = bed.topology["bridge"]
+        assert ping(bed, link.b_ip4)
+        assert flooded(bed, link.b_mac) == 0
+        assert flooded(bed, link.nobody_mac) == 10
+        bed.forget("bridge")
+        assert flooded(bed, link.b_mac) == 10, "until it sends something"
+        assert ping(bed, link.b_ip4)
+        assert flooded(bed, link.b_mac) == 0
+        bed.forget("direct")  # which has nothing to forget
+
+
+def flooded(bed: Bed, mac: str) -> int:
+    """How many of ten frames to this address come out at a far end that they are not for."""
+    before = bed.counters("bridge")["b-bridge-2"]["rx_packets"]
+    send_frames(bed, mac, 10, 64)
+    return int(bed.counters("bridge")["b-bridge-2"]["rx_packets"] - before)
+
+
+SEND = """
+import socket, sys
+port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+port.bind(("a-bridge", 0))
+frame = bytes.fromhex(sys.argv[1] + "027700000301" + "88b6").ljust(int(sys.argv[3]) - 4, b"x")
+for _ in range(int(sys.argv[2])):
+    port.send(frame)
+"""
+
+
+def send_frames(bed: Bed, mac: str, count: int, frame_bytes: int) -> None:
+    """Frames of a size (with FCS) to an address, one after the other as fast as it goes."""
+    bed.run("a", [sys.executable, "-I", "-c", SEND, mac.replace(":", ""), str(count), str(frame_bytes)])
+
+
+@pytest.mark.parametrize("shaper", ["tbf", "htb"])
+def test_a_shaped_device_lets_out_its_rate_its_bucket_and_its_queue(run: str, shaper: str) -> None:
+    """A burst of frames meets the known answer: bucket and queue pass, and what leaves meanwhile at the rate."""
+    spec = BedSpec(devices=("bridge",), shaper=shaper, rate_bps=10_000_000, burst_bytes=15_180, queue_bytes=75_900)
+    with build_bed(spec, run) as bed:
+        link = bed.topology["bridge"]
+        bed.run("a", ["ping", "-q", "-c", "1", link.b_ip4])
+        before, began = bed.counters("bridge"), time.monotonic()
+        send_frames(bed, link.b_mac, 500, 1518)
+        elapsed = time.monotonic() - began
+        time.sleep(0.2)
+        after = bed.counters("bridge")
+    passed = after["b-bridge"]["rx_packets"] - before["b-bridge"]["rx_packets"]
+    lost = after["d-bridge-1r"]["qdisc_dropped"] - before["d-bridge-1r"]["qdisc_dropped"]
+    assert passed + lost == 500
+    assert 10 + 50 - 2 <= passed <= 10 + 50 + 2 + elapsed * 10e6 / (8 * 1518)
+
+
+def test_a_shapers_rate_is_that_of_whole_frames(run: str) -> None:
+    """A thousand frames of 1518 bytes with their FCS at 100 Mbit/s take 121 ms."""
+    spec = BedSpec(devices=("bridge",), rate_bps=100_000_000, burst_bytes=1518, queue_bytes=2_000_000)
+    with build_bed(spec, run) as bed:
+        receiver = bed.start("b", [sys.executable, "-I", "-c", TIME_FRAMES, "1000"], stdout=subprocess.PIPE, text=True)
+        assert receiver.stdout is not None
+        assert receiver.stdout.readline() == "ready\n"
+        send_frames(bed, bed.topology["bridge"].b_mac, 1000, 1518)
+        taken_s = float(receiver.stdout.readline())
+    assert taken_s == pytest.approx(999 * 1518 * 8 / 100e6, rel=0.01)
+
+
+TIME_FRAMES = """
+import socket, struct, sys
+port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b6))
+port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUFFORCE, 1 << 25)
+port.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS: when the kernel had it, not when we came to read it
+port.bind(("b-bridge", 0x88b6))
+port.settimeout(5)
+print("ready", flush=True)
+times = []
+for _ in range(int(sys.argv[1])):
+    _, ancillary, _, _ = port.recvmsg(2048, 64)
+    seconds, nanoseconds = struct.unpack("ll", ancillary[0][2][:16])
+    times.append(seconds + nanoseconds / 1e9)
+print(times[-1] - times[0], flush=True)
+"""
+
+
+def test_redirected_frames_are_taken_once_it_is_prepared(run: str) -> None:
+    with build_bed(BedSpec(devices=("bridge",), near=2), run) as bed:
+        bed.prepare_live("bridge")
+        hosts = bed.facts()["stable"]["hosts"]
+        assert ping(bed, "10.77.2.2")
+    ports = {dev: link for host in hosts.values() for dev, link in host["links"].items() if link["kind"] == "veth"}
+    polling = {dev for dev, link in ports.items() if link["offloads"]["generic-receive-offload"] == "on"}
+    assert polling == {dev for dev in ports if "bridge" in dev}
+
+
+def test_pause_frames_are_told_of(run: str) -> None:
+    with build_bed(BedSpec(devices=("bridge",)), run) as bed:
+        hosts = bed.facts()["stable"]["hosts"]
+    assert {link["pause"] for host in hosts.values() for link in host["links"].values()} == {
+        "not offered by the driver"
+    }
+    assert hosts["d"]["links"]["d-bridge-1"]["bridge"]["mcast_snooping"] == 0
+
+
 def test_an_error_in_the_block_leaves_nothing(run: str) -> None:
     def fail() -> None:
         with build_bed(BedSpec(devices=("bridge",)), run) as bed:

@@ -10,7 +10,7 @@ from sojourn.bed import BedSpec, Device, Topology, build_bed
 from sojourn.bed.cores import cpu_mask
 from sojourn.bed.drawing import drawing, text
 from sojourn.bed.facts import compare, digest
-from sojourn.bed.model import DeviceCpu, checked
+from sojourn.bed.model import MOST_ENDS, DeviceCpu, checked
 from sojourn.bed.state import Mark, Process
 from sojourn.errors import RequestError
 
@@ -36,8 +36,9 @@ def test_a_device_has_one_more_cable_than_stations() -> None:
     assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3, 4, 5]
 
 
-def test_no_name_index_or_mac_is_there_twice() -> None:
-    topology = Topology.of(ALL)
+@pytest.mark.parametrize(("near", "far", "decoy"), [(1, 1, False), (1, 1, True), (MOST_ENDS, MOST_ENDS, True)])
+def test_no_name_index_or_mac_is_there_twice(near: int, far: int, decoy: bool) -> None:
+    topology = Topology.of(ALL, near, far, decoy=decoy)
     ends = [port for cable in topology.cables for port in (cable.left, cable.right)]
     bridges = [station for station in topology.stations if station.name]
     names = [port.dev for port in ends] + [station.name for station in bridges]
@@ -47,6 +48,38 @@ def test_no_name_index_or_mac_is_there_twice() -> None:
     assert len(indexes) == len(set(indexes))
     macs = [port.mac for port in ends] + [station.mac for station in bridges]
     assert len(macs) == len(set(macs))
+    addresses = [
+        address for link in topology.links for end in (*link.near, *link.far) for address in (end.ip4, end.ip6)
+    ]
+    assert len(addresses) == len(set(addresses))
+    assert not {link.nobody_mac for link in topology.links} & set(macs)
+
+
+def test_further_ends_follow_the_plan() -> None:
+    link = Topology.of(("wire", "bridge*2"), near=3, far=2).arm("bridge*2")
+    assert link.near[0] == link.a_port
+    assert link.far[0] == link.b_port
+    third, second = link.near[2], link.far[1]
+    assert (third.dev, third.mac) == ("a-bridgex2-3", "02:77:00:00:03:13")
+    assert (third.ip4, third.ip6) == ("10.77.3.13", "fd77:0:0:3::13")
+    assert (second.dev, second.mac) == ("b-bridgex2-2", "02:77:00:00:03:42")
+    assert (second.ip4, second.ip6) == ("10.77.3.102", "fd77:0:0:3::42")
+    first, last = link.stations
+    assert [port.dev for port in first.lefts] == ["d-bridgex2-1l", "d-bridgex2-1l2", "d-bridgex2-1l3"]
+    assert [port.dev for port in last.rights] == ["d-bridgex2-2r", "d-bridgex2-2r2"]
+    assert not first.further_right
+    assert not last.further_left
+
+
+def test_only_bridges_have_further_ends_and_every_arm_its_decoy() -> None:
+    topology = Topology.of(("wire", "bridge"), near=4, far=3, decoy=True)
+    assert [len(link.near) for link in topology.links] == [1, 1, 4, 1, 1, 1]
+    assert list(topology.arms) == ["direct", "wire", "bridge", "direct/decoy", "wire/decoy", "bridge/decoy"]
+    assert [link.is_decoy for link in topology.links] == [False] * 3 + [True] * 3
+    assert topology["bridge/decoy"].a_dev == "a-bridge-y"
+    assert Topology.of(("wire", "bridge")).links[2] == Topology.of(("wire", "bridge"), decoy=True).links[2]
+    with pytest.raises(RequestError, match="a bridge has from 1 to 17 ports on a side"):
+        Topology.of(("bridge",), near=18)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +113,10 @@ def test_an_unknown_device_is_refused_in_one_sentence(name: str, sentence: str) 
         BedSpec(device_cpu="loaded:0%"),
         BedSpec(device_cpu="loaded:96%"),
         BedSpec(device_cpu="loaded"),
+        BedSpec(near=0),
+        BedSpec(far=18),
+        BedSpec(shaper="fq"),
+        BedSpec(rate_bps=1_000_000, burst_bytes=1517),
     ],
 )
 def test_an_impossible_spec_is_refused(spec: BedSpec) -> None:
@@ -113,8 +150,21 @@ def test_the_drawing() -> None:
     ]
 
 
-def test_the_drawings_links_join_its_nodes() -> None:
-    drawn = drawing(Topology.of(ALL))
+def test_further_ends_and_decoys_are_drawn() -> None:
+    assert text(Topology.of(("bridge",), near=3, far=2, decoy=True)).splitlines() == [
+        "host A (asks)          host D (devices under test)  host B (answers)        arm",
+        "10.77.1.1 a-direct    ───────────────────────────── b-direct 10.77.1.2      direct",
+        "10.77.2.1 a-bridge    ──────────[bridge]─────────── b-bridge 10.77.2.2      bridge",
+        "10.77.2.12 a-bridge-2 ─────────────┘└────────────── b-bridge-2 10.77.2.102",
+        "10.77.2.13 a-bridge-3 ─────────────┘",
+        "10.77.3.1 a-direct-y  ───────────────────────────── b-direct-y 10.77.3.2    direct/decoy",
+        "10.77.4.1 a-bridge-y  ──────────[bridge]─────────── b-bridge-y 10.77.4.2    bridge/decoy",
+    ]
+
+
+@pytest.mark.parametrize("ends", [1, 5])
+def test_the_drawings_links_join_its_nodes(ends: int) -> None:
+    drawn = drawing(Topology.of(ALL, ends, ends, decoy=True))
     nodes = {node["id"] for node in drawn["nodes"]}
     assert len(nodes) == len(drawn["nodes"])
     assert {link[end] for link in drawn["links"] for end in ("from", "to")} == nodes

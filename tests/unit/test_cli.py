@@ -15,7 +15,7 @@ from sojourn.analysis import analyse
 from sojourn.cli import main
 from sojourn.cli.compare import compare_runs, interval, sizes, whole_links
 from sojourn.cli.matrix import matrix, words
-from sojourn.plan import load_plan
+from sojourn.plan import SEARCH_METHODS, STREAM_METHODS, load_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,14 +149,35 @@ def test_a_dry_run_shows_the_matrix_and_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
-    assert sojourn("list").stdout.split("\n")[0].startswith("bridge-latency  How long")
-    assert {study["name"] for study in json.loads(sojourn("list", "--json").stdout)} == {
-        "bridge-latency",
-        "frame-size",
-        "ping-wait",
-    }
+    assert "bridge-latency  How long" in sojourn("list").stdout
+    listed = {study["name"] for study in json.loads(sojourn("list", "--json").stdout)}
+    assert listed == {"bridge-latency", "frame-size", "ping-wait", *STREAM_METHODS, *SEARCH_METHODS}
     assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout
     assert sojourn("--version").stdout.startswith("sojourn ")
+
+
+def test_a_bed_is_drawn_with_its_further_ends_and_decoys() -> None:
+    shown = sojourn("bed", "show", "background").stdout
+    assert "a-bridge-2" in shown
+    assert "direct/decoy" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fan-in", ["senders", "flood", "trials, after", "in a random order and its mirror"]),
+        ("background", ["90 % beside", "request-response"]),
+        ("loss", ["unknown", "110 %"]),
+        ("rfc2544", ["back-to-back", "mlrsearch", "0, 0.005", "searches"]),
+    ],
+)
+def test_a_dry_run_of_streams_shows_what_varies(name: str, words: list[str]) -> None:
+    shown = " ".join(sojourn("run", name, "--dry-run", COLUMNS="200").stdout.split())
+    assert [word for word in words if word not in shown] == []
+    whole = json.loads(sojourn("run", name, "--dry-run", "--json").stdout)
+    assert whole["study"] == name
+    assert whole["total_ns"] > whole["measuring_ns"] > 0
+    assert len(whole.get("cells", whole.get("searches"))) > 1
 
 
 def test_times_are_said_as_people_say_them() -> None:

@@ -8,20 +8,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sojourn.bed.model import Link, Topology
 
+_CORNERS = ("┘", "└", "┘└")
 _STATION_LABEL = {"bridge": "bridge", "wire": "redirect"}
 
 
+Row = tuple[str, str, str, str]
+
+
 def text(topology: Topology) -> str:
-    """One line per arm, host A at the left and host B at the right."""
-    rows = [
-        ("host A (asks)", " host D (devices under test) ", " host B (answers)", "arm"),
-        *(row for link in topology.links for row in (_row(link), *_further_rows(link))),
-    ]
-    a_width, d_width, b_width = (max(len(row[column]) for row in rows) for column in range(3))
-    return "\n".join(
-        f"{a:<{a_width}}{middle:{'─' if arm in topology.arms else ' '}^{d_width}}{b:<{b_width}}  {arm}".rstrip()
-        for a, middle, b, arm in rows
-    )
+    """One line per arm, host A at the left and host B at the right, and one for each further end of a bridge."""
+    head = ("host A (asks)", " host D (devices under test) ", " host B (answers)", "arm")
+    rows = [row for link in topology.links for row in (_row(link), *_further_rows(link))]
+    a_width, d_width, b_width = (max(len(row[column]) for row in (head, *rows)) for column in range(3))
+    lines = [f"{head[0]:<{a_width}}{head[1]:^{d_width}}{head[2]:<{b_width}}  {head[3]}"]
+    lines += [f"{a:<{a_width}}{_drawn(middle, d_width)}{b:<{b_width}}  {arm}".rstrip() for a, middle, b, arm in rows]
+    return "\n".join(lines)
+
+
+def _drawn(middle: str, width: int) -> str:
+    """What lies between the hosts: a line with the device in it, or the corners of further ends."""
+    if middle not in _CORNERS:
+        return f"{middle:─^{width}}"
+    left, right = (width - 1) // 2, width - (width - 1) // 2
+    there, back = ("┘" in middle, "└" in middle)
+    return ("─" * (left - 1) + "┘" if there else " " * left) + ("└" + "─" * (right - 1) if back else " " * right)
 
 
 def drawing(topology: Topology) -> dict[str, Any]:
@@ -51,18 +61,21 @@ def _links(topology: Topology) -> list[dict[str, str]]:
     return links
 
 
-def _row(link: Link) -> tuple[str, str, str, str]:
+def _row(link: Link) -> Row:
     return f"{link.a_ip4} {link.a_dev} ", _middle(link), f" {link.b_dev} {link.b_ip4}", link.arm
 
 
-def _further_rows(link: Link) -> list[tuple[str, str, str, str]]:
+def _further_rows(link: Link) -> list[Row]:
     """One line for each further end, joined to the bridge above it."""
-    rows = []
-    for near, far in zip_longest(link.near[1:], link.far[1:]):
-        left, right = (f"{near.ip4} {near.dev} ", "──┘") if near else ("", "   ")
-        rest, end = (f" {far.dev} {far.ip4}", "└──") if far else ("", "   ")
-        rows.append((left, f"{right}{' ' * max(0, len(_middle(link)) - 2)}{end}", rest, ""))
-    return rows
+    return [
+        (
+            f"{near.ip4} {near.dev} " if near else "",
+            "┘" * (near is not None) + "└" * (far is not None),
+            f" {far.dev} {far.ip4}" if far else "",
+            "",
+        )
+        for near, far in zip_longest(link.near[1:], link.far[1:])
+    ]
 
 
 def _middle(link: Link) -> str:

@@ -10,7 +10,7 @@ import re
 from sojourn.errors import RequestError
 from sojourn.plan.sizes import ETHERNET, KINDS, LEAST_FRAME, exceeds_mtu, payload_of
 from sojourn.plan.source import Given, Table, refuse
-from sojourn.plan.streamable import check_streams
+from sojourn.plan.streamable import check_backend, check_streams
 from sojourn.plan.types import DIRECT, FLOOD_NS, PAIR_METHODS, Plan
 
 NETNS_DEVICE = re.compile(r"wire|bridge(\*[2-4])?")
@@ -27,6 +27,8 @@ def check(plan: Plan, table: Table, name: str) -> None:
     probes = plan.study.method in PAIR_METHODS
     if probes:
         check_method(plan, given("study.method", plan.study.method), given("probe.interval", "flood"))
+    else:
+        check_backend(plan, given)
     check_devices(plan, given("bed.devices", list(plan.bed.devices)))
     if not probes:
         check_streams(plan, given)

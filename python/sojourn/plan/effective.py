@@ -89,6 +89,7 @@ def effective_values(plan: Plan) -> dict[str, Any]:
         "pairs.at_most": as_duration(pairs.at_most_ns) if pairs.at_most_ns else None,
         "pairs.seed": pairs.seed,
         "pairs.a_a": pairs.a_a,
+        "model.train": list(plan.model.train),
         "departures.tools": list(departures.tools),
         "departures.count": departures.count,
         "departures.at_most": as_duration(departures.at_most_ns),

@@ -50,7 +50,7 @@ TESTS = {
 }
 """What each suite can look for, in the order in which one needs the other."""
 
-LAWS = ("constant-plus-per-byte", "rate-independent", "cascade-adds")
+LAWS = ("constant-plus-per-byte", "rate-independent", "cascade-adds", "stages-sum")
 SIZE_KEYS = ("icmp_bytes", "payload_bytes", "frame_bytes")
 BYTES = list_of(whole(0, 100_000))
 CPU = auto_or(whole(0, 4095))
@@ -162,6 +162,9 @@ KEYS: dict[str, Key] = {
     "trials.keep": Key(
         one_of("auto", "packets", "histograms"), "auto", "what is recorded; auto: packets up to a million a trial"
     ),
+    "model.train": Key(
+        list_of(whole(0, 100_000), may_be_empty=True), (), "cells that a model is fitted to; none: it chooses"
+    ),
     "search.tests": Key(
         list_of(one_of(*dict.fromkeys(test for tests in TESTS.values() for test in tests))),
         ABSENT,
@@ -198,6 +201,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(PAIR_METHODS, PAIR_SECTIONS),
     "departures": ("study", "bed", "probe", "departures", "pairs", "host"),
     **dict.fromkeys(STREAM_METHODS, STREAM_SECTIONS),
+    "model": ("study", "bed", "stream", "model", "trials", "host"),
     **dict.fromkeys(SEARCH_METHODS, ("study", "bed", "stream", "search", "trials", "host")),
 }
 """The sections that each method reads; a key of any other would be without effect, and is refused."""

@@ -17,7 +17,17 @@ from sojourn.plan.keys import ABSENT, KEYS, REQUIRED, SECTIONS, SIZE_KEYS, reads
 from sojourn.plan.line import read_lines
 from sojourn.plan.source import Given, Table, read_toml, refuse
 from sojourn.plan.streams import STREAM_SIZE_KEYS, ends, read_search, read_stream, read_trials
-from sojourn.plan.types import PAIR_METHODS, BedPlan, DeparturesPlan, HostPlan, PairsPlan, Plan, ProbePlan, Study
+from sojourn.plan.types import (
+    PAIR_METHODS,
+    BedPlan,
+    DeparturesPlan,
+    HostPlan,
+    ModelPlan,
+    PairsPlan,
+    Plan,
+    ProbePlan,
+    Study,
+)
 from sojourn.plan.values import AUTO
 
 if TYPE_CHECKING:
@@ -116,10 +126,10 @@ SEARCH_WORDS = STREAM_WORDS | {"rounds": "search.repetitions", "at_most": "searc
 
 
 def short(method: str) -> dict[str, str]:
-    """Names for `--set` without their section; the method's sections first, and then in the order of KEYS."""
+    """Names for `--set` without their section; the method's own keys first, and then in the order of KEYS."""
     sections = SECTIONS[method]
     words = PAIR_WORDS if method in PAIR_METHODS else SEARCH_WORDS if "search" in sections else STREAM_WORDS
-    ranked = sorted(KEYS, key=lambda key: key.split(".")[0] not in sections)
+    ranked = sorted(KEYS, key=lambda key: not reads(method, key))
     ranked.sort(key=lambda key: key == "bed.rate")  # "rate" is what is sent; what a device lets out is "bed.rate"
     return {key.split(".")[1]: key for key in reversed(ranked)} | words
 
@@ -169,6 +179,7 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
         departures=DeparturesPlan(**section(values, "departures", at_most="at_most_ns")),
         stream=stream,
         trials=read_trials(values),
+        model=ModelPlan(values["model.train"]),
         search=read_search(values),
         host=HostPlan(**section(values, "host")),
         asked=asked,

@@ -27,6 +27,7 @@ NOT_SIMULATED = {
     "rfc2889": "a table of addresses",
 }
 KINDS_OF = {
+    "stages": ("one-way", "answers"),
     "background": ("one-way", "ping-pong", "request-response"),
     "multicast": ("one-way", "ping-pong", "request-response", "answers"),
 }
@@ -47,9 +48,6 @@ NEEDED_FIRST = {
 def check_streams(plan: Plan, given: Lookup) -> None:
     """Raise the first refusal, if there is one."""
     method = plan.study.method
-    if plan.bed.backend == "sim" and method in NOT_SIMULATED:
-        value = given("bed.backend", "sim")
-        raise refuse(value, "bed.backend", f'"netns" for {method}: a simulated line has not {NOT_SIMULATED[method]}')
     check_shaper(plan, given)
     check_sizes(plan, given)
     check_tags(plan, given)
@@ -62,6 +60,14 @@ def check_streams(plan: Plan, given: Lookup) -> None:
     check_loads(plan, given)
     check_schedules(plan, given)
     check_rates(plan, given)
+
+
+def check_backend(plan: Plan, given: Lookup) -> None:
+    """Methods that a simulated path can answer."""
+    method = plan.study.method
+    if plan.bed.backend == "sim" and method in NOT_SIMULATED:
+        value = given("bed.backend", "sim")
+        raise refuse(value, "bed.backend", f'"netns" for {method}: a simulated line has not {NOT_SIMULATED[method]}')
 
 
 def check_shaper(plan: Plan, given: Lookup) -> None:
@@ -146,6 +152,9 @@ def check_ends(plan: Plan, given: Lookup) -> None:
         where = given(f"stream.{key}", list(values))
         if max(values) > alone and not has_switch(plan):
             raise refuse(where, f"stream.{key}", "a bridge in bed.devices: no other arm has more than two ports")
+    if max(stream.receivers) and not {"broadcast", "multicast"} & set(stream.to):
+        value = given("stream.receivers", list(stream.receivers))
+        raise refuse(value, "stream.receivers", '0, or "multicast" or "broadcast" in stream.to')
     if max(stream.senders) > 1 and set(stream.kind) & set(CLOSED):
         raise refuse(given("stream.senders", list(stream.senders)), "stream.senders", "1 for a closed loop")
     near, far, _ = needs(stream)

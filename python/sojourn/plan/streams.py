@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from sojourn.plan.source import Table
 
 STREAM_SIZE_KEYS = ("frame_bytes", "payload_bytes")
-DEFAULT_SIZES = ("frame_bytes", (64,))
+DEFAULT_SIZES = (64,)
+"""User data that every engine can carry."""
+
 DEFAULT_RATE = Rate("pps", Decimal(1000))
 
 
 def read_stream(values: dict[str, Any], table: Table, name: str) -> StreamPlan:
     """[stream]: one size key, and either intervals or rates."""
-    size_key = one_key(values, table, [f"stream.{key}" for key in STREAM_SIZE_KEYS]) or "stream.frame_bytes"
+    size_key = one_key(values, table, [f"stream.{key}" for key in STREAM_SIZE_KEYS]) or "stream.payload_bytes"
     rate_key = one_key(values, table, ["stream.interval", "stream.rate"]) or "stream.rate"
     del name
     plain = {
@@ -35,7 +37,7 @@ def read_stream(values: dict[str, Any], table: Table, name: str) -> StreamPlan:
     return StreamPlan(
         **plain,
         size_key=size_key.split(".")[1],  # type: ignore[arg-type]
-        sizes=given_or(values[size_key], DEFAULT_SIZES[1]),
+        sizes=given_or(values[size_key], DEFAULT_SIZES),
         rate_key=rate_key.split(".")[1],  # type: ignore[arg-type]
         rates=given_or(values[rate_key], (DEFAULT_RATE,)),
         late_after_ns=values["stream.late_after"],

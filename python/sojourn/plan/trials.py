@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 AS_ANSWERED = "as-answered"
+TO_MANY = ("broadcast", "multicast")
+"""Only these have other subscribers; beside any other address there is one cell, without them."""
+
 CLOSED_LOOPS = ("ping-pong", "request-response")
 SEARCHED = ("throughput", "broadcast-forwarding")
 """Tests of a suite whose load is searched for to a loss ratio; the others have procedures of their own."""
@@ -115,6 +118,7 @@ def stream_cells(plan: Plan) -> list[Factors]:
     found = [
         replace(at, load=load, load_via=via)
         for kind, engine, size, to, senders, receivers in products
+        if to in TO_MANY or not receivers
         for at in paced(plan, base(plan, kind, engine, size, to, senders, receivers))
         for load, via in loads(plan)
     ]

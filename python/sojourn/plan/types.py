@@ -163,6 +163,14 @@ class TrialsPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """Method `model` alone: what is fitted and what is held out."""
+
+    train: tuple[int, ...]
+    """Numbers of cells; empty where the analysis is to choose."""
+
+
+@dataclass(frozen=True, slots=True)
 class SearchPlan:
     """Searches: what is sought, how, and how it ends."""
 
@@ -212,6 +220,7 @@ class Plan:
     departures: DeparturesPlan
     stream: StreamPlan
     trials: TrialsPlan
+    model: ModelPlan
     search: SearchPlan
     host: HostPlan
     asked: tuple[str, ...]

@@ -1,0 +1,386 @@
+"""Plans with streams: rates and schedules as words, what is refused, what `--set` means, trials in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sojourn.errors import RequestError
+from sojourn.plan import (
+    SEARCH_METHODS,
+    STREAM_METHODS,
+    Plan,
+    arms_of,
+    effective_toml,
+    estimate_searches,
+    estimate_trials,
+    expand_searches,
+    expand_trials,
+    load_plan,
+    qualify_trials,
+    stream_cells,
+    studies,
+)
+from sojourn.plan.rates import Rate, ramp_ends, rate, schedule, share
+from sojourn.plan.sizes import ENGINES, stream_frame, stream_payload
+from sojourn.plan.trials import CLOSED_LOOPS, LEAST_COUNT, QUALIFY_BLOCKS, SEARCH_BLOCKS
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+    from pathlib import Path
+
+LEAST = """\
+[study]
+name = "mine"
+method = "one-way"
+
+[bed]
+devices = ["bridge"]
+
+[stream]
+"""
+
+
+def plan_of(tmp_path: Path, text: str, **more: object) -> Plan:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return load_plan(path, **more)  # type: ignore[arg-type]
+
+
+def refusal(tmp_path: Path, text: str, **more: object) -> str:
+    with pytest.raises(RequestError) as caught:
+        plan_of(tmp_path, text, **more)
+    assert caught.value.status == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def names(methods: tuple[str, ...]) -> list[str]:
+    return [name for name, _ in studies() if load_plan(name).study.method in methods]
+
+
+@pytest.mark.parametrize(
+    ("words", "pps"),
+    [("10kpps", 10_000), ("1.5Mpps", 1_500_000), ("100pps", 100), ("100Mbit/s", 195_312.5), ("1Gbit/s", 1_953_125)],
+)
+def test_rates_are_frames_or_bits_of_frames(words: str, pps: float) -> None:
+    found = rate().read(words)
+    assert found.pps(64) == pps
+    assert str(found) == words
+
+
+def test_a_share_is_known_to_a_measurement_alone() -> None:
+    half = rate().read("50%")
+    assert (half.share, half.pps(64), str(half)) == (0.5, None, "50%")
+    assert rate(shares=False).read("50%") is None
+
+
+@pytest.mark.parametrize("words", ["10", 10, "kpps", "0pps", "-1pps", "10kbps", "1e3pps", "0%", "5000%", True, ""])
+def test_what_is_no_rate(words: object) -> None:
+    assert rate().read(words) is None
+
+
+@given(st.decimals("0.001", "999999", places=3), st.sampled_from(["pps", "bit/s", "share"]))
+def test_rates_read_as_they_are_written(value: Decimal, unit: str) -> None:
+    asked = Rate(unit, value / 100_000 if unit == "share" else value)  # type: ignore[arg-type]
+    assert rate().read(str(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    "words", ["regular", "poisson", "flood", "burst:8", "ramp:1kpps-10kpps", "ramp:1Mbit/s-2Mbit/s"]
+)
+def test_schedules(words: str) -> None:
+    assert schedule().read(words) == words
+
+
+@pytest.mark.parametrize("words", ["burst:1", "burst:", "burst", "ramp:1kpps", "ramp:10%-20%", "sometimes", 5])
+def test_what_is_no_schedule(words: object) -> None:
+    assert schedule().read(words) is None
+
+
+def test_a_ramp_has_ends_and_a_share_bounds() -> None:
+    assert ramp_ends("ramp:1kpps-10kpps", 64) == (1000, 10_000)
+    assert ramp_ends("flood", 64) is None
+    assert [share().read(value) for value in ("10%", 0.5, 0, 1, "101%", 1.1, True)] == [
+        0.1,
+        0.5,
+        0,
+        1,
+        None,
+        None,
+        None,
+    ]
+
+
+@given(st.sampled_from(sorted(ENGINES)), st.integers(46, 1400), st.booleans())
+def test_a_frame_gives_the_payload_that_gives_the_frame(engine: str, payload: int, tagged: bool) -> None:
+    frame = stream_frame(engine, payload, tagged=tagged)
+    assert stream_payload(engine, "frame_bytes", frame, tagged=tagged) == payload
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "said"),
+    [
+        ("rate = ['10']", 9, 'stream.rate = ["10"]: expected a list, each at most once, of: a rate with its unit'),
+        ("interval = ['1ms']\nrate = ['1kpps']", 10, "stream.rate beside stream.interval: expected one of"),
+        ("frame_bytes = [64]\npayload_bytes = [46]", 10, "stream.payload_bytes beside stream.frame_bytes"),
+        ("frame_bytes = [63]", 9, "stream.frame_bytes = 63: expected at least 64 for engine auto"),
+        ("frame_bytes = [1519]", 9, "at most 1518 for engine auto with bed.mtu = 1500"),
+        ("engine = ['udp']\npayload_bytes = [1473]", 10, "at most 1472 for engine udp"),
+        ("engine = ['udp']\nframe_bytes = [80]", 10, "at least 86 for engine udp"),
+        ("schedule = ['burst:1']", 9, '"burst:8" or "ramp:1kpps-10kpps"'),
+        ("schedule = ['poisson']\nengine = ['live']", 9, '"flood" or "regular" with engine live'),
+        ("senders = [17]", 9, "a whole number from 1 to 16"),
+        ("receivers = [1]", 9, '0, or "multicast" or "broadcast" in stream.to'),
+        ("to = ['unknown']\nengine = ['udp']", 9, '"unicast" or "multicast" with UDP'),
+        ("kind = ['ping-pong']", 9, '"one-way" for study.method = one-way'),
+        ("pcp = 3", 9, "stream.vlan beside it"),
+        ("dscp = 46", 9, 'it with engine "udp" or "udp6" alone'),
+        ("vlan = 5\nengine = ['live']", 9, 'it with engine "auto", "packet" or "xdp" alone'),
+        ("load = ['150%']", 9, 'a share from "0%" to "100%"'),
+        ("load_frame_bytes = 2000\nload = [0.5]", 9, "at most 1518 with bed.mtu = 1500"),
+        ("[pairs]\nrounds = 3", 10, "pairs.rounds has no meaning for study.method = one-way: expected a key of study"),
+        ("[trials]\nduration = '1'", 10, "trials.duration"),
+        ("[search]\nwidth = 0.1", 10, "search.width has no meaning"),
+        ("[bed.lines.direct]\nforward = { constant_ns = 1 }", 10, "expected one of the keys delay, delay_backward"),
+        ("[bed.lines.direct]\nserialiser = { rate_pps = 1 }", 10, "queue_frames = N"),
+        ("[bed.lines.direct]\nclocks = { sender = { skew = 1 } }", 10, "skew_ppm = N"),
+    ],
+)
+def test_refusals_name_line_key_and_what_was_expected(line: str, where: int, said: str, tmp_path: Path) -> None:
+    told = refusal(tmp_path, LEAST + line + "\n")
+    assert told.startswith(f"{tmp_path}/mine.toml, line {where}: ")
+    assert said in told
+
+
+@pytest.mark.parametrize(
+    ("method", "bed", "stream", "said"),
+    [
+        ("fan-in", "devices = ['wire']", "senders = [2]", "stream.senders = [2]: expected a bridge in bed.devices"),
+        ("loss", "devices = ['wire']", "to = ['unknown']", 'stream.to = "unknown": expected a bridge in bed.devices'),
+        ("loss", "devices = []", "to = ['unknown']", "no other arm knows addresses"),
+        ("background", "devices = []", "load = [0.5]", "stream.load = [0.5]: expected a device in bed.devices"),
+        ("background", "devices = ['bridge']", "", "a share above 0 for study.method = background"),
+        ("background", "devices = ['wire']", "load = [0.5]", 'stream.load_via = ["through"]: expected "beside", or'),
+        ("background", "devices = ['wire']\ndecoy = false", "load = [0.5]\nload_via = ['beside']", "bed.decoy = false"),
+        ("fan-in", "devices = ['bridge']\nnear = 2", "senders = [3]", "bed.near = 2: expected at least 3"),
+        ("multicast", "devices = ['bridge']\nfar = 2", "receivers = [2]\nto = ['multicast']", "bed.far = 2: expected"),
+        ("multicast", "devices = ['bridge']", "to = ['unknown']\nkind = ['answers']", "nobody answers"),
+        ("multicast", "devices = ['bridge']", "kind = ['ping-pong']\nengine = ['xdp']", "without engine xdp"),
+        (
+            "background",
+            "devices = ['bridge']",
+            "kind = ['ping-pong']\nload = [1]\nsenders = [2]",
+            "1 for a closed loop",
+        ),
+        ("stages", "rate = '1Mbit/s'", "rate = ['2kpps']", 'stream.rate = "2kpps": expected at most 1953pps'),
+        ("stages", "rate = '1Mbit/s'", "interval = ['100us']", 'stream.interval = "100us": expected at most 1953pps'),
+        ("stages", "rate = '1Mbit/s'", "schedule = ['flood']", 'stream.schedule = "flood": expected at most'),
+        ("stages", "rate = '1Mbit/s'", "schedule = ['ramp:1kpps-9kpps']", "frames of 64 bytes fill bed.rate"),
+        ("one-way", "rate = '1kpps'", "", 'bed.rate = "1kpps": expected a rate in bits'),
+        ("one-way", "rate = '1Mbit/s'\nburst_bytes = 1400", "", "bed.burst_bytes = 1400: expected at least 1518"),
+        (
+            "rfc2544",
+            "devices = ['bridge']",
+            "rate = ['1kpps']",
+            "stream.rate has no meaning for study.method = rfc2544",
+        ),
+        ("rfc2889", "devices = ['wire']", "", "bridges alone for rfc2889"),
+    ],
+)
+def test_impossible_combinations_are_refused(method: str, bed: str, stream: str, said: str, tmp_path: Path) -> None:
+    sized = stream if method.startswith("rfc") else f"frame_bytes = [64]\n{stream}"
+    text = f'[study]\nname = "mine"\nmethod = "{method}"\n[bed]\n{bed}\n[stream]\n{sized}\n'
+    told = refusal(tmp_path, text)
+    assert told.startswith(f"{tmp_path}/mine.toml, line ") or "mine.toml: " in told
+    assert said in told
+
+
+@pytest.mark.parametrize(
+    ("search", "said"),
+    [
+        ("tests = ['pdv']", '"throughput" or "latency" or "frame-loss" or "back-to-back" for study.method = rfc2544'),
+        ("tests = ['latency']", '"throughput" beside it, at whose result it is done'),
+        ("algorithm = ['guess']", '"mlrsearch" or "binary"'),
+        ("goals = [0.9]", "a number from 0 to 0.5"),
+        ("initial_duration = '70s'", "search.initial_duration"),
+        ("duration_sum = '1s'", "at least search.duration"),
+    ],
+)
+def test_impossible_searches_are_refused(search: str, said: str, tmp_path: Path) -> None:
+    text = f'[study]\nname = "mine"\nmethod = "rfc2544"\n[bed]\ndevices = ["bridge"]\n[search]\n{search}\n'
+    assert said in refusal(tmp_path, text)
+
+
+@pytest.mark.parametrize("method", ["background", "stages", "multicast", "rfc2889"])
+def test_what_no_simulated_path_has_is_refused_there(method: str) -> None:
+    with pytest.raises(RequestError, match=f'"netns" for {method}: a simulated line has not'):
+        load_plan(method, backend="sim")
+
+
+def test_what_a_stream_may_do_beyond_a_rate(tmp_path: Path) -> None:
+    text = LEAST.replace('["bridge"]', '["bridge"]\nrate = "1Mbit/s"') + "rate = ['10kpps']\n"
+    assert plan_of(tmp_path, text).bed.rate_bps == 1_000_000
+
+
+def test_set_means_the_methods_own_keys() -> None:
+    plan = load_plan("one-way", sets=["device=bridge*2", "size=64,512", "rate=1kpps,10Mbit/s", "rounds=3", "a_a=false"])
+    assert plan.bed.devices == ("bridge*2",)
+    assert (plan.stream.size_key, plan.stream.sizes) == ("frame_bytes", (64, 512))
+    assert (plan.stream.rate_key, [str(one) for one in plan.stream.rates]) == ("rate", ["1kpps", "10Mbit/s"])
+    assert plan.trials.rounds == 3
+    assert plan.trials.a_a is False
+    plan = load_plan("throughput", sets=["interval=1ms", "duration=2s", "seed=7", "bed.rate=100Mbit/s", "shaper=htb"])
+    assert (plan.stream.rate_key, plan.trials.duration_ns, plan.trials.seed) == ("interval", 2_000_000_000, 7)
+    assert (plan.bed.rate_bps, plan.bed.shaper) == (100_000_000, "htb")
+
+
+def test_set_means_a_searchs_own_keys() -> None:
+    plan = load_plan("rfc2544", sets=["device=bridge", "size=64", "rounds=3", "tests=throughput", "duration=2s"])
+    assert (plan.search.repetitions, plan.search.tests, plan.stream.sizes) == (3, ("throughput",), (64,))
+    assert plan.search.duration_ns == 2_000_000_000
+
+
+def test_ends_are_derived_and_a_load_has_a_pair_of_its_own() -> None:
+    fan_in, background, multicast = (load_plan(name).bed for name in ("fan-in", "background", "multicast"))
+    assert (fan_in.near, fan_in.far, fan_in.decoy) == (8, 1, False)
+    assert (background.near, background.far, background.decoy) == (2, 2, True)
+    assert (multicast.near, multicast.far, multicast.decoy) == (1, 6, False)
+
+
+def test_a_search_without_tests_looks_for_all_of_its_suite(tmp_path: Path) -> None:
+    text = '[study]\nname = "x"\nmethod = "rfc8219"\n[bed]\ndevices = ["bridge"]\n'
+    assert plan_of(tmp_path, text).search.tests == ("throughput", "latency", "pdv", "ipdv")
+
+
+@pytest.mark.parametrize("name", names(STREAM_METHODS))
+def test_a_round_takes_every_cell_on_its_arms_there_and_back(name: str) -> None:
+    plan = load_plan(name, quick=True)
+    cells = stream_cells(plan)
+    trials = expand_trials(plan)
+    assert [trial.block for trial in trials] == list(range(len(trials)))
+    seen: dict[int, list[int]] = defaultdict(list)
+    for (round_number, cell), group in groupby(trials, key=lambda trial: (trial.round, trial.cell)):
+        visits = list(group)
+        devices = [trial.device for trial in visits]
+        assert devices == devices[::-1]
+        assert sorted(devices[: len(devices) // 2]) == sorted(arms_of(plan, cells[cell]))
+        assert all(trial.factors == cells[cell] for trial in visits)
+        seen[round_number].append(cell)
+    assert all(sorted(found) == list(range(len(cells))) for found in seen.values())
+    assert len(seen) == plan.trials.rounds
+    assert len({tuple(found) for found in seen.values()}) > 1 or len(cells) == 1
+    assert len({trial.seed for trial in trials}) == len(trials)
+    assert len(trials) < QUALIFY_BLOCKS < SEARCH_BLOCKS
+
+
+def test_trials_depend_on_the_seed_alone_and_fewer_rounds_are_the_first_of_more() -> None:
+    plan = load_plan("fan-in", quick=True)
+    trials = expand_trials(plan)
+    assert expand_trials(load_plan("fan-in", quick=True)) == trials
+    assert expand_trials(load_plan("fan-in", quick=True, sets=["seed=9"])) != trials
+    fewer = expand_trials(load_plan("fan-in", quick=True, sets=["rounds=4"]))
+    assert fewer == trials[: len(fewer)]
+
+
+def test_only_a_switch_carries_what_takes_more_than_two_ports() -> None:
+    for name in names(STREAM_METHODS):
+        plan = load_plan(name, sets=["devices=wire,bridge"])
+        for factors in stream_cells(plan):
+            needs = factors.senders > 1 or factors.receivers or factors.load_via == "through" or factors.to == "unknown"
+            assert (arms_of(plan, factors) == ("bridge",)) == bool(needs)
+
+
+def test_the_aa_control_is_for_idle_paths_alone() -> None:
+    plan = load_plan("background")
+    for factors in stream_cells(plan):
+        assert ("a/a" in arms_of(plan, factors)) == (factors.load == 0)
+
+
+def test_a_cell_without_a_load_is_there_once() -> None:
+    cells = stream_cells(load_plan("background"))
+    assert len(set(cells)) == len(cells) == 2 * 4 * (1 + 3 * 2)
+    assert {factors.load_via for factors in cells if not factors.load} == {None}
+
+
+def test_counts_and_durations_belong_together() -> None:
+    for name in names(STREAM_METHODS):
+        plan = load_plan(name)
+        for trial in expand_trials(plan)[:200]:
+            factors = trial.factors
+            if factors.kind in CLOSED_LOOPS:
+                assert (trial.count, factors.schedule) == (plan.trials.probes, "as-answered")
+            elif factors.rate_pps is None:
+                assert (trial.count, trial.duration_ns) == (None, plan.trials.duration_ns)
+            else:
+                assert trial.count is not None
+                assert trial.count >= LEAST_COUNT
+                assert trial.count * factors.senders / factors.rate_pps == pytest.approx(trial.duration_ns / 1e9)
+
+
+def test_a_share_waits_for_the_measured_throughput() -> None:
+    shares = {factors.rate_share for factors in stream_cells(load_plan("loss")) if factors.schedule == "regular"}
+    assert shares == {0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1}
+    assert all(f.rate_share is None for f in stream_cells(load_plan("loss")) if f.schedule == "flood")
+
+
+def test_the_tester_is_qualified_on_the_empty_path_at_each_size() -> None:
+    plan = load_plan("one-way")
+    trials = qualify_trials(plan)
+    assert {trial.device for trial in trials} == {"direct"}
+    assert {trial.purpose for trial in trials} == {"qualify"}
+    assert [trial.block for trial in trials] == [QUALIFY_BLOCKS + i for i in range(len(trials))]
+    by_size = defaultdict(list)
+    for trial in trials:
+        by_size[trial.factors.payload_bytes].append((trial.factors.schedule, trial.factors.rate_pps))
+    wanted = [("regular", 1000.0), ("regular", 1_000_000.0), ("flood", None)]
+    assert by_size == dict.fromkeys(plan.stream.sizes, wanted)
+    assert qualify_trials(load_plan("one-way", sets=["qualify=false"])) == []
+
+
+def test_searches_come_with_what_they_need_before_them() -> None:
+    plan = load_plan("rfc2544", sets=["repetitions=3", "devices=bridge,wire"])
+    searches = expand_searches(plan)
+    assert [search.number for search in searches] == list(range(len(searches)))
+    order = [test for test, _ in groupby(search.test for search in searches)]
+    assert order[:4] == ["throughput", "latency", "frame-loss", "back-to-back"]
+    places = [(s.repetition, s.device, s.frame_bytes) for s in searches if s.test == "latency"]
+    assert len(set(places)) == len(places) == 3 * 2 * 7
+    both = {(s.test, s.algorithm) for s in searches}
+    assert {algorithm for test, algorithm in both if test == "throughput"} == {"mlrsearch", "binary"}
+    assert {algorithm for test, algorithm in both if test == "latency"} == {"mlrsearch"}
+
+
+@pytest.mark.parametrize("name", names((*STREAM_METHODS, *SEARCH_METHODS)))
+def test_quick_leaves_a_third_of_its_minute_to_what_surrounds_the_measuring(name: str) -> None:
+    plan = load_plan(name, quick=True)
+    if plan.study.method in SEARCH_METHODS:
+        cost, at_most = estimate_searches(plan, expand_searches(plan)), plan.search.at_most_ns
+    else:
+        cost, at_most = estimate_trials(plan, expand_trials(plan)), plan.trials.at_most_ns
+    assert cost.measuring_ns <= 32e9
+    assert at_most is not None
+    assert at_most <= 32e9
+
+
+@pytest.mark.parametrize("name", names(STREAM_METHODS))
+def test_quick_has_time_for_a_few_rounds(name: str) -> None:
+    """The estimate of one round fits the time at least three times: with less there is no interval."""
+    plan = load_plan(name, quick=True)
+    first = [trial for trial in expand_trials(plan) if trial.round == 0]
+    assert 3 * estimate_trials(plan, first).measuring_ns < (plan.trials.at_most_ns or 0)
+
+
+def test_an_effective_plan_has_the_methods_own_sections_only() -> None:
+    searched, streamed, paired = (effective_toml(load_plan(name)) for name in ("rfc2544", "fan-in", "frame-size"))
+    assert "[search]" in searched
+    assert "rounds" not in searched
+    assert "[probe]" not in streamed
+    assert "near = 8" in streamed
+    assert "[stream]" not in paired
+    assert "near" not in paired
