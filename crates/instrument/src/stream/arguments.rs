@@ -38,10 +38,10 @@ pub enum Stream {
 #[derive(Debug, Args)]
 pub struct Send {
     /// Send on this interface; with --udp: bind to it
-    #[arg(long, value_name = "D", required_unless_present = "udp")]
+    #[arg(long, value_name = "D")]
     pub dev: Option<String>,
     /// To this station, group or broadcast: a MAC address
-    #[arg(long, value_name = "MAC", required_unless_present = "udp", conflicts_with = "udp")]
+    #[arg(long, value_name = "MAC", conflicts_with = "udp")]
     pub to: Option<MacAddress>,
     /// Send UDP to this address, and port where it is not 7708: 10.0.0.2, 10.0.0.2:9000, fd00::2, [fd00::2]:9000
     #[arg(long, value_name = "ADDR[:PORT]")]
@@ -111,7 +111,7 @@ pub struct StreamSize {
 #[derive(Debug, Args)]
 pub struct Recv {
     /// Receive Ethernet frames on this interface; may be repeated. With --udp: join groups there
-    #[arg(long, value_name = "D", required_unless_present = "udp")]
+    #[arg(long, value_name = "D")]
     pub dev: Vec<String>,
     /// Receive UDP on this port
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "7708")]
@@ -122,6 +122,12 @@ pub struct Recv {
     /// By which means of the kernel; without it: UDP with --udp, else packet
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineArgument>,
+    /// Receive UDP over IPv6
+    #[arg(long, requires = "udp")]
+    pub ipv6: bool,
+    /// Which flows; may be repeated
+    #[arg(long, value_name = "N", default_values_t = [1])]
+    pub flow: Vec<u16>,
     /// For how long to listen at most; a sender that says that it is done ends it sooner
     #[arg(long = "for", value_name = "SPAN", default_value = "60s", value_parser = span)]
     pub listen: Nanos,

@@ -122,6 +122,22 @@ impl Known {
         }
     }
 
+    /// Returns what is known, in a sentence.
+    pub fn sentence(&self) -> String {
+        match &self.estimate {
+            Ok(estimate) if estimate.is_shared => "both ends have one clock".to_owned(),
+            Ok(estimate) => {
+                let over =
+                    |of: fn(&sojourn_clock::Line) -> f64| estimate.lines.iter().map(of).fold(0.0, f64::max) / 1e3;
+                let (bound, error) = (over(|line| line.bound_ns), over(|line| line.error95_ns));
+                format!(
+                    "its clock is known to ±{bound:.3} µs at most, ±{error:.3} µs in 95 % where both ways are alike"
+                )
+            }
+            Err(problem) => format!("its clock is not known: {problem}"),
+        }
+    }
+
     /// Returns one line for the receiver, with an error that covers all that are known; `None` where nothing is.
     pub fn end_line(&self) -> Option<EndLine> {
         let estimate = self.estimate.as_ref().ok()?;

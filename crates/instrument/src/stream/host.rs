@@ -15,14 +15,7 @@ pub fn clock_id() -> u64 {
 
 /// Returns how fast an interface's link is, in bits a second, where its driver says so.
 pub fn link_bps(dev: &str) -> Option<u64> {
-    let told = |name: &str| fs::read_to_string(format!("/sys/class/net/{dev}/{name}")).ok();
-    // What is seen there may be another network namespace's.
-    let index: u32 = told("ifindex")?.trim().parse().ok()?;
-    if Interface::named(dev).ok()?.index != index {
-        return None;
-    }
-    let megabits: i64 = told("speed")?.trim().parse().ok()?;
-    u64::try_from(megabits).ok().filter(|megabits| *megabits > 0).map(|megabits| megabits * 1_000_000)
+    Interface::named(dev).ok()?.link_bps()
 }
 
 /// What a measurement took, from its start on.

@@ -96,6 +96,18 @@ pub enum Via {
     Live,
 }
 
+impl Via {
+    /// Returns the name that records carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::Udp => "udp",
+            Self::Xdp => "xdp",
+            Self::Live => "live",
+        }
+    }
+}
+
 /// What is kept of single frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Value, json};
 use sojourn_port::Batch;
 use sojourn_record::stream::{Role, StreamBlock};
-use sojourn_stream::{FlowRequest, FlowSent, Keep, Pattern, Schedule, SendOutcome, SendRequest, SyncRequest};
+use sojourn_stream::{
+    FlowRequest, FlowSent, Keep, Pattern, Schedule, ScheduleError, SendOutcome, SendRequest, SyncRequest,
+};
 use sojourn_time::{HostClock, Nanos};
 
 use super::clocks::{self, Known};
@@ -113,6 +115,11 @@ impl<'a> Sending<'a> {
         self.ports[flow.port].frame_bytes(flow.payload_bytes, Some(flow.head))
     }
 
+    /// Returns when a flow's packets were to leave.
+    pub fn schedule(&self, place: usize) -> &Schedule {
+        &self.request.flows[place].schedule
+    }
+
     /// Returns the port and the request of a flow.
     pub fn flow(&mut self, place: usize) -> (&mut dyn Batch, &FlowRequest) {
         let flow = &self.request.flows[place];
@@ -197,7 +204,7 @@ pub fn send_request(asked: &Send, flows: Vec<FlowRequest>) -> SendRequest {
 
 /// Returns a flow as the engine is asked for it.
 pub fn flow_request(flow: &Flow, port: usize, head: sojourn_stream::Head) -> anyhow::Result<FlowRequest> {
-    let wrong = |error: sojourn_stream::ScheduleError| WrongRequest(error.to_string());
+    let wrong = |error: ScheduleError| WrongRequest(error.to_string());
     let pattern: Pattern = flow.schedule.parse().map_err(wrong)?;
     let schedule = if pattern == Pattern::Replay {
         let offsets: Vec<Nanos> = flow.offsets_ns.iter().copied().map(Nanos).collect();
@@ -216,8 +223,11 @@ fn check_link(flow: &Flow, request: &FlowRequest, port: &Open) -> anyhow::Result
     };
     let link = dev.and_then(host::link_bps);
     let bytes = port.frame_bytes(request.payload_bytes, Some(request.head));
-    let of = dev.map(|dev| format!("{dev}: ")).unwrap_or_default();
-    request.schedule.check(bytes, link).map_err(|error| WrongRequest(format!("{of}{error}")).into())
+    let of = |error: &ScheduleError| match (dev, error) {
+        (Some(dev), ScheduleError::TooFast { .. }) => format!("{dev}: "),
+        _ => String::new(),
+    };
+    request.schedule.check(bytes, link).map_err(|error| WrongRequest(of(&error) + &error.to_string()).into())
 }
 
 fn destination(flow: &Flow) -> Result<&To, WrongRequest> {

@@ -96,6 +96,13 @@ impl Interface {
             .map(|entry| entry.address)
     }
 
+    /// Returns how fast its link is, in bits a second, where its driver says so.
+    pub fn link_bps(&self) -> Option<u64> {
+        let socket = asking_socket().ok()?;
+        let megabits = sys::link_speed(socket.as_fd(), self.name.as_bytes()).ok()?;
+        (megabits > 0 && megabits != u32::MAX).then(|| u64::from(megabits) * 1_000_000)
+    }
+
     /// Says what it can stamp in hardware, and whether it does so now; `None` when it cannot.
     pub fn hardware_stamping(&self) -> Option<HardwareStamping> {
         let needed = libc::SOF_TIMESTAMPING_TX_HARDWARE

@@ -244,6 +244,18 @@ pub fn hardware_stamping(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[i32; 3]
     Ok(config)
 }
 
+/// Asks ethtool how fast an interface's link is, in Mbit/s; `u32::MAX` where it does not know. Read from the kernel's
+/// `struct ethtool_cmd`, which holds both halves of the number.
+pub fn link_speed(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<u32> {
+    const ETHTOOL_GSET: u32 = 0x1;
+    let mut settings = [0_u32; 11];
+    settings[0] = ETHTOOL_GSET;
+    interface_request(fd, name, libc::SIOCETHTOOL as c_ulong, settings.as_mut_ptr().cast())?;
+    let low = u16::from_ne_bytes([settings[3].to_ne_bytes()[0], settings[3].to_ne_bytes()[1]]);
+    let high = u16::from_ne_bytes([settings[7].to_ne_bytes()[0], settings[7].to_ne_bytes()[1]]);
+    Ok(u32::from(high) << 16 | u32::from(low))
+}
+
 /// Asks ethtool what an interface can stamp: command, capabilities, clock number, transmit types, …, as the kernel's
 /// `struct ethtool_ts_info` orders them.
 pub fn stamping_abilities(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 11]> {

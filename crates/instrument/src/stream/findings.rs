@@ -1,0 +1,167 @@
+//! What makes a stream's figures doubtful, and what is worth knowing of it.
+
+use serde_json::{Value, json};
+use sojourn_probe::Found;
+use sojourn_record::{Finding, Severity};
+use sojourn_stream::{FlowReceived, FlowSent, Pattern, Schedule};
+use sojourn_time::Nanos;
+
+use super::clocks::Known;
+use super::host::Took;
+use crate::failure::NotTrusted;
+
+/// By how much an achieved rate may differ from what was asked.
+const LOAD_MISSED: f64 = 0.005;
+/// By how much sending may take longer than scheduled, and how much more is never a finding.
+const STRETCHED: f64 = 0.001;
+const STRETCHED_LEAST: Nanos = Nanos::micros(200);
+/// Below which likelihood a Poisson stream does not fit.
+const MISFIT: f64 = 0.01;
+
+/// Findings, as they are gathered.
+#[derive(Debug, Default)]
+pub struct Findings(pub Vec<Found>);
+
+impl Findings {
+    /// Begins with what is true of this program.
+    pub fn new(is_simulated: bool) -> Self {
+        let mut found = Self::default();
+        found.add_if(cfg!(debug_assertions) && !is_simulated, Finding::DebugBuild, || {
+            "this instrument was built without optimisation".to_owned()
+        });
+        found
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, finding: Finding, sentence: String) {
+        self.0.push(Found { finding, sentence });
+    }
+
+    fn add_if(&mut self, is_so: bool, finding: Finding, sentence: impl FnOnce() -> String) {
+        if is_so {
+            self.add(finding, sentence());
+        }
+    }
+
+    /// Adds what the clocks show that were read before and after.
+    pub fn of_host(&mut self, took: &Took) {
+        if let Some(step) = took.step() {
+            let ms = step.0 as f64 / 1e6;
+            self.add(Finding::ClockStepped, format!("the clock moved by {ms:.3} ms against the raw one"));
+        }
+    }
+
+    /// Adds what a sender sees of a flow.
+    pub fn of_sender(&mut self, flow: &FlowSent, schedule: &Schedule) {
+        let counts = flow.counts;
+        self.add_if(counts.refused > 0, Finding::SenderRefused, || {
+            format!("our own queue refused {} of {} frames", counts.refused, counts.asked)
+        });
+        if schedule.pattern == Pattern::Flood {
+            return;
+        }
+        self.of_pace(flow);
+        let late = flow.departure_error.quantile(0.99).unwrap_or(0);
+        let interval = if flow.asked_pps > 0.0 { 1e9 / flow.asked_pps } else { 1e9 };
+        let limit = ((interval / 10.0) as i64).clamp(50_000, 1_000_000);
+        self.add_if(late > limit, Finding::SenderLate, || {
+            let (late, limit) = (late as f64 / 1e3, limit as f64 / 1e3);
+            format!("1 % of the frames left more than {late:.1} µs late; the limit is {limit:.1} µs")
+        });
+        if let (Pattern::Poisson, Some(fit)) = (schedule.pattern, flow.fit) {
+            self.add_if(fit.p < MISFIT, Finding::PoissonMisfit, || {
+                format!("the gaps as sent are exponential with p = {:.4} (A² = {:.2}, n = {})", fit.p, fit.a2, fit.n)
+            });
+        }
+    }
+
+    fn of_pace(&mut self, flow: &FlowSent) {
+        let (Some(first), Some(last), true) = (flow.first, flow.last, flow.intended_pps > 0.0) else { return };
+        let intended = (flow.counts.sent - 1) as f64 * 1e9 / flow.intended_pps;
+        let excess = (last - first).0 as f64 - intended;
+        let limit = (intended * STRETCHED).max(STRETCHED_LEAST.0 as f64);
+        self.add_if(excess > limit, Finding::DurationStretched, || {
+            let percent = excess * 100.0 / intended;
+            format!("sending took {:.3} ms longer than scheduled ({percent:.2} %)", excess / 1e6)
+        });
+        let offered = flow.achieved_pps / flow.intended_pps;
+        let is_off = (offered - 1.0).abs() > LOAD_MISSED && excess.abs() > STRETCHED_LEAST.0 as f64;
+        self.add_if(is_off, Finding::LoadMissed, || {
+            format!("{:.1} frames a second were to be offered, and {:.1} were", flow.intended_pps, flow.achieved_pps)
+        });
+    }
+
+    /// Adds what is known of a receiver's clock.
+    pub fn of_clock(&mut self, known: &Known) {
+        let estimate = match &known.estimate {
+            Ok(estimate) => estimate,
+            Err(problem) => {
+                let peer = &known.peer;
+                return self.add(Finding::ClockUnsynchronised, format!("the clock of {peer} is not known: {problem}"));
+            }
+        };
+        for found in &estimate.findings {
+            let finding = Finding::ALL.iter().find(|finding| finding.name() == found.finding.name());
+            self.add(*finding.unwrap_or(&Finding::ClockUnsynchronised), found.sentence.clone());
+        }
+    }
+
+    /// Adds what a receiver sees of a flow.
+    pub fn of_receiver(&mut self, flow: &FlowReceived) {
+        let counts = flow.counts;
+        let sent = counts.packets();
+        let mut of_sent = |n: u64, finding, what: &str| {
+            self.add_if(n > 0, finding, || format!("{n} of {sent} frames {what}"));
+        };
+        of_sent(counts.lost, Finding::Loss, "did not arrive");
+        of_sent(counts.late, Finding::LateReplies, "took longer than the limit");
+        of_sent(counts.reordered, Finding::Reordering, "arrived after a later one");
+        of_sent(counts.corrupted, Finding::Corruption, "arrived damaged");
+        self.add_if(counts.duplicated > 0, Finding::Duplication, || {
+            format!("{} frames arrived again", counts.duplicated)
+        });
+    }
+
+    /// Adds frames that our own socket had no room for, and what would mend it.
+    pub fn of_own_drops(&mut self, drops: u64, via: &str) {
+        let mend = match via {
+            "xdp" => "the ring of the XDP socket was full: free the processor that receives, or use --engine live",
+            _ => {
+                "the socket's receive buffer was full: ask for more with --buffer-bytes, raise its limit \
+                 (`sysctl -w net.core.rmem_max=67108864`), or free the processor that receives"
+            }
+        };
+        self.add_if(drops > 0, Finding::OwnDrops, || format!("our own machine dropped {drops} frames"));
+        self.add_if(drops > 0, Finding::BufferTooSmall, || mend.to_owned());
+    }
+
+    /// Returns them as JSON.
+    pub fn json(&self) -> Vec<Value> {
+        let one = |found: &Found| {
+            json!({
+                "name": found.finding.name(), "severity": found.finding.severity(), "sentence": found.sentence,
+            })
+        };
+        self.0.iter().map(one).collect()
+    }
+
+    /// Returns them for a person, a line each.
+    pub fn text(&self) -> String {
+        let line = |found: &Found| {
+            let severity = format!("{:?}", found.finding.severity()).to_lowercase();
+            format!("{severity}: {} ({})\n", found.sentence, found.finding.name())
+        };
+        self.0.iter().map(line).collect()
+    }
+
+    /// Ends with a sentence where one says that the figures must not be used.
+    ///
+    /// # Errors
+    /// When one does.
+    pub fn refuse_useless(&self) -> Result<(), NotTrusted> {
+        match self.0.iter().find(|found| found.finding.severity() == Severity::Invalid) {
+            Some(found) => Err(NotTrusted(format!("{}: {}", found.finding.name(), found.sentence))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! One-way delays of what arrived, on the sender's clock, never without the error of the clocks between.
+
+use serde_json::{Value, json};
+use sojourn_stream::{Arrival, EndLine, FlowReceived, ReceiveOutcome, Spread};
+use sojourn_time::{Nanos, Time};
+
+use super::quantiles::Quantiles;
+
+/// The delays of one flow at one port.
+#[derive(Clone, Debug)]
+pub struct OneWay {
+    /// How the receiver's clock is known.
+    pub line: EndLine,
+    /// From the call to send to the arrival.
+    pub from_send_call: Quantiles,
+    /// From the intended departure to the arrival, which no sender's delay can hide from; where each frame was kept.
+    pub from_intended: Option<Quantiles>,
+    /// Each delay less the least (RFC 5481); where each frame was kept, else from the histogram.
+    pub pdv: Quantiles,
+    /// How many arrived before they left.
+    pub negative: u64,
+}
+
+impl OneWay {
+    /// Returns the delays of a flow; `None` where the clocks are not known or nothing arrived.
+    pub fn of(flow: &FlowReceived, outcome: &ReceiveOutcome, line: Option<EndLine>) -> Option<Self> {
+        let line = line?;
+        let all = flow.counts.packets();
+        let rows: Vec<&Arrival> = outcome.rows.iter().filter(|row| is_first_of(row, flow)).collect();
+        let is_kept = rows.len() as u64 == flow.counts.first;
+        let from = |departure: fn(&Arrival) -> Time| {
+            let mut spread = Spread::default();
+            rows.iter().for_each(|row| spread.record((on_sender(&line, row.arrival.at) - departure(row)).0));
+            spread
+        };
+        let from_send_call = if is_kept { from(|row| row.sent) } else { shifted(flow, &line) };
+        let pdv = less(&from_send_call, from_send_call.min()?);
+        Some(Self {
+            line,
+            negative: from_send_call.cells().iter().filter(|cell| cell.high < 0).map(|cell| cell.count).sum(),
+            from_send_call: Quantiles::of(&from_send_call, all)?,
+            from_intended: if is_kept { Quantiles::of(&from(|row| row.intended), all) } else { None },
+            pdv: Quantiles::of(&pdv, all)?,
+        })
+    }
+
+    /// Returns them as JSON, with the clocks' error beside.
+    pub fn json(&self) -> Value {
+        json!({
+            "clock": self.clock_json(),
+            "from_send_call": self.from_send_call.json(),
+            "from_intended": self.from_intended.as_ref().map(Quantiles::json),
+            "pdv": self.pdv.json(),
+            "negative": self.negative,
+        })
+    }
+
+    fn clock_json(&self) -> Value {
+        let EndLine { shared, bound_ns, error95_ns, offset_ns, skew_ppb, .. } = self.line;
+        let source = if shared { "shared" } else { "exchanges" };
+        json!({
+            "source": source, "bound_ns": bound_ns, "error95_ns": error95_ns, "offset_ns": offset_ns,
+            "skew_ppb": skew_ppb,
+        })
+    }
+
+    /// Returns how sure they are, in a sentence.
+    pub fn sentence(&self) -> String {
+        if self.line.shared {
+            return "one-way delays are of one clock, which both ends share: its error is 0".to_owned();
+        }
+        let EndLine { bound_ns, error95_ns, offset_ns, .. } = self.line;
+        format!(
+            "one-way delays are ±{:.3} µs at most, ±{:.3} µs in 95 % where both ways are alike; this clock is {:.3} µs ahead \
+             of the sender's",
+            bound_ns / 1e3,
+            error95_ns / 1e3,
+            offset_ns / 1e3,
+        )
+    }
+
+    /// Returns what is wrong where frames arrived before they left; `None` where none did.
+    pub fn impossible(&self) -> Option<String> {
+        let earliest = -self.from_send_call.min as f64 / 1e3;
+        let known = if self.line.shared {
+            "both ends are said to have one clock, and it was stepped or they have not".to_owned()
+        } else {
+            let bound = self.line.bound_ns / 1e3;
+            format!("the clocks are known to ±{bound:.3} µs, and one was stepped or ran differently meanwhile")
+        };
+        (self.negative > 0).then(|| {
+            format!(
+                "{} frames arrived up to {earliest:.3} µs before they left, which cannot be: {known}",
+                self.negative
+            )
+        })
+    }
+}
+
+fn is_first_of(row: &Arrival, flow: &FlowReceived) -> bool {
+    let is_first = !row.is_duplicate && !row.is_corrupted;
+    is_first && usize::from(row.port) == flow.port && row.flow == flow.flow && row.node == flow.node
+}
+
+/// A time of the receiver on the sender's clock.
+fn on_sender(line: &EndLine, at: Time) -> Time {
+    let beyond = (at - Time(line.reference_ns)).0 as f64;
+    at - Nanos((line.offset_ns + line.skew_ppb * 1e-9 * beyond).round() as i64)
+}
+
+/// The delays of the histogram, less the offset amid the stream.
+fn shifted(flow: &FlowReceived, line: &EndLine) -> Spread {
+    let amid = flow.first_arrival.unwrap_or_default() + Nanos(flow.span().0 / 2);
+    less(&flow.delay, (amid - on_sender(line, amid)).0)
+}
+
+fn less(spread: &Spread, offset: i64) -> Spread {
+    let mut moved = Spread::default();
+    for cell in spread.cells() {
+        let middle = cell.low + (cell.high - cell.low) / 2;
+        for _ in 0..cell.count {
+            moved.record(middle.saturating_sub(offset));
+        }
+    }
+    moved
+}

@@ -1,0 +1,305 @@
+//! `stream recv`: flows at one or more interfaces, until their senders say that they are done.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use serde_json::{Value, json};
+use sojourn_port::rights;
+use sojourn_record::stream::Stream as Row;
+use sojourn_record::{Finding, StreamFolder};
+use sojourn_stream::{End, FlowReceived};
+use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
+
+use super::arguments::{EngineArgument, Recv as Arguments};
+use super::findings::Findings;
+use super::one_way::OneWay;
+use super::quantiles::{self, Quantiles};
+use super::receiving::{self, Received, Reception};
+use super::request::{Keep, Receive, ReceiveOptions, ReceivePort, SentCount, Via};
+use super::send::by_hand;
+use crate::failure::{NotTrusted, WrongRequest};
+use crate::place::{self, Fifo, Place};
+use crate::sys::STOP;
+
+/// Frames that are overtaken by the end of their stream are waited for so long.
+const RESIDUE: Nanos = Nanos::millis(100);
+
+/// The most frames that are kept one by one; above, histograms tell.
+const MOST_KEPT: usize = 2_000_000;
+
+/// Receives until all senders are done, the time is over, or a signal comes, and tells what arrived.
+///
+/// # Errors
+/// When the request makes no sense, the machine cannot, records cannot be written, nothing arrived, or the figures must not
+/// be used.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let asked = request(arguments)?;
+    let signal = place::stop_signal()?;
+    let place = Place::take(&arguments.run.place, Fifo::Required)?;
+    let folder = arguments.run.record.as_deref();
+    let mut records = folder.map(|folder| StreamFolder::create(folder, "b", 0, &crate::origin(false))).transpose()?;
+    let mut reception = Reception::open(&asked, &place)?;
+    rights::keep_only(&super::RIGHTS)?;
+    if !arguments.run.json {
+        eprintln!("receiving; a sender that is done, or Ctrl-C, ends it");
+    }
+    let mut until = Until { flows: asked.flows.clone(), deadline: HostClock.now() + arguments.listen, heard: None };
+    reception.run(&STOP, &[signal], &mut |receiver| until.is_over(receiver))?;
+    let ends: Vec<(u16, Option<End>)> =
+        asked.flows.iter().map(|flow| (*flow, reception.receiver().end(*flow))).collect();
+    let engines = reception.engines();
+    let sent: Vec<SentCount> = ends
+        .iter()
+        .filter_map(|(flow, end)| Some(SentCount { flow: *flow, sent: end.as_ref()?.sent, port: None }))
+        .collect();
+    let received = reception.finish(&sent);
+    let recorded =
+        records.as_mut().map_or(Ok(()), |folder| folder.write(&received.rows).and_then(|()| folder.finish()));
+    refuse_silence(arguments, &received)?;
+    let told = Told { asked: &asked, received: &received, ends: &ends, engines: &engines };
+    let found = told.findings();
+    let text = if arguments.run.json { format!("{:#}\n", told.json(&place, &found)) } else { told.text(&found) };
+    // Whoever reads may have gone away; what arrived does not depend on it.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    recorded?;
+    Ok(found.refuse_useless()?)
+}
+
+fn request(arguments: &Arguments) -> anyhow::Result<Receive> {
+    let via = match (arguments.udp, arguments.engine) {
+        (Some(_), Some(_)) => {
+            let problem = "--engine: UDP comes by its own; leave out one of --engine and --udp";
+            return Err(WrongRequest(problem.to_owned()).into());
+        }
+        (Some(_), None) => Via::Udp,
+        (None, None | Some(EngineArgument::Packet)) => Via::Packet,
+        (None, Some(EngineArgument::Xdp)) => Via::Xdp,
+        (None, Some(EngineArgument::Live)) => Via::Live,
+    };
+    if via != Via::Udp && arguments.dev.is_empty() {
+        return Err(WrongRequest("name an interface with --dev, or receive UDP with --udp".to_owned()).into());
+    }
+    let port = |(number, dev): (usize, Option<String>)| ReceivePort {
+        port: u16::try_from(number).unwrap_or(u16::MAX),
+        via,
+        dev,
+        groups: arguments.group.clone(),
+        udp_port: arguments.udp.unwrap_or_default(),
+        address: arguments.ipv6.then_some(std::net::Ipv6Addr::UNSPECIFIED.into()),
+        answer: arguments.answer,
+        buffer_bytes: arguments.buffer_bytes,
+    };
+    let devices: Vec<Option<String>> = match arguments.dev.as_slice() {
+        [] => vec![None],
+        named => named.iter().cloned().map(Some).collect(),
+    };
+    Ok(Receive {
+        head: by_hand(),
+        ports: devices.into_iter().enumerate().map(port).collect(),
+        flows: arguments.flow.clone(),
+        options: ReceiveOptions {
+            keep: Keep::Packets,
+            late_after_ns: arguments.late_after.0 as f64,
+            room: MOST_KEPT,
+            answer_payload_bytes: None,
+            payload_bytes: None,
+        },
+    })
+}
+
+/// When to end.
+struct Until {
+    flows: Vec<u16>,
+    deadline: Time,
+    /// When all senders had said that they were done.
+    heard: Option<Time>,
+}
+
+impl Until {
+    fn is_over(&mut self, receiver: &sojourn_stream::Receiver) -> bool {
+        let now = HostClock.now();
+        if self.heard.is_none() && self.flows.iter().all(|flow| receiver.end(*flow).is_some()) {
+            self.heard = Some(now);
+        }
+        now >= self.deadline || self.heard.is_some_and(|heard| now >= heard + RESIDUE)
+    }
+}
+
+/// Ends with a sentence where nothing arrived.
+fn refuse_silence(arguments: &Arguments, received: &Received) -> Result<(), NotTrusted> {
+    let arrived = received.outcome.flows.iter().any(|flow| flow.counts.frames() > flow.counts.foreign);
+    if arrived {
+        return Ok(());
+    }
+    let foreign: u64 = received.outcome.ports.iter().map(|port| port.foreign).sum();
+    let advice = match (foreign, arguments.group.is_empty(), arguments.udp) {
+        (1.., ..) => format!("{foreign} frames came that are of none of the flows asked for; name theirs with --flow"),
+        (0, true, Some(port)) => {
+            format!(
+                "is it sent to UDP port {port}, and does a firewall let it through? A group must be joined: --group"
+            )
+        }
+        (0, true, None) => {
+            "is it sent to this interface's MAC address (`ip link`)? A group must be joined: --group".to_owned()
+        }
+        (0, false, _) => "is it sent to this group, and does the network between forward it?".to_owned(),
+    };
+    Err(NotTrusted(format!("no frame of a stream arrived: {advice}")))
+}
+
+/// What is told.
+struct Told<'a> {
+    asked: &'a Receive,
+    received: &'a Received,
+    ends: &'a [(u16, Option<End>)],
+    engines: &'a [String],
+}
+
+impl Told<'_> {
+    fn flows(&self) -> impl Iterator<Item = (&FlowReceived, &Row)> {
+        let flows = self.received.outcome.flows.iter().zip(&self.received.rows.streams);
+        flows.filter(|(flow, _)| flow.counts.frames() > 0 || flow.counts.packets() > 0)
+    }
+
+    fn end(&self, flow: u16) -> Option<&End> {
+        self.ends.iter().find(|(number, _)| *number == flow)?.1.as_ref()
+    }
+
+    fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
+        OneWay::of(flow, &self.received.outcome, self.end(flow.flow)?.clock)
+    }
+
+    fn findings(&self) -> Findings {
+        let mut found = Findings::new(false);
+        found.of_host(&self.received.took);
+        for (port, asked) in self.received.outcome.ports.iter().zip(&self.asked.ports) {
+            found.of_own_drops(port.own_drops, asked.via.name());
+        }
+        for (flow, _) in self.flows() {
+            found.of_receiver(flow);
+            match (self.end(flow.flow), self.one_way(flow)) {
+                (_, Some(one_way)) => {
+                    if let Some(sentence) = one_way.impossible() {
+                        found.add(Finding::NegativeDelay, sentence);
+                    }
+                }
+                (Some(_), None) if flow.counts.first > 0 => found.add(Finding::ClockUnsynchronised, {
+                    "the sender does not know how our clock stands to its own: no one-way delays".to_owned()
+                }),
+                (None, _) => found.add(Finding::Incomplete, {
+                    format!("the sender of flow {} did not say that it was done: what it sent is not known", flow.flow)
+                }),
+                _ => {}
+            }
+        }
+        let sources = super::sources(self.sources());
+        if let Some(user) = sources.get(Source::User.name()) {
+            found.add(Finding::UserTimestamps, format!("{user} frames were stamped by the program, not the kernel"));
+        }
+        if sources.len() > 1 {
+            found.add(Finding::MixedTimestamps, format!("arrivals are stamped by {}", super::names(&sources)));
+        }
+        found
+    }
+
+    fn sources(&self) -> impl Iterator<Item = Source> {
+        self.received.outcome.rows.iter().map(|row| row.arrival.source)
+    }
+
+    fn json(&self, place: &Place, found: &Findings) -> Value {
+        let numbers: Vec<u16> = self.asked.ports.iter().map(|port| port.port).collect();
+        let flows: Vec<Value> = self.flows().map(|(flow, row)| self.flow(flow, row, numbers[flow.port])).collect();
+        let took = &self.received.took;
+        json!({
+            "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
+            "engines": self.engines,
+            "flows": flows,
+            "ports": receiving::ports_json(&self.received.outcome, &numbers),
+            "not_kept": self.received.outcome.not_kept,
+            "started_ns": took.started.tai,
+            "ended_ns": took.ended.tai,
+            "processor_time_ns": took.processor,
+            "wait": crate::session::name(place.wait),
+            "cpu": place.cpu,
+            "fifo": place.is_real_time,
+            "nice": place.nice,
+            "memory_locked": place.is_locked,
+            "arrival_sources": super::sources(self.sources()),
+            "findings": found.json(),
+        })
+    }
+
+    fn flow(&self, flow: &FlowReceived, row: &Row, port: u16) -> Value {
+        let all = flow.counts.packets();
+        let mut told = receiving::flow_json(flow, port, row.frame_bytes);
+        // Of two clocks, without their error: not told.
+        told.as_object_mut().map(|told| told.remove("delay_ns"));
+        told["dev"] = json!(self.asked.ports[flow.port].dev);
+        told["sent"] = json!(self.end(flow.flow).map(|end| end.sent));
+        told["frame_bytes"] = json!(row.frame_bytes);
+        told["payload_bytes"] = json!(row.payload_bytes);
+        told["one_way_delay"] = json!(self.one_way(flow).map(|one_way| one_way.json()));
+        told["ipdv"] = json!(Quantiles::of(&flow.ipdv, 0).map(|quantiles| quantiles.json()));
+        told["inter_arrival"] = json!(Quantiles::of(&flow.inter_arrival, 0).map(|quantiles| quantiles.json()));
+        told["loss_runs"] = runs(&flow.loss_run.cells());
+        told["gap_runs"] = runs(&flow.gap_run.cells());
+        told["loss_ratio"] = json!((all > 0).then(|| flow.counts.lost as f64 / all as f64));
+        told
+    }
+
+    fn text(&self, found: &Findings) -> String {
+        let mut text: String = self.flows().map(|(flow, row)| self.flow_text(flow, row)).collect();
+        let arrivals = super::names(&super::sources(self.sources()));
+        let _ = writeln!(text, "timestamps: arrivals {arrivals}; engine: {}", self.engines.join(", "));
+        text + &found.text()
+    }
+
+    fn flow_text(&self, flow: &FlowReceived, row: &Row) -> String {
+        let dev = self.asked.ports[flow.port].dev.as_deref().unwrap_or("UDP");
+        let node = if flow.node == 0 { String::new() } else { format!(", answers of node {}", flow.node) };
+        let mut text = format!("flow {} at {dev}{node}: {} byte frames\n", flow.flow, row.frame_bytes);
+        let _ = writeln!(text, "{}", self.counts(flow));
+        let bps = flow.achieved_pps() * (row.frame_bytes * 8) as f64;
+        let _ = writeln!(text, "arrived at {:.1} frames a second, {:.3} Mbit/s", flow.achieved_pps(), bps / 1e6);
+        if flow.loss_run.count() > 0 {
+            let (runs, most) = (flow.loss_run.count(), flow.loss_run.max().unwrap_or(0));
+            let mean = flow.loss_run.mean().unwrap_or(0.0);
+            let _ = writeln!(text, "lost in {runs} runs of {mean:.1} frames on average, {most} at most");
+        }
+        let one_way = self.one_way(flow);
+        let table = quantiles::table(&[
+            ("one-way from send call", one_way.as_ref().map(|one_way| one_way.from_send_call.clone())),
+            ("one-way from intended", one_way.as_ref().and_then(|one_way| one_way.from_intended.clone())),
+            ("delay variation (PDV)", one_way.as_ref().map(|one_way| one_way.pdv.clone())),
+            ("between neighbours (IPDV)", Quantiles::of(&flow.ipdv, 0)),
+            ("inter-arrival time", Quantiles::of(&flow.inter_arrival, 0)),
+        ]);
+        let clock =
+            one_way.map_or_else(|| "the clocks are not known: no one-way delays".to_owned(), |it| it.sentence());
+        let _ = writeln!(text, "\n{table}\n{clock}\n");
+        text
+    }
+
+    fn counts(&self, flow: &FlowReceived) -> String {
+        let counts = flow.counts;
+        let sent = self.end(flow.flow).map_or_else(|| "unknown how many".to_owned(), |end| end.sent.to_string());
+        let lost = counts.lost as f64 * 100.0 / counts.packets().max(1) as f64;
+        let mut parts = vec![format!("{sent} sent, {} received, {} lost ({lost:.2} %)", counts.first, counts.lost)];
+        let others = [
+            (counts.own_drops, "dropped by this machine"),
+            (counts.corrupted, "corrupted"),
+            (counts.duplicated, "duplicated"),
+            (counts.reordered, "reordered"),
+            (counts.late, "late"),
+            (counts.foreign, "foreign"),
+        ];
+        parts.extend(others.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
+        parts.join(", ")
+    }
+}
+
+/// Lengths of runs, as JSON: how many of which length.
+fn runs(cells: &[sojourn_stream::Cell]) -> Value {
+    let cell = |cell: &sojourn_stream::Cell| json!({ "least": cell.low, "most": cell.high, "count": cell.count });
+    cells.iter().map(cell).collect()
+}

@@ -1,0 +1,214 @@
+//! `stream send`: one flow, and what its sender knows of it, for a person or as JSON.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use serde_json::{Value, json};
+use sojourn_port::rights;
+use sojourn_record::StreamFolder;
+use sojourn_stream::{End, FlowSent};
+use sojourn_time::{HostClock, Nanos};
+
+use super::arguments::{ClockArgument, EngineArgument, Send as Arguments};
+use super::clocks::Known;
+use super::findings::Findings;
+use super::quantiles::{self, Quantiles};
+use super::request::{ClockAsked, Head, Keep, Send, StampsAsked, To};
+use super::sending::{self, Sending, Sent};
+use super::shape::{self, Shaped};
+use crate::failure::{NotTrusted, WrongRequest};
+use crate::place::{self, Fifo, Place};
+use crate::sys::STOP;
+
+/// For how long a receiver may take to say that it knows of the end.
+const PATIENCE: Nanos = Nanos::seconds(1);
+
+/// The most frames that are kept one by one; above, histograms tell.
+const MOST_KEPT: u64 = 4_000_000;
+
+/// Sends a stream, tells its receiver of the end, and tells what was sent.
+///
+/// # Errors
+/// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let asked = request(arguments)?;
+    place::stop_signal()?;
+    let place = Place::take(&arguments.run.place, Fifo::Required)?;
+    let folder = arguments.run.record.as_deref();
+    let mut records = folder.map(|folder| StreamFolder::create(folder, "a", 0, &crate::origin(false))).transpose()?;
+    let mut sending = Sending::open(&asked, &place)?;
+    rights::keep_only(&super::RIGHTS)?;
+    let sent = sending.run(&STOP)?;
+    let is_heard = conclude(&mut sending, &sent)?;
+    let recorded = records.as_mut().map_or(Ok(()), |folder| folder.write(&sent.rows).and_then(|()| folder.finish()));
+    let found = findings(&sending, &sent);
+    let told = Told { asked: &asked, sending: &sending, sent: &sent, is_heard, found: &found };
+    let text = if arguments.run.json { format!("{:#}\n", told.json(&place)) } else { told.text() };
+    // Whoever reads may have gone away; what was sent does not depend on it.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    recorded?;
+    if sent.outcome.flows.iter().all(|flow| flow.counts.sent == 0) {
+        return Err(NotTrusted("no frame was sent before it was ended".to_owned()).into());
+    }
+    Ok(found.refuse_useless()?)
+}
+
+fn request(arguments: &Arguments) -> anyhow::Result<Send> {
+    let Shaped { flow, at_most } = shape::shape(arguments.flow, Some(destination(arguments)?), &arguments.shape)?;
+    let clock = match arguments.clock {
+        ClockArgument::Auto => ClockAsked::Exchange,
+        ClockArgument::Shared => ClockAsked::Shared,
+        ClockArgument::None => ClockAsked::None,
+    };
+    let is_kept = flow.count <= MOST_KEPT;
+    let is_flood = flow.schedule == "flood";
+    Ok(Send {
+        head: by_hand(),
+        keep: if is_kept { Keep::Packets } else { Keep::Histograms },
+        stamps: if is_flood { StampsAsked::None } else { StampsAsked::Departure },
+        at_most_ns: at_most.map(|span| span.0 as f64),
+        clock,
+        start_in_ns: None,
+        flows: vec![flow],
+    })
+}
+
+/// What a stream by hand is part of: nothing.
+pub fn by_hand() -> Head {
+    Head { block: 0, device: String::new(), round: 0, visit: 0, cell: 0, purpose: "measure".to_owned() }
+}
+
+fn destination(arguments: &Arguments) -> anyhow::Result<To> {
+    let Arguments { dev, to, udp, engine, vlan, pcp, dscp, through_qdisc, .. } = arguments;
+    if let Some(peer) = udp {
+        if engine.is_some() {
+            let problem = "--engine: UDP goes by its own; leave out one of --engine and --udp";
+            return Err(WrongRequest(problem.to_owned()).into());
+        }
+        return Ok(To::Udp { address: peer.0.ip(), port: peer.0.port(), dev: dev.clone(), dscp: *dscp });
+    }
+    let (Some(dev), Some(mac)) = (dev.clone(), *to) else {
+        return Err(WrongRequest(
+            "name an interface and a MAC address with --dev and --to, or a peer with --udp".to_owned(),
+        )
+        .into());
+    };
+    Ok(match engine.unwrap_or(EngineArgument::Packet) {
+        EngineArgument::Packet => To::Packet { dev, mac, vlan: *vlan, pcp: *pcp, qdisc_bypass: !through_qdisc },
+        EngineArgument::Xdp => To::Xdp { dev, mac, vlan: *vlan, pcp: *pcp },
+        EngineArgument::Live => To::Live { dev, mac },
+    })
+}
+
+/// Tells the receiver what was sent, and how its clock stands to ours.
+fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
+    let Some(flow) = sent.outcome.flows.first() else { return Ok(false) };
+    let clock = sent.clocks.first().and_then(Known::end_line);
+    let (port, request) = sending.flow(0);
+    let (head, number) = (request.head, request.flow);
+    let end = End { sent: flow.counts.sent, clock };
+    Ok(sojourn_stream::conclude(port, &HostClock, (head, by_hand().block, number), &end, PATIENCE)?)
+}
+
+fn findings(sending: &Sending<'_>, sent: &Sent) -> Findings {
+    let mut found = Findings::new(false);
+    found.of_host(&sent.took);
+    for (place, flow) in sent.outcome.flows.iter().enumerate() {
+        found.of_sender(flow, sending.schedule(place));
+    }
+    // Where nobody answered there is no receiver of ours, and no clock to know.
+    if !sent.outcome.exchanges.is_empty() {
+        sent.clocks.iter().for_each(|known| found.of_clock(known));
+    }
+    found
+}
+
+/// What is told.
+struct Told<'a> {
+    asked: &'a Send,
+    sending: &'a Sending<'a>,
+    sent: &'a Sent,
+    is_heard: bool,
+    found: &'a Findings,
+}
+
+impl Told<'_> {
+    fn json(&self, place: &Place) -> Value {
+        let flows: Vec<Value> =
+            self.sent.outcome.flows.iter().enumerate().map(|(at, flow)| self.flow(at, flow)).collect();
+        let clock: Vec<Value> = self.sent.clocks.iter().map(Known::json).collect();
+        json!({
+            "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
+            "flows": flows,
+            "receiver_heard_the_end": self.is_heard,
+            "clock": clock,
+            "started_ns": self.sent.outcome.started,
+            "ended_ns": self.sent.outcome.ended,
+            "processor_time_ns": self.sent.took.processor,
+            "wait": crate::session::name(place.wait),
+            "cpu": place.cpu,
+            "fifo": place.is_real_time,
+            "nice": place.nice,
+            "memory_locked": place.is_locked,
+            "departure_sources": super::sources(self.sent.outcome.rows.iter().map(|row| row.departure.source)),
+            "findings": self.found.json(),
+        })
+    }
+
+    fn flow(&self, at: usize, flow: &FlowSent) -> Value {
+        let asked = &self.asked.flows[at];
+        let mut told = sending::flow_json(flow);
+        told["to"] = json!(asked.to.as_ref().map(sending::name));
+        told["engine"] = json!(self.sending.engines()[at]);
+        told["schedule"] = json!(asked.schedule);
+        told["frame_bytes"] = json!(self.sending.frame_bytes(at));
+        told["payload_bytes"] = json!(asked.payload_bytes);
+        let spread = |spread| Quantiles::of(spread, 0).map(|quantiles| quantiles.json());
+        told["departure_error"] = json!(spread(&flow.departure_error));
+        told["inter_departure"] = json!(spread(&flow.inter_departure));
+        told
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (at, flow) in self.sent.outcome.flows.iter().enumerate() {
+            text += &self.flow_text(at, flow);
+        }
+        let sources = super::sources(self.sent.outcome.rows.iter().map(|row| row.departure.source));
+        let _ = writeln!(text, "timestamps: departures {}", super::names(&sources));
+        let receiver = match (self.is_heard, self.sent.clocks.first()) {
+            (false, _) => "no receiver of ours answered: only the sender's side is known".to_owned(),
+            (true, None) => "the receiver knows of the end".to_owned(),
+            (true, Some(known)) => format!("the receiver knows of the end; {}", known.sentence()),
+        };
+        let _ = writeln!(text, "{receiver}");
+        text + &self.found.text()
+    }
+
+    fn flow_text(&self, at: usize, flow: &FlowSent) -> String {
+        let asked = &self.asked.flows[at];
+        let to = asked.to.as_ref().map(sending::name).unwrap_or_default();
+        let bytes = self.sending.frame_bytes(at);
+        let engine = &self.sending.engines()[at];
+        let counts = flow.counts;
+        let mut text = format!("stream to {to} ({engine}): {bytes} byte frames, {} schedule\n", asked.schedule);
+        let _ = writeln!(
+            text,
+            "{} asked, {} sent, {} refused by this machine, {} unsent",
+            counts.asked, counts.sent, counts.refused, counts.unsent
+        );
+        let _ = writeln!(text, "{}", super::rates(flow, bytes));
+        if flow.departure_error.count() > 0 {
+            let (one, ten) = (flow.within_1us * 100.0, flow.within_10us * 100.0);
+            let _ = writeln!(text, "departures within 1 µs of intended: {one:.2} %, within 10 µs: {ten:.2} %");
+        }
+        if let Some(fit) = flow.fit {
+            let _ = writeln!(text, "exponential gaps as sent: A² = {:.3}, p = {:.3} (Anderson–Darling)", fit.a2, fit.p);
+        }
+        let table = quantiles::table(&[
+            ("departure error", Quantiles::of(&flow.departure_error, 0)),
+            ("inter-departure time", Quantiles::of(&flow.inter_departure, 0)),
+        ]);
+        text + "\n" + &table + "\n\n"
+    }
+}

@@ -1,0 +1,160 @@
+//! `stream sim`: both ends over a simulated path, told as they would be by hand.
+
+use std::io::{self, Write as _};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use sojourn_record::StreamFolder;
+use sojourn_stream::{FlowReceived, FlowSent};
+use sojourn_wire::Carrier;
+
+use super::arguments::Sim as Arguments;
+use super::clocks::Known;
+use super::findings::Findings;
+use super::one_way::OneWay;
+use super::quantiles::{self, Quantiles};
+use super::request::{ClockAsked, Keep, ReceiveOptions, Simulate};
+use super::send::by_hand;
+use super::shape::{self, Shaped};
+use super::simulating::{self, Simulated};
+use super::{receiving, sending};
+use crate::failure::NotTrusted;
+use crate::place;
+use crate::sys::STOP;
+
+/// Simulates a stream, and tells what was sent and what arrived.
+///
+/// # Errors
+/// When the request makes no sense, records cannot be written, or nothing arrived.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let Shaped { flow, at_most } = shape::shape(1, None, &arguments.shape)?;
+    let room = usize::try_from(flow.count).unwrap_or(usize::MAX);
+    let options = ReceiveOptions {
+        keep: Keep::Packets,
+        late_after_ns: arguments.late_after.0 as f64,
+        room,
+        answer_payload_bytes: None,
+        payload_bytes: Some(flow.payload_bytes),
+    };
+    let asked = Simulate {
+        head: by_hand(),
+        path: serde_json::from_str(&arguments.path).context("--path")?,
+        flows: vec![flow],
+        receive: options,
+        at_most_ns: at_most.map(|span| span.0 as f64),
+        clock: ClockAsked::Exchange,
+    };
+    place::stop_signal()?;
+    let origin = crate::origin(true);
+    let folder = arguments.run.record.as_deref();
+    let mut records = folder.map(|folder| StreamFolder::create(folder, "sim", 0, &origin)).transpose()?;
+    let simulated = simulating::run(&asked, &STOP)?;
+    let recorded =
+        records.as_mut().map_or(Ok(()), |folder| folder.write(&simulated.rows).and_then(|()| folder.finish()));
+    let told = Told { asked: &asked, simulated: &simulated };
+    let found = told.findings()?;
+    let text = if arguments.run.json { format!("{:#}\n", told.json(&found)) } else { told.text(&found) };
+    // Whoever reads may have gone away.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    recorded?;
+    if simulated.received.flows.iter().all(|flow| flow.counts.first == 0) {
+        return Err(NotTrusted("no frame of a stream arrived: the path loses them all".to_owned()).into());
+    }
+    Ok(())
+}
+
+struct Told<'a> {
+    asked: &'a Simulate,
+    simulated: &'a Simulated,
+}
+
+impl Told<'_> {
+    fn frame_bytes(&self) -> usize {
+        Carrier::Raw.frame_bytes(self.asked.flows[0].payload_bytes)
+    }
+
+    fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
+        let line = self.simulated.clocks.iter().find(|known| known.flow == flow.flow)?.end_line();
+        OneWay::of(flow, &self.simulated.received, line)
+    }
+
+    fn findings(&self) -> anyhow::Result<Findings> {
+        let mut found = Findings::new(true);
+        let request = sending::flow_request(&self.asked.flows[0], 0, sojourn_stream::Head::Udp)?;
+        self.simulated.sent.flows.iter().for_each(|flow| found.of_sender(flow, &request.schedule));
+        self.simulated.clocks.iter().for_each(|known| found.of_clock(known));
+        for flow in &self.simulated.received.flows {
+            found.of_receiver(flow);
+            if let Some(sentence) = self.one_way(flow).and_then(|one_way| one_way.impossible()) {
+                found.add(sojourn_record::Finding::NegativeDelay, sentence);
+            }
+        }
+        Ok(found)
+    }
+
+    fn json(&self, found: &Findings) -> Value {
+        let sent: Vec<Value> = self.simulated.sent.flows.iter().map(sending::flow_json).collect();
+        let received: Vec<Value> = self.simulated.received.flows.iter().map(|flow| self.received(flow)).collect();
+        json!({
+            "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
+            "frame_bytes": self.frame_bytes(),
+            "sent": sent,
+            "received": received,
+            "clock": self.simulated.clocks.iter().map(Known::json).collect::<Vec<_>>(),
+            "findings": found.json(),
+        })
+    }
+
+    fn received(&self, flow: &FlowReceived) -> Value {
+        let mut told = receiving::flow_json(flow, 0, self.frame_bytes());
+        told.as_object_mut().map(|told| told.remove("delay_ns"));
+        told["one_way_delay"] = json!(self.one_way(flow).map(|one_way| one_way.json()));
+        told["ipdv"] = json!(Quantiles::of(&flow.ipdv, 0).map(|quantiles| quantiles.json()));
+        told["inter_arrival"] = json!(Quantiles::of(&flow.inter_arrival, 0).map(|quantiles| quantiles.json()));
+        told
+    }
+
+    fn text(&self, found: &Findings) -> String {
+        let sent = self.simulated.sent.flows.iter().map(|flow| self.sent_text(flow));
+        let received = self.simulated.received.flows.iter().map(|flow| self.received_text(flow));
+        sent.chain(received).collect::<String>() + &found.text()
+    }
+
+    fn sent_text(&self, flow: &FlowSent) -> String {
+        let counts = flow.counts;
+        let schedule = &self.asked.flows[0].schedule;
+        let rates = super::rates(flow, self.frame_bytes());
+        format!(
+            "simulated stream: {} byte frames, {schedule} schedule\n{} asked, {} sent, {} refused, {} unsent\n{rates}\n",
+            self.frame_bytes(),
+            counts.asked,
+            counts.sent,
+            counts.refused,
+            counts.unsent
+        )
+    }
+
+    fn received_text(&self, flow: &FlowReceived) -> String {
+        let counts = flow.counts;
+        let one_way = self.one_way(flow);
+        let table = quantiles::table(&[
+            ("one-way from send call", one_way.as_ref().map(|one_way| one_way.from_send_call.clone())),
+            ("one-way from intended", one_way.as_ref().and_then(|one_way| one_way.from_intended.clone())),
+            ("delay variation (PDV)", one_way.as_ref().map(|one_way| one_way.pdv.clone())),
+            ("between neighbours (IPDV)", Quantiles::of(&flow.ipdv, 0)),
+            ("inter-arrival time", Quantiles::of(&flow.inter_arrival, 0)),
+        ]);
+        let clock =
+            one_way.map_or_else(|| "the clocks are not known: no one-way delays".to_owned(), |it| it.sentence());
+        format!(
+            "{} received, {} lost, {} duplicated, {} reordered, {} late, {} corrupted, {} own drops\n\n{table}\n{clock}\n",
+            counts.first,
+            counts.lost,
+            counts.duplicated,
+            counts.reordered,
+            counts.late,
+            counts.corrupted,
+            counts.own_drops
+        )
+    }
+}
