@@ -85,6 +85,8 @@ findings! {
     SearchDisagrees "search_disagrees" Doubtful "A search reported other bounds than its trials give.",
     LossUnverified "loss_unverified" Note "A loss did not recur when it was tried again, and was set aside.",
     TooFewFrames "too_few_frames" Note "A trial had fewer frames than its standard asks for.",
+    NotConserved "not_conserved" Invalid "Frames sent are not all received, damaged, dropped by us or lost, each once.",
+    Impossible "impossible" Invalid "A figure is one that cannot be: the analysis contradicts itself.",
 }
 
 #[cfg(test)]

@@ -1,16 +1,139 @@
-"""Method "background": latency beside other traffic through the device, and the processor's part of it taken off."""
+"""Method "background": latency beside other traffic through the device, and the processor's part of it taken off.
+
+The same load is sent through the device and beside it (over a decoy): what it costs beside is the machine's, so the
+shift of through less beside is the device's own. Both against no load at all are given too.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.analysis.study import Study
-from sojourn.analysis.tester import tester_findings
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.packets import ROUND_TRIP, Values
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.samples import with_cells
+from sojourn.analysis.statistics.interval import Interval
+from sojourn.analysis.statistics.modes import find_modes
+from sojourn.analysis.stream_findings import LEAST_FOR_MODES
+from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows
+from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import kept_blocks, series
+from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
 
 
 def study(run: Run) -> Study:
-    """Everything that this method says of the run."""
-    return Study([], tester_findings(run), f"{run.study.get('name', 'This run')} was recorded")
+    """Delays at each load and way, their shifts, and their humps."""
+    of = Gathered(run)
+    of.begin()
+    trips = list(round_trips(run))
+    of.rows.extend(delay_rows(run, trips))
+    idle = [cell for cell, one in run.cells.items() if not one.load]
+    of.add_devices(idle)
+    pairs = [*contrasts(run, "load", 0.0, ("load_via",)), *contrasts(run, "load_via", "beside")]
+    shifts = []
+    for quantity, each in (("one_way_delay", of.summaries), ("rtt", trip_summaries(run))):
+        for statistic in ("mean", "p50"):
+            shifts += shift_rows(run, series(each, statistic), pairs, quantity, statistic)
+    of.rows.extend(shifts)
+    several = [*of.delays, *trips]
+    modes = modes_of(several)
+    of.rows.extend(mode_rows(run, several, modes))
+    of.samples["shifts"] = row_samples(run, shifts)
+    of.samples["modes"] = with_cells(run, mode_samples(modes))
+    if trips:
+        of.samples["rtt_quantiles"] = with_cells(run, quantile_samples(trips))
+        of.samples["rtt_histograms"] = with_cells(run, histogram_samples(trips))
+    return of.conclude(sentence(run, of.rows))
+
+
+def _asked(run: Run) -> pl.DataFrame:
+    """The probes of request and response that were measured and count, warm-up left out."""
+    return run.measured.filter(pl.col("block").is_in(sorted(kept_blocks(run))))
+
+
+def round_trips(run: Run) -> Iterator[Values]:
+    """Round-trip times of every arm and cell, the unanswered ones infinite."""
+    for (device, cell), rows in _asked(run).partition_by("device", "cell", as_dict=True, maintain_order=True).items():
+        answered = rows.drop_nulls("rtt")
+        blocks = np.unique(rows["block"].to_numpy()).astype(np.int64)
+        silent = rows.filter(pl.col("rtt").is_null())["block"].to_numpy()
+        if answered.height:
+            yield Values(
+                str(device),
+                int(str(cell)),
+                0,
+                0,
+                ROUND_TRIP,
+                answered["rtt"].to_numpy().astype(np.float64),
+                None,
+                np.searchsorted(blocks, answered["block"].to_numpy()).astype(np.int64),
+                blocks,
+                np.array([(silent == block).sum() for block in blocks], dtype=np.int64),
+            )
+
+
+def trip_summaries(run: Run) -> pl.DataFrame:
+    """Mean and median round trip of every trial."""
+    rtt = pl.col("rtt")
+    return (
+        _asked(run)
+        .group_by("device", "cell", "round", "visit", "block", maintain_order=True)
+        .agg(rtt.mean().alias("mean"), rtt.median().alias("p50"))
+    )
+
+
+Modes = dict[tuple[str, int, str], list[float]]
+
+
+def modes_of(several: list[Values]) -> Modes:
+    """The humps of the delays of every arm and cell that has enough of them."""
+    return {
+        (one.device, one.cell, one.measure): find_modes(one.values)
+        for one in several
+        if one.weights is None and len(one.values) >= LEAST_FOR_MODES
+    }
+
+
+def mode_rows(run: Run, several: list[Values], modes: Modes) -> list[Row]:
+    """How many humps; a count of all packets together has no interval over trials."""
+    rows = []
+    for one in several:
+        found = modes.get((one.device, one.cell, one.measure))
+        if found is not None:
+            count = Interval(float(len(found)), None, None, 0.95, len(one.blocks))
+            rows.append(Row(one.device, "modes", "count", count, "1", None, run.cells[one.cell], one.cell, one.count))
+    return rows
+
+
+def mode_samples(modes: Modes) -> pl.DataFrame:
+    """The place of every hump."""
+    schema = {"device": pl.String, "cell": pl.Int32, "measure": pl.String, "mode_ns": pl.Float64}
+    found = [(*at, mode) for at, several in modes.items() for mode in several]
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def sentence(run: Run, rows: list[Row]) -> str:
+    """What the heaviest load through the device adds to the latency beside what it costs the machine."""
+    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    shifts = [
+        row for row in rows if row.device == device and row.quantity.endswith("_shift") and row.statistic == "mean"
+    ]
+    own = [row for row in shifts if row.against == "load_via=beside"] or [row for row in shifts if row.against]
+    if not own:
+        return f"No load beside {device} was measured"
+    worst = max(own, key=lambda row: row.factors.load or 0)
+    way = "itself adds" if worst.against == "load_via=beside" else "and the machine together add"
+    what = "a round trip" if worst.quantity.startswith("rtt") else "the one-way delay"
+    value, part = worst.value, f"{worst.factors.load or 0:.0%}"
+    known = "" if value.low is None or value.high is None else f" (95 % CI {micro(value.low)} to {micro(value.high)})"
+    return f"Under {part} load {device} {way} {micro(value.estimate)}{known} to {what}"

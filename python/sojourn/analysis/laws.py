@@ -44,6 +44,7 @@ class Answer:
     found: Deviations | None = None
     margin_ns: float | None = None
     shown: Interval | None = None
+    unit: str = "ns"
 
     def tidy(self) -> dict[str, Any]:
         """The answer as verdict.json holds it."""
@@ -55,7 +56,7 @@ class Answer:
             "estimate": None if shown is None else finite(shown.estimate),
             "ci_low": None if shown is None else finite(shown.low),
             "ci_high": None if shown is None else finite(shown.high),
-            "unit": "ns",
+            "unit": self.unit,
             "level": None if shown is None else shown.level,
             "margin": finite(self.margin_ns),
             "p": None if self.found is None else self.found.p,

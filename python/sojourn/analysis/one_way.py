@@ -1,16 +1,209 @@
-"""Method "one-way": delay against the mean interval, where queues grow, and the least time between frames."""
+"""Method "one-way": delay against the mean interval, where queues grow, and the least time between frames.
+
+A trial's queue is bounded when its delay does not grow (Theil-Sen over twenty parts of the trial, tested by ranks), it
+loses no more than the slowest pace does, and it sent what it was asked to. An interval is bounded when most of its
+trials are. The knee is the shortest bounded interval with all longer ones bounded; its interval reaches down to the
+next shorter that was tried. "saturated" is the time between arrivals where the queue was never empty.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sojourn.analysis.study import Study
-from sojourn.analysis.tester import tester_findings
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.factors import Factors, spell_interval
+from sojourn.analysis.rates import pace_of
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.statistics.interval import Interval
+from sojourn.analysis.statistics.proportion import clopper_pearson
+from sojourn.analysis.statistics.trend import trend
+from sojourn.analysis.stream_rows import per_arm, trial_row
+from sojourn.analysis.stream_samples import row_samples
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import over_trials
+from sojourn.analysis.verdict import added_sentence
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+PARTS = 20
+"""A trial is cut in so many parts of equally many packets, each told by its median."""
+
+GROWS_P = 1e-3
+GROWS = 0.002
+"""A delay that grows by less than 2 ms in a second is no queue that runs away."""
+
+LOSES = 0.001
+MISSED = 0.005
+POINTS = ("mean", "p50", "p99", "p99.9")
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The cells of one arm that differ in their interval alone, by falling interval, and which are bounded."""
+
+    device: str
+    factors: Factors
+    cells: list[int]
+    bounded: list[bool]
+
+    @property
+    def knee(self) -> int | None:
+        """The place of the shortest bounded interval below which the first is not."""
+        first = self.bounded.index(False) if False in self.bounded else len(self.bounded)
+        return first - 1 if first else None
 
 
 def study(run: Run) -> Study:
-    """Everything that this method says of the run."""
-    return Study([], tester_findings(run), f"{run.study.get('name', 'This run')} was recorded")
+    """Delays of every cell, what the device adds where queues are bounded, and the knees."""
+    of = Gathered(run)
+    of.begin()
+    growth = growths(of.packets)
+    judged = judge_trials(of.trials, growth)
+    of.rows.extend(growth_rows(run, judged))
+    found = ladders(run, judged)
+    bounded = {(one.device, cell) for one in found for cell, good in zip(one.cells, one.bounded, strict=True) if good}
+    steady = [cell for cell in run.cells if all((device, cell) in bounded for device in _with(judged, cell))]
+    of.add_devices(steady)
+    knees = [row for one in found for row in knee_rows(run, one, judged)]
+    of.rows.extend(knees)
+    of.samples["knees"] = row_samples(run, knees)
+    of.samples["delay_by_interval"] = by_interval(run, of.rows, bounded)
+    of.samples["growth"] = judged.select(
+        "block", "device", "cell", "round", "visit", "growth", "p", "loss_ratio", "achieved_ratio", "bounded"
+    )
+    return of.conclude(sentence(run, of.rows, knees))
+
+
+def growths(packets: pl.DataFrame) -> pl.DataFrame:
+    """Of every trial: how much its delay grows with time (ns per ns), and the p of its not growing."""
+    schema = {"block": pl.Int32, "port": pl.Int32, "growth": pl.Float64, "p": pl.Float64}
+    found = []
+    groups = packets.drop_nulls("delay_ns").sort("departure_ns").partition_by("block", "port", as_dict=True)
+    for (block, port), rows in groups.items():
+        times, delays = rows["departure_ns"].to_numpy(), rows["delay_ns"].to_numpy()
+        found.append((block, port, *growth_of((times - times[0]).astype(np.float64), delays)))
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def growth_of(times: NDArray[np.float64], delays: NDArray[np.float64]) -> tuple[float, float]:
+    """How much delays grow with time, and the p of it; nothing is said of fewer than four packets a part."""
+    if len(delays) < 4 * PARTS:
+        return 0.0, 1.0
+    parts = np.array_split(np.arange(len(delays)), PARTS)
+    at = np.array([times[part].mean() for part in parts])
+    over = trend(at, np.array([np.median(delays[part]) for part in parts]))
+    return over.slope, over.p
+
+
+def judge_trials(trials: pl.DataFrame, growth: pl.DataFrame) -> pl.DataFrame:
+    """The trials with growth, p and whether their queue was bounded."""
+    least = pl.col("loss_ratio").min().over("device", "frame_bytes", "schedule")
+    grows = (pl.col("growth") > GROWS) & (pl.col("p") < GROWS_P)
+    loses = pl.col("loss_ratio") > 3 * least + LOSES
+    missed = pl.col("achieved_ratio") < 1 - MISSED
+    joined = trials.join(growth, on=["block", "port"], how="left").with_columns(
+        pl.col("growth").fill_null(0.0), pl.col("p").fill_null(1.0)
+    )
+    return joined.with_columns(bounded=~(grows | loses | missed.fill_null(value=False)))
+
+
+def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
+    """Growth, and the share of trials whose queue was bounded."""
+    rows = []
+    for _, _, here in per_arm(run, judged):
+        rows.append(trial_row(run, here, "queue_growth", "trend", over_trials(here["growth"].to_numpy()), "1"))
+        share = clopper_pearson(int(here["bounded"].sum()), here.height)
+        rows.append(trial_row(run, here, "queue_bounded", "ratio", share, "1"))
+    return rows
+
+
+def ladders(run: Run, judged: pl.DataFrame) -> list[Ladder]:
+    """The cells of every arm by their interval; cells without one (shares, floods) are in none."""
+    share = {
+        (device, cell): float(here["bounded"].to_numpy().mean()) for (device, cell), _, here in per_arm(run, judged)
+    }
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for device, cell in share:
+        one = run.cells[cell]
+        if one.interval_ns:
+            key = (device, one.engine, one.frame_bytes, one.schedule, one.to, one.senders, one.load, one.load_via)
+            groups.setdefault(key, []).append(cell)
+    found = []
+    for (arm, *_), cells in groups.items():
+        ranked = sorted(cells, key=lambda cell: -(run.cells[cell].interval_ns or 0))
+        bounded = [share[str(arm), cell] > 0.5 for cell in ranked]
+        found.append(Ladder(str(arm), run.cells[ranked[0]], ranked, bounded))
+    return found
+
+
+def knee_rows(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
+    """The least time between frames: where the queue is still bounded, what came through beyond, and as calculated."""
+    if one.device == A_A:
+        return []
+    intervals = [float(run.cells[cell].interval_ns or 0) for cell in one.cells]
+    rows, knee = [], one.knee
+    if knee is not None:
+        beyond = intervals[knee + 1] if knee + 1 < len(intervals) else None
+        high = None if beyond is None else intervals[knee]
+        rows.append(_knee(one, one.cells[knee], "knee", Interval(intervals[knee], beyond, high, 0.95, len(intervals))))
+        rows[-1].source = (
+            "the tried intervals" if beyond else "the shortest that was tried: queues were bounded there too"
+        )
+    crowded = (
+        []
+        if knee is None and not one.bounded
+        else [c for c, good in zip(one.cells, one.bounded, strict=True) if not good]
+    )
+    if crowded:
+        here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == crowded[-1]))
+        gaps = over_trials(1e9 / here["received_pps"].drop_nulls().to_numpy())
+        rows += [_knee(one, crowded[-1], "saturated", gaps)] if gaps.n else []
+    pace = pace_of(run, one.device)
+    least = pace.interval_ns(one.factors.frame_bytes or 0)
+    rows.append(
+        _knee(one, one.cells[0], "calculated", Interval(float("nan") if least is None else least, None, None, 0.95, 0))
+    )
+    rows[-1].source = pace.why
+    return rows
+
+
+def _knee(one: Ladder, cell: int, statistic: str, value: Interval) -> Row:
+    return Row(one.device, "min_frame_interval", statistic, value, "ns", None, one.factors, cell)
+
+
+def by_interval(run: Run, rows: list[Row], bounded: set[tuple[str, int]]) -> pl.DataFrame:
+    """Delay against interval, with its band, and whether the queue was bounded there."""
+    drawn = [
+        row
+        for row in rows
+        if row.quantity in ("one_way_delay", "one_way_delay_intended")
+        and row.statistic in POINTS
+        and row.cell is not None
+    ]
+    good = [(row.device, row.cell) in bounded for row in drawn]
+    return row_samples(run, drawn).with_columns(bounded=pl.Series(good, dtype=pl.Boolean))
+
+
+def sentence(run: Run, rows: list[Row], knees: list[Row]) -> str:
+    """What the device adds, and the shortest interval at which its queue stays bounded."""
+    said = added_sentence(run, rows)
+    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    found = [row for row in knees if row.device == device and row.statistic == "knee"]
+    if not found:
+        return said
+    shortest = min(found, key=lambda row: row.factors.frame_bytes or 0)
+    at = spell_interval(int(shortest.value.estimate))
+    limit = ", the shortest that was tried" if shortest.value.low is None else ", and grow below"
+    return f"{said}; queues stay bounded down to {at} between frames of {shortest.factors.frame_bytes} B{limit}"
+
+
+def _with(judged: pl.DataFrame, cell: int) -> list[str]:
+    return judged.filter(pl.col("cell") == cell)["device"].unique().to_list()

@@ -81,3 +81,175 @@ Samples (analysis/samples/*.parquet); all but the last three carry the cell's fa
 `measure` is "actual" (from the best stamp of departure), "intended" (from the schedule), "round-trip" (request and
 response) or "response" (multicast request, unicast answers).
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.statistics.interval import Interval, student_t
+from sojourn.analysis.statistics.signed_rank import hodges_lehmann, least_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+
+LOAD_FLOWS = 101
+"""Flows from here on are background load: they share the block of the trial that they disturb."""
+
+L1_OVERHEAD = 20
+"""Preamble, start of frame and the least gap: what a frame takes on the wire besides itself."""
+
+AT = ("block", "flow", "port")
+SENT = {
+    "asked": "asked",
+    "sent": "sent",
+    "refused": "refused",
+    "unsent": "unsent",
+    "rate_pps": "asked_pps",
+    "intended_pps": "intended_pps",
+    "achieved_pps": "offered_pps",
+    "anderson_darling_p": "anderson_darling_p",
+    "first_ns": "sent_first_ns",
+    "last_ns": "sent_last_ns",
+    "started_ns": "started_ns",
+}
+"""Columns of a sender's row of `streams`, and their names beside the receiver's."""
+
+COUNTS = ("first", "duplicated", "reordered", "late", "corrupted", "foreign", "own_drops", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A number for each trial of one arm in one cell, in the order of rounds and visits."""
+
+    device: str
+    cell: int
+    rounds: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+def over_trials(values: NDArray[np.float64], level: float = 0.95) -> Interval:
+    """The middle of a number that each trial has one of: Hodges-Lehmann, or Student's where trials are few."""
+    known = np.asarray(values, dtype=np.float64)
+    known = known[np.isfinite(known)]
+    return hodges_lehmann(known, level) if len(known) >= least_pairs(level) else student_t(known, level)
+
+
+def kept_blocks(run: Run) -> set[int]:
+    """The blocks that count: a trial that was repeated because its sender missed the load does not."""
+    told = {block for block, event in run.trial_events.items() if event.get("kept", True)}
+    return told if run.trial_events else set(run.streams["block"].to_list())
+
+
+def flows_of(run: Run) -> pl.DataFrame:
+    """One row per trial, flow and receiving port: what was asked, sent and received, and at which rates.
+
+    Trials that were measured and count; `received_pps` is over the time from the first frame to the last.
+    """
+    measured = run.streams.filter(
+        (pl.col("purpose") == "measure")
+        & (pl.col("flow") < LOAD_FLOWS)
+        & pl.col("block").is_in(sorted(kept_blocks(run)))
+    )
+    return _joined(measured, receivers(measured)).sort(*AT)
+
+
+def receivers(streams: pl.DataFrame) -> pl.DataFrame:
+    """The rows of receivers of data: those who receive answers sit on the sender's host and are called after it."""
+    return streams.filter((pl.col("role") == "receive") & ~pl.col("who").str.starts_with("a"))
+
+
+def _joined(streams: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
+    sent = streams.filter(pl.col("role") == "send").select(
+        "block", "flow", *(pl.col(k).alias(v) for k, v in SENT.items())
+    )
+    at = ("device", "round", "visit", "cell", "frame_bytes", "payload_bytes", "via", "schedule")
+    times = ("first_ns", "last_ns")
+    span = (pl.col("last_ns") - pl.col("first_ns")).cast(pl.Float64)
+    rate = pl.when((pl.col("first") > 1) & (span > 0)).then((pl.col("first") - 1) * 1e9 / span)
+    return received.select(*AT, *at, *COUNTS, *times).join(sent, on=["block", "flow"]).with_columns(received_pps=rate)
+
+
+def trials_of(flows: pl.DataFrame) -> pl.DataFrame:
+    """One row per trial and receiving port, its flows together: counts are sums, rates are of all of them."""
+    received = pl.col("first").sum() - 1
+    span = (pl.col("last_ns").max() - pl.col("first_ns").min()).cast(pl.Float64)
+    columns = ("asked", "sent", "refused", "unsent", *COUNTS, "intended_pps", "offered_pps")
+    alike = ("device", "round", "visit", "cell", "frame_bytes", "payload_bytes", "schedule", "started_ns")
+    return (
+        flows.group_by("block", "port", maintain_order=True)
+        .agg(
+            *(pl.col(one).first() for one in alike),
+            *(pl.col(one).sum() for one in columns),
+            pl.when((received > 0) & (span > 0)).then(received * 1e9 / span).alias("received_pps"),
+            pl.len().alias("flows"),
+        )
+        .with_columns(
+            loss_ratio=pl.col("lost") / pl.col("sent"), achieved_ratio=pl.col("offered_pps") / pl.col("intended_pps")
+        )
+    )
+
+
+def series(trials: pl.DataFrame, column: str | pl.Expr) -> dict[tuple[str, int], Series]:
+    """A number of every trial, by arm and cell; trials that have none are left out."""
+    value = pl.col(column) if isinstance(column, str) else column
+    named = trials.select("device", "cell", "round", "visit", value.cast(pl.Float64).alias("value"))
+    rows = named.drop_nulls().sort("device", "cell", "round", "visit")
+    groups = rows.partition_by("device", "cell", as_dict=True, maintain_order=True)
+    return {
+        (str(device), int(str(cell))): Series(
+            str(device), int(str(cell)), rows["round"].to_numpy().astype(np.int64), rows["value"].to_numpy()
+        )
+        for (device, cell), rows in groups.items()
+    }
+
+
+def differences(of: Series | None, less: Series | None) -> dict[int, float]:
+    """One difference for each round that both have, each side the mean of its visits."""
+    if of is None or less is None:
+        return {}
+    first, second = _by_round(of), _by_round(less)
+    return {at: first[at] - second[at] for at in sorted(first.keys() & second.keys())}
+
+
+def across(several: Iterable[dict[int, float]]) -> NDArray[np.float64]:
+    """The mean over several rows of differences, of each round that all of them have."""
+    rows = list(several)
+    rounds = sorted(set.intersection(*(set(row) for row in rows))) if rows else []
+    return np.array([np.mean([row[at] for row in rows]) for at in rounds], dtype=np.float64)
+
+
+def _by_round(one: Series) -> dict[int, float]:
+    finite = np.isfinite(one.values)
+    rounds = one.rounds[finite]
+    most = max(np.bincount(one.rounds).tolist(), default=0)
+    return {
+        int(at): float(one.values[finite][rounds == at].mean())
+        for at in np.unique(rounds)
+        if (rounds == at).sum() == most
+    }
+
+
+def elapsed_s(run: Run, column: str) -> pl.Expr:
+    """Seconds since the first stream of the run."""
+    start = run.streams["started_ns"].min()
+    return (pl.col(column) - pl.lit(start, dtype=pl.Int64)).cast(pl.Float64) / 1e9
+
+
+def in_order(run: Run, found: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Arms and cells in the order of the tables: by cell, and the arms as the plan has them."""
+    arms = {device: place for place, device in enumerate(run.devices)}
+    return sorted(set(found), key=lambda at: (at[1], arms.get(at[0], len(arms))))
+
+
+def worst_of(rows: pl.DataFrame, column: str) -> float | None:
+    """The largest number of a column, None where there is none."""
+    worst = rows[column].max() if column in rows.columns else None
+    return float(worst) if isinstance(worst, int | float) else None

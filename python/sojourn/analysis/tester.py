@@ -19,6 +19,8 @@ from sojourn.analysis.wording import micro
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
 
@@ -52,7 +54,7 @@ def tester_findings(run: Run) -> list[Finding]:
         _clock_stepped,
         _own_drops,
         _timestamps,
-        _debug_build,
+        debug_build,
         offloads,
         contended,
         _truncated,
@@ -63,7 +65,7 @@ def tester_findings(run: Run) -> list[Finding]:
 
 def departures_findings(run: Run) -> list[Finding]:
     """What can be wrong when senders are judged: being late is then a result, not a finding."""
-    checks = (_clock_stepped, _own_drops, _debug_build, offloads, contended, _truncated, _incomplete)
+    checks = (_clock_stepped, _own_drops, debug_build, offloads, contended, _truncated, _incomplete)
     return [finding for check in checks for finding in check(run)]
 
 
@@ -135,17 +137,21 @@ def _tester_limited(run: Run) -> Iterator[Finding]:
 def _clock_stepped(run: Run) -> Iterator[Finding]:
     """TAI against MONOTONIC_RAW from each block's start to its end and on to the next start, within a process."""
     for blocks in run.blocks.sort("started_raw_ns").partition_by("part"):
-        raw = _interleaved(blocks, "started_raw_ns", "ended_raw_ns")
-        apart = _interleaved(blocks, "started_ns", "ended_ns") - raw
-        error = np.repeat(blocks["clock_error_ns"].to_numpy(), 2)
-        allowed = STEP_LEAST_NS + STEP_RATE * np.diff(raw) + error[1:] + error[:-1]
-        steps = np.diff(apart)
-        beyond = np.abs(steps) - allowed
-        if len(steps) and beyond.max() > 0:
-            worst = int(beyond.argmax())
-            sentence = f"the clock stepped by {micro(float(steps[worst]))} during the run"
-            yield Finding("clock_stepped", sentence, float(steps[worst]))
+        step = stepped_by(blocks, blocks["clock_error_ns"].to_numpy())
+        if step:
+            yield Finding("clock_stepped", f"the clock stepped by {micro(step)} during the run", step)
             return
+
+
+def stepped_by(blocks: pl.DataFrame, error_ns: NDArray[np.int64]) -> float:
+    """By how much the clock of one process was stepped at worst, beyond what slewing and reading it explain; or 0."""
+    raw = _interleaved(blocks, "started_raw_ns", "ended_raw_ns")
+    apart = _interleaved(blocks, "started_ns", "ended_ns") - raw
+    error = np.repeat(error_ns, 2)
+    steps = np.diff(apart)
+    beyond = np.abs(steps) - (STEP_LEAST_NS + STEP_RATE * np.abs(np.diff(raw)) + error[1:] + error[:-1])
+    worst = int(beyond.argmax()) if len(beyond) else 0
+    return float(steps[worst]) if len(beyond) and beyond[worst] > 0 else 0.0
 
 
 def _interleaved(blocks: pl.DataFrame, first: str, second: str) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -163,11 +169,15 @@ def _own_drops(run: Run) -> Iterator[Finding]:
 
 
 def _timestamps(run: Run) -> Iterator[Finding]:
+    yield from stamps_of(run.measured)
+
+
+def stamps_of(packets: pl.DataFrame) -> Iterator[Finding]:
     """Sources within a cell, over all its arms: a pair whose halves were stamped elsewhere is no pair."""
     mixed: dict[Place, float] = {}
     user: dict[Place, float] = {}
     for column in ("departure_source", "arrival_source"):
-        counts = run.measured.drop_nulls(column).group_by("cell", column).len()
+        counts = packets.drop_nulls(column).group_by("cell", column).len()
         for (cell,), sources in counts.partition_by("cell", as_dict=True).items():
             place, count = Place(None, int(str(cell))), dict(sources.select(column, "len").iter_rows())
             strangers = 1 - max(count.values()) / sum(count.values())
@@ -185,16 +195,21 @@ def _timestamps(run: Run) -> Iterator[Finding]:
         yield Finding("user_timestamps", sentence, worst, places)
 
 
-def _debug_build(run: Run) -> Iterator[Finding]:
-    if "debug" in run.tables["probes"].metadata("profile"):
+def debug_build(run: Run) -> Iterator[Finding]:
+    if any("debug" in run.table(name).metadata("profile") for name in ("probes", "streams")):
         yield Finding("debug_build", "the instrument was built for debugging: its own delays are several times larger")
 
 
 def _truncated(run: Run) -> Iterator[Finding]:
     """A cut part is excused only when a later part took over and nothing is missing."""
+    yield from truncated(run, missing=_missing(run))
+
+
+def truncated(run: Run, missing: int) -> Iterator[Finding]:
+    """Records that were cut, unless a later part took over and nothing is missing."""
     cut = [part for table in run.tables.values() for part in table.truncated]
     last = max((part.number for table in run.tables.values() for part in table.parts), default=0)
-    excused = not _missing(run) and all(part.number < last for part in cut)
+    excused = not missing and all(part.number < last for part in cut)
     if cut and not excused:
         names = ", ".join(f"{part.path.name} ({part.cut})" for part in cut[:3])
         yield Finding(
@@ -203,9 +218,13 @@ def _truncated(run: Run) -> Iterator[Finding]:
 
 
 def _incomplete(run: Run) -> Iterator[Finding]:
-    missing = _missing(run)
+    yield from incomplete(run, _missing(run), nothing=not run.blocks.height and not run.captures.height)
+
+
+def incomplete(run: Run, missing: int, *, nothing: bool) -> Iterator[Finding]:
+    """Nothing was measured, something is missing, or the run was not ended."""
     finished = any(event.get("event") == "finished" for event in run.log)
-    if not run.blocks.height and not run.captures.height:
+    if nothing:
         yield Finding("incomplete", "nothing was measured")
     elif missing:
         yield Finding("incomplete", f"{missing} planned blocks are missing", float(missing))

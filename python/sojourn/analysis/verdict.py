@@ -90,6 +90,34 @@ def departures_sentence(run: Run, rows: list[Row]) -> str:
     )
 
 
+def added_sentence(run: Run, rows: list[Row]) -> str:
+    """ "The Linux bridge adds 1.31 us one way (95 % CI 1.24-1.38)", by streams; the delay itself without a device."""
+    device = main_device(run.devices)
+    pooled = find(rows, device, "device_latency", "pooled")
+    if device is None or pooled is None:
+        least = [row for row in rows if row.quantity == "one_way_delay" and row.statistic == "p50"]
+        said = (
+            f"the least of its medians is {micro(min(row.value.estimate for row in least))}" if least else "it has none"
+        )
+        return f"No device was measured against the empty path; of one-way delays, {said}"
+    if pooled.value.low is not None and not pooled.value.excludes(0):
+        return f"{called(device)} adds nothing that could be told from zero: {_one_way(pooled.value)}"
+    return f"{called(device)} adds {_one_way(pooled.value)}"
+
+
+def rate_sentence(run: Run, rows: list[Row]) -> str:
+    """ "The Linux bridge lets 412,000 frames/s of 64 B through (95 % CI ...)", or that the tester was the limit."""
+    device = main_device(run.devices) or DIRECT
+    through = [row for row in rows if row.device == device and row.quantity == "throughput_pps"]
+    if not through:
+        return "No throughput was measured"
+    best = max(through, key=lambda row: row.value.estimate)
+    value, name = best.value, "The empty path" if device == DIRECT else called(device)
+    low = "" if value.low is None or value.high is None else f" (95 % CI {value.low:,.0f} to {value.high:,.0f})"
+    more = "at least " if best.statistic == "at_least" else ""
+    return f"{name} lets {more}{value.estimate:,.0f} frames/s of {best.factors.frame_bytes} B through{low}"
+
+
 def find(rows: list[Row], device: str | None, quantity: str, statistic: str, reference: str = DIRECT) -> Row | None:
     """The first row of this kind."""
     return next(

@@ -1171,4 +1171,10 @@ FINDINGS: Final[dict[str, FindingKind]] = {
         "loss_unverified", "note", "A loss did not recur when it was tried again, and was set aside."
     ),
     "too_few_frames": FindingKind("too_few_frames", "note", "A trial had fewer frames than its standard asks for."),
+    "not_conserved": FindingKind(
+        "not_conserved", "invalid", "Frames sent are not all received, damaged, dropped by us or lost, each once."
+    ),
+    "impossible": FindingKind(
+        "impossible", "invalid", "A figure is one that cannot be: the analysis contradicts itself."
+    ),
 }

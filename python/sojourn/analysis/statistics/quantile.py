@@ -6,6 +6,7 @@ never the number of values. It does not decide which quantiles a sample allows: 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,58 +31,101 @@ def allowed(p: float, count: int) -> bool:
 
 
 def quantile_by_rounds(
-    values: NDArray[np.float64], rounds: NDArray[np.int64], p: float, level: float = 0.95
+    values: NDArray[np.float64],
+    rounds: NDArray[np.int64],
+    p: float,
+    level: float = 0.95,
+    *,
+    weights: NDArray[np.float64] | None = None,
 ) -> Interval:
     """Quantile p of all values, with Woodruff's interval: the share below it, its spread over rounds, and back.
 
     `rounds` numbers the round of each value from 0 without gaps. The share is handled as a log-odds, so that the
-    interval stays within the values however near p is to one.
+    interval stays within the values however near p is to one. A value may be infinite (a lost packet), and stand for
+    `weights` of its kind.
     """
-    ordered = np.sort(values)
-    estimate = float(np.quantile(ordered, p, method="hazen"))
-    sizes = np.bincount(rounds)
-    n = len(sizes)
+    counts = np.ones(len(values)) if weights is None else weights
+    sample = _Sample.of(values, counts)
+    estimate = sample.at(p)
+    sizes = np.bincount(rounds, weights=counts)
+    n, total = len(sizes), float(counts.sum())
     if n < LEAST_ROUNDS:
         return Interval(estimate, None, None, level, n)
-    below = np.bincount(rounds, weights=values <= estimate, minlength=n)
-    residual = below - below.sum() / sizes.sum() * sizes
-    variance = n / (n - 1) * float(np.square(residual).sum()) / float(sizes.sum()) ** 2
+    below = np.bincount(rounds, weights=counts * (values <= estimate), minlength=n)
+    residual = below - below.sum() / total * sizes
+    variance = n / (n - 1) * float(np.square(residual).sum()) / total**2
     # At least one value's worth of spread: rounds that agree by chance must not give a width of zero.
-    deviation = max(variance**0.5, 1 / len(values)) / (p * (1 - p))
+    deviation = max(variance**0.5, 1 / total) / (p * (1 - p))
     reach = student_quantile(n - 1, level) * deviation
     odds = float(special.logit(p))
-    low, high = np.quantile(ordered, special.expit(np.array([odds - reach, odds + reach])), method="hazen")
-    return Interval(estimate, float(low), float(high), level, n)
+    low, high = (sample.at(float(special.expit(odds + side))) for side in (-reach, reach))
+    return Interval(estimate, low, high, level, n)
 
 
-def mean_by_rounds(values: NDArray[np.float64], rounds: NDArray[np.int64], level: float = 0.95) -> Interval:
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Finite values in rising order, the share of all that lies below the middle of each, and what lies beyond them."""
+
+    ordered: NDArray[np.float64]
+    below: NDArray[np.float64]
+    beyond: float
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64], counts: NDArray[np.float64]) -> _Sample:
+        finite = np.isfinite(values)
+        order = np.argsort(values[finite], kind="stable")
+        ordered, weight = values[finite][order], counts[finite][order]
+        total = float(counts.sum())
+        return cls(ordered, (np.cumsum(weight) - weight / 2) / total, float(counts[~finite].sum()))
+
+    def at(self, p: float) -> float:
+        """Hazen's quantile, infinite where it lies among what is beyond."""
+        if not len(self.ordered) or (self.beyond and p > self.below[-1]):
+            return float("inf")
+        return float(np.interp(p, self.below, self.ordered))
+
+
+def mean_by_rounds(
+    values: NDArray[np.float64],
+    rounds: NDArray[np.int64],
+    level: float = 0.95,
+    *,
+    weights: NDArray[np.float64] | None = None,
+) -> Interval:
     """The plain average of all values, with Student's interval over the averages of rounds."""
-    sizes = np.bincount(rounds)
-    averages = np.bincount(rounds, weights=values) / sizes
+    counts = np.ones(len(values)) if weights is None else weights
+    averages = np.bincount(rounds, weights=values * counts) / np.bincount(rounds, weights=counts)
     between = student_t(averages, level)
-    average = float(np.mean(values))
+    average = float(np.average(values, weights=counts))
     if between.low is None or between.high is None:
-        return Interval(average, None, None, level, len(sizes))
+        return Interval(average, None, None, level, len(averages))
     shift = average - between.estimate
-    return Interval(average, between.low + shift, between.high + shift, level, len(sizes))
+    return Interval(average, between.low + shift, between.high + shift, level, len(averages))
 
 
-def sd_by_rounds(values: NDArray[np.float64], rounds: NDArray[np.int64], level: float = 0.95) -> Interval:
+def sd_by_rounds(
+    values: NDArray[np.float64],
+    rounds: NDArray[np.int64],
+    level: float = 0.95,
+    *,
+    weights: NDArray[np.float64] | None = None,
+) -> Interval:
     """The standard deviation of all values, its interval by leaving out one round after the other, on a log scale.
 
     No interval where one value holds much of the sum of squares: the tail is then too heavy for any to be honest.
     """
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
-    sizes = np.bincount(rounds)
+    counts = np.ones(len(values)) if weights is None else weights
+    total = float(counts.sum())
+    centred = values - np.average(values, weights=counts)
+    squares = counts * centred**2
+    sd = float((squares.sum() / (total - 1)) ** 0.5) if total > 1 else float("nan")
+    sizes = np.bincount(rounds, weights=counts)
     n = len(sizes)
-    if n < LEAST_ROUNDS or not sd > 0:
+    if n < LEAST_ROUNDS or not sd > 0 or (squares / counts).max() > HEAVY_SHARE * squares.sum():
         return Interval(sd, None, None, level, n)
-    centred = values - values.mean()
-    if np.square(centred).max() > HEAVY_SHARE * np.square(centred).sum():
-        return Interval(sd, None, None, level, n)
-    sums, squares = np.bincount(rounds, weights=centred), np.bincount(rounds, weights=centred**2)
-    left, total, square = len(values) - sizes, sums.sum() - sums, squares.sum() - squares
-    variance = (square - total**2 / left) / (left - 1)
+    sums, per_round = np.bincount(rounds, weights=counts * centred), np.bincount(rounds, weights=squares)
+    left, rest, square = total - sizes, sums.sum() - sums, per_round.sum() - per_round
+    variance = (square - rest**2 / left) / (left - 1)
     if not np.all(variance > 0):
         return Interval(sd, None, None, level, n)
     logs = np.log(variance) / 2

@@ -1,0 +1,250 @@
+"""What each packet of a stream tells: its delay, its variation, its gap to the one before; from records or histograms.
+
+A packet is counted once: its first arrival that is whole. Delays are arrival, on the sender's clock (`clocks`), less
+departure: the best stamp there is ("actual"), or the schedule's ("intended"). A lost packet has an infinite delay, so a
+quantile includes it; means, spreads and variations are of those that arrived. A run that kept histograms only has the
+delays from the departure that its frames carried, to the width of their bins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.clocks import on_sender_clock
+from sojourn.analysis.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
+from sojourn.analysis.streams import AT, in_order, worst_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.statistics.interval import Interval
+
+ACTUAL, INTENDED, ROUND_TRIP, RESPONSE = "actual", "intended", "round-trip", "response"
+BINNED = {"delay": ACTUAL, "ipdv": "ipdv", "inter_arrival": "inter_arrival"}
+"""Quantities of `histograms` that are read in place of packets, and what they are called here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A quantity of the packets of one arm, cell, receiver and node: finite values, and how many of each.
+
+    `trials` numbers the trial of each value; `lost` says how many packets each trial lost: they are values too, of
+    infinity, for quantiles. `blocks` are the trials' blocks.
+    """
+
+    device: str
+    cell: int
+    port: int
+    node: int
+    measure: str
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64] | None
+    trials: NDArray[np.int64]
+    blocks: NDArray[np.int64]
+    lost: NDArray[np.int64]
+    clock_bound_ns: float | None = None
+    clock_error95_ns: float | None = None
+
+    @property
+    def count(self) -> int:
+        """How many packets it tells of, the lost ones included."""
+        arrived = len(self.values) if self.weights is None else int(self.weights.sum())
+        return arrived + int(self.lost.sum())
+
+    def quantile(self, p: float) -> Interval:
+        """Quantile p of all packets, the lost ones above every other."""
+        values, trials, weights = self._with_lost()
+        return quantile_by_rounds(values, trials, p, weights=weights)
+
+    def allows(self, p: float) -> bool:
+        """Whether there are packets enough to speak of quantile p."""
+        return allowed(p, self.count)
+
+    def mean(self) -> Interval:
+        """The average of those that arrived."""
+        return mean_by_rounds(self.values, self._dense(), weights=self.weights)
+
+    def sd(self) -> Interval:
+        """The standard deviation of those that arrived."""
+        return sd_by_rounds(self.values, self._dense(), weights=self.weights)
+
+    def by_trial(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        """The values of each trial, with its block; bins stand for themselves as often as they were counted."""
+        repeats = None if self.weights is None else self.weights.astype(np.int64)
+        for place, block in enumerate(self.blocks):
+            here = self.trials == place
+            values = self.values[here]
+            yield int(block), values if repeats is None else np.repeat(values, repeats[here])
+
+    def _dense(self) -> NDArray[np.int64]:
+        """The trials that have values, numbered without gaps."""
+        return np.unique(self.trials, return_inverse=True)[1].astype(np.int64)
+
+    def _with_lost(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64] | None]:
+        losers = np.flatnonzero(self.lost).astype(np.int64)
+        values = np.concatenate([self.values, np.full(len(losers), np.inf)])
+        trials = np.concatenate([self.trials, losers])
+        weights = None
+        if self.weights is not None or len(losers):
+            known = np.ones(len(self.values)) if self.weights is None else self.weights
+            weights = np.concatenate([known, self.lost[losers].astype(np.float64)])
+        return values, np.unique(trials, return_inverse=True)[1].astype(np.int64), weights
+
+
+def packets_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
+    """One row per packet that arrived whole at a receiver of `flows`, with both delays and the clock's errors.
+
+    device, cell, round, visit, block, flow, port, node, seq, departure_ns, intended_ns, arrival_ns (the receiver's
+    clock), delay_ns, intended_delay_ns, clock_bound_ns, clock_error95_ns, clock_shared, departure_source,
+    arrival_source.
+    """
+    whole = run.arrivals.filter(~pl.col("duplicate") & ~pl.col("corrupted") & (pl.col("node") == 0))
+    here = whole.join(flows.select(AT), on=list(AT), how="semi")
+    converted = on_sender_clock(here, run.clock_lines, run.streams)
+    return _placed(_with_departures(converted, run.sends), flows)
+
+
+def answers_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
+    """One row per unicast answer to a packet, as `packets_of`: both of its stamps are of the sender's own clock."""
+    answers = run.arrivals.filter(~pl.col("duplicate") & ~pl.col("corrupted") & (pl.col("node") > 0))
+    here = answers.join(flows.select("block", "flow").unique(), on=["block", "flow"], how="semi")
+    converted = on_sender_clock(here, run.clock_lines, run.streams)
+    return _placed(_with_departures(converted, run.sends), flows, by_port=False)
+
+
+def _with_departures(arrivals: pl.DataFrame, sends: pl.DataFrame) -> pl.DataFrame:
+    """When each left by the sender's own record; by what the frame carries where there is none."""
+    left = sends.select("block", "flow", "seq", "departure_ns", "departure_source").unique(["block", "flow", "seq"])
+    arrival = pl.col("arrival_on_sender_ns")
+    return (
+        arrivals.join(left, on=["block", "flow", "seq"], how="left")
+        .with_columns(pl.col("departure_ns").fill_null(pl.col("sent_ns")), pl.col("departure_source").fill_null("user"))
+        .with_columns(
+            delay_ns=(arrival - pl.col("departure_ns")).cast(pl.Float64),
+            intended_delay_ns=(arrival - pl.col("intended_ns")).cast(pl.Float64),
+        )
+    )
+
+
+def _placed(packets: pl.DataFrame, flows: pl.DataFrame, *, by_port: bool = True) -> pl.DataFrame:
+    at = list(AT) if by_port else ["block", "flow"]
+    places = flows.select(*at, "device", "cell", "round", "visit").unique(at)
+    return packets.join(places, on=at, how="inner").sort("block", "flow", "port", "node", "seq")
+
+
+def delay_values(packets: pl.DataFrame, flows: pl.DataFrame, measure: str = ACTUAL) -> Iterator[Values]:
+    """The delays of every arm, cell and receiver, with what each trial lost."""
+    column = "intended_delay_ns" if measure == INTENDED else "delay_ns"
+    lost = flows.group_by("block", "port").agg(pl.col("lost").sum())
+    for one in _values(packets.drop_nulls(column), column, measure):
+        yield _with_losses(one, lost.filter(pl.col("port") == one.port), flows)
+
+
+def _with_losses(one: Values, lost: pl.DataFrame, flows: pl.DataFrame) -> Values:
+    """The same with the losses of its trials; trials that lost everything are added."""
+    here = (flows["device"] == one.device) & (flows["cell"] == one.cell) & (flows["port"] == one.port)
+    blocks = np.unique(flows.filter(here)["block"].to_numpy())
+    counts = dict(lost.select("block", "lost").iter_rows())
+    place = np.searchsorted(blocks, one.blocks)
+    return replace(
+        one,
+        trials=place[one.trials].astype(np.int64),
+        blocks=blocks.astype(np.int64),
+        lost=np.array([counts.get(int(block), 0) for block in blocks], dtype=np.int64),
+    )
+
+
+def answer_values(answers: pl.DataFrame, flows: pl.DataFrame) -> Iterator[Values]:
+    """The latencies of the answers of every node; a request that it did not answer was answered never."""
+    sent = dict(flows.group_by("block").agg(pl.col("sent").max()).iter_rows())
+    for one in _values(answers.drop_nulls("delay_ns"), "delay_ns", RESPONSE):
+        came = np.bincount(one.trials, minlength=len(one.blocks))
+        silent = [max(0, sent[int(block)] - int(count)) for block, count in zip(one.blocks, came, strict=True)]
+        yield replace(one, lost=np.array(silent, dtype=np.int64))
+
+
+def variation_values(packets: pl.DataFrame) -> Iterator[Values]:
+    """IPDV of packets with consecutive numbers (RFC 3393) and PDV above the trial's least delay (RFC 5481)."""
+    within = ("block", "flow", "port", "node")
+    known = packets.drop_nulls("delay_ns")
+    steps = known.with_columns(
+        step=pl.col("seq").diff().over(within), ipdv=pl.col("delay_ns").diff().over(within)
+    ).filter(pl.col("step") == 1)
+    yield from _values(steps, "ipdv", "ipdv")
+    above = known.with_columns(pdv=pl.col("delay_ns") - pl.col("delay_ns").min().over(within))
+    yield from _values(above, "pdv", "pdv")
+
+
+def gap_values(packets: pl.DataFrame) -> Iterator[Values]:
+    """Times between arrivals, of each flow by itself, on the receiver's own clock."""
+    within = ("block", "flow", "port", "node")
+    gaps = packets.sort(*within, "arrival_ns").with_columns(
+        gap=pl.col("arrival_ns").diff().over(within).cast(pl.Float64)
+    )
+    yield from _values(gaps.drop_nulls("gap"), "gap", "inter_arrival")
+
+
+def _values(packets: pl.DataFrame, column: str, measure: str) -> Iterator[Values]:
+    groups = packets.partition_by("device", "cell", "port", "node", as_dict=True, maintain_order=True)
+    for (device, cell, port, node), rows in groups.items():
+        blocks, trials = np.unique(rows["block"].to_numpy(), return_inverse=True)
+        yield Values(
+            str(device),
+            int(str(cell)),
+            int(str(port)),
+            int(str(node)),
+            measure,
+            rows[column].to_numpy().astype(np.float64),
+            rows["weight"].to_numpy().astype(np.float64) if "weight" in rows.columns else None,
+            trials.astype(np.int64),
+            blocks.astype(np.int64),
+            np.zeros(len(blocks), dtype=np.int64),
+            worst_of(rows, "clock_bound_ns"),
+            worst_of(rows, "clock_error95_ns"),
+        )
+
+
+def binned_values(run: Run, flows: pl.DataFrame) -> Iterator[Values]:
+    """What runs that kept no packets counted in bins: each bin stands as its middle, as often as it was counted."""
+    wanted = run.histograms.filter((pl.col("role") == "receive") & pl.col("quantity").is_in(list(BINNED)))
+    bins = _without_packets(wanted, run.arrivals).join(flows.select(*AT, "device", "cell"), on=list(AT), how="inner")
+    middle = (pl.col("low") + pl.col("high")).cast(pl.Float64) / 2
+    placed = bins.with_columns(middle=middle, weight=pl.col("count").cast(pl.Float64), node=pl.lit(0))
+    lost = flows.group_by("block", "port").agg(pl.col("lost").sum())
+    for (quantity,), rows in placed.partition_by("quantity", as_dict=True, maintain_order=True).items():
+        measure = BINNED[str(quantity)]
+        for one in _values(rows, "middle", measure):
+            if measure == ACTUAL:
+                yield _with_losses(one, lost.filter(pl.col("port") == one.port), flows)
+            else:
+                yield one
+
+
+def _without_packets(bins: pl.DataFrame, arrivals: pl.DataFrame) -> pl.DataFrame:
+    return bins.join(arrivals.select("block").unique(), on="block", how="anti")
+
+
+def runs_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
+    """Lengths of losses and of what lies between them, counted: device, cell, port, run, low, high, count."""
+    kinds = {"loss_run": "loss", "gap_run": "gap"}
+    counted = run.histograms.filter(pl.col("quantity").is_in(list(kinds)) & (pl.col("role") == "receive"))
+    return (
+        counted.join(flows.select(*AT, "device", "cell"), on=list(AT), how="inner")
+        .with_columns(run=pl.col("quantity").replace(kinds))
+        .group_by("device", "cell", "port", "run", "low", "high")
+        .agg(pl.col("count").sum())
+        .sort("device", "cell", "port", "run", "low")
+    )
+
+
+def ordered(run: Run, several: list[Values]) -> list[Values]:
+    """The values in the order of the tables."""
+    places = {at: place for place, at in enumerate(in_order(run, [(one.device, one.cell) for one in several]))}
+    return sorted(several, key=lambda one: (places[one.device, one.cell], one.port, one.node))

@@ -1,0 +1,177 @@
+"""How much came through: rates, the time between frames, Jain's index, and where the tester and not the device ends.
+
+A rate counts whole frames that arrived first, from the first arrival of a trial to its last. `throughput_bps` has the
+frame with its FCS, `l1_bps` 20 bytes more, `user_bps` the user data alone. A device's rate within 10 % of what the
+tester by itself moves without loss (its qualification on the empty path) is called "at_least": it is no device's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.statistics.interval import Interval
+from sojourn.analysis.statistics.proportion import korn_graubard
+from sojourn.analysis.stream_rows import per_arm, trial_row
+from sojourn.analysis.streams import L1_OVERHEAD, over_trials
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.factors import Factors
+    from sojourn.analysis.run import Run
+
+RATE = re.compile(r"([0-9.]+) ?([kMG]?)bit/s")
+NEAR = 0.9
+"""A result above this share of the tester's own clean rate is the tester's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The least time between frames that a line allows: by its bits (of frames with FCS), or by its frames.
+
+    Neither where no rate is known; `why` says where it is from, or why there is none.
+    """
+
+    why: str
+    bps: float | None = None
+    pps: float | None = None
+
+    def interval_ns(self, frame_bytes: int) -> float | None:
+        """The time that one frame takes."""
+        if self.bps is not None:
+            return frame_bytes * 8e9 / self.bps
+        return None if self.pps is None else 1e9 / self.pps
+
+
+def pace_of(run: Run, device: str) -> Pace:
+    """The slowest line on the way over a device: a shaper that the plan asks for, a simulated serialiser, or a link."""
+    bed, empty = run.plan.get("bed", {}), device in (DIRECT, A_A)
+    line = bed.get("lines", {}).get(DIRECT if empty else device, {}).get("serialiser")
+    if line:
+        return Pace("the simulated line's rate", _bits(line.get("rate_bps")), line.get("rate_pps"))
+    shaped = _bits(bed.get("rate"))
+    if shaped is not None and not empty:
+        return Pace("the shaper's rate, in bits of frames with FCS", shaped)
+    return Pace("no line rate is known: a virtual link hands frames on without sending bits")
+
+
+def _bits(rate: object) -> float | None:
+    """A rate in bits per second, as a plan or a line has it."""
+    if isinstance(rate, int | float):
+        return float(rate)
+    found = RATE.fullmatch(str(rate))
+    return float(found[1]) * {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]] if found else None
+
+
+def clean_rates(run: Run) -> dict[tuple[str, int], float]:
+    """What the tester alone moved without loss, by engine and frame size, as its qualification found."""
+    return {
+        (str(event.get("send_engine")), int(event["frame_bytes"])): float(event["clean_pps"])
+        for event in run.log
+        if event.get("event") == "qualified" and event.get("clean_pps")
+    }
+
+
+def clean_rate(run: Run, factors: Factors) -> float | None:
+    """The tester's own clean rate at a cell's size: of its engine, else the least of any engine."""
+    known = clean_rates(run)
+    exact = known.get((str(factors.engine), factors.frame_bytes or 0))
+    others = [rate for (_, size), rate in known.items() if size == factors.frame_bytes]
+    return exact if exact is not None else min(others, default=None)
+
+
+def rate_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
+    """Throughput in every meaning, and the time between frames."""
+    rows = []
+    for (device, cell), _, here in per_arm(run, trials):
+        value = over_trials(here["received_pps"].drop_nulls().to_numpy())
+        if not value.n:
+            continue
+        statistic = "at_least" if is_testers(run, device, cell, value) else "mean"
+        frame, payload = int(here["frame_bytes"][0]), int(here["payload_bytes"][0])
+        rows.append(trial_row(run, here, "throughput_pps", statistic, value, "1/s"))
+        for quantity, size in (
+            ("throughput_bps", frame),
+            ("l1_bps", frame + L1_OVERHEAD),
+            ("user_bps", payload),
+        ):
+            rows.append(trial_row(run, here, quantity, statistic, value.scaled(8.0 * size), "bit/s"))
+        gap = over_trials(1e9 / here["received_pps"].drop_nulls().to_numpy())
+        rows.append(trial_row(run, here, "inter_frame_time", "mean", gap, "ns"))
+    return rows
+
+
+def is_testers(run: Run, device: str, cell: int, value: Interval) -> bool:
+    """Whether a rate over a device is within 10 % of the tester's own."""
+    clean = clean_rate(run, run.cells[cell])
+    return device not in (DIRECT, A_A) and clean is not None and value.estimate >= NEAR * clean
+
+
+def clean_rows(run: Run) -> list[Row]:
+    """The tester's own clean rates, one for each engine and size of its qualification."""
+    rows = []
+    for (engine, size), rate in sorted(clean_rates(run).items()):
+        cell = next((at for at, one in run.cells.items() if (one.engine, one.frame_bytes) == (engine, size)), None)
+        factors = next((one for one in run.cells.values() if one.frame_bytes == size), None)
+        if factors is not None:
+            row = Row(DIRECT, "clean_rate_pps", "mean", Interval(rate, None, None, 0.95, 1), "1/s", None, factors, cell)
+            row.source = f"the tester's qualification with {engine}"
+            rows.append(row)
+    return rows
+
+
+def tester_limits(run: Run, trials: pl.DataFrame) -> list[Finding]:
+    """Where the tester's own clean rate, not the device, bounds what was received."""
+    found: dict[Place, float] = {}
+    for (device, cell), _, here in per_arm(run, trials):
+        value = over_trials(here["received_pps"].drop_nulls().to_numpy())
+        clean = clean_rate(run, run.cells[cell])
+        if value.n and clean and is_testers(run, device, cell, value):
+            found[Place(device, cell)] = value.estimate / clean
+    if not found:
+        return []
+    places, worst = worst_first(found)
+    sentence = f"the tester was the limit: {worst:.0%} of what it moves by itself without loss came through"
+    return [Finding("tester_limited", sentence, worst, places)]
+
+
+def jain(rates: NDArray[np.float64]) -> float:
+    """Jain's index: 1 where all have the same, 1/n where one has all."""
+    squares = float(np.square(rates).sum()) * len(rates)
+    return float(rates.sum()) ** 2 / squares if squares else 1.0
+
+
+def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
+    """One row per arm and cell: offered, received, lost, the time between frames, and whose limit it is."""
+    schema = dict.fromkeys(_RATES, pl.Float64) | {"device": pl.String, "cell": pl.Int32, "tester_limited": pl.Boolean}
+    rows = []
+    for (device, cell), _, here in per_arm(run, trials):
+        received, offered = over_trials(here["received_pps"].to_numpy()), over_trials(here["offered_pps"].to_numpy())
+        if not received.n:
+            continue
+        loss = korn_graubard(here["lost"].to_numpy().astype(float), here["sent"].to_numpy().astype(float))
+        gap = over_trials(1e9 / here["received_pps"].drop_nulls().to_numpy())
+        frame, payload = int(here["frame_bytes"][0]), int(here["payload_bytes"][0])
+        told = (
+            offered.estimate, received.estimate, received.low, received.high, received.estimate * payload * 8,
+            received.estimate * frame * 8, loss.estimate, loss.low, loss.high, gap.estimate, gap.low, gap.high,
+            pace_of(run, device).interval_ns(frame), clean_rate(run, run.cells[cell]),
+        )  # fmt: skip
+        limited = is_testers(run, device, cell, received)
+        rows.append(dict(zip(_RATES, told, strict=True)) | {"device": device, "cell": cell, "tester_limited": limited})
+    return pl.DataFrame(rows, schema={name: schema[name] for name in ("device", "cell", *_RATES, "tester_limited")})
+
+
+_RATES = (
+    "offered_pps", "received_pps", "received_low_pps", "received_high_pps", "user_bps", "throughput_bps",
+    "loss_ratio", "loss_low", "loss_high", "inter_frame_ns", "inter_frame_low_ns", "inter_frame_high_ns",
+    "calculated_ns", "clean_pps",
+)  # fmt: skip

@@ -1,0 +1,262 @@
+"""What makes a run of streams doubtful: the tester first, then what the packets themselves show.
+
+The tester: late or stretched sending, a missed load, refused and dropped frames, a Poisson process that is none, mixed
+stamps, stepped clocks, frames that nobody accounts for. The figures: what cannot be. The rest are notes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from scipy import special
+
+from sojourn.analysis.clocks import clock_findings
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.packets import ACTUAL, ROUND_TRIP, Values
+from sojourn.analysis.soundness import soundness_findings
+from sojourn.analysis.statistics.modes import find_modes
+from sojourn.analysis.stream_rows import OPEN_LOOPS, bed_resolution
+from sojourn.analysis.surroundings import contended, offloads
+from sojourn.analysis.tester import (
+    LATE_LEAST_NS,
+    LATE_PART_OF_INTERVAL,
+    LATE_SHARE,
+    debug_build,
+    incomplete,
+    stamps_of,
+    stepped_by,
+    truncated,
+)
+from sojourn.analysis.wording import micro
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+
+MISSED = 0.005
+"""A load that is missed by more than this is not the one that was asked for."""
+
+SMALL_BUFFER = 0.001
+"""More own drops than this share of what was sent: the buffer is too small, not the machine busy once."""
+
+MISFIT_LEVEL = 0.01
+MISFIT_CHANCE = 1e-4
+"""A Poisson process is doubted where so few fits at 1 % would fail so often by chance."""
+
+LEAST_FOR_MODES = 300
+COUNTED = ("packet", "udp")
+"""Engines whose frames the interfaces count one by one; a redirect may pass them by."""
+
+NOTES = {
+    "loss": ("lost", "frames were lost"),
+    "duplication": ("duplicated", "frames arrived more than once"),
+    "reordering": ("reordered", "frames were overtaken"),
+    "late_replies": ("late", "frames arrived later than asked for"),
+    "corruption": ("corrupted", "frames arrived damaged"),
+    "sender_refused": ("refused", "frames were refused by our own queue and never sent"),
+}
+
+
+def stream_findings(run: Run, flows: pl.DataFrame, packets: pl.DataFrame, errors: pl.DataFrame) -> list[Finding]:
+    """All that is wrong with how it was measured; `errors` are departure errors."""
+    missing = missing_trials(run, flows)
+    found = [*_late(run, errors), *_missed(flows), *_dropped(flows), *_misfit(flows), *_conserved(run, flows)]
+    found += [*stamps_of(packets), *_steps(run), *clock_findings(run.clock_lines, run.streams, packets)]
+    found += [*debug_build(run), *offloads(run), *contended(run), *_dead(flows), *_notes(flows)]
+    nothing = not flows.height and not run.blocks.height
+    return [*found, *truncated(run, missing), *incomplete(run, missing, nothing=nothing)]
+
+
+def sound(rows: list[Row]) -> list[Finding]:
+    """What is wrong with the figures themselves."""
+    return [*soundness_findings(rows, bed_resolution(rows)), *_impossible(rows)]
+
+
+def missing_trials(run: Run, flows: pl.DataFrame) -> int:
+    """How many planned trials left no kept record; 0 where the log does not say how many were planned."""
+    started = [event for event in run.log if event.get("event") == "started"]
+    planned = max((int(one.get("trials", 0)) for one in started), default=0)
+    events = [
+        event for event in run.trial_events.values() if event.get("kept", True) and event.get("trial") is not None
+    ]
+    recorded = set(flows["block"].to_list()) | set(run.blocks["block"].to_list())
+    whole = {event["trial"] for event in events if event["block"] in recorded}
+    return max(0, planned - len(whole))
+
+
+def humps(several: list[Values]) -> Iterator[Finding]:
+    """Delays that gather around several values."""
+    found: dict[Place, float] = {}
+    where: dict[Place, list[float]] = {}
+    for one in several:
+        if one.measure in (ACTUAL, ROUND_TRIP) and one.weights is None and len(one.values) >= LEAST_FOR_MODES:
+            modes = find_modes(one.values)
+            if len(modes) > 1:
+                place = Place(one.device, one.cell)
+                found[place], where[place] = float(len(modes)), modes
+    if found:
+        places, worst = worst_first(found)
+        said = ", ".join(micro(mode) for mode in where[places[0]])
+        yield Finding("several_modes", f"delays gather around {worst:.0f} values ({said})", worst, places)
+
+
+def _late(run: Run, errors: pl.DataFrame) -> Iterator[Finding]:
+    found: dict[Place, float] = {}
+    for (device, cell), rows in errors.partition_by("device", "cell", as_dict=True).items():
+        factors = run.cells[int(str(cell))]
+        interval = (factors.interval_ns or 0) * (factors.senders or 1)
+        bound = max(LATE_LEAST_NS, interval * LATE_PART_OF_INTERVAL)
+        share = float((rows["error_ns"] > bound).cast(pl.Float64).to_numpy().mean())
+        if factors.schedule in OPEN_LOOPS and share > LATE_SHARE:
+            found[Place(str(device), int(str(cell)))] = share
+    if found:
+        places, worst = worst_first(found)
+        sentence = f"{worst:.1%} of the frames left more than a tenth of their interval late: the schedule was not kept"
+        yield Finding("sender_late", sentence, worst, places)
+
+
+def _missed(flows: pl.DataFrame) -> Iterator[Finding]:
+    """Less was sent than asked, or it took longer than asked."""
+    paced = flows.filter((pl.col("schedule") != "flood") & (pl.col("asked_pps") > 0))
+    short = paced.with_columns(share=1 - pl.col("sent") / pl.col("asked")).filter(pl.col("share") > MISSED)
+    yield from _worst("load_missed", short, "{:.1%} of what was asked for was never sent")
+    slow = paced.with_columns(share=1 - pl.col("offered_pps") / pl.col("intended_pps"))
+    stretched = slow.filter((pl.col("share") > MISSED) & (pl.col("sent") == pl.col("asked")))
+    yield from _worst("duration_stretched", stretched, "sending took longer than asked: the load was {:.1%} below")
+
+
+def _dropped(flows: pl.DataFrame) -> Iterator[Finding]:
+    dropped = flows.with_columns(share=pl.col("own_drops") / pl.col("sent")).filter(pl.col("own_drops") > 0)
+    total = int(dropped["own_drops"].sum())
+    said = (
+        f"our own socket or ring dropped {total} frames, at worst {{:.2%}} of a trial's: they are not the device's loss"
+    )
+    yield from _worst("own_drops", dropped, said)
+    small = dropped.filter(pl.col("share") > SMALL_BUFFER)
+    yield from _worst(
+        "buffer_too_small", small, "the receiver's own buffer was too small: it dropped {:.2%} of a trial"
+    )
+
+
+def _worst(name: str, rows: pl.DataFrame, sentence: str) -> Iterator[Finding]:
+    """One finding for the places of these rows, by their `share`."""
+    if rows.height:
+        worst = rows.group_by("device", "cell").agg(pl.col("share").max())
+        places, share = worst_first({Place(device, cell): float(value) for device, cell, value in worst.iter_rows()})
+        yield Finding(name, sentence.format(share), share, places)
+
+
+def _misfit(flows: pl.DataFrame) -> Iterator[Finding]:
+    sent = flows.filter(pl.col("schedule") == "poisson").drop_nulls("anderson_darling_p").unique(["block", "flow"])
+    found: dict[Place, float] = {}
+    for (device, cell), rows in sent.partition_by("device", "cell", as_dict=True).items():
+        bad = int((rows["anderson_darling_p"] < MISFIT_LEVEL).sum())
+        if bad and 1 - float(special.bdtr(bad - 1, rows.height, MISFIT_LEVEL)) < MISFIT_CHANCE:
+            found[Place(str(device), int(str(cell)))] = bad / rows.height
+    if found:
+        places, worst = worst_first(found)
+        sentence = (
+            f"{worst:.0%} of the trials do not fit the exponential intervals that were asked for (Anderson-Darling)"
+        )
+        yield Finding("poisson_misfit", sentence, worst, places)
+
+
+def _conserved(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:
+    """Every frame that was sent is in exactly one place, and the interfaces saw no fewer than we did."""
+    parts = pl.col("first") + pl.col("corrupted") + pl.col("own_drops") + pl.col("lost")
+    astray = flows.with_columns(share=(pl.col("sent") - parts).abs() / pl.col("sent").clip(lower_bound=1))
+    wrong = astray.filter((pl.col("share") > 0) | (pl.col("lost") < 0))
+    yield from _worst(
+        "not_conserved", wrong, "{:.3%} of the frames sent are in none, or in two, of the places where they can be"
+    )
+    yield from _counted(run, flows)
+
+
+def _counted(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:
+    """Frames that we say we sent or received and that the interface did not count."""
+    arrived = pl.col("first") + pl.col("duplicated") + pl.col("corrupted")
+    blocks = (
+        flows.filter(pl.col("via").is_in(COUNTED))
+        .group_by("block", "device", "cell")
+        .agg(pl.col("sent").filter(pl.col("flow").is_first_distinct()).sum(), arrived.sum().alias("arrived"))
+    )
+    found: dict[Place, float] = {}
+    for block, device, cell, sent, came in blocks.iter_rows():
+        counters = (run.trial_events.get(block) or {}).get("counters") or {}
+        left, reached = _total(counters, "a-", "tx_packets"), _total(counters, "b-", "rx_packets")
+        short = max(0 if left is None else sent - left, 0 if reached is None else came - reached)
+        if short > 0:
+            found[Place(device, cell)] = max(float(short), found.get(Place(device, cell), 0.0))
+    if found:
+        places, worst = worst_first(found)
+        sentence = f"{worst:.0f} frames of a trial were counted by us and not by the interface"
+        yield Finding("not_conserved", sentence, worst, places)
+
+
+def _total(counters: dict[str, dict[str, int]], side: str, name: str) -> int | None:
+    """A counter over all interfaces of one side, None where it was not read."""
+    told = [one[name] for dev, one in counters.items() if dev.startswith(side) and one.get(name) is not None]
+    return sum(told) if told else None
+
+
+def _steps(run: Run) -> Iterator[Finding]:
+    for rows in run.streams.sort("started_raw_ns").partition_by("part", "who"):
+        once = rows.unique("block", keep="first", maintain_order=True)
+        step = stepped_by(once, np.zeros(once.height, dtype=np.int64))
+        if step:
+            yield Finding("clock_stepped", f"the clock stepped by {micro(step)} during the run", step)
+            return
+
+
+def _dead(flows: pl.DataFrame) -> Iterator[Finding]:
+    cells = flows.group_by("device", "cell").agg(pl.col("first", "sent", "own_drops").sum())
+    dead = cells.filter((pl.col("first") == 0) & (pl.col("sent") > 0)).with_columns(share=pl.lit(1.0))
+    yield from _worst(
+        "path_dead", dead, "no frame of a stream arrived ({:.0%} lost): the path is dead, or the address wrong"
+    )
+
+
+def _notes(flows: pl.DataFrame) -> Iterator[Finding]:
+    for name, (column, what) in NOTES.items():
+        seen = flows.group_by("device", "cell").agg(pl.col(column).sum(), pl.col("sent").sum())
+        rows = seen.filter(pl.col(column) > 0).with_columns(share=pl.col(column) / pl.col("sent").clip(lower_bound=1))
+        yield from _worst(name, rows, f"{int(rows[column].sum())} {what}, " + "at worst {:.2%} of a cell's")
+
+
+def _impossible(rows: list[Row]) -> Iterator[Finding]:
+    """An estimate outside its interval, a share outside 0 to 1, a quantile above a higher one."""
+    wrong = [row for row in rows if _is_impossible(row)] + _crossed(rows)
+    if wrong:
+        named = f"{wrong[0].quantity} {wrong[0].statistic} of {wrong[0].device}"
+        places = tuple(dict.fromkeys(Place(row.device, row.cell) for row in wrong))
+        yield Finding("impossible", f"{len(wrong)} figures cannot be, {named} among them", float(len(wrong)), places)
+
+
+def _is_impossible(row: Row) -> bool:
+    value = row.value
+    slack = 1e-9 * max(abs(value.estimate), 1e-9) if np.isfinite(value.estimate) else 0.0
+    outside = (
+        value.low is not None
+        and value.high is not None
+        and not value.low - slack <= value.estimate <= value.high + slack
+    )
+    share = row.statistic in ("ratio", "jain") and not 0 <= value.estimate <= 1 + 1e-9
+    return (outside and not np.isnan(value.estimate)) or share
+
+
+def _crossed(rows: list[Row]) -> list[Row]:
+    order = ("min", "p1", "p50", "p90", "p99", "p99.9", "max")
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        if row.statistic in order and row.reference is None and row.against is None:
+            groups.setdefault((row.device, row.cell, row.port, row.node, row.quantity), []).append(row)
+    wrong = []
+    for group in groups.values():
+        ranked = sorted(group, key=lambda row: order.index(row.statistic))
+        wrong += [low for low, high in itertools.pairwise(ranked) if low.value.estimate > high.value.estimate]
+    return wrong

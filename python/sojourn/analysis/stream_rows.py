@@ -1,0 +1,300 @@
+"""The rows that every method of streams has: delays, variations, counts, rates, and what the device adds by pairs.
+
+What a device adds one way is the difference of mean delays of trials of one round, as for probes, but nothing is
+halved. It is named `device_latency` against `direct`; the difference of medians is a shift, not a median latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.factors import in_common
+from sojourn.analysis.packets import ACTUAL, INTENDED, RESPONSE, ROUND_TRIP, Values
+from sojourn.analysis.paths import error_rows
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.statistics.interval import Interval
+from sojourn.analysis.statistics.proportion import korn_graubard
+from sojourn.analysis.statistics.signed_rank import hodges_lehmann, least_pairs
+from sojourn.analysis.streams import Series, across, differences, in_order, over_trials, series, worst_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.factors import Factors
+    from sojourn.analysis.run import Run
+
+QUANTITIES = {
+    ACTUAL: "one_way_delay",
+    INTENDED: "one_way_delay_intended",
+    ROUND_TRIP: "rtt",
+    RESPONSE: "response_latency",
+    "pdv": "pdv",
+    "ipdv": "ipdv",
+    "inter_arrival": "inter_arrival",
+}
+DELAY_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+VARIATION_QUANTILES = {
+    "pdv": {"p50": 0.5, "p99": 0.99, "p99.9": 0.999},
+    "ipdv": {"p1": 0.01, "p50": 0.5, "p99": 0.99},
+    "inter_arrival": {"p50": 0.5, "p99": 0.99},
+}
+SHARES = {
+    "loss_ratio": "lost",
+    "duplicated": "duplicated",
+    "reordered": "reordered",
+    "late": "late",
+    "corrupted": "corrupted",
+    "own_drops": "own_drops",
+}
+RATES = {"offered_pps": "1/s", "received_pps": "1/s", "achieved_ratio": "1"}
+OPEN_LOOPS = ("regular", "poisson")
+A_A_LEVELS = (0.999, 0.99, 0.95)
+"""The control is held to the highest level that its pairs allow: trials are few, and a false alarm doubts the run."""
+
+
+def delay_rows(run: Run, several: Iterable[Values]) -> list[Row]:
+    """Least, average, quantiles, largest and spread of delays; variations and gaps have no extremes."""
+    rows = []
+    for one in several:
+        figures = _delay_figures(one) if one.measure not in VARIATION_QUANTILES else _variation_figures(one)
+        rows += [_row(run, one, name, value) for name, value in figures.items()]
+    return rows
+
+
+def _delay_figures(one: Values) -> dict[str, Interval]:
+    n = len(one.blocks)
+    figures = {"min": Interval(float(one.values.min()), None, None, 0.95, n), "mean": one.mean()}
+    figures |= {name: one.quantile(p) for name, p in DELAY_QUANTILES.items() if one.allows(p)}
+    worst = float("inf") if one.lost.any() else float(one.values.max())
+    return figures | {"max": Interval(worst, None, None, 0.95, n), "sd": one.sd()}
+
+
+def _variation_figures(one: Values) -> dict[str, Interval]:
+    quantiles = VARIATION_QUANTILES[one.measure]
+    figures = {name: one.quantile(p) for name, p in quantiles.items() if one.allows(p)}
+    return figures | ({"mean": one.mean(), "sd": one.sd()} if one.measure == "inter_arrival" else {})
+
+
+def _row(run: Run, one: Values, statistic: str, value: Interval) -> Row:
+    row = Row(one.device, QUANTITIES[one.measure], statistic, value, "ns", None, run.cells[one.cell], one.cell)
+    row.probes, row.port, row.node = one.count, one.port, one.node or None
+    row.clock_bound_ns, row.clock_error95_ns = one.clock_bound_ns, one.clock_error95_ns
+    if one.measure in VARIATION_QUANTILES:  # differences of one clock's readings: its offset is not in them
+        row.clock_bound_ns = row.clock_error95_ns = None
+    return row
+
+
+def count_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
+    """Shares of what was sent, over trials, and the rates."""
+    rows = []
+    for _, port, here in per_arm(run, trials):
+        sent = here["sent"].to_numpy().astype(np.float64)
+        for quantity, column in SHARES.items():
+            counts = np.minimum(here[column].to_numpy(), sent)
+            rows.append(trial_row(run, here, quantity, "ratio", korn_graubard(counts, sent), "1"))
+            rows[-1].port = port
+        for quantity, unit in RATES.items():
+            value = over_trials(here[quantity].drop_nulls().to_numpy())
+            if value.n:
+                rows.append(trial_row(run, here, quantity, "mean", value, unit))
+                rows[-1].port = port
+    return rows
+
+
+def per_arm(run: Run, trials: pl.DataFrame) -> list[tuple[tuple[str, int], int, pl.DataFrame]]:
+    """The trials of each arm, cell and receiving port, in the order of the tables."""
+    groups = trials.partition_by("device", "cell", "port", as_dict=True, maintain_order=True)
+    keyed = {(str(device), int(str(cell)), int(str(port))): rows for (device, cell, port), rows in groups.items()}
+    order = in_order(run, [(device, cell) for device, cell, _ in keyed])
+    place = {at: number for number, at in enumerate(order)}
+    return [((key[0], key[1]), key[2], keyed[key]) for key in sorted(keyed, key=lambda k: (place[k[0], k[1]], k[2]))]
+
+
+def trial_row(run: Run, trials: pl.DataFrame, quantity: str, statistic: str, value: Interval, unit: str) -> Row:
+    """A row about trials of one arm and cell, taken from their first."""
+    device, cell = str(trials["device"][0]), int(trials["cell"][0])
+    return Row(device, quantity, statistic, value, unit, None, run.cells[cell], cell, int(trials["sent"].sum()))
+
+
+def departure_rows(run: Run, flows: pl.DataFrame) -> list[Row]:
+    """How far departures were from the schedule, by the sender's own best stamps."""
+    errors = departure_errors(run, flows)
+    rows = []
+    for (device, cell), here in errors.partition_by("device", "cell", as_dict=True, maintain_order=True).items():
+        factors = run.cells[int(str(cell))]
+        if factors.schedule in OPEN_LOOPS:
+            trials = np.unique(here["block"].to_numpy(), return_inverse=True)[1].astype(np.int64)
+            like = Row(str(device), "", "", Interval(0.0, None, None, 0.95, 0), "", None, factors, int(str(cell)))
+            rows += error_rows(like, np.abs(here["error_ns"].to_numpy()), trials)
+    return rows
+
+
+def departure_errors(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
+    """Actual less intended departure of every recorded packet: device, cell, block, error_ns."""
+    at = flows.select("block", "flow", "device", "cell").unique()
+    sends = run.sends.join(at, on=["block", "flow"], how="inner")
+    error = (pl.col("departure_ns") - pl.col("intended_ns")).cast(pl.Float64)
+    return sends.select("device", "cell", "block", error.alias("error_ns"))
+
+
+def summaries(packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
+    """Mean and median delay of every trial and receiver, how many packets, and the clock's worst errors.
+
+    device, cell, round, visit, block, port, node, mean, p50, packets, clock_bound_ns, clock_error95_ns.
+    The median is of all packets, the lost ones infinitely late; the mean of those that arrived.
+    """
+    lost = flows.group_by("block", "port").agg(pl.col("lost").sum())
+    delays = (
+        packets.drop_nulls("delay_ns")
+        .group_by("block", "port", "node")
+        .agg(
+            *(pl.col(one).first() for one in ("device", "cell", "round", "visit")),
+            pl.col("delay_ns").mean().alias("mean"),
+            pl.col("delay_ns").sort().alias("sorted"),
+            pl.len().alias("packets"),
+            pl.col("clock_bound_ns", "clock_error95_ns").max(),
+        )
+    )
+    median = pl.col("sorted").list.get(((pl.col("sorted").list.len() + pl.col("lost")) // 2), null_on_oob=True)
+    return (
+        delays.join(lost, on=["block", "port"], how="left")
+        .with_columns(pl.col("lost").fill_null(0))
+        .with_columns(p50=median.fill_null(float("inf")))
+        .drop("sorted", "lost")
+        .sort("block", "port", "node")
+    )
+
+
+def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:
+    """What each device adds over the direct path in these cells, by pairs of trials; a/a and the resolution too."""
+    rows: list[Row] = []
+    means, medians = series(each, "mean"), series(each, "p50")
+    for device in [one for one in run.devices if one != DIRECT]:
+        pairs = {cell: differences(means.get((device, cell)), means.get((DIRECT, cell))) for cell in cells}
+        known = {cell: d for cell, d in pairs.items() if d}
+        for cell, d in known.items():
+            shift = differences(medians.get((device, cell)), medians.get((DIRECT, cell)))
+            rows.append(_added(run, device, cell, "device_latency", "mean", hodges_lehmann(values_of(d))))
+            rows.append(_added(run, device, cell, "one_way_delay_shift", "p50", over_trials(values_of(shift))))
+        rows += _pooled(run, device, known)
+    for row in rows:
+        _tell_behind(row, each)
+    return [row for row in rows if row.value.n]
+
+
+def _tell_behind(row: Row, each: pl.DataFrame) -> None:
+    """How many packets are behind a difference of two arms, and the clocks' errors of both together."""
+    here = each if row.cell is None else each.filter(pl.col("cell") == row.cell)
+    arms = [here.filter(pl.col("device") == arm) for arm in (row.device, DIRECT)]
+    row.probes = sum(int(arm["packets"].sum()) for arm in arms)
+    row.clock_bound_ns = _sum_of([worst_of(arm, "clock_bound_ns") for arm in arms])
+    row.clock_error95_ns = _sum_of([worst_of(arm, "clock_error95_ns") for arm in arms])
+
+
+def _sum_of(errors: list[float | None]) -> float | None:
+    known = [one for one in errors if one is not None]
+    return sum(known) if len(known) == len(errors) else None
+
+
+def values_of(differences_by_round: dict[int, float]) -> NDArray[np.float64]:
+    """The differences without their rounds."""
+    return np.array(list(differences_by_round.values()), dtype=np.float64)
+
+
+def _added(run: Run, device: str, cell: int, quantity: str, statistic: str, value: Interval) -> Row:
+    return Row(device, quantity, statistic, value, "ns", DIRECT, run.cells[cell], cell)
+
+
+def _pooled(run: Run, device: str, pairs: dict[int, dict[int, float]]) -> list[Row]:
+    """Over all cells; the control pools every pair, for all its cells share one truth."""
+    if not pairs:
+        return []
+    common = in_common(run.cells[cell] for cell in pairs)
+    if device != A_A:
+        return [Row(device, "device_latency", "pooled", hodges_lehmann(across(pairs.values())), "ns", DIRECT, common)]
+    every = np.concatenate([values_of(d) for d in pairs.values()])
+    level = next((level for level in A_A_LEVELS if least_pairs(level) <= len(every)), A_A_LEVELS[-1])
+    control, at_95 = hodges_lehmann(every, level), hodges_lehmann(every)
+    rows = [Row(A_A, "device_latency", "pooled", control, "ns", DIRECT, common)]
+    if at_95.low is not None and at_95.high is not None:
+        limit = Interval(max(abs(at_95.low), abs(at_95.high)), None, None, at_95.level, at_95.n)
+        rows.append(Row(A_A, "resolution", "pooled", limit, "ns", DIRECT, common))
+    return rows
+
+
+def bed_resolution(rows: list[Row]) -> float:
+    """What the bed can resolve, 0 where no control says."""
+    return next((row.value.estimate for row in rows if row.quantity == "resolution"), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A cell, the other one that is subtracted from it, and the factor in which that one differs: "load=0.0"."""
+
+    cell: int
+    less: int
+    against: str
+
+
+def contrasts(run: Run, factor: str, base: object, apart: tuple[str, ...] = ()) -> list[Contrast]:
+    """Every cell whose `factor` is not `base` with the cell that is alike but for it (and for the factors `apart`)."""
+    alike = {_key(one, factor, apart): cell for cell, one in run.cells.items() if getattr(one, factor) == base}
+    found = [
+        (cell, alike.get(_key(one, factor, apart)))
+        for cell, one in run.cells.items()
+        if getattr(one, factor) not in (base, None)
+    ]
+    return [Contrast(cell, less, f"{factor}={base}") for cell, less in found if less is not None]
+
+
+def _key(factors: Factors, factor: str, apart: tuple[str, ...]) -> tuple[object, ...]:
+    told = asdict(factors)
+    return tuple(value for name, value in told.items() if name not in (factor, *apart))
+
+
+def shift_rows(
+    run: Run,
+    each: dict[tuple[str, int], Series],
+    pairs: list[Contrast],
+    quantity: str,
+    statistic: str,
+    unit: str = "ns",
+) -> list[Row]:
+    """Differences between cells of one arm, by rounds, named after the quantity: "one_way_delay_shift"."""
+    rows = []
+    for device, pair in ((device, pair) for device in run.devices for pair in pairs):
+        d = differences(each.get((device, pair.cell)), each.get((device, pair.less)))
+        if d:
+            value = over_trials(values_of(d))
+            row = Row(device, f"{quantity}_shift", statistic, value, unit, None, run.cells[pair.cell], pair.cell)
+            row.against = pair.against
+            rows.append(row)
+    return rows
+
+
+def stamp(run: Run, rows: list[Row], packets: pl.DataFrame) -> None:
+    """Write on every row that has none which clock and whose stamps are behind it."""
+    said: dict[int | None, str] = {}
+    if packets.height:
+        kinds = packets.group_by("cell", "departure_source", "arrival_source").len().sort("len", descending=True)
+        for cell, departure, arrival, _ in kinds.iter_rows():
+            sentence = str(departure) if departure == arrival else f"departure {departure}, arrival {arrival}"
+            for key in (cell, None):
+                said.setdefault(key, sentence)
+    clock = clock_of(run, packets)
+    for row in rows:
+        row.clock = row.clock or clock
+        row.source = row.source or said.get(row.cell, said.get(None, ""))
+
+
+def clock_of(run: Run, packets: pl.DataFrame) -> str:
+    """One clock, or two that were brought together."""
+    apart = packets.height and not packets["clock_shared"].fill_null(value=False).all()
+    return f"{run.clock} of the sender, the receiver's by exchanges" if apart else run.clock

@@ -1,0 +1,180 @@
+"""What the figures of streams draw: curves, histograms, times, trials. `streams` lists files and columns.
+
+Thinned the same way for the same records. An infinite delay is null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.packets import Values, runs_of
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.samples import CURVE_POINTS, TIMELINE_POINTS, curve_of, with_cells
+from sojourn.analysis.streams import differences, elapsed_s, series
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.stream_study import Gathered
+
+BINS = 120
+BULK = (0.001, 0.995)
+"""A histogram shows this part of the delays in equal bins; a tail on the same axis would hide it."""
+
+
+def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
+    """The samples that every method of streams has."""
+    run = of.run
+    gaps = [one for one in of.variations if one.measure == "inter_arrival"]
+    found = {
+        "trials": trial_samples(of),
+        "delay_quantiles": quantile_samples([*of.delays, *of.intended]),
+        "delay_histograms": histogram_samples(of.delays),
+        "delay_timeline": timeline(run, of.packets),
+        "inter_arrival_quantiles": quantile_samples(gaps).rename({"delay_ns": "interval_ns"}).drop("node", "measure"),
+        "loss_runs": runs_of(run, of.flows),
+        "pairs": pair_samples(run, of.summaries),
+    }
+    placed = {name: with_cells(run, frame) for name, frame in found.items()}
+    # The curve's own column of that name, beside the cell's.
+    return placed | {"departure_errors": departure_samples(run, of.errors)}
+
+
+def trial_samples(of: Gathered) -> pl.DataFrame:
+    """Every trial, flow and receiver: what was sent, received and lost, and its delays."""
+    each = of.packets.group_by("block", "flow", "port").agg(
+        pl.col("delay_ns").mean().alias("delay_mean_ns"), pl.col("delay_ns").median().alias("delay_p50_ns")
+    )
+    columns = (
+        "block", "device", "cell", "round", "visit", "flow", "port", "elapsed_s", "asked_pps", "intended_pps",
+        "offered_pps", "received_pps", "sent", "first", "lost", "corrupted", "own_drops", "duplicated", "reordered",
+        "late", "delay_mean_ns", "delay_p50_ns",
+    )  # fmt: skip
+    placed = of.flows.with_columns(elapsed_s=elapsed_s(of.run, "started_ns"))
+    return placed.join(each, on=["block", "flow", "port"], how="left").select(columns)
+
+
+_PLACE = {"device": pl.String, "cell": pl.Int32, "port": pl.Int32, "node": pl.Int32, "measure": pl.String}
+
+
+def quantile_samples(several: Iterable[Values]) -> pl.DataFrame:
+    """The share of packets above each of a few delays, the lost ones above all."""
+    schema = {**_PLACE, "q": pl.Float64, "delay_ns": pl.Float64}
+    curves = (_at(_curve(one).rename({"value": "delay_ns"}), one).select(list(schema)) for one in several)
+    return pl.concat([pl.DataFrame(schema=schema), *curves])
+
+
+def _curve(one: Values) -> pl.DataFrame:
+    if one.weights is not None:
+        return _weighted_curve(one)
+    lost = int(one.lost.sum())
+    return curve_of(np.concatenate([one.values, np.full(lost, np.inf)])).with_columns(
+        pl.when(pl.col("value").is_finite()).then(pl.col("value")).alias("value")
+    )
+
+
+def _weighted_curve(one: Values) -> pl.DataFrame:
+    """A step for each bin; thinned to as many points as other curves have."""
+    assert one.weights is not None
+    order = np.argsort(one.values)
+    total = one.weights.sum() + one.lost.sum()
+    above = (total - np.cumsum(one.weights[order]) + one.weights[order] / 2) / total
+    kept = np.unique(np.linspace(0, len(order) - 1, min(len(order), CURVE_POINTS)).astype(np.int64))
+    return pl.DataFrame({"q": above[kept], "value": one.values[order][kept]})
+
+
+def _at(frame: pl.DataFrame, one: Values) -> pl.DataFrame:
+    told = {"device": one.device, "cell": one.cell, "port": one.port, "node": one.node, "measure": one.measure}
+    return frame.with_columns(pl.lit(value, dtype=_PLACE[name]).alias(name) for name, value in told.items())
+
+
+def histogram_samples(several: Iterable[Values]) -> pl.DataFrame:
+    """Shares of what was sent in equal bins over the bulk; what is beyond them is in no bin."""
+    schema = {**_PLACE, "low_ns": pl.Float64, "high_ns": pl.Float64, "share": pl.Float64}
+    found = [pl.DataFrame(schema=schema)]
+    for one in several:
+        low, high = (float(edge) for edge in np.quantile(one.values, BULK))
+        edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+        counts, _ = np.histogram(one.values, edges, weights=one.weights)
+        bins = pl.DataFrame({"low_ns": edges[:-1], "high_ns": edges[1:], "share": counts / max(1, one.count)})
+        found.append(_at(bins, one).select(list(schema)))
+    return pl.concat(found)
+
+
+def timeline(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
+    """Every k-th packet, and of every stretch so left out its slowest."""
+    known = packets.drop_nulls("delay_ns")
+    stride = max(1, -(-known.height // TIMELINE_POINTS))
+    numbered = known.with_columns(
+        elapsed_s=elapsed_s(run, "departure_ns"),
+        stretch=pl.int_range(pl.len()).over("device", "cell") // (2 * stride),
+    )
+    within = ("device", "cell", "stretch")
+    if stride > 1:
+        slowest = pl.col("delay_ns") == pl.col("delay_ns").max().over(within)
+        numbered = numbered.filter(slowest | (pl.int_range(pl.len()).over(within) == 0))
+    return numbered.select("device", "cell", "block", "round", "visit", "elapsed_s", "delay_ns")
+
+
+def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
+    """Device less direct of every round, one way; the control is device "a/a"."""
+    schema = {
+        "device": pl.String, "reference": pl.String, "cell": pl.Int32, "round": pl.Int32, "latency_ns": pl.Float64,
+    }  # fmt: skip
+    means = series(each, "mean")
+    found = [
+        (device, DIRECT, cell, at, value)
+        for device, cell in means
+        if device != DIRECT
+        for at, value in differences(means[device, cell], means.get((DIRECT, cell))).items()
+    ]
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def departure_samples(run: Run, errors: pl.DataFrame) -> pl.DataFrame:
+    """How far departures were from the schedule, by arm, of the cells that have one."""
+    schema = {"device": pl.String, "q": pl.Float64, "error_ns": pl.Float64}
+    paced = [cell for cell, factors in run.cells.items() if factors.schedule in ("regular", "poisson")]
+    curves = [pl.DataFrame(schema=schema)]
+    for device in [one for one in run.devices if one != A_A]:
+        own = errors.filter((pl.col("device") == device) & pl.col("cell").is_in(paced))["error_ns"].abs().to_numpy()
+        if len(own):
+            curve = curve_of(own).rename({"value": "error_ns"})
+            curves.append(curve.with_columns(device=pl.lit(device)).select(list(schema)))
+    return pl.concat(curves)
+
+
+INTERVAL = {
+    "device": pl.String,
+    "cell": pl.Int32,
+    "quantity": pl.String,
+    "statistic": pl.String,
+    "estimate_ns": pl.Float64,
+    "ci_low_ns": pl.Float64,
+    "ci_high_ns": pl.Float64,
+    "port": pl.Int32,
+    "node": pl.Int32,
+    "against": pl.String,
+}
+
+
+def row_samples(run: Run, rows: Iterable[Row]) -> pl.DataFrame:
+    """Rows as points with their bands, for figures over factors; what is not finite is null."""
+    found = [
+        {
+            "device": row.device, "cell": row.cell, "quantity": row.quantity, "statistic": row.statistic,
+            "estimate_ns": row.value.estimate, "ci_low_ns": row.value.low, "ci_high_ns": row.value.high,
+            "port": row.port, "node": row.node, "against": row.against,
+        }
+        for row in rows
+    ]  # fmt: skip
+    frame = pl.DataFrame(found, schema=INTERVAL)
+    numbers = [
+        pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in INTERVAL if name.endswith("_ns")
+    ]
+    return with_cells(run, frame.with_columns(numbers))

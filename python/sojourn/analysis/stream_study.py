@@ -1,0 +1,129 @@
+"""What every method of streams begins with: its trials, packets, common rows, findings and samples, made once.
+
+A method adds rows and samples of its own to a `Gathered` and ends with `conclude`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sojourn.analysis.packets import (
+    ACTUAL,
+    INTENDED,
+    Values,
+    answers_of,
+    binned_values,
+    delay_values,
+    gap_values,
+    ordered,
+    packets_of,
+    variation_values,
+)
+from sojourn.analysis.rates import clean_rows, tester_limits
+from sojourn.analysis.stream_findings import humps, sound, stream_findings
+from sojourn.analysis.stream_rows import (
+    added_rows,
+    count_rows,
+    delay_rows,
+    departure_errors,
+    departure_rows,
+    stamp,
+    summaries,
+)
+from sojourn.analysis.stream_samples import common_samples
+from sojourn.analysis.streams import flows_of, trials_of
+from sojourn.analysis.study import Study
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import polars as pl
+
+    from sojourn.analysis.finding import Finding
+    from sojourn.analysis.laws import Answer
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A run of streams, read once, and what is said of it so far."""
+
+    run: Run
+    rows: list[Row] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    laws: list[Answer] = field(default_factory=list)
+    samples: dict[str, pl.DataFrame] = field(default_factory=dict)
+
+    @cached_property
+    def flows(self) -> pl.DataFrame:
+        """One row per trial, flow and receiving port."""
+        return flows_of(self.run)
+
+    @cached_property
+    def trials(self) -> pl.DataFrame:
+        """One row per trial and receiving port."""
+        return trials_of(self.flows)
+
+    @cached_property
+    def packets(self) -> pl.DataFrame:
+        """One row per packet that arrived whole."""
+        return packets_of(self.run, self.flows)
+
+    @cached_property
+    def answers(self) -> pl.DataFrame:
+        """One row per answer that arrived whole."""
+        return answers_of(self.run, self.flows)
+
+    @cached_property
+    def binned(self) -> list[Values]:
+        """What was kept in bins only."""
+        return list(binned_values(self.run, self.flows))
+
+    @cached_property
+    def delays(self) -> list[Values]:
+        """One-way delays from the actual departure, of every arm, cell and receiver."""
+        binned = [one for one in self.binned if one.measure == ACTUAL]
+        return ordered(self.run, [*delay_values(self.packets, self.flows), *binned])
+
+    @cached_property
+    def intended(self) -> list[Values]:
+        """One-way delays from the intended departure."""
+        return ordered(self.run, list(delay_values(self.packets, self.flows, INTENDED)))
+
+    @cached_property
+    def variations(self) -> list[Values]:
+        """IPDV, PDV and times between arrivals."""
+        binned = [one for one in self.binned if one.measure != ACTUAL]
+        return ordered(self.run, [*variation_values(self.packets), *gap_values(self.packets), *binned])
+
+    @cached_property
+    def errors(self) -> pl.DataFrame:
+        """Departure errors of every recorded packet."""
+        return departure_errors(self.run, self.flows)
+
+    @cached_property
+    def summaries(self) -> pl.DataFrame:
+        """Mean and median delay of every trial."""
+        return summaries(self.packets, self.flows)
+
+    def begin(self, *, flood: bool = False) -> None:
+        """Add the rows that every method has; those of delays are of no use to a flood, whose queue is always full."""
+        counted = count_rows(self.run, self.trials)
+        delays = [] if flood else delay_rows(self.run, [*self.delays, *self.intended, *self.variations])
+        self.rows.extend([*counted, *delays, *departure_rows(self.run, self.flows), *clean_rows(self.run)])
+
+    def add_devices(self, cells: Iterable[int]) -> None:
+        """Add what each device adds in these cells, by pairs of trials with and without it."""
+        self.rows.extend(added_rows(self.run, self.summaries, cells))
+
+    def conclude(self, sentence: str, *, limits: bool = False) -> Study:
+        """Findings, stamps and the samples that all methods have; `limits`: say where the tester was the limit."""
+        run = self.run
+        found = [*stream_findings(run, self.flows, self.packets, self.errors), *sound(self.rows)]
+        found += [*humps(self.delays), *(tester_limits(run, self.trials) if limits else [])]
+        stamp(run, self.rows, self.packets)
+        samples = common_samples(self) | self.samples
+        return Study(self.rows, [*found, *self.findings], sentence, self.laws, samples)
