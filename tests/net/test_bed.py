@@ -177,14 +177,14 @@ def test_every_further_end_carries_and_is_silent(run: str) -> None:
         assert packets(bed) == before
 
 
-def test_a_frame_to_a_further_end_goes_through_the_bridge_and_nowhere_else(run: str) -> None:
+def test_further_pairs_talk_through_the_bridge_over_their_own_ports_alone(run: str) -> None:
     with build_bed(MANY, run) as bed:
         link = bed.topology["bridge"]
-        assert ping(bed, link.far[2].ip4, "-I", link.near[3].dev)  # the bridge has learnt both by now
+        assert ping(bed, link.far[2].ip4)  # the bridge has learnt both by now
         before = bed.counters()
-        assert ping(bed, link.far[2].ip4, "-I", link.near[3].dev)
+        assert ping(bed, link.far[2].ip4)
         grown = {dev for dev, counted in bed.counters().items() if counted["rx_packets"] > before[dev]["rx_packets"]}
-    assert grown == {"a-bridge-4", "b-bridge-3", "d-bridge-1l4", "d-bridge-1r3"}
+    assert grown == {"a-bridge-3", "b-bridge-3", "d-bridge-1l3", "d-bridge-1r3"}
 
 
 def test_counters_conserve_the_frames_of_an_arm(run: str) -> None:
@@ -255,21 +255,21 @@ def test_a_shaped_device_lets_out_its_rate_its_bucket_and_its_queue(run: str, sh
 
 
 def test_a_shapers_rate_is_that_of_whole_frames(run: str) -> None:
-    """A thousand frames of 1518 bytes with their FCS at 100 Mbit/s take 121 ms."""
-    spec = BedSpec(devices=("bridge",), rate_bps=100_000_000, burst_bytes=1518, queue_bytes=2_000_000)
+    """Eight hundred frames of 1518 bytes with their FCS take 97 ms at 100 Mbit/s, once the bucket is empty."""
+    spec = BedSpec(devices=("bridge",), rate_bps=100_000_000, burst_bytes=100_000, queue_bytes=2_000_000)
     with build_bed(spec, run) as bed:
         receiver = bed.start("b", [sys.executable, "-I", "-c", TIME_FRAMES, "1000"], stdout=subprocess.PIPE, text=True)
         assert receiver.stdout is not None
         assert receiver.stdout.readline() == "ready\n"
         send_frames(bed, bed.topology["bridge"].b_mac, 1000, 1518)
         taken_s = float(receiver.stdout.readline())
-    assert taken_s == pytest.approx(999 * 1518 * 8 / 100e6, rel=0.01)
+    assert taken_s == pytest.approx(800 * 1518 * 8 / 100e6, rel=0.01)
 
 
 TIME_FRAMES = """
 import socket, struct, sys
 port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b6))
-port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUFFORCE, 1 << 25)
+port.setsockopt(socket.SOL_SOCKET, 33, 1 << 25)  # SO_RCVBUFFORCE
 port.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS: when the kernel had it, not when we came to read it
 port.bind(("b-bridge", 0x88b6))
 port.settimeout(5)
@@ -279,7 +279,7 @@ for _ in range(int(sys.argv[1])):
     _, ancillary, _, _ = port.recvmsg(2048, 64)
     seconds, nanoseconds = struct.unpack("ll", ancillary[0][2][:16])
     times.append(seconds + nanoseconds / 1e9)
-print(times[-1] - times[0], flush=True)
+print(times[-1] - times[-801], flush=True)
 """
 
 

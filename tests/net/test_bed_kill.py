@@ -32,8 +32,9 @@ CONTROLLER = textwrap.dedent("""
     import subprocess, sys, time
     from sojourn.bed import BedSpec, build_bed
     print("begun", flush=True)
+    ends = dict(near=3, far=2, decoy=True, rate_bps=100_000_000)
     while True:
-        with build_bed(BedSpec(devices=("wire", "bridge*2"), device_cpu="loaded:5%"), sys.argv[1]) as bed:
+        with build_bed(BedSpec(devices=("wire", "bridge*2"), device_cpu="loaded:5%", **ends), sys.argv[1]) as bed:
             bed.start("b", ["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 0.01; done"])
             bed.start("d", ["sh", "-c", "sleep 100; true"], stdin=subprocess.PIPE)
             bed.run("a", ["ping", "-q", "-c", "20", "-i", "0.005", "10.77.3.2"])

@@ -128,6 +128,8 @@ def _end_host(link: Link, end: HostName) -> list[str]:
         for peer in theirs:
             for address in (peer.ip4, peer.ip6):
                 lines.append(f"neighbour replace {address} lladdr {peer.mac} dev {own.dev} nud permanent")
+    for own, peer in list(zip(ours, theirs, strict=False))[1:]:  # a further pair keeps to its own ports, both ways
+        lines += [f"route add {peer.ip4}/32 dev {own.dev} src {own.ip4}", f"route add {peer.ip6}/128 dev {own.dev}"]
     return lines
 
 
