@@ -120,12 +120,14 @@ KEYS: dict[str, Key] = {
     "stream.kind": Key(
         list_of(one_of("one-way", "ping-pong", "request-response", "answers")),
         ("one-way",),
-        "a stream, a closed loop, or a request to many that each answer in unicast",
+        "one-way (a stream), ping-pong, request-response (closed loops), answers (of many to one request)",
     ),
-    "stream.engine": Key(list_of(one_of(*ENGINES)), ("auto",), "what sends and receives; auto: the best raw one here"),
+    "stream.engine": Key(
+        list_of(one_of(*ENGINES)), ("auto",), "auto (the best raw one here), packet, xdp, live, udp or udp6"
+    ),
     "stream.frame_bytes": Key(BYTES, ABSENT, "Ethernet frame with its FCS"),
     "stream.payload_bytes": Key(BYTES, ABSENT, "user data"),
-    "stream.schedule": Key(list_of(schedule()), ("regular",), "how departures are spread"),
+    "stream.schedule": Key(list_of(schedule()), ("regular",), "regular, poisson, flood, burst:N or ramp:FROM-TO"),
     "stream.interval": Key(
         list_of(interval_rate(duration(100, HOUR_NS))), ABSENT, "mean time between frames, of all senders together"
     ),
@@ -135,13 +137,13 @@ KEYS: dict[str, Key] = {
     "stream.to": Key(
         list_of(one_of("unicast", "broadcast", "multicast", "unknown")),
         ("unicast",),
-        "who it is sent to; unknown: an address that nobody has, so a bridge floods it",
+        "unicast, broadcast, multicast, or unknown: an address that nobody has, so a bridge floods it",
     ),
     "stream.senders": Key(list_of(whole(1, MOST_PORTS)), (1,), "ports that send into one"),
     "stream.receivers": Key(list_of(whole(0, MOST_PORTS - 1)), (0,), "other subscribers beside the one measured"),
     "stream.load": Key(list_of(share()), (0.0,), "share of the device's throughput that other pairs take up"),
     "stream.load_via": Key(
-        list_of(one_of("through", "beside")), ("through",), "through the device, or beside it as a decoy"
+        list_of(one_of("through", "beside")), ("through",), "through the device, or beside it through its decoy"
     ),
     "stream.load_frame_bytes": Key(whole(64, 100_000), 1518, "frames of the load"),
     "stream.load_schedule": Key(schedule(), "regular", "departures of the load"),
