@@ -21,7 +21,7 @@ What it writes:
 How a figure is made is said where it is made: `pairs` (a device's latency), `sizes` (a + b x size), `paths` (round-trip
 times, losses), `departures` (senders), `laws`, and `tester`, `shape`, `soundness` (findings). Of streams, `streams`
 says what every method has in common, and each method's module what is its own: `one_way`, `throughput`, `loss`,
-`fan_in`, `multicast`, `background`, `stages`, `model`.
+`fan_in`, `multicast`, `background`, `stages`, `model`, `suites`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ METHODS = {
     "background": "background",
     "stages": "stages",
     "model": "model",
+    "rfc2544": "suites",
+    "rfc8219": "suites",
+    "rfc2889": "suites",
 }
 """The module of this package that makes the study of each method (`study.Method` says how)."""
 

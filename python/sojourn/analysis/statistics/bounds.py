@@ -100,15 +100,19 @@ def _seconds(trials: list[Trial], goal: Goal, *, long: bool, good: bool) -> floa
     )
 
 
-def verified(trials: Iterable[Trial]) -> tuple[list[Trial], list[Trial]]:
-    """The trials whose loss counts, and those set aside: a loss that a second trial of the load did not repeat."""
+def verified(trials: Iterable[Trial], loss_ratio: float) -> tuple[list[Trial], list[Trial]]:
+    """The trials that count, and those set aside: beyond the goal, but the trial before or after at the load was not.
+
+    `trials` are in the order in which they were made; a loss is verified by trying its load again at once.
+    """
+    ordered = list(trials)
     kept: list[Trial] = []
     aside: list[Trial] = []
-    for several in by_load(trials).values():
-        lossy = [one for one in several if one.loss_ratio > 0]
-        if len(lossy) == 1:
-            aside += lossy
-            kept += [one for one in several if one.loss_ratio <= 0]
-        else:
-            kept += several
+    for before, trial, after in zip([None, *ordered], ordered, [*ordered[1:], None], strict=False):
+        good = trial.loss_ratio <= loss_ratio
+        repeated = any(
+            one is not None and one.loss_ratio > loss_ratio and abs(one.load - trial.load) <= SAME_LOAD * trial.load
+            for one in (before, after)
+        )
+        (kept if good or repeated else aside).append(trial)
     return kept, aside
