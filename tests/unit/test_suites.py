@@ -99,7 +99,7 @@ def test_a_result_near_the_testers_own_limit_is_no_result(tmp_path: Path) -> Non
     rows = rows_of(path)
     assert ("ndr", "rate") not in rows
     assert rows["ndr", "at_least"]["estimate"] == pytest.approx(CAPACITY, rel=0.01)
-    assert rows["ndr", "at_least"]["findings"] == ["tester_limited"]
+    assert "tester_limited" in rows["ndr", "at_least"]["findings"]
     assert "tester_limited" in names(verdict)
     assert "at least" in verdict.sentence
     assert sample(path, "suite_rates")["tester_limited"].to_list() == [True]

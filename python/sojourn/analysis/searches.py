@@ -27,6 +27,9 @@ MISSED = 0.005
 ALIVE_FRAMES = 100
 """A step of no more frames asks only whether the path is alive."""
 
+Judged = tuple[Trial, "Step"]
+"""A step, and the trial that it is to the judgement."""
+
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -202,19 +205,40 @@ def _counts(run: Run) -> pl.DataFrame:
 
 def bounds_of(search: Search, terms: Terms, loss_ratio: float) -> Bounds:
     """What the steps that count say of a goal."""
-    trials = [_trial(one) for one in search.used]
-    if search.algorithm == "binary" and terms.verify_loss:
-        trials, _ = verified(trials, loss_ratio)
-    return relevant_bounds(trials, terms.goal(loss_ratio, search.algorithm))
+    trials, _ = _judged(search, terms, loss_ratio)
+    return relevant_bounds([trial for trial, _ in trials], terms.goal(loss_ratio, search.algorithm))
 
 
 def unverified(search: Search, terms: Terms) -> list[Step]:
-    """The steps whose loss counts for no goal, because their verification did not repeat it."""
-    if search.algorithm != "binary" or not terms.verify_loss:
-        return []
+    """The steps whose loss is too much for the strictest goal, but was not repeated when it was tried again."""
+    _, aside = _judged(search, terms, min(terms.goals, default=0.0))
+    return [step for _, step in aside]
+
+
+def _judged(search: Search, terms: Terms, loss_ratio: float) -> tuple[list[Judged], list[Judged]]:
+    """The steps that count for a goal, and those set aside; MLRsearch has its exceed ratio instead."""
     pairs = [(_trial(one), one) for one in search.used]
-    _, aside = verified([trial for trial, _ in pairs], min(terms.goals, default=0.0))
-    return [step for trial, step in pairs if any(trial is one for one in aside)]
+    if search.algorithm != "binary":
+        return pairs, []
+    pairs = _halving_of(pairs, terms.goals, loss_ratio)
+    if not terms.verify_loss:
+        return pairs, []
+    kept, _ = verified([trial for trial, _ in pairs], loss_ratio)
+    counts = {id(one) for one in kept}
+    return [one for one in pairs if id(one[0]) in counts], [one for one in pairs if id(one[0]) not in counts]
+
+
+def _halving_of(pairs: list[Judged], goals: tuple[float, ...], loss_ratio: float) -> list[Judged]:
+    """The steps of one goal: halving takes them one by one, each from the highest load. All, if that is not seen."""
+    if not pairs or loss_ratio not in goals:
+        return pairs
+    highest = pairs[0][0].load
+    loads = [trial.load for trial, _ in pairs]
+    begins = [i for i, load in enumerate(loads) if load == highest and (i == 0 or loads[i - 1] != highest)]
+    if len(begins) != len(goals):
+        return pairs
+    place = goals.index(loss_ratio)
+    return pairs[begins[place] : [*begins, len(pairs)][place + 1]]
 
 
 def burst_bounds(search: Search) -> tuple[int | None, int | None]:

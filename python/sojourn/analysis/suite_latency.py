@@ -1,0 +1,202 @@
+"""Delays at the throughput: RFC 1242's two latencies, RFC 8219's typical and worst, PDV and IPDV.
+
+All frames of a trial count, not a tagged one; lost ones are infinitely late. `suites` lists the quantities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.clocks import on_sender_clock
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import DIRECT
+from sojourn.analysis.statistics.quantile import allowed
+from sojourn.analysis.suite_cells import bare, cell_of, over_repetitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.factors import Factors
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.searches import Search
+    from sojourn.analysis.statistics.interval import Interval
+
+TIMED = {"latency": "", "pdv": "", "ipdv": "", "broadcast-latency": "broadcast_"}
+"""Tests that time frames, and what their quantities begin with."""
+
+LEAST_TAGGED = 500
+"""RFC 8219, 7.2: so many frames must be timed."""
+
+WORST = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The delays of one trial at the throughput: sorted, with weights where they were binned; lost ones counted."""
+
+    search: Search
+    block: int
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    lost: int
+    ipdv: NDArray[np.float64]
+
+    @property
+    def frames(self) -> int:
+        """All that were sent."""
+        return int(self.weights.sum()) + self.lost
+
+    def quantile(self, p: float) -> float:
+        """The delay that a share p of all frames does not exceed; infinite where so many were lost."""
+        heights = np.cumsum(self.weights)
+        at = int(np.searchsorted(heights, p * self.frames - 1e-9))
+        return float(self.values[at]) if at < len(self.values) else float("inf")
+
+    @property
+    def mean(self) -> float:
+        """Of those that arrived."""
+        return float(np.average(self.values, weights=self.weights))
+
+    @property
+    def pdv(self) -> float:
+        """The 99.9th percentile less the least."""
+        return self.quantile(WORST) - float(self.values[0])
+
+
+def timed_trials(run: Run, search: Search) -> Iterator[Timed]:
+    if search.test not in TIMED:
+        return
+    for step in search.used:
+        values, weights, ipdv = _delays(run, step.block)
+        if len(values):
+            lost = max(0, step.sent - step.own_drops - int(weights.sum()))
+            yield Timed(search, step.block, values, weights, lost, ipdv)
+
+
+def _delays(run: Run, block: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Delays and their weights, by frames or by bins, and the differences of consecutive frames."""
+    frames = _of_frames(run, block)
+    if frames is not None:
+        seq, delays = frames
+        consecutive = np.diff(seq) == 1
+        return np.sort(delays), np.ones(len(delays)), np.diff(delays)[consecutive]
+    values, weights = _of_bins(run, block, "delay")
+    variation, counts = _of_bins(run, block, "ipdv")
+    return values, weights, np.repeat(variation, counts.astype(np.int64))
+
+
+def _of_frames(run: Run, block: int) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    if "block" not in run.arrivals.columns:
+        return None
+    whole = ~pl.col("duplicate") & ~pl.col("corrupted") & (pl.col("node") == 0) & (pl.col("port") == 0)
+    arrived = run.arrivals.filter(pl.col("block") == block, whole)
+    if not arrived.height:
+        return None
+    here = on_sender_clock(arrived, run.clock_lines, run.streams).sort("seq")
+    key = ["flow", "seq"]
+    left = run.sends.filter(pl.col("block") == block).select(*key, "departure_ns")
+    both = here.join(left, on=key, how="left").with_columns(pl.coalesce("departure_ns", "sent_ns").alias("left_ns"))
+    known = both.drop_nulls("arrival_on_sender_ns")
+    delays = (known["arrival_on_sender_ns"] - known["left_ns"]).cast(pl.Float64).to_numpy()
+    return known["seq"].to_numpy().astype(np.int64), delays
+
+
+def _of_bins(run: Run, block: int, quantity: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if "block" not in run.histograms.columns:
+        return np.empty(0), np.empty(0)
+    bins = run.histograms.filter(
+        pl.col("block") == block, pl.col("role") == "receive", pl.col("quantity") == quantity, pl.col("port") == 0
+    ).sort("low")
+    middle = (bins["low"].to_numpy().astype(np.float64) + bins["high"].to_numpy().astype(np.float64)) / 2
+    return middle, bins["count"].to_numpy().astype(np.float64)
+
+
+def line_rate(run: Run) -> float | None:
+    """The links' rate in bits a second, where they have one: frames then take time on them. Bare veth has none."""
+    told = run.bed.get("stable", {}).get("line_rate_bps") or run.bed.get("line_rate_bps")
+    return float(told) if told else None
+
+
+def latency_rows(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> Iterator[Row]:
+    groups: dict[tuple[str, str, int], list[Timed]] = {}
+    for one in timed:
+        groups.setdefault((one.search.test, one.search.device, cell_of(one.search, cells)), []).append(one)
+    for (test, device, cell), several in groups.items():
+        factors = run.cells[cell]
+        frames = sum(one.frames for one in several)
+        like = Row(device, "", "", bare(0.0), "ns", None, factors, cell, frames)
+        if test in ("latency", "broadcast-latency"):
+            yield from _definitions(run, like, several, TIMED[test])
+        yield from _variation(like, several, TIMED[test], test)
+
+
+def _definitions(run: Run, like: Row, several: list[Timed], prefix: str) -> Iterator[Row]:
+    """RFC 1242's two definitions, from stamps at the first bit in and the last bit out."""
+    rate = line_rate(run)
+    on_link = 0.0 if rate is None else 8e9 * (like.factors.frame_bytes or 0) / rate
+    said = "no line rate: a frame takes no time on the link, both of RFC 1242's definitions coincide"
+    source = said if rate is None else f"{on_link:.0f} ns on each link taken off"
+    figures = {
+        "mean": np.array([one.mean for one in several]),
+        "p50": np.array([one.quantile(0.5) for one in several]),
+        "p99": np.array([one.quantile(0.99) for one in several]),
+    }
+    for name, times in (("store_and_forward", 2), ("bit_forwarding", 1)):
+        for statistic, values in figures.items():
+            value = _over(values - times * on_link)
+            quantity = f"{prefix}latency_{name}"
+            yield replace(like, quantity=quantity, statistic=statistic, value=value, source=source, findings=[])
+
+
+def _variation(like: Row, several: list[Timed], prefix: str, test: str) -> Iterator[Row]:
+    figures: list[tuple[str, str, NDArray[np.float64]]] = []
+    if test in ("latency", "broadcast-latency"):
+        figures.append(("latency_typical", "median", np.array([one.quantile(0.5) for one in several])))
+        figures.append(("latency_worst", "median", np.array([one.quantile(WORST) for one in several])))
+    if test in ("latency", "pdv"):
+        figures.append(("pdv", "median", np.array([one.pdv for one in several])))
+    if test in ("latency", "ipdv"):
+        known = [one.ipdv for one in several if len(one.ipdv)]
+        for statistic, q in (("min", 0.0), ("p50", 0.5), ("max", 1.0)):
+            figures.append(("ipdv", statistic, np.array([float(np.quantile(one, q)) for one in known])))
+    for quantity, statistic, values in figures:
+        if len(values):
+            yield replace(like, quantity=f"{prefix}{quantity}", statistic=statistic, value=_over(values), findings=[])
+
+
+def _over(values: NDArray[np.float64]) -> Interval:
+    """The middle over trials; infinite where it is so in half of them, and then without an interval."""
+    if np.isfinite(values).all():
+        return over_repetitions(values)
+    return bare(float(np.median(values)), len(values))
+
+
+def floor_rows(run: Run, cells: dict[Factors, int]) -> Iterator[Row]:
+    floors: dict[int, dict[str, Any]] = {
+        int(event["frame_bytes"]): event["floor_ns"]
+        for event in run.log
+        if event.get("event") == "qualified" and event.get("floor_ns")
+    }
+    for factors, cell in cells.items():
+        for statistic, value in floors.get(factors.frame_bytes or 0, {}).items():
+            if value is not None:
+                yield Row(DIRECT, "tester_floor", statistic, bare(float(value)), "ns", None, factors, cell)
+
+
+def too_few(timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
+    found: dict[Place, float] = {}
+    for one in timed:
+        if one.frames < LEAST_TAGGED or not allowed(WORST, one.frames):
+            found[Place(one.search.device, cell_of(one.search, cells))] = -float(one.frames)
+    if not found:
+        return []
+    places, worst = worst_first(found)
+    sentence = f"a trial of {-worst:.0f} frames says little of the 99.9th percentile, for which 10000 are needed"
+    return [Finding("too_few_frames", sentence, -worst, places)]
