@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sojourn.plan.rates import ramp_ends
 from sojourn.plan.sizes import ETHERNET
+from sojourn.plan.trials import AS_ANSWERED, CLOSED_LOOPS
 
 if TYPE_CHECKING:
     from sojourn.bed.model import Link, Port
@@ -67,16 +68,19 @@ class Asked:
     @property
     def keep(self) -> str:
         """Each frame, or histograms alone."""
+        if "live" in self.engines:
+            return "histograms"
         if self.plan.trials.keep != "auto":
             return self.plan.trials.keep
         few = not self.is_flood and self.frames * self.trial.factors.senders <= MOST_KEPT
-        searching = self.trial.purpose == "search"
-        return "packets" if few and not searching and "live" not in self.engines else "histograms"
+        return "packets" if few and self.trial.purpose == "measure" else "histograms"
 
     @property
-    def has_answers(self) -> bool:
-        """Whether receivers answer each request in unicast."""
-        return self.trial.factors.kind == "answers"
+    def answering(self) -> int:
+        """How many receivers answer each request in unicast: all, or of a round trip to a group the one measured."""
+        if self.trial.factors.kind == "answers":
+            return len(self.far)
+        return 1 if self.trial.factors.kind in CLOSED_LOOPS else 0
 
     @property
     def far(self) -> tuple[Port, ...]:
@@ -91,7 +95,8 @@ class Asked:
     @property
     def payload_bytes(self) -> int:
         """Of what is sent: the fixed request, where answers have the size that is asked."""
-        return self.plan.stream.request_payload_bytes if self.has_answers else self.trial.factors.payload_bytes
+        fixed = self.trial.factors.kind in ("answers", "request-response")
+        return self.plan.stream.request_payload_bytes if fixed else self.trial.factors.payload_bytes
 
 
 def head(trial: Trial, purpose: str | None = None) -> dict[str, Any]:
@@ -120,6 +125,12 @@ def sending(asked: Asked) -> dict[str, Any]:
         }
         | time_limit(asked)
     )
+
+
+def own_answers(asked: Asked) -> dict[str, float]:
+    """Answers to UDP come back to the socket that asked, so the sender accounts for them itself."""
+    udp = asked.engines.send in ("udp", "udp6")
+    return {"answers_late_after_ns": asked.plan.stream.late_after_ns} if udp and asked.answering else {}
 
 
 def stamps(asked: Asked) -> str:
@@ -157,7 +168,7 @@ def schedule(asked: Asked) -> str:
         return f"ramp:{ends[0] / factors.senders:g}-{ends[1] / factors.senders:g}"
     if asked.is_flood:
         return "flood"
-    return "regular" if factors.schedule == "flood" else factors.schedule
+    return "regular" if factors.schedule in ("flood", AS_ANSWERED) else factors.schedule
 
 
 def destination(asked: Asked, port: Port) -> dict[str, Any]:
@@ -209,7 +220,7 @@ def receiving(asked: Asked) -> dict[str, Any]:
         "room": 0 if asked.is_flood else total,
         "payload_bytes": asked.payload_bytes,
     }
-    return request | ({"answer_payload_bytes": factors.payload_bytes} if asked.has_answers else {})
+    return request | ({"answer_payload_bytes": factors.payload_bytes} if asked.answering else {})
 
 
 def listening(asked: Asked, number: int, port: Port) -> dict[str, Any]:
@@ -220,7 +231,7 @@ def listening(asked: Asked, number: int, port: Port) -> dict[str, Any]:
     there: dict[str, Any] = {"port": number, "via": via, "dev": port.dev, "groups": groups}
     if udp:
         there |= {"udp_port": STREAM_UDP_PORT, "address": "::" if via6 else "0.0.0.0"}
-    return there | {"answer": number + 1 if asked.has_answers else None}
+    return there | {"answer": number + 1 if number < asked.answering else None}
 
 
 def answers_receiving(asked: Asked) -> dict[str, Any]:
@@ -231,7 +242,7 @@ def answers_receiving(asked: Asked) -> dict[str, Any]:
         "flows": [1],
         "keep": asked.keep,
         "late_after_ns": asked.plan.stream.late_after_ns,
-        "room": asked.frames * len(asked.far),
+        "room": asked.frames * asked.answering,
     }
 
 

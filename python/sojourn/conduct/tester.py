@@ -181,7 +181,7 @@ class Tester:
             received["sent"] = sent
         counted = added(before, after)
         ways = {"sent": sent["flows"], "received": received["b"]["flows"]}
-        answers = received["a2"]["flows"] if "a2" in received else None
+        answers = received["a2"]["flows"] if "a2" in received else sent.get("answers")
         return ways | {"answers": answers, "load": load or None, "clock": sent.get("clock"), **counted}
 
     def counters(self, asked: Asked) -> Counters:
@@ -194,7 +194,7 @@ class Tester:
     def _receiving(self, asked: Asked) -> Iterator[dict[str, Any]]:
         """Receivers at the far ends, and for answers one at the near end; their answers are there afterwards."""
         requests = {"b": asking.receiving(asked)}
-        if asked.has_answers:
+        if asked.answering and not asking.own_answers(asked):
             requests["a2"] = asking.answers_receiving(asked)
         said: dict[str, Any] = {}
         begun: list[str] = []
@@ -206,7 +206,7 @@ class Tester:
             totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]["flows"]]
             while begun:
                 name = begun.pop()
-                owed = totals if name == "b" else answered(totals, len(asked.far))
+                owed = totals if name == "b" else answered(totals, asked.answering)
                 said[name] = self.ends[name].finish_receiving(asked.trial.block, owed, self.sitting.screen.tick)
         except SojournError:
             for name in begun:

@@ -34,6 +34,10 @@ LEAST_ROUNDS = 2
 """Fewer rounds than this say nothing, however little time there is."""
 
 
+ROUND_TRIPS_PPS = 1000.0
+"""Requests to a group do not wait for an answer, since no single one is the last: they leave at this rate."""
+
+
 def measure_all(sitting: Sitting) -> None:
     """Qualify the tester, then every trial that the part owes."""
     with testing(sitting) as limits, ExitStack() as stack:
@@ -105,7 +109,7 @@ def measure_trial(matrix: Matrix, trial: Trial) -> None:
     """One trial, with its rate and its load settled by what the arm was found to carry."""
     tester, factors = matrix.limits.tester, trial.factors
     asked = tester.asked(trial, settled_rate(matrix.limits, trial), settled_load(matrix.limits, trial))
-    if factors.kind in CLOSED_LOOPS:
+    if factors.kind in CLOSED_LOOPS and factors.to == "unicast":
         matrix.closed.measure(asked)
     else:
         tester.measure(asked)
@@ -114,6 +118,8 @@ def measure_trial(matrix: Matrix, trial: Trial) -> None:
 def settled_rate(limits: Limits, trial: Trial) -> float | None:
     """The rate that is asked in frames per second, a share being one of the arm's own throughput."""
     factors = trial.factors
+    if factors.kind in CLOSED_LOOPS:
+        return ROUND_TRIPS_PPS
     if factors.rate_share is None:
         return factors.rate_pps
     return factors.rate_share * limits.arm_pps(trial.arm, factors.frame_bytes, factors.engine)

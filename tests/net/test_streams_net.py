@@ -1,0 +1,223 @@
+"""Streams over real namespaces: every method conducted once, frames conserved to the last by the interfaces' own
+counters, and devices whose rate and bucket are known found out by the searches.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sojourn.bed.model import Link, Topology
+from sojourn.conduct import Screen, conduct, create_folder
+from sojourn.plan import Plan, load_plan
+from sojourn.records import RunFolder, read_table
+from sojourn.records.log import read_log
+
+Event = dict[str, Any]
+SOJOURN = str(Path(sys.executable).parent / "sojourn")
+SHORT = ("trials.rounds=1", "trials.duration=30ms", "trials.settle=10ms", "trials.qualify=false", "trials.a_a=false")
+
+
+def run(folder: Path, source: str, *sets: str) -> tuple[Plan, list[Event], RunFolder]:
+    """Conduct a study, or a plan's text, shortened; gives what the log says."""
+    if "\n" in source:
+        (folder / "plan.toml").write_text(source)
+        source = str(folder / "plan.toml")
+    plan = load_plan(source, sets=list(sets))
+    out = create_folder(plan, folder / "run")
+    conduct(plan, out, Screen(io.StringIO()))
+    return plan, read_log(out.log), out
+
+
+def trials(log: list[Event], purpose: str = "measure") -> list[Event]:
+    return [one for one in log if one["event"] == "stream-trial" and one["purpose"] == purpose]
+
+
+def topology(plan: Plan) -> Topology:
+    return Topology.of(plan.bed.devices, plan.bed.near, plan.bed.far, decoy=plan.bed.decoy)
+
+
+def require_conservation(trial: Event, link: Link) -> None:
+    """From the sender's count to the receiver's, cable by cable, no frame appears or goes without being counted."""
+    counted, said = trial["counters"], json.dumps(trial)
+    for flow, port in zip(trial["sent"], link.near, strict=False):
+        assert counted[port.dev]["tx_packets"] == flow["sent"], said
+        assert flow["asked"] == flow["sent"] + flow["refused"] + flow["unsent"], said
+    for cable in (*link.cables, *link.further_cables):
+        left, right = counted[cable.left.dev], counted[cable.right.dev]
+        assert left["tx_packets"] == right["rx_packets"] + right["rx_dropped"], said
+    seen = [one for one in trial["received"] if one["port"] == 0]
+    arrived = sum(one["first"] + one["duplicated"] + one["corrupted"] + one["own_drops"] for one in seen)
+    assert arrived == counted[link.b_dev]["rx_packets"], said
+    for one, flow in zip(seen, trial["sent"], strict=True):
+        assert flow["sent"] == one["first"] + one["corrupted"] + one["own_drops"] + one["lost"], said
+
+
+@pytest.mark.parametrize(
+    ("study", "sets"),
+    [
+        ("one-way", ("payload_bytes=[46,1500]", 'interval=["100us"]')),
+        ("stages", ("payload_bytes=[64]", 'interval=["100us"]', "kind=one-way", "engine=packet")),
+        ("model", ("payload_bytes=[512]", 'interval=["100us","20us"]')),
+        ("throughput", ("payload_bytes=[46]", "engine=packet")),
+        ("loss", ("payload_bytes=[46]", 'rate=["50%"]', "engine=packet", "to=unicast")),
+        ("fan-in", ("payload_bytes=[512]", "senders=[1,3]", "engine=packet", "schedule=regular")),
+    ],
+)
+def test_a_matrix_is_conducted_and_every_frame_is_accounted_for(
+    study: str, sets: tuple[str, ...], tmp_path: Path
+) -> None:
+    plan, log, folder = run(tmp_path, study, *SHORT, *sets)
+    found = trials(log)
+    links = topology(plan)
+    assert {one["device"] for one in found} <= {"direct", "bridge"}
+    assert found
+    for one in found:
+        require_conservation(one, links.arm(one["device"]))
+    table = read_table(folder.records, "streams").frame
+    recorded = {row["block"]: row["sent"] for row in table.iter_rows(named=True) if row["role"] == "send"}
+    assert all(recorded[one["block"]] == one["sent"][-1]["sent"] for one in found)
+
+
+def test_an_unknown_address_is_flooded_to_every_port(tmp_path: Path) -> None:
+    sets = ("payload_bytes=[46]", "schedule=regular", 'rate=["5kpps"]', "engine=packet")
+    plan, log, _ = run(tmp_path, "loss", *SHORT, *sets)
+    link = topology(plan).arm("bridge")
+    for one in trials(log):
+        if one["device"] == "bridge":
+            others = {one["counters"][port.dev]["rx_packets"] for port in link.far[1:]}
+            assert others == {one["sent"][0]["sent"] if one["factors"]["to"] == "unknown" else 0}, one
+
+
+def test_many_receive_and_answer_and_are_told_apart(tmp_path: Path) -> None:
+    sets = ('kind=["one-way","answers","request-response"]', "payload_bytes=[64]", "to=multicast", "receivers=[2]")
+    _, log, folder = run(tmp_path, "multicast", *SHORT, *sets, "trials.probes=30")
+    found = {one["factors"]["kind"]: one for one in trials(log)}
+    sent = found["one-way"]["sent"][0]["sent"]
+    assert [(one["port"], one["first"]) for one in found["one-way"]["received"]] == [(0, sent), (1, sent), (2, sent)]
+    for kind, nodes in (("answers", [1, 2, 3]), ("request-response", [1])):
+        sent = found[kind]["sent"][0]["sent"]
+        answers = [(one["node"], one["first"]) for one in found[kind]["answers"] if one["node"]]
+        assert answers == [(node, sent) for node in nodes], found[kind]
+    arrivals = read_table(folder.records, "arrivals").frame
+    assert set(arrivals.filter(arrivals["node"] > 0)["node"]) == {1, 2, 3}
+
+
+def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
+    sets = ("payload_bytes=[512]", 'load=["0%","20%"]', "trials.probes=50")
+    plan, log, folder = run(tmp_path, "background", *SHORT, *sets)
+    links = topology(plan)
+    found = trials(log)
+    (pps,) = {one["pps"] for one in log if one["event"] == "arm-throughput" and one["device"] == "bridge"}
+    loaded = [one for one in found if one["load"]]
+    assert {one["factors"]["load_via"] for one in loaded} == {"through", "beside"}
+    assert {one["factors"]["kind"] for one in found} == {"request-response", "one-way"}
+    for one in loaded:
+        if one["device"] == "bridge":
+            assert one["factors"]["load_pps"] == pytest.approx(0.2 * pps)
+        via = links.arm(one["device"] + "/decoy" * (one["factors"]["load_via"] == "beside"))
+        [flow] = one["load"]["sent"]
+        assert flow["sent"] > 0
+        assert one["load"]["received"][0]["first"] > 0.9 * flow["sent"]
+        assert one["counters"][via.far[-1].dev]["rx_packets"] > 0
+    probed = set(read_table(folder.records, "blocks").frame["block"])
+    assert probed == {one["block"] for one in found if one["factors"]["kind"] == "request-response"}
+
+
+SHAPED = """
+[study]
+name = "shaped"
+method = "rfc2544"
+[bed]
+devices = ["bridge"]
+shaper = "{shaper}"
+rate = "{rate}"
+burst_bytes = {burst_bytes}
+queue_bytes = {queue_bytes}
+[stream]
+engine = ["packet"]
+frame_bytes = [{frame_bytes}]
+[trials]
+settle = "30ms"
+[search]
+tests = {tests}
+algorithm = ["binary"]
+goals = [0.005]
+width = 0.004
+max_rate = "{most}"
+initial_duration = "500ms"
+duration = "500ms"
+duration_sum = "500ms"
+burst = "20ms"
+burst_repetitions = 3
+"""
+
+
+def results(log: list[Event]) -> dict[str, Event]:
+    return {one["test"]: one for one in log if one["event"] == "search-result"}
+
+
+@pytest.mark.parametrize("shaper", ["tbf", "htb"])
+def test_a_shaped_link_has_its_rate_as_throughput(shaper: str, tmp_path: Path) -> None:
+    rate_pps = 2000.0
+    text = SHAPED.format(shaper=shaper, rate="16Mbit/s", burst_bytes=2000, queue_bytes=3000, frame_bytes=1000,
+                         tests='["throughput"]', most="4kpps")  # fmt: skip
+    _, log, _ = run(tmp_path, text)
+    found = results(log)["throughput"]
+    # Of a loss ratio of 0.5 %, what came through at the lower bound is the rate; bucket and queue add five frames.
+    assert found["conditional_pps"] == pytest.approx(rate_pps, rel=0.01), found
+    assert not found["tester_limited"]
+
+
+def test_a_bucket_is_found_by_bursts(tmp_path: Path) -> None:
+    frame, bucket, queue = 1000, 40_000, 20_000
+    text = SHAPED.format(shaper="tbf", rate="16Mbit/s", burst_bytes=bucket, queue_bytes=queue, frame_bytes=frame,
+                         tests='["throughput","back-to-back"]', most="4kpps")  # fmt: skip
+    _, log, _ = run(tmp_path, text)
+    found = results(log)["back-to-back"]
+    assert found["extra"]["corrected_frames"] == pytest.approx((bucket + queue) / frame, rel=0.05), found
+    assert found["extra"]["survived"] == found["extra"]["repetitions"]
+
+
+def test_a_bridge_learns_and_floods(tmp_path: Path) -> None:
+    sets = ("stream.frame_bytes=[64]", "search.most_addresses=512", "search.duration=50ms", "search.width=0.1",
+            "search.latency_duration=50ms", "search.latency_repetitions=2", "trials.settle=10ms")  # fmt: skip
+    _, log, _ = run(tmp_path, "rfc2889", *sets, "search.goals=[0.005]", 'search.max_rate="20kpps"')
+    found = results(log)
+    assert found["address-capacity"]["extra"]["addresses"] == 512
+    assert found["learning-rate"]["lower_pps"] > 1000
+    assert found["broadcast-forwarding"]["lower_pps"] > 1000
+    assert found["broadcast-latency"]["lower_pps"] == found["broadcast-forwarding"]["lower_pps"]
+    assert found["forward-pressure"]["sentence"].startswith("does not apply")
+
+
+def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        '[study]\nname = "short"\nmethod = "one-way"\n[bed]\ndevices = ["bridge"]\n[stream]\nengine = ["packet"]\n'
+        'frame_bytes = [64]\nrate = ["1kpps"]\n[trials]\nrounds = 10\nduration = "100ms"\nqualify = false\n'
+    )
+    out = tmp_path / "run"
+    process = subprocess.Popen([SOJOURN, "run", str(plan), "--out", str(out), "--no-report"], stderr=subprocess.PIPE,
+                               text=True)  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not (out / "log.jsonl").is_file() or len(trials(read_log(out / "log.jsonl"))) < 5:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.terminate()
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 130, told
+    before = {one["trial"] for one in trials(read_log(out / "log.jsonl"))}
+    done = subprocess.run([SOJOURN, "run", "--resume", str(out), "--no-report"], capture_output=True, text=True,
+                          check=False, timeout=60)  # fmt: skip
+    assert done.returncode in {0, 4}, done.stderr
+    assert f"{len(before)} of 40 blocks are recorded, {40 - len(before)} to go" in done.stderr
+    assert sorted(one["trial"] for one in trials(read_log(out / "log.jsonl")) if one["kept"]) == list(range(40))
