@@ -7,26 +7,21 @@ has to infer it from floods. Decides nothing.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct.search import Unanswerable
-from sojourn.errors import MachineError
+from sojourn.instruments.teaching import teach_addresses
 
 if TYPE_CHECKING:
     from sojourn.bed.model import Link
-    from sojourn.conduct.site import Site
+    from sojourn.conduct.tester import Tester
 
 LESSON = 4096
 """Addresses of a lesson whose rate is in question."""
 
 OURS = "02:78:"
-TEACHER = Path(__file__).with_name("teach.py")
-PATIENCE_SECONDS = 120.0
 SETTLE_SECONDS = 0.02
 """Frames may still wait for the device's core."""
 
@@ -44,29 +39,22 @@ class Taught:
 class Lesson:
     """Lessons for the bridges of one link, each beginning with a bridge that has forgotten everything."""
 
-    site: Site
+    tester: Tester
     link: Link
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def taught(self, count: int, rate_pps: float | None) -> Taught:
         """Frames from so many addresses, and how many of these the last bridge then knows."""
         bridges = [station.name for station in self.link.stations if station.kind == "bridge" and station.name]
-        if self.site.simulated or not bridges:
+        site = self.tester.sitting.site
+        if site.simulated or not bridges:
             raise Unanswerable(f"{self.link.arm} learns no addresses: only a bridge does")
-        self.site.bed.forget(self.link.arm)
-        said = self._teach(count, rate_pps or 0.0)
+        self.tester.forget(self.link.arm)
+        dev, start = self.link.b_dev, site.start("b")
+        took_ns = teach_addresses(start, dev, count, rate_pps or 0.0, self.link.a_mac)
         time.sleep(SETTLE_SECONDS)
-        entries = json.loads(self.site.bed.run("d", ["bridge", "-json", "fdb", "show", "br", bridges[-1]]))
+        entries = json.loads(site.bed.run("d", ["bridge", "-json", "fdb", "show", "br", bridges[-1]]))
         learned = sum(entry["mac"].startswith(OURS) for entry in entries)
-        taught = Taught(count, learned, count / (said["elapsed_ns"] / 1e9))
+        taught = Taught(count, learned, count / (took_ns / 1e9))
         self.log.append({"count": count, "asked_pps": rate_pps, "sent_pps": taught.sent_pps, "learned": learned})
         return taught
-
-    def _teach(self, count: int, rate_pps: float) -> dict[str, Any]:
-        argv = [sys.executable, "-I", "-S", str(TEACHER), self.link.b_dev, str(count), str(rate_pps), self.link.a_mac]
-        process = self.site.start("b")(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        out, said = process.communicate(timeout=PATIENCE_SECONDS)
-        if process.returncode:
-            raise MachineError(f"addresses cannot be taught: {said.strip().splitlines()[-1]}")
-        answer: dict[str, Any] = json.loads(out)
-        return answer

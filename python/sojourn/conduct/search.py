@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from MLRsearch import AbstractMeasurer, Config, GoalResult, MeasurementResult, MultipleLossRatioSearch, SearchGoal
@@ -88,9 +88,10 @@ class Bounds:
 def find(algorithm: str, measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
     """Bounds for each goal; below any load that the tester turns out to miss."""
     search = {"mlrsearch": mlr, "binary": halve}[algorithm]
+    end = time.monotonic() + terms.at_most_seconds
     for _ in range(RETREATS):
         try:
-            return search(measure, max_pps, terms)
+            return search(measure, max_pps, replace(terms, at_most_seconds=max(1e-9, end - time.monotonic())))
         except LoadMissed as missed:
             max_pps = min(max_pps, missed.rate_pps) * RETREAT
     sentence = f"the tester cannot send {max_pps / RETREAT:.0f} packets/s as asked: let the machine come to rest"

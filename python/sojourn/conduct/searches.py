@@ -254,7 +254,7 @@ class Searcher:
         self.conclude(sentence=sentence, lower_pps=rate, upper_pps=upper, addresses=count, lessons=lesson.log)
 
     def _lesson(self) -> addresses.Lesson:
-        return addresses.Lesson(self.limits.tester.sitting.site, self.limits.tester.link(self.search.device))
+        return addresses.Lesson(self.limits.tester, self.limits.tester.link(self.search.device))
 
     def stream(
         self, rate_pps: float, seconds: float, *, to: str = "unicast", verifies: bool = False, judged: bool = True

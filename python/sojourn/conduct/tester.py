@@ -234,6 +234,11 @@ class Tester:
             totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]]
             said["received"] = self.ends["b2"].finish_receiving(asked.trial.block, totals, tick)["flows"]
 
+    def forget(self, arm: str) -> None:
+        """Let the bridges of an arm forget all addresses; its next trial teaches them again."""
+        self.sitting.site.bed.forget(arm)
+        self._taught.discard(arm)
+
     def teach(self, asked: Asked) -> None:
         """Let every far end of an arm send once, so that a bridge has learned where it is; it remembers for the run."""
         for link in (asked.link, asked.load_link):

@@ -1,0 +1,34 @@
+"""Runs `teach.py` on a host of the bed: frames with ever new source addresses, which a bridge learns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from sojourn.instruments.conversation import Start
+
+TEACHER = Path(__file__).with_name("teach.py")
+PATIENCE_SECONDS = 60.0
+
+
+def teach_addresses(start: Start, dev: str, count: int, rate_pps: float, to: str) -> int:
+    """Send from so many addresses, at a rate or (0) as fast as it goes; gives the nanoseconds that it took."""
+    argv = [sys.executable, "-I", "-S", str(TEACHER), dev, str(count), str(rate_pps), to]
+    process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    longest = PATIENCE_SECONDS + (2 * count / rate_pps if rate_pps else 0.0)
+    try:
+        out, said = process.communicate(timeout=longest)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise MachineError(f"the teacher of addresses is stuck at {dev}") from None
+    if process.returncode:
+        words = said.strip().splitlines() or ["it says nothing"]
+        raise MachineError(f"addresses cannot be taught at {dev}: {words[-1]}")
+    return int(json.loads(out)["elapsed_ns"])
