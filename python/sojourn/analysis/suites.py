@@ -46,6 +46,7 @@ from sojourn.analysis.study import Study
 from sojourn.analysis.suite_cells import bare, cell_of, cells_of, over_repetitions
 from sojourn.analysis.suite_latency import floor_rows, latency_rows, timed_trials, too_few
 from sojourn.analysis.suite_limits import address_rows, burst_rows, loss_rows
+from sojourn.analysis.suite_samples import suite_samples
 from sojourn.analysis.tester import tester_findings
 from sojourn.analysis.verdict import called
 
