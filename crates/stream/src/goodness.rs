@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    const SAMPLES: u64 = 4_000;
+    const SAMPLES: u64 = 1_500;
 
     fn gaps(seed: u64, n: usize) -> Vec<f64> {
         let mut random = StdRng::seed_from_u64(seed);

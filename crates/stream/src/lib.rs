@@ -6,6 +6,7 @@
 
 mod accounting;
 mod count;
+mod departed;
 mod driver;
 mod end;
 mod frame;
@@ -20,9 +21,11 @@ pub mod sim;
 mod spread;
 mod sync;
 mod tally;
+mod track;
 mod window;
 
 pub use count::{Received as ReceivedCounts, Sent as SentCounts};
+pub use departed::{Departure, FlowSent, SendOutcome};
 pub use driver::{Waiting, conclude, receive, send};
 pub use end::{End, EndLine};
 pub use goodness::Fit;
@@ -33,7 +36,7 @@ pub use request::{
     Answering, FlowRequest, Head, Keep, PortRequest, ReceiveRequest, RequestError, SendRequest, SyncRequest,
 };
 pub use schedule::{Departures, Pattern, Schedule, ScheduleError};
-pub use sender::{Departure, FlowSent, SendOutcome, Sender};
+pub use sender::Sender;
 pub use sim::simulate;
 pub use sojourn_probe::{Pace, Wait};
 pub use spread::{Cell, Spread};

@@ -3,12 +3,16 @@
 use sojourn_port::{Framing, Received};
 use sojourn_time::Time;
 use sojourn_wire::StreamHeader;
-use sojourn_wire::stream::{HEADER_BYTES, Kind, Link, SyncTail, end_text, fill};
+use sojourn_wire::ethernet::{self, LEAST_PAYLOAD_BYTES};
+use sojourn_wire::stream::{HEADER_BYTES, Kind, Link, SYNC_BYTES, SyncTail, TAG_BYTES, end_text, fill};
 
 use crate::accounting::{Accounting, Counting};
 use crate::frame;
 use crate::request::{Answering, PortRequest};
 use crate::{End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
+
+/// An Ethernet header with its tag.
+const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 
 /// Accounts for every frame that arrives, and says what is to be answered.
 #[derive(Debug)]
@@ -86,6 +90,12 @@ impl Receiver {
             Ok(header) if header.kind == Kind::SyncReply => StreamHeader { sent: now, ..header }.write(payload),
             _ => {}
         }
+    }
+
+    /// Returns how long an answer can be.
+    pub fn longest_reply(&self) -> usize {
+        let answers = self.ports.iter().filter_map(|port| port.answer).map(|answer| answer.payload_bytes);
+        LONGEST_HEAD_BYTES + answers.max().unwrap_or_default().max(LEAST_PAYLOAD_BYTES).max(SYNC_BYTES)
     }
 
     /// Returns the end that a stream's sender told, if it did.

@@ -134,6 +134,13 @@ impl Schedule {
         }
     }
 
+    /// Returns those of them that have a time: none of a flood.
+    pub(crate) fn timed_departures(&self) -> Departures {
+        let all = self.departures();
+        let number = if self.pattern == Pattern::Flood { self.count } else { 0 };
+        Departures { number, ..all }
+    }
+
     /// Returns the mean rate that the schedule asks for, in packets a second; 0 for a flood.
     pub fn mean_pps(&self) -> f64 {
         match self.pattern {

@@ -1,88 +1,286 @@
-//! The sender's engine. Pure: times in, frames and rows out.
+//! The sender's engine. Pure: times in, frames, counts and rows out.
 
-use sojourn_time::{Stamp, Time};
+use sojourn_port::{Capabilities, Sent, StampKind, TransmitStamp};
+use sojourn_time::{Nanos, Source, Stamp, Time};
 
-use crate::count::Sent as Counts;
-use crate::{Cell, Exchange, Fit, ReceiveOutcome, Spread};
+use crate::departed::{Departure, FlowSent};
+use crate::frame::{BATCH, Template};
+use crate::merge::Merge;
+use crate::request::{FlowRequest, Keep, touched};
+use crate::schedule::Pattern;
+use crate::track::{Ring, Track};
+use crate::{SendRequest, SentCounts};
 
-/// One packet that was sent.
+/// What is to be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departure {
-    /// The stream.
-    pub flow: u16,
-    /// The packet's number.
-    pub seq: u64,
-    /// When it was to leave.
-    pub intended: Time,
-    /// When the program called to send it.
-    pub send_call: Time,
-    /// When the queueing discipline took it, where that was asked for and told.
-    pub scheduled: Option<Time>,
-    /// When it left, by the best stamp.
-    pub departure: Stamp,
-}
-
-/// What was sent of one stream.
-#[derive(Clone, Debug)]
-pub struct FlowSent {
-    /// The stream.
-    pub flow: u16,
-    /// The index of its port.
-    pub port: usize,
-    /// What became of its packets.
-    pub counts: Counts,
-    /// The rate that was asked for; 0 of a flood.
-    pub asked_pps: f64,
-    /// The rate of the intended departures of the packets that were sent; 0 below two, and of a flood.
-    pub intended_pps: f64,
-    /// The rate at which they left; 0 below two.
-    pub achieved_pps: f64,
-    /// When the first left.
-    pub first: Option<Time>,
-    /// When the last left.
-    pub last: Option<Time>,
-    /// Departure less intended departure: by late stamps where the port gives them, else by the calls. None of a flood.
-    pub departure_error: Spread,
-    /// Between departures.
-    pub inter_departure: Spread,
-    /// The share of departures within 1 µs of the intended ones.
-    pub within_1us: f64,
-    /// The share within 10 µs.
-    pub within_10us: f64,
-    /// How well a Poisson stream's gaps, as they really were, fit. Of at most 1,000 gaps, spread evenly over the stream: with
-    /// ever more, every real stream is told from an ideal one.
-    pub fit: Option<Fit>,
-}
-
-/// What was sent.
-#[derive(Clone, Debug)]
-pub struct SendOutcome {
-    /// When it began: the time of offset 0.
-    pub started: Time,
-    /// When all was over.
-    pub ended: Time,
-    /// For each stream, in the order of the request.
-    pub flows: Vec<FlowSent>,
-    /// Each packet, in the order of departure, as far as there was room.
-    pub rows: Vec<Departure>,
-    /// Packets that no room was left for in `rows`; they are counted.
-    pub not_kept: u64,
-    /// The exchanges of synchronisation that were complete.
-    pub exchanges: Vec<Exchange>,
-    /// What receivers answered.
-    pub answers: Option<ReceiveOutcome>,
-}
-
-impl FlowSent {
-    /// Returns its histograms with the quantities that records name.
-    pub fn histograms(&self) -> [(&'static str, &'static str, Vec<Cell>); 2] {
-        [
-            ("departure_error", "ns", self.departure_error.cells()),
-            ("inter_departure", "ns", self.inter_departure.cells()),
-        ]
-    }
+pub enum Step {
+    /// Send the next packet of the stream at that place, then.
+    Depart(Time, usize),
+    /// Send some packets of the stream at that place, now; no other is due before then.
+    Flood(usize, Time),
+    /// There is nothing more to send.
+    Done,
 }
 
 /// Says what leaves when, and keeps account of it.
 #[derive(Debug)]
-pub struct Sender {}
+pub struct Sender {
+    start: Time,
+    end: Time,
+    due: Merge,
+    flows: Vec<Flow>,
+    /// Places of the floods, and whose turn it is.
+    floods: Vec<usize>,
+    turn: usize,
+    /// For each port: what left by it lately.
+    rings: Vec<Option<Ring>>,
+    rows: Vec<Departure>,
+    room: usize,
+    not_kept: u64,
+    is_stopped: bool,
+}
+
+#[derive(Debug)]
+struct Flow {
+    flow: u16,
+    port: usize,
+    asked_pps: f64,
+    is_flood: bool,
+    template: Template,
+    counts: SentCounts,
+    /// By the calls to send.
+    calls: Track,
+    /// By late stamps.
+    stamps: Track,
+    first_intended: Option<Time>,
+    last_intended: Time,
+}
+
+impl Sender {
+    /// Prepares a checked request for ports that can do this. All memory that it needs is taken here.
+    pub fn new(request: &SendRequest, ports: &[Capabilities]) -> Self {
+        let total: u64 = request.flows.iter().map(|flow| flow.schedule.count).sum();
+        let room = match request.keep {
+            Keep::Packets { room } => room.min(usize::try_from(total).unwrap_or(room)),
+            Keep::Histograms => 0,
+        };
+        let is_flood = |flow: &FlowRequest| flow.schedule.pattern == Pattern::Flood;
+        let floods = request.flows.iter().enumerate().filter(|(_, flow)| is_flood(flow)).map(|(place, _)| place);
+        Self {
+            start: Time::NEVER,
+            end: request.at_most.map_or(Time::NEVER, |at_most| Time(at_most.0)),
+            // A flood has its place and is never due.
+            due: Merge::new(request.flows.iter().map(|flow| flow.schedule.timed_departures()).collect()),
+            flows: request.flows.iter().map(|flow| Flow::new(request.block, flow)).collect(),
+            floods: floods.collect(),
+            turn: 0,
+            rings: ports.iter().map(|port| port.transmit_stamps.then(Ring::new)).collect(),
+            rows: touched(room, Departure::NONE),
+            room,
+            not_kept: 0,
+            is_stopped: false,
+        }
+    }
+
+    /// Lets offset 0 of all schedules be at `start`.
+    pub fn begin(&mut self, start: Time) {
+        self.start = start;
+        self.end = if self.end == Time::NEVER { self.end } else { start + Nanos(self.end.0) };
+    }
+
+    /// Says what is to be done next.
+    pub fn poll(&mut self, now: Time) -> Step {
+        if self.is_stopped || now >= self.end {
+            return Step::Done;
+        }
+        let due = self.due.peek().map(|(offset, place)| (self.start + offset, place)).filter(|(at, _)| *at < self.end);
+        match (due, self.flood()) {
+            (Some((at, place)), None) => Step::Depart(at, place),
+            (Some((at, place)), Some(_)) if at <= now => Step::Depart(at, place),
+            (due, Some(flood)) => Step::Flood(flood, due.map_or(Time::NEVER, |(at, _)| at)),
+            (None, None) => Step::Done,
+        }
+    }
+
+    /// Returns the port of the stream at that place.
+    pub fn port(&self, place: usize) -> usize {
+        self.flows[place].port
+    }
+
+    /// Returns the frame of the stream's next packet.
+    pub fn frame(&mut self, place: usize, intended: Time, now: Time) -> &[u8] {
+        let flow = &mut self.flows[place];
+        flow.template.one(flow.counts.sent, intended, now)
+    }
+
+    /// Returns the frames of the next packets of a flood, and how long each is.
+    pub fn frames(&mut self, place: usize, now: Time) -> (&[u8], usize) {
+        let flow = &mut self.flows[place];
+        let left = flow.left().min(BATCH as u64) as usize;
+        let frame_bytes = flow.template.frame_bytes();
+        (flow.template.many(flow.counts.sent, left, now), frame_bytes)
+    }
+
+    /// Notes that the next packet of a stream was handed to its port.
+    pub fn departed(&mut self, place: usize, intended: Time, sent: Sent) {
+        self.pass(place);
+        let flow = &mut self.flows[place];
+        if let Some(ring) = &mut self.rings[flow.port] {
+            let row = if self.rows.len() < self.room { self.rows.len() as u32 } else { u32::MAX };
+            ring.put(sent.number, place as u32, row, intended);
+        }
+        self.note(place, intended, sent.called);
+    }
+
+    /// Notes that so many packets of a flood were handed to its port with one call.
+    pub fn flooded(&mut self, place: usize, taken: usize, called: Time) {
+        (0..taken).for_each(|_| self.note(place, called, called));
+    }
+
+    /// Notes that our own machine refused the next packet of a stream. It is not tried again.
+    pub fn refused(&mut self, place: usize) {
+        self.pass(place);
+        self.flows[place].counts.refused += 1;
+    }
+
+    /// Takes a transmit stamp that came late.
+    pub fn on_stamp(&mut self, port: usize, stamp: &TransmitStamp) {
+        let Some(entry) = self.rings.get_mut(port).and_then(Option::as_mut).and_then(|ring| ring.take(stamp)) else {
+            return;
+        };
+        let row = self.rows.get_mut(entry.row as usize);
+        if stamp.kind == StampKind::Scheduled {
+            if let Some(row) = row {
+                row.scheduled = Some(stamp.left.at);
+            }
+            return;
+        }
+        if let Some(row) = row
+            && (row.departure.source == Source::User || stamp.left.source < row.departure.source)
+        {
+            row.departure = stamp.left;
+        }
+        if entry.is_first_stamp {
+            self.flows[entry.place as usize].stamps.record(entry.intended, stamp.left.at);
+        }
+    }
+
+    /// Returns whether transmit stamps of packets are still to come.
+    pub fn awaits_stamps(&self) -> bool {
+        self.rings.iter().flatten().any(Ring::is_waiting)
+    }
+
+    /// Lets no more packets leave.
+    pub const fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Returns how many packets of each stream were sent, by flow.
+    pub fn sent(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.flows.iter().map(|flow| (flow.flow, flow.counts.sent))
+    }
+
+    /// Ends it: what was not tried is unsent.
+    pub fn finish(self) -> (Vec<FlowSent>, Vec<Departure>, u64) {
+        (self.flows.into_iter().map(Flow::finish).collect(), self.rows, self.not_kept)
+    }
+
+    /// Goes on to the next departure, when this was one of the schedule's.
+    fn pass(&mut self, place: usize) {
+        if !self.flows[place].is_flood {
+            self.due.next();
+        }
+    }
+
+    fn note(&mut self, place: usize, intended: Time, called: Time) {
+        let flow = &mut self.flows[place];
+        let seq = flow.counts.sent;
+        flow.counts.sent += 1;
+        flow.first_intended.get_or_insert(intended);
+        flow.last_intended = intended;
+        flow.calls.record(intended, called);
+        if self.rows.len() < self.room {
+            self.rows.push(Departure::called(flow.flow, seq, intended, called));
+        } else {
+            self.not_kept += u64::from(self.room > 0);
+        }
+    }
+
+    /// Returns the flood whose turn it is.
+    fn flood(&mut self) -> Option<usize> {
+        for _ in 0..self.floods.len() {
+            self.turn = (self.turn + 1) % self.floods.len();
+            let place = self.floods[self.turn];
+            if self.flows[place].left() > 0 {
+                return Some(place);
+            }
+        }
+        None
+    }
+}
+
+impl Flow {
+    fn new(block: u32, request: &FlowRequest) -> Self {
+        let is_flood = request.schedule.pattern == Pattern::Flood;
+        let batch = if is_flood { BATCH } else { 1 };
+        let sampled = (request.schedule.pattern == Pattern::Poisson).then_some(request.schedule.count);
+        Self {
+            flow: request.flow,
+            port: request.port,
+            asked_pps: request.schedule.mean_pps(),
+            is_flood,
+            template: Template::new(request.head, (block, request.flow), request.payload_bytes, batch),
+            counts: SentCounts { asked: request.schedule.count, ..SentCounts::default() },
+            calls: Track::new(sampled, is_flood),
+            stamps: Track::new(sampled, is_flood),
+            first_intended: None,
+            last_intended: Time(0),
+        }
+    }
+
+    const fn left(&self) -> u64 {
+        self.counts.asked - self.counts.sent - self.counts.refused
+    }
+
+    fn finish(mut self) -> FlowSent {
+        self.counts.unsent = self.left();
+        let sent = self.counts.sent;
+        // Where nearly all were stamped, the stamps tell; else the calls do, for all.
+        let by_stamps = self.stamps.count() > 0 && self.stamps.count() >= sent - sent / 10;
+        let track = if by_stamps { self.stamps } else { self.calls };
+        let intended_span = self.first_intended.map_or(Nanos::ZERO, |first| self.last_intended - first);
+        let intended_pps = if self.is_flood { 0.0 } else { rate(sent, intended_span) };
+        FlowSent {
+            flow: self.flow,
+            port: self.port,
+            counts: self.counts,
+            asked_pps: self.asked_pps,
+            intended_pps,
+            achieved_pps: rate(track.count(), track.span()),
+            first: track.first(),
+            last: track.last(),
+            within_1us: track.share_within(Nanos::micros(1)),
+            within_10us: track.share_within(Nanos::micros(10)),
+            is_by_stamps: by_stamps,
+            fit: track.fit(),
+            departure_error: track.error,
+            inter_departure: track.gaps,
+        }
+    }
+}
+
+fn rate(count: u64, span: Nanos) -> f64 {
+    if count > 1 && span.0 > 0 { (count - 1) as f64 * 1e9 / span.0 as f64 } else { 0.0 }
+}
+
+impl Departure {
+    const NONE: Self = Self::called(0, 0, Time(0), Time(0));
+
+    const fn called(flow: u16, seq: u64, intended: Time, called: Time) -> Self {
+        let departure = Stamp { at: called, source: Source::User };
+        Self { flow, seq, intended, send_call: called, scheduled: None, departure }
+    }
+}
+
+#[cfg(test)]
+mod tests;

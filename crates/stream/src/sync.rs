@@ -1,6 +1,20 @@
 //! Exchanges that tell how a receiver's clock stands to the sender's. What follows from them is computed elsewhere.
 
-use sojourn_time::{Stamp, Time};
+use sojourn_port::{Received, Sent, StampKind, TransmitStamp};
+use sojourn_time::{Nanos, Source, Stamp, Time};
+use sojourn_wire::StreamHeader;
+use sojourn_wire::stream::{Kind, SyncTail};
+
+use crate::{Head, SendRequest};
+
+/// How long to wait for the late stamp of a request that was answered.
+const STAMP_PATIENCE: Nanos = Nanos::millis(20);
+
+/// How long an answer may take.
+const REPLY_PATIENCE: Nanos = Nanos::seconds(1);
+
+/// How many requests may be out.
+const MOST_PENDING: usize = 64;
 
 /// When, beside the stream, an exchange took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,5 +56,177 @@ impl Phase {
             Self::During => "during",
             Self::After => "after",
         }
+    }
+}
+
+/// Asks receivers for their time, and puts the answers together.
+#[derive(Debug)]
+pub(crate) struct Syncer {
+    block: u32,
+    clock: u64,
+    during: Option<Nanos>,
+    peers: Vec<Peer>,
+    /// Whose turn it is.
+    turn: usize,
+    phase: Phase,
+    number: u64,
+    /// When the last request left.
+    last: Time,
+    pending: Vec<Pending>,
+    exchanges: Vec<Exchange>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    flow: u16,
+    port: usize,
+    head: Head,
+    frame: Vec<u8>,
+    has_stamps: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    number: u64,
+    flow: u16,
+    phase: Phase,
+    /// Port and number of the transmission, while its late stamp is out.
+    stamp_due: Option<(usize, u32)>,
+    t1: Stamp,
+    reply: Option<Reply>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reply {
+    t2: Stamp,
+    t3: Time,
+    t4: Stamp,
+    clock: u64,
+}
+
+impl Syncer {
+    /// Prepares the exchanges of a checked request; `None` when it asks for none. `has_stamps` says of each port whether it
+    /// gives late stamps.
+    pub fn new(request: &SendRequest, has_stamps: &[bool]) -> Option<Self> {
+        let sync = request.sync.as_ref().filter(|sync| !sync.flows.is_empty())?;
+        let peers = sync.flows.iter().map(|place| {
+            let flow = &request.flows[*place];
+            let frame = vec![0; flow.head.bytes() + flow.head.sync_payload_bytes()];
+            Peer { flow: flow.flow, port: flow.port, head: flow.head, frame, has_stamps: has_stamps[flow.port] }
+        });
+        Some(Self {
+            block: request.block,
+            clock: request.clock,
+            during: sync.during,
+            peers: peers.collect(),
+            turn: 0,
+            phase: Phase::Before,
+            number: 0,
+            last: Time(i64::MIN),
+            pending: Vec::with_capacity(MOST_PENDING),
+            exchanges: Vec::with_capacity(1 << 12),
+        })
+    }
+
+    /// Says what comes next.
+    pub const fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+
+    /// Returns how many receivers are asked.
+    pub const fn peers(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Returns whether an exchange during the stream is due.
+    pub fn is_due(&self, now: Time) -> bool {
+        self.during.is_some_and(|every| self.last == Time(i64::MIN) || now - self.last >= every)
+    }
+
+    /// Returns the port and the frame of the next request.
+    pub fn request(&mut self, now: Time) -> (usize, &[u8]) {
+        self.turn = (self.turn + 1) % self.peers.len();
+        let peer = &mut self.peers[self.turn];
+        if let Head::Link(link) = peer.head {
+            link.write(&mut peer.frame);
+        }
+        let (number, flow, block) = (self.number, peer.flow, self.block);
+        let payload = &mut peer.frame[peer.head.bytes()..];
+        StreamHeader { kind: Kind::SyncRequest, node: 0, flow, block, seq: number, intended: now, sent: now }
+            .write(payload);
+        SyncTail { clock: self.clock, source: Source::User }.write(payload);
+        (peer.port, &peer.frame)
+    }
+
+    /// Notes that the request was sent.
+    pub fn asked(&mut self, sent: Sent) {
+        let peer = &self.peers[self.turn];
+        let stamp_due = peer.has_stamps.then_some((peer.port, sent.number));
+        let t1 = Stamp { at: sent.called, source: Source::User };
+        if self.pending.len() == MOST_PENDING {
+            // The oldest was never answered.
+            self.pending.remove(0);
+        }
+        let (number, flow, phase) = (self.number, peer.flow, self.phase);
+        self.pending.push(Pending { number, flow, phase, stamp_due, t1, reply: None });
+        self.number += 1;
+        self.last = sent.called;
+    }
+
+    /// Notes that our own machine refused the request.
+    pub const fn refused(&mut self, now: Time) {
+        self.last = now;
+    }
+
+    /// Takes a reply. Of several to one request, as a group gives, the first counts.
+    pub fn on_reply(&mut self, header: &StreamHeader, payload: &[u8], received: &Received) {
+        let Some(tail) = SyncTail::read(payload).filter(|_| header.block == self.block) else { return };
+        let mut pending = self.pending.iter_mut();
+        let Some(asked) = pending.find(|pending| pending.number == header.seq && pending.reply.is_none()) else {
+            return;
+        };
+        let t2 = Stamp { at: header.intended, source: tail.source };
+        asked.reply = Some(Reply { t2, t3: header.sent, t4: received.arrived, clock: tail.clock });
+        self.settle(received.returned);
+    }
+
+    /// Takes a late stamp. Returns whether it was of a request.
+    pub fn on_stamp(&mut self, port: usize, stamp: &TransmitStamp) -> bool {
+        let asked = self.pending.iter_mut().find(|pending| pending.stamp_due == Some((port, stamp.number)));
+        let Some(asked) = asked else { return false };
+        if stamp.kind == StampKind::Left {
+            asked.t1 = stamp.left;
+            asked.stamp_due = None;
+            self.settle(stamp.left.at);
+        }
+        true
+    }
+
+    /// Returns whether requests are out that may still be answered.
+    pub const fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Puts together what is complete, and gives up what will not be.
+    pub fn settle(&mut self, now: Time) {
+        let exchanges = &mut self.exchanges;
+        self.pending.retain(|pending| {
+            let age = now - pending.t1.at;
+            let Some(reply) = pending.reply else { return age < REPLY_PATIENCE };
+            if pending.stamp_due.is_some() && age < STAMP_PATIENCE {
+                return true;
+            }
+            let &Pending { number, flow, phase, t1, .. } = pending;
+            let Reply { t2, t3, t4, clock } = reply;
+            exchanges.push(Exchange { number, flow, phase, t1, t2, t3, t4, clock });
+            false
+        });
+    }
+
+    /// Ends it.
+    pub fn finish(mut self) -> Vec<Exchange> {
+        self.settle(Time::NEVER);
+        self.exchanges.sort_by_key(|exchange| exchange.number);
+        self.exchanges
     }
 }

@@ -62,11 +62,12 @@ fn packets_are_answered_once_by_who_is_told_to() {
     let length = receiver.on_frame(0, &frame(Kind::Data, 3, ""), &received(500), &mut reply).unwrap();
     let (link, payload) = Link::split(&reply[..length]).unwrap();
     assert_eq!((link.destination, payload.len()), (PEER, 200));
+    let answer = reply[..length].to_vec();
     let header = StreamHeader::read(payload).unwrap();
     assert_eq!((header.kind, header.node, header.seq, header.sent), (Kind::Answer, 4, 3, Time(2)));
     assert!(sojourn_wire::stream::is_intact(payload));
     assert_eq!(receiver.on_frame(0, &frame(Kind::Data, 3, ""), &received(501), &mut reply), None, "a duplicate");
-    assert_eq!(receiver.on_frame(0, &reply[..length].to_vec(), &received(502), &mut reply), None, "an answer");
+    assert_eq!(receiver.on_frame(0, &answer, &received(502), &mut reply), None, "an answer");
 }
 
 #[test]

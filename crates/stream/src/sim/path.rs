@@ -1,7 +1,7 @@
 //! What a simulated path does to frames: the parameters as users write them.
 
 use serde::{Deserialize, Serialize};
-use sojourn_port::sim::{ClockStep, Delay, SenderLate};
+use sojourn_port::sim::{ClockStep, Delay, LineError, SenderLate};
 
 /// A one-way path, with the way back that synchronisation takes. All but the delay is absent unless said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ pub struct Clocks {
     /// The receiver's.
     #[serde(default)]
     pub receiver: Skewed,
-    /// Whether both say that they are one clock, as two programs on one host do.
+    /// Whether both ends read one clock, the sender's, as two programs on one host do.
     #[serde(default)]
     pub shared: bool,
 }
@@ -139,9 +139,116 @@ pub struct Sinusoid {
 
 /// A path that cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("path: {key} is {value}; expected {expected}")]
-pub struct PathError {
-    pub(super) key: &'static str,
-    pub(super) value: f64,
-    pub(super) expected: &'static str,
+pub enum PathError {
+    /// A parameter that is out of its range.
+    #[error("path: {key} is {value}; expected {expected}")]
+    Key {
+        /// Which.
+        key: &'static str,
+        /// What it is.
+        value: f64,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// A delay that cannot be drawn.
+    #[error("path: {0}")]
+    Delay(LineError),
+}
+
+/// A year: longer spans are slips of the pen, and would overflow sums.
+const LONGEST_NS: f64 = 3.2e16;
+
+/// Clocks that are off by more are not clocks.
+const MOST_PPM: f64 = 10_000.0;
+
+impl Path {
+    /// Returns a path that delays by so much and does nothing else.
+    pub fn constant(delay_ns: i64) -> Self {
+        Self {
+            delay: Delay::Constant(delay_ns),
+            delay_backward: None,
+            per_byte_ns: 0.0,
+            serialiser: None,
+            loss: 0.0,
+            bursty_loss: None,
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_ns: 0,
+            corrupt: 0.0,
+            own_drop: 0.0,
+            clocks: Clocks::default(),
+            send_ns: send_ns(),
+            sender_late: None,
+            seed: 0,
+        }
+    }
+
+    /// Checks that every value can be.
+    ///
+    /// # Errors
+    /// On the first that cannot, by its key.
+    pub fn check(&self) -> Result<(), PathError> {
+        let chain = self.bursty_loss.unwrap_or(GilbertElliott { p: 0.0, r: 0.0, h: 0.0, k: 1.0 });
+        for (key, value) in [
+            ("loss", self.loss),
+            ("bursty_loss.p", chain.p),
+            ("bursty_loss.r", chain.r),
+            ("bursty_loss.h", chain.h),
+            ("bursty_loss.k", chain.k),
+            ("duplicate", self.duplicate),
+            ("reorder", self.reorder),
+            ("corrupt", self.corrupt),
+            ("own_drop", self.own_drop),
+            ("sender_late.probability", self.sender_late.map_or(0.0, |late| late.probability)),
+        ] {
+            require(key, value, (0.0..=1.0).contains(&value), "a probability from 0 to 1")?;
+        }
+        for (key, value) in [
+            ("per_byte_ns", self.per_byte_ns),
+            ("reorder_ns", self.reorder_ns as f64),
+            ("send_ns", self.send_ns as f64),
+            ("sender_late.by_ns", self.sender_late.map_or(0.0, |late| late.by_ns as f64)),
+        ] {
+            require(key, value, (0.0..=LONGEST_NS).contains(&value), "0 or more, at most a year")?;
+        }
+        self.serialiser.map_or(Ok(()), |serialiser| serialiser.check())?;
+        self.clocks.sender.check()?;
+        self.clocks.receiver.check()
+    }
+}
+
+impl Serialiser {
+    fn check(&self) -> Result<(), PathError> {
+        let rates = [("serialiser.rate_bps", self.rate_bps), ("serialiser.rate_pps", self.rate_pps)];
+        for (key, rate) in rates {
+            let value = rate.unwrap_or(1.0);
+            require(key, value, value > 0.0 && value.is_finite(), "more than 0")?;
+        }
+        let given = rates.iter().filter(|(_, rate)| rate.is_some()).count();
+        let expected = "given, or else serialiser.rate_bps, and not both";
+        require("serialiser.rate_pps", self.rate_pps.unwrap_or(0.0), given == 1, expected)
+    }
+}
+
+impl Skewed {
+    fn check(&self) -> Result<(), PathError> {
+        let offset = self.offset_ns as f64;
+        require("clocks.offset_ns", offset, offset.abs() <= LONGEST_NS, "at most a year to either side")?;
+        let swing = self.temperature.unwrap_or(Sinusoid { amplitude_ppm: 0.0, period_s: 1.0 });
+        for (key, value) in [
+            ("clocks.skew_ppm", self.skew_ppm),
+            ("clocks.drift_ppm_per_s", self.drift_ppm_per_s),
+            ("clocks.temperature.amplitude_ppm", swing.amplitude_ppm),
+        ] {
+            require(key, value, value.abs() <= MOST_PPM, "at most 10000 to either side")?;
+        }
+        let is_period = swing.period_s > 0.0 && swing.period_s.is_finite();
+        require("clocks.temperature.period_s", swing.period_s, is_period, "more than 0")?;
+        let by = self.step.map_or(0.0, |step| step.by_ns as f64);
+        require("clocks.step.by_ns", by, by.abs() <= LONGEST_NS, "at most a year to either side")
+    }
+}
+
+fn require(key: &'static str, value: f64, holds: bool, expected: &'static str) -> Result<(), PathError> {
+    if holds { Ok(()) } else { Err(PathError::Key { key, value, expected }) }
 }

@@ -1,0 +1,80 @@
+//! Tells a receiver that a stream is over.
+
+use sojourn_port::{Batch, PortError};
+use sojourn_time::{Clock, Nanos, Time};
+use sojourn_wire::StreamHeader;
+use sojourn_wire::stream::{HEADER_BYTES, Kind};
+
+use super::transmit;
+use crate::frame::split;
+use crate::{End, Head};
+
+/// How often it is told when nobody says that it was heard.
+const TRIES: u32 = 5;
+
+/// Tells a receiver that a stream is over, five times at most, until it says that it knows. Returns whether it did.
+///
+/// # Errors
+/// When the port refuses.
+pub fn conclude(
+    port: &mut dyn Batch,
+    clock: &dyn Clock,
+    (head, block, flow): (Head, u32, u16),
+    end: &End,
+    patience: Nanos,
+) -> Result<bool, PortError> {
+    for number in 0..TRIES {
+        let now = clock.now();
+        let header =
+            StreamHeader { kind: Kind::End, node: 0, flow, block, seq: u64::from(number), intended: now, sent: now };
+        match transmit(port, &frame(head, header, end)) {
+            Ok(_) => {}
+            Err(error) if error.is_full_queue() => {}
+            Err(error) => return Err(error),
+        }
+        if is_acknowledged(port, clock, (block, flow), now + patience)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn frame(head: Head, header: StreamHeader, end: &End) -> Vec<u8> {
+    let text = serde_json::to_vec(end).unwrap_or_default();
+    let payload_bytes = (HEADER_BYTES + text.len()).max(head.least_payload_bytes());
+    let mut frame = vec![0; head.bytes() + payload_bytes];
+    if let Head::Link(link) = head {
+        link.write(&mut frame);
+    }
+    let payload = &mut frame[head.bytes()..];
+    header.write(payload);
+    payload[HEADER_BYTES..HEADER_BYTES + text.len()].copy_from_slice(&text);
+    frame
+}
+
+/// Waits for the answer until `deadline`.
+fn is_acknowledged(
+    port: &mut dyn Batch,
+    clock: &dyn Clock,
+    (block, flow): (u32, u16),
+    deadline: Time,
+) -> Result<bool, PortError> {
+    let framing = port.capabilities().framing;
+    let mut heard = false;
+    loop {
+        let taken = port.receive_batch(&mut |frame, _| {
+            let header = split(framing, frame).and_then(|(_, payload)| StreamHeader::read(payload).ok());
+            heard |= header
+                .is_some_and(|header| header.kind == Kind::EndAck && (header.block, header.flow) == (block, flow));
+        });
+        match taken {
+            Ok(_) | Err(PortError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+        if heard || clock.now() >= deadline {
+            return Ok(heard);
+        }
+        while port.transmit_stamp()?.is_some() {}
+        port.wait(deadline)?;
+    }
+}

@@ -1,0 +1,116 @@
+//! The receiver's loop over its ports.
+
+use std::os::fd::BorrowedFd;
+
+use sojourn_port::kernel::wait_for_any;
+use sojourn_port::{Batch, MOST_AT_ONCE, PortError};
+use sojourn_time::{Clock, Nanos};
+
+use crate::Receiver;
+
+/// How many looks at ports go by before it is asked whether to end.
+const LOOKS_BETWEEN: u32 = 200;
+
+/// A signal that comes just before the sleep does not end it: so sleeps are no longer than this.
+const LONGEST_SLEEP: Nanos = Nanos::millis(100);
+
+/// With more ports than can be waited for at once, or such without descriptor.
+const SHORT_SLEEP: Nanos = Nanos::micros(500);
+
+/// As many descriptors as can be waited for at once.
+const MOST_WAITED_FOR: usize = 8;
+
+/// How a receiver waits for frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// Looks again and again: takes a whole processor.
+    Spin,
+    /// Sleeps in the kernel until a frame comes.
+    #[default]
+    Block,
+}
+
+/// Takes in what arrives at all `ports` until `ended`, which is asked many times a second and at each event of `wakers`:
+/// descriptors that end a sleep when something can be read from them.
+///
+/// # Errors
+/// When the kernel refuses to receive or to wait.
+pub fn receive(
+    receiver: &mut Receiver,
+    ports: &mut [&mut dyn Batch],
+    clock: &dyn Clock,
+    (waiting, wakers): (Waiting, &[BorrowedFd<'_>]),
+    ended: &mut dyn FnMut(&Receiver) -> bool,
+) -> Result<(), PortError> {
+    let mut replies = Replies::new(receiver.longest_reply());
+    let mut looks = 0;
+    loop {
+        let mut taken = 0;
+        for (index, port) in ports.iter_mut().enumerate() {
+            taken += replies.take(receiver, (index, *port), clock)?;
+        }
+        looks += 1;
+        let sleeps = waiting == Waiting::Block && taken == 0;
+        if looks >= LOOKS_BETWEEN || sleeps {
+            looks = 0;
+            if ended(receiver) {
+                return Ok(());
+            }
+        }
+        if sleeps {
+            sleep(ports, wakers)?;
+        } else if taken == 0 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn sleep(ports: &[&mut dyn Batch], wakers: &[BorrowedFd<'_>]) -> Result<(), PortError> {
+    let descriptors = || ports.iter().filter_map(|port| port.descriptor());
+    let all = descriptors().count() == ports.len() && ports.len() + wakers.len() <= MOST_WAITED_FOR;
+    // Wakers first: they are few, and those behind the eighth are not looked at.
+    wait_for_any(wakers.iter().copied().chain(descriptors()), if all { LONGEST_SLEEP } else { SHORT_SLEEP })
+}
+
+/// Answers to the frames of one look, which leave after it.
+struct Replies {
+    room: Vec<u8>,
+    each: usize,
+    /// Of each: to which frame of the look, and how long it is.
+    kept: Vec<(usize, usize)>,
+}
+
+impl Replies {
+    fn new(longest: usize) -> Self {
+        Self { room: vec![0; longest * MOST_AT_ONCE], each: longest, kept: Vec::with_capacity(MOST_AT_ONCE) }
+    }
+
+    /// Takes what has come to a port, and answers what is to be answered.
+    fn take(
+        &mut self,
+        receiver: &mut Receiver,
+        (index, port): (usize, &mut dyn Batch),
+        clock: &dyn Clock,
+    ) -> Result<usize, PortError> {
+        self.kept.clear();
+        let mut nth = 0;
+        let taken = port.receive_batch(&mut |frame, received| {
+            let at = self.kept.len() * self.each;
+            let room = self.room.get_mut(at..at + self.each).unwrap_or_default();
+            if let Some(length) = receiver.on_frame(index, frame, &received, room) {
+                self.kept.push((nth, length));
+            }
+            nth += 1;
+        });
+        for (place, (nth, length)) in self.kept.iter().enumerate() {
+            let reply = &mut self.room[place * self.each..][..*length];
+            receiver.stamp(index, reply, clock.now());
+            // A peer that cannot be reached must not end the service of the others.
+            let _: Result<_, PortError> = port.answer(*nth, reply);
+        }
+        match taken {
+            Err(PortError::Refused(_)) => Ok(1),
+            taken => taken,
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The sender's loop over its ports.
+//!
+//! It sleeps until shortly before a departure, then looks for what has come in, and spins on the clock alone for the last few
+//! microseconds. Deadlines are absolute: a late departure makes no other one late. It allocates nothing between the first
+//! packet and the last.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sojourn_port::{Batch, Capabilities, PortError, Received};
+use sojourn_time::{Clock, Nanos, Time};
+use sojourn_wire::StreamHeader;
+use sojourn_wire::stream::Kind;
+
+use super::transmit;
+use crate::accounting::{Accounting, Counting};
+use crate::frame::split;
+use crate::sender::Step;
+use crate::sync::Syncer;
+use crate::{Pace, Phase, SendOutcome, SendRequest, Sender, SentCount, Wait};
+
+/// How long before a departure sleeping ends: a sleeping thread wakes up to 100 µs late.
+const SPIN: Nanos = Nanos::micros(100);
+
+/// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take. At high
+/// rates there is not so much time: then it is a quarter of the mean interval, and not less than the least.
+const QUIET: Nanos = Nanos::micros(10);
+const LEAST_QUIET: Nanos = Nanos::micros(2);
+
+/// How long an exchange of synchronisation may hold the sender up.
+const SYNC_ROOM: Nanos = Nanos::micros(40);
+
+/// How long to wait for the answer to a synchronisation before the stream and after it.
+const SYNC_PATIENCE: Nanos = Nanos::millis(20);
+
+/// How long to sleep at a stretch, so that a signal that came just before is noticed.
+const NAP: Nanos = Nanos::millis(100);
+
+/// How long to sleep at a stretch where frames may come in by any of several ports.
+const SHORT_NAP: Nanos = Nanos::micros(200);
+
+/// Under `SCHED_FIFO`: how long to go on before it is asked how much of that was slept, and how much must have been.
+const BUSY: Nanos = Nanos::millis(400);
+const REST: Nanos = Nanos::millis(30);
+
+/// How many late stamps to take before it is asked whether a packet is due, and how long one takes.
+const STAMPS_AT_ONCE: usize = 8;
+const STAMP_COST: Nanos = Nanos::micros(2);
+
+/// How many packets that are due at once may leave before anything else is looked at.
+const LEAVING_AT_ONCE: usize = 32;
+
+/// How long to wait at the end for late stamps.
+const STAMP_PATIENCE: Nanos = Nanos::millis(20);
+
+/// How long to wait at the end for answers, at most.
+const ANSWER_PATIENCE: Nanos = Nanos::millis(500);
+
+/// A clock that goes back by so much has been set. What was to come would come hours later or never.
+const SET_BACK: Nanos = Nanos::seconds(1);
+
+/// More than a socket holds.
+const ALL_FRAMES: usize = 1 << 12;
+
+/// Sends the streams of a request. Ends early, cleanly, once `stop` is set.
+///
+/// # Errors
+/// When the request cannot be carried out over these ports, or a port refuses for another reason than a full queue.
+pub fn send(
+    request: &SendRequest,
+    ports: &mut [&mut dyn Batch],
+    clock: &dyn Clock,
+    pace: Pace,
+    stop: &AtomicBool,
+) -> Result<SendOutcome, PortError> {
+    let called = clock.now();
+    let capabilities: Vec<_> = ports.iter().map(|port| port.capabilities()).collect();
+    let longest: Vec<_> = capabilities.iter().map(|port| port.max_frame).collect();
+    request.check(&longest).map_err(|error| {
+        let problem = error.to_string();
+        PortError::Wrong { object: format!("block {}", request.block), problem }
+    })?;
+    let mut driver = Driver::new(request, ports, capabilities, (clock, pace));
+    driver.drain()?;
+    driver.synchronise(request, Phase::Before, stop)?;
+    let started = (called + request.start_in).max(clock.now() + driver.spin.min(SPIN));
+    driver.sender.begin(started);
+    driver.run(stop)?;
+    driver.linger(request)?;
+    driver.synchronise(request, Phase::After, stop)?;
+    Ok(driver.finish(started))
+}
+
+struct Driver<'a, 'p> {
+    sender: Sender,
+    sync: Option<Syncer>,
+    answers: Option<Accounting>,
+    ports: &'a mut [&'p mut dyn Batch],
+    capabilities: Vec<Capabilities>,
+    /// What each port had dropped before.
+    dropped: Vec<u64>,
+    clock: &'a dyn Clock,
+    pace: Pace,
+    spin: Nanos,
+    quiet: Nanos,
+    /// Under `SCHED_FIFO`: when it was last asked how much was slept, and how much was since.
+    asked: Time,
+    slept: Nanos,
+}
+
+impl<'a, 'p> Driver<'a, 'p> {
+    fn new(
+        request: &SendRequest,
+        ports: &'a mut [&'p mut dyn Batch],
+        capabilities: Vec<Capabilities>,
+        (clock, pace): (&'a dyn Clock, Pace),
+    ) -> Self {
+        let has_stamps: Vec<_> = capabilities.iter().map(|port| port.transmit_stamps).collect();
+        let flows: Vec<_> = request.flows.iter().map(|flow| flow.flow).collect();
+        let counting =
+            |late_after| Counting { block: request.block, keep: request.keep, late_after, clock_offset: Nanos::ZERO };
+        Self {
+            sender: Sender::new(request, &capabilities),
+            sync: Syncer::new(request, &has_stamps),
+            answers: request.answers_late_after.map(|late| Accounting::new(counting(late), &flows, ports.len())),
+            dropped: ports.iter_mut().map(|port| port.own_drops()).collect(),
+            ports,
+            capabilities,
+            clock,
+            pace,
+            spin: spin(request, pace),
+            quiet: quiet(request, pace),
+            asked: clock.now(),
+            slept: Nanos::ZERO,
+        }
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> Result<(), PortError> {
+        let mut latest = self.clock.now();
+        let mut left_at_once = 0;
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                self.sender.stop();
+            }
+            let now = self.clock.now();
+            if latest - now >= SET_BACK {
+                self.sender.stop();
+            }
+            latest = latest.max(now);
+            match self.sender.poll(now) {
+                Step::Done => return Ok(()),
+                Step::Flood(place, _) => {
+                    self.flood(place, now)?;
+                    self.collect(STAMPS_AT_ONCE)?;
+                }
+                Step::Depart(at, place) if self.is_near(now, at) => {
+                    self.depart(place, at)?;
+                    left_at_once += 1;
+                    if left_at_once < LEAVING_AT_ONCE {
+                        continue;
+                    }
+                    self.collect(2 * LEAVING_AT_ONCE)?;
+                }
+                Step::Depart(at, _) => {
+                    let most = (at - now).0 / STAMP_COST.0;
+                    self.collect(most.clamp(1, STAMPS_AT_ONCE as i64) as usize)?;
+                    self.idle(at)?;
+                }
+            }
+            left_at_once = 0;
+            self.rest_if_due();
+        }
+    }
+
+    fn is_near(&self, now: Time, at: Time) -> bool {
+        now >= at - self.quiet
+    }
+
+    fn depart(&mut self, place: usize, at: Time) -> Result<(), PortError> {
+        let now = self.clock.wait_until(at, self.quiet);
+        let port = &mut *self.ports[self.sender.port(place)];
+        match transmit(port, self.sender.frame(place, at, now)) {
+            Ok(sent) => self.sender.departed(place, at, sent),
+            Err(error) if error.is_full_queue() => self.sender.refused(place),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Sends some packets of a flood. What a full queue does not take is tried again the next time.
+    fn flood(&mut self, place: usize, now: Time) -> Result<(), PortError> {
+        let index = self.sender.port(place);
+        let port = &mut *self.ports[index];
+        if self.capabilities[index].transmit_stamps {
+            // Late stamps are known by the number of their transmission, which a batch does not tell.
+            return match transmit(port, self.sender.frame(place, now, now)) {
+                Ok(sent) => {
+                    self.sender.departed(place, now, sent);
+                    Ok(())
+                }
+                Err(error) if error.is_full_queue() => Ok(()),
+                Err(error) => Err(error),
+            };
+        }
+        let (frames, frame_bytes) = self.sender.frames(place, now);
+        match port.transmit_batch(frames, frame_bytes) {
+            Ok(taken) => self.sender.flooded(place, taken, now),
+            Err(PortError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Takes the frames and the late stamps that are there, so many stamps at most.
+    fn collect(&mut self, most: usize) -> Result<usize, PortError> {
+        let mut taken = 0;
+        let listens = self.sync.is_some() || self.answers.is_some();
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            if listens {
+                let framing = self.capabilities[index].framing;
+                let mut ears = Ears { sync: self.sync.as_mut(), answers: self.answers.as_mut(), index };
+                match port
+                    .receive_batch(&mut |frame, received| ears.on_frame(split(framing, frame).map(|s| s.1), &received))
+                {
+                    Ok(frames) => taken += frames,
+                    Err(PortError::Refused(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if !self.capabilities[index].transmit_stamps {
+                continue;
+            }
+            for _ in 0..most {
+                let Some(stamp) = port.transmit_stamp()? else { break };
+                taken += 1;
+                if !self.sync.as_mut().is_some_and(|sync| sync.on_stamp(index, &stamp)) {
+                    self.sender.on_stamp(index, &stamp);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Uses the time until shortly before a departure: for synchronisation when it is due, else for sleep.
+    fn idle(&mut self, at: Time) -> Result<(), PortError> {
+        let now = self.clock.now();
+        if at - now > SYNC_ROOM && self.sync.as_ref().is_some_and(|sync| sync.is_due(now)) {
+            return self.ask();
+        }
+        let until = (at - self.spin).min(now + NAP);
+        if until <= now || (self.pace.wait == Wait::Spin && !self.pace.is_real_time) {
+            return Ok(());
+        }
+        self.sleep(until)
+    }
+
+    /// Sleeps until then, or until something comes in.
+    fn sleep(&mut self, until: Time) -> Result<(), PortError> {
+        let before = self.clock.now();
+        let listens = self.sync.as_ref().is_some_and(Syncer::is_waiting) || self.answers.is_some();
+        match &mut *self.ports {
+            [port] => port.wait(until)?,
+            _ => {
+                let until = if listens { until.min(before + SHORT_NAP) } else { until };
+                self.clock.wait_until(until, Nanos::ZERO);
+            }
+        }
+        self.slept += self.clock.now() - before;
+        Ok(())
+    }
+
+    /// Sends a request for a receiver's time.
+    fn ask(&mut self) -> Result<(), PortError> {
+        let Some(sync) = &mut self.sync else { return Ok(()) };
+        let now = self.clock.now();
+        let (index, frame) = sync.request(now);
+        match transmit(&mut *self.ports[index], frame) {
+            Ok(sent) => sync.asked(sent),
+            Err(error) if error.is_full_queue() => sync.refused(now),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Carries out the exchanges before the stream or after it.
+    fn synchronise(&mut self, request: &SendRequest, phase: Phase, stop: &AtomicBool) -> Result<(), PortError> {
+        let (Some(asked), Some(sync)) = (&request.sync, &mut self.sync) else { return Ok(()) };
+        sync.enter(phase);
+        let each = if phase == Phase::Before { asked.before } else { asked.after };
+        let count = u64::from(each) * sync.peers() as u64;
+        let start = self.clock.now();
+        for number in 0..count {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            self.ask()?;
+            self.hear(self.clock.now() + SYNC_PATIENCE, |driver| driver.sync.as_ref().is_some_and(Syncer::is_waiting))?;
+            self.hear(start + Nanos(asked.spacing.0.saturating_mul(number as i64 + 1)), |_| true)?;
+        }
+        if let Some(sync) = &mut self.sync {
+            sync.settle(self.clock.now());
+            sync.enter(Phase::During);
+        }
+        Ok(())
+    }
+
+    /// Takes what comes in, until then at most and as long as something is awaited.
+    fn hear(&mut self, until: Time, awaits: impl Fn(&Self) -> bool) -> Result<(), PortError> {
+        loop {
+            let taken = self.collect(STAMPS_AT_ONCE)?;
+            let now = self.clock.now();
+            if now >= until || !awaits(self) {
+                return Ok(());
+            }
+            if taken == 0 {
+                self.sleep(until.min(now + NAP))?;
+            }
+        }
+    }
+
+    /// Waits for what belongs to packets that have left.
+    fn linger(&mut self, request: &SendRequest) -> Result<(), PortError> {
+        let now = self.clock.now();
+        if let Some(late_after) = request.answers_late_after {
+            self.hear(now + late_after.min(ANSWER_PATIENCE), |_| true)?;
+        }
+        self.hear(now + STAMP_PATIENCE, |driver| driver.sender.awaits_stamps())
+    }
+
+    /// Takes away what came before: it belongs to no packet of this block.
+    fn drain(&mut self) -> Result<(), PortError> {
+        for port in &mut *self.ports {
+            for _ in 0..ALL_FRAMES {
+                match port.receive_batch(&mut |_, _| {}) {
+                    Ok(0) => break,
+                    Ok(_) | Err(PortError::Refused(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            while port.transmit_stamp()?.is_some() {}
+        }
+        Ok(())
+    }
+
+    /// Under `SCHED_FIFO`: gives the processor back for what was slept too little, before the kernel's throttle takes it.
+    fn rest_if_due(&mut self) {
+        let now = self.clock.now();
+        if !self.pace.is_real_time || now - self.asked <= BUSY {
+            return;
+        }
+        if self.slept < REST {
+            self.clock.wait_until(now + (REST - self.slept), Nanos::ZERO);
+        }
+        self.asked = self.clock.now();
+        self.slept = Nanos::ZERO;
+    }
+
+    fn finish(self, started: Time) -> SendOutcome {
+        let ended = self.clock.now();
+        let drops = self.ports.iter_mut().zip(&self.dropped);
+        let own_drops: Vec<_> = drops.map(|(port, before)| port.own_drops().saturating_sub(*before)).collect();
+        let counts = self.sender.sent().map(|(flow, sent)| SentCount { flow, port: None, sent });
+        let counts: Vec<_> = counts.collect();
+        let exchanges = self.sync.map(Syncer::finish).unwrap_or_default();
+        let answers = self.answers.map(|answers| answers.finish(&counts, &own_drops));
+        let (flows, rows, not_kept) = self.sender.finish();
+        SendOutcome { started, ended, flows, rows, not_kept, exchanges, answers }
+    }
+}
+
+/// What hears frames that come in while sending.
+struct Ears<'a> {
+    sync: Option<&'a mut Syncer>,
+    answers: Option<&'a mut Accounting>,
+    index: usize,
+}
+
+impl Ears<'_> {
+    fn on_frame(&mut self, payload: Option<&[u8]>, received: &Received) {
+        let Some((header, payload)) = payload.and_then(|bytes| Some((StreamHeader::read(bytes).ok()?, bytes))) else {
+            return;
+        };
+        match header.kind {
+            Kind::SyncReply => {
+                if let Some(sync) = &mut self.sync {
+                    sync.on_reply(&header, payload, received);
+                }
+            }
+            Kind::Answer => {
+                if let Some(answers) = &mut self.answers {
+                    answers.on_packet(self.index, &header, payload, received);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns how long before a departure to be awake. Under `SCHED_FIFO` two fifths of the mean interval are left for sleep
+/// and for what a packet costs.
+fn spin(request: &SendRequest, pace: Pace) -> Nanos {
+    let most = Nanos(interval(request).0 / 5 * 3).min(BUSY);
+    match pace.wait {
+        Wait::Sleep => Nanos::ZERO,
+        Wait::SleepThenSpin if pace.is_real_time => SPIN.min(most),
+        Wait::SleepThenSpin => SPIN,
+        Wait::Spin if pace.is_real_time => most,
+        Wait::Spin => Nanos(i64::MAX),
+    }
+}
+
+/// Returns how long before a departure to look at nothing but the clock.
+fn quiet(request: &SendRequest, pace: Pace) -> Nanos {
+    let quarter = Nanos(interval(request).0 / 4);
+    if pace.wait == Wait::Sleep { Nanos::ZERO } else { quarter.clamp(LEAST_QUIET, QUIET) }
+}
+
+/// Returns the mean interval between departures, all streams together; without a rate, no end of it.
+fn interval(request: &SendRequest) -> Nanos {
+    let rate_pps: f64 = request.flows.iter().map(|flow| flow.schedule.mean_pps()).sum();
+    // The cast takes care of the infinite one.
+    Nanos((1e9 / rate_pps) as i64)
+}
+
+#[cfg(test)]
+mod tests;

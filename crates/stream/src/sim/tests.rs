@@ -1,0 +1,306 @@
+use proptest::prelude::*;
+use sojourn_port::sim::{ClockStep, Delay, SenderLate};
+use sojourn_time::{Clock, Nanos, Time};
+use sojourn_wire::MacAddress;
+use sojourn_wire::stream::{Link, Tag};
+
+use super::*;
+use crate::{Answering, End, FlowRequest, Keep, Pattern, Phase, PortRequest, Schedule, SyncRequest};
+
+const MAC_A: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xA]);
+const MAC_B: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xB]);
+static RUNNING: AtomicBool = AtomicBool::new(false);
+
+fn head() -> Head {
+    Head::Link(Link { destination: MAC_B, source: MAC_A, tag: None })
+}
+
+fn stream(flow: u16, pattern: Pattern, rate_pps: f64, count: u64) -> FlowRequest {
+    let schedule = Schedule::new(pattern, rate_pps, count, u64::from(flow));
+    FlowRequest { flow, port: 0, head: head(), payload_bytes: 100, schedule }
+}
+
+fn sending(flows: Vec<FlowRequest>) -> SendRequest {
+    SendRequest {
+        block: 1,
+        flows,
+        keep: Keep::Packets { room: 1_000_000 },
+        start_in: Nanos::millis(1),
+        at_most: None,
+        sync: None,
+        answers_late_after: None,
+        clock: 42,
+    }
+}
+
+fn receiving(send: &SendRequest, ports: usize) -> ReceiveRequest {
+    let framing = if send.flows[0].head == Head::Udp { Framing::Udp } else { Framing::Ethernet };
+    ReceiveRequest {
+        block: send.block,
+        ports: vec![PortRequest { framing, mac: MAC_B, answer: None }; ports],
+        flows: send.flows.iter().map(|flow| flow.flow).collect(),
+        keep: Keep::Packets { room: 1_000_000 },
+        late_after: Nanos::seconds(1),
+        clock_offset: Nanos::ZERO,
+        clock: 43,
+    }
+}
+
+fn run(path: &Path, send: &SendRequest) -> (SendOutcome, ReceiveOutcome) {
+    simulate(path, send, &receiving(send, 1), &RUNNING).unwrap()
+}
+
+#[test]
+fn a_quiet_path_tells_its_delay_and_the_schedule_exactly() {
+    let send = sending(vec![stream(1, Pattern::Regular, 10_000.0, 1_000)]);
+    let (sent, received) = run(&Path::constant(12_345), &send);
+    let (out, back) = (&sent.flows[0], &received.flows[0]);
+    assert_eq!((out.counts.asked, out.counts.sent, out.counts.refused, out.counts.unsent), (1_000, 1_000, 0, 0));
+    assert_eq!((back.counts.first, back.counts.lost, back.counts.reordered), (1_000, 0, 0));
+    assert_eq!(back.delay.mean(), Some(12_345.0));
+    assert!((out.achieved_pps - 10_000.0).abs() < 1e-6 && (back.achieved_pps() - 10_000.0).abs() < 1e-6);
+    assert_eq!((out.within_1us, out.within_10us, out.departure_error.max()), (1.0, 1.0, Some(0)));
+    for (row, arrival) in sent.rows.iter().zip(&received.rows) {
+        assert_eq!((row.seq, row.send_call, row.intended), (arrival.seq, arrival.sent, arrival.intended));
+        assert_eq!(arrival.arrival.at - row.departure.at, Nanos(12_345));
+    }
+    assert_eq!(sent.started, Time(1_000_000));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn every_packet_is_accounted_for_whatever_the_path_does(
+        shares in prop::array::uniform5(0.0..0.2_f64), seed: u64, udp: bool, tagged: bool, spread_ns in 1.0..1e6_f64,
+        count in 1..800_u64, queue_frames in 0..50_usize, p in 0.0..0.1_f64,
+    ) {
+        let [loss, duplicate, reorder, corrupt, own_drop] = shares;
+        let path = Path {
+            loss, duplicate, reorder, corrupt, own_drop, seed, reorder_ns: 3_000_000,
+            delay: Delay::Gamma(sojourn_port::sim::Gamma { shape: 2.0, scale_ns: spread_ns, shift_ns: 1_000.0 }),
+            serialiser: Some(Serialiser { rate_bps: None, rate_pps: Some(25_000.0), queue_frames }),
+            bursty_loss: Some(GilbertElliott { p, r: 0.2, h: 0.0, k: 1.0 }),
+            ..Path::constant(0)
+        };
+        let mut flows = vec![
+            stream(1, Pattern::Poisson, 10_000.0, count), stream(2, Pattern::Regular, 5_000.0, count / 2 + 1),
+            stream(3, Pattern::Burst { size: 7 }, 1_000.0, count / 5 + 1),
+        ];
+        for flow in &mut flows {
+            let tag = tagged.then_some(Tag { vlan: 100, priority: 5 });
+            flow.head = if udp { Head::Udp } else { Head::Link(Link { destination: MAC_B, source: MAC_A, tag }) };
+        }
+        let (sent, received) = run(&path, &sending(flows));
+        let mut frames = 0;
+        for (out, back) in sent.flows.iter().zip(&received.flows) {
+            prop_assert_eq!(out.counts.sent + out.counts.refused + out.counts.unsent, out.counts.asked);
+            prop_assert_eq!(back.counts.packets(), out.counts.sent);
+            prop_assert_eq!(back.delay.count(), back.counts.first);
+            frames += back.counts.frames();
+        }
+        prop_assert_eq!(frames, received.ports[0].frames);
+        let rows = received.rows.iter().filter(|row| !row.is_duplicate && !row.is_corrupted).count() as u64;
+        prop_assert_eq!(rows, received.flows.iter().map(|flow| flow.counts.first).sum::<u64>());
+        let dropped: u64 = received.flows.iter().map(|flow| flow.counts.own_drops).sum();
+        prop_assert_eq!(dropped, received.ports[0].own_drops);
+    }
+
+    #[test]
+    fn exchanges_carry_the_true_delays_and_the_clocks(
+        offset_ns in -5_000_000_000_i64..5_000_000_000, skew_ppm in -100.0..100.0_f64,
+        there_ns in 1_000..100_000_i64, back_ns in 1_000..100_000_i64, spacing_us in 0..500_i64,
+    ) {
+        let receiver = Skewed { offset_ns, skew_ppm, ..Skewed::default() };
+        let path = Path {
+            delay_backward: Some(Delay::Constant(back_ns)),
+            clocks: Clocks { receiver, ..Clocks::default() },
+            ..Path::constant(there_ns)
+        };
+        let mut send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 100)]);
+        let spacing = Nanos::micros(spacing_us);
+        send.sync = Some(SyncRequest { flows: vec![0], before: 20, during: Some(Nanos::millis(10)), after: 15, spacing });
+        let (sent, received) = run(&path, &send);
+        let count = |phase| sent.exchanges.iter().filter(|exchange| exchange.phase == phase).count();
+        prop_assert_eq!((count(Phase::Before), count(Phase::After)), (20, 15));
+        prop_assert!((9..=11).contains(&count(Phase::During)), "{}", count(Phase::During));
+        for exchange in &sent.exchanges {
+            let arrived = exchange.t1.at + Nanos(there_ns);
+            prop_assert_eq!(exchange.t2.at.0, receiver.reading(arrived.0));
+            prop_assert_eq!(exchange.t3, exchange.t2.at);
+            prop_assert_eq!(exchange.t4.at, arrived + Nanos(back_ns));
+            prop_assert_eq!((exchange.clock, exchange.flow), (43, 1));
+        }
+        prop_assert_eq!(received.flows[0].counts.first, 100);
+        prop_assert_eq!(received.ports[0].control, sent.exchanges.len() as u64);
+        for row in &received.rows {
+            prop_assert_eq!(row.arrival.at.0, receiver.reading(row.sent.0 + there_ns));
+        }
+    }
+}
+
+#[test]
+fn a_shared_clock_says_that_it_is_one() {
+    let clocks = Clocks { sender: Skewed { skew_ppm: 50.0, ..Skewed::default() }, shared: true, ..Clocks::default() };
+    let mut send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 10)]);
+    send.sync = Some(SyncRequest { flows: vec![0], before: 3, during: None, after: 0, spacing: Nanos::ZERO });
+    let (sent, received) = run(&Path { clocks, ..Path::constant(1_000) }, &send);
+    assert!(sent.exchanges.len() == 3 && sent.exchanges.iter().all(|exchange| exchange.clock == 42));
+    assert_eq!(received.flows[0].delay.mean(), Some(1_000.0));
+}
+
+#[test]
+fn a_clock_that_is_set_back_ends_the_stream_and_leaves_the_rest_unsent() {
+    let step = Some(ClockStep { at_ns: 50_000_000, by_ns: -3_600_000_000_000 });
+    let clocks = Clocks { sender: Skewed { step, ..Skewed::default() }, ..Clocks::default() };
+    let (sent, received) =
+        run(&Path { clocks, ..Path::constant(1_000) }, &sending(vec![stream(1, Pattern::Regular, 1_000.0, 1_000)]));
+    let counts = sent.flows[0].counts;
+    assert!((48..=52).contains(&counts.sent) && counts.unsent == 1_000 - counts.sent, "{counts:?}");
+    assert_eq!(received.flows[0].counts.packets(), counts.sent);
+}
+
+#[test]
+fn a_flood_is_held_to_the_rate_of_the_path_and_its_losses_are_counted() {
+    let serialiser = Some(Serialiser { rate_bps: Some(1e9), rate_pps: None, queue_frames: 100 });
+    let (sent, received) =
+        run(&Path { serialiser, ..Path::constant(0) }, &sending(vec![stream(1, Pattern::Flood, 0.0, 100_000)]));
+    assert_eq!(sent.flows[0].counts.sent, 100_000);
+    assert!((sent.flows[0].achieved_pps / 2e6 - 1.0).abs() < 1e-3, "{}", sent.flows[0].achieved_pps);
+    let back = &received.flows[0];
+    // 118 bytes and the FCS are on the wire: 1,024,590 a second of them fit.
+    let truth = 1e9 / (118.0 * 8.0);
+    assert!((back.achieved_pps() / truth - 1.0).abs() < 1e-3, "{} {truth}", back.achieved_pps());
+    assert_eq!(back.counts.packets(), 100_000);
+    assert!(back.counts.lost > 40_000);
+    assert_eq!(back.loss_run.mean().map(|mean| mean * back.loss_run.count() as f64), Some(back.counts.lost as f64));
+}
+
+#[test]
+fn a_flood_lets_paced_streams_leave_in_time() {
+    let flows = vec![stream(1, Pattern::Flood, 0.0, 10_000), stream(2, Pattern::Regular, 1_000.0, 5)];
+    let (sent, _) = run(&Path { send_ns: 400, ..Path::constant(0) }, &sending(flows));
+    assert_eq!((sent.flows[0].counts.sent, sent.flows[1].counts.sent), (10_000, 5));
+    assert!(sent.flows[1].departure_error.max() <= Some(1_000), "{:?}", sent.flows[1].departure_error.max());
+}
+
+#[test]
+fn poisson_streams_fit_unless_the_sender_is_late() {
+    let p = |path: &Path, seed: u16| {
+        let (sent, _) = run(path, &sending(vec![stream(seed, Pattern::Poisson, 10_000.0, 5_000)]));
+        sent.flows[0].fit.unwrap().p
+    };
+    let quiet = (1..40).filter(|seed| p(&Path::constant(0), *seed) < 0.05).count();
+    assert!(quiet <= 7, "{quiet} of 39 below 5 %");
+    let late = Some(SenderLate { probability: 0.02, by_ns: 2_000_000 });
+    assert!(p(&Path { sender_late: late, ..Path::constant(0) }, 1) < 1e-3);
+}
+
+#[test]
+fn a_late_departure_makes_no_other_one_late() {
+    let late = Some(SenderLate { probability: 0.1, by_ns: 20_000 });
+    let (sent, _) =
+        run(&Path { sender_late: late, ..Path::constant(0) }, &sending(vec![stream(1, Pattern::Regular, 1e4, 1_000)]));
+    let out = &sent.flows[0];
+    assert!((out.within_1us - 0.9).abs() < 0.04 && out.within_1us == out.within_10us, "{}", out.within_1us);
+    assert_eq!(out.departure_error.quantile(1.0).map(|ns| ns / 100), Some(200));
+    assert!((out.achieved_pps / 1e4 - 1.0).abs() < 1e-3);
+}
+
+#[test]
+fn what_does_not_leave_in_time_is_unsent() {
+    let mut send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 100), stream(2, Pattern::Regular, 500.0, 100)]);
+    send.at_most = Some(Nanos::micros(20_500));
+    let (sent, received) = run(&Path::constant(5), &send);
+    let told: Vec<_> = sent.flows.iter().map(|flow| (flow.counts.sent, flow.counts.unsent)).collect();
+    assert_eq!(told, [(21, 79), (11, 89)]);
+    assert_eq!((received.flows[0].counts.first, received.flows[1].counts.first), (21, 11));
+    let stopped = simulate(&Path::constant(5), &send, &receiving(&send, 1), &AtomicBool::new(true)).unwrap();
+    assert_eq!((stopped.0.flows[0].counts.sent, stopped.0.flows[0].counts.unsent), (0, 100));
+}
+
+#[test]
+fn groups_answer_each_by_its_node() {
+    let mut send = sending(vec![stream(1, Pattern::Regular, 100.0, 50)]);
+    send.answers_late_after = Some(Nanos::millis(100));
+    let mut receive = receiving(&send, 3);
+    for (node, port) in receive.ports.iter_mut().enumerate() {
+        port.answer = Some(Answering { node: node as u8 + 1, payload_bytes: 46 });
+    }
+    let (sent, received) = simulate(&Path { loss: 0.2, ..Path::constant(700) }, &send, &receive, &RUNNING).unwrap();
+    let answers = sent.answers.unwrap();
+    assert_eq!(answers.flows.iter().map(|flow| flow.node).collect::<Vec<_>>(), {
+        let mut nodes: Vec<_> = answers.flows.iter().map(|flow| flow.node).collect();
+        nodes.sort_unstable();
+        nodes
+    });
+    for node in 1..=3_u8 {
+        let there = &received.flows[usize::from(node) - 1];
+        let back = answers.flows.iter().find(|flow| flow.node == node).unwrap();
+        assert_eq!((there.counts.packets(), back.counts.packets()), (50, 50));
+        assert_eq!(back.counts.first, there.counts.first, "answers are not lost on the way back");
+        assert_eq!(back.delay.mean(), Some(1_400.0));
+    }
+}
+
+#[test]
+fn several_ports_send_to_one_receiver() {
+    let mut flows: Vec<_> = (1..=6).map(|flow| stream(flow, Pattern::Poisson, 2_000.0, 300)).collect();
+    flows.iter_mut().enumerate().for_each(|(port, flow)| flow.port = port);
+    let (sent, received) = run(&Path::constant(100), &sending(flows));
+    assert!(sent.flows.iter().all(|flow| flow.counts.sent == 300));
+    assert!(received.flows.iter().all(|flow| flow.counts.first == 300));
+    assert!(sent.rows.is_sorted_by_key(|row| row.intended));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_outcome() {
+    let path = Path { loss: 0.1, reorder: 0.1, reorder_ns: 1_000_000, seed: 3, ..Path::constant(100) };
+    let send = sending(vec![stream(1, Pattern::Poisson, 1e4, 500)]);
+    let (one, other) = (run(&path, &send), run(&path, &send));
+    assert_eq!((&one.0.rows, &one.1.rows), (&other.0.rows, &other.1.rows));
+    let third = run(&path, &SendRequest { block: 2, ..send });
+    assert_ne!(one.1.rows, third.1.rows);
+}
+
+#[test]
+fn an_end_is_told_until_it_is_heard() {
+    let conclude = |path: &Path| {
+        let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
+        let receiver = Receiver::new(&receiving(&send, 1));
+        let line = Rc::new(RefCell::new(Line::new(path, 1, (receiver, 1), 1).unwrap()));
+        let clock = NearClock::new(Rc::clone(&line));
+        let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
+        let end = End { sent: 3, clock: None };
+        let heard = driver::conclude(&mut near, &clock, (head(), 1, 7), &end, Nanos::millis(10)).unwrap();
+        let outcome = line.borrow_mut().finish(&[]);
+        (heard, outcome.flows[0].counts.lost, clock.now())
+    };
+    assert_eq!(conclude(&Path::constant(1_000)), (true, 3, Time(2_000)));
+    let (heard, lost, at) = conclude(&Path { loss: 1.0, ..Path::constant(1_000) });
+    assert_eq!((heard, lost), (false, 0));
+    assert!(at >= Time(50_000_000), "{at:?}");
+}
+
+#[test]
+fn paths_survive_text_and_wrong_ones_are_refused_by_their_key() {
+    let text = r#"{"delay":{"constant_ns":5},"serialiser":{"rate_bps":1e9,"queue_frames":100},
+        "bursty_loss":{"p":0.1,"r":0.5},"clocks":{"receiver":{"skew_ppm":20.0,"temperature":{"amplitude_ppm":1,"period_s":60}}}}"#;
+    let path: Path = serde_json::from_str(text).unwrap();
+    assert_eq!(path.check(), Ok(()));
+    assert_eq!(path.bursty_loss.unwrap().k, 1.0);
+    assert_eq!(serde_json::from_str::<Path>(&serde_json::to_string(&path).unwrap()).unwrap(), path);
+    assert!(serde_json::from_str::<Path>(r#"{"delay":{"constant_ns":5},"los":1}"#).is_err());
+    let wrong = Path { loss: 1.5, ..Path::constant(0) };
+    assert_eq!(wrong.check().unwrap_err().to_string(), "path: loss is 1.5; expected a probability from 0 to 1");
+    let both = Serialiser { rate_bps: Some(1.0), rate_pps: Some(1.0), queue_frames: 0 };
+    assert!(Path { serialiser: Some(both), ..Path::constant(0) }.check().is_err());
+    assert!(
+        Path {
+            clocks: Clocks { receiver: Skewed { skew_ppm: f64::NAN, ..Skewed::default() }, ..Clocks::default() },
+            ..Path::constant(0)
+        }
+        .check()
+        .is_err()
+    );
+}
