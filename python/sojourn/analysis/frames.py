@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sojourn.analysis.clocks import on_sender_clock
+from sojourn.analysis.streams import LOAD_FLOWS, kept_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sojourn.analysis.run import Run
 
 KEY = ["block", "flow", "seq"]
+SENT = ("intended_ns", "send_call_ns", "scheduled_ns", "departure_ns", "departure_source")
 ARRIVED = (
     "arrival_on_sender_ns",
     "receive_call_on_sender_ns",
@@ -28,32 +32,47 @@ ARRIVED = (
 )
 
 
+def cells_of_frames(run: Run, *, answers: bool = False) -> Iterator[pl.DataFrame]:
+    """The frames of each cell, all devices together: a whole run of them would not fit into a small machine."""
+    flows = measured_flows(run)
+    for cell in sorted(flows["cell"].unique()):
+        frames = frames_of(run, flows.filter(pl.col("cell") == cell), answers=answers)
+        if frames.height:
+            yield frames
+
+
 def measured_flows(run: Run) -> pl.DataFrame:
     """Block, flow, device, cell, round and visit of every stream that was measured, kept, and no background."""
-    repeated = [block for block, event in run.trial_events.items() if not event.get("kept", True)]
     return (
-        run.streams.filter(pl.col("role") == "send", pl.col("purpose") == "measure", ~pl.col("block").is_in(repeated))
+        run.streams.filter(
+            pl.col("role") == "send",
+            pl.col("purpose") == "measure",
+            pl.col("flow") < LOAD_FLOWS,
+            pl.col("block").is_in(sorted(kept_blocks(run))),
+        )
         .select("block", "flow", "device", "cell", "round", "visit")
         .unique(["block", "flow"], maintain_order=True)
     )
 
 
-def frames_of(run: Run) -> pl.DataFrame:
-    """The frames, by block, flow and number."""
-    flows = measured_flows(run)
-    sent = run.sends.select(*KEY, "intended_ns", "send_call_ns", "scheduled_ns", "departure_ns", "departure_source")
-    arrived = on_sender_clock(run.arrivals.filter(~pl.col("corrupted")), run.clock_lines, run.streams)
+def frames_of(run: Run, flows: pl.DataFrame, *, answers: bool = False) -> pl.DataFrame:
+    """The frames of these flows, by block, flow and number; with their answers where those are wanted."""
+    blocks = flows["block"].unique().to_list()
+    sent = run.sends.filter(pl.col("block").is_in(blocks)).select(*KEY, *SENT)
+    here = run.arrivals.filter(pl.col("block").is_in(blocks), ~pl.col("corrupted"))
+    arrived = on_sender_clock(here, run.clock_lines, run.streams)
     there = _first(arrived.filter(pl.col("node") == 0, pl.col("port") == 0)).select(*KEY, *ARRIVED)
-    back = _first(arrived.filter(pl.col("node") > 0)).select(
+    frames = sent.join(flows, on=["block", "flow"], how="inner").join(there, on=KEY, how="left")
+    if answers:
+        frames = frames.join(_answers(arrived), on=KEY, how="left")
+    return frames.sort(KEY)
+
+
+def _answers(arrived: pl.DataFrame) -> pl.DataFrame:
+    return _first(arrived.filter(pl.col("node") > 0)).select(
         *KEY,
         pl.col("arrival_on_sender_ns").alias("answer_arrival_ns"),
         pl.col("receive_call_on_sender_ns").alias("answer_receive_call_ns"),
-    )
-    return (
-        sent.join(flows, on=["block", "flow"], how="inner")
-        .join(there, on=KEY, how="left")
-        .join(back, on=KEY, how="left")
-        .sort(KEY)
     )
 
 

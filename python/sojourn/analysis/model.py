@@ -32,10 +32,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.clocks import clock_findings
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.finding import Finding, Place, worst_first
-from sojourn.analysis.frames import frames_of
+from sojourn.analysis.frames import cells_of_frames
 from sojourn.analysis.laws import main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
@@ -44,8 +43,7 @@ from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.statistics.line import fit as fit_line
 from sojourn.analysis.statistics.queue import Passage, Server, fit, misfit, predict, split_stalls
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
-from sojourn.analysis.study import Study
-from sojourn.analysis.tester import tester_findings
+from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
 
 SEED = 20_000
 FIT_TRIALS = 4
@@ -143,21 +142,19 @@ class Model:
 
 def study(run: Run) -> Study:
     """A model of every device at every size, and how well it foretells the loads that it has not seen."""
-    frames = frames_of(run)
+    of = Gathered(run)
+    of.begin()
     train = [int(one) for one in run.plan.get("model", {}).get("train", [])]
-    found = models(trials_of(frames), run.cells, train)
-    samples = {
-        "model_parameters": parameter_sample(found),
-        "model_histograms": with_factors(histogram_sample(found), run.cells),
-        "model_distances": with_factors(distance_sample(found), run.cells),
-    }
-    rows = model_rows(found)
-    _with_clocks(rows, frames)
-    delays = frames.drop_nulls("arrival_on_sender_ns").with_columns(
-        (pl.col("arrival_on_sender_ns") - pl.col("departure_ns")).cast(pl.Float64).alias("delay_ns")
-    )
-    clocks = clock_findings(run.clock_lines, run.streams, delays)
-    return Study(rows, [*tester_findings(run), *clocks, *model_findings(found)], _sentence(run, found), [], samples)
+    trials: dict[tuple[str, int], list[Trial]] = {}
+    for frames in cells_of_frames(run):
+        trials |= trials_of(frames)
+    found = models(trials, run.cells, train)
+    of.samples["model_parameters"] = parameter_sample(found)
+    of.samples["model_histograms"] = with_factors(histogram_sample(found), run.cells)
+    of.samples["model_distances"] = with_factors(distance_sample(found), run.cells)
+    of.rows.extend(_with_clocks(model_rows(found), of))
+    of.findings.extend(model_findings(found))
+    return of.conclude(_sentence(run, found))
 
 
 def trials_of(frames: pl.DataFrame) -> dict[tuple[str, int], list[Trial]]:
@@ -179,10 +176,13 @@ def trials_of(frames: pl.DataFrame) -> dict[tuple[str, int], list[Trial]]:
     return found
 
 
-def _with_clocks(rows: list[Row], frames: pl.DataFrame) -> None:
-    errors = frames.select(pl.col("clock_bound_ns").max(), pl.col("clock_error95_ns").max()).row(0)
+def _with_clocks(rows: list[Row], of: Gathered) -> list[Row]:
+    """The rows with the clock's largest error: a model is no better than the delays that it was fitted to."""
+    bounds = [(row.clock_bound_ns, row.clock_error95_ns) for row in of.rows if row.quantity == "one_way_delay"]
     for row in rows:
-        row.clock, (row.clock_bound_ns, row.clock_error95_ns) = row.clock or "TAI", errors
+        row.clock_bound_ns = max((bound for bound, _ in bounds if bound is not None), default=None)
+        row.clock_error95_ns = max((error for _, error in bounds if error is not None), default=None)
+    return rows
 
 
 def _sentence(run: Run, found: list[Model]) -> str:

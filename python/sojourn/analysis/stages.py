@@ -25,16 +25,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.clocks import clock_findings
 from sojourn.analysis.finding import Finding, Place
-from sojourn.analysis.frames import frames_of
+from sojourn.analysis.frames import cells_of_frames
 from sojourn.analysis.laws import Answer, main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
-from sojourn.analysis.study import Study
-from sojourn.analysis.tester import tester_findings
+from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
@@ -44,6 +42,10 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+Errors = tuple[float | None, float | None]
+"""A clock's bound and its 95 % error."""
 
 POINTS = (
     "intended_ns",
@@ -101,16 +103,22 @@ MISSING: dict[str, Any] = {"device": pl.String, "cell": pl.Int32, "stamp": pl.St
 
 def study(run: Run) -> Study:
     """The ladder of every device and cell, what devices add to each rung, and whether the rungs sum to the whole."""
-    frames = frames_of(run)
-    found = ladders(frames)
+    of = Gathered(run)
+    of.begin()
+    found: list[Ladder] = []
+    errors: dict[tuple[str, int], Errors] = {}
+    for frames in cells_of_frames(run, answers=True):
+        found += ladders(frames)
+        errors |= _clock_errors(frames)
     rows = stage_rows(found, run.cells)
-    _with_clocks(rows, frames)
-    samples = {"ladder": ladder_sample(found, run.cells), "ladder_missing": missing_sample(found)}
+    _with_clocks(rows, errors)
+    of.rows.extend(rows)
+    of.samples["ladder"], of.samples["ladder_missing"] = ladder_sample(found, run.cells), missing_sample(found)
     answer, sentence, worst = sum_law(found)
-    margin = Interval(float(worst), None, None, 0.95, len(found))
-    laws = [Answer("stages-sum", answer, sentence, main_device(run.devices), margin_ns=0.0, shown=margin)]
-    findings = [*tester_findings(run), *_clocks(run, frames), *_out_of_order(found)]
-    return Study(rows, findings, _sentence(run, found), laws, samples)
+    shown = Interval(float(worst), None, None, 0.95, len(found))
+    of.laws.append(Answer("stages-sum", answer, sentence, main_device(run.devices), margin_ns=0.0, shown=shown))
+    of.findings.extend(_out_of_order(found))
+    return of.conclude(_sentence(run, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,26 +350,18 @@ def _with_factors(frame: pl.DataFrame, cells: Mapping[int, Factors]) -> pl.DataF
     return frame.join(named.with_columns(pl.col("cell").cast(pl.Int32)), on="cell", how="left")
 
 
-def _with_clocks(rows: list[Row], frames: pl.DataFrame) -> None:
-    """The largest clock error of a row's frames; the stages that lie on one side of the way need no second clock."""
-    errors = {
-        (device, cell): (bound, error95)
-        for device, cell, bound, error95 in frames.group_by("device", "cell")
-        .agg(pl.col("clock_bound_ns").max(), pl.col("clock_error95_ns").max())
-        .iter_rows()
-    }
+def _clock_errors(frames: pl.DataFrame) -> dict[tuple[str, int], Errors]:
+    """The largest clock error of the frames of each device and cell."""
+    largest = frames.group_by("device", "cell").agg(pl.col("clock_bound_ns").max(), pl.col("clock_error95_ns").max())
+    return {(device, cell): (bound, error95) for device, cell, bound, error95 in largest.iter_rows()}
+
+
+def _with_clocks(rows: list[Row], errors: Mapping[tuple[str, int], Errors]) -> None:
+    """Write the clock's error on every row; stages that lie on one side of the way need no second clock."""
     for row in rows:
         crosses = "path" in row.quantity or row.quantity == "stage_total" or "answer" in row.quantity
-        bound, error95 = errors.get((row.device, row.cell), (None, None))
-        row.clock_bound_ns, row.clock_error95_ns = (bound, error95) if crosses else (0.0, 0.0)
-        row.clock = row.clock or "TAI"
-
-
-def _clocks(run: Run, frames: pl.DataFrame) -> list[Finding]:
-    delays = frames.drop_nulls("arrival_on_sender_ns").with_columns(
-        (pl.col("arrival_on_sender_ns") - pl.col("departure_ns")).cast(pl.Float64).alias("delay_ns")
-    )
-    return clock_findings(run.clock_lines, run.streams, delays)
+        known = errors.get((row.device, row.cell if row.cell is not None else -1), (None, None))
+        row.clock_bound_ns, row.clock_error95_ns = known if crosses else (0.0, 0.0)
 
 
 def _out_of_order(found: list[Ladder]) -> list[Finding]:

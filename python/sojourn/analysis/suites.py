@@ -47,7 +47,8 @@ from sojourn.analysis.suite_cells import bare, cell_of, cells_of, over_repetitio
 from sojourn.analysis.suite_latency import floor_rows, latency_rows, timed_trials, too_few
 from sojourn.analysis.suite_limits import address_rows, burst_rows, loss_rows
 from sojourn.analysis.suite_samples import suite_samples
-from sojourn.analysis.tester import tester_findings
+from sojourn.analysis.surroundings import contended, offloads
+from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.verdict import called
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def study(run: Run) -> Study:
     for row in rows:
         row.clock = row.clock or "TAI"
     findings = [
-        *tester_findings(run),
+        *_tester(run, searches),
         *_tester_limited(sought),
         *_rises(sought, run.cells),
         *_disagreements(searches, terms, cells),
@@ -196,6 +197,16 @@ def _rate_rows(sought: Sought, cells: dict[int, Factors]) -> Iterator[Row]:
         middle = (sought.lowers + sought.uppers) / 2
         spread = float(np.ptp(middle) / np.median(middle))
         yield replace(like, statistic="spread", value=bare(spread, len(middle)), unit="1", findings=[])
+
+
+def _tester(run: Run, searches: list[Search]) -> list[Finding]:
+    """What was wrong with the tester and its surroundings; searches that the time did not suffice for are missing."""
+    started = [int(one.get("blocks") or 0) for one in run.log if one.get("event") == "started"]
+    missing = max(0, max(started, default=0) - sum(bool(one.results) for one in searches))
+    if any(one.get("event") == "time-is-up" for one in run.log):
+        missing = 0
+    found = [*debug_build(run), *offloads(run), *contended(run), *truncated(run, missing)]
+    return [*found, *incomplete(run, missing, nothing=not searches)]
 
 
 def _tester_limited(sought: list[Sought]) -> list[Finding]:
