@@ -8,16 +8,20 @@
 //! Nothing here knows what a probe is.
 
 mod batch;
+mod bpf;
 pub mod icmp;
 pub mod kernel;
 mod listen;
+pub mod live;
 pub mod packet;
 pub mod pcap;
 pub mod rights;
 pub mod sim;
 pub mod udp;
+pub mod xdp;
 
 pub use batch::{Batch, MOST_AT_ONCE};
+pub use bpf::Mode;
 pub use listen::Listener;
 
 use sojourn_time::{Stamp, Time};

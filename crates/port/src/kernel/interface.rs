@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::MacAddress;
+use sojourn_wire::ethernet::HEADER_BYTES;
+use sojourn_wire::stream::TAG_BYTES;
 
 use super::sys::{self, Ask};
 use crate::PortError;
@@ -15,6 +17,10 @@ use crate::PortError;
 /// The kernel tells of a carrier some time after both ends were switched on.
 const CARRIER_COMES_WITHIN: Nanos = Nanos::seconds(1);
 const LOOK_AGAIN_AFTER: Nanos = Nanos::millis(5);
+
+/// Two MAC addresses, after which a tag has its place; the first half of an 802.1Q tag.
+const ADDRESS_BYTES: usize = 12;
+const TAGGED: [u8; 2] = [0x81, 0x00];
 
 /// An interface as it was when it was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +37,31 @@ pub struct Interface {
     pub up: bool,
     /// Whether it can carry frames now: its cable or its peer is there.
     pub running: bool,
+}
+
+/// What an interface has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames that came in.
+    pub received: u64,
+    /// Frames that came in and were dropped.
+    pub receive_dropped: u64,
+    /// Frames that went out.
+    pub sent: u64,
+    /// Frames that were to go out and were dropped.
+    pub send_dropped: u64,
+}
+
+impl Counters {
+    /// Reads the line of an interface in the text of `/proc/net/dev`.
+    fn parse(text: &str, interface: &str) -> Option<Self> {
+        let fits = |line: &&str| line.split_once(':').is_some_and(|(name, _)| name.trim() == interface);
+        let (_, numbers) = text.lines().find(fits)?.split_once(':')?;
+        let numbers: Vec<u64> = numbers.split_whitespace().map_while(|number| number.parse().ok()).collect();
+        let at = |index: usize| numbers.get(index).copied();
+        // Bytes, packets, errors, dropped, …: eight columns for each direction.
+        Some(Self { received: at(1)?, receive_dropped: at(3)?, sent: at(9)?, send_dropped: at(11)? })
+    }
 }
 
 /// What an interface can stamp in hardware.
@@ -86,6 +117,54 @@ impl Interface {
         Err(PortError::Unusable { object: name.to_owned(), problem })
     }
 
+    /// Refuses frames of so many bytes, of which `frames` holds the first, that are too long for its MTU, which counts no
+    /// 802.1Q tag.
+    ///
+    /// # Errors
+    /// `Wrong`, with what would mend it.
+    pub fn check_length(&self, frames: &[u8], frame_bytes: usize) -> Result<(), PortError> {
+        let is_tagged = frames.get(ADDRESS_BYTES..ADDRESS_BYTES + 2) == Some(&TAGGED[..]);
+        let needed = frame_bytes.saturating_sub(HEADER_BYTES + if is_tagged { TAG_BYTES } else { 0 });
+        let Self { name, mtu, .. } = self;
+        if needed <= *mtu {
+            return Ok(());
+        }
+        Err(PortError::Wrong {
+            object: name.clone(),
+            problem: format!(
+                "its MTU of {mtu} bytes is too small for {needed} bytes of user data; \
+                 ask for less, or `ip link set dev {name} mtu {needed}`"
+            ),
+        })
+    }
+
+    /// Reads what it has counted. The text is that of this thread's namespace, whatever `/sys` shows.
+    ///
+    /// # Errors
+    /// When it is gone, or the kernel does not tell.
+    pub fn counters(&self) -> Result<Counters, PortError> {
+        let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(|source| PortError::System {
+            operation: "read the counters of",
+            object: self.name.clone(),
+            source,
+        })?;
+        Counters::parse(&text, &self.name).ok_or_else(|| no_such(&self.name))
+    }
+
+    /// Returns the name of its driver, as far as the kernel tells.
+    pub fn driver(&self) -> Option<String> {
+        let socket = asking_socket().ok()?;
+        let name = sys::driver_name(socket.as_fd(), self.name.as_bytes()).ok()?;
+        Some(String::from_utf8_lossy(name.split(|byte| *byte == 0).next()?).into_owned())
+    }
+
+    /// Returns by how many queues frames come in, as far as the kernel tells.
+    pub fn receive_queues(&self) -> Option<u32> {
+        let socket = asking_socket().ok()?;
+        let [_, _, _, _, _, receiving, _, _, combined] = sys::channels(socket.as_fd(), self.name.as_bytes()).ok()?;
+        Some(receiving + combined)
+    }
+
     /// Returns its first address of the same family as `like`.
     pub fn address_like(&self, like: IpAddr) -> Option<IpAddr> {
         let addresses = sys::interface_addresses().ok()?;
@@ -139,7 +218,25 @@ fn link_local(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_counters_are_survived(text: String) {
+            let _ = Counters::parse(&text, "near");
+        }
+    }
+
+    #[test]
+    fn counters_are_read_from_their_line() {
+        let text = "Inter-| Receive | Transmit\n lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\
+                    near:100 20 0 3 0 0 0 0 200 40 0 5 0 0 0 0\n";
+        let counted = Counters { received: 20, receive_dropped: 3, sent: 40, send_dropped: 5 };
+        assert_eq!(Counters::parse(text, "near"), Some(counted));
+        assert_eq!(Counters::parse(text, "nea"), None);
+    }
 
     #[test]
     fn an_interface_that_is_not_there_is_said_to_be_so() {

@@ -11,7 +11,7 @@ mod socket;
 mod sys;
 
 pub use control::{Control, Local};
-pub use interface::{HardwareStamping, Interface};
+pub use interface::{Counters, HardwareStamping, Interface};
 pub use name::{Link, Name};
 pub use socket::{Arrival, Inbox, Opening, Socket};
 
@@ -20,7 +20,7 @@ pub(crate) use sys::FilterStep;
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sojourn_time::Nanos;
+use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use crate::PortError;
 
@@ -66,6 +66,18 @@ pub fn wait_for_any<'a>(descriptors: impl Iterator<Item = BorrowedFd<'a>>, longe
         Err(error) => {
             Err(PortError::System { operation: "wait for", object: "requests".to_owned(), source: error.into() })
         }
+    }
+}
+
+/// Sleeps until something can be read from a descriptor or `deadline` has come.
+pub(crate) fn wait_until_readable(descriptor: BorrowedFd<'_>, deadline: Time) -> std::io::Result<()> {
+    let left = deadline - HostClock.now();
+    if left <= Nanos::ZERO {
+        return Ok(());
+    }
+    match poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&timespec(left))) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

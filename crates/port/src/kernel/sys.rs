@@ -266,6 +266,26 @@ pub fn stamping_abilities(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 1
     Ok(info)
 }
 
+/// Asks ethtool for the name of an interface's driver, ended by a zero.
+pub fn driver_name(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u8; 32]> {
+    const ETHTOOL_GET_DRIVER_INFO: u32 = 3;
+    // `struct ethtool_drvinfo`: the command, the driver's name, and what is not looked at here.
+    let mut info = [0_u32; 49];
+    info[0] = ETHTOOL_GET_DRIVER_INFO;
+    interface_request(fd, name, libc::SIOCETHTOOL as c_ulong, info.as_mut_ptr().cast())?;
+    Ok(std::array::from_fn(|index| info[1 + index / 4].to_ne_bytes()[index % 4]))
+}
+
+/// Asks ethtool for the queues of an interface: command, four greatest numbers, then those in use (receiving, sending, other,
+/// combined), as the kernel's `struct ethtool_channels` orders them.
+pub fn channels(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 9]> {
+    const ETHTOOL_GET_CHANNELS: u32 = 0x3C;
+    let mut channels = [0_u32; 9];
+    channels[0] = ETHTOOL_GET_CHANNELS;
+    interface_request(fd, name, libc::SIOCETHTOOL as c_ulong, channels.as_mut_ptr().cast())?;
+    Ok(channels)
+}
+
 /// Lists the names of all interfaces of this network namespace.
 pub fn interface_names() -> io::Result<Vec<String>> {
     // SAFETY: no memory is passed.

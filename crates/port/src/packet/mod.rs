@@ -88,29 +88,11 @@ impl PacketPort {
     fn max_frame(&self) -> usize {
         self.interface.mtu + HEADER_BYTES
     }
-
-    /// Refuses `frames` of so many bytes that are too long for the interface, which counts no 802.1Q tag.
-    fn check_length(&self, frames: &[u8], frame_bytes: usize) -> Result<(), PortError> {
-        let is_tagged = frames.get(ADDRESS_BYTES..ADDRESS_BYTES + 2) == Some(&libc::ETH_P_8021Q.to_be_bytes()[2..]);
-        let header = HEADER_BYTES + if is_tagged { TAG_BYTES } else { 0 };
-        let needed = frame_bytes.saturating_sub(header);
-        let Interface { name, mtu, .. } = &self.interface;
-        if needed <= *mtu {
-            return Ok(());
-        }
-        Err(PortError::Wrong {
-            object: name.clone(),
-            problem: format!(
-                "its MTU of {mtu} bytes is too small for {needed} bytes of user data; \
-                 ask for less, or `ip link set dev {name} mtu {needed}`"
-            ),
-        })
-    }
 }
 
 impl Port for PacketPort {
     fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
-        self.check_length(frame, frame.len())?;
+        self.interface.check_length(frame, frame.len())?;
         self.socket.send(frame)
     }
 
@@ -141,7 +123,7 @@ impl Port for PacketPort {
 
 impl Batch for PacketPort {
     fn transmit_batch(&mut self, frames: &[u8], frame_bytes: usize) -> Result<usize, PortError> {
-        self.check_length(frames, frame_bytes)?;
+        self.interface.check_length(frames, frame_bytes)?;
         self.socket.send_batch(frames, frame_bytes, None)
     }
 

@@ -1,5 +1,7 @@
 //! Requests of each framing, and how to read their replies.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use sojourn_time::Time;
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
 use sojourn_wire::icmp::{Echo, Version};

@@ -1,0 +1,88 @@
+/* Frames that the kernel makes itself (BPF_PROG_RUN with live frames): each waits for its time, gets the next number and the
+ * present time, and is redirected to a device. One run at a time.
+ */
+
+#include "stream.h"
+
+#define MOST_TURNS (1 << 22) /* of waiting: a tenth of a second or more */
+
+#define HEAD_WORDS 15
+
+/* What the program that loads this one asks for. */
+const volatile struct {
+	__u32 device;
+	__u32 header_at;
+	/* The first 60 bytes of each frame: the kernel uses the memory of a frame that has arrived again as it is then, and
+	 * whoever took a VLAN tag off has moved its bytes. */
+	__u32 head[HEAD_WORDS];
+} asked = {};
+
+/* Written and read by the program that runs this one; crates/port/src/live/sender.rs has the same order. */
+struct sender {
+	__u64 next;        /* number of the next frame */
+	__u64 first;       /* number of the first frame of this stretch */
+	__u64 first_at;    /* its time, ns CLOCK_TAI; 0: as soon as it can be */
+	__u64 last_at;
+	__u64 interval_ps; /* from each frame to the next; 0: as fast as can be */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sender);
+} senders SEC(".maps");
+
+/* Not 0: no more frames. By itself, because it is written while the other is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} stops SEC(".maps");
+
+/* One turn of waiting: goes on until the time has come. */
+static long wait(__u32 turn, __u64 *due)
+{
+	(void)turn;
+	return bpf_ktime_get_tai_ns() >= *due;
+}
+
+SEC("xdp")
+int live(struct xdp_md *ctx)
+{
+	__u32 zero = 0, at = asked.header_at, *head = (void *)(long)ctx->data;
+	struct sender *sender = bpf_map_lookup_elem(&senders, &zero);
+	__u64 *stop = bpf_map_lookup_elem(&stops, &zero);
+	struct stream_header *header;
+	__u64 now, due;
+
+	if (!sender || !stop || at > 18)
+		return XDP_ABORTED;
+	if (*stop)
+		return XDP_DROP;
+	due = sender->first_at + (sender->next - sender->first) * sender->interval_ps / 1000;
+	now = bpf_ktime_get_tai_ns();
+	if (sender->interval_ps && sender->first_at && now < due) {
+		bpf_loop(MOST_TURNS, wait, &due, 0);
+		now = bpf_ktime_get_tai_ns();
+	}
+	if (!sender->first_at)
+		sender->first_at = now;
+	if (!sender->interval_ps || now < due || due < sender->first_at)
+		due = now;
+
+	header = (void *)head + at;
+	if ((void *)(head + HEAD_WORDS) > (void *)(long)ctx->data_end || (void *)(header + 1) > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	for (__u32 word = 0; word < HEAD_WORDS; word++)
+		head[word] = asked.head[word];
+	header->seq = bpf_cpu_to_be64(sender->next);
+	header->intended = bpf_cpu_to_be64(due);
+	header->sent = bpf_cpu_to_be64(now);
+	sender->last_at = now;
+	sender->next++;
+	return bpf_redirect(asked.device, 0);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

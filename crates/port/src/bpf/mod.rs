@@ -1,0 +1,186 @@
+//! Programs of ours in the kernel: loaded from the objects that the build compiled from `bpf/`, attached to interfaces by
+//! links that end with this process, however it ends.
+//!
+//! Hides libbpf. Everything happens in the network namespace of the thread that opens it. Knows nothing of what the programs
+//! do.
+
+mod sys;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder};
+
+use crate::PortError;
+use crate::kernel::Interface;
+
+/// A compiled object of `bpf/`, where libelf wants it: at a multiple of 8.
+macro_rules! object {
+    ($file:literal) => {{
+        static OBJECT: $crate::bpf::Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/", $file)).len() }> =
+            $crate::bpf::Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $file)));
+        &OBJECT.0
+    }};
+}
+pub(crate) use object;
+
+/// Bytes at a multiple of 8.
+#[repr(C, align(8))]
+pub(crate) struct Aligned<const N: usize>(pub [u8; N]);
+
+/// A program in the kernel, with its maps.
+#[derive(Debug)]
+pub(crate) struct Program {
+    fd: OwnedFd,
+    name: &'static str,
+    maps: Vec<MapHandle>,
+}
+
+/// How a program hangs on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before the kernel has made anything of a frame.
+    Native,
+    /// In the kernel's general receive path, for drivers that cannot.
+    Generic,
+}
+
+impl Mode {
+    /// Returns what engines call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native XDP",
+            Self::Generic => "generic XDP",
+        }
+    }
+}
+
+/// A program on an interface, until this is dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    _link: OwnedFd,
+    pub mode: Mode,
+}
+
+impl Program {
+    /// Loads the program `name` from an object that holds it alone; `constants` are the bytes of its `const volatile`
+    /// variables in their order.
+    pub fn load(name: &'static str, object: &[u8], constants: &[u8]) -> Result<Self, PortError> {
+        let refused = |error| refused(name, &error);
+        // What libbpf has to say goes into our errors, not to the terminal.
+        libbpf_rs::set_print(None);
+        let mut open = ObjectBuilder::default().open_memory(object).map_err(refused)?;
+        let mut maps = open.maps_mut();
+        if let Some(mut map) = maps.find(|map| map.name().to_string_lossy().ends_with(".rodata"))
+            && let Some(value) = map.initial_value_mut()
+        {
+            for (target, constant) in value.iter_mut().zip(constants) {
+                *target = *constant;
+            }
+        }
+        drop(maps);
+        let object = open.load().map_err(refused)?;
+        let maps = object.maps().map(|map| MapHandle::try_from(&map)).collect::<Result<_, _>>().map_err(refused)?;
+        let program = object.progs().find(|program| program.name() == name);
+        let fd = program.map(|program| program.as_fd().try_clone_to_owned());
+        let fd = fd.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+        let fd = fd.map_err(|source| PortError::System { operation: "load", object: name.to_owned(), source })?;
+        Ok(Self { fd, name, maps })
+    }
+
+    /// Hangs it on an interface: in the driver where that can be, else in the general path.
+    pub fn attach(&self, interface: &Interface) -> Result<Attached, PortError> {
+        let attach = |mode| {
+            let link = sys::attach_xdp(self.fd.as_fd(), interface.index.cast_signed(), mode)?;
+            Ok(Attached { _link: link, mode })
+        };
+        attach(Mode::Native)
+            .or_else(|error: io::Error| if is_final(&error) { Err(error) } else { attach(Mode::Generic) })
+            .map_err(|error| attach_refused(interface, error))
+    }
+
+    /// Runs it on `count` copies of `frame`, each of which goes where the program sends it, so many `together`.
+    pub fn make_frames(&self, frame: &[u8], count: u32, together: u32) -> io::Result<()> {
+        sys::run_live(self.fd.as_fd(), frame, count, together)
+    }
+
+    /// Reads the value of a key of one of its maps; `None` where there is none.
+    pub fn read(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, PortError> {
+        self.map(map)?.lookup(key, MapFlags::ANY).map_err(|error| refused(self.name, &error))
+    }
+
+    /// Writes the value of a key of one of its maps.
+    pub fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), PortError> {
+        self.map(map)?.update(key, value, MapFlags::ANY).map_err(|error| refused(self.name, &error))
+    }
+
+    /// Takes a key out of one of its maps.
+    pub fn remove(&self, map: &str, key: &[u8]) -> Result<(), PortError> {
+        self.map(map)?.delete(key).map_err(|error| refused(self.name, &error))
+    }
+
+    /// Lists the keys of one of its maps.
+    pub fn keys(&self, map: &str) -> Result<Vec<Vec<u8>>, PortError> {
+        Ok(self.map(map)?.keys().collect())
+    }
+
+    fn map(&self, name: &str) -> Result<&MapHandle, PortError> {
+        self.maps.iter().find(|map| map.name() == name).ok_or_else(|| PortError::System {
+            operation: "find the map",
+            object: name.to_owned(),
+            source: io::ErrorKind::NotFound.into(),
+        })
+    }
+}
+
+/// Whether another mode would not help either: no right, or a program hangs there already.
+fn is_final(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EBUSY | libc::EEXIST))
+}
+
+fn refused(name: &str, error: &libbpf_rs::Error) -> PortError {
+    let object = format!("the program `{name}` in the kernel");
+    match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied if !may_load() => denied("load", object),
+        kind => {
+            PortError::System { operation: "use", object, source: io::Error::new(io_kind(kind), error.to_string()) }
+        }
+    }
+}
+
+/// Whether this thread may have maps and programs at all: a program that is refused although it may was not understood.
+fn may_load() -> bool {
+    let options =
+        libbpf_sys::bpf_map_create_opts { sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _, ..Default::default() };
+    MapHandle::create(MapType::Array, Some("permitted"), 4, 4, 1, &options).is_ok()
+}
+
+fn io_kind(kind: libbpf_rs::ErrorKind) -> io::ErrorKind {
+    match kind {
+        libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
+        libbpf_rs::ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+        _ => io::ErrorKind::Other,
+    }
+}
+
+fn attach_refused(interface: &Interface, source: io::Error) -> PortError {
+    let Interface { name, mtu, .. } = interface;
+    let object = format!("an XDP program to {name}");
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => denied("attach", object),
+        Some(libc::EBUSY | libc::EEXIST) => PortError::Unusable {
+            object: name.clone(),
+            problem: format!("an XDP program hangs on it already; `ip link show dev {name}` tells which"),
+        },
+        Some(libc::ERANGE) => PortError::Unusable {
+            object: name.clone(),
+            problem: format!("its MTU of {mtu} bytes is too large for XDP; `ip link set dev {name} mtu 1500`"),
+        },
+        _ => PortError::System { operation: "attach", object, source },
+    }
+}
+
+fn denied(operation: &'static str, object: String) -> PortError {
+    let mend = "run it as root; a user namespace does not grant it".to_owned();
+    PortError::Denied { operation, object, right: "CAP_BPF and CAP_NET_ADMIN", mend }
+}

@@ -1,0 +1,50 @@
+//! The two calls of libbpf that `libbpf-rs` does not offer as they are needed: a link with a mode, a run with live frames.
+
+#![expect(
+    unsafe_code,
+    reason = "libbpf-rs links programs only in the mode that the kernel chooses, and takes no batch size"
+)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_sys::{bpf_link_create_opts, bpf_test_run_opts};
+
+use super::Mode;
+
+/// Hangs an XDP program on the interface with this index, in this mode.
+pub fn attach_xdp(program: BorrowedFd<'_>, interface: i32, mode: Mode) -> io::Result<OwnedFd> {
+    let flags = match mode {
+        Mode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
+        Mode::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
+    };
+    let options = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, flags, ..Default::default() };
+    // SAFETY: the options are a live structure that tells its own size and holds no pointers; the kernel gives a new
+    // descriptor, which belongs to nobody else.
+    unsafe {
+        let link = libbpf_sys::bpf_link_create(program.as_raw_fd(), interface, libbpf_sys::BPF_XDP, &raw const options);
+        checked(link).map(|link| OwnedFd::from_raw_fd(link))
+    }
+}
+
+/// Runs an XDP program on `count` new copies of `frame`, each of which goes where the program says; the kernel hands so many on
+/// `together`.
+pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], count: u32, together: u32) -> io::Result<()> {
+    let mut options = bpf_test_run_opts {
+        sz: size_of::<bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: u32::try_from(frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        repeat: i32::try_from(count).map_err(|_| io::ErrorKind::InvalidInput)?,
+        flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
+        batch_size: together,
+        ..Default::default()
+    };
+    // SAFETY: the options are a live structure that tells its own size; its one pointer comes with the length of a slice
+    // that outlives the call and that the kernel only reads.
+    checked(unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) }).map(drop)
+}
+
+/// libbpf returns the negative error number.
+fn checked(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
+}

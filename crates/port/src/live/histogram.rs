@@ -1,0 +1,79 @@
+//! The histograms that the counting program keeps: 64 steps for each doubling, so a value is known within 1.6 %.
+
+const SUB_BITS: u32 = 6;
+const SUB_STEPS: u64 = 1 << SUB_BITS;
+
+/// How often values fell into steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u64>,
+}
+
+/// One step of a histogram, and how many values it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The least value of the step, ns.
+    pub low: i64,
+    /// The greatest value of the step, ns; the last step holds what is longer, too.
+    pub high: i64,
+    /// How many values.
+    pub count: u64,
+}
+
+impl Histogram {
+    /// A histogram with these counts, step by step.
+    pub(super) fn new(counts: Vec<u64>) -> Self {
+        Self { counts }
+    }
+
+    /// The steps that hold anything, least first.
+    pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
+        (0_u64..).zip(&self.counts).filter(|(_, count)| **count > 0).map(|(index, count)| {
+            let (low, width) = bounds(index);
+            Step { low, high: low.saturating_add(width - 1), count: *count }
+        })
+    }
+
+    /// How many values it holds.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// The least value of a step, and how wide it is.
+fn bounds(index: u64) -> (i64, i64) {
+    let octave = index >> SUB_BITS;
+    if octave == 0 {
+        return (index.cast_signed(), 1);
+    }
+    let low = (SUB_STEPS + (index & (SUB_STEPS - 1))) << (octave - 1).min(56);
+    (low.cast_signed(), 1 << (octave - 1).min(56))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_follow_on_each_other_and_stay_narrow() {
+        let mut next = 0;
+        for index in 0..35 * SUB_STEPS {
+            let (low, width) = bounds(index);
+            assert_eq!(low, next);
+            assert!(index < SUB_STEPS || width as f64 / low as f64 <= 1.0 / 64.0);
+            next = low + width;
+        }
+        assert_eq!(next, 1 << 40);
+    }
+
+    #[test]
+    fn only_what_holds_something_is_told() {
+        let mut counts = vec![0; 100];
+        counts[3] = 2;
+        counts[70] = 1;
+        let histogram = Histogram::new(counts);
+        let steps: Vec<Step> = histogram.steps().collect();
+        assert_eq!(steps, [Step { low: 3, high: 3, count: 2 }, Step { low: 70, high: 70, count: 1 }]);
+        assert_eq!(histogram.count(), 3);
+    }
+}

@@ -1,0 +1,247 @@
+//! Whole Ethernet frames over AF_XDP: one EtherType on one interface, past the kernel's network stack.
+//!
+//! A program on the interface hands over the frames of the EtherType, tagged or not, each with the time at which it came to
+//! the driver; all others go on to the stack. Hides the rings, the memory behind them and the program. One queue: a device
+//! that spreads frames over several is refused. There are no transmit stamps. Frames that are addressed to other stations
+//! come in, too: the program sits before the filter.
+
+mod sys;
+
+use std::os::fd::AsRawFd;
+
+use sojourn_time::{Clock, HostClock, Source, Stamp, Time};
+use sojourn_wire::MacAddress;
+use sojourn_wire::ethernet::HEADER_BYTES;
+
+use crate::bpf::{Attached, Mode, Program, object};
+use crate::kernel::{Interface, denied_raw, wait_until_readable};
+use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
+
+/// A page without what the kernel leaves free before a frame (256 bytes and ours) and behind it (320).
+const LONGEST_FRAME: usize = 4096 - 256 - sys::HEADROOM - 320;
+/// `struct arrival` of `bpf/redirect.bpf.c`, before each frame.
+const ARRIVAL_MARK: u64 = 0x534F_4A41_5252_4956;
+/// How often the kernel is asked to send what it did not send at once, before that counts as a full queue.
+const PUSHES: usize = 4096;
+
+/// Frames of one EtherType on one interface, past the kernel's network stack.
+pub struct XdpPort {
+    // First: frames are to end before the socket does.
+    attached: Attached,
+    _program: Program,
+    rings: sys::Rings,
+    interface: Interface,
+    engine: String,
+    next: u32,
+}
+
+impl XdpPort {
+    /// Opens a port on an interface for the frames of one EtherType: by zero-copy and in the driver where that can be.
+    ///
+    /// # Errors
+    /// `Wrong` when there is no such interface, `Unusable` when it carries nothing, has several queues or another program
+    /// already, `Denied` without the right to run programs in the kernel.
+    pub fn open(interface: &str, ethertype: u16) -> Result<Self, PortError> {
+        let interface = Interface::usable(interface)?;
+        check_queues(&interface)?;
+        let program = Program::load("redirect", object!("redirect.bpf.o"), &ethertype.to_ne_bytes())?;
+        let attached = program.attach(&interface)?;
+        let rings = open(&interface, attached.mode)?;
+        let socket = rings.descriptor().as_raw_fd();
+        program.write("sockets", &0_u32.to_ne_bytes(), &socket.to_ne_bytes())?;
+        let copies = if rings.is_zero_copy() { "zero-copy" } else { "copy" };
+        let engine = format!("AF_XDP {copies}, {}", attached.mode.name());
+        Ok(Self { attached, _program: program, rings, interface, engine, next: 0 })
+    }
+
+    /// The MAC address of its interface.
+    pub fn mac(&self) -> MacAddress {
+        self.interface.mac
+    }
+
+    /// How its program hangs on the interface.
+    pub fn mode(&self) -> Mode {
+        self.attached.mode
+    }
+
+    fn max_frame(&self) -> usize {
+        (self.interface.mtu + HEADER_BYTES).min(LONGEST_FRAME)
+    }
+
+    fn check_length(&self, frames: &[u8], frame_bytes: usize) -> Result<(), PortError> {
+        let most = LONGEST_FRAME;
+        if frame_bytes > most {
+            let problem = format!("a frame over AF_XDP is at most {most} bytes long; ask for less");
+            return Err(PortError::Wrong { object: self.interface.name.clone(), problem });
+        }
+        self.interface.check_length(frames, frame_bytes)
+    }
+
+    /// Makes the kernel send what is in the ring: it sends some frames a call.
+    fn push(&mut self) -> Result<(), PortError> {
+        for _ in 0..PUSHES {
+            match self.rings.push() {
+                Ok(()) => break,
+                Err(error) if is_busy(&error) => {}
+                Err(error) => return Err(self.refused("send on", error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the frames that are there, or one of them.
+    fn take(&mut self, is_single: bool, each: &mut dyn FnMut(&[u8], Option<Time>)) -> Result<usize, PortError> {
+        let taken = self.rings.receive(is_single, &mut |bytes| {
+            if let Some((arrival, frame)) = bytes.split_first_chunk() {
+                each(frame, arrival_time(*arrival));
+            }
+        });
+        taken.map_err(|error| self.refused("receive from", error))
+    }
+
+    fn refused(&self, operation: &'static str, source: std::io::Error) -> PortError {
+        PortError::System { operation, object: format!("AF_XDP on {}", self.interface.name), source }
+    }
+}
+
+impl Port for XdpPort {
+    fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
+        let number = self.next;
+        let called = HostClock.now();
+        if self.transmit_batch(frame, frame.len())? == 0 {
+            return Err(self.refused("send on", std::io::Error::from_raw_os_error(libc::ENOBUFS)));
+        }
+        Ok(Sent { number, called })
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
+        let mut received = None;
+        self.take(true, &mut |frame, arrived| {
+            let returned = HostClock.now();
+            let length = frame.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&frame[..length]);
+            received = Some(Received { length, arrived: stamp(arrived, returned), returned });
+        })?;
+        Ok(received)
+    }
+
+    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+        Ok(None)
+    }
+
+    fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
+        let socket = self.rings.descriptor();
+        wait_until_readable(socket, deadline).map_err(|error| self.refused("wait for", error))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { framing: Framing::Ethernet, max_frame: self.max_frame(), transmit_stamps: false }
+    }
+
+    /// Frames for which there was no room in the rings.
+    fn own_drops(&mut self) -> u64 {
+        self.rings.drops()
+    }
+}
+
+impl Batch for XdpPort {
+    fn transmit_batch(&mut self, frames: &[u8], frame_bytes: usize) -> Result<usize, PortError> {
+        self.check_length(frames, frame_bytes)?;
+        let frame_bytes = frame_bytes.max(1);
+        let whole = frames.len() / frame_bytes;
+        let mut taken = 0;
+        while taken < whole {
+            let put = self.rings.put(&frames[taken * frame_bytes..], frame_bytes);
+            let now = put.map_err(|error| self.refused("send on", error))?;
+            if now == 0 {
+                break;
+            }
+            self.push()?;
+            taken += now;
+        }
+        self.next = self.next.wrapping_add(taken as u32);
+        Ok(taken)
+    }
+
+    fn receive_batch(&mut self, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
+        let mut returned = None;
+        self.take(false, &mut |frame, arrived| {
+            let returned = *returned.get_or_insert_with(|| HostClock.now());
+            each(frame, Received { length: frame.len(), arrived: stamp(arrived, returned), returned });
+        })
+    }
+
+    fn engine(&self) -> &str {
+        &self.engine
+    }
+}
+
+impl std::fmt::Debug for XdpPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("XdpPort").field("interface", &self.interface.name).field("engine", &self.engine).finish()
+    }
+}
+
+/// Opens the rings: zero-copy where the driver can, else with a copy.
+fn open(interface: &Interface, mode: Mode) -> Result<sys::Rings, PortError> {
+    let opened = match mode {
+        Mode::Native => sys::Rings::open(interface.index, true).or_else(|_| sys::Rings::open(interface.index, false)),
+        Mode::Generic => sys::Rings::open(interface.index, false),
+    };
+    opened.map_err(|source| {
+        let object = format!("an AF_XDP socket on {}", interface.name);
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => denied_raw("open", &object, None),
+            Some(libc::EBUSY) => {
+                let problem = "another AF_XDP socket has its queue; close that program".to_owned();
+                PortError::Unusable { object: interface.name.clone(), problem }
+            }
+            _ => PortError::System { operation: "open", object, source },
+        }
+    })
+}
+
+/// Refuses an interface whose frames may come in by a queue without a socket.
+fn check_queues(interface: &Interface) -> Result<(), PortError> {
+    let Interface { name, .. } = interface;
+    match interface.receive_queues() {
+        Some(queues) if queues > 1 => Err(PortError::Unusable {
+            object: name.clone(),
+            problem: format!(
+                "its frames come in by {queues} queues, and AF_XDP here listens to one; `ethtool -L {name} combined 1` \
+                 (for a veth: `ethtool -L {name} rx 1`)"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The time that the program wrote before a frame, if it did.
+fn arrival_time(bytes: [u8; sys::HEADROOM]) -> Option<Time> {
+    let [mark, at]: [u64; 2] = [0, 8].map(|from| u64::from_ne_bytes(std::array::from_fn(|index| bytes[from + index])));
+    (mark == ARRIVAL_MARK).then_some(Time(at.cast_signed()))
+}
+
+fn stamp(arrived: Option<Time>, returned: Time) -> Stamp {
+    match arrived {
+        Some(at) => Stamp { at, source: Source::Kernel },
+        None => Stamp { at: returned, source: Source::User },
+    }
+}
+
+/// Whether the kernel has sent what it could for now.
+fn is_busy(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_without_its_mark_is_none() {
+        let bytes = |mark: u64| [mark.to_ne_bytes(), 7_u64.to_ne_bytes()].concat().try_into().expect("16 bytes");
+        assert_eq!(arrival_time(bytes(ARRIVAL_MARK)), Some(Time(7)));
+        assert_eq!(arrival_time(bytes(0)), None);
+    }
+}

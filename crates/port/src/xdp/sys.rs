@@ -1,0 +1,154 @@
+//! An AF_XDP socket: its rings, and the memory behind them.
+//!
+//! The crate `xdp` leaves to its user that a packet is gone before the memory that it lies in. Here packets stay inside:
+//! bytes are copied in, and shown for the time of a call.
+
+#![expect(unsafe_code, reason = "packets of the crate `xdp` must not outlive their memory, for which its user vouches")]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr;
+
+use xdp::nic::NicIndex;
+use xdp::slab::{HeapSlab, Slab};
+use xdp::socket::{SocketError, XdpSocket, XdpSocketBuilder};
+use xdp::umem::{FrameSize, UmemCfgBuilder};
+use xdp::{Packet, RingConfigBuilder, Umem, WakableRings};
+
+/// How many frames are moved at once, at most.
+pub const MOST_AT_ONCE: usize = 64;
+/// How many bytes before a received frame are its own: what the program on the interface wrote there.
+pub const HEADROOM: usize = 16;
+const RECEIVE_CHUNKS: u32 = 8192;
+const TRANSMIT_CHUNKS: u32 = 2048;
+
+/// A socket on one queue of a device.
+pub struct Rings {
+    rings: WakableRings,
+    socket: XdpSocket,
+    received: HeapSlab,
+    single: HeapSlab,
+    outgoing: HeapSlab,
+    is_zero_copy: bool,
+    // Last: fields are dropped in their order, and the memory is to outlive all that points into it.
+    memory: Umem,
+}
+
+// SAFETY: all pointers inside point to mappings that this value alone owns and reaches.
+unsafe impl Send for Rings {}
+
+impl Rings {
+    /// Opens a socket on queue 0 of the interface with this index.
+    pub fn open(interface: u32, is_zero_copy: bool) -> io::Result<Self> {
+        let builder = UmemCfgBuilder {
+            frame_size: FrameSize::FourK,
+            head_room: HEADROOM as u32,
+            frame_count: RECEIVE_CHUNKS + TRANSMIT_CHUNKS,
+            ..UmemCfgBuilder::default()
+        };
+        let memory = Umem::map(builder.build().map_err(io::Error::other)?)?;
+        let rings = RingConfigBuilder {
+            rx_count: RECEIVE_CHUNKS,
+            tx_count: TRANSMIT_CHUNKS,
+            fill_count: RECEIVE_CHUNKS,
+            completion_count: TRANSMIT_CHUNKS,
+        };
+        let mut socket = XdpSocketBuilder::new().map_err(system)?;
+        let rings = rings.build().map_err(io::Error::other)?;
+        let (rings, mut flags) = socket.build_wakable_rings(&memory, rings).map_err(system)?;
+        if is_zero_copy {
+            flags.force_zerocopy()
+        } else {
+            flags.force_copy()
+        }
+        let socket = socket.bind(NicIndex::new(interface), 0, flags).map_err(system)?;
+        let [single, received, outgoing] = [1, MOST_AT_ONCE, MOST_AT_ONCE].map(HeapSlab::with_capacity);
+        let mut opened = Self { rings, socket, received, single, outgoing, is_zero_copy, memory };
+        opened.fill(RECEIVE_CHUNKS as usize)?;
+        Ok(opened)
+    }
+
+    /// Whether the driver works on the memory itself.
+    pub fn is_zero_copy(&self) -> bool {
+        self.is_zero_copy
+    }
+
+    /// Shows the frames that are there, one or [`MOST_AT_ONCE`] at most, each with the [`HEADROOM`] bytes before it, and returns how
+    /// many.
+    pub fn receive(&mut self, is_single: bool, each: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        let Some(ring) = &mut self.rings.rx_ring else { return Ok(0) };
+        let received = if is_single { &mut self.single } else { &mut self.received };
+        // SAFETY: the packets are given back to their memory below, before this returns.
+        let count = unsafe { ring.recv(&self.memory, received) };
+        while let Some(mut packet) = received.pop_back() {
+            show(&mut packet, each);
+            self.memory.free_packet(packet);
+        }
+        if count > 0 {
+            self.fill(count)?;
+        }
+        Ok(count)
+    }
+
+    /// Puts copies of the frames of `bytes` bytes each that lie back to back in `frames` into the ring, [`MOST_AT_ONCE`] at
+    /// most, and returns how many there was room for.
+    pub fn put(&mut self, frames: &[u8], bytes: usize) -> io::Result<usize> {
+        self.rings.completion_ring.dequeue(&mut self.memory, TRANSMIT_CHUNKS as usize);
+        let Some(ring) = &mut self.rings.tx_ring else { return Ok(0) };
+        for frame in frames.chunks_exact(bytes.max(1)).take(MOST_AT_ONCE) {
+            // SAFETY: the packet goes into the ring or back to its memory below, before this returns.
+            let Some(mut packet) = (unsafe { self.memory.alloc() }) else { break };
+            packet.append(frame).map_err(io::Error::other)?;
+            self.outgoing.push_front(packet);
+        }
+        // SAFETY: all packets are of the memory that the socket was made with.
+        let count = unsafe { ring.send(&mut self.outgoing, false)? };
+        while let Some(packet) = self.outgoing.pop_back() {
+            self.memory.free_packet(packet);
+        }
+        Ok(count)
+    }
+
+    /// Makes the kernel send what is in the ring, as much of it as it does in one call; "again" when there is more.
+    pub fn push(&self) -> io::Result<()> {
+        // SAFETY: no memory is passed.
+        let result = unsafe { libc::sendto(self.socket.raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Counts the frames for which there was no room.
+    pub fn drops(&self) -> u64 {
+        self.socket.statistics().map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full)
+    }
+
+    /// The descriptor of the socket, to wait for.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the socket stays open for as long as this is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.socket.raw_fd()) }
+    }
+
+    /// Gives memory to the kernel for so many frames that are to come.
+    fn fill(&mut self, count: usize) -> io::Result<()> {
+        // SAFETY: the memory is the one that the socket was made with.
+        unsafe { self.rings.fill_ring.enqueue(&mut self.memory, count, self.is_zero_copy) }.map(drop)
+    }
+}
+
+/// Shows a packet with the bytes before it, and wipes these: the next frame there may come without any.
+fn show(packet: &mut Packet, each: &mut dyn FnMut(&[u8])) {
+    let shown = packet.adjust_head(-(HEADROOM as i32)).and_then(|()| packet.slice_at_offset(0, packet.len()).map(each));
+    if shown.is_ok() {
+        packet.clear();
+        // It has room for what it held.
+        let _ = packet.append(&[0; HEADROOM]);
+    }
+}
+
+fn system(error: SocketError) -> io::Error {
+    match error {
+        SocketError::SocketCreation(error) | SocketError::Bind(error) => error,
+        SocketError::SetSockOpt { inner, .. }
+        | SocketError::GetSockOpt { inner, .. }
+        | SocketError::RingMap { inner, .. } => inner,
+    }
+}
