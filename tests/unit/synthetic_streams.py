@@ -6,20 +6,19 @@ trial's delays, `lose` says which packets are lost; `alter` changes a trial befo
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 
-from sojourn.records import TABLES, RunFolder
+from sojourn.records import TABLES
+from tests.unit.made_up_streams import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-ARROW = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64()}
 START_NS = 1_800_000_000_000_000_000
 BASE: dict[str, Any] = {
     "engine": "packet", "kind": "one-way", "frame_bytes": 64, "payload_bytes": 46, "schedule": "regular",
@@ -89,21 +88,14 @@ class StreamRun:
 
     def write(self) -> Path:
         """Write the folder and return its path."""
-        folder = RunFolder(self.path)
-        folder.records.mkdir(parents=True)
-        folder.plan.write_text(self._plan())
-        folder.bed.write_text("{}")
         rng = np.random.default_rng(self.seed)
         tables: dict[tuple[str, str], dict[str, list[Any]]] = {}
-        events: list[dict[str, Any]] = [{"event": "started"}, *self.log]
+        events = list(self.log)
         now = START_NS
-        for number, (round_, visit, place, device) in enumerate(self._order(rng)):
-            now = self._trial(number, (round_, visit, place, device), now, rng, tables, events)
-        events.append({"event": "finished"})
-        folder.log.write_text("".join(json.dumps(event) + "\n" for event in events))
-        for (who, name), columns in tables.items():
-            write_table(folder, name, who, columns)
-        return self.path
+        for number, at in enumerate(self._order(rng)):
+            now = self._trial(number, at, now, rng, tables, events)
+        frames = {key: pl.DataFrame(columns, strict=False) for key, columns in tables.items()}
+        return write(self.path, self._plan(), events, frames)
 
     def arms(self, factors: dict[str, Any]) -> list[str]:
         """The arms of a cell: several senders or receivers need a switch."""
@@ -170,15 +162,15 @@ class StreamRun:
         counts.pop("astray", None)
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         if first:
-            rows["a", "sends"] = self._sends(trial)
-            rows["a", "streams"] = self._stream(trial, "send", dict.fromkeys(counts, 0), sent, trial.departure)
-        rows["b", "streams"] = self._stream(trial, "receive", counts, 0, np.sort(arrival[came]))
-        rows["b", "arrivals"] = arrivals(trial, came, arrival, 0)
+            rows["sends", "a"] = self._sends(trial)
+            rows["streams", "a"] = self._stream(trial, "send", dict.fromkeys(counts, 0), sent, trial.departure)
+        rows["streams", "b"] = self._stream(trial, "receive", counts, 0, np.sort(arrival[came]))
+        rows["arrivals", "b"] = arrivals(trial, came, arrival, 0)
         if self.lines(trial):
-            rows["a", "clock_lines"] = {key: [one[key] for one in self.lines(trial)] for key in TABLES["clock_lines"]}
-        if self.answer_ns is not None and trial.factors["kind"] == "request-response":
+            rows["clock_lines", "a"] = {key: [one[key] for one in self.lines(trial)] for key in TABLES["clock_lines"]}
+        if self.answer_ns is not None and trial.factors["kind"] in ("request-response", "answers"):
             answered = trial.departure + self.answer_ns(rng, trial.port + 1, n).astype(np.int64)
-            rows["a2", "arrivals"] = arrivals(trial, np.arange(n), answered, trial.port + 1)
+            rows["arrivals", "a2"] = arrivals(trial, np.arange(n), answered, trial.port + 1)
         return rows
 
     def _sends(self, trial: Trial) -> dict[str, Any]:
@@ -221,27 +213,8 @@ def arrivals(trial: Trial, which: Any, arrival: Any, node: int) -> dict[str, Any
 
 
 def add(tables: dict[Any, dict[str, list[Any]]], rows: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """Append rows to the tables, each under who wrote it and its name."""
+    """Append rows to the tables, each under its name and who wrote it."""
     for key, columns in rows.items():
         table = tables.setdefault(key, {name: [] for name in columns})
         for name, values in columns.items():
             table[name].extend(values)
-
-
-def write_table(folder: RunFolder, name: str, who: str, columns: dict[str, list[Any]]) -> None:
-    """Write one table as the instrument does."""
-    schema = pa.schema(
-        [
-            pa.field(
-                one.name, ARROW.get(one.type, pa.string()), one.nullable, {"clock": one.clock} if one.clock else {}
-            )
-            for one in TABLES[name].values()
-        ],
-        {b"schema": f"sojourn.{name}".encode(), b"version": b"1", b"profile": b"release"},
-    )
-    arrays = [pa.array(columns[one.name], one.type) for one in schema]
-    with (
-        pa.OSFile(str(folder.records / f"{name}-{who}-000.arrow"), "wb") as file,
-        pa.ipc.new_stream(file, schema) as out,
-    ):
-        out.write_batch(pa.record_batch(arrays, schema=schema))

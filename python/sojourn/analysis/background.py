@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
-from sojourn.analysis.packets import ROUND_TRIP, Values
+from sojourn.analysis.round_trips import round_trips, trip_summaries
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
@@ -21,12 +20,11 @@ from sojourn.analysis.stream_findings import LEAST_FOR_MODES
 from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
-from sojourn.analysis.streams import kept_blocks, series
+from sojourn.analysis.streams import series
 from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from sojourn.analysis.packets import Values
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
 
@@ -35,7 +33,7 @@ def study(run: Run) -> Study:
     """Delays at each load and way, their shifts, and their humps."""
     of = Gathered(run)
     of.begin()
-    trips = list(round_trips(run))
+    trips = round_trips(run)
     of.rows.extend(delay_rows(run, trips))
     idle = [cell for cell, one in run.cells.items() if not one.load]
     of.add_devices(idle)
@@ -50,46 +48,9 @@ def study(run: Run) -> Study:
     of.rows.extend(mode_rows(run, several, modes))
     of.samples["shifts"] = row_samples(run, shifts)
     of.samples["modes"] = with_cells(run, mode_samples(modes))
-    if trips:
-        of.samples["rtt_quantiles"] = with_cells(run, quantile_samples(trips))
-        of.samples["rtt_histograms"] = with_cells(run, histogram_samples(trips))
+    of.samples["delay_quantiles"] = with_cells(run, quantile_samples([*of.delays, *trips]))
+    of.samples["delay_histograms"] = with_cells(run, histogram_samples([*of.delays, *trips]))
     return of.conclude(sentence(run, of.rows))
-
-
-def _asked(run: Run) -> pl.DataFrame:
-    """The probes of request and response that were measured and count, warm-up left out."""
-    return run.measured.filter(pl.col("block").is_in(sorted(kept_blocks(run))))
-
-
-def round_trips(run: Run) -> Iterator[Values]:
-    """Round-trip times of every arm and cell, the unanswered ones infinite."""
-    for (device, cell), rows in _asked(run).partition_by("device", "cell", as_dict=True, maintain_order=True).items():
-        answered = rows.drop_nulls("rtt")
-        blocks = np.unique(rows["block"].to_numpy()).astype(np.int64)
-        silent = rows.filter(pl.col("rtt").is_null())["block"].to_numpy()
-        if answered.height:
-            yield Values(
-                str(device),
-                int(str(cell)),
-                0,
-                0,
-                ROUND_TRIP,
-                answered["rtt"].to_numpy().astype(np.float64),
-                None,
-                np.searchsorted(blocks, answered["block"].to_numpy()).astype(np.int64),
-                blocks,
-                np.array([(silent == block).sum() for block in blocks], dtype=np.int64),
-            )
-
-
-def trip_summaries(run: Run) -> pl.DataFrame:
-    """Mean and median round trip of every trial."""
-    rtt = pl.col("rtt")
-    return (
-        _asked(run)
-        .group_by("device", "cell", "round", "visit", "block", maintain_order=True)
-        .agg(rtt.mean().alias("mean"), rtt.median().alias("p50"))
-    )
 
 
 Modes = dict[tuple[str, int, str], list[float]]

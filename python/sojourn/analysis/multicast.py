@@ -13,6 +13,7 @@ import polars as pl
 
 from sojourn.analysis.packets import answer_values, ordered
 from sojourn.analysis.rates import pace_of
+from sojourn.analysis.round_trips import round_trips, trip_summaries
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.statistics.interval import Interval
@@ -34,7 +35,8 @@ def study(run: Run) -> Study:
     of.begin()
     of.add_devices(run.cells)
     answers = ordered(run, list(answer_values(of.answers, of.flows)))
-    of.rows.extend(delay_rows(run, answers))
+    trips = round_trips(run)
+    of.rows.extend(delay_rows(run, [*answers, *trips]))
     humps = humps_of(of.answers)
     peaks = peak_rows(run, humps)
     of.rows.extend([*peaks, *spacing_rows(run, humps)])
@@ -42,9 +44,8 @@ def study(run: Run) -> Study:
     of.rows.extend(shifts)
     of.samples["peaks"] = row_samples(run, peaks)
     of.samples["shifts"] = row_samples(run, shifts)
-    if answers:
-        of.samples["response_quantiles"] = with_cells(run, quantile_samples(answers))
-        of.samples["response_histograms"] = with_cells(run, histogram_samples(answers))
+    of.samples["delay_quantiles"] = with_cells(run, quantile_samples([*of.delays, *answers, *trips]))
+    of.samples["delay_histograms"] = with_cells(run, histogram_samples([*of.delays, *answers, *trips]))
     return of.conclude(sentence(run, of.rows))
 
 
@@ -96,13 +97,19 @@ def all_shifts(run: Run, of: Gathered) -> list[Row]:
     """Broadcast and multicast against unicast, and other subscribers against none, at the first receiver."""
     pairs = [*contrasts(run, "to", "unicast", ("receivers",)), *contrasts(run, "receivers", 0)]
     one_way = of.summaries.filter(pl.col("port") == 0)
-    answered = summaries(of.answers, of.flows.filter(pl.col("port") == -1))
-    first = answered.filter(pl.col("node") == pl.col("node").min().over("block")) if answered.height else answered
     rows = []
-    for quantity, each in (("one_way_delay", one_way), ("response_latency", first)):
+    for quantity, each in (("one_way_delay", one_way), ("response_latency", responses(run, of))):
         for statistic in ("mean", "p50"):
             rows += shift_rows(run, series(each, statistic), pairs, quantity, statistic)
     return rows
+
+
+def responses(run: Run, of: Gathered) -> pl.DataFrame:
+    """Round trips of every trial: the first node's answers to a group, and those of a probe to one host."""
+    answered = summaries(of.answers, of.flows.filter(pl.col("port") == -1))
+    first = answered.filter(pl.col("node") == pl.col("node").min().over("block"))
+    columns = ("device", "cell", "round", "visit", "block", "mean", "p50")
+    return pl.concat([first.select(columns), trip_summaries(run).select(columns)], how="vertical_relaxed")
 
 
 def _by(humps: pl.DataFrame, column: str) -> list[tuple[tuple[int, int], pl.DataFrame]]:

@@ -1,0 +1,430 @@
+"""The analysis of made-up runs of streams: truth in, number out; every finding of theirs provoked once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.analysis.rows import Row as Figure
+from sojourn.analysis.statistics.interval import Interval
+from sojourn.analysis.stream_findings import sound
+from sojourn.records import RunFolder
+from tests.unit import made_up_streams as made_up
+from tests.unit.synthetic_streams import StreamRun, Trial, cell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Row = dict[str, Any]
+FLOOD: dict[str, Any] = {"schedule": "flood", "interval_ns": None, "rate_pps": None}
+MEAN_NS, MEDIAN_NS = 4000 + 4 * 500, 4000 + 3.672 * 500
+"""Of the maker's own delays: gamma of shape 4 and scale 500 ns over 4 us."""
+
+
+def run(path: Path, method: str, cells: list[Row], **asked: Any) -> list[Row]:
+    """Write a run, analyse it, and give its rows."""
+    analyse(StreamRun(path / "run", method, cells, **asked).write())
+    rows: list[Row] = json.loads(RunFolder(path / "run").results.read_text())
+    return rows
+
+
+def verdict(path: Path) -> Row:
+    told: Row = json.loads(RunFolder(path / "run").verdict.read_text())
+    return told
+
+
+def found(path: Path) -> dict[str, Row]:
+    return {one["name"]: one for one in verdict(path)["findings"]}
+
+
+def sample(path: Path, name: str) -> pl.DataFrame:
+    return pl.read_parquet(RunFolder(path / "run").samples / f"{name}.parquet")
+
+
+def pick(rows: list[Row], quantity: str, statistic: str, **wanted: Any) -> Row:
+    wanted = {"device": "bridge", "quantity": quantity, "statistic": statistic} | wanted
+    several = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    assert len(several) == 1, f"{len(several)} rows for {wanted}"
+    return several[0]
+
+
+def holds(row: Row, truth: float) -> bool:
+    return bool(row["ci_low"] <= truth <= row["ci_high"])
+
+
+def test_delays_are_told_from_both_departures_and_what_the_device_adds(tmp_path: Path) -> None:
+    rows = run(tmp_path, "one-way", [cell(), cell(frame_bytes=1518, payload_bytes=1500)], rounds=12)
+    assert found(tmp_path) == {}
+    assert verdict(tmp_path)["sentence"].startswith("The Linux bridge adds 1.5")
+    for place in (0, 1):
+        assert pick(rows, "one_way_delay", "mean", cell=place)["estimate"] == pytest.approx(MEAN_NS + 1500, abs=60)
+        assert pick(rows, "one_way_delay", "p50", cell=place)["estimate"] == pytest.approx(MEDIAN_NS + 1500, abs=60)
+        intended = pick(rows, "one_way_delay_intended", "mean", cell=place)
+        assert intended["estimate"] == pytest.approx(MEAN_NS + 1500 + 250, abs=60)
+        assert pick(rows, "device_latency", "mean", cell=place)["estimate"] == pytest.approx(1500, abs=100)
+    pooled = pick(rows, "device_latency", "pooled")
+    assert (pooled["reference"], pooled["clock_bound_ns"], pooled["clock_error95_ns"]) == ("direct", 0, 0)
+    assert holds(pooled, 1500)
+    assert {row["unit"] for row in rows} <= {"ns", "1", "1/s", "bit/s", "ns/byte"}
+    assert all(row["clock"] and row["source"] for row in rows)
+
+
+def test_a_lost_packet_is_infinitely_late(tmp_path: Path) -> None:
+    rows = run(tmp_path, "one-way", [cell()], lose=lambda rng, factors, n: rng.random(n) < 0.02, rounds=10)
+    assert pick(rows, "one_way_delay", "p99")["estimate"] is None
+    assert pick(rows, "one_way_delay", "p90")["estimate"] > MEDIAN_NS + 1500
+    assert holds(pick(rows, "loss_ratio", "ratio"), 0.02)
+    curve = sample(tmp_path, "delay_quantiles").filter(device="bridge", measure="actual")
+    assert curve["delay_ns"].null_count() > 0
+    assert curve.drop_nulls("delay_ns")["q"].to_numpy().min() == pytest.approx(0.02, abs=0.01)
+
+
+def queue(service_ns: float) -> Callable[[np.random.Generator, Row, int], Any]:
+    """A line that takes this long for each frame, fed as the cell asks (Lindley), and some noise."""
+
+    def delays(rng: np.random.Generator, factors: Row, n: int) -> Any:
+        waits = np.cumsum(np.full(n, service_ns - factors["interval_ns"]))
+        behind = waits - np.minimum.accumulate(np.minimum(waits, 0))
+        return 5000 + behind + rng.gamma(4, 100, n)
+
+    return delays
+
+
+def test_the_knee_is_where_the_queue_is_still_bounded(tmp_path: Path) -> None:
+    intervals = (200_000, 100_000, 60_000, 45_000, 30_000)
+    cells = [cell(interval_ns=interval, frame_bytes=621) for interval in intervals]
+    rate = 'rate = "100Mbit/s"'
+    rows = run(tmp_path, "one-way", cells, delay=queue(50_000), rounds=6, bed_extra=rate)
+    knee = pick(rows, "min_frame_interval", "knee")
+    assert (knee["estimate"], knee["ci_low"], knee["ci_high"]) == (60_000, 45_000, 60_000)
+    assert pick(rows, "min_frame_interval", "saturated")["estimate"] == pytest.approx(50_000, rel=0.001)
+    assert pick(rows, "min_frame_interval", "calculated")["estimate"] == pytest.approx(621 * 80)
+    direct = pick(rows, "min_frame_interval", "calculated", device="direct")
+    assert direct["estimate"] is None
+    assert "no line rate is known" in direct["source"]
+    assert pick(rows, "queue_growth", "trend", cell=4)["estimate"] == pytest.approx(20 / 30, rel=0.01)
+    drawn = sample(tmp_path, "delay_by_interval").filter(device="bridge", statistic="p50", quantity="one_way_delay")
+    assert dict(drawn.select("interval_ns", "bounded").iter_rows()) == {i: i >= 60_000 for i in intervals}
+
+
+def test_two_clocks_are_brought_together_and_their_error_stands_beside(tmp_path: Path) -> None:
+    def apart(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        trial.delay = trial.delay + 250_000_000  # the receiver's clock is a quarter of a second ahead
+
+    def lines(trial: Trial) -> list[Row]:
+        start = int(trial.intended[0])
+        return [{"block": trial.block, "peer": "b", "shared": False, "from_ns": start, "to_ns": start + 10**10,
+                 "reference_ns": start, "offset_ns": 250e6, "skew_ppb": 0.0, "bound_ns": 900.0, "error95_ns": 80.0,
+                 "exchanges": 64}]  # fmt: skip
+
+    rows = run(tmp_path, "one-way", [cell()], alter=apart, lines=lines, shared=False)
+    mean = pick(rows, "one_way_delay", "mean")
+    assert mean["estimate"] == pytest.approx(MEAN_NS + 1500, abs=100)
+    assert (mean["clock_bound_ns"], mean["clock_error95_ns"]) == (900.0, 80.0)
+    assert pick(rows, "device_latency", "pooled")["clock_bound_ns"] == 1800.0
+    assert "by exchanges" in mean["clock"]
+    assert found(tmp_path) == {}
+
+
+def arriving(interval_ns: Callable[[Row], float]) -> Callable[[Trial, np.random.Generator], None]:
+    """Let frames arrive at a pace of their own: what a flood's receiver sees."""
+
+    def alter(trial: Trial, rng: np.random.Generator) -> None:
+        n = len(trial.departure)
+        pace = interval_ns(trial.factors) * (1 + rng.normal(0, 0.002))
+        trial.delay = (trial.departure[0] + 5000 + np.arange(n) * pace - trial.departure).astype(np.int64)
+
+    return alter
+
+
+def test_throughput_and_its_line_over_size_are_the_truth(tmp_path: Path) -> None:
+    cells = [cell(frame_bytes=size, payload_bytes=size - 18, **FLOOD) for size in (64, 512, 1024, 1518)]
+    alter = arriving(lambda factors: 2000 + 1.5 * factors["frame_bytes"])
+    qualified = [
+        {"event": "qualified", "send_engine": "packet", "frame_bytes": size, "clean_pps": pps}
+        for size, pps in ((64, 480_000.0), (512, 2e6), (1024, 2e6), (1518, 2e6))
+    ]
+    rows = run(tmp_path, "throughput", cells, alter=alter, log=qualified, rounds=10)
+    assert holds(pick(rows, "inter_frame_slope", "fit"), 1.5)
+    assert holds(pick(rows, "inter_frame_intercept", "fit"), 2000)
+    through = pick(rows, "throughput_pps", "mean", cell=1)
+    assert through["estimate"] == pytest.approx(1e9 / (2000 + 768), rel=0.005)
+    for quantity, size in (("throughput_bps", 512), ("l1_bps", 532), ("user_bps", 494)):
+        assert pick(rows, quantity, "mean", cell=1)["estimate"] == pytest.approx(through["estimate"] * size * 8)
+    # 477 kpps of 64 B are within 10 % of what the tester itself moves: no throughput of the device.
+    assert pick(rows, "throughput_pps", "at_least", cell=0)["findings"] == ["tester_limited"]
+    assert not [row for row in rows if row["quantity"] == "throughput_pps" and row["cell"] == 0
+                and row["device"] == "bridge" and row["statistic"] != "at_least"]  # fmt: skip
+    assert found(tmp_path)["tester_limited"]["places"] == [{"device": "bridge", "cell": 0}]
+    assert pick(rows, "throughput_pps", "mean", cell=0, device="direct")
+    rates = sample(tmp_path, "rates").filter(device="bridge")
+    assert rates.filter(cell=0)["tester_limited"].to_list() == [True]
+
+
+def test_loss_to_an_unknown_address_is_set_against_a_known_one(tmp_path: Path) -> None:
+    rows = run(tmp_path, "loss", [cell(), cell(to="unknown")], rounds=10,
+               lose=lambda rng, factors, n: rng.random(n) < (0.1 if factors["to"] == "unknown" else 0.0))  # fmt: skip
+    assert pick(rows, "loss_ratio", "ratio", cell=0)["estimate"] == 0
+    assert holds(pick(rows, "loss_ratio", "ratio", cell=1), 0.1)
+    shift = pick(rows, "loss_shift", "mean", cell=1)
+    assert shift["against"] == "to=unicast"
+    assert holds(shift, 0.1)
+
+
+def test_fan_in_is_told_by_width_fairness_and_total(tmp_path: Path) -> None:
+    def delays(rng: np.random.Generator, factors: Row, n: int) -> Any:
+        return 5000 + rng.gamma(4, 250 * factors["senders"] ** 0.5, n)
+
+    cells = [cell(senders=senders, interval_ns=100_000) for senders in (1, 2, 3, 8)]
+    rows = run(tmp_path, "fan-in", cells, delay=delays, rounds=8, a_a=False)
+    for place, senders in enumerate((1, 2, 3, 8)):
+        wide = pick(rows, "width", "sd", cell=place)
+        assert wide["estimate"] == pytest.approx(500 * senders**0.5, rel=0.03)
+        assert pick(rows, "fairness", "jain", cell=place)["estimate"] == pytest.approx(1, abs=1e-3)
+    assert pick(rows, "throughput_pps", "mean", cell=3)["estimate"] == pytest.approx(10_000, rel=0.03)
+    (law,) = verdict(tmp_path)["laws"]
+    assert (law["law"], law["answer"], law["unit"]) == ("width-grows-with-senders", "holds", "1")
+    assert law["ci_low"] <= 0.5 <= law["ci_high"]
+
+
+def test_a_sender_that_gets_less_makes_it_unfair(tmp_path: Path) -> None:
+    def alter(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        if trial.flow == 1:  # every second frame of the first sender is lost: rates 1 : 2
+            trial.lost = np.arange(len(trial.lost)) % 2 == 1
+
+    rows = run(tmp_path, "fan-in", [cell(senders=2)], alter=alter)
+    assert pick(rows, "fairness", "jain")["estimate"] == pytest.approx(9 / 10, rel=0.001)
+
+
+def test_multicast_answers_have_peaks_and_groups_a_shift(tmp_path: Path) -> None:
+    cells = [cell(to=to, receivers=n, kind="answers") for to in ("unicast", "multicast") for n in (0, 2)]
+    rows = run(
+        tmp_path,
+        "multicast",
+        cells,
+        rounds=8,
+        answer_ns=lambda rng, node, n: 10_000 + 14_000 * node + rng.gamma(4, 200, n),
+        delay=lambda rng, factors, n: 5000 + 900 * (factors["to"] != "unicast") + rng.gamma(4, 200, n),
+    )
+    spaced = pick(rows, "peak_spacing", "mean", cell=3)
+    assert spaced["estimate"] == pytest.approx(14_000, abs=20)
+    assert [pick(rows, "peak", "p50", cell=3, node=node)["estimate"] for node in (1, 2, 3)] == pytest.approx(
+        [24_734, 38_734, 52_734], abs=40
+    )
+    assert pick(rows, "response_latency", "mean", cell=3, node=2)["estimate"] == pytest.approx(38_800, abs=40)
+    shift = pick(rows, "one_way_delay_shift", "mean", cell=2, against="to=unicast")
+    assert holds(shift, 900)
+    alone = pick(rows, "one_way_delay_shift", "mean", cell=3, against="receivers=0")
+    assert abs(alone["estimate"]) < 150
+    assert {row["port"] for row in rows if row["quantity"] == "one_way_delay"} == {0, 1, 2}
+
+
+def test_the_processors_part_of_a_load_is_taken_off(tmp_path: Path) -> None:
+    loads = [(0.0, None), (0.5, "through"), (0.5, "beside"), (0.9, "through"), (0.9, "beside")]
+    cells = [cell(load=load, load_via=via) for load, via in loads]
+
+    def delays(rng: np.random.Generator, factors: Row, n: int) -> Any:
+        return 5000 + factors["load"] * (3000 if factors["load_via"] == "through" else 1000) + rng.gamma(4, 200, n)
+
+    rows = run(tmp_path, "background", cells, delay=delays, rounds=12)
+    assert holds(pick(rows, "one_way_delay_shift", "mean", cell=3, against="load=0.0"), 2700)
+    own = pick(rows, "one_way_delay_shift", "mean", cell=3, against="load_via=beside")
+    assert holds(own, 1800)
+    assert "Under 90% load" in verdict(tmp_path)["sentence"]
+    assert pick(rows, "modes", "count", cell=0)["estimate"] == 1
+
+
+def test_two_humps_are_counted(tmp_path: Path) -> None:
+    rows = run(tmp_path, "background", [cell()], delay=lambda rng, factors, n: np.where(
+        rng.random(n) < 0.5, 5000, 9000) + rng.normal(0, 150, n))  # fmt: skip
+    assert pick(rows, "modes", "count")["estimate"] == 2
+    assert sorted(sample(tmp_path, "modes").filter(device="bridge")["mode_ns"]) == pytest.approx([6500, 10_500], abs=80)
+    assert "several_modes" in found(tmp_path)
+
+
+def late(trial: Trial, rng: np.random.Generator) -> None:
+    trial.departure = trial.departure + np.where(rng.random(len(trial.departure)) < 0.2, 60_000, 0)
+
+
+def counted(name: str, count: int) -> Callable[[Trial, np.random.Generator], None]:
+    def alter(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        trial.lost[:count] = True
+        trial.counts[name] = count
+
+    return alter
+
+
+def changed(**values: Any) -> Callable[[Trial, np.random.Generator], None]:
+    def alter(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        for name, value in values.items():
+            setattr(trial, name, value)
+
+    return alter
+
+
+def beyond_sent(trial: Trial, rng: np.random.Generator) -> None:
+    del rng
+    trial.counts["astray"] = 3
+
+
+def uncounted(trial: Trial, rng: np.random.Generator) -> None:
+    del rng
+    trial.counters["a-bridge"] = {"tx_packets": len(trial.intended) - 5, "rx_packets": 0}
+
+
+def negative(trial: Trial, rng: np.random.Generator) -> None:
+    trial.delay = trial.delay - np.where(rng.random(len(trial.delay)) < 0.01, 50_000, 0)
+
+
+def dead(trial: Trial, rng: np.random.Generator) -> None:
+    del rng
+    if trial.device == "bridge":
+        trial.lost[:] = True
+
+
+def mixed(trial: Trial, rng: np.random.Generator) -> None:
+    del rng
+    trial.source = "user" if trial.device == "bridge" else "kernel"
+
+
+def only(name: str) -> Callable[[Trial, np.random.Generator], None]:
+    def alter(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        trial.counts[name] = 4
+
+    return alter
+
+
+PROVOCATIONS: dict[str, tuple[Callable[[Trial, np.random.Generator], None], Row, set[str]]] = {
+    "sender_late": (late, {}, set()),
+    "duration_stretched": (changed(offered=0.97), {}, set()),
+    "own_drops": (counted("own_drops", 5), {}, {"buffer_too_small"}),
+    "buffer_too_small": (counted("own_drops", 50), {}, {"own_drops"}),
+    "corruption": (counted("corrupted", 5), {}, set()),
+    "poisson_misfit": (changed(fit_p=1e-6), {"schedule": "poisson"}, set()),
+    "not_conserved": (beyond_sent, {}, set()),
+    "negative_delay": (negative, {}, {"several_modes"}),
+    "path_dead": (dead, {}, {"loss"}),
+    "mixed_timestamps": (mixed, {}, {"user_timestamps"}),
+    "user_timestamps": (changed(source="user"), {}, set()),
+    "duplication": (only("duplicated"), {}, set()),
+    "reordering": (only("reordered"), {}, set()),
+    "late_replies": (only("late"), {}, set()),
+}
+
+
+@pytest.mark.parametrize("name", PROVOCATIONS)
+def test_every_finding_of_streams_can_be_provoked(name: str, tmp_path: Path) -> None:
+    alter, factors, besides = PROVOCATIONS[name]
+    run(tmp_path, "one-way", [cell(**factors)], alter=alter)
+    seen = found(tmp_path)
+    assert name in seen
+    assert seen.keys() <= {name, *besides, "loss"}
+
+
+def test_frames_that_the_interface_did_not_count_are_not_conserved(tmp_path: Path) -> None:
+    run(tmp_path, "one-way", [cell()], alter=uncounted)
+    assert "not by the interface" in found(tmp_path)["not_conserved"]["sentence"]
+    assert verdict(tmp_path)["verdict"] == "invalid"
+
+
+def test_a_load_that_was_not_sent_and_frames_refused_are_told(tmp_path: Path) -> None:
+    folder = RunFolder(StreamRun(tmp_path / "run", "one-way", [cell()]).write())
+    path = folder.records / "streams-a-000.arrow"
+    rewrite(path, lambda frame: frame.with_columns(asked=pl.col("sent") + 50, refused=pl.lit(50, dtype=pl.Int64)))
+    analyse(folder.path)
+    assert found(tmp_path).keys() == {"load_missed", "sender_refused"}
+
+
+def test_a_stepped_clock_is_told(tmp_path: Path) -> None:
+    folder = RunFolder(StreamRun(tmp_path / "run", "one-way", [cell()]).write())
+    step = pl.when(pl.col("block") > 20).then(5_000_000).otherwise(0)
+    rewrite(
+        folder.records / "streams-b-000.arrow",
+        lambda frame: frame.with_columns((pl.col(one) - step).alias(one) for one in ("started_raw_ns", "ended_raw_ns")),
+    )
+    analyse(folder.path)
+    assert found(tmp_path)["clock_stepped"]["value"] == pytest.approx(5e6)
+
+
+def read(path: Path) -> pa.Table:
+    """A record as it lies there."""
+    with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
+        return stream.read_all()
+
+
+def rewrite(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+    """Write a record again, changed."""
+    table = read(path)
+    changed = change(pl.DataFrame(table)).to_arrow().cast(table.schema)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(changed)
+
+
+def test_a_trial_that_was_repeated_is_not_judged(tmp_path: Path) -> None:
+    folder = RunFolder(StreamRun(tmp_path / "run", "one-way", [cell()], rounds=8).write())
+    events = [json.loads(line) for line in folder.log.read_text().splitlines()]
+    trials = [event for event in events if event["event"] == "stream-trial"]
+    trials[0]["kept"] = False
+    folder.log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    analyse(folder.path)
+    kept = sample(tmp_path, "trials")["block"].unique().to_list()
+    assert set(kept) == {event["block"] for event in trials[1:]}
+
+
+def test_histograms_stand_in_for_packets_that_were_not_kept(tmp_path: Path) -> None:
+    whole = StreamRun(
+        tmp_path / "run", "one-way", [cell()], rounds=8, lose=lambda rng, factors, n: rng.random(n) < 0.02
+    )
+    folder = RunFolder(whole.write())
+    kept = pl.concat([pl.DataFrame(read(path)) for path in folder.records.glob("arrivals-b-*")])
+    delay = ((pl.col("arrival_ns") - pl.col("sent_ns")) // 20 * 20).alias("low")
+    bins = kept.group_by("block", "flow", "port", delay).len("count")
+    bins = bins.with_columns(
+        high=pl.col("low") + 19, role=pl.lit("receive"), quantity=pl.lit("delay"), unit=pl.lit("ns")
+    )
+    made_up._table(folder.records / "histograms-b-000.arrow", "histograms", bins)
+    for path in [*folder.records.glob("arrivals-*"), *folder.records.glob("sends-*")]:
+        path.unlink()
+    analyse(folder.path)
+    rows = json.loads(folder.results.read_text())
+    median = pick(rows, "one_way_delay", "p50")
+    assert median["estimate"] == pytest.approx(MEDIAN_NS + 1500 + 400 + 20, abs=80)  # 2 % lost: the median is p51
+    assert pick(rows, "one_way_delay", "p99")["estimate"] is None
+    assert median["clock_bound_ns"] is None
+
+
+def test_the_same_records_give_the_same_analysis(tmp_path: Path) -> None:
+    first = run(tmp_path, "one-way", [cell(), cell(schedule="poisson")])
+    analyse(tmp_path / "run")
+    assert json.loads(RunFolder(tmp_path / "run").results.read_text()) == first
+
+
+def figure(statistic: str, estimate: float, low: float | None, high: float | None) -> Figure:
+    return Figure("bridge", "delay", statistic, Interval(estimate, low, high, 0.95, 9), "ns", cell=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [
+        ([figure("mean", 5, 4, 6)], False),
+        ([figure("mean", 7, 4, 6)], True),
+        ([figure("ratio", -0.1, None, None)], True),
+        ([figure("p50", 5, 4, 6), figure("p99", 9, 8, 10)], False),
+        ([figure("p50", 5, 4, 6), figure("p99", 4, 3, 5)], True),
+        ([figure("p99", float("inf"), 8, float("inf"))], False),
+    ],
+)
+def test_a_figure_that_cannot_be_is_told(rows: list[Figure], wrong: bool) -> None:
+    assert ([one.name for one in sound(rows)] == ["impossible"]) == wrong

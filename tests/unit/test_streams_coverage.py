@@ -1,0 +1,109 @@
+"""Do the intervals of streams hold the truth in 93 to 97 % of runs: of quantiles with losses, loss ratios, widths?
+
+A run is some trials, each with its own luck; a truth is of all packets that such runs could have had.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sojourn.analysis.rates import jain
+from sojourn.analysis.statistics.proportion import korn_graubard
+from sojourn.analysis.statistics.quantile import mean_by_rounds, quantile_by_rounds
+from sojourn.analysis.streams import over_trials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sojourn.analysis.statistics.interval import Interval
+
+RUNS, TRIALS, PACKETS = 600, 20, 400
+SEED = 20001001
+
+
+def share(judge: Callable[[np.random.Generator], Interval], truth: float) -> float:
+    """The share of runs whose interval holds the truth."""
+    rng = np.random.default_rng(SEED)
+    held = [one.low is not None and one.high is not None and one.low <= truth <= one.high
+            for one in (judge(rng) for _ in range(RUNS))]  # fmt: skip
+    print(f"seed {SEED}: {np.mean(held):.3f} of {RUNS} runs hold {truth}")
+    return float(np.mean(held))
+
+
+def delays(rng: np.random.Generator) -> Any:
+    """Trials by packets: normal, the trials' own levels among them, so that the whole is normal with sd 1000."""
+    return 10_000 + rng.normal(0, 280, (TRIALS, 1)) + rng.normal(0, 960, (TRIALS, PACKETS))
+
+
+# Trials whose levels differ as much as a third of the packets' spread make a tail a matter of few trials: 92 % at p99.
+@pytest.mark.parametrize(
+    ("p", "loss", "least"), [(0.5, 0.0, 0.93), (0.5, 0.05, 0.93), (0.9, 0.05, 0.93), (0.99, 0.005, 0.905)]
+)
+def test_quantiles_with_losses_hold_the_truth(p: float, loss: float, least: float) -> None:
+    numbers = np.repeat(np.arange(TRIALS), PACKETS)
+
+    def judge(rng: np.random.Generator) -> Interval:
+        lost = rng.random((TRIALS, PACKETS)) < loss
+        values = np.where(lost, np.inf, delays(rng)).ravel()
+        return quantile_by_rounds(values, numbers, p)
+
+    assert least <= share(judge, float(stats.norm(10_000, 1000).ppf(p / (1 - loss)))) <= 0.97
+
+
+def test_a_quantile_among_the_lost_is_infinite() -> None:
+    rng = np.random.default_rng(SEED)
+    values = np.where(rng.random(8000) < 0.02, np.inf, 1.0)
+    found = quantile_by_rounds(values, np.repeat(np.arange(20), 400), 0.99)
+    assert found.estimate == float("inf")
+    assert found.high == float("inf")
+
+
+def test_bins_give_what_their_packets_give() -> None:
+    rng = np.random.default_rng(SEED)
+    values, numbers = rng.integers(0, 50, 8000).astype(float), np.repeat(np.arange(20), 400)
+    keys, counts = np.unique(np.stack([numbers, values]), axis=1, return_counts=True)
+    weights, which, bins = counts.astype(float), keys[0].astype(np.int64), keys[1]
+    assert mean_by_rounds(bins, which, weights=weights).low == pytest.approx(mean_by_rounds(values, numbers).low)
+    binned, whole = quantile_by_rounds(bins, which, 0.9, weights=weights), quantile_by_rounds(values, numbers, 0.9)
+    assert binned.estimate == pytest.approx(whole.estimate, abs=1)
+    assert (binned.low, binned.high) == pytest.approx((whole.low, whole.high), abs=1)
+
+
+def bursts(rng: np.random.Generator) -> Any:
+    """Losses of runs of ten: a tenth as many beginnings, each of which takes ten packets."""
+    return 10 * rng.binomial(PACKETS // 10, 0.05, TRIALS).astype(float)
+
+
+def alone(rng: np.random.Generator) -> Any:
+    return rng.binomial(PACKETS, 0.05, TRIALS).astype(float)
+
+
+def uneven(rng: np.random.Generator) -> Any:
+    return rng.binomial(PACKETS, rng.beta(5, 95, TRIALS)).astype(float)
+
+
+@pytest.mark.parametrize("losses", [alone, bursts, uneven])
+def test_loss_ratios_hold_the_truth_in_bursts_too(losses: Callable[[np.random.Generator], Any]) -> None:
+    held = share(lambda rng: korn_graubard(losses(rng), np.full(TRIALS, float(PACKETS))), 0.05)
+    assert 0.93 <= held <= 0.985  # an exact interval of counts is never too narrow
+
+
+def test_widths_hold_the_truth() -> None:
+    held = share(lambda rng: over_trials(rng.normal(0, 500, (TRIALS, PACKETS)).std(axis=1, ddof=1)), 500.0)
+    assert 0.93 <= held <= 0.975
+
+
+@pytest.mark.parametrize("trials", [4, 6, 16])
+def test_rates_hold_the_truth_with_few_trials(trials: int) -> None:
+    held = share(lambda rng: over_trials(rng.normal(400_000, 3000, trials)), 400_000)
+    assert 0.93 <= held <= 0.975
+
+
+def test_fairness_is_one_where_all_get_the_same_and_a_part_where_one_gets_all() -> None:
+    assert jain(np.array([3.0, 3.0, 3.0])) == pytest.approx(1)
+    assert jain(np.array([5.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
+    assert jain(np.zeros(3)) == 1
