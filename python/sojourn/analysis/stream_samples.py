@@ -36,7 +36,7 @@ def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
         "delay_quantiles": quantile_samples([*of.delays, *of.intended]),
         "delay_histograms": histogram_samples(of.delays),
         "delay_timeline": timeline(run, of.packets),
-        "inter_arrival_quantiles": quantile_samples(gaps).rename({"delay_ns": "interval_ns"}).drop("node", "measure"),
+        "inter_arrival_quantiles": quantile_samples(gaps).rename({"delay_ns": "gap_ns"}).drop("node", "measure"),
         "loss_runs": runs_of(run, of.flows),
         "pairs": pair_samples(run, of.summaries),
     }
@@ -149,14 +149,16 @@ def departure_samples(run: Run, errors: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(curves)
 
 
-INTERVAL = {
+POINT = {
     "device": pl.String,
+    "reference": pl.String,
     "cell": pl.Int32,
     "quantity": pl.String,
     "statistic": pl.String,
-    "estimate_ns": pl.Float64,
-    "ci_low_ns": pl.Float64,
-    "ci_high_ns": pl.Float64,
+    "estimate": pl.Float64,
+    "ci_low": pl.Float64,
+    "ci_high": pl.Float64,
+    "unit": pl.String,
     "port": pl.Int32,
     "node": pl.Int32,
     "against": pl.String,
@@ -165,16 +167,5 @@ INTERVAL = {
 
 def row_samples(run: Run, rows: Iterable[Row]) -> pl.DataFrame:
     """Rows as points with their bands, for figures over factors; what is not finite is null."""
-    found = [
-        {
-            "device": row.device, "cell": row.cell, "quantity": row.quantity, "statistic": row.statistic,
-            "estimate_ns": row.value.estimate, "ci_low_ns": row.value.low, "ci_high_ns": row.value.high,
-            "port": row.port, "node": row.node, "against": row.against,
-        }
-        for row in rows
-    ]  # fmt: skip
-    frame = pl.DataFrame(found, schema=INTERVAL)
-    numbers = [
-        pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in INTERVAL if name.endswith("_ns")
-    ]
-    return with_cells(run, frame.with_columns(numbers))
+    points = [{name: row.tidy()[name] for name in POINT} for row in rows]
+    return with_cells(run, pl.DataFrame(points, schema=POINT))
