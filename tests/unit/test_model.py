@@ -11,8 +11,8 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.factors import factors_of_stream
-from sojourn.analysis.model import training_cells
-from sojourn.analysis.statistics.queue import waits
+from sojourn.analysis.model import fit_group, training_cells
+from sojourn.analysis.statistics.queue import Passage, predict, waits, waits_with_room
 from tests.unit import made_up_streams as made_up
 
 if TYPE_CHECKING:
@@ -113,3 +113,23 @@ def test_a_load_that_no_model_can_know_is_a_misfit(tmp_path: Path) -> None:
     found = [one for one in verdict.findings if one["name"] == "model_misfit"]
     assert len(found) == 1
     assert {place["cell"] for place in found[0]["places"]} == {2}
+
+
+def test_a_queue_with_an_end_loses_what_was_lost() -> None:
+    """Loads beyond the capacity are foretold with their losses, from the room that training loads betrayed."""
+    room, rng = 40, np.random.default_rng(3)
+
+    def passage(interval: float) -> Passage:
+        entered = np.cumsum(rng.exponential(interval, 6_000))
+        service = np.full(6_000, 10_000.0)
+        delay = waits_with_room(entered, service, room) + service + FLOOR + rng.gamma(4, 150, 6_000)
+        return Passage(entered, delay)
+
+    training = [[passage(at) for _ in range(2)] for at in (1e6, 2e4, 1.25e4, 7e3)]
+    server, base = fit_group(training)
+    assert server.mean_ns == pytest.approx(10_000, rel=0.02)
+    assert server.room == pytest.approx(room + 4, abs=4)
+    real = passage(8e3)
+    guess = predict(real.entered_ns, server, base, rng)
+    assert np.mean(~np.isfinite(guess)) == pytest.approx(np.mean(~np.isfinite(real.delay_ns)), abs=0.02)
+    assert np.quantile(guess, 0.5) == pytest.approx(np.quantile(real.delay_ns, 0.5), rel=0.1)

@@ -56,11 +56,17 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
 
 SEED = 20_000
-FIT_TRIALS = 4
+FIT_TRIALS = 3
 """So many trials of each training cell are fitted: more cost time and change little."""
 
-FIT_FRAMES = 8_000
+FIT_FRAMES = 6_000
 """So many frames of each, from its start: a queue that grows must be followed from where it began."""
+
+LOSSY = 1e-3
+"""A trial that lost more tells where the queue ends, and little of the service: it is fitted only where all did."""
+
+LOSSY_FRAMES = 1_000
+"""So many frames of it then: a queue with an end is followed frame by frame, which is slow."""
 
 LEAST_ROUNDS = 6
 """From so many rounds on, each is fitted by itself, so that parameters have intervals."""
@@ -256,16 +262,29 @@ def fit_group(training: list[list[Passage]]) -> tuple[Server, NDArray[np.float64
     lowest = np.concatenate([one.delay_ns for one in training[0]])
     everything = lowest[np.isfinite(lowest)]
     kept, stalls = split_stalls(lowest)
-    short = [[_beginning(one) for one in cell[:FIT_TRIALS]] for cell in training]
-    candidates = [(fit(short, Server(0.0, 0.0, room=_room(training)), everything, SEED), everything)]
+    short, room = _for_fitting(training)
+    candidates = [(fit(short, Server(0.0, 0.0, room=room), everything, SEED), everything)]
     if stalls is not None:
-        candidates.append((fit(short, Server(0.0, 0.0, 0.0, stalls, _room(training)), kept, SEED), kept))
-    return min(candidates, key=lambda one: misfit(short, one[0], one[1], SEED + 1))
+        candidates.append((fit(short, Server(0.0, 0.0, 0.0, stalls, room), kept, SEED), kept))
+    server, base = min(candidates, key=lambda one: misfit(short, one[0], one[1], SEED + 1))
+    return replace(server, room=_room(training)), base
+
+
+def _for_fitting(training: list[list[Passage]]) -> tuple[list[list[Passage]], int | None]:
+    """The beginnings of a few trials of each cell, those that lost frames only where every busy trial did."""
+    whole = [[one for one in cell if not _is_lossy(one)] for cell in training]
+    if any(whole[1:]) or not any(training[1:]):
+        return [[_beginning(one, FIT_FRAMES) for one in cell[:FIT_TRIALS]] for cell in whole if cell], None
+    return [[_beginning(one, LOSSY_FRAMES) for one in cell[:FIT_TRIALS]] for cell in training], _room(training)
+
+
+def _is_lossy(passage: Passage) -> bool:
+    return float(np.mean(~np.isfinite(passage.delay_ns))) > LOSSY
 
 
 def _room(training: list[list[Passage]]) -> int | None:
     """How many frames the queue holds, where training loads lost some: as many as were on their way at most."""
-    lossy = [one for cell in training for one in cell if np.mean(~np.isfinite(one.delay_ns)) > 1e-3]
+    lossy = [one for cell in training for one in cell if _is_lossy(one)]
     return max((_most_under_way(one) for one in lossy), default=None)
 
 
@@ -276,8 +295,8 @@ def _most_under_way(passage: Passage) -> int:
     return int((np.arange(1, len(entered) + 1) - np.searchsorted(left, entered, side="right")).max(initial=1))
 
 
-def _beginning(passage: Passage) -> Passage:
-    return Passage(passage.entered_ns[:FIT_FRAMES], passage.delay_ns[:FIT_FRAMES])
+def _beginning(passage: Passage, frames: int) -> Passage:
+    return Passage(passage.entered_ns[:frames], passage.delay_ns[:frames])
 
 
 def _fit_rounds(
@@ -289,8 +308,9 @@ def _fit_rounds(
         return {}
     found = []
     for round_ in rounds:
-        own = [[_beginning(one.passage) for one in group[cell] if one.round == round_] for cell in train]
-        found.append(fit(own, server, base, SEED))
+        own = [[one.passage for one in group[cell] if one.round == round_] for cell in train]
+        short, room = _for_fitting(own)
+        found.append(fit(short, replace(server, room=room), base, SEED, server))
     floors = [
         float(np.median(np.concatenate([one.passage.delay_ns for one in group[train[0]] if one.round == round_])))
         for round_ in rounds

@@ -12,7 +12,7 @@ Delay is waiting plus a draw from what frames need when nothing waits. `fit` fin
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,47 +148,61 @@ def _durations(rests: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], 
     return height, edges[1:][used], falls[used] / falls[used].sum()
 
 
-def fit(training: Sequence[Sequence[Passage]], server: Server, base: NDArray[np.float64], seed: int) -> Server:
+def fit(
+    training: Sequence[Sequence[Passage]],
+    server: Server,
+    base: NDArray[np.float64],
+    seed: int,
+    start: Server | None = None,
+) -> Server:
     """The service, fixed and random, whose delays lie nearest to those of the training cells (each some trials).
 
     `server` says what is given: serialiser, stalls, room. Only waiting tells of service, so that at least one cell must
-    have queued; else the estimate is whatever makes none wait.
+    have queued; else the estimate is whatever makes none wait. With `start` the search begins there and only there.
     """
-    cells = [[_Drawn.of(one, server, base, seed + 97 * i + j) for j, one in enumerate(cell)] for i, cell in
-             enumerate(training)]  # fmt: skip
-    ceiling = _shortest_mean_interval(training)
+    cells = _drawn(training, server, base, seed)
 
     def miss(parameters: NDArray[np.float64]) -> float:
-        mean, share = float(np.exp(parameters[0])), float(np.clip(parameters[1], 0.0, 1.0))
-        outside = abs(float(parameters[1]) - share)
-        one = Server(mean * (1 - share), mean * share, server.serialiser_ns, server.stalls, server.room)
+        outside = abs(float(parameters[1]) - float(np.clip(parameters[1], 0.0, 1.0)))
+        one = _server(server, parameters)
         return float(np.mean([_cell_miss(one, cell) for cell in cells])) * (1 + outside)
 
-    starts = [np.array([np.log(ceiling * part), share]) for part in START_SHARES for share in (0.02, 0.5, 0.98)]
-    found = [_descend(miss, at) for at in sorted(starts, key=miss)[:2]]
-    nearest = min(found, key=lambda one: float(one.fun))
-    mean, share = float(np.exp(nearest.x[0])), float(np.clip(nearest.x[1], 0.0, 1.0))
-    return Server(mean * (1 - share), mean * share, server.serialiser_ns, server.stalls, server.room)
+    if start is None:
+        ceiling = _shortest_mean_interval(training)
+        starts = [np.array([np.log(ceiling * part), share]) for part in START_SHARES for share in (0.02, 0.5, 0.98)]
+        begins = sorted(starts, key=miss)[:2]
+    else:
+        begins = [np.array([np.log(max(start.mean_ns, 1.0)), start.random_ns / max(start.mean_ns, 1.0)])]
+    found = [_descend(miss, at) for at in begins]
+    return _server(server, min(found, key=lambda one: float(one.fun)).x)
+
+
+def _server(like: Server, parameters: NDArray[np.float64]) -> Server:
+    """The server with this logarithm of the mean service and share of it that is random."""
+    mean, share = float(np.exp(parameters[0])), float(np.clip(parameters[1], 0.0, 1.0))
+    return replace(like, fixed_ns=mean * (1 - share), random_ns=mean * share)
+
+
+def _drawn(
+    training: Sequence[Sequence[Passage]], server: Server, base: NDArray[np.float64], seed: int
+) -> list[list[_Drawn]]:
+    return [
+        [_Drawn.of(one, server, base, seed + 97 * i + j) for j, one in enumerate(cell)]
+        for i, cell in enumerate(training)
+    ]
 
 
 def _descend(miss: Callable[[NDArray[np.float64]], float], at: NDArray[np.float64]) -> optimize.OptimizeResult:
     """Nelder and Mead's descent, its first steps a thirtieth of the mean and a fifth of the random share."""
     aside = 0.2 if at[1] < 0.5 else -0.2
     simplex = np.stack([at, at + np.array([0.03, 0.0]), at + np.array([0.0, aside])])
-    options: Any = {"xatol": 1e-4, "fatol": 1e-6, "maxfev": 120, "initial_simplex": simplex}
+    options: Any = {"xatol": 1e-4, "fatol": 1e-6, "maxfev": 100, "initial_simplex": simplex}
     return optimize.minimize(miss, at, method="Nelder-Mead", options=options)
 
 
 def misfit(training: Sequence[Sequence[Passage]], server: Server, base: NDArray[np.float64], seed: int) -> float:
     """How far the server's delays lie from those of the cells: what `fit` makes small."""
-    return float(
-        np.mean(
-            [
-                _cell_miss(server, [_Drawn.of(one, server, base, seed + 97 * i + j) for j, one in enumerate(cell)])
-                for i, cell in enumerate(training)
-            ]
-        )
-    )
+    return float(np.mean([_cell_miss(server, cell) for cell in _drawn(training, server, base, seed)]))
 
 
 def predict(
