@@ -9,6 +9,7 @@ use sojourn_probe::{DEFAULT_UDP_PORT, Schedule, Wait};
 use sojourn_time::Nanos;
 use sojourn_wire::{MacAddress, Size};
 
+use crate::clock::arguments::{ClockCommand, PretendedClock};
 use crate::stream::arguments::Stream;
 
 /// Sojourn's instruments: they measure what a box in the path does to packets.
@@ -30,6 +31,12 @@ pub enum Command {
     /// Send a stream of frames by a schedule, receive it, or simulate both
     #[command(subcommand)]
     Stream(Stream),
+    /// Say by how much other hosts' clocks differ from ours, how fast they run, and how sure that is
+    ///
+    /// `probe respond` answers at each peer. Without a peer it says what is known of this host's own clocks. Example: sojourn
+    /// clock 10.0.0.2 --for 60s
+    #[command(args_conflicts_with_subcommands = true)]
+    Clock(ClockCommand),
     /// Print the tables that instruments write, and the findings, as JSON
     Schema,
     /// Say what this machine can do, and what would mend what is missing
@@ -216,6 +223,9 @@ pub struct Respond {
     /// Answer Ethernet frames on this interface; may be repeated; "any": on all there are and will be
     #[arg(long, visible_alias = "dev", value_name = "D")]
     pub raw: Vec<String>,
+    /// For tests of clock estimation: stamp with a clock that is so many ns ahead from now on, and gains so many ppm
+    #[arg(long, value_name = "OFFSET_NS,PPM", allow_hyphen_values = true)]
+    pub pretend_clock: Option<PretendedClock>,
     /// End at the end of standard input, too
     #[arg(long)]
     pub until_eof: bool,

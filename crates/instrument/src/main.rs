@@ -2,6 +2,7 @@
 
 mod arguments;
 mod blocks;
+mod clock;
 mod doctor;
 mod failure;
 mod open;
@@ -67,6 +68,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Probe(Probe::Blocks(arguments)) => blocks::run(arguments),
         Command::Probe(Probe::Respond(arguments)) => respond::run(arguments),
         Command::Stream(command) => stream::run(command),
+        Command::Clock(command) => clock::run(command),
         Command::Schema => {
             println!("{:#}", sojourn_record::schema::to_json());
             Ok(())

@@ -10,10 +10,11 @@ use sojourn_port::packet::PacketListener;
 use sojourn_port::udp::UdpListener;
 use sojourn_port::{PortError, rights};
 use sojourn_probe::DEFAULT_UDP_PORT;
-use sojourn_probe::respond::{Desk, Serve, Waiting, serve};
-use sojourn_time::HostClock;
+use sojourn_probe::respond::{Desk, Pretence, Responder, Serve, Waiting, serve};
+use sojourn_time::{Clock, HostClock};
 
 use crate::arguments::{PlaceArguments, Respond, RespondWait, WaitArgument};
+use crate::clock;
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};
 use crate::sys::STOP;
@@ -33,9 +34,12 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     }
     let signal = place::stop_signal()?;
     let place = Place::take(&place_arguments(arguments), Fifo::Required)?;
-    let mut open = open(arguments)?;
+    let pretence = arguments.pretend_clock.map(|pretended| pretended.since(HostClock.now()));
+    let mut open = open(arguments, Responder::new(clock_id(pretence), pretence))?;
     rights::keep_only(&rights::WHILE_RESPONDING)?;
-    say(arguments.json, &ready(&open, &place), &format!("answering {}; Ctrl-C ends it", open.names().join(", ")))?;
+    let pretended = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
+    let sentence = format!("answering {}{pretended}; Ctrl-C ends it", open.names().join(", "));
+    say(arguments.json, &ready(&open, &place, pretence.as_ref()), &sentence)?;
     let waiting = match arguments.wait {
         RespondWait::Spin => Waiting::Spin,
         RespondWait::Sleep => Waiting::Block,
@@ -65,12 +69,12 @@ impl Open {
     }
 }
 
-fn open(arguments: &Respond) -> Result<Open, PortError> {
+fn open(arguments: &Respond, responder: Responder) -> Result<Open, PortError> {
     let mut open = Open { desks: Vec::new(), udp: Vec::new(), raw: arguments.raw.clone() };
     if !arguments.raw.is_empty() {
         let names: Vec<&str> = arguments.raw.iter().map(String::as_str).collect();
         let names = if names.contains(&ANY) { &[] } else { names.as_slice() };
-        open.desks.push(Box::new(Desk::new(PacketListener::open(names)?)));
+        open.desks.push(Box::new(Desk::new(PacketListener::open(names)?, responder)));
     }
     let ports = match arguments.udp.as_slice() {
         [] if arguments.raw.is_empty() => &[DEFAULT_UDP_PORT],
@@ -80,11 +84,11 @@ fn open(arguments: &Respond) -> Result<Open, PortError> {
         let first = UdpListener::open4(*port)?;
         let second = UdpListener::open6(first.address().port());
         open.udp.push(first.address().to_string());
-        open.desks.push(Box::new(Desk::new(first)));
+        open.desks.push(Box::new(Desk::new(first, responder)));
         match second {
             Ok(listener) => {
                 open.udp.push(listener.address().to_string());
-                open.desks.push(Box::new(Desk::new(listener)));
+                open.desks.push(Box::new(Desk::new(listener, responder)));
             }
             Err(error) if lacks_ipv6(&error) => {}
             Err(error) => return Err(error),
@@ -108,7 +112,21 @@ fn place_arguments(arguments: &Respond) -> PlaceArguments {
     PlaceArguments { cpu, fifo, wait, die_with_parent }
 }
 
-fn ready(open: &Open, place: &Place) -> serde_json::Value {
+/// Returns the number of the clock that replies show: this host's, or one that nobody else has.
+fn clock_id(pretence: Option<Pretence>) -> u32 {
+    let own = clock::own_id();
+    if pretence.is_some() { !own ^ std::process::id() } else { own }
+}
+
+fn pretended(pretence: &Pretence) -> String {
+    let Pretence { offset, skew_ppm, .. } = pretence;
+    format!(
+        "it pretends a clock that is {} ns ahead and gains {skew_ppm} ppm: for tests of clock estimation alone",
+        offset.0
+    )
+}
+
+fn ready(open: &Open, place: &Place, pretence: Option<&Pretence>) -> serde_json::Value {
     json!({
         "event": "ready",
         "version": env!("CARGO_PKG_VERSION"),
@@ -120,6 +138,13 @@ fn ready(open: &Open, place: &Place) -> serde_json::Value {
         "nice": place.nice,
         "cpu": place.cpu,
         "memory_locked": place.is_locked,
+        "clock": clock_id(pretence.copied()),
+        "pretended_clock": pretence.map(|pretence| json!({
+            "offset_ns": pretence.offset, "skew_ppm": pretence.skew_ppm, "since_ns": pretence.since,
+        })),
+        "findings": pretence.iter().map(|pretence| json!({
+            "finding": "pretended_clock", "sentence": pretended(pretence),
+        })).collect::<Vec<_>>(),
     })
 }
 

@@ -170,7 +170,7 @@ fn second_link() {
 fn request(length: usize, response_bytes: u16) -> Vec<u8> {
     let (responder_arrival, responder_departure) = (Time(0), Time(0));
     let mut payload = vec![0; length];
-    ProbeHeader { is_reply: false, response_bytes, block: 1, seq: 2, responder_arrival, responder_departure }
+    ProbeHeader { is_reply: false, response_bytes, block: 1, seq: 2, responder_arrival, responder_departure, clock: 0 }
         .write(&mut payload);
     payload
 }

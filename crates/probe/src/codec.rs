@@ -137,6 +137,7 @@ impl Codec {
             seq,
             responder_arrival: Time(0),
             responder_departure: Time(0),
+            clock: 0,
         }
     }
 

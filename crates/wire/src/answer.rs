@@ -27,6 +27,7 @@ mod tests {
         fn answers_with_the_size_that_was_asked(response_bytes in 40..2000_u16, block: u32, seq: u32) {
             let asked = ProbeHeader {
                 is_reply: false, response_bytes, block, seq, responder_arrival: Time(0), responder_departure: Time(0),
+                clock: 0,
             };
             let mut reply = [0xFF; 2000];
             let length = answer(&asked.to_bytes(), Time(5), Time(6), &mut reply);

@@ -9,7 +9,9 @@
 //! | 8–11, 12–15 | block, sequence number |
 //! | 16–23, 24–31 | responder's arrival and departure, ns TAI; 0 in a request |
 //! | 32–35 | CRC-32 over bytes 0–31 |
-//! | 36–39 | zeros |
+//! | 36–39 | whose clock the responder's times are on: equal numbers, one clock; 0: not said, and in a request |
+
+use std::ops::Range;
 
 use sojourn_time::Time;
 
@@ -22,6 +24,7 @@ const MAGIC: [u8; 4] = *b"SOJ1";
 const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
 const CHECKED_BYTES: usize = 32;
+const CLOCK_BYTES: Range<usize> = 36..40;
 
 /// The probe header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +41,9 @@ pub struct ProbeHeader {
     pub responder_arrival: Time,
     /// When the responder was about to send the reply; 0 in a request.
     pub responder_departure: Time,
+    /// Whose clock these two are on: equal numbers, one clock. 0: not said, as by older responders, and in a request. Not
+    /// under the check, which older readers hold to what it covered.
+    pub clock: u32,
 }
 
 impl ProbeHeader {
@@ -60,6 +66,7 @@ impl ProbeHeader {
             seq: u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
             responder_arrival: Time(read_i64(bytes, 16)),
             responder_departure: Time(read_i64(bytes, 24)),
+            clock: u32::from_be_bytes([bytes[36], bytes[37], bytes[38], bytes[39]]),
         })
     }
 
@@ -75,6 +82,7 @@ impl ProbeHeader {
         bytes[24..32].copy_from_slice(&self.responder_departure.0.to_be_bytes());
         let check = crc32(&bytes[..CHECKED_BYTES]);
         bytes[32..36].copy_from_slice(&check.to_be_bytes());
+        bytes[CLOCK_BYTES].copy_from_slice(&self.clock.to_be_bytes());
         bytes
     }
 
@@ -82,6 +90,13 @@ impl ProbeHeader {
     pub fn write(self, payload: &mut [u8]) {
         let length = payload.len().min(HEADER_BYTES);
         payload[..length].copy_from_slice(&self.to_bytes()[..length]);
+    }
+}
+
+/// Says in a written reply whose clock its times are on.
+pub fn sign(reply: &mut [u8], clock: u32) {
+    if let Some(bytes) = reply.get_mut(CLOCK_BYTES) {
+        bytes.copy_from_slice(&clock.to_be_bytes());
     }
 }
 
@@ -97,12 +112,12 @@ mod tests {
     use proptest::prelude::*;
 
     prop_compose! {
-        fn header()(is_reply: bool, response_bytes: u16, block: u32, seq: u32, arrival: i64, departure: i64)
+        fn header()(is_reply: bool, response_bytes: u16, block: u32, seq: u32, arrival: i64, departure: i64, clock: u32)
             -> ProbeHeader
         {
             ProbeHeader {
                 is_reply, response_bytes, block, seq,
-                responder_arrival: Time(arrival), responder_departure: Time(departure),
+                responder_arrival: Time(arrival), responder_departure: Time(departure), clock,
             }
         }
     }
@@ -113,6 +128,13 @@ mod tests {
             let mut payload = header.to_bytes().to_vec();
             payload.extend(rest);
             prop_assert_eq!(ProbeHeader::read(&payload), Some(header));
+        }
+
+        #[test]
+        fn a_reader_that_knows_of_no_clock_reads_the_same(header in header()) {
+            let mut payload = header.to_bytes();
+            payload[36..].fill(0);
+            prop_assert_eq!(ProbeHeader::read(&payload), Some(ProbeHeader { clock: 0, ..header }));
         }
 
         #[test]

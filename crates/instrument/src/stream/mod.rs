@@ -1,9 +1,9 @@
 //! `stream`: sends streams of frames, receives them, and simulates both. What it does them with is in `sojourn-stream`.
 
 pub mod arguments;
-mod clocks;
+pub mod clocks;
 mod findings;
-mod host;
+pub mod host;
 mod one_way;
 mod ports;
 mod quantiles;

@@ -11,6 +11,7 @@ fn request(seq: u32, response_bytes: u16) -> Vec<u8> {
         seq,
         responder_arrival: Time(0),
         responder_departure: Time(0),
+        clock: 0,
     };
     header.to_bytes().to_vec()
 }

@@ -66,7 +66,7 @@ fn probe(sequence: u16, length: usize) -> Vec<u8> {
     let response_bytes = u16::try_from(length).expect("a short probe");
     let (responder_arrival, responder_departure) = (Time(0), Time(0));
     let seq = sequence.into();
-    ProbeHeader { is_reply: false, response_bytes, block: 1, seq, responder_arrival, responder_departure }
+    ProbeHeader { is_reply: false, response_bytes, block: 1, seq, responder_arrival, responder_departure, clock: 0 }
         .write(&mut payload);
     payload
 }

@@ -88,10 +88,10 @@ pub fn serve(
 }
 
 impl<L: Listener> Desk<L> {
-    /// Opens for business.
-    pub fn new(listener: L) -> Self {
+    /// Opens for business, with a responder that has answered nothing yet.
+    pub fn new(listener: L, responder: Responder) -> Self {
         let frame = || vec![0; FRAME_BYTES].into_boxed_slice();
-        Self { listener, responder: Responder::default(), request: frame(), reply: frame(), refused: 0 }
+        Self { listener, responder, request: frame(), reply: frame(), refused: 0 }
     }
 }
 

@@ -1,9 +1,9 @@
 //! A request in, its reply out. Reads no clock and sends nothing.
 
 use sojourn_port::Framing;
-use sojourn_time::Time;
+use sojourn_time::{Nanos, Time};
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
-use sojourn_wire::{MacAddress, ProbeHeader};
+use sojourn_wire::{MacAddress, ProbeHeader, probe};
 
 /// The longest reply that is given: the largest frames in use (jumbo) and some room. Whoever asks for more gets nothing, so
 /// that a responder that others can reach does not turn a small request with a forged sender into a large reply.
@@ -23,10 +23,36 @@ pub struct Answered {
 /// Makes replies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Responder {
+    clock: u32,
+    pretence: Option<Pretence>,
     counts: Answered,
 }
 
+/// A clock that is not the host's: for testing what estimates clocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pretence {
+    /// When it begins, on the host's clock.
+    pub since: Time,
+    /// By how much it is ahead then.
+    pub offset: Nanos,
+    /// By how many millionths it runs faster.
+    pub skew_ppm: f64,
+}
+
+impl Pretence {
+    /// Returns what the pretended clock shows at a time of the host's.
+    pub fn shown(&self, host: Time) -> Time {
+        let gained = (host - self.since).0 as f64 * self.skew_ppm * 1e-6;
+        host + self.offset + Nanos(gained.round() as i64)
+    }
+}
+
 impl Responder {
+    /// Makes replies that say that their times are on that clock, which is that of `pretence` where there is one.
+    pub fn new(clock: u32, pretence: Option<Pretence>) -> Self {
+        Self { clock, pretence, counts: Answered::default() }
+    }
+
     /// Writes the reply to `request` into `reply` and returns its length, `None` where none is due. `arrived` is when the
     /// request came, `now` the present time, just before the reply is sent: both go into it.
     pub fn reply(
@@ -48,12 +74,14 @@ impl Responder {
             self.counts.too_long += 1;
             return None;
         }
-        let length = write(back, payload, (arrived, now), reply);
-        match length {
-            Some(_) => self.counts.answered += 1,
-            None => self.counts.foreign += 1,
-        }
-        length
+        let shown = |host: Time| self.pretence.map_or(host, |pretence| pretence.shown(host));
+        let Some((length, header_bytes)) = write(back, payload, (shown(arrived), shown(now)), reply) else {
+            self.counts.foreign += 1;
+            return None;
+        };
+        probe::sign(&mut reply[header_bytes..length], self.clock);
+        self.counts.answered += 1;
+        Some(length)
     }
 
     /// Returns what has come in up to now.
@@ -62,12 +90,18 @@ impl Responder {
     }
 }
 
-fn write(back: Option<Header>, payload: &[u8], (arrived, now): (Time, Time), reply: &mut [u8]) -> Option<usize> {
-    let Some(header) = back else { return sojourn_wire::answer(payload, arrived, now, reply) };
+/// Writes a reply; returns its length and how much of that is the Ethernet header.
+fn write(
+    back: Option<Header>,
+    payload: &[u8],
+    (arrived, now): (Time, Time),
+    reply: &mut [u8],
+) -> Option<(usize, usize)> {
+    let Some(header) = back else { return Some((sojourn_wire::answer(payload, arrived, now, reply)?, 0)) };
     let bytes = header.to_bytes();
     let (head, body) = reply.split_at_mut_checked(bytes.len())?;
     head.copy_from_slice(&bytes);
-    Some(bytes.len() + sojourn_wire::answer(payload, arrived, now, body)?)
+    Some((bytes.len() + sojourn_wire::answer(payload, arrived, now, body)?, bytes.len()))
 }
 
 /// The header of the reply to a frame of ours that was sent to one station, and the frame's user data.
@@ -92,9 +126,17 @@ mod tests {
 
     fn request(response_bytes: u16) -> Vec<u8> {
         let (responder_arrival, responder_departure) = (Time(0), Time(0));
-        ProbeHeader { is_reply: false, response_bytes, block: 3, seq: 4, responder_arrival, responder_departure }
-            .to_bytes()
-            .to_vec()
+        ProbeHeader {
+            is_reply: false,
+            response_bytes,
+            block: 3,
+            seq: 4,
+            responder_arrival,
+            responder_departure,
+            clock: 0,
+        }
+        .to_bytes()
+        .to_vec()
     }
 
     fn frame(destination: MacAddress, ethertype: u16) -> Vec<u8> {
@@ -112,6 +154,25 @@ mod tests {
         assert_eq!((header.destination, header.source), (PROBER, STATION));
         let header = ProbeHeader::read(payload).expect("a reply");
         assert_eq!((header.responder_arrival, header.responder_departure), TIMES);
+    }
+
+    #[test]
+    fn a_pretended_clock_is_ahead_and_gains_and_is_signed_as_another() {
+        let pretence = Pretence { since: Time(0), offset: Nanos::seconds(1), skew_ppm: 50.0 };
+        let mut reply = [0; 100];
+        let times = (Time(2_000_000_000), Time(2_000_000_100));
+        for framing in [Framing::Ethernet, Framing::Udp] {
+            let request = match framing {
+                Framing::Ethernet => frame(STATION, PROBE_ETHERTYPE),
+                _ => request(46),
+            };
+            let mut responder = Responder::new(7, Some(pretence));
+            let length = responder.reply(framing, &request, times, &mut reply).expect("a reply");
+            let header = ProbeHeader::read(&reply[length - 46..length]).expect("a header");
+            assert_eq!(header.responder_arrival, Time(3_000_100_000));
+            assert_eq!(header.responder_departure, Time(3_000_100_100));
+            assert_eq!(header.clock, 7);
+        }
     }
 
     #[test]

@@ -7,4 +7,4 @@ mod driver;
 mod engine;
 
 pub use driver::{Desk, Serve, Waiting, serve};
-pub use engine::{Answered, Responder};
+pub use engine::{Answered, Pretence, Responder};

@@ -1,0 +1,69 @@
+//! What is known of this host's own clocks: hardware clocks, what the kernel says of its time, and who keeps it.
+
+use std::fs::{self, File};
+
+use serde_json::{Value, json};
+
+use super::sys;
+
+/// Programs that set or steer clocks, as the kernel names them (15 characters at most).
+const KEEPERS: [&str; 9] =
+    ["chronyd", "ntpd", "ntp-daemon", "systemd-timesyn", "timemaster", "ptp4l", "phc2sys", "ts2phc", "openntpd"];
+
+/// The kernel's status bit: nobody synchronises the clock.
+const STA_UNSYNC: i32 = 0x40;
+
+/// Returns all of it.
+pub fn facts() -> Value {
+    json!({
+        "clock": super::own_id(),
+        "clock_source": read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "kernel": kernel(),
+        "hardware_clocks": hardware_clocks(),
+        "daemons": daemons(),
+    })
+}
+
+/// What adjtimex(2) says.
+fn kernel() -> Value {
+    let Ok(state) = sys::kernel_clock() else { return Value::Null };
+    json!({
+        "synchronised": state.status & STA_UNSYNC == 0 && state.state >= 0,
+        "status": state.status,
+        "max_error_us": state.max_error_us,
+        "estimated_error_us": state.estimated_error_us,
+        // The kernel counts 1/65536 ppm.
+        "frequency_ppm": state.frequency as f64 / 65_536.0,
+        "tai_offset_s": state.tai_offset_s,
+    })
+}
+
+fn hardware_clocks() -> Vec<Value> {
+    let entries = fs::read_dir("/sys/class/ptp").into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    let clock = |name: &String| {
+        json!({
+            "name": name,
+            "driver": read(&format!("/sys/class/ptp/{name}/clock_name")),
+            "readable": File::open(format!("/dev/{name}")).is_ok(),
+        })
+    };
+    names.iter().map(clock).collect()
+}
+
+fn daemons() -> Vec<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let name = |entry: fs::DirEntry| {
+        let is_process = entry.file_name().to_str().is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        is_process.then(|| read(&format!("{}/comm", entry.path().display()))).flatten()
+    };
+    let mut found: Vec<String> = entries.filter_map(name).filter(|name| KEEPERS.contains(&name.as_str())).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}

@@ -1,0 +1,136 @@
+//! `clock`: by how much other hosts' clocks differ from ours, over time.
+//!
+//! One thread for each peer exchanges; this one estimates once a second, tells and records. The estimation is in
+//! `sojourn-clock`.
+
+pub mod arguments;
+mod local;
+mod peer;
+mod show;
+mod simulate;
+mod sys;
+mod watched;
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use sojourn_record::StreamFolder;
+use sojourn_record::stream::StreamBlock;
+
+use crate::arguments::{PlaceArguments, WaitArgument};
+use crate::failure::{NotTrusted, WrongRequest};
+use crate::place::{self, Fifo, Place};
+use crate::stream::host;
+use arguments::{ClockCommand, ClockKind, Watch};
+use peer::{Batch, Exchanger};
+use show::Show;
+use watched::Watched;
+
+/// Watches clocks, or estimates simulated ones.
+///
+/// # Errors
+/// When the request makes no sense, a peer cannot be reached, or records cannot be written.
+pub fn run(command: &ClockCommand) -> anyhow::Result<()> {
+    match &command.command {
+        Some(ClockKind::Sim(arguments)) => simulate::run(arguments),
+        None => watch(&command.watch),
+    }
+}
+
+/// Returns the number of this host's clock, as replies carry it; never 0.
+pub fn own_id() -> u32 {
+    (host::clock_id() as u32).max(1)
+}
+
+fn watch(arguments: &Watch) -> anyhow::Result<()> {
+    check(arguments)?;
+    let mut show = Show::new(arguments.json);
+    show.local(&local::facts())?;
+    if arguments.peers.is_empty() {
+        return Ok(());
+    }
+    place::stop_signal()?;
+    let place = Place::take(&place_arguments(), Fifo::IfPermitted)?;
+    let exchangers: Vec<Exchanger> =
+        arguments.peers.iter().map(|peer| Exchanger::greet(*peer, place, arguments)).collect::<anyhow::Result<_>>()?;
+    let mut records = arguments
+        .record
+        .as_deref()
+        .map(|folder| StreamFolder::create(folder, "clock", 0, &crate::origin(false)))
+        .transpose()?;
+    let mut watched: Vec<Watched> = exchangers.iter().map(Watched::new).collect();
+    let batches = start(exchangers);
+    let told = follow(&batches, &mut watched, (&mut show, records.as_mut()));
+    conclude(&watched, &mut show, records)?;
+    told?;
+    refuse_useless(&watched)
+}
+
+fn check(arguments: &Watch) -> anyhow::Result<()> {
+    let problem = if arguments.interval.0 <= 0 || arguments.interval.0 > 60_000_000_000 {
+        "--interval: expected more than 0 and at most 60s"
+    } else if arguments.span.0 < arguments.interval.0 && arguments.count.is_none() {
+        "--for: shorter than the interval, no exchange would be made"
+    } else if arguments.peers.iter().enumerate().any(|(at, peer)| arguments.peers[..at].contains(peer)) {
+        "a peer is named twice: name it once"
+    } else {
+        return Ok(());
+    };
+    Err(WrongRequest(problem.to_owned()).into())
+}
+
+fn place_arguments() -> PlaceArguments {
+    PlaceArguments { cpu: None, fifo: false, wait: WaitArgument::SleepThenSpin, die_with_parent: false }
+}
+
+/// Lets each peer's thread begin; the channel closes when all are done.
+fn start(exchangers: Vec<Exchanger>) -> Receiver<(usize, anyhow::Result<Batch>)> {
+    let (sender, receiver) = channel();
+    for (index, exchanger) in exchangers.into_iter().enumerate() {
+        let sender = sender.clone();
+        // Whoever listens may have ended.
+        thread::spawn(move || exchanger.run(|batch| sender.send((index, batch)).is_ok()));
+    }
+    receiver
+}
+
+/// Takes what the threads send until all are done.
+fn follow(
+    batches: &Receiver<(usize, anyhow::Result<Batch>)>,
+    watched: &mut [Watched],
+    (show, mut records): (&mut Show, Option<&mut StreamFolder>),
+) -> anyhow::Result<()> {
+    let mut blocks: HashMap<usize, u32> = HashMap::new();
+    for (index, batch) in batches {
+        let one = &mut watched[index];
+        match batch {
+            Ok(batch) => {
+                let number = blocks.entry(index).or_default();
+                let exchanges = one.take(&batch);
+                if let Some(records) = records.as_deref_mut() {
+                    records.write(&StreamBlock { block: *number, exchanges, ..StreamBlock::default() })?;
+                }
+                *number += 1;
+                show.update(one)?;
+            }
+            Err(error) => one.failed(&error),
+        }
+    }
+    Ok(())
+}
+
+/// Tells and records what all exchanges showed.
+fn conclude(watched: &[Watched], show: &mut Show, records: Option<StreamFolder>) -> anyhow::Result<()> {
+    if let Some(mut records) = records {
+        let clock_lines = watched.iter().flat_map(Watched::rows).collect();
+        records.write(&StreamBlock { block: 0, clock_lines, ..StreamBlock::default() })?;
+        records.finish()?;
+    }
+    show.summary(watched)
+}
+
+fn refuse_useless(watched: &[Watched]) -> anyhow::Result<()> {
+    let problems: Vec<String> = watched.iter().filter_map(Watched::problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(NotTrusted(problems.join("; ")).into()) }
+}

@@ -1,0 +1,177 @@
+//! Exchanges with one peer: a greeting that tells whose clock it has, then blocks of probes.
+//!
+//! Requests are stamped as the program calls to send, and so are replies by the responder; arrivals by the kernel at both
+//! ends. So what lies between stamp and wire is alike in both directions, which better stamps at one end would undo.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+use sojourn_clock::{Exchange, Sources};
+use sojourn_port::udp::UdpPort;
+use sojourn_port::{Port, PortError};
+use sojourn_probe::{Kind, Request, Schedule, To};
+use sojourn_record::Probe;
+use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
+use sojourn_wire::ProbeHeader;
+use sojourn_wire::probe::HEADER_BYTES;
+
+use super::arguments::Watch;
+use crate::arguments::Peer;
+use crate::failure::NotTrusted;
+use crate::place::Place;
+use crate::session::Session;
+use crate::sys::STOP;
+
+/// How long a reply may take.
+const PATIENCE: Nanos = Nanos::millis(500);
+const GREETINGS: u32 = 4;
+
+/// How often it is told what is known.
+const UPDATE: Nanos = Nanos::seconds(1);
+
+/// How long to sleep at a stretch, so that a signal is noticed.
+const NAP: Nanos = Nanos::millis(100);
+
+/// What exchanges of some time showed.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// In order.
+    pub exchanges: Vec<Exchange>,
+    /// How many requests stayed without an answer.
+    pub lost: u64,
+}
+
+/// Exchanges with one peer, batch by batch.
+#[derive(Debug)]
+pub struct Exchanger {
+    /// The peer.
+    pub peer: Peer,
+    /// Whose clock it has; 0 where it does not say.
+    pub clock: u32,
+    place: Place,
+    interval: Nanos,
+    in_batch: u32,
+    left: Option<u64>,
+    block: u32,
+    next: Time,
+}
+
+impl Exchanger {
+    /// Asks a peer whether it is there and whose clock it has.
+    ///
+    /// # Errors
+    /// When there is no way to it, or it does not answer.
+    pub fn greet(peer: Peer, place: Place, arguments: &Watch) -> anyhow::Result<Self> {
+        let block = std::process::id() & 0x3FFF_FFFF;
+        let clock = greet(peer, block | 0x4000_0000)?;
+        let interval = arguments.interval;
+        let in_batch = (UPDATE.0 / interval.0).max(1);
+        let left = match (arguments.until_interrupted, arguments.count) {
+            (true, _) => None,
+            (false, Some(count)) => Some(count),
+            (false, None) => Some((arguments.span.0 / interval.0).max(2) as u64),
+        };
+        Ok(Self { peer, clock, place, interval, in_batch: in_batch as u32, left, block, next: HostClock.now() })
+    }
+
+    /// Makes all exchanges, until a signal comes, the kernel refuses or nobody wants to be told any more.
+    pub fn run(mut self, mut tell: impl FnMut(anyhow::Result<Batch>) -> bool) {
+        let mut session = Session::new(self.place);
+        while let Some(batch) = self.next(&mut session) {
+            let is_last = batch.is_err();
+            if !tell(batch) || is_last {
+                return;
+            }
+        }
+    }
+
+    /// Makes the next exchanges; `None` when all are made or a signal came.
+    fn next(&mut self, session: &mut Session) -> Option<anyhow::Result<Batch>> {
+        let count = self.left.map_or(u64::from(self.in_batch), |left| left.min(u64::from(self.in_batch)));
+        self.rest();
+        if count == 0 || STOP.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.left = self.left.map(|left| left - count);
+        self.block = (self.block + 1) & 0x3FFF_FFFF;
+        let request = self.request(count as u32);
+        Some(session.measure(&request, &STOP).map(|measured| Batch {
+            exchanges: measured.probes.iter().filter_map(exchange).collect(),
+            lost: measured.block.counts.lost,
+        }))
+    }
+
+    /// Waits for when the next exchange is due.
+    fn rest(&mut self) {
+        let now = HostClock.now();
+        while !STOP.load(Ordering::Relaxed) {
+            let now = HostClock.now();
+            if now >= self.next || self.next - now > self.interval + UPDATE {
+                break;
+            }
+            HostClock.wait_until(self.next.min(now + NAP), Nanos::ZERO);
+        }
+        self.next = now.max(self.next) + Nanos(self.interval.0 * i64::from(self.in_batch));
+    }
+
+    fn request(&self, count: u32) -> Request {
+        Request {
+            block: self.block,
+            device: String::new(),
+            round: 0,
+            visit: 0,
+            cell: 0,
+            to: To::Udp { address: self.peer.address, port: self.peer.port, dev: None },
+            kind: Kind::PingPong,
+            request_payload_bytes: HEADER_BYTES,
+            response_payload_bytes: HEADER_BYTES,
+            schedule: Schedule::Regular,
+            interval: self.interval,
+            count,
+            warmup: 0,
+            timeout: PATIENCE,
+            seed: 1,
+        }
+    }
+}
+
+fn exchange(probe: &Probe) -> Option<Exchange> {
+    let reply = probe.reply?;
+    let (t2, t3) = reply.responder?;
+    let sources = Sources { local: Source::User.max(reply.arrival.source), remote: Source::User };
+    Some(Exchange { t1: probe.send_call, t2, t3, t4: reply.arrival.at, sources })
+}
+
+/// Returns whose clock the peer has.
+fn greet(peer: Peer, block: u32) -> anyhow::Result<u32> {
+    let address = SocketAddr::new(peer.address, peer.port);
+    let mut port = UdpPort::open(address, None)?;
+    let mut buffer = [0; 2 * HEADER_BYTES];
+    for seq in 0..GREETINGS {
+        let (is_reply, response_bytes) = (false, HEADER_BYTES as u16);
+        let (responder_arrival, responder_departure, clock) = (Time(0), Time(0), 0);
+        let header =
+            ProbeHeader { is_reply, response_bytes, block, seq, responder_arrival, responder_departure, clock };
+        port.transmit(&header.to_bytes())?;
+        if let Some(reply) = await_reply(&mut port, &mut buffer, block)? {
+            return Ok(reply.clock);
+        }
+    }
+    let advice = "does `sojourn probe respond` run there, and does a firewall let it through?";
+    Err(NotTrusted(format!("{address} answered none of {GREETINGS} requests: {advice}")).into())
+}
+
+fn await_reply(port: &mut UdpPort, buffer: &mut [u8], block: u32) -> Result<Option<ProbeHeader>, PortError> {
+    let until = HostClock.now() + PATIENCE;
+    while HostClock.now() < until && !STOP.load(Ordering::Relaxed) {
+        if let Some(received) = port.receive(buffer)? {
+            let header = ProbeHeader::read(&buffer[..received.length]);
+            if let Some(header) = header.filter(|header| header.is_reply && header.block == block) {
+                return Ok(Some(header));
+            }
+        } else {
+            port.wait(until)?;
+        }
+    }
+    Ok(None)
+}
