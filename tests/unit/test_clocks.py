@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from sojourn.analysis.clocks import clock_findings, lines_of, on_sender_clock, shared_blocks, unsynchronised_blocks
+from sojourn.analysis.clocks import (
+    asymmetries,
+    clock_findings,
+    lines_of,
+    on_sender_clock,
+    shared_blocks,
+    unsynchronised_blocks,
+)
 from sojourn.analysis.finding import Place
+from sojourn.analysis.run import load
+from tests.unit import made_up_streams as made_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 START = 1_795_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -159,3 +171,23 @@ def test_a_wandering_clock_stays_within_the_bound_of_its_lines() -> None:
     error = np.abs(found["arrival_on_sender_ns"].to_numpy() - true)
     assert (error <= found["clock_bound_ns"].to_numpy()).all()
     assert error.max() > sag / 2
+
+
+def test_a_clock_set_back_shows_some_times_twice() -> None:
+    """The later life is meant, and the bound reaches to the earlier."""
+    back = line(from_ns=START + 8 * SECOND, to_ns=START + 20 * SECOND, reference_ns=START, offset_ns=-2e9)
+    lines = lines_of(pl.DataFrame([line(to_ns=START + 10 * SECOND), back]))
+    times = START + np.array([5, 9, 15]) * SECOND
+    converted, bound, _ = lines.convert(times)
+    assert (times - converted).tolist() == [0, -2e9, -2e9]
+    assert bound.tolist() == [5000, 2e9 + 5000, 5000]
+
+
+def test_directions_that_are_not_alike_are_said_as_the_instrument_saw_them(tmp_path: Path) -> None:
+    block = {"block": 0, "device": "bridge", "round": 0, "cell": 0}
+    told = [{"flow": 1, "findings": [{"finding": "clock_asymmetric", "sentence": "that direction is loaded"}]}]
+    log = [made_up.trial_event(block, made_up.factors(), clock=told)]
+    found = asymmetries(load(made_up.write(tmp_path / "run", '[study]\nname = "x"\nmethod = "one-way"\n', log, {})))
+    assert [(one.name, one.sentence, one.places) for one in found] == [
+        ("clock_asymmetric", "that direction is loaded", (Place("bridge", 0),))
+    ]

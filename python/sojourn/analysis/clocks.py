@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sojourn.analysis.run import Run
+
 WANDER_BOUND = 100e-6
 """By how much at most a line's slope can be off where nobody looked: two crystals of 50 ppm each."""
 
@@ -60,7 +62,8 @@ class Lines:
         nearest = self._nearest(times)
         beyond = np.maximum(np.maximum(self.begin[nearest] - times, times - self.end[nearest]), 0).astype(np.float64)
         offset = self.offset_at(nearest, times)
-        apart = np.where(beyond > 0, self._disagreement(times, offset), 0.0)
+        unsure = (beyond > 0) | self._lived_twice(nearest, times)
+        apart = np.where(unsure, self._disagreement(times, offset), 0.0)
         bound = self.bound[nearest] + WANDER_BOUND * beyond + apart
         error95 = self.error95[nearest] + WANDER_95 * beyond + apart
         return times - np.rint(offset).astype(np.int64), bound, error95
@@ -76,12 +79,18 @@ class Lines:
         closer = (times > self.end[at]) & (self.begin[after] - times < times - self.end[at]) & (after > at)
         return np.where(closer, after, at).astype(np.int64)
 
+    def _lived_twice(self, line: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the line before holds too: a clock that was set back shows some times twice, the later is meant."""
+        return (line > 0) & (times < self.end[np.maximum(line - 1, 0)])
+
     def _disagreement(self, times: NDArray[np.int64], offset: NDArray[np.float64]) -> NDArray[np.float64]:
         """How far the lines on both sides of a time are apart; nothing outside all of them."""
         before = np.searchsorted(self.begin, times, side="right") - 1
-        between = (before >= 0) & (before < len(self.begin) - 1)
-        left = np.clip(before, 0, len(self.begin) - 1).astype(np.int64)
-        right = np.minimum(left + 1, len(self.begin) - 1)
+        last = len(self.begin) - 1
+        twice = (before > 0) & (times < self.end[np.clip(before - 1, 0, last)])
+        between = (before >= 0) & ((before < last) | twice)
+        left = np.clip(np.where(twice, before - 1, before), 0, last).astype(np.int64)
+        right = np.minimum(left + 1, last)
         said = np.stack([self.offset_at(left, times), self.offset_at(right, times)])
         return np.where(between, np.abs(said - offset).max(axis=0), 0.0)
 
@@ -149,6 +158,23 @@ def clock_findings(lines: pl.DataFrame, streams: pl.DataFrame, one_way: pl.DataF
     """What is wrong with the clocks; `one_way` has device, cell, block, delay_ns and the columns of `CONVERTED`."""
     found = [*_unsynchronised(lines, streams), *_stepped(lines, streams)]
     return [*found, *_negative(one_way)]
+
+
+def asymmetries(run: Run) -> list[Finding]:
+    """What the instrument saw of directions that are not alike, as the log tells it: the 95 % error may not hold there.
+
+    It has every exchange at hand, hulls of both directions among them, so it is believed here.
+    """
+    found: dict[Place, str] = {}
+    for event in run.trial_events.values():
+        told = event.get("clock") if event.get("kept", True) else None
+        for one in told if isinstance(told, list) else [told] if isinstance(told, dict) else []:
+            for finding in one.get("findings") or ():
+                if finding.get("finding") == "clock_asymmetric":
+                    found.setdefault(Place(event.get("device"), event.get("cell")), str(finding.get("sentence")))
+    if not found:
+        return []
+    return [Finding("clock_asymmetric", next(iter(found.values())), float(len(found)), tuple(found))]
 
 
 def _unsynchronised(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:

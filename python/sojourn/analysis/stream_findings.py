@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from scipy import special
 
-from sojourn.analysis.clocks import clock_findings
+from sojourn.analysis.clocks import asymmetries, clock_findings
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.packets import ACTUAL, ROUND_TRIP, Values
 from sojourn.analysis.soundness import soundness_findings
@@ -67,7 +67,7 @@ def stream_findings(run: Run, flows: pl.DataFrame, packets: pl.DataFrame, errors
     missing = missing_trials(run, flows)
     found = [*_late(run, errors), *_missed(flows), *_dropped(flows), *_misfit(flows), *_conserved(run, flows)]
     found += [*stamps_of(packets), *_steps(run), *clock_findings(run.clock_lines, run.streams, packets)]
-    found += [*debug_build(run), *offloads(run), *contended(run), *_dead(flows), *_notes(flows)]
+    found += [*asymmetries(run), *debug_build(run), *offloads(run), *contended(run), *_dead(flows), *_notes(flows)]
     nothing = not flows.height and not run.blocks.height
     return [*found, *truncated(run, missing), *incomplete(run, missing, nothing=nothing)]
 

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sojourn.analysis.clocks import asymmetries
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.laws import main_device
 from sojourn.analysis.rows import Row
@@ -205,7 +206,7 @@ def _tester(run: Run, searches: list[Search]) -> list[Finding]:
     missing = max(0, max(started, default=0) - sum(bool(one.results) for one in searches))
     if any(one.get("event") == "time-is-up" for one in run.log):
         missing = 0
-    found = [*debug_build(run), *offloads(run), *contended(run), *truncated(run, missing)]
+    found = [*asymmetries(run), *debug_build(run), *offloads(run), *contended(run), *truncated(run, missing)]
     return [*found, *incomplete(run, missing, nothing=not searches)]
 
 
