@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.clocks import on_sender_clock
+from sojourn.analysis.clocks import clock_findings, on_sender_clock, shared_blocks
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.run import Run
-    from sojourn.analysis.searches import Search
+    from sojourn.analysis.searches import Search, Step
     from sojourn.analysis.statistics.interval import Interval
 
 TIMED = {"latency": "", "pdv": "", "ipdv": "", "broadcast-latency": "broadcast_"}
@@ -39,14 +39,19 @@ WORST = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The delays of one trial at the throughput: sorted, with weights where they were binned; lost ones counted."""
+    """The delays of one trial at the throughput: sorted, with weights where they were binned; lost ones counted.
+
+    `ipdv` is the least, median and greatest of consecutive frames.
+    """
 
     search: Search
     block: int
     values: NDArray[np.float64]
     weights: NDArray[np.float64]
     lost: int
-    ipdv: NDArray[np.float64]
+    ipdv: tuple[float, float, float] | None
+    clock_bound_ns: float | None
+    clock_error95_ns: float | None
 
     @property
     def frames(self) -> int:
@@ -71,41 +76,72 @@ class Timed:
 
 
 def timed_trials(run: Run, search: Search) -> Iterator[Timed]:
+    """The delays of a search's trials; frame by frame where they were kept, else binned, and then of one clock only."""
     if search.test not in TIMED:
         return
+    shared = shared_blocks(run.clock_lines, run.streams) if "clock_id" in run.streams.columns else set()
     for step in search.used:
-        values, weights, ipdv = _delays(run, step.block)
-        if len(values):
-            lost = max(0, step.sent - step.own_drops - int(weights.sum()))
-            yield Timed(search, step.block, values, weights, lost, ipdv)
+        one = _of_frames(run, search, step)
+        if one is None and step.block in shared:
+            one = _binned(run, search, step)
+        if one is not None:
+            yield one
 
 
-def _delays(run: Run, block: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Delays and their weights, by frames or by bins, and the differences of consecutive frames."""
-    frames = _of_frames(run, block)
-    if frames is not None:
-        seq, delays = frames
-        consecutive = np.diff(seq) == 1
-        return np.sort(delays), np.ones(len(delays)), np.diff(delays)[consecutive]
-    values, weights = _of_bins(run, block, "delay")
-    variation, counts = _of_bins(run, block, "ipdv")
-    return values, weights, np.repeat(variation, counts.astype(np.int64))
-
-
-def _of_frames(run: Run, block: int) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+def _of_frames(run: Run, search: Search, step: Step) -> Timed | None:
     if "block" not in run.arrivals.columns:
         return None
     whole = ~pl.col("duplicate") & ~pl.col("corrupted") & (pl.col("node") == 0) & (pl.col("port") == 0)
-    arrived = run.arrivals.filter(pl.col("block") == block, whole)
-    if not arrived.height:
+    arrived = run.arrivals.filter(pl.col("block") == step.block, whole)
+    here = on_sender_clock(arrived, run.clock_lines, run.streams).drop_nulls("arrival_on_sender_ns").sort("seq")
+    if not here.height:
         return None
-    here = on_sender_clock(arrived, run.clock_lines, run.streams).sort("seq")
     key = ["flow", "seq"]
-    left = run.sends.filter(pl.col("block") == block).select(*key, "departure_ns")
-    both = here.join(left, on=key, how="left").with_columns(pl.coalesce("departure_ns", "sent_ns").alias("left_ns"))
-    known = both.drop_nulls("arrival_on_sender_ns")
+    left = run.sends.filter(pl.col("block") == step.block).select(*key, "departure_ns")
+    known = here.join(left, on=key, how="left").with_columns(left_ns=pl.coalesce("departure_ns", "sent_ns"))
     delays = (known["arrival_on_sender_ns"] - known["left_ns"]).cast(pl.Float64).to_numpy()
-    return known["seq"].to_numpy().astype(np.int64), delays
+    consecutive = np.diff(known["seq"].to_numpy()) == 1
+    bound, error95 = known.select(pl.col("clock_bound_ns").max(), pl.col("clock_error95_ns").max()).row(0)
+    lost = max(0, step.sent - step.own_drops - len(delays))
+    variation = np.sort(np.diff(delays)[consecutive])
+    ipdv = _spread(variation, np.ones(len(variation)))
+    return Timed(search, step.block, np.sort(delays), np.ones(len(delays)), lost, ipdv, bound, error95)
+
+
+def _binned(run: Run, search: Search, step: Step) -> Timed | None:
+    values, weights = _of_bins(run, step.block, "delay")
+    if not len(values):
+        return None
+    lost = max(0, step.sent - step.own_drops - int(weights.sum()))
+    ipdv = _spread(*_of_bins(run, step.block, "ipdv"))
+    return Timed(search, step.block, values, weights, lost, ipdv, 0.0, 0.0)
+
+
+def _spread(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float, float] | None:
+    """Least, median and greatest of sorted values."""
+    if not len(values):
+        return None
+    middle = int(np.searchsorted(np.cumsum(weights), weights.sum() / 2))
+    return float(values[0]), float(values[min(middle, len(values) - 1)]), float(values[-1])
+
+
+def timed_clocks(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
+    """What the clocks make of these delays: the least of each trial says whether any is negative."""
+    schema = {"device": pl.String, "cell": pl.Int32, "delay_ns": pl.Float64, "clock_bound_ns": pl.Float64,
+              "clock_shared": pl.Boolean}  # fmt: skip
+    rows = [
+        (
+            one.search.device,
+            cell_of(one.search, cells),
+            float(one.values[0]),
+            one.clock_bound_ns,
+            not one.clock_bound_ns,
+        )
+        for one in timed
+    ]
+    if "clock_id" not in run.streams.columns:
+        return []
+    return clock_findings(run.clock_lines, run.streams, pl.DataFrame(rows, schema=schema, orient="row"))
 
 
 def _of_bins(run: Run, block: int, quantity: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -132,6 +168,12 @@ def latency_rows(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> Ite
         factors = run.cells[cell]
         frames = sum(one.frames for one in several)
         like = Row(device, "", "", bare(0.0), "ns", None, factors, cell, frames)
+        like.clock_bound_ns = max(
+            (one.clock_bound_ns for one in several if one.clock_bound_ns is not None), default=None
+        )
+        like.clock_error95_ns = max(
+            (one.clock_error95_ns for one in several if one.clock_error95_ns is not None), default=None
+        )
         if test in ("latency", "broadcast-latency"):
             yield from _definitions(run, like, several, TIMED[test])
         yield from _variation(like, several, TIMED[test], test)
@@ -163,9 +205,9 @@ def _variation(like: Row, several: list[Timed], prefix: str, test: str) -> Itera
     if test in ("latency", "pdv"):
         figures.append(("pdv", "median", np.array([one.pdv for one in several])))
     if test in ("latency", "ipdv"):
-        known = [one.ipdv for one in several if len(one.ipdv)]
-        for statistic, q in (("min", 0.0), ("p50", 0.5), ("max", 1.0)):
-            figures.append(("ipdv", statistic, np.array([float(np.quantile(one, q)) for one in known])))
+        known = [one.ipdv for one in several if one.ipdv is not None]
+        for place, statistic in enumerate(("min", "p50", "max")):
+            figures.append(("ipdv", statistic, np.array([one[place] for one in known])))
     for quantity, statistic, values in figures:
         if len(values):
             yield replace(like, quantity=f"{prefix}{quantity}", statistic=statistic, value=_over(values), findings=[])
