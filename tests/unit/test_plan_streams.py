@@ -253,6 +253,14 @@ def test_ends_are_derived_and_a_load_has_a_pair_of_its_own() -> None:
     assert (multicast.near, multicast.far, multicast.decoy) == (1, 6, False)
 
 
+def test_frames_are_untagged_unless_a_tag_is_asked_for() -> None:
+    stream = load_plan("one-way").stream
+    assert (stream.vlan, stream.pcp) == (None, None)
+    tagged = load_plan("one-way", sets=["vlan=0", "pcp=5", "size=68,1518"])
+    assert (tagged.stream.vlan, tagged.stream.pcp) == (0, 5)
+    assert next(cell.payload_bytes for cell in stream_cells(tagged)) == 68 - 22
+
+
 def test_a_search_without_tests_looks_for_all_of_its_suite(tmp_path: Path) -> None:
     text = '[study]\nname = "x"\nmethod = "rfc8219"\n[bed]\ndevices = ["bridge"]\n'
     assert plan_of(tmp_path, text).search.tests == ("throughput", "latency", "pdv", "ipdv")

@@ -149,7 +149,7 @@ KEYS: dict[str, Key] = {
     "stream.load_schedule": Key(schedule(), "regular", "departures of the load"),
     "stream.request_payload_bytes": Key(whole(40, 65_000), 64, "the fixed request of request-response and answers"),
     "stream.vlan": Key(whole(0, 4094), None, "802.1Q tag; 0 is a priority tag"),
-    "stream.pcp": Key(whole(0, 7), 0, "priority in the tag"),
+    "stream.pcp": Key(whole(0, 7), None, "priority in the tag"),
     "stream.dscp": Key(whole(0, 63), 0, "differentiated services code point of UDP"),
     "stream.late_after": Key(duration(1_000, HOUR_NS), 1_000_000_000, "a frame that comes later counts as late"),
     "trials.rounds": Key(whole(1, 100_000), 6, "visits to each cell, each with every arm twice"),

@@ -99,7 +99,7 @@ def check_sizes(plan: Plan, given: Lookup) -> None:
 def check_tags(plan: Plan, given: Lookup) -> None:
     """Priorities where there is a field for them."""
     stream = plan.stream
-    if stream.pcp and stream.vlan is None:
+    if stream.pcp is not None and stream.vlan is None:
         raise refuse(given("stream.pcp", stream.pcp), "stream.pcp", "stream.vlan beside it: the priority is in the tag")
     if stream.vlan is not None and {"udp", "udp6", "live"} & set(stream.engine):
         raise refuse(given("stream.vlan", stream.vlan), "stream.vlan", 'it with engine "auto", "packet" or "xdp" alone')

@@ -136,7 +136,8 @@ class StreamPlan:
     request_payload_bytes: int
     """The fixed request of request-response and of answers."""
     vlan: int | None
-    pcp: int
+    pcp: int | None
+    """None with a tag too: then its priority is 0. Without a tag there is none, or the frame would get one."""
     dscp: int
     late_after_ns: int
 
