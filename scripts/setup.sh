@@ -39,6 +39,11 @@ system_packages() {
     has tcpdump || missing+=(tcpdump)
     { has unshare && has nsenter && has setpriv; } || missing+=(util-linux)
     can_link || missing+=(gcc libc6-dev)
+    has make || missing+=(make)
+    has pkg-config || missing+=(pkg-config)
+    has clang || missing+=(clang) # compiles our programs for the kernel (docs/decisions/0013-xdp-and-bpf.md)
+    has_header libelf.h || missing+=(libelf-dev)
+    has_header zlib.h || missing+=(zlib1g-dev)
     if ! [ -x .venv/bin/python ]; then
         find_python
         if [ -n "$python" ]; then
@@ -54,11 +59,16 @@ system_packages() {
     install_packages "${missing[@]}"
     hash -r
     can_link || die 3 "the C linker does not work: apt-get install gcc libc6-dev"
+    has clang || die 3 "clang does not work: apt-get install clang"
 }
 
 # A tool name is not enough: gcc without libc's start files cannot link, and that is what cargo would stumble over.
 can_link() {
     has cc && echo 'int main(void){return 0;}' | cc -x c - -o /dev/null 2>/dev/null
+}
+
+has_header() { # quietly no when there is no compiler yet: it is installed together with what is missing
+    has cc && echo "#include <$1>" | cc -x c -E - -o /dev/null 2>/dev/null
 }
 
 # Sets $python to the first interpreter that is new enough, or to nothing.

@@ -30,7 +30,7 @@ fn compile(program: &str, out: &Path) -> Result<(), String> {
         .arg(out.join(format!("{program}.bpf.o")))
         .output()
         .map_err(|error| {
-            format!("cannot start {}: {error}; install clang (`apt-get install clang`)", clang.display())
+            format!("{} does not start ({error}); install it: `apt-get install clang`", clang.display())
         })?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

@@ -124,7 +124,7 @@ impl LiveCounter {
     }
 
     /// Counts the frames that the interface itself has dropped on their way in since it was made, before this counter saw
-    /// them.
+    /// them. On a veth these are the very frames that its other end counts as refused.
     ///
     /// # Errors
     /// When the kernel does not tell.

@@ -57,7 +57,7 @@ pub struct LiveStream {
 pub struct LiveSent {
     /// How many the kernel made, each with a number of its own.
     pub made: u64,
-    /// How many of them the device dropped on its way out, as far as its counters tell: its queue was full.
+    /// How many of them the device dropped on their way out, as far as its counters tell: the queue of its other end was full.
     pub refused: u64,
     /// When the first one was made.
     pub first: Time,
