@@ -34,6 +34,7 @@ pub struct Sender {
     turn: usize,
     /// For each port: what left by it lately.
     rings: Vec<Option<Ring>>,
+    lead: Lead,
     rows: Vec<Departure>,
     room: usize,
     not_kept: u64,
@@ -75,6 +76,7 @@ impl Sender {
             floods: floods.collect(),
             turn: 0,
             rings: ports.iter().map(|port| port.transmit_stamps.then(Ring::new)).collect(),
+            lead: Lead::default(),
             rows: touched(room, Departure::NONE),
             room,
             not_kept: 0,
@@ -161,8 +163,18 @@ impl Sender {
             row.departure = stamp.left;
         }
         if entry.is_first_stamp {
-            self.flows[entry.place as usize].stamps.record(entry.intended, stamp.left.at);
+            let flow = &mut self.flows[entry.place as usize];
+            flow.stamps.record(entry.intended, stamp.left.at);
+            if !flow.is_flood {
+                self.lead.learn(stamp.left.at - entry.intended);
+            }
         }
+    }
+
+    /// Returns how long before it is to leave a packet is to be handed to its port: what the way out takes, as late stamps
+    /// have told it up to now; nothing without them.
+    pub const fn lead(&self) -> Nanos {
+        self.lead.0
     }
 
     /// Returns whether transmit stamps of packets are still to come.
@@ -265,6 +277,25 @@ impl Flow {
             fit: track.fit(),
             departure_error: track.error,
             inter_departure: track.gaps,
+        }
+    }
+}
+
+/// What the way from the call to the wire takes: as many packets shall leave too early as too late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lead(Nanos);
+
+impl Lead {
+    const STEP: Nanos = Nanos(10);
+    const MOST: Nanos = Nanos::micros(4);
+    /// Who is later was kept from running, which tells nothing of the way.
+    const LATE: Nanos = Nanos::micros(8);
+
+    fn learn(&mut self, error: Nanos) {
+        if error > Nanos::ZERO && error < Self::LATE {
+            self.0 = (self.0 + Self::STEP).min(Self::MOST);
+        } else if error < Nanos::ZERO {
+            self.0 = (self.0 - Self::STEP).max(Nanos::ZERO);
         }
     }
 }

