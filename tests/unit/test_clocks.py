@@ -96,6 +96,7 @@ def test_a_shared_clock_is_recognised_and_said() -> None:
     assert found["arrival_on_sender_ns"].to_list() == [START]
     assert found.select("clock_bound_ns", "clock_error95_ns", "clock_shared").row(0) == (0.0, 0.0, True)
     assert shared_blocks(pl.DataFrame([line(shared=True)]), TWO) == {0}
+    assert shared_blocks(pl.DataFrame([line()]), ONE) == set()
 
 
 def test_different_clocks_without_a_line_have_no_delay_and_a_finding() -> None:

@@ -138,13 +138,17 @@ def on_sender_clock(arrivals: pl.DataFrame, lines: pl.DataFrame, streams: pl.Dat
 
 
 def shared_blocks(lines: pl.DataFrame, streams: pl.DataFrame) -> set[int]:
-    """The blocks in which both ends read one clock: a line says so, or all ends have the same clock identity."""
+    """The blocks in which both ends read one clock: a line says so, or all ends have the same clock identity.
+
+    A line that says otherwise is believed more than the identity: simulated ends live on one machine.
+    """
     said = set(lines.filter(pl.col("shared"))["block"].to_list())
     ends = streams.group_by("block").agg(
         pl.col("clock_id").n_unique().alias("clocks"), (pl.col("role") == "send").any().alias("sends"), pl.len()
     )
     same = ends.filter((pl.col("clocks") == 1) & pl.col("sends") & (pl.col("len") > 1))
-    return said | set(same["block"].to_list())
+    apart = set(lines.filter(~pl.col("shared"))["block"].to_list())
+    return said | (set(same["block"].to_list()) - apart)
 
 
 def unsynchronised_blocks(lines: pl.DataFrame, streams: pl.DataFrame) -> set[int]:

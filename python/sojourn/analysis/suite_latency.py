@@ -117,6 +117,22 @@ def _binned(run: Run, search: Search, step: Step) -> Timed | None:
     return Timed(search, step.block, values, weights, lost, ipdv, 0.0, 0.0)
 
 
+def without_delays(searches: list[Search], timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
+    """Trials that were to be timed and were not: two clocks, and only binned delays, which no line can convert."""
+    known = {one.block for one in timed}
+    found = [
+        (search, step) for search in searches if search.test in TIMED for step in search.used if step.block not in known
+    ]
+    if not found:
+        return []
+    places = tuple(dict.fromkeys(Place(search.device, cell_of(search, cells)) for search, _ in found))
+    sentence = (
+        f"{len(found)} trials have no one-way delay: their ends had two clocks, and nothing was kept frame by frame "
+        "that could be converted"
+    )
+    return [Finding("clock_unsynchronised", sentence, float(len(found)), places)]
+
+
 def _spread(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float, float] | None:
     """Least, median and greatest of sorted values."""
     if not len(values):

@@ -45,7 +45,7 @@ from sojourn.analysis.searches import Search, Terms, bounds_of, searches_of, ter
 from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.study import Study
 from sojourn.analysis.suite_cells import bare, cell_of, cells_of, over_repetitions
-from sojourn.analysis.suite_latency import floor_rows, latency_rows, timed_clocks, timed_trials, too_few
+from sojourn.analysis.suite_latency import floor_rows, latency_rows, timed_clocks, timed_trials, too_few, without_delays
 from sojourn.analysis.suite_limits import address_rows, burst_rows, loss_rows
 from sojourn.analysis.suite_samples import suite_samples
 from sojourn.analysis.surroundings import contended, offloads
@@ -138,6 +138,7 @@ def study(run: Run) -> Study:
         *_set_aside(searches, terms, cells),
         *too_few(timed, cells),
         *timed_clocks(run, timed, cells),
+        *without_delays(searches, timed, cells),
     ]
     return Study(rows, findings, _sentence(run, sought), [], suite_samples(searches, terms, sought, timed, run.cells))
 
