@@ -146,4 +146,7 @@ def test_stamps_out_of_order_are_said(tmp_path: Path) -> None:
     path = run(tmp_path / "run", backwards=True)
     found = [one for one in analyse(path).findings if one["name"] == "stamps_out_of_order"]
     assert len(found) == 1
-    assert "qdisc is negative" in found[0]["sentence"]
+    assert "left out" in found[0]["sentence"]
+    missing = pl.read_parquet(path / "analysis/samples/ladder_missing.parquet")
+    assert "queue (qdisc)" in missing["stamp"].to_list()
+    assert ("direct", None, "stage_send+qdisc", "mean") in results(path)

@@ -73,6 +73,9 @@ CALLED = {
     "answer_receive_call_ns": "answer's receive call",
 }
 
+BEHIND = "taken after the driver's: of another queue further on, not of the sender's"
+"""Why a queue's stamp is not used: a kernel stamps a frame again in the queue of each device that passes it on."""
+
 PRESENT_SHARE = 0.99
 """A stamp that fewer of a cell's frames have is missing from the cell."""
 
@@ -198,6 +201,10 @@ def _missing(frames: pl.DataFrame) -> dict[str, str]:
     for point, source in (("departure_ns", "departure_source"), ("arrival_on_sender_ns", "arrival_source")):
         if point not in lacking and source in frames.columns and (frames[source] == "user").mean() > 1 - PRESENT_SHARE:  # type: ignore[operator]
             lacking[point] = "taken by the program, not by the kernel"
+    if not {"scheduled_ns", "departure_ns"} & set(lacking):
+        behind = (frames["scheduled_ns"] > frames["departure_ns"]).mean()
+        if isinstance(behind, float) and behind > 1 - PRESENT_SHARE:
+            lacking["scheduled_ns"] = BEHIND
     if "answer_arrival_ns" in lacking:
         lacking |= dict.fromkeys(("answer_arrival_ns", "answer_receive_call_ns"), "frames were not reflected")
     return lacking
@@ -313,12 +320,11 @@ def missing_sample(found: list[Ladder]) -> pl.DataFrame:
 
 def _rungs(ladder: Ladder) -> Iterator[tuple[Any, ...]]:
     trials = len(ladder.means)
-    total = float(np.median(ladder.means[:, -1]))
     for i, stage in enumerate(ladder.stages):
         mean = hodges_lehmann(ladder.means[:, i])
         quantiles = [float(np.median(values[:, i])) for values in ladder.quantiles.values()]
         begins, ends = _ends(ladder.points, i)
-        share = mean.estimate / total if total else None
+        share = float(np.median(ladder.means[:, i] / np.maximum(ladder.means[:, -1], 1.0)))
         yield (
             *(ladder.device, None, ladder.cell, i, stage, begins, ends),
             *(mean.estimate, mean.low, mean.high, *quantiles, share, trials, ladder.frames),
@@ -367,6 +373,10 @@ def _with_clocks(rows: list[Row], errors: Mapping[tuple[str, int], Errors]) -> N
 def _out_of_order(found: list[Ladder]) -> list[Finding]:
     """Stages that run backwards, but for the path: that one is the clocks' affair."""
     shares = {key: share for key, share in backwards(found).items() if "path" not in key[2] and key[2] != "total"}
+    behind = [Place(one.device, one.cell) for one in found if BEHIND in one.missing.values()]
+    if behind:
+        sentence = f"the queue's stamp was {BEHIND}: it is left out, its stage is one with the next"
+        return [Finding("stamps_out_of_order", sentence, 1.0, tuple(behind))]
     if not shares:
         return []
     (device, cell, stage), worst = max(shares.items(), key=lambda item: item[1])
