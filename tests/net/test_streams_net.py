@@ -148,13 +148,13 @@ frame_bytes = [{frame_bytes}]
 settle = "30ms"
 [search]
 tests = {tests}
-algorithm = ["binary"]
+algorithm = ["mlrsearch"]
 goals = [0.005]
-width = 0.004
+width = 0.005
 max_rate = "{most}"
-initial_duration = "500ms"
-duration = "500ms"
-duration_sum = "500ms"
+initial_duration = "{duration}"
+duration = "{duration}"
+duration_sum = "{duration}"
 burst = "20ms"
 burst_repetitions = 3
 """
@@ -166,12 +166,12 @@ def results(log: list[Event]) -> dict[str, Event]:
 
 @pytest.mark.parametrize("shaper", ["tbf", "htb"])
 def test_a_shaped_link_has_its_rate_as_throughput(shaper: str, tmp_path: Path) -> None:
-    rate_pps = 2000.0
-    text = SHAPED.format(shaper=shaper, rate="16Mbit/s", burst_bytes=2000, queue_bytes=3000, frame_bytes=1000,
-                         tests='["throughput"]', most="4kpps")  # fmt: skip
+    rate_pps = 5000.0
+    text = SHAPED.format(shaper=shaper, rate="40Mbit/s", burst_bytes=5000, queue_bytes=20_000, frame_bytes=1000,
+                         tests='["throughput"]', most="10kpps", duration="1s")  # fmt: skip
     _, log, _ = run(tmp_path, text)
     found = results(log)["throughput"]
-    # Of a loss ratio of 0.5 %, what came through at the lower bound is the rate; bucket and queue add five frames.
+    # What came through at the lower bound is the rate, and in a second what bucket and queue hold: 25 frames, 0.5 %.
     assert found["conditional_pps"] == pytest.approx(rate_pps, rel=0.01), found
     assert not found["tester_limited"]
 
@@ -179,7 +179,7 @@ def test_a_shaped_link_has_its_rate_as_throughput(shaper: str, tmp_path: Path) -
 def test_a_bucket_is_found_by_bursts(tmp_path: Path) -> None:
     frame, bucket, queue = 1000, 40_000, 20_000
     text = SHAPED.format(shaper="tbf", rate="16Mbit/s", burst_bytes=bucket, queue_bytes=queue, frame_bytes=frame,
-                         tests='["throughput","back-to-back"]', most="4kpps")  # fmt: skip
+                         tests='["throughput","back-to-back"]', most="4kpps", duration="200ms")  # fmt: skip
     _, log, _ = run(tmp_path, text)
     found = results(log)["back-to-back"]
     assert found["extra"]["corrected_frames"] == pytest.approx((bucket + queue) / frame, rel=0.05), found
@@ -188,6 +188,7 @@ def test_a_bucket_is_found_by_bursts(tmp_path: Path) -> None:
 
 def test_a_bridge_learns_and_floods(tmp_path: Path) -> None:
     sets = ("stream.frame_bytes=[64]", "search.most_addresses=512", "search.duration=50ms", "search.width=0.1",
+            "search.initial_duration=50ms", "search.duration_sum=50ms",
             "search.latency_duration=50ms", "search.latency_repetitions=2", "trials.settle=10ms")  # fmt: skip
     _, log, _ = run(tmp_path, "rfc2889", *sets, "search.goals=[0.005]", 'search.max_rate="20kpps"')
     found = results(log)
