@@ -65,6 +65,11 @@ impl Receiver {
                 let answering = request.answer.filter(|_| is_first)?;
                 answer(back, header, answering, reply)
             }
+            // Who asked many is answered by many, and may have somebody beside it who counts.
+            Kind::Answer if request.answer.is_none() => {
+                self.accounting.on_packet(port, &header, payload, received);
+                None
+            }
             Kind::SyncRequest => {
                 self.accounting.on_control(port);
                 self.sync(back, header, received, reply)

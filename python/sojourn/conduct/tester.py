@@ -206,8 +206,7 @@ class Tester:
             totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]["flows"]]
             while begun:
                 name = begun.pop()
-                owed = totals if name == "b" else answered(totals, asked.answering)
-                said[name] = self.ends[name].finish_receiving(asked.trial.block, owed, self.sitting.screen.tick)
+                said[name] = self.ends[name].finish_receiving(asked.trial.block, totals, self.sitting.screen.tick)
         except SojournError:
             for name in begun:
                 with suppress(SojournError):
@@ -259,11 +258,6 @@ def teaching_flow(link: Link, number: int) -> dict[str, Any]:
     there = {"via": "packet", "dev": link.far[number].dev, "mac": link.a_mac, "vlan": None, "pcp": None}
     pace = {"schedule": "regular", "rate_pps": TEACHING_PPS, "count": TEACHING_FRAMES}
     return {"flow": number + 1, "to": there | {"qdisc_bypass": True}, **pace, "payload_bytes": 46, "seed": 1}
-
-
-def answered(totals: list[dict[str, Any]], responders: int) -> list[dict[str, Any]]:
-    """What should come back when each of so many answers every request."""
-    return [one | {"sent": one["sent"] * responders} for one in totals]
 
 
 def factors(asked: Asked) -> dict[str, Any]:

@@ -71,6 +71,22 @@ fn packets_are_answered_once_by_who_is_told_to() {
 }
 
 #[test]
+fn answers_are_counted_where_none_are_given() {
+    let mut receiver = receiver(Framing::Ethernet, None);
+    let mut reply = [0; 2_000];
+    for node in [1, 2] {
+        let mut answer = frame(Kind::Data, 0, "");
+        let at = answer.len() - 100;
+        StreamHeader { kind: Kind::Answer, node, flow: 1, block: 5, seq: 0, intended: Time(1), sent: Time(2) }
+            .write(&mut answer[at..]);
+        assert_eq!(receiver.on_frame(0, &answer, &received(502), &mut reply), None);
+    }
+    let outcome = receiver.finish(&[], &[]);
+    let told: Vec<_> = outcome.flows.iter().filter(|flow| flow.node > 0).map(|f| (f.node, f.counts.first)).collect();
+    assert_eq!((told, outcome.ports[0].foreign), (vec![(1, 1), (2, 1)], 0));
+}
+
+#[test]
 fn an_end_is_believed_once_and_acknowledged_each_time() {
     let mut receiver = receiver(Framing::Ethernet, None);
     let mut reply = [0; 200];
