@@ -223,6 +223,42 @@ fn tagged_frames_come_in_as_they_were_on_the_wire() {
 }
 
 #[test]
+fn a_flood_is_kept_or_counted_as_dropped() {
+    within("a_flood_is_kept_or_counted_as_dropped", || {
+        link();
+        let options = PacketOptions { qdisc_bypass: true, stamps: Stamps::None, tagged: true };
+        let mut near = PacketPort::open_for("near", STREAM, options).expect("opens");
+        assert_eq!(near.engine(), "AF_PACKET TX_RING, qdisc bypassed");
+        let mut far = at_far_end(|| PacketPort::open_for("far", STREAM, PacketOptions::default())).expect("opens");
+        let before = Interface::named("near").expect("is there").counters().expect("counts");
+        let mut sent = 0;
+        for length in [60, 1514, 1000] {
+            let frame = [&frames::FAR.0[..], &frames::NEAR.0, &STREAM.to_be_bytes(), &vec![7; length - 14]].concat();
+            // More than the ring holds, and a piece of one more.
+            let mut frames = frame.repeat(700);
+            frames.push(0);
+            assert_eq!(near.transmit_batch(&frames, length).expect("transmits"), 700);
+            sent += 700;
+            // One by one goes another way, and after those that went before.
+            near.transmit(&[&frame[..length - 1], &[9]].concat()).expect("transmits");
+            sent += 1;
+        }
+        assert!(matches!(near.transmit_batch(&[0; 2000], 2000), Err(PortError::Wrong { .. })));
+        HostClock.wait_until(HostClock.now() + Nanos::millis(100), Nanos::ZERO);
+        let (mut kept, mut ends) = (0, 0);
+        let each = &mut |frame: &[u8], _: Received| {
+            assert!([60, 1514, 1000].contains(&frame.len()));
+            kept += 1;
+            ends += u32::from(frame.last() == Some(&9));
+        };
+        while far.receive_batch(each).expect("receives") > 0 {}
+        let dropped = Interface::named("near").expect("is there").counters().expect("counts").send_dropped;
+        assert_eq!(kept + far.own_drops() + dropped - before.send_dropped, sent);
+        assert!(kept > 0 && ends <= 3);
+    });
+}
+
+#[test]
 fn frames_to_a_group_come_in_once_it_is_joined() {
     within("frames_to_a_group_come_in_once_it_is_joined", || {
         link();

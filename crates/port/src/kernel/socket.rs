@@ -154,6 +154,11 @@ impl Socket {
         Ok(socket)
     }
 
+    /// Gives its descriptor away.
+    pub fn into_descriptor(self) -> OwnedFd {
+        self.fd
+    }
+
     /// Sets an option that is a number.
     pub fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
         self.set_bytes(level, option, &value.to_ne_bytes())

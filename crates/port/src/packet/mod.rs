@@ -3,6 +3,8 @@
 //! Hides the packet socket and its options. Frames that are addressed to other stations are passed over, which a
 //! promiscuous interface would show. Does not build or read Ethernet headers.
 
+mod sys;
+
 use sojourn_time::Time;
 use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::{HEADER_BYTES, PROBE_ETHERTYPE};
@@ -14,6 +16,8 @@ use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, S
 const ADDRESS_BYTES: usize = 12;
 /// An 802.1Q tag.
 const TAG_BYTES: usize = 4;
+/// How often the kernel is asked to send what is in a ring, before that counts as a full queue.
+const PUSHES: usize = 1000;
 
 /// Frames of one EtherType on one interface.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub struct PacketPort {
     options: PacketOptions,
     /// Made when it is first needed: a sender has none.
     inbox: Option<Inbox>,
+    /// Where batches leave by: only a sender past the queueing discipline that takes no stamps has it.
+    ring: Option<sys::TransmitRing>,
 }
 
 /// How a packet port is opened.
@@ -63,7 +69,9 @@ impl PacketPort {
         // The kernel shows the tag only to those who listen to all EtherTypes.
         let listened_to = if options.tagged { libc::ETH_P_ALL as u16 } else { ethertype };
         bind(&socket, interface.index, listened_to)?;
-        Ok(Self { socket, interface, options, inbox: None })
+        let is_flood = options.qdisc_bypass && options.stamps == Stamps::None;
+        let ring = if is_flood { open_ring(&interface).ok() } else { None };
+        Ok(Self { socket, interface, options, inbox: None, ring })
     }
 
     /// Lets the frames to a group (a multicast MAC address) in, for as long as the port is open.
@@ -124,7 +132,12 @@ impl Port for PacketPort {
 impl Batch for PacketPort {
     fn transmit_batch(&mut self, frames: &[u8], frame_bytes: usize) -> Result<usize, PortError> {
         self.interface.check_length(frames, frame_bytes)?;
-        self.socket.send_batch(frames, frame_bytes, None)
+        match &mut self.ring {
+            Some(ring) => {
+                send_by_ring(ring, frames, frame_bytes.max(1)).map_err(|error| self.socket.refused("send on", error))
+            }
+            None => self.socket.send_batch(frames, frame_bytes, None),
+        }
     }
 
     fn receive_batch(&mut self, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
@@ -144,12 +157,50 @@ impl Batch for PacketPort {
     }
 
     fn engine(&self) -> &str {
-        if self.options.qdisc_bypass { "AF_PACKET sendmmsg, qdisc bypassed" } else { "AF_PACKET sendmmsg" }
+        match (&self.ring, self.options.qdisc_bypass) {
+            (Some(_), _) => "AF_PACKET TX_RING, qdisc bypassed",
+            (None, true) => "AF_PACKET sendmmsg, qdisc bypassed",
+            (None, false) => "AF_PACKET sendmmsg",
+        }
     }
 
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         Some(std::os::fd::AsFd::as_fd(&self.socket))
     }
+}
+
+/// Opens a transmit ring past the queueing discipline of an interface.
+fn open_ring(interface: &Interface) -> std::io::Result<sys::TransmitRing> {
+    let object = "a transmit ring";
+    let opening = Opening { kind: [libc::AF_PACKET, libc::SOCK_RAW, 0], object, stamps: Stamps::None, interface: None };
+    let socket = Socket::open(opening)?;
+    socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0)?;
+    socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32)?;
+    socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+    socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
+    let place_bytes = sys::TransmitRing::place_bytes(interface.mtu + HEADER_BYTES + TAG_BYTES);
+    socket.set_bytes(libc::SOL_PACKET, libc::PACKET_TX_RING, &sys::TransmitRing::request(place_bytes))?;
+    // Of no EtherType: nothing comes in.
+    socket.bind(&Name::link(signed(interface.index), 0))?;
+    sys::TransmitRing::map(socket.into_descriptor(), place_bytes)
+}
+
+/// Sends frames by a ring; returns how many the kernel took.
+fn send_by_ring(ring: &mut sys::TransmitRing, frames: &[u8], frame_bytes: usize) -> std::io::Result<usize> {
+    let whole = frames.len() / frame_bytes;
+    let mut taken = 0;
+    for _ in 0..PUSHES {
+        taken += ring.put(&frames[taken * frame_bytes..], frame_bytes);
+        match ring.push() {
+            Ok(()) => {}
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+        if taken == whole && !ring.is_waiting() {
+            break;
+        }
+    }
+    Ok(taken)
 }
 
 /// Puts the tag back that the kernel took off a frame, before which [`TAG_BYTES`] are free.
