@@ -41,6 +41,14 @@ impl Spread {
         self.sum += value as f64;
     }
 
+    /// Adds a value so many times.
+    pub fn record_many(&mut self, value: i64, count: u64) {
+        let side = if value < 0 { &mut self.below } else { &mut self.above };
+        let recorded = side.record_n(value.unsigned_abs(), count);
+        debug_assert!(recorded.is_ok(), "it grows");
+        self.sum += value as f64 * count as f64;
+    }
+
     /// Adds the values of another.
     pub fn add(&mut self, other: &Self) {
         let added = self.above.add(&other.above).and_then(|()| self.below.add(&other.below));

@@ -4,6 +4,7 @@ pub mod arguments;
 pub mod clocks;
 mod findings;
 pub mod host;
+mod live;
 mod one_way;
 mod ports;
 mod quantiles;

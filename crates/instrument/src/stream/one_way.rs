@@ -118,9 +118,7 @@ fn less(spread: &Spread, offset: i64) -> Spread {
     let mut moved = Spread::default();
     for cell in spread.cells() {
         let middle = cell.low + (cell.high - cell.low) / 2;
-        for _ in 0..cell.count {
-            moved.record(middle.saturating_sub(offset));
-        }
+        moved.record_many(middle.saturating_sub(offset), cell.count);
     }
     moved
 }

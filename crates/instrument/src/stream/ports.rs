@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use sojourn_port::live::LiveCounter;
 use sojourn_port::packet::{PacketOptions, PacketPort};
 use sojourn_port::udp::{UdpOptions, UdpPort};
+use sojourn_port::xdp::XdpPort;
 use sojourn_port::{Batch, PortError, Stamps};
 use sojourn_stream::Head;
 use sojourn_wire::stream::{Link, STREAM_ETHERTYPE, Tag};
@@ -22,12 +24,39 @@ pub struct Open {
     pub mac: MacAddress,
     /// Whether it carries IPv6.
     pub is_ipv6: bool,
+    /// Counts the frames of streams in the port's place, where that was asked for; the port has what is left: the clocks'
+    /// exchanges and the ends of streams.
+    pub counter: Option<LiveCounter>,
+    /// Holds the groups that were joined, where the port itself cannot.
+    _member: Option<PacketPort>,
 }
 
 impl Open {
+    fn new(port: Box<dyn Batch>, via: &'static str, mac: MacAddress) -> Self {
+        Self { port, via, mac, is_ipv6: false, counter: None, _member: None }
+    }
+
+    fn packet(port: PacketPort, via: &'static str) -> Self {
+        let mac = port.mac();
+        Self::new(Box::new(port), via, mac)
+    }
+
+    fn udp(port: UdpPort, is_ipv6: bool) -> Self {
+        Self { is_ipv6, ..Self::new(Box::new(port), "udp", MacAddress::default()) }
+    }
+
+    fn xdp(port: XdpPort) -> Self {
+        let mac = port.mac();
+        Self::new(Box::new(port), "xdp", mac)
+    }
+
     /// Says how it works here, as the kernel granted it.
     pub fn engine(&self) -> String {
-        self.port.engine().to_owned()
+        match &self.counter {
+            Some(counter) => counter.engine(),
+            None if self.via == "live" => "XDP live frames".to_owned(),
+            None => self.port.engine().to_owned(),
+        }
     }
 
     /// Returns the length of the Ethernet frame with FCS around so much user data.
@@ -53,21 +82,25 @@ pub fn open_sender(to: &To, stamps: StampsAsked) -> anyhow::Result<Open> {
         StampsAsked::Departure => Stamps::Departure,
         StampsAsked::All => Stamps::All,
     };
-    match to {
+    Ok(match to {
         To::Packet { dev, qdisc_bypass, .. } => {
             let options = PacketOptions { qdisc_bypass: *qdisc_bypass, stamps, ..PacketOptions::default() };
-            let port = PacketPort::open_for(dev, STREAM_ETHERTYPE, options)?;
-            let mac = port.mac();
-            Ok(Open { port: Box::new(port), via: "packet", mac, is_ipv6: false })
+            Open::packet(PacketPort::open_for(dev, STREAM_ETHERTYPE, options)?, "packet")
         }
         To::Udp { address, port, dev, dscp } => {
-            let options = UdpOptions { dscp: dscp.unwrap_or(0), stamps };
+            let options = UdpOptions { dscp: dscp.unwrap_or(0), stamps, ..UdpOptions::default() };
             let peer = SocketAddr::new(*address, *port);
-            let port = UdpPort::open_with(peer, dev.as_deref(), options)?;
-            Ok(Open { port: Box::new(port), via: "udp", mac: MacAddress::default(), is_ipv6: address.is_ipv6() })
+            Open::udp(UdpPort::open_with(peer, dev.as_deref(), options)?, address.is_ipv6())
         }
-        To::Xdp { .. } | To::Live { .. } => Err(WrongRequest("this engine is not there yet".to_owned()).into()),
-    }
+        To::Xdp { dev, .. } => Open::xdp(XdpPort::open(dev, STREAM_ETHERTYPE)?),
+        To::Live { dev, .. } => Open::packet(beside(dev)?, "live"),
+    })
+}
+
+/// Opens the port of what is not done in the kernel.
+fn beside(dev: &str) -> Result<PacketPort, PortError> {
+    let options = PacketOptions { qdisc_bypass: true, stamps: Stamps::None, tagged: false, ..PacketOptions::default() };
+    PacketPort::open_for(dev, STREAM_ETHERTYPE, options)
 }
 
 /// Returns what stands before the user data of frames to `to`, sent by a station of that address.
@@ -103,17 +136,45 @@ pub fn shares_port(one: &To, other: &To) -> bool {
 pub fn open_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
     match asked.via {
         Via::Packet => {
-            let options = PacketOptions { tagged: true, ..PacketOptions::default() };
+            let options = PacketOptions {
+                tagged: true,
+                stamps: Stamps::None,
+                buffer_bytes: asked.buffer_bytes,
+                ..PacketOptions::default()
+            };
             let port = PacketPort::open_for(dev(asked)?, STREAM_ETHERTYPE, options)?;
-            for group in &asked.groups {
-                port.join(group.parse().map_err(|error| WrongRequest(format!("group: {error}")))?)?;
-            }
-            let mac = port.mac();
-            Ok(Open { port: Box::new(port), via: "packet", mac, is_ipv6: false })
+            join(&port, asked)?;
+            Ok(Open::packet(port, "packet"))
         }
         Via::Udp => open_udp_receiver(asked),
-        Via::Xdp | Via::Live => Err(WrongRequest("this engine is not there yet".to_owned()).into()),
+        Via::Xdp => {
+            let port = XdpPort::open(dev(asked)?, STREAM_ETHERTYPE)?;
+            Ok(Open { _member: member(asked)?, ..Open::xdp(port) })
+        }
+        Via::Live => {
+            let port = beside(dev(asked)?)?;
+            join(&port, asked)?;
+            let counter = Some(LiveCounter::attach(dev(asked)?)?);
+            Ok(Open { counter, ..Open::packet(port, "live") })
+        }
     }
+}
+
+fn join(port: &PacketPort, asked: &ReceivePort) -> anyhow::Result<()> {
+    for group in &asked.groups {
+        port.join(group.parse().map_err(|error| WrongRequest(format!("group: {error}")))?)?;
+    }
+    Ok(())
+}
+
+/// Opens a port that does nothing but join groups; `None` where there are none.
+fn member(asked: &ReceivePort) -> anyhow::Result<Option<PacketPort>> {
+    if asked.groups.is_empty() {
+        return Ok(None);
+    }
+    let port = beside(dev(asked)?)?;
+    join(&port, asked)?;
+    Ok(Some(port))
 }
 
 fn open_udp_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
@@ -128,11 +189,12 @@ fn open_udp_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
         _ => Ipv4Addr::UNSPECIFIED.into(),
     };
     let address = SocketAddr::new(asked.address.unwrap_or(any), asked.udp_port);
-    let port = UdpPort::listen(address, asked.dev.as_deref(), UdpOptions::default())?;
+    let options = UdpOptions { stamps: Stamps::None, buffer_bytes: asked.buffer_bytes, ..UdpOptions::default() };
+    let port = UdpPort::listen(address, asked.dev.as_deref(), options)?;
     for group in groups {
         port.join(group)?;
     }
-    Ok(Open { port: Box::new(port), via: "udp", mac: MacAddress::default(), is_ipv6: address.is_ipv6() })
+    Ok(Open::udp(port, address.is_ipv6()))
 }
 
 fn dev(asked: &ReceivePort) -> Result<&str, PortError> {

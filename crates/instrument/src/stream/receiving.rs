@@ -12,6 +12,7 @@ use sojourn_stream::{
 use sojourn_time::{HostClock, Nanos};
 
 use super::host::{self, Meter, Took};
+use super::live;
 use super::ports::{self, Open};
 use super::request::{self, Receive, ReceiveOptions, nanos};
 use super::rows::{self, Common, What};
@@ -60,7 +61,7 @@ impl<'a> Reception<'a> {
         });
         let request = receive_request(asked.head.block, &asked.flows, &asked.options, of_ports.collect());
         let receiver = Receiver::new(&request);
-        let dropped_before = ports.iter_mut().map(|open| open.port.own_drops()).collect();
+        let dropped_before = ports.iter_mut().map(dropped).collect();
         Ok(Self { asked, place, ports, dropped_before, receiver, meter: Meter::start() })
     }
 
@@ -98,13 +99,13 @@ impl<'a> Reception<'a> {
     }
 
     /// Ends the reception and accounts for what did not arrive.
-    pub fn finish(mut self, sent: &[request::SentCount]) -> Received {
-        let own_drops: Vec<u64> = self
-            .ports
-            .iter_mut()
-            .zip(&self.dropped_before)
-            .map(|(open, before)| open.port.own_drops().saturating_sub(*before))
-            .collect();
+    ///
+    /// # Errors
+    /// When the kernel does not tell what it counted itself.
+    pub fn finish(mut self, sent: &[request::SentCount]) -> anyhow::Result<Received> {
+        let now: Vec<u64> = self.ports.iter_mut().map(dropped).collect();
+        let own_drops: Vec<u64> =
+            now.iter().zip(&self.dropped_before).map(|(now, then)| now.saturating_sub(*then)).collect();
         let index = |number: u16| self.asked.ports.iter().position(|port| port.port == number);
         let told = |count: &request::SentCount| match count.port {
             None => Some(SentCount { flow: count.flow, port: None, sent: count.sent }),
@@ -112,9 +113,24 @@ impl<'a> Reception<'a> {
         };
         let sent: Vec<SentCount> = sent.iter().filter_map(told).collect();
         let took = self.meter.stop();
-        let outcome = self.receiver.finish(&sent, &own_drops);
+        let mut outcome = self.receiver.finish(&sent, &own_drops);
+        let late_after = nanos(self.asked.options.late_after_ns);
+        for (index, open) in self.ports.iter().enumerate() {
+            let Some(counter) = &open.counter else { continue };
+            let mut flows: Vec<&mut FlowReceived> =
+                outcome.flows.iter_mut().filter(|flow| flow.port == index).collect();
+            live::account(counter, (self.asked.head.block, late_after, own_drops[index]), &mut flows)?;
+        }
         let rows = rows_of(self.asked, self.place, &self.ports, (&outcome, &took));
-        Received { outcome, took, rows }
+        Ok(Received { outcome, took, rows })
+    }
+}
+
+/// Counts the frames that this machine has dropped at a port up to now.
+fn dropped(open: &mut Open) -> u64 {
+    match &open.counter {
+        Some(counter) => counter.dropped_before().unwrap_or(0),
+        None => open.port.own_drops(),
     }
 }
 
@@ -146,7 +162,7 @@ fn rows_of(asked: &Receive, place: &Place, ports: &[Open], (outcome, took): (&Re
     let row = |flow: &FlowReceived| {
         let open = &ports[flow.port];
         let engine = open.engine();
-        let payload_bytes = payload_of(flow, &asked.options);
+        let payload_bytes = payload_of(flow, asked.options.payload_bytes);
         let what = What {
             role: role(flow),
             port: numbers[flow.port],
@@ -183,9 +199,9 @@ pub fn role(flow: &FlowReceived) -> Role {
 }
 
 /// Returns the user data of a flow's frames: as it came, where some came.
-pub fn payload_of(flow: &FlowReceived, options: &ReceiveOptions) -> usize {
+pub fn payload_of(flow: &FlowReceived, expected: Option<usize>) -> usize {
     match flow.counts.first {
-        0 => options.payload_bytes.unwrap_or(0),
+        0 => expected.unwrap_or(0),
         first => (flow.payload_bytes / first) as usize,
     }
 }

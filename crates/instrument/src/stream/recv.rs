@@ -40,9 +40,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut records = folder.map(|folder| StreamFolder::create(folder, "b", 0, &crate::origin(false))).transpose()?;
     let mut reception = Reception::open(&asked, &place)?;
     rights::keep_only(&super::RIGHTS)?;
-    if !arguments.run.json {
-        eprintln!("receiving; a sender that is done, or Ctrl-C, ends it");
-    }
+    // On standard error, which a program may read to know when to send.
+    eprintln!("receiving; a sender that is done, or Ctrl-C, ends it");
     let mut until = Until { flows: asked.flows.clone(), deadline: HostClock.now() + arguments.listen, heard: None };
     reception.run(&STOP, &[signal], &mut |receiver| until.is_over(receiver))?;
     let ends: Vec<(u16, Option<End>)> =
@@ -52,7 +51,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .iter()
         .filter_map(|(flow, end)| Some(SentCount { flow: *flow, sent: end.as_ref()?.sent, port: None }))
         .collect();
-    let received = reception.finish(&sent);
+    let received = reception.finish(&sent)?;
     let recorded =
         records.as_mut().map_or(Ok(()), |folder| folder.write(&received.rows).and_then(|()| folder.finish()));
     refuse_silence(arguments, &received)?;

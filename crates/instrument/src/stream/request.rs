@@ -150,6 +150,9 @@ pub struct Send {
     pub clock: ClockAsked,
     #[serde(default)]
     pub start_in_ns: Option<f64>,
+    /// Answers come back to the ports that send, and count as late after so long: UDP, whose answers reach nobody else.
+    #[serde(default)]
+    pub answers_late_after_ns: Option<f64>,
 }
 
 /// Which stamps of the kernel are wanted of what is sent.

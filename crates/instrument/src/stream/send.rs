@@ -21,7 +21,7 @@ use crate::place::{self, Fifo, Place};
 use crate::sys::STOP;
 
 /// For how long a receiver may take to say that it knows of the end.
-const PATIENCE: Nanos = Nanos::seconds(1);
+const PATIENCE: Nanos = Nanos::millis(200);
 
 /// The most frames that are kept one by one; above, histograms tell.
 const MOST_KEPT: u64 = 4_000_000;
@@ -56,6 +56,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn request(arguments: &Arguments) -> anyhow::Result<Send> {
     let Shaped { flow, at_most } = shape::shape(arguments.flow, Some(destination(arguments)?), &arguments.shape)?;
     let clock = match arguments.clock {
+        // What the kernel makes by itself leaves no room for exchanges.
+        ClockArgument::Auto if arguments.engine == Some(EngineArgument::Live) => ClockAsked::None,
         ClockArgument::Auto => ClockAsked::Exchange,
         ClockArgument::Shared => ClockAsked::Shared,
         ClockArgument::None => ClockAsked::None,
@@ -69,6 +71,7 @@ fn request(arguments: &Arguments) -> anyhow::Result<Send> {
         at_most_ns: at_most.map(|span| span.0 as f64),
         clock,
         start_in_ns: None,
+        answers_late_after_ns: None,
         flows: vec![flow],
     })
 }

@@ -4,15 +4,19 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use sojourn_port::Batch;
+use sojourn_port::live::LiveSender;
 use sojourn_record::stream::{Role, StreamBlock};
 use sojourn_stream::{
-    FlowRequest, FlowSent, Keep, Pattern, Schedule, ScheduleError, SendOutcome, SendRequest, SyncRequest,
+    FlowReceived, FlowRequest, FlowSent, Keep, Pattern, ReceiveOutcome, Schedule, ScheduleError, SendOutcome,
+    SendRequest, SyncRequest,
 };
 use sojourn_time::{HostClock, Nanos};
 
 use super::clocks::{self, Known};
 use super::host::{self, Meter, Took};
+use super::live;
 use super::ports::{self, Open};
+use super::receiving;
 use super::request::{self, ClockAsked, Flow, Send, To, nanos};
 use super::rows::{self, Common, What};
 use crate::failure::WrongRequest;
@@ -36,6 +40,8 @@ pub struct Sending<'a> {
     place: &'a Place,
     request: SendRequest,
     ports: Vec<Open>,
+    /// One for each flow, where the kernel makes their frames.
+    live: Vec<LiveSender>,
 }
 
 /// What was sent, and what it took.
@@ -57,7 +63,13 @@ pub struct Sent {
 /// When the request makes no sense, or the kernel refuses.
 pub fn send(asked: &Send, place: &Place, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
     let sent = Sending::open(asked, place)?.run(halt)?;
-    let answer = answer(asked.head.block, &sent.outcome, &sent.clocks);
+    let mut answer = answer(asked.head.block, &sent.outcome, &sent.clocks);
+    if let Some(answers) = &sent.outcome.answers {
+        let rows = sent.rows.streams.iter().filter(|row| row.role == Role::Answer);
+        let told = answered(answers).zip(rows);
+        let told = told.map(|(flow, row)| receiving::flow_json(flow, number(flow.port), row.frame_bytes));
+        answer["answers"] = told.collect();
+    }
     Ok((sent.rows, answer))
 }
 
@@ -84,10 +96,11 @@ impl<'a> Sending<'a> {
         for (flow, request) in asked.flows.iter().zip(&flows) {
             check_link(flow, request, &ports[request.port])?;
         }
+        let live = open_live(asked, &flows)?;
         let request = send_request(asked, flows);
         let longest: Vec<usize> = ports.iter().map(|open| open.port.capabilities().max_frame).collect();
         request.check(&longest).map_err(|error| WrongRequest(error.to_string()))?;
-        Ok(Self { asked, place, request, ports })
+        Ok(Self { asked, place, request, ports, live })
     }
 
     /// Sends; ends early once `halt` is set.
@@ -96,8 +109,12 @@ impl<'a> Sending<'a> {
     /// When the kernel refuses.
     pub fn run(&mut self, halt: &AtomicBool) -> anyhow::Result<Sent> {
         let meter = Meter::start();
-        let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
-        let outcome = sojourn_stream::send(&self.request, &mut each, &HostClock, self.place.pace(), halt)?;
+        let outcome = if self.live.is_empty() {
+            let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
+            sojourn_stream::send(&self.request, &mut each, &HostClock, self.place.pace(), halt)?
+        } else {
+            live::send(&mut self.live, &self.request, halt)?
+        };
         let took = meter.stop();
         let clocks = self.clocks(&outcome);
         let rows = self.rows(&outcome, &took, &clocks);
@@ -153,8 +170,57 @@ impl<'a> Sending<'a> {
             };
             rows::sent(common, &what, &self.asked.flows[place].schedule, sent)
         };
-        block_of_sender(self.asked.head.block, outcome, clocks, outcome.flows.iter().enumerate().map(row).collect())
+        let rows = outcome.flows.iter().enumerate().map(row).collect();
+        let sent = block_of_sender(self.asked.head.block, outcome, clocks, rows);
+        match &outcome.answers {
+            Some(answers) => with_answers(sent, self.answer_rows(common, answers)),
+            None => sent,
+        }
     }
+
+    fn answer_rows(&self, common: Common<'_>, answers: &ReceiveOutcome) -> StreamBlock {
+        let numbers: Vec<u16> = (0..self.ports.len()).map(number).collect();
+        let row = |flow: &FlowReceived| {
+            let open = &self.ports[flow.port];
+            let payload_bytes = receiving::payload_of(flow, None);
+            let what = What {
+                role: Role::Answer,
+                port: number(flow.port),
+                via: open.via,
+                engine: &open.engine(),
+                frame_bytes: open.frame_bytes(payload_bytes, None),
+                payload_bytes,
+            };
+            rows::received(common, &what, flow)
+        };
+        receiving::block_of_receiver(self.asked.head.block, answers, &numbers, answered(answers).map(row).collect())
+    }
+}
+
+/// Returns what was answered, without what nobody did.
+fn answered(answers: &ReceiveOutcome) -> impl Iterator<Item = &FlowReceived> {
+    answers.flows.iter().filter(|flow| flow.node > 0)
+}
+
+fn with_answers(sent: StreamBlock, answers: StreamBlock) -> StreamBlock {
+    StreamBlock {
+        arrivals: answers.arrivals,
+        streams: [sent.streams, answers.streams].concat(),
+        histograms: [sent.histograms, answers.histograms].concat(),
+        ..sent
+    }
+}
+
+/// Makes ready the flows whose frames the kernel makes: all of a request, or none.
+fn open_live(asked: &Send, flows: &[FlowRequest]) -> anyhow::Result<Vec<LiveSender>> {
+    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(destination(flow)?, request, asked.head.block);
+    let opened = asked.flows.iter().zip(flows).map(open).collect::<anyhow::Result<Vec<_>>>()?;
+    let live: Vec<LiveSender> = opened.into_iter().flatten().collect();
+    if live.is_empty() || live.len() == flows.len() {
+        return Ok(live);
+    }
+    Err(WrongRequest("flows of the engine live and of others cannot be sent at once; use two senders".to_owned())
+        .into())
 }
 
 /// Puts a sender's rows together.
@@ -196,7 +262,7 @@ pub fn send_request(asked: &Send, flows: Vec<FlowRequest>) -> SendRequest {
             after: EXCHANGES,
             spacing: SPACING,
         }),
-        answers_late_after: None,
+        answers_late_after: asked.answers_late_after_ns.map(nanos),
         clock: host::clock_id(),
         flows,
     }
@@ -269,6 +335,7 @@ pub fn flow_json(flow: &FlowSent) -> Value {
         "departure_error_ns": {
             "p50": error.quantile(0.5), "p99": error.quantile(0.99), "max": error.max(), "min": error.min(),
         },
+        "departures_by": if flow.is_by_stamps { "stamps" } else { "calls" },
         "within_1us": flow.within_1us,
         "within_10us": flow.within_10us,
         "anderson_darling": flow.fit.map(|fit| json!({ "a2": fit.a2, "p": fit.p, "n": fit.n })),

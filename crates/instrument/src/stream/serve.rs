@@ -126,7 +126,7 @@ impl End {
                 Err(error) => self.tell(incoming.block, error)?,
             }
         };
-        let received = reception.finish(&finish.sent);
+        let received = reception.finish(&finish.sent)?;
         self.records.write(&received.rows)?;
         Ok(Some(receiving::answer(asked, &received)))
     }

@@ -91,6 +91,7 @@ impl Simulate {
             at_most_ns: self.at_most_ns,
             clock: self.clock,
             start_in_ns: None,
+            answers_late_after_ns: None,
         }
     }
 }
@@ -121,7 +122,11 @@ fn rows_of(asked: &Simulate, sent: &SendOutcome, received: &ReceiveOutcome, cloc
         .zip(&asked.flows)
         .map(|(flow, asked)| rows::sent(common, &what(Role::Send, asked.payload_bytes), &asked.schedule, flow));
     let of_receiver = received.flows.iter().map(|flow| {
-        rows::received(common, &what(receiving::role(flow), receiving::payload_of(flow, &asked.receive)), flow)
+        rows::received(
+            common,
+            &what(receiving::role(flow), receiving::payload_of(flow, asked.receive.payload_bytes)),
+            flow,
+        )
     });
     let block = asked.head.block;
     let there = sending::block_of_sender(block, sent, clocks, of_sender.collect());
@@ -136,7 +141,7 @@ fn rows_of(asked: &Simulate, sent: &SendOutcome, received: &ReceiveOutcome, cloc
 
 fn answer(asked: &Simulate, simulated: &Simulated) -> Value {
     let of_flow = |flow: &sojourn_stream::FlowReceived| {
-        let payload = receiving::payload_of(flow, &asked.receive).max(wire::HEADER_BYTES);
+        let payload = receiving::payload_of(flow, asked.receive.payload_bytes).max(wire::HEADER_BYTES);
         receiving::flow_json(flow, PORT, Carrier::Raw.frame_bytes(payload))
     };
     let clock: Vec<Value> = simulated.clocks.iter().map(Known::json).collect();

@@ -164,6 +164,13 @@ impl Socket {
         self.set_bytes(level, option, &value.to_ne_bytes())
     }
 
+    /// Asks for a receive buffer of so many bytes in place of a large one: beyond the system's limit where that is permitted.
+    pub fn resize_receive_buffer(&self, bytes: usize) -> io::Result<()> {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        self.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+            .or_else(|_| self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
+    }
+
     /// Sets an option.
     pub fn set_bytes(&self, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
         sys::set_option(self.fd.as_fd(), level, option, value)

@@ -40,6 +40,8 @@ pub struct PacketOptions {
     pub stamps: Stamps,
     /// Whether frames with an 802.1Q tag come in too, with the tag where it was on the wire.
     pub tagged: bool,
+    /// The receive buffer to ask for, in bytes; a large one unless it is said.
+    pub buffer_bytes: Option<usize>,
 }
 
 impl PacketPort {
@@ -59,6 +61,9 @@ impl PacketPort {
         let interface = Interface::usable(interface)?;
         let object = format!("a packet socket on {}", interface.name);
         let socket = open(&object, Some(&interface), options.stamps)?;
+        if let Some(bytes) = options.buffer_bytes {
+            socket.resize_receive_buffer(bytes).map_err(|error| socket.refused("size the buffer of", error))?;
+        }
         let bypass = i32::from(options.qdisc_bypass);
         socket
             .set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bypass)

@@ -36,6 +36,8 @@ pub struct UdpOptions {
     pub dscp: u8,
     /// Which late transmit stamps are taken.
     pub stamps: Stamps,
+    /// The receive buffer to ask for, in bytes; a large one unless it is said.
+    pub buffer_bytes: Option<usize>,
 }
 
 /// To whom a port sends.
@@ -94,6 +96,9 @@ impl UdpPort {
         let object = format!("UDP {address}");
         let socket = open(family(address.ip()), &object, interface.as_ref(), options.stamps)?;
         mark(&socket, address.ip(), options.dscp)?;
+        if let Some(bytes) = options.buffer_bytes {
+            socket.resize_receive_buffer(bytes).map_err(|error| socket.refused("size the buffer of", error))?;
+        }
         if let Some(interface) = &interface {
             socket
                 .set_bytes(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, interface.name.as_bytes())

@@ -1,0 +1,150 @@
+//! Streams that the kernel makes and counts itself, told as those of the engines are.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use sojourn_port::PortError;
+use sojourn_port::live::{FlowCount, Histogram, LiveCounter, LiveSender, LiveSent, LiveStream};
+use sojourn_stream::{
+    FlowReceived, FlowRequest, FlowSent, Head, Pattern, ReceivedCounts, SendOutcome, SendRequest, SentCounts, Spread,
+};
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+use sojourn_wire::ethernet;
+
+use super::request::To;
+use crate::failure::WrongRequest;
+
+/// Makes ready to send a flow out of the kernel.
+///
+/// # Errors
+/// When it is asked for what only other engines do, or the kernel refuses.
+pub fn open(to: &To, flow: &FlowRequest, block: u32) -> anyhow::Result<Option<LiveSender>> {
+    let (To::Live { dev, .. }, Head::Link(link)) = (to, flow.head) else { return Ok(None) };
+    if !matches!(flow.schedule.pattern, Pattern::Flood | Pattern::Regular) {
+        let problem =
+            format!("live frames leave regularly or as a flood, not as {}; use another engine", flow.schedule.pattern);
+        return Err(WrongRequest(problem).into());
+    }
+    let asked = LiveStream { link, frame_bytes: flow.frame_bytes(), flow: flow.flow, block };
+    Ok(Some(LiveSender::open(dev, &asked)?))
+}
+
+/// Sends all flows at once, a thread each; ends early once `halt` is set.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn send(senders: &mut [LiveSender], request: &SendRequest, halt: &AtomicBool) -> Result<SendOutcome, PortError> {
+    let started = HostClock.now();
+    let deadline = request.at_most.map_or(Time::NEVER, |at_most| started + at_most);
+    let is_over = || halt.load(Ordering::Relaxed) || HostClock.now() >= deadline;
+    let each: Vec<Result<LiveSent, PortError>> = thread::scope(|scope| {
+        let start = |(sender, flow): (&mut LiveSender, &FlowRequest)| {
+            let (count, rate) = (flow.schedule.count, rate(flow));
+            // Borrowed by as many threads as there are flows.
+            let is_over = &is_over;
+            let sender: &mut LiveSender = sender;
+            sender.send(count, rate, &mut || is_over())
+        };
+        let threads: Vec<_> =
+            senders.iter_mut().zip(&request.flows).map(|flow| scope.spawn(move || start(flow))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(died()))).collect()
+    });
+    let told = each.into_iter().zip(&request.flows).map(|(sent, flow)| sent.map(|sent| told(&sent, flow)));
+    Ok(SendOutcome {
+        started,
+        flows: told.collect::<Result<_, _>>()?,
+        ended: HostClock.now(),
+        rows: Vec::new(),
+        not_kept: 0,
+        exchanges: Vec::new(),
+        answers: None,
+    })
+}
+
+fn died() -> PortError {
+    let source = std::io::ErrorKind::Other.into();
+    PortError::System { operation: "send live frames in", object: "a thread".to_owned(), source }
+}
+
+fn rate(flow: &FlowRequest) -> Option<f64> {
+    (flow.schedule.pattern != Pattern::Flood).then_some(flow.schedule.rate_pps)
+}
+
+fn told(sent: &LiveSent, flow: &FlowRequest) -> FlowSent {
+    let span = (sent.last - sent.first).0;
+    let asked = flow.schedule.count;
+    FlowSent {
+        flow: flow.flow,
+        port: flow.port,
+        counts: SentCounts {
+            asked,
+            sent: sent.made.saturating_sub(sent.refused),
+            refused: sent.refused.min(sent.made),
+            unsent: asked.saturating_sub(sent.made),
+        },
+        asked_pps: rate(flow).unwrap_or(0.0),
+        intended_pps: rate(flow).unwrap_or(0.0),
+        achieved_pps: if span > 0 { sent.made.saturating_sub(1) as f64 * 1e9 / span as f64 } else { 0.0 },
+        first: (sent.made > 0).then_some(sent.first),
+        last: (sent.made > 0).then_some(sent.last),
+        departure_error: Spread::default(),
+        inter_departure: Spread::default(),
+        is_by_stamps: false,
+        // Not known: no frame is told of by itself.
+        within_1us: f64::NAN,
+        within_10us: f64::NAN,
+        fit: None,
+    }
+}
+
+/// Puts what a counter counted in the place of what the engine did, which saw none of these frames.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn account(
+    counter: &LiveCounter,
+    (block, late_after, dropped): (u32, Nanos, u64),
+    flows: &mut [&mut FlowReceived],
+) -> Result<(), PortError> {
+    let counted = counter.flows()?;
+    let mut foreign = counter.others()?.foreign;
+    let mut dropped = dropped;
+    for flow in flows {
+        let sent = flow.counts.packets();
+        let is_of = |count: &&FlowCount| (count.block, count.flow, count.node) == (block, flow.flow, flow.node);
+        let Some(count) = counted.iter().find(is_of) else { continue };
+        let missing = sent.saturating_sub(count.first);
+        // Whether so old a frame was a first or a repeated one is not known: while some are missing, it is one of them.
+        let old = count.beyond.min(missing);
+        let own_drops = dropped.min(missing - old);
+        dropped -= own_drops;
+        flow.counts = ReceivedCounts {
+            first: count.first + old,
+            duplicated: count.duplicated + (count.beyond - old),
+            reordered: count.reordered + old,
+            late: steps_above(&count.delay, late_after),
+            corrupted: 0,
+            foreign: std::mem::take(&mut foreign),
+            own_drops,
+            lost: missing - old - own_drops,
+        };
+        let user_data = count.bytes.saturating_sub(count.frames * ethernet::HEADER_BYTES as u64);
+        flow.payload_bytes = user_data * flow.counts.first / count.frames.max(1);
+        flow.first_arrival = Some(count.first_at);
+        flow.last_arrival = Some(count.last_at);
+        flow.delay = spread(&count.delay);
+        flow.delay.record_many(count.delay_least.0, count.delay_negative);
+        flow.inter_arrival = spread(&count.inter_arrival);
+    }
+    Ok(())
+}
+
+fn steps_above(histogram: &Histogram, limit: Nanos) -> u64 {
+    histogram.steps().filter(|step| step.low > limit.0).map(|step| step.count).sum()
+}
+
+fn spread(histogram: &Histogram) -> Spread {
+    let mut spread = Spread::default();
+    histogram.steps().for_each(|step| spread.record_many(step.low + (step.high - step.low) / 2, step.count));
+    spread
+}

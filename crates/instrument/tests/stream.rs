@@ -1,0 +1,222 @@
+//! `stream` as other programs use it: lines in, lines out, exit status, records. Over simulated paths only.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
+
+/// A folder of its own for each test, gone at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sojourn-stream-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    fn argument(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running `stream serve`.
+struct Serve {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Serve {
+    fn start(folder: &Folder) -> Self {
+        let options = ["--record", folder.argument(), "--part", "2", "--name", "sim", "--die-with-parent"];
+        let mut child = Command::new(BINARY)
+            .args(["stream", "serve"])
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut serve = Self { child, input, output };
+        assert_eq!(serve.answer().unwrap()["event"], "ready");
+        serve
+    }
+
+    fn ask(&mut self, request: &Value) -> Value {
+        self.say(&request.to_string());
+        self.answer().unwrap()
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn answer(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        (self.output.read_line(&mut line).unwrap() > 0).then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    fn end(mut self) -> Option<i32> {
+        drop(self.input.take());
+        assert_eq!(self.answer(), None);
+        self.child.wait().unwrap().code()
+    }
+}
+
+fn simulation(block: u32, path: Value) -> Value {
+    json!({
+        "do": "simulate", "block": block, "device": "wire", "round": 0, "visit": 0, "cell": 0, "purpose": "measure",
+        "path": path, "clock": "shared", "keep": "packets",
+        "flows": [{ "flow": 1, "schedule": "regular", "rate_pps": 10000.0, "count": 1000, "payload_bytes": 46, "seed": 1 }],
+        "receive": { "keep": "packets", "late_after_ns": 1e9, "room": 1000 },
+    })
+}
+
+fn constant() -> Value {
+    json!({ "delay": { "constant_ns": 5_000 } })
+}
+
+#[test]
+fn each_request_is_answered_and_wrong_ones_do_not_end_it() {
+    let folder = Folder::new("answers");
+    let mut serve = Serve::start(&folder);
+    let answer = serve.ask(&simulation(5, constant()));
+    assert_eq!((&answer["event"], &answer["block"]), (&json!("simulated"), &json!(5)), "{answer}");
+    let (sent, received) = (&answer["sent"][0], &answer["received"][0]);
+    assert_eq!((&sent["asked"], &sent["sent"], &received["first"]), (&json!(1000), &json!(1000), &json!(1000)));
+    // To three digits.
+    assert!((4_995..=5_005).contains(&received["delay_ns"]["p50"].as_i64().unwrap()), "{received}");
+
+    let wrong = [
+        ("{".to_owned(), Value::Null),
+        (json!({ "do": "dance", "block": 6 }).to_string(), json!(6)),
+        (simulation(7, json!({ "delay": { "constant_ns": 5 }, "los": 1 })).to_string(), json!(7)),
+        (json!({ "do": "finish", "block": 8 }).to_string(), json!(8)),
+        (json!({ "do": "send", "block": 9, "flows": [] }).to_string(), json!(9)),
+    ];
+    for (line, block) in wrong {
+        serve.say(&line);
+        let answer = serve.answer().unwrap();
+        assert_eq!((&answer["event"], &answer["status"]), (&json!("error"), &json!(2)), "{line}: {answer}");
+        assert_eq!(answer["block"], block, "{line}");
+    }
+    let mut none = simulation(10, constant());
+    none["flows"][0]["count"] = json!(0);
+    assert_eq!(serve.ask(&none)["status"], 2);
+    // A stop when nothing is being sent is no request of its own.
+    serve.say(&json!({ "do": "stop" }).to_string());
+    assert_eq!(serve.ask(&simulation(11, constant()))["sent"][0]["sent"], 1000);
+    assert_eq!(serve.end(), Some(0));
+    let tables = ["arrivals", "clock_lines", "exchanges", "histograms", "sends", "streams"];
+    assert_eq!(folder.names(), tables.map(|table| format!("{table}-sim-002.arrow")));
+}
+
+#[test]
+fn a_lossy_path_conserves_every_packet() {
+    let folder = Folder::new("lossy");
+    let mut serve = Serve::start(&folder);
+    let path = json!({
+        "delay": { "constant_ns": 5_000 }, "loss": 0.1, "duplicate": 0.05, "corrupt": 0.02, "own_drop": 0.03, "seed": 3,
+    });
+    let answer = serve.ask(&simulation(1, path));
+    let received = &answer["received"][0];
+    let count = |name: &str| received[name].as_u64().unwrap();
+    assert_eq!(count("first") + count("corrupted") + count("own_drops") + count("lost"), 1000, "{received}");
+    for name in ["duplicated", "corrupted", "own_drops", "lost"] {
+        assert!(count(name) > 0, "{name}: {received}");
+    }
+    assert_eq!(serve.end(), Some(0));
+}
+
+#[test]
+fn clocks_that_differ_are_brought_together() {
+    let folder = Folder::new("clocks");
+    let mut serve = Serve::start(&folder);
+    let mut path = constant();
+    path["delay_backward"] = json!({ "constant_ns": 5_000 });
+    path["clocks"] = json!({ "receiver": { "offset_ns": 2_000_000_000, "skew_ppm": 30.0 } });
+    let answer = serve.ask(&simulation(1, path));
+    let clock = &answer["clock"][0];
+    assert_eq!(clock["shared"], false, "{answer}");
+    let line = &clock["lines"][0];
+    let offset = line["offset_ns"].as_f64().unwrap();
+    assert!((offset - 2e9).abs() < 1e6, "{line}");
+    assert!(line["bound_ns"].as_f64().unwrap() > 0.0);
+    assert_eq!(serve.end(), Some(0));
+}
+
+#[test]
+fn records_that_are_there_are_not_touched() {
+    let folder = Folder::new("twice");
+    let mut serve = Serve::start(&folder);
+    serve.ask(&simulation(0, constant()));
+    serve.end();
+    let before = fs::read(folder.0.join("sends-sim-002.arrow")).unwrap();
+    let mut again = Serve::start(&folder);
+    let answer = again.ask(&simulation(0, constant()));
+    assert_eq!((&answer["event"], &answer["status"]), (&json!("error"), &json!(2)));
+    assert_eq!(again.end(), Some(2));
+    assert_eq!(fs::read(folder.0.join("sends-sim-002.arrow")).unwrap(), before);
+}
+
+fn sim(options: &[&str]) -> Output {
+    Command::new(BINARY).args(["stream", "sim"]).args(options).output().unwrap()
+}
+
+#[test]
+fn a_run_by_hand_tells_in_json_and_by_its_status() {
+    let path = constant().to_string();
+    let good = sim(&["--path", &path, "--schedule", "poisson", "--rate", "10kpps", "--count", "500", "--json"]);
+    let told: Value = serde_json::from_slice(&good.stdout).unwrap();
+    assert_eq!(good.status.code(), Some(0), "{}", String::from_utf8_lossy(&good.stderr));
+    assert_eq!((&told["sent"][0]["sent"], &told["received"][0]["first"]), (&json!(500), &json!(500)));
+    assert!(told["sent"][0]["anderson_darling"]["p"].as_f64().unwrap() > 0.0);
+    let clock = &told["received"][0]["one_way_delay"]["clock"];
+    assert!(clock["bound_ns"].is_number(), "no one-way delay without its error: {told}");
+
+    let silent = sim(&["--path", &json!({ "delay": { "constant_ns": 1 }, "loss": 1.0 }).to_string(), "--count", "10"]);
+    assert_eq!(silent.status.code(), Some(4));
+    let said = String::from_utf8(silent.stderr).unwrap();
+    assert!(said.starts_with("sojourn-instrument: no frame of a stream arrived"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_is_a_wrong_request() {
+    let path = constant().to_string();
+    for (options, word) in [
+        (vec!["--count", "0"], "0 packets"),
+        (vec!["--schedule", "flood", "--rate", "1kpps"], "--rate"),
+        (vec!["--schedule", "burst:0"], "burst"),
+        (vec!["--schedule", "often"], "often"),
+        (vec!["--rate", "10"], "10kpps"),
+        (vec!["--size", "50"], "46"),
+        (vec!["--duration", "1us", "--rate", "1pps"], "--duration"),
+        (vec!["--schedule", "replay:/nowhere"], "/nowhere"),
+    ] {
+        let output = sim(&[&["--path", path.as_str()], options.as_slice()].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
+        assert!(said.contains(word) && said.lines().count() == 1, "{options:?}: {said}");
+    }
+}

@@ -1,0 +1,474 @@
+"""Streams over real frames: each engine and schedule, conserved to the packet against the interfaces' own counters.
+
+A switch joins three hosts: `a` sends, `b` and `c` receive. A further pair joins `a` and `b` without it. All is in
+network namespaces of the tests' own. What is judged is counted, not timed: the machine may be busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sojourn.records import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOJOURN = str(Path(sys.executable).with_name("sojourn"))
+NAME = f"sojourn-stream-{os.getpid()}"
+PATIENCE_SECONDS = 30
+MACS = {"a0": "02:77:00:00:09:01", "b0": "02:77:00:00:09:02", "c0": "02:77:00:00:09:03"}
+MACS |= {"a1": "02:77:00:00:08:01", "b1": "02:77:00:00:08:02"}
+GROUP = "01:00:5e:4d:00:09"
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
+
+Told = dict[str, Any]
+
+
+def inside(host: str, *argv: str) -> list[str]:
+    """A command as it runs on one of the hosts."""
+    return ["ip", "netns", "exec", f"{NAME}-{host}", *argv]
+
+
+def run(*argv: str) -> str:
+    """A command that must not fail."""
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hosts() -> Iterator[None]:
+    names = ["a", "b", "c", "switch"]
+    for name in names:
+        run("ip", "netns", "add", f"{NAME}-{name}")
+    try:
+        build()
+        yield
+    finally:
+        for name in names:
+            run("ip", "netns", "del", f"{NAME}-{name}")
+
+
+def build() -> None:
+    """The switch and its three links, and the pair beside it."""
+    run(*inside("switch", "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0"))
+    run(*inside("switch", "ip", "link", "set", "br0", "up"))
+    for number, host in enumerate("abc", start=1):
+        dev, peer = f"{host}0", f"s{host}"
+        ends = ["netns", f"{NAME}-switch", "type", "veth", "peer", "name", dev, "netns", f"{NAME}-{host}"]
+        run("ip", "link", "add", peer, *ends)
+        run(*inside("switch", "ip", "link", "set", peer, "master", "br0", "up"))
+        settle(host, dev, f"10.79.9.{number}", f"fd79::9:{number}")
+    run("ip", "link", "add", "a1", "netns", f"{NAME}-a", "type", "veth", "peer", "name", "b1", "netns", f"{NAME}-b")
+    settle("a", "a1", "10.79.8.1", "fd79::8:1")
+    settle("b", "b1", "10.79.8.2", "fd79::8:2")
+
+
+def settle(host: str, dev: str, ipv4: str, ipv6: str) -> None:
+    """Address an end and switch it on."""
+    run(*inside(host, "ip", "link", "set", dev, "address", MACS[dev], "up"))
+    run(*inside(host, "ip", "link", "set", "lo", "up"))
+    run(*inside(host, "ip", "address", "add", f"{ipv4}/24", "broadcast", "+", "dev", dev))
+    run(*inside(host, "ip", "address", "add", f"{ipv6}/112", "dev", dev, "nodad"))
+
+
+def stream(host: str, *words: str, status: int = 0) -> Told:
+    """`sojourn stream ...` on a host, told as JSON."""
+    argv = inside(host, SOJOURN, "stream", *words, "--json")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == status, done.stderr
+    told: Told = json.loads(done.stdout)
+    return told
+
+
+class Receiver:
+    """A running `sojourn stream recv`."""
+
+    def __init__(self, host: str, *words: str) -> None:
+        argv = inside(host, SOJOURN, "stream", "recv", *words, "--json")
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        said = self.process.stderr.readline()
+        assert said.startswith("receiving"), said + self.process.stderr.read()
+
+    def told(self, status: int = 0) -> Told:
+        """What it tells in the end."""
+        out, said = self.process.communicate(timeout=PATIENCE_SECONDS)
+        assert self.process.returncode == status, said
+        told: Told = json.loads(out)
+        return told
+
+
+@contextmanager
+def receiving(host: str, *words: str) -> Iterator[Receiver]:
+    """A receiver that is ended in any case."""
+    receiver = Receiver(host, *words)
+    try:
+        yield receiver
+    finally:
+        if receiver.process.poll() is None:
+            receiver.process.kill()
+            receiver.process.communicate()
+
+
+def counter(host: str, dev: str, name: str) -> int:
+    """What an interface counted since it was made."""
+    shown = json.loads(run(*inside(host, "ip", "-s", "-j", "link", "show", "dev", dev)))[0]
+    direction, _, what = name.partition("_")
+    return int(shown["stats64"][direction][what])
+
+
+def one(told: Told) -> Told:
+    """The only flow."""
+    flow: Told
+    (flow,) = told["flows"]
+    return flow
+
+
+def conserved(sent: Told, received: Told) -> None:
+    """Every frame that was asked for is in exactly one count, at either end."""
+    assert sent["asked"] == sent["sent"] + sent["refused"] + sent["unsent"]
+    accounted = received["first"] + received["corrupted"] + received["own_drops"] + received["lost"]
+    assert received["sent"] == sent["sent"] == accounted
+
+
+def names(told: Told) -> set[str]:
+    """The names of what was found."""
+    return {found["name"] for found in told["findings"]}
+
+
+SCHEDULES = [
+    ("--schedule", "regular", "--rate", "2kpps"),
+    ("--schedule", "poisson", "--rate", "2kpps"),
+    ("--schedule", "burst:50", "--rate", "2kpps"),
+    ("--schedule", "ramp:500-2000"),
+]
+ENGINES = {
+    "packet": (("--dev", "a0", "--to", MACS["b0"]), ("--dev", "b0")),
+    "udp": (("--udp", "10.79.9.2"), ("--udp",)),
+    "udp6": (("--udp", "fd79::9:2"), ("--udp", "--ipv6")),
+    "xdp": (("--dev", "a1", "--to", MACS["b1"], "--engine", "xdp"), ("--dev", "b1", "--engine", "xdp")),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda words: words[1])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_frame_of_every_schedule_is_accounted_for(engine: str, schedule: tuple[str, ...]) -> None:
+    there, here = ENGINES[engine]
+    with receiving("b", *here) as receiver:
+        sent = one(stream("a", "send", *there, *schedule, "--count", "500"))
+        told = receiver.told()
+    received = one(told)
+    conserved(sent, received)
+    assert (sent["sent"], received["first"], received["lost"]) == (500, 500, 0)
+    assert (received["duplicated"], received["reordered"], received["corrupted"]) == (0, 0, 0)
+    clock = received["one_way_delay"]["clock"]
+    assert (clock["source"], clock["bound_ns"]) == ("shared", 0), "one host has one clock, and it is said"
+    assert received["one_way_delay"]["from_send_call"]["min_ns"] >= 0
+    assert received["one_way_delay"]["from_intended"]["p50_ns"] > received["one_way_delay"]["pdv"]["p50_ns"]
+    if schedule[1] == "poisson":
+        assert sent["anderson_darling"]["n"] > 100
+
+
+@pytest.mark.parametrize("size", ["64", "512", "1518"])
+def test_frames_are_as_long_as_asked_and_conserved_to_the_packet(size: str) -> None:
+    before = [counter("a", "a1", "tx_packets"), counter("b", "b1", "rx_packets"), counter("b", "b1", "rx_bytes")]
+    with receiving("b", "--dev", "b1") as receiver:
+        words = ["--dev", "a1", "--to", MACS["b1"], "--size", size, "--clock", "none"]
+        sent = one(stream("a", "send", *words, "--rate", "20kpps", "--count", "5000"))
+        told = receiver.told()
+    received = one(told)
+    conserved(sent, received)
+    after = [counter("a", "a1", "tx_packets"), counter("b", "b1", "rx_packets"), counter("b", "b1", "rx_bytes")]
+    left, came, octets = (now - then for now, then in zip(after, before, strict=True))
+    ports = told["ports"][0]
+    # Beside the stream there are frames of its end, and neighbours that the kernel asks for.
+    assert left == came
+    assert came >= sent["sent"] + ports["control"] > 5000
+    assert came - sent["sent"] - ports["control"] < 20
+    assert octets >= 5000 * (int(size) - 4)
+    assert received["frame_bytes"] == sent["frame_bytes"] == int(size)
+    assert "one_way_delay" not in received or received["one_way_delay"] is None
+
+
+def test_a_flood_is_as_fast_as_it_goes_and_conserved() -> None:
+    with receiving("b", "--dev", "b1") as receiver:
+        words = ["--dev", "a1", "--to", MACS["b1"], "--size", "64", "--schedule", "flood", "--count", "200000"]
+        sent = one(stream("a", "send", *words))
+        received = one(receiver.told())
+    conserved(sent, received)
+    assert sent["sent"] == 200_000
+    assert sent["achieved_pps"] > 20_000
+    assert received["first"] > 0
+
+
+def test_a_flood_over_a_small_buffer_names_our_own_drops_and_what_to_raise() -> None:
+    with receiving("b", "--dev", "b1", "--buffer-bytes", "4096") as receiver:
+        words = ["--dev", "a1", "--to", MACS["b1"], "--size", "1518", "--schedule", "flood", "--count", "100000"]
+        sent = one(stream("a", "send", *words))
+        told = receiver.told()
+    received = one(told)
+    conserved(sent, received)
+    assert received["own_drops"] > 0
+    assert received["lost"] == 0, "a path of two veth ends loses nothing by itself"
+    assert {"own_drops", "buffer_too_small"} <= names(told)
+    assert "net.core.rmem_max" in " ".join(found["sentence"] for found in told["findings"])
+
+
+@pytest.mark.parametrize(
+    ("to", "group"),
+    [("ff:ff:ff:ff:ff:ff", ()), (GROUP, ("--group", GROUP))],
+    ids=["broadcast", "multicast"],
+)
+def test_one_sender_reaches_several_receivers_each_with_its_own_delays(to: str, group: tuple[str, ...]) -> None:
+    with receiving("b", "--dev", "b0", *group) as first, receiving("c", "--dev", "c0", *group) as second:
+        sent = one(stream("a", "send", "--dev", "a0", "--to", to, "--rate", "2kpps", "--count", "400"))
+        both = [one(first.told()), one(second.told())]
+    for received in both:
+        conserved(sent, received)
+        assert received["first"] == 400
+        assert received["one_way_delay"]["from_send_call"]["n"] == 400
+
+
+@pytest.mark.parametrize(("group", "six"), [("239.77.0.9", ()), ("ff15::77:9", ("--ipv6",))])
+def test_udp_multicast_reaches_who_joined(group: str, six: tuple[str, ...]) -> None:
+    with receiving("b", "--udp", "--dev", "b0", "--group", group, *six) as receiver:
+        sent = one(stream("a", "send", "--udp", group, "--dev", "a0", "--rate", "1kpps", "--count", "200"))
+        received = one(receiver.told())
+    conserved(sent, received)
+    assert received["first"] == 200
+
+
+def test_several_senders_to_one_receiver_are_told_apart() -> None:
+    with receiving("b", "--dev", "b0", "--flow", "1", "--flow", "2") as receiver:
+        words = ["--to", MACS["b0"], "--rate", "2kpps", "--count", "400", "--json"]
+        argvs = [
+            inside(host, SOJOURN, "stream", "send", "--dev", f"{host}0", "--flow", flow, *words)
+            for host, flow in (("a", "1"), ("c", "2"))
+        ]
+        senders = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for argv in argvs]
+        sent = [one(json.loads(sender.communicate(timeout=PATIENCE_SECONDS)[0])) for sender in senders]
+        flows = {flow["flow"]: flow for flow in receiver.told()["flows"]}
+    for number, flow in enumerate(sent, start=1):
+        conserved(flow, flows[number])
+        assert flows[number]["first"] == 400
+
+
+@contextmanager
+def capturing(file: Path, dev: str, count: int, *what: str) -> Iterator[None]:
+    """An independent capture at host b, until it has seen so many frames."""
+    argv = inside("b", "tcpdump", "-i", dev, "-w", str(file), "-U", "-c", str(count), *what)
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as listener:
+        try:
+            assert listener.stderr is not None
+            while "listening on" not in listener.stderr.readline():
+                assert listener.poll() is None
+            yield
+            listener.wait(PATIENCE_SECONDS)
+        finally:
+            listener.kill()
+
+
+def test_the_priority_of_a_vlan_tag_is_on_the_wire(tmp_path: Path) -> None:
+    capture = tmp_path / "b1.pcap"
+    with capturing(capture, "b1", 50, "vlan", "77"), receiving("b", "--dev", "b1") as receiver:
+        words = ["--dev", "a1", "--to", MACS["b1"], "--vlan", "77", "--pcp", "5", "--count", "100"]
+        sent = one(stream("a", "send", *words))
+        received = one(receiver.told())
+    conserved(sent, received)
+    assert received["first"] == 100
+    shown = run("tcpdump", "-r", str(capture), "-e", "-n")
+    assert shown.count("vlan 77, p 5") == 50, shown
+
+
+def test_a_dscp_is_on_the_wire(tmp_path: Path) -> None:
+    capture = tmp_path / "b0.pcap"
+    with capturing(capture, "b0", 20, "udp", "dst", "port", "7708"), receiving("b", "--udp") as receiver:
+        stream("a", "send", "--udp", "10.79.9.2", "--dscp", "46", "--count", "50")
+        assert one(receiver.told())["first"] == 50
+    assert run("tcpdump", "-r", str(capture), "-v", "-n").count("tos 0xb8") == 20
+
+
+def test_records_of_both_ends_are_one_table(tmp_path: Path) -> None:
+    with receiving("b", "--dev", "b0", "--record", str(tmp_path)) as receiver:
+        words = ["--dev", "a0", "--to", MACS["b0"], "--rate", "2kpps", "--count", "300", "--record", str(tmp_path)]
+        stream("a", "send", *words)
+        receiver.told()
+    sends, arrivals = read_table(tmp_path, "sends").frame, read_table(tmp_path, "arrivals").frame
+    assert (sends.height, arrivals.height) == (300, 300)
+    joined = sends.join(arrivals, on=["block", "flow", "seq"])
+    assert joined.height == 300
+    assert (joined["intended_ns"] == joined["intended_ns_right"]).all()
+    assert (joined["arrival_ns"] >= joined["send_call_ns"]).all()
+    streams = read_table(tmp_path, "streams").frame
+    assert sorted(streams.select("who", "role").rows()) == [("a", "send"), ("b", "receive")]
+    assert streams["clock_id"].n_unique() == 1
+    assert read_table(tmp_path, "clock_lines").frame["shared"].to_list() == [True]
+    assert set(read_table(tmp_path, "exchanges").frame["phase"]) >= {"before", "after"}
+    assert not [part for name in ("sends", "arrivals", "streams") for part in read_table(tmp_path, name).truncated]
+
+
+class Serve:
+    """A running `stream serve`, asked line by line."""
+
+    def __init__(self, host: str, folder: Path, name: str) -> None:
+        argv = inside(host, SOJOURN, "stream", "serve", "--record", str(folder), "--name", name, "--die-with-parent")
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.answer()["event"] == "ready"
+
+    def ask(self, request: Told) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Told:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        answer: Told = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(PATIENCE_SECONDS) == 0
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextmanager
+def serving(host: str, folder: Path, name: str) -> Iterator[Serve]:
+    """An end that is ended in any case."""
+    end = Serve(host, folder, name)
+    try:
+        yield end
+        end.end()
+    finally:
+        if end.process.poll() is None:
+            end.process.kill()
+            end.process.communicate()
+
+
+def sending(block: int, **flow: Any) -> Told:
+    """A request to send one flow."""
+    to = {"via": "packet", "dev": "a0", "mac": MACS["b0"], "qdisc_bypass": True}
+    usual = {"flow": 1, "to": to, "schedule": "regular", "rate_pps": 2000.0, "count": 200, "payload_bytes": 46}
+    head = {"do": "send", "block": block, "device": "wire", "round": 0, "visit": 0, "cell": 0, "purpose": "measure"}
+    return head | {"flows": [usual | flow], "keep": "packets", "stamps": "all", "clock": "shared"}
+
+
+def test_receivers_answer_each_request_marked_by_their_node(tmp_path: Path) -> None:
+    with (
+        serving("a", tmp_path, "a") as a,
+        serving("b", tmp_path, "b") as b,
+        serving("c", tmp_path, "c") as c,
+        serving("a", tmp_path, "a2") as answers,
+    ):
+        head = {"do": "receive", "block": 3, "flows": [1], "keep": "packets", "late_after_ns": 1e9, "room": 1000}
+        answers.ask(head | {"ports": [{"port": 0, "via": "packet", "dev": "a0"}]})
+        assert answers.answer()["event"] == "receiving"
+        for node, (end, dev) in enumerate(((b, "b0"), (c, "c0")), start=1):
+            port = {"port": node, "via": "packet", "dev": dev, "groups": [GROUP], "answer": node}
+            end.ask(head | {"ports": [port], "answer_payload_bytes": 100})
+            assert end.answer()["event"] == "receiving"
+        to = {"via": "packet", "dev": "a0", "mac": GROUP}
+        a.ask(sending(3, to=to))
+        sent = a.answer()["flows"][0]
+        assert sent["sent"] == 200
+        time.sleep(0.2)
+        for end in (b, c):
+            end.ask({"do": "finish", "block": 3, "sent": [{"flow": 1, "sent": 200}]})
+            assert end.answer()["flows"][0]["first"] == 200
+        answers.ask({"do": "finish", "block": 3, "sent": [{"flow": 1, "sent": 200}]})
+        nodes = {flow["node"]: flow["first"] for flow in answers.answer()["flows"] if flow["node"]}
+        assert nodes == {1: 200, 2: 200}
+    arrivals = read_table(tmp_path, "arrivals").frame
+    assert arrivals.filter(who="a2").group_by("node").len().sort("node").rows() == [(1, 200), (2, 200)]
+    roles = set(read_table(tmp_path, "streams").frame.filter(who="a2")["role"])
+    assert "answer" in roles
+
+
+def test_a_running_send_is_stopped_and_what_it_did_not_send_is_counted(tmp_path: Path) -> None:
+    with serving("a", tmp_path, "a") as a:
+        a.ask(sending(1, count=1_000_000))
+        time.sleep(0.3)
+        a.ask({"do": "stop"})
+        flow = a.answer()["flows"][0]
+        assert 0 < flow["sent"] < 1_000_000
+        assert flow["asked"] == flow["sent"] + flow["refused"] + flow["unsent"] == 1_000_000
+        a.ask(sending(2))
+        assert a.answer()["flows"][0]["sent"] == 200, "a stop is for one stream"
+    assert read_table(tmp_path, "sends").frame.filter(block=2).height == 200
+
+
+def test_an_interrupt_ends_a_stream_politely() -> None:
+    before = counter("b", "b0", "rx_packets")
+    words = ["--dev", "a0", "--to", MACS["b0"], "--rate", "1kpps", "--count", "1000000", "--json"]
+    argv = inside("a", SOJOURN, "stream", "send", *words)
+    with (
+        receiving("b", "--dev", "b0") as receiver,
+        subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as sender,
+    ):
+        # Beyond the exchanges that come first.
+        while counter("b", "b0", "rx_packets") < before + 1000:
+            time.sleep(0.1)
+        sender.send_signal(signal.SIGINT)
+        sent = one(json.loads(sender.communicate(timeout=PATIENCE_SECONDS)[0]))
+        received = one(receiver.told())
+    assert sender.returncode == 0
+    assert 0 < sent["sent"] < 1_000_000
+    conserved(sent, received)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("send", "--dev", "a0", "--to", MACS["b0"], "--rate", "20Mpps"), 2, ["a0", "14880952", "ask for less"]),
+        (("send", "--dev", "a0", "--to", MACS["b0"], "--size", "60"), 2, ["fewer", "46"]),
+        (("send", "--dev", "a0", "--to", MACS["b0"], "--size", "1519"), 2, ["MTU"]),
+        (("send", "--dev", "a0", "--to", "banana"), 2, ["banana", "MAC"]),
+        (("send", "--dev", "a0", "--to", MACS["b0"], "--schedule", "flood", "--rate", "1kpps"), 2, ["--rate", "flood"]),
+        (("send", "--dev", "a0", "--to", MACS["b0"], "--count", "0"), 2, ["0 packets"]),
+        (("send", "--dev", "a0", "--to", MACS["b0"], "--rate", "10"), 2, ["10kpps", "100Mbit/s"]),
+        (("send", "--dev", "a0", "--to", MACS["b0"], "--schedule", "often"), 2, ["often", "poisson"]),
+        (("send", "--dev", "nosuch0", "--to", MACS["b0"]), 2, ["nosuch0", "no such interface"]),
+        (("recv", "--dev", "nosuch0"), 2, ["nosuch0", "no such interface"]),
+        (("recv", "--dev", "a0", "--group", MACS["b0"]), 2, ["not of a group"]),
+        (("recv", "--udp", "--group", "10.0.0.1"), 2, ["no group"]),
+        (("recv",), 2, ["--dev", "--udp"]),
+        (("recv", "--dev", "a0", "--for", "200ms"), 4, ["no frame of a stream arrived", "--group"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_what_cannot_be_is_refused_in_a_sentence(words: tuple[str, ...], status: int, said: list[str]) -> None:
+    argv = inside("a", SOJOURN, "stream", *words)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    sentence = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    assert sentence.startswith("sojourn: ")
+    assert all(word in sentence for word in said), sentence
+
+
+def test_a_port_in_use_is_said_to_be_so() -> None:
+    with receiving("b", "--udp"):
+        argv = inside("b", SOJOURN, "stream", "recv", "--udp")
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "in use" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_calls_the_command_by_its_own_name() -> None:
+    for command in ("probe", "stream"):
+        shown = run(SOJOURN, command, "--help")
+        assert f"Usage: sojourn {command}" in shown
+        assert "sojourn-instrument" not in shown
