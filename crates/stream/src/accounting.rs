@@ -112,8 +112,8 @@ impl Accounting {
         (self.arrived, self.last_arrival)
     }
 
-    /// Accounts for what did not arrive. A flow of which `sent` does not say how many there were has lost none beyond the
-    /// highest number that arrived.
+    /// Accounts for what did not arrive. A flow of which `sent` does not say how many there were has lost none beyond
+    /// the highest number that arrived.
     pub fn finish(mut self, sent: &[SentCount], own_drops: &[u64]) -> ReceiveOutcome {
         let mut flows: Vec<FlowReceived> = Vec::with_capacity(self.tallies.len());
         for tally in self.tallies.drain(..) {

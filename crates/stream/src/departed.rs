@@ -50,8 +50,8 @@ pub struct FlowSent {
     pub within_1us: f64,
     /// The share within 10 µs.
     pub within_10us: f64,
-    /// How well a Poisson stream's gaps, as they really were, fit. Of at most 1,000 gaps, spread evenly over the stream: with
-    /// ever more, every real stream is told from an ideal one.
+    /// How well a Poisson stream's gaps, as they really were, fit. Of at most 1,000 gaps, spread evenly over the
+    /// stream: with ever more, every real stream is told from an ideal one.
     pub fit: Option<Fit>,
 }
 

@@ -11,8 +11,8 @@ pub use send::send;
 /// How many calls are tried again whose error tells of an earlier frame, before it is believed to be of this one.
 const MOST_REFUSALS: usize = 8;
 
-/// Sends a frame. A UDP socket tells at the next call that nobody listened for an earlier frame, and sends nothing then:
-/// for a stream that is a loss like others.
+/// Sends a frame. A UDP socket tells at the next call that nobody listened for an earlier frame, and sends nothing
+/// then: for a stream that is a loss like others.
 fn transmit(port: &mut dyn sojourn_port::Batch, frame: &[u8]) -> Result<sojourn_port::Sent, sojourn_port::PortError> {
     let mut result = port.transmit(frame);
     for _ in 0..MOST_REFUSALS {

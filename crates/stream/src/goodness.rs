@@ -1,7 +1,8 @@
 //! Whether gaps are exponentially distributed, as those of a Poisson stream are: the test of Anderson and Darling.
 //!
-//! Sources: M. A. Stephens, in D'Agostino and Stephens, *Goodness-of-Fit Techniques* (1986), table 4.11 and after, for an
-//! estimated mean; G. and J. Marsaglia, *Evaluating the Anderson-Darling distribution*, JSS 9(2), 2004, for a given one.
+//! Sources: M. A. Stephens, in D'Agostino and Stephens, *Goodness-of-Fit Techniques* (1986), table 4.11 and after, for
+//! an estimated mean; G. and J. Marsaglia, *Evaluating the Anderson-Darling distribution*, JSS 9(2), 2004, for a given
+//! one.
 
 /// How well a sample fits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +29,8 @@ pub fn exponential(gaps_ns: &mut [f64]) -> Option<Fit> {
     Some(Fit { a2, p: p_of_estimated_mean(a2 * (1.0 + 0.6 / n as f64)), n })
 }
 
-/// Tests gaps, in nanoseconds, for an exponential distribution of a given mean. Sorts them. `None` when they are too few.
+/// Tests gaps, in nanoseconds, for an exponential distribution of a given mean. Sorts them. `None` when they are too
+/// few.
 pub fn exponential_of_mean(gaps_ns: &mut [f64], mean_ns: f64) -> Option<Fit> {
     let a2 = statistic(gaps_ns, mean_ns)?;
     let n = gaps_ns.len();

@@ -1,8 +1,8 @@
 //! Streams: frames that leave by a known schedule, and a receiver that accounts for every one of them.
 //!
 //! The engines are pure: [`Sender`] says what leaves when, [`Receiver`] puts each arriving frame in exactly one count.
-//! [`send`] and [`receive`] are the loops that carry them out over ports; [`simulate`] carries both out over a path with a
-//! known truth. Nothing here opens a port, writes records, or converts one host's clock to another's.
+//! [`send`] and [`receive`] are the loops that carry them out over ports; [`simulate`] carries both out over a path
+//! with a known truth. Nothing here opens a port, writes records, or converts one host's clock to another's.
 
 mod accounting;
 mod count;

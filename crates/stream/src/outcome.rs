@@ -86,7 +86,8 @@ pub struct FlowReceived {
     pub ipdv: Spread,
     /// Between arrivals.
     pub inter_arrival: Spread,
-    /// Lengths of runs of packets of which nothing arrived: lost, dropped by our own socket or damaged beyond recognition.
+    /// Lengths of runs of packets of which nothing arrived: lost, dropped by our own socket or damaged beyond
+    /// recognition.
     pub loss_run: Spread,
     /// Lengths of runs of packets that arrived, between such runs.
     pub gap_run: Spread,

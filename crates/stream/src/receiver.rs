@@ -43,8 +43,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a frame that arrived at a port. Returns how long the answer is that is to go back to whom it came from, if one
-    /// is: written into `reply`, complete but for the time of its departure, which [`Self::stamp`] writes.
+    /// Takes a frame that arrived at a port. Returns how long the answer is that is to go back to whom it came from, if
+    /// one is: written into `reply`, complete but for the time of its departure, which [`Self::stamp`] writes.
     pub fn on_frame(&mut self, port: usize, frame: &[u8], received: &Received, reply: &mut [u8]) -> Option<usize> {
         let request = *self.ports.get(port)?;
         let Some((head, payload)) = frame::split(request.framing, frame) else {
@@ -86,7 +86,8 @@ impl Receiver {
         }
     }
 
-    /// Writes into an answer when it departs. Only synchronisation tells: what else is answered repeats what it was asked.
+    /// Writes into an answer when it departs. Only synchronisation tells: what else is answered repeats what it was
+    /// asked.
     pub fn stamp(&self, port: usize, reply: &mut [u8], now: Time) {
         let Some(PortRequest { framing, .. }) = self.ports.get(port) else { return };
         let at = reply_head_bytes(*framing, reply);
@@ -113,8 +114,8 @@ impl Receiver {
         self.accounting.progress()
     }
 
-    /// Accounts for what did not arrive. `own_drops` counts, for each port, the frames that our socket had no room for. What
-    /// `sent` does not say is taken from the ends that senders told.
+    /// Accounts for what did not arrive. `own_drops` counts, for each port, the frames that our socket had no room for.
+    /// What `sent` does not say is taken from the ends that senders told.
     pub fn finish(self, sent: &[SentCount], own_drops: &[u64]) -> ReceiveOutcome {
         let told = self.ends.iter().map(|(flow, end)| SentCount { flow: *flow, port: None, sent: end.sent });
         let untold = told.filter(|end| sent.iter().all(|count| count.flow != end.flow));

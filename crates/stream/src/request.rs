@@ -248,7 +248,8 @@ impl Head {
     }
 }
 
-/// Returns an empty vector with room for `count` values whose memory is there: the first use of a page takes microseconds.
+/// Returns an empty vector with room for `count` values whose memory is there: the first use of a page takes
+/// microseconds.
 pub(crate) fn touched<T: Copy>(count: usize, filler: T) -> Vec<T> {
     let mut room = vec![filler; count];
     room.clear();

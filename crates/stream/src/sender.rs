@@ -171,8 +171,8 @@ impl Sender {
         }
     }
 
-    /// Returns how long before it is to leave a packet is to be handed to its port: what the way out takes, as late stamps
-    /// have told it up to now; nothing without them.
+    /// Returns how long before it is to leave a packet is to be handed to its port: what the way out takes, as late
+    /// stamps have told it up to now; nothing without them.
     pub const fn lead(&self) -> Nanos {
         self.lead.0
     }

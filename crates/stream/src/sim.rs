@@ -1,9 +1,9 @@
-//! A simulated one-way path in simulated time, with a known truth. Exact and repeatable: what happens depends on the path's
-//! seed and the block's number alone.
+//! A simulated one-way path in simulated time, with a known truth. Exact and repeatable: what happens depends on the
+//! path's seed and the block's number alone.
 //!
-//! The sender's own loop runs over the near end of the path, in the sender's time; the receiver's engine stands at the far
-//! end. Synchronisation, answers and ends go back over it. Frames leave the serialiser in order; behind it, delays are
-//! independent, so that they may overtake each other.
+//! The sender's own loop runs over the near end of the path, in the sender's time; the receiver's engine stands at the
+//! far end. Synchronisation, answers and ends go back over it. Frames leave the serialiser in order; behind it, delays
+//! are independent, so that they may overtake each other.
 
 mod clock;
 mod draw;
@@ -38,8 +38,9 @@ pub enum SimulateError {
     Port(#[from] sojourn_port::PortError),
 }
 
-/// Sends streams over a path and receives them: both ends in one call, by the same engines and the same loop as over real
-/// ports. Each frame goes to each of the receiver's ports, with fates of its own behind the serialiser that all share.
+/// Sends streams over a path and receives them: both ends in one call, by the same engines and the same loop as over
+/// real ports. Each frame goes to each of the receiver's ports, with fates of its own behind the serialiser that all
+/// share.
 ///
 /// # Errors
 /// When the path or a request cannot be.

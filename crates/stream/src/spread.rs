@@ -81,8 +81,8 @@ impl Spread {
         self.quantile_among(quantile, self.count()).flatten()
     }
 
-    /// Returns the nearest-rank quantile among `all` values, of which those that are not here are infinite: packets that
-    /// were lost never arrive. `None` when there are none at all, `Some(None)` when it is infinite.
+    /// Returns the nearest-rank quantile among `all` values, of which those that are not here are infinite: packets
+    /// that were lost never arrive. `None` when there are none at all, `Some(None)` when it is infinite.
     pub fn quantile_among(&self, quantile: f64, all: u64) -> Option<Option<i64>> {
         let all = all.max(self.count());
         if all == 0 {
@@ -138,9 +138,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantiles_are_those_of_the_sorted_values(mut values in prop::collection::vec(-3_000_000_i64..9_000_000, 1..300),
-            quantile in 0.0..=1.0_f64, lost in 0..50_u64)
-        {
+        fn quantiles_are_those_of_the_sorted_values(
+            mut values in prop::collection::vec(-3_000_000_i64..9_000_000, 1..300),
+            quantile in 0.0..=1.0_f64, lost in 0..50_u64,
+        ) {
             let mut spread = Spread::default();
             values.iter().for_each(|value| spread.record(*value));
             values.sort_unstable();
@@ -159,7 +160,8 @@ mod tests {
             values.iter().for_each(|value| spread.record(*value / 4));
             let cells = spread.cells();
             prop_assert!(cells.iter().all(|cell| cell.low <= cell.high));
-            prop_assert!(cells.windows(2).all(|pair| pair[0].high < pair[1].low || pair[0].high == 0 && pair[1].low == 0));
+            let ascends = |low: &Cell, high: &Cell| low.high < high.low || low.high == 0 && high.low == 0;
+            prop_assert!(cells.windows(2).all(|pair| ascends(&pair[0], &pair[1])));
             prop_assert_eq!(cells.iter().map(|cell| cell.count).sum::<u64>(), values.len() as u64);
             for value in &values {
                 prop_assert!(cells.iter().any(|cell| (cell.low..=cell.high).contains(&(value / 4))));

@@ -105,8 +105,8 @@ struct Reply {
 }
 
 impl Syncer {
-    /// Prepares the exchanges of a checked request; `None` when it asks for none. `has_stamps` says of each port whether it
-    /// gives late stamps.
+    /// Prepares the exchanges of a checked request; `None` when it asks for none. `has_stamps` says of each port
+    /// whether it gives late stamps.
     pub fn new(request: &SendRequest, has_stamps: &[bool]) -> Option<Self> {
         let sync = request.sync.as_ref().filter(|sync| !sync.flows.is_empty())?;
         let peers = sync.flows.iter().map(|place| {

@@ -108,7 +108,8 @@ impl Tally {
         let sent = sent.unwrap_or(window.next());
         let counts = &mut received.counts;
         let missing = sent.saturating_sub(counts.first + counts.corrupted);
-        // What was damaged beyond recognition is some of what is missing; were there more of it, the others were copies.
+        // What was damaged beyond recognition is some of what is missing; were there more of it, the others were
+        // copies.
         let corrupted = damaged.min(missing);
         counts.corrupted += corrupted;
         counts.duplicated += damaged - corrupted;

@@ -1,4 +1,5 @@
-//! Which packets of a stream have arrived: a bitmap that slides with the highest number, and the runs that it leaves behind.
+//! Which packets of a stream have arrived: a bitmap that slides with the highest number, and the runs that it leaves
+//! behind.
 
 use crate::Spread;
 
@@ -172,7 +173,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arrivals_are_what_a_set_says(steps in prop::collection::vec((0..400_u64, any::<bool>()), 1..400), sent in 0..900_u64) {
+        fn arrivals_are_what_a_set_says(
+            steps in prop::collection::vec((0..400_u64, any::<bool>()), 1..400), sent in 0..900_u64,
+        ) {
             let mut window = Window::default();
             let mut arrived = BTreeSet::new();
             for (place, (seq, near)) in steps.into_iter().enumerate() {

@@ -12,8 +12,8 @@
 //! | 28–35 | departure as the program called to send, ns TAI of the sender; in such a reply: the reply's departure |
 //! | 36–39 | CRC-32 over bytes 0–35; 0, and not looked at, in frames that the kernel writes ([`Kind::Live`]) |
 //!
-//! The user data behind it is a fixed pattern ([`fill`]), so that damage shows, but for synchronisation ([`SyncTail`]) and
-//! the end of a stream ([`end_text`]).
+//! The user data behind it is a fixed pattern ([`fill`]), so that damage shows, but for synchronisation ([`SyncTail`])
+//! and the end of a stream ([`end_text`]).
 
 use sojourn_time::{Source, Time};
 

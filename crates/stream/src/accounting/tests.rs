@@ -99,7 +99,8 @@ proptest! {
         let mut accounting = Accounting::new(counting(), &FLOWS, 2);
         let (sent, truth, own_drops) = deliver(&mut accounting, &fates);
         (0..foreign).for_each(|_| accounting.on_foreign(0));
-        let counts: Vec<_> = (0..3).map(|place| SentCount { flow: FLOWS[place], port: Some(0), sent: sent[place] }).collect();
+        let count = |place: usize| SentCount { flow: FLOWS[place], port: Some(0), sent: sent[place] };
+        let counts = [0, 1, 2].map(count);
         let outcome = accounting.finish(&counts, &[own_drops]);
         let mut frames = 0;
         let mut dropped = 0;
@@ -107,7 +108,8 @@ proptest! {
             let told = outcome.flows[place].counts;
             prop_assert_eq!(outcome.flows[place].flow, FLOWS[place]);
             prop_assert_eq!(told.packets(), sent[place]);
-            prop_assert_eq!((told.first, told.duplicated, told.corrupted), (truth.first, truth.duplicated, truth.corrupted));
+            let arrived = |counts: &ReceivedCounts| (counts.first, counts.duplicated, counts.corrupted);
+            prop_assert_eq!(arrived(&told), arrived(truth));
             frames += told.frames();
             dropped += told.own_drops;
         }
@@ -119,7 +121,8 @@ proptest! {
 
     #[test]
     fn copies_of_damaged_packets_are_never_more_than_were_sent(
-        events in prop::collection::vec((0..20_u64, 0..64_usize, any::<u8>()), 0..200), sent in 20..40_u64, drops in 0..50_u64,
+        events in prop::collection::vec((0..20_u64, 0..64_usize, any::<u8>()), 0..200), sent in 20..40_u64,
+        drops in 0..50_u64,
     ) {
         let mut accounting = Accounting::new(counting(), &[1], 1);
         for (seq, at, by) in events {

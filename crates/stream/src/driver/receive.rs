@@ -33,8 +33,8 @@ pub enum Waiting {
     Block,
 }
 
-/// Takes in what arrives at all `ports` until `ended`, which is asked many times a second and at each event of `wakers`:
-/// descriptors that end a sleep when something can be read from them.
+/// Takes in what arrives at all `ports` until `ended`, which is asked many times a second and at each event of
+/// `wakers`: descriptors that end a sleep when something can be read from them.
 ///
 /// # Errors
 /// When the kernel refuses to receive or to wait.

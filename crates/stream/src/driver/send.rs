@@ -1,8 +1,8 @@
 //! The sender's loop over its ports.
 //!
-//! It sleeps until shortly before a departure, then looks for what has come in, and spins on the clock alone for the last few
-//! microseconds. Deadlines are absolute: a late departure makes no other one late. It allocates nothing between the first
-//! packet and the last.
+//! It sleeps until shortly before a departure, then looks for what has come in, and spins on the clock alone for the
+//! last few microseconds. Deadlines are absolute: a late departure makes no other one late. It allocates nothing
+//! between the first packet and the last.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,8 +21,8 @@ use crate::{Pace, Phase, SendOutcome, SendRequest, Sender, SentCount, Wait};
 /// How long before a departure sleeping ends: a sleeping thread wakes up to 100 µs late.
 const SPIN: Nanos = Nanos::micros(100);
 
-/// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take. At high
-/// rates there is not so much time: then it is a quarter of the mean interval, and not less than the least.
+/// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take. At
+/// high rates there is not so much time: then it is a quarter of the mean interval, and not less than the least.
 const QUIET: Nanos = Nanos::micros(10);
 const LEAST_QUIET: Nanos = Nanos::micros(2);
 
@@ -341,7 +341,8 @@ impl<'a, 'p> Driver<'a, 'p> {
         Ok(())
     }
 
-    /// Under `SCHED_FIFO`: gives the processor back for what was slept too little, before the kernel's throttle takes it.
+    /// Under `SCHED_FIFO`: gives the processor back for what was slept too little, before the kernel's throttle takes
+    /// it.
     fn rest_if_due(&mut self) {
         let now = self.clock.now();
         if !self.pace.is_real_time || now - self.asked <= BUSY {
@@ -395,8 +396,8 @@ impl Ears<'_> {
     }
 }
 
-/// Returns how long before a departure to be awake. Under `SCHED_FIFO` two fifths of the mean interval are left for sleep
-/// and for what a packet costs.
+/// Returns how long before a departure to be awake. Under `SCHED_FIFO` two fifths of the mean interval are left for
+/// sleep and for what a packet costs.
 fn spin(request: &SendRequest, pace: Pace) -> Nanos {
     let most = Nanos(interval(request).0 / 5 * 3).min(BUSY);
     match pace.wait {

@@ -105,7 +105,8 @@ fn an_end_is_believed_once_and_acknowledged_each_time() {
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(
-        mut bytes: Vec<u8>, at: prop::sample::Index, by: u8, room in 0..300_usize, kind in 0..8_u8, cut: prop::sample::Index,
+        mut bytes: Vec<u8>, at: prop::sample::Index, by: u8, room in 0..300_usize, kind in 0..8_u8,
+        cut: prop::sample::Index,
     ) {
         let mut reply = vec![0; room];
         for framing in [Framing::Ethernet, Framing::Udp, Framing::Icmp4] {

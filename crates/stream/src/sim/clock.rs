@@ -64,7 +64,8 @@ mod tests {
 
     prop_compose! {
         fn clock()(
-            offset_ns in -5_000_000_000_i64..5_000_000_000, skew_ppm in -100.0..100.0_f64, drift_ppm_per_s in -0.1..0.1_f64,
+            offset_ns in -5_000_000_000_i64..5_000_000_000, skew_ppm in -100.0..100.0_f64,
+            drift_ppm_per_s in -0.1..0.1_f64,
             amplitude_ppm in 0.0..5.0_f64, period_s in 1.0..1_000.0_f64, swings: bool, steps: bool,
             at_ns in 0..20_000_000_000_i64, by_ns in -2_000_000_000..2_000_000_000_i64,
         ) -> Skewed {
@@ -78,7 +79,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_time_is_the_first(clock in clock(), truth in 0..30_000_000_000_i64, ahead in -1_000_000..3_000_000_000_i64) {
+        fn the_first_time_is_the_first(
+            clock in clock(), truth in 0..30_000_000_000_i64, ahead in -1_000_000..3_000_000_000_i64,
+        ) {
             let wanted = clock.reading(truth) + ahead;
             let found = clock.first_at(truth, wanted);
             prop_assert!(found >= truth);
@@ -87,8 +90,11 @@ mod tests {
         }
 
         #[test]
-        fn skew_and_swing_are_as_said(skew_ppm in -100.0..100.0_f64, amplitude_ppm in 0.0..10.0_f64, period_s in 1.0..100.0_f64) {
-            let clock = Skewed { skew_ppm, temperature: Some(Sinusoid { amplitude_ppm, period_s }), ..Skewed::default() };
+        fn skew_and_swing_are_as_said(
+            skew_ppm in -100.0..100.0_f64, amplitude_ppm in 0.0..10.0_f64, period_s in 1.0..100.0_f64,
+        ) {
+            let temperature = Some(Sinusoid { amplitude_ppm, period_s });
+            let clock = Skewed { skew_ppm, temperature, ..Skewed::default() };
             let period_ns = (period_s * 1e9) as i64;
             let gained = |truth: i64| (clock.reading(truth) - truth) as f64;
             // A whole swing comes back; at its half the skew was the amplitude's 2/π on average.

@@ -55,7 +55,8 @@ impl Draw {
         })
     }
 
-    /// Returns when a frame that leaves the sender at `now_ns` is through the serialiser; `None` when its queue is full.
+    /// Returns when a frame that leaves the sender at `now_ns` is through the serialiser; `None` when its queue is
+    /// full.
     pub fn serialise(&mut self, now_ns: i64, frame_bytes: usize) -> Option<i64> {
         match &mut self.queue {
             Some(queue) => queue.pass(now_ns, frame_bytes),
@@ -63,8 +64,8 @@ impl Draw {
         }
     }
 
-    /// Returns what becomes of a frame on its further way; `None` when it is lost. What carries no packet of a stream is
-    /// neither damaged nor dropped.
+    /// Returns what becomes of a frame on its further way; `None` when it is lost. What carries no packet of a stream
+    /// is neither damaged nor dropped.
     pub fn forward(&mut self, now_ns: i64, frame_bytes: usize, is_packet: bool) -> Option<Fate> {
         let lost_in_burst = self.chain.as_mut().is_some_and(|chain| chain.loses(&mut self.random));
         let lost = self.happens(self.path.loss) || lost_in_burst;

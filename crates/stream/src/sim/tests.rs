@@ -119,7 +119,8 @@ proptest! {
         };
         let mut send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 100)]);
         let spacing = Nanos::micros(spacing_us);
-        send.sync = Some(SyncRequest { flows: vec![0], before: 20, during: Some(Nanos::millis(10)), after: 15, spacing });
+        let during = Some(Nanos::millis(10));
+        send.sync = Some(SyncRequest { flows: vec![0], before: 20, during, after: 15, spacing });
         let (sent, received) = run(&path, &send);
         let count = |phase| sent.exchanges.iter().filter(|exchange| exchange.phase == phase).count();
         prop_assert_eq!((count(Phase::Before), count(Phase::After)), (20, 15));
@@ -285,7 +286,8 @@ fn an_end_is_told_until_it_is_heard() {
 #[test]
 fn paths_survive_text_and_wrong_ones_are_refused_by_their_key() {
     let text = r#"{"delay":{"constant_ns":5},"serialiser":{"rate_bps":1e9,"queue_frames":100},
-        "bursty_loss":{"p":0.1,"r":0.5},"clocks":{"receiver":{"skew_ppm":20.0,"temperature":{"amplitude_ppm":1,"period_s":60}}}}"#;
+        "bursty_loss":{"p":0.1,"r":0.5},
+        "clocks":{"receiver":{"skew_ppm":20.0,"temperature":{"amplitude_ppm":1,"period_s":60}}}}"#;
     let path: Path = serde_json::from_str(text).unwrap();
     assert_eq!(path.check(), Ok(()));
     assert_eq!(path.bursty_loss.unwrap().k, 1.0);
