@@ -5,15 +5,17 @@
 
 mod control;
 mod hardware;
+mod inbox;
 mod interface;
 mod name;
 mod socket;
 mod sys;
 
 pub use control::{Control, Local};
+pub use inbox::Inbox;
 pub use interface::{Counters, HardwareStamping, Interface};
 pub use name::{Link, Name};
-pub use socket::{Arrival, Inbox, Opening, Socket};
+pub use socket::{Arrival, Opening, Socket};
 
 pub(crate) use sys::FilterStep;
 

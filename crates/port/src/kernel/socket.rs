@@ -15,9 +15,10 @@ use sojourn_time::{Clock, HostClock, Nanos, Source, Stamp, TaiOffset, Time};
 
 use super::control::{Control, ControlBuffer, Transmitted};
 use super::hardware::HardwareClock;
+use super::inbox::Inbox;
 use super::interface::Interface;
 use super::name::Name;
-use super::sys::{self, FilterStep, Message, Places};
+use super::sys::{self, FilterStep};
 use super::timespec;
 use crate::{PortError, Sent, StampKind, Stamps, TransmitStamp};
 
@@ -31,7 +32,6 @@ const STAMPING_STARTS_WITHIN: Nanos = Nanos::millis(3);
 const SEND_TIMEOUT_SECONDS: i64 = 1;
 /// One piece of news is taken for each try, so a few tries empty any socket of them.
 const TRIES: usize = 4;
-const CACHE_LINE: usize = 64;
 
 /// A kernel socket that stamps what it sends and receives.
 #[derive(Debug)]
@@ -45,60 +45,6 @@ pub struct Socket {
     control: ControlBuffer,
     /// Whom the last received message came from.
     from: Name,
-}
-
-/// Room for the messages of one [`Socket::receive_batch`], used again for the next.
-#[derive(Debug)]
-pub struct Inbox {
-    bytes: Vec<u8>,
-    stride: usize,
-    headroom: usize,
-    from: Vec<Name>,
-    control: Vec<ControlBuffer>,
-    messages: Vec<Message>,
-    count: usize,
-    returned: Time,
-}
-
-impl Inbox {
-    /// Room for messages of at most `longest` bytes (longer ones are cut), with `headroom` bytes free before each.
-    pub fn new(longest: usize, headroom: usize) -> Self {
-        // An odd number of cache lines apart, so that messages do not all fall into the same sets of the cache.
-        let stride = ((longest + headroom).div_ceil(CACHE_LINE) | 1) * CACHE_LINE;
-        Self {
-            bytes: vec![0; stride * sys::MOST_AT_ONCE],
-            stride,
-            headroom,
-            from: vec![Name::default(); sys::MOST_AT_ONCE],
-            control: vec![ControlBuffer::default(); sys::MOST_AT_ONCE],
-            messages: vec![Message::default(); sys::MOST_AT_ONCE],
-            count: 0,
-            returned: Time(0),
-        }
-    }
-
-    /// The headroom and the bytes of the `nth` message of the last call.
-    pub fn message(&mut self, nth: usize) -> &mut [u8] {
-        let start = nth * self.stride;
-        let end = start + (self.headroom + self.messages[nth].length).min(self.stride);
-        &mut self.bytes[start..end]
-    }
-
-    /// Whom the `nth` message of the last call came from; `None` where there were fewer.
-    pub fn from(&self, nth: usize) -> Option<&Name> {
-        self.from[..self.count].get(nth)
-    }
-
-    fn places(&mut self) -> Places<'_> {
-        Places {
-            bytes: &mut self.bytes,
-            stride: self.stride,
-            headroom: self.headroom,
-            from: &mut self.from,
-            control: &mut self.control,
-            messages: &mut self.messages,
-        }
-    }
 }
 
 /// What is asked of a new socket.
@@ -265,11 +211,11 @@ impl Socket {
 
     /// Takes the messages that are there into `inbox` and returns how many; [`Inbox::message`] shows them.
     pub fn receive_batch(&mut self, inbox: &mut Inbox) -> Result<usize, PortError> {
-        inbox.count = 0;
+        inbox.fill(0, Time(0));
         for _ in 0..TRIES {
             match sys::receive_batch(self.fd.as_fd(), inbox.places()) {
                 Ok(count) => {
-                    (inbox.count, inbox.returned) = (count, HostClock.now());
+                    inbox.fill(count, HostClock.now());
                     break;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -277,19 +223,21 @@ impl Socket {
                 Err(error) => return Err(self.refused("receive from", error)),
             }
         }
-        Ok(inbox.count)
+        Ok(inbox.count())
     }
 
     /// The `nth` message of the last [`Self::receive_batch`] into this inbox.
     pub fn arrival(&mut self, inbox: &Inbox, nth: usize) -> Arrival {
         let control = self.arrival_control(inbox, nth);
-        let arrived = self.ladder.best(&control, inbox.returned);
-        Arrival { length: inbox.messages[nth].length, arrived, returned: inbox.returned, control }
+        let returned = inbox.returned();
+        let arrived = self.ladder.best(&control, returned);
+        Arrival { length: inbox.length(nth), arrived, returned, control }
     }
 
     /// What the kernel said beside the `nth` message of the last [`Self::receive_batch`] into this inbox.
     pub fn arrival_control(&self, inbox: &Inbox, nth: usize) -> Control {
-        parse(&inbox.control[nth], inbox.messages[nth].control_length)
+        let (buffer, length) = inbox.control(nth);
+        parse(buffer, length)
     }
 
     /// Whom the last message came from.
