@@ -135,15 +135,15 @@ impl Estimator {
     /// where others are left.
     fn pieces(&self) -> Vec<Piece> {
         let cuts = cuts(&self.exchanges, self.limits);
-        let ends: Vec<usize> = std::iter::once(0).chain(cuts).chain([self.exchanges.len()]).collect();
         let last = self.exchanges.len();
-        let stretch = |pair: &[usize]| {
-            let (mut from, mut to) = (pair[0], pair[1]);
-            from += usize::from(from > 0 && to - from > 2);
-            to -= usize::from(to < last && to - from > 2);
-            Piece::new(&self.exchanges[from..to])
+        let begins = std::iter::once(0).chain(cuts.iter().map(|cut| cut.1));
+        let ends = cuts.iter().map(|cut| cut.0).chain([last]);
+        let stretch = |(mut from, mut to): (usize, usize)| {
+            from += usize::from(from > 0 && to > from + 2);
+            to -= usize::from(to < last && to > from + 2);
+            Piece::new(self.exchanges.get(from..to)?)
         };
-        ends.windows(2).filter_map(stretch).collect()
+        begins.zip(ends).filter_map(stretch).collect()
     }
 
     fn lines(&self, piece: &Piece, fits: &[Fit], is_within_limits: &mut bool) -> Vec<Line> {

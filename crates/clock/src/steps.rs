@@ -14,38 +14,82 @@ const BEYOND_CHANCE: f64 = 10.0;
 /// What stamps may be rounded by.
 const ROUNDING_NS: f64 = 2.0;
 
-/// Returns where to cut: each is the index of the first exchange after a step.
-pub(crate) fn cuts(exchanges: &[Exchange], limits: Limits) -> Vec<usize> {
+/// Where a step came: the exchanges from the first index up to the second, which may be none, can have been made before it
+/// or after it.
+pub(crate) type Cut = (usize, usize);
+
+/// Returns where to cut, in order.
+pub(crate) fn cuts(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
     let mut cuts = large(exchanges, limits);
-    let ends: Vec<usize> = std::iter::once(0).chain(cuts.iter().copied()).chain([exchanges.len()]).collect();
-    for pair in ends.windows(2) {
-        small(exchanges, (pair[0], pair[1]), limits, &mut cuts);
+    let begins = std::iter::once(0).chain(cuts.iter().map(|cut| cut.1));
+    let ends = cuts.iter().map(|cut| cut.0).chain([exchanges.len()]);
+    for stretch in begins.zip(ends).collect::<Vec<_>>() {
+        small(exchanges, stretch, limits, &mut cuts);
     }
     cuts.sort_unstable();
     cuts
 }
 
-/// Cuts where an exchange contradicts those before it.
-fn large(exchanges: &[Exchange], limits: Limits) -> Vec<usize> {
-    let mut cuts = Vec::new();
-    let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
+/// Cuts where an exchange contradicts those before it, and goes back from there to the one that contradicts those after.
+fn large(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
+    let mut cuts: Vec<Cut> = Vec::new();
+    let mut range = Range::ANY;
     for (index, exchange) in exchanges.iter().enumerate() {
-        let spread = index.checked_sub(1).map_or(0.0, |before| steepest(&exchanges[before], exchange, limits));
-        (low, high) = (low - spread, high + spread);
-        let (least, most) = (exchange.least().0 as f64, exchange.most().0 as f64);
-        if least > high + ROUNDING_NS || most < low - ROUNDING_NS {
-            cuts.push(index);
-            (low, high) = (least, most);
+        let before = index.checked_sub(1).map_or(exchange, |before| &exchanges[before]);
+        if range.narrow(before, exchange, limits) {
+            continue;
         }
-        (low, high) = (low.max(least), high.min(most));
+        let since = cuts.last().map_or(0, |cut| cut.1);
+        cuts.push((back(exchanges, (since, index), limits), index));
+        range = Range::ANY;
+        range.narrow(exchange, exchange, limits);
     }
     cuts
 }
 
-/// How far the offset can move from one exchange to the next, by whichever clock was not set.
-fn steepest(before: &Exchange, after: &Exchange, limits: Limits) -> f64 {
-    let ours = (after.t4 - before.t1).0.abs();
-    let theirs = (after.t3 - before.t2).0.abs();
+/// Returns the index after the last exchange that contradicts those that follow a step.
+fn back(exchanges: &[Exchange], (since, index): (usize, usize), limits: Limits) -> usize {
+    let mut range = Range::ANY;
+    let until = (index + 4 * WIDTH).min(exchanges.len());
+    for at in (index..until).rev() {
+        if !range.narrow(&exchanges[(at + 1).min(until - 1)], &exchanges[at], limits) {
+            // Another step, soon after: what is known ends there.
+            range = Range::ANY;
+            range.narrow(&exchanges[at], &exchanges[at], limits);
+        }
+    }
+    let agrees = |at: &usize| range.narrow(&exchanges[at + 1], &exchanges[*at], limits);
+    index - (since..index).rev().take_while(agrees).count()
+}
+
+/// Where the offset can be.
+#[derive(Clone, Copy)]
+struct Range {
+    low: f64,
+    high: f64,
+}
+
+impl Range {
+    const ANY: Self = Self { low: f64::NEG_INFINITY, high: f64::INFINITY };
+
+    /// Follows the offset from an exchange to its neighbour, earlier or later, and narrows it to what that shows; `false`
+    /// where that contradicts.
+    fn narrow(&mut self, known: &Exchange, new: &Exchange, limits: Limits) -> bool {
+        let spread = steepest(known, new, limits);
+        let (low, high) = (self.low - spread, self.high + spread);
+        let (least, most) = (new.least().0 as f64, new.most().0 as f64);
+        if least > high + ROUNDING_NS || most < low - ROUNDING_NS {
+            return false;
+        }
+        (self.low, self.high) = (low.max(least), high.min(most));
+        true
+    }
+}
+
+/// How far the offset can move between two exchanges, by whichever clock was not set.
+fn steepest(one: &Exchange, other: &Exchange, limits: Limits) -> f64 {
+    let ours = (one.t4 - other.t1).0.abs().max((other.t4 - one.t1).0.abs());
+    let theirs = (one.t3 - other.t2).0.abs().max((other.t3 - one.t2).0.abs());
     limits.skew_ppm * 1e-6 * ours.min(theirs) as f64
 }
 
@@ -69,7 +113,7 @@ impl Move {
 }
 
 /// Cuts a stretch without large steps where a small one shows, and then what is left and right of it.
-fn small(exchanges: &[Exchange], (from, to): (usize, usize), limits: Limits, cuts: &mut Vec<usize>) {
+fn small(exchanges: &[Exchange], (from, to): (usize, usize), limits: Limits, cuts: &mut Vec<Cut>) {
     if to - from < 2 * WIDTH {
         return;
     }
@@ -93,9 +137,15 @@ fn small(exchanges: &[Exchange], (from, to): (usize, usize), limits: Limits, cut
     if !lasts(stretch, best, centred(best).common(), usual[0].0) {
         return;
     }
-    cuts.push(from + best);
-    small(exchanges, (from, from + best), limits, cuts);
-    small(exchanges, (from + best, to), limits, cuts);
+    // Nearly as good a place to cut is as likely: what lies between is of neither side.
+    let nearly = score(best) - 4.0 * chance - 0.1 * centred(best).common().abs();
+    let before = (WIDTH..best).rev().take_while(|index| score(*index) >= nearly).count();
+    let last = stretch.len() - WIDTH;
+    let after = (best + 1..=last).take_while(|index| score(*index) >= nearly).count();
+    let cut = (from + best - before, from + best + after);
+    cuts.push(cut);
+    small(exchanges, (from, cut.0), limits, cuts);
+    small(exchanges, (cut.1, to), limits, cuts);
 }
 
 /// Tells a step from a short disturbance: what moved has moved for much longer, too.

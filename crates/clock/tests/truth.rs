@@ -135,7 +135,7 @@ fn very_few_exchanges_have_a_bound_and_say_that_there_is_no_error() {
 
 #[test]
 fn a_step_is_found_and_the_bound_holds_through_it() {
-    for by_ns in [-2 * SECOND, 1_000_000_000, 1_000_000, -100_000, 40_000, 25_000, -20_000] {
+    for by_ns in [-2 * SECOND, 1_000_000_000, 1_000_000, -100_000, -50_000, 40_000, 25_000, -20_000] {
         let worth = judge(&format!("a step by {by_ns} ns"), |random| {
             let at_ns = random.random_range(3 * SECOND..17 * SECOND);
             Truth { step: Some(StepAt { at_ns, by_ns }), count: 2_000, ..Truth::default() }
@@ -204,7 +204,7 @@ fn a_constant_asymmetry_stays_within_the_hard_bound() {
 #[test]
 fn the_hull_beats_least_squares_under_ramping_load() {
     let (mut ours, mut squares) = (0.0, 0.0);
-    for seed in 1..=100 {
+    for seed in 1..=30 {
         let truth = Truth {
             skew_ppm: 20.0,
             forward: gamma(1.5, 4e4),
@@ -220,8 +220,8 @@ fn the_hull_beats_least_squares_under_ramping_load() {
         for share in [0.1, 0.3, 0.5, 0.7, 0.9] {
             let remote = truth.remote(truth.at(share));
             let offset = truth.offset_at(truth.at(share));
-            ours += (estimate.line_at(remote).expect("a line").offset_at(remote) - offset).abs() / 500.0;
-            squares += (fitted((remote - exchanges[0].t2).0 as f64) - offset).abs() / 500.0;
+            ours += (estimate.line_at(remote).expect("a line").offset_at(remote) - offset).abs() / 150.0;
+            squares += (fitted((remote - exchanges[0].t2).0 as f64) - offset).abs() / 150.0;
         }
     }
     println!("mean error: hulls {ours:.0} ns, least squares {squares:.0} ns");

@@ -35,7 +35,10 @@ pub enum Command {
     ///
     /// `probe respond` answers at each peer. Without a peer it says what is known of this host's own clocks. Example: sojourn
     /// clock 10.0.0.2 --for 60s
-    #[command(args_conflicts_with_subcommands = true)]
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "`sojourn clock … --plot FILE.svg` (or FILE.html) also draws offset and drift over time."
+    )]
     Clock(ClockCommand),
     /// Print the tables that instruments write, and the findings, as JSON
     Schema,

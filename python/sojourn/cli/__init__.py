@@ -1,7 +1,7 @@
 """The program `sojourn`: one sentence for an error, and its exit status.
 
-`sojourn probe …` and `sojourn stream …` become the Rust instrument before anything heavy is loaded. The commands are in cli/commands.py, and
-each imports what it needs when it is called.
+`sojourn probe …`, `sojourn stream …` and `sojourn clock …` become the Rust instrument before anything heavy is loaded.
+The commands are in cli/commands.py, and each imports what it needs when it is called.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from sojourn.errors import MachineError, RequestError, SojournError
 
 INTERRUPTED = 130
 
-BY_HAND = frozenset({"probe", "stream"})
+BY_HAND = frozenset({"probe", "stream", "clock"})
 """The commands that the instrument does itself."""
+
+OURS = "--plot"
+"""The option of `clock` that the instrument does not know."""
 
 DENIED = {
     errno.EACCES: "ask its owner, or choose another place",
@@ -31,7 +34,7 @@ DENIED = {
 def main() -> NoReturn:
     """Run the program and exit."""
     try:
-        if BY_HAND.intersection(sys.argv[1:2]):
+        if BY_HAND.intersection(sys.argv[1:2]) and not any(word.startswith(OURS) for word in sys.argv[2:]):
             become_instrument(sys.argv[1:])
         run_command()
     except SojournError as error:

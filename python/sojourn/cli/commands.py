@@ -245,3 +245,18 @@ def stream() -> None:
     from sojourn.cli import become_instrument
 
     become_instrument(["stream", *sys.argv[2:]])
+
+
+@app.command(
+    "clock",
+    short_help="By how much other hosts' clocks differ, and how sure that is.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+)
+def clock() -> None:
+    """Watch other hosts' clocks, and draw them (--plot FILE.svg or FILE.html): see `sojourn clock --help`."""
+    import sys
+
+    from sojourn.cli.clock import clock as watch
+
+    raise typer.Exit(watch(sys.argv[2:]))

@@ -1,0 +1,78 @@
+"""`sojourn clock … --plot FILE`: the instrument measures and records, and its records are drawn when it has ended.
+
+Without --plot the instrument does it all. It keeps terminal, signals and exit status either way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+from pathlib import Path
+
+from sojourn.errors import RequestError
+from sojourn.instruments.binary import find_instrument
+
+OPTION = "--plot"
+SUFFIXES = (".svg", ".html")
+
+
+def wants_plot(words: list[str]) -> bool:
+    """Whether the words of a command line ask for a plot."""
+    return any(word == OPTION or word.startswith(f"{OPTION}=") for word in words)
+
+
+def clock(words: list[str]) -> int:
+    """Measure and draw; the instrument's exit status."""
+    words, target = without_plot(words)
+    if target.suffix not in SUFFIXES:
+        raise RequestError(f"{OPTION} {target}: expected a file that ends in {' or '.join(SUFFIXES)}")
+    if not target.parent.is_dir():
+        raise RequestError(f"{OPTION} {target}: there is no folder {target.parent}")
+    with tempfile.TemporaryDirectory(prefix="sojourn-clock-") as spare:
+        folder, words = with_record(words, Path(spare))
+        status = run_instrument(["clock", *words])
+        if status not in {2, 3}:
+            draw(folder, target)
+    return status
+
+
+def without_plot(words: list[str]) -> tuple[list[str], Path]:
+    """The words without the option, and the file that it names."""
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name != OPTION:
+            continue
+        end = index + (1 if equals else 2)
+        if not (value := value if equals else "".join(words[index + 1 : end])):
+            break
+        return words[:index] + words[end:], Path(value)
+    raise RequestError(f"{OPTION}: expected a file that ends in {' or '.join(SUFFIXES)}")
+
+
+def with_record(words: list[str], spare: Path) -> tuple[Path, list[str]]:
+    """Where the instrument records: where it was told to, or a folder that does not stay."""
+    for index, word in enumerate(words):
+        if word.startswith("--record="):
+            return Path(word.partition("=")[2]), words
+        if word == "--record" and index + 1 < len(words):
+            return Path(words[index + 1]), words
+    return spare, [*words, "--record", str(spare)]
+
+
+def run_instrument(words: list[str]) -> int:
+    """Run it in the foreground; an interrupt is for it, and it ends cleanly by itself."""
+    with subprocess.Popen([find_instrument(), *words]) as process:
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                return process.wait()
+
+
+def draw(folder: Path, target: Path) -> None:
+    """Draw the records of a folder, where there are any lines."""
+    from sojourn.report.clocks import Clocks
+
+    clocks = Clocks.read(folder)
+    if clocks.lines.is_empty():
+        return
+    target.write_text(clocks.svg() if target.suffix == ".svg" else clocks.html(), encoding="utf-8")

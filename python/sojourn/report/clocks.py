@@ -1,0 +1,120 @@
+"""Offset and drift of other hosts' clocks over time, drawn from the records of `sojourn clock`.
+
+Two panels: by how much each clock's offset changed since the start, with its 95 % error and its hard bound as bands,
+and how fast it ran. The offset at the start stands in the legend: it may be seconds, where what follows is microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import polars as pl
+
+from sojourn.report.figure import Figure, Panel
+from sojourn.report.marks import colour
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sojourn.report.figure import Width
+    from sojourn.report.palette import Palette
+
+POINTS = 24
+"""On each line, so that bands that change with time are smooth."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Lines of clocks: the table clock_lines."""
+
+    lines: pl.DataFrame
+
+    @classmethod
+    def read(cls, folder: Path) -> Clocks:
+        """The lines that were recorded in a folder; none where there are no records."""
+        tables = [pl.read_ipc_stream(path) for path in sorted(folder.glob("clock_lines-*.arrow"))]
+        return cls(pl.concat(tables) if tables else pl.DataFrame())
+
+    def points(self) -> pl.DataFrame:
+        """Offset, errors and skew at times along every line, from each peer's first offset on, in µs."""
+        lines = self.lines.sort("peer", "from_ns").with_columns(
+            since=(pl.col("from_ns") - pl.col("from_ns").min()) / 1e9,
+            length=(pl.col("to_ns") - pl.col("from_ns")) / 1e9,
+            skew_ppm=pl.col("skew_ppb") / 1e3,
+            at_from=pl.col("offset_ns") + pl.col("skew_ppb") * (pl.col("from_ns") - pl.col("reference_ns")) / 1e9,
+            line=pl.int_range(pl.len()),
+        )
+        first = pl.col("at_from").first().over("peer")
+        steps = pl.DataFrame({"share": [index / (POINTS - 1) for index in range(POINTS)]})
+        along = pl.col("share") * pl.col("length")
+        return lines.join(steps, how="cross").select(
+            "line",
+            "share",
+            "skew_ppm",
+            device=pl.format("{} ({} µs at the start)", "peer", (first / 1e3).round(3)),
+            seconds=pl.col("since") + along,
+            offset_us=(pl.col("at_from") - first + pl.col("skew_ppb") * along) / 1e3,
+            error95_us=pl.col("error95_ns") / 1e3,
+            bound_us=pl.col("bound_ns") / 1e3,
+        )
+
+    def figure(self) -> Figure:
+        """Both panels."""
+        points = self.points()
+        caption = (
+            "How much each clock's offset against this host changed since the start, with its 95 % error (dark band; "
+            "it assumes equal least delays of both directions) and its hard bound (light band), and how fast it ran."
+        )
+        panels = (
+            Panel("Change of the offset (µs)", lambda palette, width: offsets(points, palette, width)),
+            Panel("Drift (ppm; 1 ppm is 60 µs a minute)", lambda palette, width: drifts(points, palette, width)),
+        )
+        return Figure("clocks", "Clocks", caption, panels, tuple(points["device"].unique().sort()))
+
+    def svg(self) -> str:
+        """As a file for papers."""
+        import vl_convert
+
+        from sojourn.report.bundle import VEGA_LITE
+
+        drawn: str = vl_convert.vegalite_to_svg(self.figure().file(), vl_version=VEGA_LITE)
+        return drawn
+
+    def html(self) -> str:
+        """As a page that needs nothing else."""
+        import vl_convert
+
+        from sojourn.report.bundle import VEGA_LITE
+
+        drawn: str = vl_convert.vegalite_to_html(self.figure().file(), vl_version=VEGA_LITE, bundle=True)
+        return drawn
+
+
+def time_axis() -> alt.X:
+    """Seconds since the first exchange."""
+    return alt.X("seconds:Q", title="Time (s)", scale=alt.Scale(nice=False))
+
+
+def offsets(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
+    """Offsets with both bands."""
+    peers = points["device"].unique().to_list()
+    base = alt.Chart(points).encode(x=time_axis(), color=colour(peers, palette, legend=True), detail="line:N")
+    centre = alt.Y("offset_us:Q", title="Offset (µs)", scale=alt.Scale(zero=False))
+
+    def band(half: str, opacity: float) -> Any:
+        reach = {"low": alt.datum.offset_us - alt.datum[half], "high": alt.datum.offset_us + alt.datum[half]}
+        return base.transform_calculate(**reach).mark_area(opacity=opacity).encode(y=alt.Y("low:Q"), y2="high:Q")
+
+    line = base.mark_line(strokeWidth=1.5).encode(y=centre)
+    return alt.layer(band("bound_us", 0.12), band("error95_us", 0.35), line).properties(width=width, height=260)
+
+
+def drifts(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
+    """Skews: one level for each line."""
+    peers = points["device"].unique().to_list()
+    skew = alt.Y("skew_ppm:Q", title="Drift (ppm)", scale=alt.Scale(zero=False))
+    line = alt.Chart(points).mark_line(strokeWidth=1.5)
+    encoded = line.encode(x=time_axis(), y=skew, color=colour(peers, palette, legend=False), detail="line:N")
+    return encoded.properties(width=width, height=260)
