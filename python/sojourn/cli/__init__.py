@@ -82,7 +82,7 @@ def raise_as_sentence(error: Any) -> NoReturn:
 
 
 def become_instrument(argv: list[str]) -> NoReturn:
-    """Hand the command on: same process, same terminal, its own exit status; its help calls it by the name given here."""
+    """Hand the command on: same process, same terminal, its own exit status; its help has the name given here."""
     from sojourn.instruments.binary import find_instrument
 
     os.execv(find_instrument(), ["sojourn", *argv])

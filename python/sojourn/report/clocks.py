@@ -1,7 +1,7 @@
 """Offset and drift of other hosts' clocks over time, drawn from the records of `sojourn clock`.
 
 Two panels: by how much each clock's offset changed since the start, with its 95 % error and its hard bound as bands,
-and how fast it ran. The offset at the start stands in the legend: it may be seconds, where what follows is microseconds.
+and how fast it ran. The offset at the start stands in the legend: it may be seconds, where the rest is microseconds.
 """
 
 from __future__ import annotations
