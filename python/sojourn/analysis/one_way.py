@@ -1,9 +1,10 @@
 """Method "one-way": delay against the mean interval, where queues grow, and the least time between frames.
 
-A trial's queue is bounded when its delay does not grow (Theil-Sen over twenty parts of the trial, tested by ranks), it
-loses no more than the slowest pace does, and it sent what it was asked to. An interval is bounded when most of its
-trials are. The knee is the shortest bounded interval with all longer ones bounded; its interval reaches down to the
-next shorter that was tried. "saturated" is the time between arrivals where the queue was never empty.
+A trial's queue is bounded when its delay does not grow (Theil-Sen over twenty parts of the trial, tested by ranks),
+its frames arrive as fast as they leave, it loses no more than the slowest pace does, and it sent what it was asked to.
+An interval is bounded when most of its trials are. The knee is the shortest bounded interval with all longer ones
+bounded; its interval reaches down to the next shorter that was tried. "saturated" is the time between arrivals where
+the queue was never empty.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.factors import Factors, spell_interval
+from sojourn.analysis.factors import Factors, in_common, spell_interval
 from sojourn.analysis.rates import pace_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
@@ -42,6 +43,9 @@ GROWS = 0.002
 
 LOSES = 0.001
 MISSED = 0.005
+LEAST_FOR_RATE = 1000
+"""Fewer frames than this do not tell a rate to half a percent."""
+
 POINTS = ("mean", "p50", "p99", "p99.9")
 
 
@@ -109,10 +113,12 @@ def judge_trials(trials: pl.DataFrame, growth: pl.DataFrame) -> pl.DataFrame:
     grows = (pl.col("growth") > GROWS) & (pl.col("p") < GROWS_P)
     loses = pl.col("loss_ratio") > 3 * least + LOSES
     missed = pl.col("achieved_ratio") < 1 - MISSED
+    arriving = pl.col("received_pps") / (1 - pl.col("loss_ratio"))
+    behind = (arriving < (1 - MISSED) * pl.col("offered_pps")) & (pl.col("sent") > LEAST_FOR_RATE)
     joined = trials.join(growth, on=["block", "port"], how="left").with_columns(
         pl.col("growth").fill_null(0.0), pl.col("p").fill_null(1.0)
     )
-    return joined.with_columns(bounded=~(grows | loses | missed.fill_null(value=False)))
+    return joined.with_columns(bounded=~(grows | loses | missed.fill_null(value=False) | behind.fill_null(value=False)))
 
 
 def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
@@ -140,7 +146,7 @@ def ladders(run: Run, judged: pl.DataFrame) -> list[Ladder]:
     for (arm, *_), cells in groups.items():
         ranked = sorted(cells, key=lambda cell: -(run.cells[cell].interval_ns or 0))
         bounded = [share[str(arm), cell] > 0.5 for cell in ranked]
-        found.append(Ladder(str(arm), run.cells[ranked[0]], ranked, bounded))
+        found.append(Ladder(str(arm), in_common(run.cells[cell] for cell in ranked), ranked, bounded))
     return found
 
 

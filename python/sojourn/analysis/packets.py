@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.clocks import on_sender_clock
+from sojourn.analysis.clocks import on_sender_clock, shared_blocks
 from sojourn.analysis.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
 from sojourn.analysis.streams import AT, in_order, worst_of
 
@@ -75,13 +75,13 @@ class Values:
         """The standard deviation of those that arrived."""
         return sd_by_rounds(self.values, self._dense(), weights=self.weights)
 
-    def by_trial(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
-        """The values of each trial, with its block; bins stand for themselves as often as they were counted."""
-        repeats = None if self.weights is None else self.weights.astype(np.int64)
+    def bins(self) -> Iterator[tuple[int, int, NDArray[np.float64], NDArray[np.float64]]]:
+        """Of each trial that has any: its place, its block, its values and how many of each."""
+        weights = np.ones(len(self.values)) if self.weights is None else self.weights
         for place, block in enumerate(self.blocks):
             here = self.trials == place
-            values = self.values[here]
-            yield int(block), values if repeats is None else np.repeat(values, repeats[here])
+            if here.any():
+                yield place, int(block), self.values[here], weights[here]
 
     def _dense(self) -> NDArray[np.int64]:
         """The trials that have values, numbered without gaps."""
@@ -212,12 +212,19 @@ def _values(packets: pl.DataFrame, column: str, measure: str) -> Iterator[Values
 
 
 def binned_values(run: Run, flows: pl.DataFrame) -> Iterator[Values]:
-    """What runs that kept no packets counted in bins: each bin stands as its middle, as often as it was counted."""
+    """What runs that kept no packets counted in bins: each bin stands as its middle, as often as it was counted.
+
+    Delays between two clocks that were binned cannot be brought together any more: they are left out.
+    """
     wanted = run.histograms.filter((pl.col("role") == "receive") & pl.col("quantity").is_in(list(BINNED)))
     bins = _without_packets(wanted, run.arrivals).join(flows.select(*AT, "device", "cell"), on=list(AT), how="inner")
     middle = (pl.col("low") + pl.col("high")).cast(pl.Float64) / 2
     placed = bins.with_columns(middle=middle, weight=pl.col("count").cast(pl.Float64), node=pl.lit(0))
     lost = flows.group_by("block", "port").agg(pl.col("lost").sum())
+    shared = sorted(shared_blocks(run.clock_lines, run.streams))
+    placed = placed.filter((pl.col("quantity") != "delay") | pl.col("block").is_in(shared)).with_columns(
+        clock_bound_ns=pl.lit(0.0), clock_error95_ns=pl.lit(0.0)
+    )
     for (quantity,), rows in placed.partition_by("quantity", as_dict=True, maintain_order=True).items():
         measure = BINNED[str(quantity)]
         for one in _values(rows, "middle", measure):

@@ -79,8 +79,10 @@ def sound(rows: list[Row]) -> list[Finding]:
 
 def missing_trials(run: Run, flows: pl.DataFrame) -> int:
     """How many planned trials left no kept record; 0 where the log does not say how many were planned."""
-    started = [event for event in run.log if event.get("event") == "started"]
-    planned = max((int(one.get("trials", 0)) for one in started), default=0)
+    planned = max((int(one.get("blocks", 0)) for one in run.log if one.get("event") == "started"), default=0)
+    for event in run.log:
+        if event.get("event") == "time-is-up":  # the plan was taken back to the rounds that there was time for
+            planned = planned * int(event["rounds"]) // int(event["asked"])
     events = [
         event for event in run.trial_events.values() if event.get("kept", True) and event.get("trial") is not None
     ]

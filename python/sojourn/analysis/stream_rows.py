@@ -97,6 +97,8 @@ def count_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
     for _, port, here in per_arm(run, trials):
         sent = here["sent"].to_numpy().astype(np.float64)
         for quantity, column in SHARES.items():
+            if here[column].null_count():
+                continue
             counts = np.minimum(here[column].to_numpy(), sent)
             rows.append(trial_row(run, here, quantity, "ratio", korn_graubard(counts, sent), "1"))
             rows[-1].port = port
@@ -170,6 +172,37 @@ def summaries(packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
         .drop("sorted", "lost")
         .sort("block", "port", "node")
     )
+
+
+def binned_summaries(several: Iterable[Values], flows: pl.DataFrame) -> pl.DataFrame:
+    """The same of trials whose delays were kept in bins only."""
+    places = flows.select("block", "device", "cell", "round", "visit").unique("block")
+    found = [
+        {
+            "block": block, "port": one.port, "node": one.node, "mean": float(np.average(values, weights=weights)),
+            "packets": int(weights.sum()), "p50": _median(values, weights, int(one.lost[place])),
+            "clock_bound_ns": one.clock_bound_ns, "clock_error95_ns": one.clock_error95_ns,
+        }
+        for one in several
+        for place, block, values, weights in one.bins()
+    ]  # fmt: skip
+    frame = pl.DataFrame(found, schema=SUMMARY)
+    return frame.join(places, on="block", how="left").sort("block", "port", "node")
+
+
+SUMMARY = {
+    **dict.fromkeys(("block", "port", "node"), pl.Int32),
+    **dict.fromkeys(("mean", "p50", "clock_bound_ns", "clock_error95_ns"), pl.Float64),
+    "packets": pl.UInt32,
+}
+
+
+def _median(values: NDArray[np.float64], weights: NDArray[np.float64], lost: int) -> float:
+    """The middle of all packets of a trial, infinite where more than half were lost."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    place = int(np.searchsorted(reached, (reached[-1] + lost) / 2))
+    return float(values[order][place]) if place < len(values) else float("inf")
 
 
 def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from sojourn.analysis.packets import (
     ACTUAL,
     INTENDED,
@@ -25,6 +27,7 @@ from sojourn.analysis.rates import clean_rows, tester_limits
 from sojourn.analysis.stream_findings import humps, sound, stream_findings
 from sojourn.analysis.stream_rows import (
     added_rows,
+    binned_summaries,
     count_rows,
     delay_rows,
     departure_errors,
@@ -38,8 +41,6 @@ from sojourn.analysis.study import Study
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import polars as pl
 
     from sojourn.analysis.finding import Finding
     from sojourn.analysis.laws import Answer
@@ -107,7 +108,9 @@ class Gathered:
     @cached_property
     def summaries(self) -> pl.DataFrame:
         """Mean and median delay of every trial."""
-        return summaries(self.packets, self.flows)
+        kept = summaries(self.packets, self.flows)
+        binned = binned_summaries([one for one in self.binned if one.measure == ACTUAL], self.flows)
+        return pl.concat([kept, binned.select(kept.columns)], how="vertical_relaxed")
 
     def begin(self, *, flood: bool = False) -> None:
         """Add the rows that every method has; those of delays are of no use to a flood, whose queue is always full."""

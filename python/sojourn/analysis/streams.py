@@ -94,6 +94,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.clocks import shared_blocks
 from sojourn.analysis.statistics.interval import Interval, student_t
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann, least_pairs
 
@@ -162,7 +163,13 @@ def flows_of(run: Run) -> pl.DataFrame:
         & (pl.col("flow") < LOAD_FLOWS)
         & pl.col("block").is_in(sorted(kept_blocks(run)))
     )
-    return _joined(measured, receivers(measured)).sort(*AT)
+    return _known_late(run, _joined(measured, receivers(measured))).sort(*AT)
+
+
+def _known_late(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
+    """Lateness is null where the receiver, who counts it, had a clock of its own."""
+    shared = sorted(shared_blocks(run.clock_lines, run.streams))
+    return flows.with_columns(late=pl.when(pl.col("block").is_in(shared)).then(pl.col("late")))
 
 
 def receivers(streams: pl.DataFrame) -> pl.DataFrame:
@@ -185,13 +192,16 @@ def trials_of(flows: pl.DataFrame) -> pl.DataFrame:
     """One row per trial and receiving port, its flows together: counts are sums, rates are of all of them."""
     received = pl.col("first").sum() - 1
     span = (pl.col("last_ns").max() - pl.col("first_ns").min()).cast(pl.Float64)
-    columns = ("asked", "sent", "refused", "unsent", *COUNTS, "intended_pps", "offered_pps")
+    counts = [one for one in COUNTS if one != "late"]
+    columns = ("asked", "sent", "refused", "unsent", *counts, "intended_pps", "offered_pps")
+    late = pl.when(pl.col("late").is_not_null().all()).then(pl.col("late").sum()).alias("late")
     alike = ("device", "round", "visit", "cell", "frame_bytes", "payload_bytes", "schedule", "started_ns")
     return (
         flows.group_by("block", "port", maintain_order=True)
         .agg(
             *(pl.col(one).first() for one in alike),
             *(pl.col(one).sum() for one in columns),
+            late,
             pl.when((received > 0) & (span > 0)).then(received * 1e9 / span).alias("received_pps"),
             pl.len().alias("flows"),
         )

@@ -1,0 +1,135 @@
+"""Streams from plan to figure on simulated paths: the delays, losses and rates of the plan in, the number out."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.conduct import conduct
+from sojourn.conduct.archive import create_folder
+from sojourn.conduct.progress import Screen
+from sojourn.plan import load_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Row = dict[str, Any]
+PLAN = """
+[study]
+name = "truth"
+method = "{method}"
+[bed]
+backend = "sim"
+devices = ["bridge"]
+[stream]
+{stream}
+[trials]
+rounds = {rounds}
+duration = "{duration}"
+settle = "1ms"
+seed = 7
+qualify = false
+a_a = {a_a}
+keep = "{keep}"
+[bed.lines.direct]
+delay = {{ gamma = {{ shape = 4.0, scale_ns = 100.0, shift_ns = 4000.0 }} }}
+clocks = {{ {clocks} }}
+seed = 1
+[bed.lines.bridge]
+delay = {{ gamma = {{ shape = 4.0, scale_ns = 100.0, shift_ns = 5300.0 }} }}
+{backward}
+clocks = {{ {clocks} }}
+seed = 2
+{line}
+"""
+SHARED = "shared = true"
+APART = "receiver = { offset_ns = 1500000000, skew_ppm = -8.0 }"
+
+
+def measured(tmp_path: Path, method: str, **asked: str) -> tuple[dict[str, Any], list[Row]]:
+    """Conduct and analyse a plan: its verdict and its rows."""
+    told = {"rounds": "6", "duration": "20ms", "keep": "packets", "a_a": "false", "clocks": SHARED, "backward": "",
+            "line": "", "method": method} | asked  # fmt: skip
+    (tmp_path / "plan.toml").write_text(PLAN.format(**told))
+    plan = load_plan(tmp_path / "plan.toml", backend="sim")
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, Screen(StringIO()))
+    analyse(folder.path)
+    rows: list[Row] = json.loads(folder.results.read_text())
+    return json.loads(folder.verdict.read_text()), rows
+
+
+def pick(rows: list[Row], quantity: str, statistic: str, **wanted: Any) -> Row:
+    wanted = {"device": "bridge", "quantity": quantity, "statistic": statistic} | wanted
+    found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    assert len(found) == 1, f"{len(found)} rows for {wanted}"
+    return found[0]
+
+
+def names(verdict: dict[str, Any]) -> set[str]:
+    return {one["name"] for one in verdict["findings"]}
+
+
+ONE_WAY = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us", "20us"]'
+
+
+@pytest.mark.parametrize("keep", ["packets", "histograms"])
+def test_one_way_delays_and_what_the_device_adds_are_the_plans(tmp_path: Path, keep: str) -> None:
+    verdict, rows = measured(tmp_path, "one-way", stream=ONE_WAY, keep=keep)
+    mean = pick(rows, "one_way_delay", "mean", interval_ns=50_000)
+    assert mean["estimate"] == pytest.approx(5700, rel=0.1)
+    added = pick(rows, "device_latency", "pooled")
+    assert added["estimate"] == pytest.approx(1300, abs=40)
+    assert names(verdict) <= {"reordering"}
+    assert pick(rows, "loss_ratio", "ratio", interval_ns=50_000)["estimate"] == 0
+
+
+def test_two_clocks_a_second_and_a_half_apart_give_the_same_delays(tmp_path: Path) -> None:
+    back = "delay_backward = { gamma = { shape = 4.0, scale_ns = 100.0, shift_ns = 5300.0 } }"
+    verdict, rows = measured(tmp_path, "one-way", stream=ONE_WAY, clocks=APART, backward=back)
+    added = pick(rows, "device_latency", "pooled")
+    assert added["estimate"] == pytest.approx(1300, abs=added["clock_error95_ns"] + 40)
+    assert 0 < added["clock_error95_ns"] < added["clock_bound_ns"]
+    assert not names(verdict) & {"late_replies", "negative_delay", "clock_unsynchronised"}
+
+
+def test_the_knee_of_a_line_of_known_rate_is_found(tmp_path: Path) -> None:
+    stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["20us", "12us", "9us", "5us"]'
+    line = "serialiser = { rate_pps = 100000.0, queue_frames = 100000 }"
+    _, rows = measured(tmp_path, "one-way", stream=stream, line=line, duration="50ms")
+    knee = pick(rows, "min_frame_interval", "knee")
+    assert (knee["estimate"], knee["ci_low"]) == (12_000, 9_000)
+    assert pick(rows, "min_frame_interval", "saturated")["estimate"] == pytest.approx(10_000, rel=0.01)
+    assert pick(rows, "min_frame_interval", "calculated")["estimate"] == pytest.approx(10_000)
+
+
+def test_losses_alone_and_in_bursts_are_the_plans(tmp_path: Path) -> None:
+    stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["10us"]'
+    _, rows = measured(tmp_path, "loss", stream=stream, line="loss = 0.02", duration="100ms")
+    loss = pick(rows, "loss_ratio", "ratio")
+    assert loss["ci_low"] <= 0.02 <= loss["ci_high"]
+    assert pick(rows, "loss_run", "mean")["estimate"] == pytest.approx(1.02, abs=0.02)
+
+
+def test_a_burst_of_losses_has_its_length(tmp_path: Path) -> None:
+    stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["10us"]'
+    line = "bursty_loss = { p = 0.002, r = 0.1 }"
+    _, rows = measured(tmp_path, "loss", stream=stream, line=line, duration="200ms")
+    loss, truth = pick(rows, "loss_ratio", "ratio"), 0.002 / 0.102
+    assert loss["ci_low"] <= truth <= loss["ci_high"]
+    assert pick(rows, "loss_run", "mean")["estimate"] == pytest.approx(10, rel=0.15)
+
+
+def test_the_throughput_of_a_line_is_its_rate(tmp_path: Path) -> None:
+    stream = 'payload_bytes = [46, 482, 1500]\nschedule = ["flood"]'
+    line = "serialiser = { rate_bps = 100000000.0, queue_frames = 64 }"
+    _, rows = measured(tmp_path, "throughput", stream=stream, line=line, duration="20ms")
+    for size in (64, 500, 1518):
+        through = pick(rows, "throughput_bps", "mean", frame_bytes=size)
+        assert through["estimate"] == pytest.approx(1e8, rel=0.005)
+    slope = pick(rows, "inter_frame_slope", "fit")
+    assert slope["estimate"] == pytest.approx(80.0, rel=0.005)
