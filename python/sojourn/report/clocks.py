@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
-from sojourn.report.figure import Figure, Panel
+from sojourn.report.figure import FILE_WIDTH, Figure, Panel
 from sojourn.report.marks import colour
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def time_axis() -> alt.X:
 def offsets(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
     """Offsets with both bands."""
     peers = points["device"].unique().to_list()
-    base = alt.Chart(points).encode(x=time_axis(), color=colour(peers, palette, legend=True), detail="line:N")
+    named = colour(peers, palette, legend=True).legend(title=None, labelLimit=FILE_WIDTH, symbolOpacity=1)
+    base = alt.Chart(points).encode(x=time_axis(), color=named, detail="line:N")
     centre = alt.Y("offset_us:Q", title="Offset (µs)", scale=alt.Scale(zero=False))
 
     def band(half: str, opacity: float) -> Any:
