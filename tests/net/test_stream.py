@@ -200,15 +200,36 @@ def test_frames_are_as_long_as_asked_and_conserved_to_the_packet(size: str) -> N
     assert "one_way_delay" not in received or received["one_way_delay"] is None
 
 
-def test_a_flood_is_as_fast_as_it_goes_and_conserved() -> None:
-    with receiving("b", "--dev", "b1") as receiver:
+@pytest.mark.parametrize("engine", ["packet", "xdp", "live"])
+def test_a_flood_is_as_fast_as_it_goes_and_conserved(engine: str) -> None:
+    with receiving("b", "--dev", "b1", "--engine", engine) as receiver:
         words = ["--dev", "a1", "--to", MACS["b1"], "--size", "64", "--schedule", "flood", "--count", "200000"]
-        sent = one(stream("a", "send", *words))
+        sent = one(stream("a", "send", *words, "--engine", engine))
         received = one(receiver.told())
     conserved(sent, received)
     assert sent["sent"] == 200_000
     assert sent["achieved_pps"] > 20_000
     assert received["first"] > 0
+
+
+def test_live_frames_are_paced_and_each_is_accounted_for() -> None:
+    with receiving("b", "--dev", "b1", "--engine", "live") as receiver:
+        words = ["--dev", "a1", "--to", MACS["b1"], "--size", "512", "--rate", "5kpps", "--count", "5000"]
+        sent = one(stream("a", "send", *words, "--engine", "live", "--clock", "shared"))
+        received = one(receiver.told())
+    conserved(sent, received)
+    assert (received["first"], received["lost"], received["frame_bytes"]) == (5000, 0, 512)
+    assert received["one_way_delay"]["from_send_call"]["n"] == 5000
+    assert received["one_way_delay"]["from_intended"] is None
+    assert "live frames" in sent["engine"]
+
+
+@pytest.mark.parametrize("words", [("--schedule", "poisson"), ("--schedule", "burst:10")])
+def test_what_live_frames_cannot_do_is_refused(words: tuple[str, ...]) -> None:
+    argv = inside("a", SOJOURN, "stream", "send", "--dev", "a1", "--to", MACS["b1"], "--engine", "live", *words)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 2
+    assert "another engine" in done.stderr
 
 
 def test_a_flood_over_a_small_buffer_names_our_own_drops_and_what_to_raise() -> None:

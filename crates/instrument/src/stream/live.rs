@@ -112,6 +112,8 @@ pub fn account(
     for flow in flows {
         let sent = flow.counts.packets();
         let is_of = |count: &&FlowCount| (count.block, count.flow, count.node) == (block, flow.flow, flow.node);
+        // Which numbers were missing is not known, only how many.
+        (flow.loss_run, flow.gap_run) = Default::default();
         let Some(count) = counted.iter().find(is_of) else { continue };
         let missing = sent.saturating_sub(count.first);
         // Whether so old a frame was a first or a repeated one is not known: while some are missing, it is one of them.

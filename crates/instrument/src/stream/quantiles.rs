@@ -77,6 +77,9 @@ impl Quantiles {
 
 /// Returns a table in µs: one row for each spread that there is.
 pub fn table(rows: &[(&str, Option<Quantiles>)]) -> String {
+    if rows.iter().all(|(_, quantiles)| quantiles.is_none()) {
+        return "single frames are not told of: no table".to_owned();
+    }
     const COLUMNS: [&str; 7] = ["min", "mean", "p50", "p90", "p99", "p99_9", "max"];
     let mut lines =
         vec![format!("{:27}{}", "µs", COLUMNS.map(|name| format!(" {:>11}", name.replace('_', "."))).concat())];
