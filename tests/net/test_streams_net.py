@@ -215,7 +215,7 @@ def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = subprocess.Popen([SOJOURN, "run", str(plan), "--out", str(out), "--no-report"], stderr=subprocess.PIPE,
                                text=True)  # fmt: skip
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not (out / "log.jsonl").is_file() or len(trials(read_log(out / "log.jsonl"))) < 5:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

@@ -4,8 +4,9 @@ writes whole records.
 
 FAKE_SCHEMA names a file of the tables; FAKE_DIE_AT=block, FAKE_ERROR_AT=block:status:message, FAKE_BLOCK_SECONDS=s are
 the demands. A simulated stream loses what is above its path's serialiser, and its sender misses loads above
-FAKE_MISS_ABOVE, and the first load of all with FAKE_MISS_FIRST. FAKE_LOSE_EVERY=n: each n-th trial loses a frame by
-accident. Its times mean nothing. It imports nothing of Sojourn, so that it starts at once.
+FAKE_MISS_ABOVE, and the first load of all with FAKE_MISS_FIRST; with FAKE_STALL_FIRST it makes a burst of it.
+FAKE_LOSE_EVERY=n: each n-th trial loses a frame by accident. Its times mean nothing. It imports nothing of Sojourn, so
+that it starts at once.
 """
 
 from __future__ import annotations
@@ -88,11 +89,13 @@ class End:
     def simulate(self, request: dict[str, Any]) -> None:
         time.sleep(float(os.environ.get("FAKE_BLOCK_SECONDS", "0")))
         self.trials += 1
+        stalls = self.trials == 1 and "FAKE_STALL_FIRST" in os.environ
         missing = self.trials == 1 and "FAKE_MISS_FIRST" in os.environ
         sent, received = [], []
         for flow in request["flows"]:
             missing = missing or flow["rate_pps"] > float(os.environ.get("FAKE_MISS_ABOVE", "inf"))
             sent.append(sent_flow(flow, missing=missing))
+            sent[-1]["departure_error_ns"]["p99"] = 5_000_000 * stalls
             capacity = request["path"].get("serialiser", {}).get("rate_pps", float("inf"))
             share = min(1.0, capacity / flow["rate_pps"])
             every = int(os.environ.get("FAKE_LOSE_EVERY", "0"))

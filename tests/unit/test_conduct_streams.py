@@ -117,8 +117,11 @@ def test_every_trial_is_run_once_and_told_with_its_factors(tmp_path: Path) -> No
     assert set(read_table(folder.records, "streams").frame["block"]) >= {trial.block for trial in trials}
 
 
-def test_a_missed_load_is_repeated_under_a_number_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_MISS_FIRST", "1")
+@pytest.mark.parametrize("how", ["FAKE_MISS_FIRST", "FAKE_STALL_FIRST"])
+def test_a_missed_load_is_repeated_under_a_number_of_its_own(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(how, "1")
     folder = run(plan_of(PLAN, tmp_path), tmp_path)
     first, second = measured(folder)[:2]
     assert (first["trial"], first["attempt"], first["missed"], first["kept"]) == (0, 1, True, False)

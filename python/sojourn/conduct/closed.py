@@ -40,9 +40,9 @@ class ClosedLoop:
         prober = self._prober or self._start()
         self._tester.teach(asked)
         with self._tester.loaded(asked) as load:
-            before = self._tester.counters(asked)
+            before = self._tester.counted(asked)
             answer = prober.measure(self._request(asked), sitting.screen.tick)
-            after = self._tester.counters(asked)
+            after = self._tester.counted(asked)
         sitting.log(
             "stream-trial",
             **asking.head(asked.trial),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sojourn.bed.model import Link
+    from sojourn.conduct.counters import Counters, Counts
     from sojourn.conduct.ends import Ends
     from sojourn.conduct.part import Sitting
     from sojourn.plan.trials import Trial
@@ -27,15 +28,16 @@ if TYPE_CHECKING:
 MISSED = 0.005
 """A sender that is further than this from the load that was asked has not made the trial that was meant."""
 
+LEAST_LATE_NS = {"p99": 1_000_000, "max": 5_000_000}
+"""One frame in a hundred may leave so late in the shortest of trials, and where a loss decides, any; in longer ones, by
+MISSED of their time."""
+
 PLAIN = Engines("packet", "packet")
 ATTEMPTS = 3
 LOAD_LEAD_SECONDS = 0.1
 """The load runs alone for this long before a foreground begins."""
 
-COUNTED = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "qdisc_dropped")
-"""What is kept of each interface's counters."""
-
-Counters = tuple[dict[str, dict[str, int]], int]
+Counted = tuple["Counts", int]
 """Of each interface; and frames that found a core's backlog full."""
 
 SIMULATED_FLOOD_PPS = 1e6
@@ -102,6 +104,7 @@ class Tester:
 
     sitting: Sitting
     ends: Ends
+    counters: Counters
     next_block: int
     engines: Engines = PLAIN
     _taught: set[str] = field(default_factory=set)
@@ -143,7 +146,7 @@ class Tester:
     def _attempt(self, asked: Asked, told: dict[str, Any], *, last: bool) -> Outcome:
         site = self.sitting.site
         said = self._simulate(asked, site) if isinstance(site, Simulation) else self._over_wires(asked)
-        missed = has_missed(said["sent"], flood=asked.is_flood)
+        missed = has_missed(asked, said["sent"])
         outcome = Outcome(asked.trial, said["sent"], said["received"], missed, asked.rate_pps)
         self.sitting.log(
             "stream-trial",
@@ -173,22 +176,21 @@ class Tester:
     def _over_wires(self, asked: Asked) -> dict[str, Any]:
         self.teach(asked)
         with self.loaded(asked) as load, self._receiving(asked) as received:
-            before = self.counters(asked)
+            before = self.counted(asked)
             self.ends["a"].send(asking.sending(asked))
             sent = self.ends["a"].sent(self.sitting.screen.tick)
             time.sleep(asked.plan.trials.settle_ns / 1e9)
-            after = self.counters(asked)
+            after = self.counted(asked)
             received["sent"] = sent
         counted = added(before, after)
         ways = {"sent": sent["flows"], "received": received["b"]["flows"]}
         answers = received["a2"]["flows"] if "a2" in received else sent.get("answers")
         return ways | {"answers": answers, "load": load or None, "clock": sent.get("clock"), **counted}
 
-    def counters(self, asked: Asked) -> Counters:
+    def counted(self, asked: Asked) -> Counted:
         """What the interfaces of the trial's arm, and of its load's, have counted so far."""
-        arms = dict.fromkeys(link.arm for link in (asked.link, asked.load_link) if link is not None)
-        bed = self.sitting.site.bed
-        return ({}, 0) if self.sitting.site.simulated else (bed.counters(*arms), bed.softnet_dropped())
+        links = [link for link in (asked.link, asked.load_link) if link is not None]
+        return self.counters.read(*links), self.sitting.site.bed.softnet_dropped()
 
     @contextmanager
     def _receiving(self, asked: Asked) -> Iterator[dict[str, Any]]:
@@ -270,18 +272,23 @@ def factors(asked: Asked) -> dict[str, Any]:
     }
 
 
-def added(before: Counters, after: Counters) -> dict[str, Any]:
+def added(before: Counted, after: Counted) -> dict[str, Any]:
     """What the interfaces and the cores' backlogs counted between two looks."""
-    devices = {dev: {name: count - before[0][dev][name] for name, count in counts.items() if name in COUNTED}
-               for dev, counts in after[0].items()}  # fmt: skip
+    devices = {
+        dev: {name: count - before[0][dev][name] for name, count in counts.items()} for dev, counts in after[0].items()
+    }
     return {"counters": devices, "softnet_dropped": after[1] - before[1]}
 
 
-def has_missed(sent: Sequence[dict[str, Any]], *, flood: bool) -> bool:
-    """Whether any sender left frames out, or was faster or slower than it was to be."""
-    if flood:
+def has_missed(asked: Asked, sent: Sequence[dict[str, Any]]) -> bool:
+    """Whether any sender left frames out, was faster or slower than it was to be, or stood still and caught up."""
+    if asked.is_flood:
         return False
-    return any(missed_by(flow) > MISSED for flow in sent)
+    quantiles = ("p99", "max") if asked.trial.purpose == "search" else ("p99",)
+    return any(
+        missed_by(flow) > MISSED or any(is_late(flow, quantile, asked.trial.duration_ns) for quantile in quantiles)
+        for flow in sent
+    )
 
 
 def missed_by(flow: dict[str, Any]) -> float:
@@ -290,6 +297,12 @@ def missed_by(flow: dict[str, Any]) -> float:
     intended, achieved = flow["intended_pps"], flow["achieved_pps"]
     off = abs(achieved / intended - 1) if intended and achieved else 0.0
     return max(left_out, off)
+
+
+def is_late(flow: dict[str, Any], quantile: str, duration_ns: int) -> bool:
+    """Whether a sender stood still: what it then catches up with is a burst, and not the stream that was asked."""
+    late_ns = (flow.get("departure_error_ns") or {}).get(quantile) or 0
+    return bool(late_ns > max(LEAST_LATE_NS[quantile], MISSED * duration_ns))
 
 
 def span_seconds(sent: Sequence[dict[str, Any]]) -> float:

@@ -14,6 +14,7 @@ from sojourn.bed.model import DECOY
 from sojourn.conduct.archive import asked_in, rewrite
 from sojourn.conduct.closed import ClosedLoop
 from sojourn.conduct.cores import off_core
+from sojourn.conduct.counters import Counters
 from sojourn.conduct.ends import Ends
 from sojourn.conduct.facts import tell_of_neighbours
 from sojourn.conduct.neighbours import usage
@@ -49,8 +50,8 @@ def measure_all(sitting: Sitting) -> None:
 def testing(sitting: Sitting) -> Iterator[Limits]:
     """The ends of streams, qualified; their records are closed however the block ends."""
     before = usage()
-    with Ends(sitting) as ends, off_core(sitting.cores.prober):
-        tester = Tester(sitting, ends, next_block(sitting.part.folder, SEARCH_BLOCKS))
+    with Ends(sitting) as ends, Counters(sitting.site) as counters, off_core(sitting.cores.prober):
+        tester = Tester(sitting, ends, counters, next_block(sitting.part.folder, SEARCH_BLOCKS))
         limits = Limits(tester)
         try:
             sitting.screen.say("qualifying the tester")
