@@ -13,7 +13,7 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.analysis.rows import Row as Figure
 from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.stream_findings import sound
+from sojourn.analysis.stream_findings import modes_apart, sound
 from sojourn.records import RunFolder
 from tests.unit import made_up_streams as made_up
 from tests.unit.synthetic_streams import StreamRun, Trial, cell
@@ -428,3 +428,8 @@ def figure(statistic: str, estimate: float, low: float | None, high: float | Non
 )
 def test_a_figure_that_cannot_be_is_told(rows: list[Figure], wrong: bool) -> None:
     assert ([one.name for one in sound(rows)] == ["impossible"]) == wrong
+
+
+def test_the_ticks_of_a_clock_are_no_humps() -> None:
+    rng = np.random.default_rng(3)
+    assert len(modes_apart(np.round(rng.normal(250, 25, 20_000) / 10) * 10 + (rng.random(20_000) < 0.01))) == 1

@@ -15,8 +15,7 @@ from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.statistics.modes import find_modes
-from sojourn.analysis.stream_findings import LEAST_FOR_MODES
+from sojourn.analysis.stream_findings import LEAST_FOR_MODES, modes_apart
 from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
@@ -59,7 +58,7 @@ Modes = dict[tuple[str, int, str], list[float]]
 def modes_of(several: list[Values]) -> Modes:
     """The humps of the delays of every arm and cell that has enough of them."""
     return {
-        (one.device, one.cell, one.measure): find_modes(one.values)
+        (one.device, one.cell, one.measure): modes_apart(one.values)
         for one in several
         if one.weights is None and len(one.values) >= LEAST_FOR_MODES
     }

@@ -7,6 +7,7 @@ stamps, stepped clocks, frames that nobody accounts for. The figures: what canno
 from __future__ import annotations
 
 import itertools
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +36,8 @@ from sojourn.analysis.wording import micro
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
 
@@ -49,6 +52,9 @@ MISFIT_CHANCE = 1e-4
 """A Poisson process is doubted where so few fits at 1 % would fail so often by chance."""
 
 LEAST_FOR_MODES = 300
+APART_NS = 100.0
+"""Humps nearer than this may be the ticks of the clock: virtual machines have them of tens of nanoseconds."""
+
 COUNTED = ("packet", "udp")
 """Engines whose frames the interfaces count one by one; a redirect may pass them by."""
 
@@ -91,13 +97,19 @@ def missing_trials(run: Run, flows: pl.DataFrame) -> int:
     return max(0, planned - len(whole))
 
 
+def modes_apart(values: NDArray[np.float64]) -> list[float]:
+    """The humps of delays that lie apart by more than a clock's steps, which gather delays as well."""
+    modes = find_modes(values)
+    return modes[:1] + [mode for before, mode in pairwise(modes) if mode - before > APART_NS]
+
+
 def humps(several: list[Values]) -> Iterator[Finding]:
     """Delays that gather around several values."""
     found: dict[Place, float] = {}
     where: dict[Place, list[float]] = {}
     for one in several:
         if one.measure in (ACTUAL, ROUND_TRIP) and one.weights is None and len(one.values) >= LEAST_FOR_MODES:
-            modes = find_modes(one.values)
+            modes = modes_apart(one.values)
             if len(modes) > 1:
                 place = Place(one.device, one.cell)
                 found[place], where[place] = float(len(modes)), modes
