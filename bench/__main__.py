@@ -1,4 +1,4 @@
-"""`python -m bench`: our probe and its peers on one bed, interleaved, with a table of targets met and not met.
+"""`python -m bench`: our instruments and their peers on one bed, interleaved, with a table of targets met and not met.
 
 Exit status 0 whatever the figures are: performance is measured here, not tested. 3 when it could not run.
 """
@@ -19,64 +19,103 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import table
+from bench import flood, pacing, table, throughput
 from bench.experiments import Experiment, Ground, Sample, experiments
+from bench.generators import listening
 from bench.peers import sockperf_server
 from sojourn.bed import BedSpec, build_bed
 from sojourn.errors import MachineError, SojournError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from bench.compare import Row
+    from bench.contest import Contest
     from sojourn.bed import Bed
 
 BUILD = Path(__file__).resolve().parents[1] / "build"
 LONGEST_SECONDS = 170.0
+"""For the probe's part; the streams' part has a time of its own."""
+
+
+PARTS = ("probe", "pacing", "flood", "throughput")
 
 
 def main() -> int:
     """Run, print, write build/bench.json and build/bench.md."""
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=6, help="of each pair; 6 is the least with a 95 %% interval")
-    parser.add_argument("--device", default="bridge", help="what stands in the path (default: bridge)")
-    parser.add_argument("--only", default="", help="only experiments whose task or peer contains this")
-    parser.add_argument("--seed", type=int, default=1, help="of the order in which things run")
-    asked = parser.parse_args()
-    progress = Console(stderr=True)
+    asked = arguments()
+    progress = Console(stderr=True, highlight=False)
     try:
-        rows, repetitions = bench(asked.device, asked.repetitions, asked.only, asked.seed, progress)
+        rows, contests, repetitions = bench(asked, progress)
     except SojournError as error:
         print(f"bench: {error}", file=sys.stderr)
         return error.status
     facts = {**machine(), "device": asked.device, "repetitions": repetitions, "seed": asked.seed}
+    kept = {"machine": facts, "rows": [row.as_json() for row in rows], "contests": [one.as_json() for one in contests]}
     BUILD.mkdir(exist_ok=True)
-    (BUILD / "bench.json").write_text(json.dumps({"machine": facts, "rows": [row.as_json() for row in rows]}, indent=1))
-    (BUILD / "bench.md").write_text(table.markdown(rows, facts))
-    table.show(rows, facts)
+    (BUILD / "bench.json").write_text(json.dumps(kept, indent=1))
+    (BUILD / "bench.md").write_text(table.markdown(rows, contests, facts))
+    table.show(rows, contests, facts)
     return 0
 
 
-def bench(device: str, repetitions: int, only: str, seed: int, progress: Console) -> tuple[list[Row], int]:
-    """The rows of the table, and how many repetitions there was time for."""
-    chosen = [one for one in experiments() if only in one.task or only in one.peer]
-    pairs: dict[str, list[tuple[Sample, Sample]]] = {one.task: [] for one in chosen}
-    started = time.monotonic()
+def arguments() -> argparse.Namespace:
+    """What is asked on the command line."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=6, help="of each; 6 is the least with a 95 %% interval")
+    parser.add_argument("--device", default="bridge", help="what stands in the path (default: bridge)")
+    parser.add_argument("--part", choices=PARTS, action="append", help="only this part; may be repeated")
+    parser.add_argument("--only", default="", help="of the probe's part: only tasks or peers that contain this")
+    parser.add_argument("--seed", type=int, default=1, help="of the order in which things run")
+    return parser.parse_args()
+
+
+def bench(asked: argparse.Namespace, progress: Console) -> tuple[list[Row], list[Contest], int]:
+    """The rows of the table, the contests behind them, and how many repetitions there was time for."""
+    parts = asked.part or PARTS
+    rows: list[Row] = []
+    contests: list[Contest] = []
+    done = asked.repetitions
     with tempfile.TemporaryDirectory(prefix="sojourn-bench-") as scratch:
-        spec = BedSpec(devices=() if device == "direct" else (device,))
+        spec = BedSpec(devices=() if asked.device == "direct" else (asked.device,))
         with build_bed(spec, f"bench{os.getpid()}") as bed:
-            ground = lay_ground(bed, device, Path(scratch))
-            done = 0
-            for done in range(1, repetitions + 1):
-                for one, mine_first in shuffled(chosen, seed + done):
-                    progress.print(f"repetition {done}/{repetitions}: {one.task} · {one.peer}", style="dim")
-                    pairs[one.task].append(measured(one, ground, mine_first=mine_first))
-                spent = time.monotonic() - started
-                if spent + spent / done > LONGEST_SECONDS and done < repetitions:
-                    progress.print(f"stopping after {done} repetitions: this machine is slow today")
-                    break
-    rows = [figure.row(one.task, one.peer, pairs[one.task]) for one in chosen for figure in one.figures]
-    return rows, done
+            ground = lay_ground(bed, asked.device, Path(scratch))
+            if "probe" in parts:
+                rows, done = probe_rows(ground, asked, progress)
+            contests = run_contests(ground, parts, asked, progress)
+    rows += [row for one in contests for row in one.rows()]
+    if "throughput" in parts:
+        rows += throughput.rows(asked.device, progress.print)
+    return rows, contests, done
+
+
+def run_contests(ground: Ground, parts: Sequence[str], asked: argparse.Namespace, progress: Console) -> list[Contest]:
+    """The contests of these parts, repetition by repetition."""
+    contests = [*(pacing.contests() if "pacing" in parts else []), *([flood.contest()] if "flood" in parts else [])]
+    if not contests:
+        return []
+    with listening(ground):
+        for number in range(1, asked.repetitions + 1):
+            for one in contests:
+                said = f"repetition {number}/{asked.repetitions}"
+                one.repeat(ground, asked.seed + number, lambda words, said=said: progress.print(f"{said}: {words}"))  # type: ignore[misc]
+    return contests
+
+
+def probe_rows(ground: Ground, asked: argparse.Namespace, progress: Console) -> tuple[list[Row], int]:
+    """The probe beside its peers, pair by pair, and how many repetitions there was time for."""
+    chosen = [one for one in experiments() if asked.only in one.task or asked.only in one.peer]
+    pairs: dict[str, list[tuple[Sample, Sample]]] = {one.task: [] for one in chosen}
+    started, done = time.monotonic(), 0
+    for done in range(1, asked.repetitions + 1):
+        for one, mine_first in shuffled(chosen, asked.seed + done):
+            progress.print(f"repetition {done}/{asked.repetitions}: {one.task} · {one.peer}", style="dim")
+            pairs[one.task].append(measured(one, ground, mine_first=mine_first))
+        spent = time.monotonic() - started
+        if spent + spent / done > LONGEST_SECONDS and done < asked.repetitions:
+            progress.print(f"stopping after {done} repetitions: this machine is slow today")
+            break
+    return [figure.row(one.task, one.peer, pairs[one.task]) for one in chosen for figure in one.figures], done
 
 
 def measured(one: Experiment, ground: Ground, *, mine_first: bool) -> tuple[Sample, Sample]:

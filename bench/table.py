@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from math import isnan
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from bench.compare import Row
+    from bench.contest import Contest
 
 HEAD = ("figure", "ours", "peer's", "measured", "interval", "target", "")
 WIDTHS = (36, 9, 9, 9, 22, 14, 8)
@@ -23,11 +25,17 @@ KEY = (
 )
 
 
-def show(rows: list[Row], facts: Mapping[str, object]) -> None:
-    """Print it; wide enough that no line wraps, also where the output is no terminal."""
+def show(rows: list[Row], contests: list[Contest], facts: Mapping[str, object]) -> None:
+    """Print it, the contests first; wide enough that no line wraps, also where the output is no terminal."""
     console = Console()
     console = Console(width=max(console.width, sum(WIDTHS) + 2 * len(WIDTHS)), highlight=False)
     console.print(f"[bold]{title(facts)}[/]")
+    for contest in contests:
+        console.print(f"\n[bold]{contest.task}[/], medians of {len(next(iter(contest.samples.values()), []))}")
+        shown = Table("", *(column.name for column in contest.columns), box=None, header_style="dim", pad_edge=False)
+        for name, values in contest.matrix():
+            shown.add_row(name, *matrix_cells(contest, values))
+        console.print(shown)
     for number, ((task, peer), lines) in enumerate(grouped(rows)):
         console.print(f"\n[bold]{task}[/], beside [bold]{peer}[/]")
         shown = Table(box=None, show_header=number == 0, header_style="dim", pad_edge=False)
@@ -45,9 +53,18 @@ def grouped(rows: list[Row]) -> Iterator[tuple[tuple[str, str], Iterator[Row]]]:
     return groupby(rows, key=lambda row: (row.task, row.peer))
 
 
-def markdown(rows: list[Row], facts: Mapping[str, object]) -> str:
+def matrix_cells(contest: Contest, values: list[float]) -> list[str]:
+    """One contestant's medians as text; what it has not, it has not."""
+    return ["–" if isnan(one) else quantity(one, unit) for one, (_, _, unit) in zip(values, contest.columns, strict=True)]
+
+
+def markdown(rows: list[Row], contests: list[Contest], facts: Mapping[str, object]) -> str:
     """The same for a file."""
     lines = [f"# {title(facts)}", "", *(f"- {key}: {value}" for key, value in facts.items()), ""]
+    for contest in contests:
+        heads = ["", *(column.name for column in contest.columns)]
+        lines += [f"## {contest.task}", "", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+        lines += [f"| {' | '.join([name, *matrix_cells(contest, values)])} |" for name, values in contest.matrix()] + [""]
     for (task, peer), group in grouped(rows):
         lines += [f"## {task}: beside `{peer}`", "", f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
         lines += [*(f"| {' | '.join(cells(row))} |" for row in group), ""]
@@ -79,6 +96,10 @@ def quantity(value: float, unit: str) -> str:
     """A value with its unit, as a person writes it."""
     if unit == "ns":
         return f"{value / 1e6:.1f} ms" if value >= 1e6 else f"{value / 1e3:.2f} µs"
+    if unit == "share":
+        return f"{value * 100:.3g} %"
+    if unit == "s":
+        return f"{value:.3g} s"
     if unit == "1/s":
         return f"{value:,.0f}/s"
     return f"{value:.3g}"

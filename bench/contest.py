@@ -1,0 +1,86 @@
+"""Several programs at one task: each repetition has all of them in random order, so that a slow minute is everybody's.
+
+A contest ends in a matrix (medians of each contestant) and in claims: figures of ours that are held to a target, alone
+or as a ratio to a peer's neighbouring run.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bench.compare import What, alone, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.compare import Row, Target
+    from bench.experiments import Ground, Sample
+
+NOTHING = float("nan")
+
+
+class Column(NamedTuple):
+    """A figure that each contestant has."""
+
+    key: str
+    name: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A figure of one contestant that is held to a target: alone, or as a ratio to a peer's."""
+
+    of: str
+    key: str
+    name: str
+    unit: str
+    target: Target
+    beside: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """One task, who does it, what is looked at and what is claimed."""
+
+    task: str
+    contestants: dict[str, Callable[[Ground], Sample]]
+    columns: tuple[Column, ...]
+    claims: tuple[Claim, ...] = ()
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+
+    def repeat(self, ground: Ground, seed: int, tell: Callable[[str], None]) -> None:
+        """One repetition: every contestant once, in an order of its own. Who fails once keeps its other repetitions."""
+        names = list(self.contestants)
+        for name in random.Random(seed).sample(names, len(names)):
+            tell(f"{self.task} · {name}")
+            self.samples.setdefault(name, []).append(self.contestants[name](ground))
+
+    def rows(self) -> list[Row]:
+        """The claims, answered."""
+        return [row for claim in self.claims if (row := self._row(claim))]
+
+    def matrix(self) -> list[tuple[str, list[float]]]:
+        """Each contestant's medians, in the order of the columns."""
+        return [(name, [self._median(name, column.key) for column in self.columns]) for name in self.contestants]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything that was measured."""
+        return {"task": self.task, "columns": [column._asdict() for column in self.columns], "samples": self.samples}
+
+    def _median(self, name: str, key: str) -> float:
+        values = [one[key] for one in self.samples.get(name, []) if key in one]
+        return float(np.median(values)) if values else NOTHING
+
+    def _row(self, claim: Claim) -> Row | None:
+        mine = self.samples.get(claim.of, [])
+        theirs = mine if claim.beside is None else self.samples.get(claim.beside, [])
+        pairs = [(a[claim.key], b[claim.key]) for a, b in zip(mine, theirs, strict=True) if claim.key in a and claim.key in b]
+        if not pairs:
+            return None
+        what = What(self.task, claim.beside or claim.of, claim.name, claim.unit)
+        return (alone if claim.beside is None else ratio)(what, pairs, claim.target)

@@ -1,0 +1,130 @@
+"""As many 64-byte frames as can be, over a direct veth pair: our engines and trafgen, and what a million frames cost.
+
+Counted by the receiving interface, not by the sender; trafgen's and AF_PACKET's frames are thrown away by the kernel
+there, live frames by our counter, which must have seen every one that the interface did.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.compare import Target
+from bench.contest import Claim, Column, Contest
+from bench.measure import finish
+from bench.pacing import machine_busy_seconds
+from sojourn.errors import MachineError
+from sojourn.instruments import find_instrument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.experiments import Ground, Sample
+
+FRAMES = {"packet": 1_000_000, "xdp": 1_000_000, "live": 4_000_000, "trafgen": 1_000_000}
+FRAME_BYTES = 64
+COLUMNS = (
+    Column("pps", "received", "1/s"),
+    Column("lost_share", "lost", "share"),
+    Column("unaccounted", "not accounted for", "frames"),
+    Column("cpu_s_per_million", "CPU s per million", "s"),
+)
+
+
+def contest() -> Contest:
+    """Ours by each engine, and trafgen."""
+    claims = (
+        Claim("packet", "pps", "AF_PACKET beside trafgen", "1/s", Target("at least", 1.4), "trafgen"),
+        Claim("live", "pps", "XDP live frames beside trafgen", "1/s", Target("at least", 5.0), "trafgen"),
+        Claim("live", "unaccounted", "frames not accounted for", "frames", Target("at most", 0.0)),
+        Claim("packet", "unaccounted", "frames not accounted for", "frames", Target("at most", 0.0)),
+    )
+    runs: dict[str, Callable[[Ground], Sample]] = {engine: _ours(engine) for engine in ("packet", "xdp", "live")}
+    return Contest("flood of 64-byte frames, direct link", {**runs, "trafgen": _trafgen}, COLUMNS, claims)
+
+
+def _ours(engine: str) -> Callable[[Ground], Sample]:
+    def run(ground: Ground) -> Sample:
+        link = ground.bed.topology["direct"]
+        receiver = _receiver(ground, engine)
+        to = ["--dev", link.a_dev, "--to", link.b_mac, "--engine", engine, "--clock", "none"]
+        what = ["--schedule", "flood", "--size", str(FRAME_BYTES), "--count", str(FRAMES[engine])]
+        argv = [find_instrument(), "stream", "send", *to, *what, "--cpu", str(ground.prober_cpu), "--json"]
+        sample, said = _measured(ground, argv, FRAMES[engine])
+        report, complaints = receiver.communicate(timeout=30)
+        if receiver.returncode not in (0, 4) or not report:
+            raise MachineError(f"stream recv --engine {engine}: {complaints.strip()[-200:]}")
+        return {**sample, "unaccounted": float(unaccounted(json.loads(said), json.loads(report)))}
+
+    return run
+
+
+def unaccounted(sent: dict[str, Any], received: dict[str, Any]) -> int:
+    """Frames sent that are in none of the receiver's counters."""
+    flow = received["flows"][0]
+    told = sum(flow[name] for name in ("first", "corrupted", "own_drops", "lost"))
+    return abs(int(sent["flows"][0]["sent"]) - int(told))
+
+
+def _receiver(ground: Ground, engine: str) -> subprocess.Popen[str]:
+    link = ground.bed.topology["direct"]
+    # What AF_PACKET sends is counted in XDP, too: a socket could not take as much, and its drops would be ours.
+    how = ["--dev", link.b_dev, "--engine", "xdp" if engine == "xdp" else "live", "--for", "60s", "--json"]
+    argv = [find_instrument(), "stream", "recv", *how, "--cpu", str(ground.responder_cpu)]
+    process: subprocess.Popen[str] = ground.bed.start("b", argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    return process
+
+
+def _trafgen(ground: Ground) -> Sample:
+    link = ground.bed.topology["direct"]
+    frame = f"{{ eth(da={link.b_mac}, sa={link.a_mac}, proto=0x88b7), fill(0, 46) }}"
+    argv = ["trafgen", "-o", link.a_dev, "-n", str(FRAMES["trafgen"]), "-P", "1", frame]
+    return _measured(ground, argv, FRAMES["trafgen"])[0]
+
+
+def _measured(ground: Ground, argv: list[str], frames: int) -> tuple[Sample, str]:
+    """One run: its rate at the receiving interface, what did not arrive, what it cost."""
+    watch = ["-c", WATCH, ground.bed.topology["direct"].b_dev]
+    watcher: subprocess.Popen[str] = ground.bed.start(
+        "b", [sys.executable, *watch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    time.sleep(WATCH_SECONDS)
+    busy = machine_busy_seconds()
+    done = finish(ground.bed, "a", argv)
+    busy = machine_busy_seconds() - busy
+    time.sleep(WATCH_SECONDS)
+    watched, _ = watcher.communicate("")
+    received, rate = rate_of(json.loads(watched))
+    figures = {"pps": rate, "lost_share": 1 - min(received, frames) / frames, "cpu_s_per_million": busy / frames * 1e6}
+    return figures, done.printed
+
+
+WATCH_SECONDS = 0.2
+WATCH = """
+import json, select, sys, time
+seen = []
+while not select.select([sys.stdin], [], [], 0.005)[0]:
+    with open("/proc/self/net/dev") as file:
+        line = next(line for line in file if line.split(":")[0].strip() == sys.argv[1])
+    seen.append((time.monotonic_ns(), int(line.split(":")[1].split()[1])))
+print(json.dumps(seen))
+"""
+"""Reads an interface's counter of received packets every 5 ms until its input ends."""
+
+
+def rate_of(seen: list[tuple[int, int]]) -> tuple[int, float]:
+    """Frames received in all, and their rate between the first tenth of them and the last."""
+    at, count = np.array(seen, dtype=np.int64).T
+    count -= count[0]
+    total = int(count[-1])
+    if total == 0:
+        raise MachineError("the flood did not arrive at all")
+    first, last = np.searchsorted(count, [0.1 * total, 0.9 * total])
+    span = int(at[last] - at[first])
+    return total, float(count[last] - count[first]) / max(span, 1) * 1e9
