@@ -35,7 +35,7 @@ check: ## formatting, lints, types, layers, schema, licences, lock files: nothin
 	@scripts/setup.sh test
 	@scripts/check.sh
 
-bench: ## side by side with ping and sockperf, about three minutes
+bench: ## side by side with ping, sockperf, trafgen and other generators, about twenty minutes
 	@scripts/setup.sh bench
 	$(BIN)/python -m bench
 

@@ -79,7 +79,9 @@ class Contest:
     def _row(self, claim: Claim) -> Row | None:
         mine = self.samples.get(claim.of, [])
         theirs = mine if claim.beside is None else self.samples.get(claim.beside, [])
-        pairs = [(a[claim.key], b[claim.key]) for a, b in zip(mine, theirs, strict=True) if claim.key in a and claim.key in b]
+        pairs = [
+            (a[claim.key], b[claim.key]) for a, b in zip(mine, theirs, strict=True) if claim.key in a and claim.key in b
+        ]
         if not pairs:
             return None
         what = What(self.task, claim.beside or claim.of, claim.name, claim.unit)

@@ -76,7 +76,9 @@ def _receiver(ground: Ground, engine: str) -> subprocess.Popen[str]:
     # What AF_PACKET sends is counted in XDP, too: a socket could not take as much, and its drops would be ours.
     how = ["--dev", link.b_dev, "--engine", "xdp" if engine == "xdp" else "live", "--for", "60s", "--json"]
     argv = [find_instrument(), "stream", "recv", *how, "--cpu", str(ground.responder_cpu)]
-    process: subprocess.Popen[str] = ground.bed.start("b", argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process: subprocess.Popen[str] = ground.bed.start(
+        "b", argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     time.sleep(0.5)
     return process
 

@@ -85,4 +85,3 @@ def machine_busy_seconds() -> float:
     line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
     user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, line.split()[1:])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
-

@@ -55,7 +55,9 @@ def grouped(rows: list[Row]) -> Iterator[tuple[tuple[str, str], Iterator[Row]]]:
 
 def matrix_cells(contest: Contest, values: list[float]) -> list[str]:
     """One contestant's medians as text; what it has not, it has not."""
-    return ["–" if isnan(one) else quantity(one, unit) for one, (_, _, unit) in zip(values, contest.columns, strict=True)]
+    return [
+        "–" if isnan(one) else quantity(one, unit) for one, (_, _, unit) in zip(values, contest.columns, strict=True)
+    ]
 
 
 def markdown(rows: list[Row], contests: list[Contest], facts: Mapping[str, object]) -> str:
@@ -64,7 +66,9 @@ def markdown(rows: list[Row], contests: list[Contest], facts: Mapping[str, objec
     for contest in contests:
         heads = ["", *(column.name for column in contest.columns)]
         lines += [f"## {contest.task}", "", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-        lines += [f"| {' | '.join([name, *matrix_cells(contest, values)])} |" for name, values in contest.matrix()] + [""]
+        lines += [f"| {' | '.join([name, *matrix_cells(contest, values)])} |" for name, values in contest.matrix()] + [
+            ""
+        ]
     for (task, peer), group in grouped(rows):
         lines += [f"## {task}: beside `{peer}`", "", f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
         lines += [*(f"| {' | '.join(cells(row))} |" for row in group), ""]

@@ -54,12 +54,23 @@ system_packages() {
             missing+=(python3 python3-venv)
         fi
     fi
-    if [ "$purpose" = bench ]; then has sockperf || missing+=(sockperf); fi
+    if [ "$purpose" = bench ]; then bench_peers; fi
     if [ ${#missing[@]} -eq 0 ]; then return; fi
     install_packages "${missing[@]}"
     hash -r
     can_link || die 3 "the C linker does not work: apt-get install gcc libc6-dev"
     has clang || die 3 "clang does not work: apt-get install clang"
+}
+
+# The programs that ours are compared with.
+bench_peers() {
+    has sockperf || missing+=(sockperf)
+    has iperf || missing+=(iperf)
+    has iperf3 || missing+=(iperf3)
+    has trafgen || missing+=(netsniff-ng)
+    has mgen || missing+=(mgen)
+    has ITGSend || missing+=(d-itg)
+    has irtt || missing+=(irtt)
 }
 
 # A tool name is not enough: gcc without libc's start files cannot link, and that is what cargo would stumble over.
