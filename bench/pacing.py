@@ -1,4 +1,4 @@
-"""Who keeps a schedule: generators at 1,000, 10,000 and 100,000 packets a second, judged by a capture at the far end."""
+"""Who keeps a schedule: generators at 1,000, 10,000 and 100,000 packets a second, judged by a far-end capture."""
 
 from __future__ import annotations
 

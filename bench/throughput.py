@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ def of_size(results: list[Found], device: str, size: int) -> list[Row]:
 def never_rises(results: list[Found], device: str) -> Row:
     """Whether packets a second rise with frame size anywhere, beyond what the intervals allow."""
     rates = [found for size in SIZES if (found := pick(results, device, size, "pdr", "rate"))]
-    rises = sum(above(later, earlier) for earlier, later in zip(rates, rates[1:], strict=False))
+    rises = sum(above(later, earlier) for earlier, later in pairwise(rates))
     figure = {"estimate": float(rises), "ci_low": None, "ci_high": None, "level": 0.95, "n": len(rates)}
     return line("throughput over frame size", "rises of packets a second", "1", figure, Target("at most", 0.0))
 
