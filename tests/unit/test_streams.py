@@ -433,3 +433,15 @@ def test_a_figure_that_cannot_be_is_told(rows: list[Figure], wrong: bool) -> Non
 def test_the_ticks_of_a_clock_are_no_humps() -> None:
     rng = np.random.default_rng(3)
     assert len(modes_apart(np.round(rng.normal(250, 25, 20_000) / 10) * 10 + (rng.random(20_000) < 0.01))) == 1
+
+
+def test_a_knee_of_the_sender_is_not_the_devices(tmp_path: Path) -> None:
+    def alter(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        trial.offered = 0.7 if trial.factors["interval_ns"] < 50_000 else 1.0
+
+    rows = run(tmp_path, "one-way", [cell(interval_ns=interval) for interval in (100_000, 50_000, 20_000)], alter=alter)
+    knee = pick(rows, "min_frame_interval", "at_most")
+    assert (knee["estimate"], knee["ci_low"]) == (50_000, 20_000)
+    assert "tester_limited" in found(tmp_path)
+    assert "the tester itself cannot follow" in verdict(tmp_path)["sentence"]

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import Factors, in_common, spell_interval
+from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.rates import pace_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
@@ -78,6 +79,7 @@ def study(run: Run) -> Study:
     of.add_devices(steady)
     knees = [row for one in found for row in knee_rows(run, one, judged)]
     of.rows.extend(knees)
+    of.findings.extend(knee_limits(knees))
     of.samples["knees"] = row_samples(run, knees)
     of.samples["delay_by_interval"] = by_interval(run, of.rows, bounded)
     of.samples["growth"] = judged.select(
@@ -154,20 +156,8 @@ def knee_rows(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
     """The least time between frames: where the queue is still bounded, what came through beyond, and as calculated."""
     if one.device == A_A:
         return []
-    intervals = [float(run.cells[cell].interval_ns or 0) for cell in one.cells]
-    rows, knee = [], one.knee
-    if knee is not None:
-        beyond = intervals[knee + 1] if knee + 1 < len(intervals) else None
-        high = None if beyond is None else intervals[knee]
-        rows.append(_knee(one, one.cells[knee], "knee", Interval(intervals[knee], beyond, high, 0.95, len(intervals))))
-        rows[-1].source = (
-            "the tried intervals" if beyond else "the shortest that was tried: queues were bounded there too"
-        )
-    crowded = (
-        []
-        if knee is None and not one.bounded
-        else [c for c, good in zip(one.cells, one.bounded, strict=True) if not good]
-    )
+    rows = _knee_itself(run, one, judged)
+    crowded = [cell for cell, good in zip(one.cells, one.bounded, strict=True) if not good]
     if crowded:
         here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == crowded[-1]))
         gaps = over_trials(1e9 / here["received_pps"].drop_nulls().to_numpy())
@@ -179,6 +169,36 @@ def knee_rows(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
     )
     rows[-1].source = pace.why
     return rows
+
+
+def _knee_itself(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
+    """The shortest bounded interval; where the sender did not keep the next shorter one, that is its own knee."""
+    knee = one.knee
+    if knee is None:
+        return []
+    at = float(run.cells[one.cells[knee]].interval_ns or 0)
+    if knee + 1 == len(one.cells):
+        row = _knee(one, one.cells[knee], "knee", Interval(at, None, None, 0.95, len(one.cells)))
+        row.source = "the shortest that was tried: queues were bounded there too"
+        return [row]
+    beyond = one.cells[knee + 1]
+    here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == beyond))
+    testers = float(np.nanmedian(here["achieved_ratio"].to_numpy())) < 1 - MISSED
+    low = float(run.cells[beyond].interval_ns or 0)
+    row = _knee(one, one.cells[knee], "at_most" if testers else "knee", Interval(at, low, at, 0.95, len(one.cells)))
+    row.source = "the sender did not keep shorter ones" if testers else "the tried intervals"
+    return [row]
+
+
+def knee_limits(knees: list[Row]) -> list[Finding]:
+    """Where the sender, not the path, ended the intervals that could be tried."""
+    limited = [row for row in knees if row.statistic == "at_most"]
+    if not limited:
+        return []
+    least = min(row.value.estimate for row in limited)
+    sentence = f"the sender could not follow below {spell_interval(int(least))}: what the device could is not known"
+    places = tuple(dict.fromkeys(Place(row.device, row.cell) for row in limited))
+    return [Finding("tester_limited", sentence, least, places)]
 
 
 def _knee(one: Ladder, cell: int, statistic: str, value: Interval) -> Row:
@@ -202,12 +222,13 @@ def sentence(run: Run, rows: list[Row], knees: list[Row]) -> str:
     """What the device adds, and the shortest interval at which its queue stays bounded."""
     said = added_sentence(run, rows)
     device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
-    found = [row for row in knees if row.device == device and row.statistic == "knee"]
+    found = [row for row in knees if row.device == device and row.statistic in ("knee", "at_most")]
     if not found:
         return said
     shortest = min(found, key=lambda row: row.factors.frame_bytes or 0)
     at = spell_interval(int(shortest.value.estimate))
     limit = ", the shortest that was tried" if shortest.value.low is None else ", and grow below"
+    limit = ", below which the tester itself cannot follow" if shortest.statistic == "at_most" else limit
     return f"{said}; queues stay bounded down to {at} between frames of {shortest.factors.frame_bytes} B{limit}"
 
 

@@ -24,6 +24,7 @@ the same arm that was subtracted ("load=0.0", "load_via=beside", "to=unicast", "
     - queue_growth (ns of delay per ns of trial; 0: bounded); trend [1]
     - queue_bounded (share of trials); ratio [1]
     - min_frame_interval (interval: the last tried one that was not bounded to this one); knee [ns]
+    - min_frame_interval (in place of the knee: the sender itself did not keep shorter ones); at_most [ns]
     - min_frame_interval (mean arrival interval of what was asked for too much); saturated [ns]
     - min_frame_interval (null, and `source` says why, where no line rate is known); calculated [ns]
 - throughput:
@@ -70,7 +71,7 @@ statistic, estimate, ci_low, ci_high, unit, port, node, against.
 - pairs (all): device, reference, cell, round, latency_ns (one way, device less direct; the control is "a/a")
 - departure_errors (all): device, q, error_ns (absolute)
 - delay_by_interval (one-way) *: one_way_delay and one_way_delay_intended (mean, p50, p99, p99.9) and `bounded`
-- knees (one-way) *: min_frame_interval (knee, saturated, calculated)
+- knees (one-way) *: min_frame_interval (knee or at_most, saturated, calculated)
 - growth (one-way): block, device, cell, round, visit, growth, p, loss_ratio, achieved_ratio, bounded
 - rates (throughput, loss, fan-in): device, cell, offered_pps, received_pps, received_low_pps, received_high_pps,
   user_bps, throughput_bps, loss_ratio, loss_low, loss_high, inter_frame_ns, inter_frame_low_ns, inter_frame_high_ns,
