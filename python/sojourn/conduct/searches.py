@@ -210,7 +210,7 @@ class Searcher:
 
     def burst(self, frames: int, *, verifies: bool = False) -> Outcome:
         """So many frames back to back."""
-        factors = replace(plain(self.search.engine, self.search.frame_bytes, "flood"))
+        factors = plain(self.limits.tester.sitting.plan, self.search.engine, self.search.frame_bytes, "flood")
         longest_ns = 10 * self.limits.tester.sitting.plan.search.burst_ns
         trial = Trial(self._number(), "search", self.search.device, self.search.repetition, 0, 0, factors, longest_ns,
                       frames, self.search.seed)  # fmt: skip
@@ -261,7 +261,8 @@ class Searcher:
     ) -> Outcome:
         """One trial; a load that the tester still misses after its repetitions is not judged but raised."""
         tester, search = self.limits.tester, self.search
-        factors = replace(plain(search.engine, search.frame_bytes, "regular"), rate_pps=rate_pps, to=to)
+        steady = plain(tester.sitting.plan, search.engine, search.frame_bytes, "regular")
+        factors = replace(steady, rate_pps=rate_pps, to=to)
         trial = Trial(self._number(), "search", search.device, search.repetition, 0, 0, factors, round(seconds * 1e9),
                       max(2, round(rate_pps * seconds)), search.seed)  # fmt: skip
         outcome = tester.measure(tester.asked(trial, rate_pps), search=search.number)

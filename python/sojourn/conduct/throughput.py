@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from sojourn.conduct.asking import Engines
 from sojourn.conduct.search import Unanswerable
 from sojourn.errors import MachineError, RequestError
-from sojourn.plan.sizes import ETHERNET
-from sojourn.plan.trials import Factors, Trial, qualify_trials
+from sojourn.plan.sizes import stream_payload
+from sojourn.plan.trials import Factors, Trial, qualify_trials, stream_cells
 from sojourn.plan.types import DIRECT
 
 if TYPE_CHECKING:
     from sojourn.conduct.tester import Outcome, Tester
+    from sojourn.plan import Plan
 
 FLOOD_NS = 200_000_000
 FLOODS = 3
@@ -65,7 +66,7 @@ class Limits:
 
     def flood(self, arm: str, frame_bytes: int, engine: str = "auto") -> Outcome:
         """One short flood."""
-        factors = plain(engine, frame_bytes, "flood")
+        factors = plain(self.tester.sitting.plan, engine, frame_bytes, "flood")
         trial = Trial(self.tester.number(), "qualify", arm, 0, 0, 0, factors, FLOOD_NS, None, 1)
         return self.tester.once(self.tester.asked(trial, None))
 
@@ -89,18 +90,19 @@ class Limits:
         )
 
     def _is_clean(self, frame_bytes: int, engine: str, rate: float) -> bool:
-        factors = replace(plain(engine, frame_bytes, "regular"), rate_pps=rate)
+        factors = replace(plain(self.tester.sitting.plan, engine, frame_bytes, "regular"), rate_pps=rate)
         trial = Trial(self.tester.number(), "qualify", DIRECT, 0, 0, 0, factors, CLEAN_NS, None, 1)
         outcome = self.tester.once(self.tester.asked(trial, rate))
         return not outcome.missed and outcome.lost == 0
 
 
-def plain(engine: str, frame_bytes: int, schedule: str) -> Factors:
-    """Raw frames from one sender to one receiver, with nothing beside them."""
+def plain(plan: Plan, engine: str, frame_bytes: int, schedule: str) -> Factors:
+    """One sender to one receiver, with nothing beside them."""
+    tagged = plan.stream.vlan is not None
     return Factors(
         engine=engine,
         frame_bytes=frame_bytes,
-        payload_bytes=frame_bytes - ETHERNET,
+        payload_bytes=stream_payload(engine, "frame_bytes", frame_bytes, tagged=tagged),
         schedule=schedule,
         rate_pps=None,
         interval_ns=None,
@@ -121,12 +123,13 @@ def choose_engines(tester: Tester) -> Engines:
         return Engines("sim", "sim")
     if "auto" not in sitting.plan.stream.engine or sitting.plan.study.method not in FLOODING_METHODS:
         return Engines("packet", "packet")
+    least = min(cell.frame_bytes for cell in stream_cells(sitting.plan))
     found: dict[Engines, float] = {}
     refused: dict[str, str] = {}
     for receive, send in product(RECEIVERS, SENDERS):
         tester.engines = Engines(send, receive)
         try:
-            found[tester.engines] = Limits(tester).flood(DIRECT, min(sitting.plan.stream.sizes)).received_pps
+            found[tester.engines] = Limits(tester).flood(DIRECT, least).received_pps
         except (MachineError, RequestError) as error:
             refused[f"{send} to {receive}"] = str(error)
     if not found:
