@@ -261,7 +261,7 @@ class Device:
         del verifies
         self.trials += 1
         if rate_pps > self.tester_pps:
-            raise LoadMissed(rate_pps)
+            raise LoadMissed(rate_pps, self.tester_pps)
         sent = max(2, round(rate_pps * seconds))
         accident = self.every > 0 and self.trials % self.every == 0
         return Trial(sent, max(int(accident), math.ceil(sent * (1 - self.pps / rate_pps))))
@@ -304,7 +304,8 @@ def test_a_load_that_the_tester_misses_is_given_way_to_and_not_judged(algorithm:
     found = only(find(algorithm, Device(1e9, tester_pps=97_000), 1e5, terms(0)))
     assert found.lower_pps is not None
     assert 90_000 < found.lower_pps <= 97_000
-    refused = only(find(algorithm, Device(1e9, tester_pps=10), 1e5, terms(0)))
+    assert found.ceiling_pps == pytest.approx(found.lower_pps)
+    refused = only(find(algorithm, Device(1e9, tester_pps=0), 1e5, terms(0)))
     assert refused.lower_pps is None
     assert "let the machine come to rest" in str(refused.sentence)
 

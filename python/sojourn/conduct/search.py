@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 LEAST_SHARE = 1e-4
 """No search goes lower than this part of its highest load: an arm that loses there is dead or broken."""
 
-RETREAT = 0.95
-RETREATS = 4
-"""How often, and by how much, a search gives way to a tester that misses its highest load."""
+RETREAT = 0.97
+RETREATS = 12
+"""How often, and at least by how much, a search gives way to a tester that misses its highest load."""
 
 
 class LoadMissed(Exception):  # noqa: N818 - an event that a search knows how to go on from
-    """The tester cannot make this load, however often it tries."""
+    """The tester cannot make this load, however often it tries; what it made instead is nearer to what it can."""
 
-    def __init__(self, rate_pps: float) -> None:
+    def __init__(self, rate_pps: float, achieved_pps: float) -> None:
         super().__init__(f"the tester cannot send {rate_pps:.0f} packets/s as asked")
-        self.rate_pps = rate_pps
+        self.below_pps = RETREAT * min(rate_pps, achieved_pps)
 
 
 class Unanswerable(Exception):  # noqa: N818 - an answer of its own kind
@@ -79,10 +79,12 @@ class Bounds:
     goal: float
     lower_pps: float | None
     upper_pps: float | None
-    conditional_pps: float | None
+    conditional_pps: float | None = None
     """What came through at the lower bound: equal to it where nothing may be lost."""
     sentence: str | None = None
     """Why the bounds are further apart than asked, or why there are none."""
+    ceiling_pps: float | None = None
+    """The highest load that the search was left with: the tester's limit on this arm, where it missed higher ones."""
 
 
 def find(algorithm: str, measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
@@ -90,12 +92,15 @@ def find(algorithm: str, measure: Measure, max_pps: float, terms: Terms) -> list
     search = {"mlrsearch": mlr, "binary": halve}[algorithm]
     end = time.monotonic() + terms.at_most_seconds
     for _ in range(RETREATS):
+        left = replace(terms, at_most_seconds=max(1e-9, end - time.monotonic()))
         try:
-            return search(measure, max_pps, replace(terms, at_most_seconds=max(1e-9, end - time.monotonic())))
+            return [replace(one, ceiling_pps=max_pps) for one in search(measure, max_pps, left)]
         except LoadMissed as missed:
-            max_pps = min(max_pps, missed.rate_pps) * RETREAT
-    sentence = f"the tester cannot send {max_pps / RETREAT:.0f} packets/s as asked: let the machine come to rest"
-    return [Bounds(goal, None, None, None, sentence) for goal in terms.goals]
+            max_pps = min(RETREAT * max_pps, missed.below_pps)
+        if max_pps <= 0 or time.monotonic() > end:
+            break
+    sentence = f"the tester does not send as asked, down to {max_pps:.0f} packets/s: let the machine come to rest"
+    return [Bounds(goal, None, None, sentence=sentence) for goal in terms.goals]
 
 
 def mlr(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:

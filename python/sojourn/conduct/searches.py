@@ -56,9 +56,13 @@ def measure_all(sitting: Sitting) -> None:
 
 @dataclass
 class Found:
-    """Throughput that later tests at the same arm and size need: by test, device and frame size."""
+    """What later tests at the same arm and size need."""
 
     pps: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    """Throughput by test, device and frame size."""
+    ceiling: dict[tuple[str, int], float] = field(default_factory=dict)
+    """The highest load that the tester makes on an arm, by device and frame size: where both share a core, less than
+    on the empty path."""
 
 
 @dataclass
@@ -87,6 +91,7 @@ class Searcher:
         """Log what was found for one goal, or for a test without goals."""
         search = self.search
         lower = bounds.lower_pps if bounds else extra.get("lower_pps")
+        ceiling = self.highest_pps()
         self.limits.tester.sitting.log(
             "search-result",
             search=search.number,
@@ -101,7 +106,8 @@ class Searcher:
             conditional_pps=bounds.conditional_pps if bounds else None,
             trials=self.blocks,
             tester_pps=self._tester_pps or None,
-            tester_limited=lower is not None and lower > TESTER_LIMITED * self._tester_pps,
+            ceiling_pps=ceiling or None,
+            tester_limited=lower is not None and lower > TESTER_LIMITED * ceiling,
             sentence=bounds.sentence if bounds else sentence,
             extra={name: value for name, value in extra.items() if name not in ("lower_pps", "upper_pps")},
         )
@@ -133,16 +139,19 @@ class Searcher:
             return self.stream(rate_pps, seconds, to=to, verifies=verifies)
 
         for bounds in find(self.search.algorithm, measure, self.highest_pps(), terms):
+            if bounds.ceiling_pps is not None:
+                self.found.ceiling[self.search.device, self.search.frame_bytes] = bounds.ceiling_pps
             if bounds.lower_pps is not None:
                 key = (self.search.test, self.search.device, self.search.frame_bytes)
                 self.found.pps[key] = min(bounds.lower_pps, self.found.pps.get(key, bounds.lower_pps))
             self.conclude(bounds)
 
     def highest_pps(self) -> float:
-        """Where searches begin: what the plan allows, and never more than the tester can do."""
-        asked = self.limits.tester.sitting.plan.search.max_rate
-        most = asked.pps(self.search.frame_bytes) if asked is not None else None
-        return self._tester_pps if most is None else min(most, self._tester_pps)
+        """Where searches begin: what the plan allows, and never more than the tester can do here."""
+        search, asked = self.search, self.limits.tester.sitting.plan.search.max_rate
+        most = asked.pps(search.frame_bytes) if asked is not None else None
+        own = min(self._tester_pps, self.found.ceiling.get((search.device, search.frame_bytes), self._tester_pps))
+        return own if most is None else min(most, own)
 
     def throughput_pps(self, test: str = "throughput") -> float:
         """What an earlier search found at this arm and size, at its strictest goal."""
@@ -158,10 +167,11 @@ class Searcher:
         plan = self.limits.tester.sitting.plan.search
         rate = self.throughput_pps(of)
         seconds = min(plan.latency_duration_ns / 1e9, max(0.1, self.seconds / plan.latency_repetitions))
-        outcomes = [self.stream(rate, seconds, to=to) for _ in range(plan.latency_repetitions)]
+        outcomes = [self.stream(rate, seconds, to=to, judged=False) for _ in range(plan.latency_repetitions)]
         delays = [flow["delay_ns"] for one in outcomes for flow in one.received if flow["port"] == 0]
         lost = sum(one.lost for one in outcomes)
-        self.conclude(lower_pps=rate, repetitions=len(outcomes), duration_s=seconds, delays_ns=delays, lost=lost)
+        self.conclude(lower_pps=rate, repetitions=len(outcomes), duration_s=seconds, delays_ns=delays, lost=lost,
+                      missed=sum(one.missed for one in outcomes))  # fmt: skip
 
     def frame_loss(self) -> None:
         """Loss at the whole load, and at less and less of it until two loads in a row have lost nothing."""
@@ -170,8 +180,9 @@ class Searcher:
         seconds = min(plan.duration_ns / 1e9, self.seconds * plan.loss_step)
         share = 1.0
         while share > plan.loss_step / 2 and clean < LOSSLESS_STEPS:
-            outcome = self.stream(share * highest, seconds)
-            steps.append({"share": round(share, 6), "offered_pps": share * highest, "loss_ratio": outcome.loss_ratio})
+            outcome = self.stream(share * highest, seconds, judged=False)
+            step = {"share": round(share, 6), "offered_pps": share * highest, "loss_ratio": outcome.loss_ratio}
+            steps.append(step | {"missed": outcome.missed})
             clean = clean + 1 if outcome.lost == 0 else 0
             share -= plan.loss_step
         self.conclude(highest_pps=highest, steps=steps, duration_s=seconds)
@@ -268,7 +279,7 @@ class Searcher:
         outcome = tester.measure(tester.asked(trial, rate_pps), search=search.number)
         self._log_step(outcome, rate_pps=rate_pps, duration_s=seconds, verifies=verifies)
         if judged and outcome.missed:
-            raise LoadMissed(rate_pps)
+            raise LoadMissed(rate_pps, outcome.sent_pps)
         return outcome
 
     def _number(self) -> int:
