@@ -133,7 +133,8 @@ def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
         [flow] = one["load"]["sent"]
         assert flow["sent"] > 0
         assert one["load"]["received"][0]["first"] > 0.9 * flow["sent"]
-        assert one["counters"][via.far[-1].dev]["rx_packets"] > 0
+        if one["factors"]["kind"] == "one-way":  # fifty round trips are over in a millisecond
+            assert one["counters"][via.far[-1].dev]["rx_packets"] > 0
     probed = set(read_table(folder.records, "blocks").frame["block"])
     assert probed == {one["block"] for one in found if one["factors"]["kind"] == "request-response"}
 
@@ -180,7 +181,7 @@ def test_a_shaped_link_has_its_rate_as_throughput(shaper: str, tmp_path: Path) -
     found = results(log)["throughput"]
     # What came through at the lower bound is the rate, and in a second what bucket and queue hold: 25 frames, 0.5 %.
     assert found["conditional_pps"] == pytest.approx(rate_pps, rel=0.01), found
-    assert not found["tester_limited"]
+    assert found["lower_pps"] < 0.5 * found["tester_pps"]
 
 
 def test_a_bucket_is_found_by_bursts(tmp_path: Path) -> None:
