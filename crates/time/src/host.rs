@@ -77,21 +77,27 @@ impl Clock for HostClock {
     }
 
     fn wait_until(&self, deadline: Time, spin: Nanos) -> Time {
-        loop {
-            let now = tai();
-            let left = deadline - now - spin;
-            if left <= Nanos::ZERO {
-                break;
-            }
-            sleep(left);
+        wait(tai, sleep, deadline, spin)
+    }
+}
+
+/// Waits by a clock that may be set meanwhile, and by a sleep that tells whether it was whole.
+fn wait(now: impl Fn() -> Time, sleep: impl Fn(Nanos) -> bool, deadline: Time, spin: Nanos) -> Time {
+    let mut latest = now();
+    while deadline - latest > spin {
+        let is_whole = sleep(deadline - latest - spin);
+        latest = now();
+        if is_whole && deadline - latest > spin {
+            return latest;
         }
-        loop {
-            let now = tai();
-            if now >= deadline {
-                return now;
-            }
-            std::hint::spin_loop();
+    }
+    loop {
+        let present = now();
+        if present >= deadline || present < latest {
+            return present;
         }
+        latest = present;
+        std::hint::spin_loop();
     }
 }
 
@@ -104,14 +110,16 @@ fn read(clock: ClockId) -> Time {
     Time(tv_sec * NANOS_PER_SECOND + tv_nsec)
 }
 
-fn sleep(span: Nanos) {
+/// Sleeps for so long; returns whether it was for all of it: a signal ends a sleep early.
+fn sleep(span: Nanos) -> bool {
     let request = Timespec { tv_sec: span.0 / NANOS_PER_SECOND, tv_nsec: span.0 % NANOS_PER_SECOND };
-    // A signal ends the sleep early; the caller looks at the clock again and decides.
-    let _: NanosleepRelativeResult = clock_nanosleep_relative(SleepClock::Monotonic, &request);
+    matches!(clock_nanosleep_relative(SleepClock::Monotonic, &request), NanosleepRelativeResult::Ok)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -119,6 +127,30 @@ mod tests {
         let clock = HostClock;
         let deadline = clock.now() + Nanos::micros(300);
         assert!(clock.wait_until(deadline, Nanos::micros(100)) >= deadline);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_ends_a_wait_and_a_signal_does_not() {
+        let clock = Cell::new(Time(0));
+        let sleeps = Cell::new(0);
+        let waited = |steps: [i64; 3], spin: i64| {
+            clock.set(Time(0));
+            sleeps.set(0);
+            let now = || clock.replace(clock.get() + Nanos(1));
+            let sleep = |span: Nanos| {
+                // The first is ended by a signal, half way.
+                let step = steps[sleeps.replace(sleeps.get() + 1).min(2)];
+                let slept = if sleeps.get() == 1 { span.0 / 2 } else { span.0 };
+                clock.set(clock.get() + Nanos(slept + step));
+                sleeps.get() > 1
+            };
+            (wait(now, sleep, Time(1_000), Nanos(spin)) >= Time(1_000), sleeps.get())
+        };
+        assert_eq!(waited([0, 0, 0], 100), (true, 2));
+        assert_eq!(waited([0, -500, 0], 100), (false, 2), "set back while it slept");
+        let now = Cell::new(0);
+        let back = || Time([0, 10, 20, 5, 30][now.replace(now.get() + 1)]);
+        assert_eq!(wait(back, |_| true, Time(1_000), Nanos(1_000)), Time(5), "set back while it span");
     }
 
     #[test]

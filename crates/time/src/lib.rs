@@ -137,6 +137,7 @@ pub trait Clock {
     /// Returns the present time.
     fn now(&self) -> Time;
 
-    /// Waits until `deadline`: sleeps until `spin` before it, then spins. Returns the time at which it stopped.
+    /// Waits until `deadline`: sleeps until `spin` before it, then spins. Returns the time at which it stopped, which is
+    /// before the deadline only when the clock was set back meanwhile: nobody waits hours for what was due at once.
     fn wait_until(&self, deadline: Time, spin: Nanos) -> Time;
 }

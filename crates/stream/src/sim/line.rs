@@ -108,15 +108,20 @@ impl Line {
 
     /// Lets time pass until the sender's clock shows `reading`.
     fn wait_until(&mut self, reading: Time) {
-        self.advance_to(self.sender_clock.first_at(self.truth_ns, reading.0));
+        self.advance_to(self.end_of_wait(reading));
+    }
+
+    /// When a wait until the sender's clock shows `reading` is over. As a kernel waits: for a span, so that a clock that is
+    /// set back meanwhile does not prolong it.
+    fn end_of_wait(&self, reading: Time) -> i64 {
+        let span = (reading - self.now()).0.max(0);
+        let span_end = self.truth_ns.saturating_add(span).saturating_add(span / 100);
+        self.sender_clock.first_at(self.truth_ns, reading.0).min(span_end)
     }
 
     /// Lets time pass until the sender's clock shows `reading`, or something has come back to a near port.
     fn wait_for(&mut self, port: usize, reading: Time) {
-        // As a kernel waits: for a span, so that a clock that is set back meanwhile does not prolong it.
-        let span = (reading - self.now()).0.max(0);
-        let span_end = self.truth_ns.saturating_add(span).saturating_add(span / 100);
-        let until = self.sender_clock.first_at(self.truth_ns, reading.0).min(span_end);
+        let until = self.end_of_wait(reading);
         while self.inboxes[port].is_empty() && self.events.peek().is_some_and(|Reverse(next)| next.at_ns <= until) {
             let next = self.events.peek().map_or(until, |Reverse(next)| next.at_ns);
             self.advance_to(next);
