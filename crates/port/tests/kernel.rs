@@ -226,7 +226,7 @@ fn tagged_frames_come_in_as_they_were_on_the_wire() {
 fn a_flood_is_kept_or_counted_as_dropped() {
     within("a_flood_is_kept_or_counted_as_dropped", || {
         link();
-        let options = PacketOptions { qdisc_bypass: true, stamps: Stamps::None, tagged: true };
+        let options = PacketOptions { qdisc_bypass: true, stamps: Stamps::None, tagged: true, ..Default::default() };
         let mut near = PacketPort::open_for("near", STREAM, options).expect("opens");
         assert_eq!(near.engine(), "AF_PACKET TX_RING, qdisc bypassed");
         let mut far = at_far_end(|| PacketPort::open_for("far", STREAM, PacketOptions::default())).expect("opens");
@@ -255,6 +255,50 @@ fn a_flood_is_kept_or_counted_as_dropped() {
         let dropped = Interface::named("near").expect("is there").counters().expect("counts").send_dropped;
         assert_eq!(kept + far.own_drops() + dropped - before.send_dropped, sent);
         assert!(kept > 0 && ends <= 3);
+    });
+}
+
+#[test]
+fn what_a_ring_did_not_send_does_not_leave_later() {
+    within("what_a_ring_did_not_send_does_not_leave_later", || {
+        link();
+        let options = PacketOptions { qdisc_bypass: true, stamps: Stamps::None, ..Default::default() };
+        let mut near = PacketPort::open_for("near", STREAM, options).expect("opens");
+        let frames =
+            |byte: u8| [&frames::FAR.0[..], &frames::NEAR.0, &STREAM.to_be_bytes(), &[byte; 46]].concat().repeat(100);
+        ip("link set dev near down");
+        let refused = near.transmit_batch(&frames(1), 60).expect_err("the link is down").to_string();
+        assert!(refused.contains("interface is down"), "{refused}");
+        ip("link set dev near up");
+        Interface::usable("near").expect("has its carrier again");
+        let mut far = at_far_end(|| PacketPort::open_for("far", STREAM, PacketOptions::default())).expect("opens");
+        assert_eq!(near.transmit_batch(&frames(2), 60).expect("transmits"), 100);
+        HostClock.wait_until(HostClock.now() + Nanos::millis(50), Nanos::ZERO);
+        let mut seen = Vec::new();
+        while far.receive_batch(&mut |frame, _| seen.extend(frame.last().copied())).expect("receives") > 0 {}
+        assert_eq!(seen, [2; 100]);
+    });
+}
+
+#[test]
+fn frames_for_other_stations_do_not_hide_those_behind_them() {
+    within("frames_for_other_stations_do_not_hide_those_behind_them", || {
+        link();
+        ip("-n peer link set dev far promisc on");
+        let mut near = PacketPort::open_for("near", STREAM, PacketOptions::default()).expect("opens");
+        let mut far = at_far_end(|| PacketPort::open_for("far", STREAM, PacketOptions::default())).expect("opens");
+        let to =
+            |station: u8| [&[2, 0, 0, 0, 0, station], &frames::NEAR.0[..], &STREAM.to_be_bytes(), &[7; 46]].concat();
+        for station in 0..150 {
+            near.transmit(&to(station)).expect("transmits");
+        }
+        let own = [&frames::FAR.0, &to(1)[6..]].concat();
+        near.transmit(&own).expect("transmits");
+        HostClock.wait_until(HostClock.now() + Nanos::millis(50), Nanos::ZERO);
+        let mut seen = Vec::new();
+        assert_eq!(far.receive_batch(&mut |frame, _| seen.push(frame.to_vec())).expect("receives"), 1);
+        assert_eq!(seen, [own]);
+        assert_eq!(far.receive_batch(&mut |_, _| {}).expect("receives"), 0);
     });
 }
 

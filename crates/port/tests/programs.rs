@@ -7,7 +7,7 @@ mod suite;
 
 use std::process::{Command, Stdio};
 
-use sojourn_port::kernel::Interface;
+use sojourn_port::kernel::{Interface, wait_for_any};
 use sojourn_port::live::{LiveCounter, LiveSender, LiveSent, LiveStream};
 use sojourn_port::packet::{PacketListener, PacketOptions, PacketPort};
 use sojourn_port::xdp::XdpPort;
@@ -58,6 +58,9 @@ fn xdp_takes_its_ethertype_tagged_or_not_and_leaves_the_rest() {
         for frame in [&plain, &probe, &tagged] {
             near.transmit(frame).expect("transmits");
         }
+        let start = HostClock.now();
+        wait_for_any(far.descriptor().into_iter(), Nanos::seconds(60)).expect("waits");
+        assert!(HostClock.now() - start < Nanos::seconds(30), "what has come ends a sleep");
         let mut seen = Vec::new();
         settle();
         far.receive_batch(&mut |frame, _| seen.push(frame.to_vec())).expect("receives");

@@ -142,10 +142,33 @@ fn refused(name: &str, error: &libbpf_rs::Error) -> PortError {
     let object = format!("the program `{name}` in the kernel");
     match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied if !may_load() => denied("load", object),
+        _ if is_old(&release()) => {
+            let problem = format!(
+                "this kernel ({}) is too old for it, Linux {}.{} has what it needs; use another engine",
+                release().trim_end(),
+                OLDEST[0],
+                OLDEST[1]
+            );
+            PortError::Unusable { object, problem }
+        }
         kind => {
             PortError::System { operation: "use", object, source: io::Error::new(io_kind(kind), error.to_string()) }
         }
     }
+}
+
+/// The first kernel with all that the programs call: `bpf_ktime_get_tai_ns` came last.
+const OLDEST: [u32; 2] = [6, 1];
+
+fn release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+/// Whether a kernel's release, "5.15.0-91-generic", is from before the oldest that will do.
+fn is_old(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    let number: [Option<u32>; 2] = [numbers.next(), numbers.next()];
+    matches!(number, [Some(major), Some(minor)] if [major, minor] < OLDEST)
 }
 
 /// Whether this thread may have maps and programs at all: a program that is refused although it may was not understood.
@@ -183,4 +206,17 @@ fn attach_refused(interface: &Interface, source: io::Error) -> PortError {
 fn denied(operation: &'static str, object: String) -> PortError {
     let mend = "run it as root; a user namespace does not grant it".to_owned();
     PortError::Denied { operation, object, right: "CAP_BPF and CAP_NET_ADMIN", mend }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_kernels_are_known_by_their_release() {
+        for (release, old) in [("5.15.0-91-generic\n", true), ("6.0.9", true), ("6.1.0", false), ("6.18.44-x", false)] {
+            assert_eq!(is_old(release), old, "{release}");
+        }
+        assert!(!is_old("") && !is_old("rolling"), "nobody knows");
+    }
 }

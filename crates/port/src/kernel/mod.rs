@@ -50,20 +50,14 @@ pub fn interfaces() -> Result<Vec<Interface>, PortError> {
 /// How many descriptors [`wait_for_any`] looks at.
 const MOST_WAITED_FOR: usize = 8;
 
-/// Sleeps until something can be read from one of `descriptors` (8 at most), a signal comes, or `longest` is over.
+/// Sleeps until something can be read from one of `descriptors` (8 at most, or none), a signal comes, or `longest` is over.
 ///
 /// # Errors
 /// When the kernel refuses to wait.
 pub fn wait_for_any<'a>(descriptors: impl Iterator<Item = BorrowedFd<'a>>, longest: Nanos) -> Result<(), PortError> {
-    let mut descriptors = descriptors.take(MOST_WAITED_FOR);
-    let Some(first) = descriptors.next() else { return Ok(()) };
-    let mut polled = [first; MOST_WAITED_FOR].map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-    let mut count = 1;
-    for (place, descriptor) in polled[1..].iter_mut().zip(descriptors) {
-        *place = PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
-        count += 1;
-    }
-    match poll(&mut polled[..count], Some(&timespec(longest))) {
+    let descriptors = descriptors.take(MOST_WAITED_FOR);
+    let mut polled: Vec<_> = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    match poll(&mut polled, Some(&timespec(longest))) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => {
             Err(PortError::System { operation: "wait for", object: "requests".to_owned(), source: error.into() })
@@ -96,4 +90,16 @@ pub(crate) fn denied_raw(operation: &'static str, object: &str, other_way: Optio
         mend.push_str(other_way);
     }
     PortError::Denied { operation, object: object.to_owned(), right: "CAP_NET_RAW", mend }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_nothing_sleeps() {
+        let start = HostClock.now();
+        wait_for_any(std::iter::empty(), Nanos::millis(5)).expect("waits");
+        assert!(HostClock.now() - start >= Nanos::millis(4));
+    }
 }

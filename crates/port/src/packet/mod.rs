@@ -149,14 +149,19 @@ impl Batch for PacketPort {
         let longest = self.max_frame();
         let inbox = self.inbox.get_or_insert_with(|| Inbox::new(longest, TAG_BYTES));
         let mut count = 0;
-        for nth in 0..self.socket.receive_batch(inbox)? {
-            if inbox.from(nth).and_then(Name::as_link).is_none_or(|link| link.kind == libc::PACKET_OTHERHOST) {
-                continue;
+        let mut taken = usize::MAX;
+        // Where all are for other stations, those behind them are looked at: 0 is said when nothing is there.
+        while count == 0 && taken > 0 {
+            taken = self.socket.receive_batch(inbox)?;
+            for nth in 0..taken {
+                if inbox.from(nth).and_then(Name::as_link).is_none_or(|link| link.kind == libc::PACKET_OTHERHOST) {
+                    continue;
+                }
+                let arrival = self.socket.arrival(inbox, nth);
+                let frame = with_tag(inbox.message(nth), arrival.control.tag);
+                each(frame, Received { length: frame.len(), arrived: arrival.arrived, returned: arrival.returned });
+                count += 1;
             }
-            let arrival = self.socket.arrival(inbox, nth);
-            let frame = with_tag(inbox.message(nth), arrival.control.tag);
-            each(frame, Received { length: frame.len(), arrived: arrival.arrived, returned: arrival.returned });
-            count += 1;
         }
         Ok(count)
     }
@@ -190,22 +195,26 @@ fn open_ring(interface: &Interface) -> std::io::Result<sys::TransmitRing> {
     sys::TransmitRing::map(socket.into_descriptor(), place_bytes)
 }
 
-/// Sends frames by a ring; returns how many the kernel took.
+/// Sends frames by a ring; returns how many the kernel took. The others are taken out again: they are to leave now or not
+/// at all.
 fn send_by_ring(ring: &mut sys::TransmitRing, frames: &[u8], frame_bytes: usize) -> std::io::Result<usize> {
     let whole = frames.len() / frame_bytes;
-    let mut taken = 0;
+    let mut put = 0;
+    let mut pushed = Ok(());
     for _ in 0..PUSHES {
-        taken += ring.put(&frames[taken * frame_bytes..], frame_bytes);
-        match ring.push() {
-            Ok(()) => {}
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) => {}
-            Err(error) => return Err(error),
-        }
-        if taken == whole && !ring.is_waiting() {
+        put += ring.put(&frames[put * frame_bytes..], frame_bytes);
+        pushed = match ring.push() {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) => Ok(()),
+            pushed => pushed,
+        };
+        if pushed.is_err() || (put == whole && !ring.is_waiting()) {
             break;
         }
     }
-    Ok(taken)
+    match (put - ring.withdraw(), pushed) {
+        (0, Err(error)) => Err(error),
+        (taken, _) => Ok(taken),
+    }
 }
 
 /// Puts the tag back that the kernel took off a frame, before which [`TAG_BYTES`] are free.

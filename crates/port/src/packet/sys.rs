@@ -91,8 +91,24 @@ impl TransmitRing {
 
     /// Whether the frame that was put last still waits for the kernel to look at it.
     pub fn is_waiting(&self) -> bool {
-        let last = (self.next + PLACES - 1) % PLACES;
-        self.status(last).load(Ordering::Acquire) == libc::TP_STATUS_SEND_REQUEST
+        self.status(self.last()).load(Ordering::Acquire) == libc::TP_STATUS_SEND_REQUEST
+    }
+
+    /// Takes the frames out again that the kernel has not looked at or did not like, and returns how many. It looks at none
+    /// but during [`Self::push`].
+    pub fn withdraw(&mut self) -> usize {
+        let mut count = 0;
+        let unsent = [libc::TP_STATUS_SEND_REQUEST, libc::TP_STATUS_WRONG_FORMAT];
+        while count < PLACES && unsent.contains(&self.status(self.last()).load(Ordering::Acquire)) {
+            self.next = self.last();
+            self.status(self.next).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+            count += 1;
+        }
+        count
+    }
+
+    fn last(&self) -> usize {
+        (self.next + PLACES - 1) % PLACES
     }
 
     fn status(&self, place: usize) -> &AtomicU32 {

@@ -7,7 +7,7 @@
 
 mod sys;
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use sojourn_time::{Clock, HostClock, Source, Stamp, Time};
 use sojourn_wire::MacAddress;
@@ -173,6 +173,10 @@ impl Batch for XdpPort {
 
     fn engine(&self) -> &str {
         &self.engine
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.rings.descriptor())
     }
 }
 
