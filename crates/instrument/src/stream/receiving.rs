@@ -83,7 +83,9 @@ impl<'a> Reception<'a> {
         ended: &mut dyn FnMut(&Receiver) -> bool,
     ) -> anyhow::Result<()> {
         let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
-        let waiting = if self.place.wait == Wait::Spin { Waiting::Spin } else { Waiting::Block };
+        // Who looks without end under SCHED_FIFO is stopped by the kernel's throttle for 50 ms of each second.
+        let spins = self.place.wait == Wait::Spin && !self.place.is_real_time;
+        let waiting = if spins { Waiting::Spin } else { Waiting::Block };
         let mut is_over = |receiver: &Receiver| halt.load(Ordering::Relaxed) || ended(receiver);
         Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, (waiting, wakers), &mut is_over)?)
     }
