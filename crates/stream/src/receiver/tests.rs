@@ -1,3 +1,5 @@
+//! What the receiver answers to whom, and that no bytes make it panic.
+
 use proptest::prelude::*;
 use sojourn_time::{Nanos, Source, Stamp};
 use sojourn_wire::MacAddress;

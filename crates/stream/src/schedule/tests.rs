@@ -1,3 +1,5 @@
+//! Departures are as their pattern says, and schedules that cannot be are refused.
+
 use proptest::prelude::*;
 use sojourn_time::Nanos;
 

@@ -1,3 +1,5 @@
+//! Stream headers come back as they were written, and foreign bytes are survived.
+
 use proptest::prelude::*;
 use sojourn_time::{Source, Time};
 

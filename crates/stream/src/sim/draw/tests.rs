@@ -1,3 +1,5 @@
+//! What befalls packets is as often and as long as the path says.
+
 use proptest::prelude::*;
 
 use super::*;
