@@ -31,7 +31,7 @@ pub struct Counting {
 pub struct Accounting {
     counting: Counting,
     /// The place of each flow in `flows`, by its number; `NOWHERE` for those that are none of ours.
-    places: Box<[u8]>,
+    places: Box<[u16]>,
     flows: Vec<u16>,
     /// For each port and flow, in that order; behind them those of nodes that answered.
     tallies: Vec<Tally>,
@@ -42,14 +42,14 @@ pub struct Accounting {
     last_arrival: Option<Time>,
 }
 
-const NOWHERE: u8 = u8::MAX;
+const NOWHERE: u16 = u16::MAX;
 
 impl Accounting {
     /// Opens accounts for these flows at so many ports.
     pub fn new(counting: Counting, flows: &[u16], ports: usize) -> Self {
         let mut places = vec![NOWHERE; usize::from(u16::MAX) + 1].into_boxed_slice();
         for (place, flow) in flows.iter().enumerate().take(usize::from(NOWHERE)) {
-            places[usize::from(*flow)] = place as u8;
+            places[usize::from(*flow)] = place as u16;
         }
         let each = (0..ports).flat_map(|port| flows.iter().map(move |flow| Tally::new(*flow, port, 0)));
         let mut tallies: Vec<_> = each.collect();

@@ -1,3 +1,5 @@
+//! Every packet and every frame is in exactly one count, whatever arrives.
+
 use proptest::prelude::*;
 use sojourn_time::{Source, Stamp};
 
@@ -191,4 +193,16 @@ fn answers_are_kept_apart_by_their_node() {
     let told: Vec<_> =
         outcome.flows.iter().map(|f| (f.node, f.counts.first, f.counts.duplicated, f.counts.lost)).collect();
     assert_eq!(told, [(3, 2, 0, 1), (5, 2, 1, 1)]);
+}
+
+#[test]
+fn hundreds_of_flows_are_told_from_each_other_and_from_others() {
+    let flows: Vec<u16> = (0..300).collect();
+    let mut accounting = Accounting::new(counting(), &flows, 1);
+    for flow in [299, 255, 999] {
+        offer(&mut accounting, 0, &packet(flow, 0, 0), 10);
+    }
+    let outcome = accounting.finish(&[], &[]);
+    let came: Vec<_> = outcome.flows.iter().filter(|flow| flow.counts.first > 0).map(|flow| flow.flow).collect();
+    assert_eq!((came, outcome.ports[0].foreign), (vec![255, 299], 1));
 }
