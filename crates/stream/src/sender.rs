@@ -4,20 +4,22 @@ use sojourn_port::{Capabilities, Sent, StampKind, TransmitStamp};
 use sojourn_time::{Nanos, Source, Stamp, Time};
 
 use crate::departed::{Departure, FlowSent};
-use crate::frame::{BATCH, Template};
+use crate::frame::{BATCH, BATCH_BESIDE, Template};
 use crate::merge::Merge;
 use crate::request::{FlowRequest, Keep, touched};
 use crate::schedule::Pattern;
 use crate::track::{Ring, Track};
-use crate::{SendRequest, SentCounts};
+use crate::{SendRequest, SentCount, SentCounts};
 
 /// What is to be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send the next packet of the stream at that place, then.
     Depart(Time, usize),
-    /// Send some packets of the stream at that place, now; no other is due before then.
-    Flood(usize, Time),
+    /// Send some packets of the stream at that place, now.
+    Flood(usize),
+    /// Let nothing leave until then.
+    Wait(Time),
     /// There is nothing more to send.
     Done,
 }
@@ -60,7 +62,7 @@ struct Flow {
 impl Sender {
     /// Prepares a checked request for ports that can do this. All memory that it needs is taken here.
     pub fn new(request: &SendRequest, ports: &[Capabilities]) -> Self {
-        let total: u64 = request.flows.iter().map(|flow| flow.schedule.count).sum();
+        let total = request.flows.iter().fold(0_u64, |sum, flow| sum.saturating_add(flow.schedule.count));
         let room = match request.keep {
             Keep::Packets { room } => room.min(usize::try_from(total).unwrap_or(room)),
             Keep::Histograms => 0,
@@ -99,7 +101,8 @@ impl Sender {
         match (due, self.flood()) {
             (Some((at, place)), None) => Step::Depart(at, place),
             (Some((at, place)), Some(_)) if at <= now => Step::Depart(at, place),
-            (due, Some(flood)) => Step::Flood(flood, due.map_or(Time::NEVER, |(at, _)| at)),
+            (_, Some(_)) if now < self.start => Step::Wait(self.start),
+            (_, Some(flood)) => Step::Flood(flood),
             (None, None) => Step::Done,
         }
     }
@@ -117,8 +120,9 @@ impl Sender {
 
     /// Returns the frames of the next packets of a flood, and how long each is.
     pub fn frames(&mut self, place: usize, now: Time) -> (&[u8], usize) {
+        let most = if self.due.peek().is_some() { BATCH_BESIDE } else { BATCH };
         let flow = &mut self.flows[place];
-        let left = flow.left().min(BATCH as u64) as usize;
+        let left = flow.left().min(most as u64) as usize;
         let frame_bytes = flow.template.frame_bytes();
         (flow.template.many(flow.counts.sent, left, now), frame_bytes)
     }
@@ -136,7 +140,18 @@ impl Sender {
 
     /// Notes that so many packets of a flood were handed to its port with one call.
     pub fn flooded(&mut self, place: usize, taken: usize, called: Time) {
-        (0..taken).for_each(|_| self.note(place, called, called));
+        let flow = &mut self.flows[place];
+        let seqs = flow.counts.sent..flow.counts.sent + taken as u64;
+        if seqs.is_empty() {
+            return;
+        }
+        flow.counts.sent = seqs.end;
+        flow.first_intended.get_or_insert(called);
+        flow.last_intended = called;
+        flow.calls.record_burst(called, taken as u64);
+        let kept = taken.min(self.room - self.rows.len());
+        self.not_kept += if self.room > 0 { (taken - kept) as u64 } else { 0 };
+        self.rows.extend(seqs.take(kept).map(|seq| Departure::called(flow.flow, seq, called, called)));
     }
 
     /// Notes that our own machine refused the next packet of a stream. It is not tried again.
@@ -187,9 +202,9 @@ impl Sender {
         self.is_stopped = true;
     }
 
-    /// Returns how many packets of each stream were sent, by flow.
-    pub fn sent(&self) -> impl Iterator<Item = (u16, u64)> {
-        self.flows.iter().map(|flow| (flow.flow, flow.counts.sent))
+    /// Returns how many packets of each stream were sent, and by which port.
+    pub fn sent(&self) -> impl Iterator<Item = SentCount> {
+        self.flows.iter().map(|flow| SentCount { flow: flow.flow, port: Some(flow.port), sent: flow.counts.sent })
     }
 
     /// Ends it: what was not tried is unsent.
@@ -259,7 +274,10 @@ impl Flow {
         let sent = self.counts.sent;
         // Where nearly all were stamped, the stamps tell; else the calls do, for all.
         let by_stamps = self.stamps.count() > 0 && self.stamps.count() >= sent - sent / 10;
+        let called = self.calls.span();
         let track = if by_stamps { self.stamps } else { self.calls };
+        // Stamps that are missing do not make fewer packets, and those of the ends no shorter a time.
+        let span = if track.count() < sent { track.span().max(called) } else { track.span() };
         let intended_span = self.first_intended.map_or(Nanos::ZERO, |first| self.last_intended - first);
         let intended_pps = if self.is_flood { 0.0 } else { rate(sent, intended_span) };
         FlowSent {
@@ -268,7 +286,7 @@ impl Flow {
             counts: self.counts,
             asked_pps: self.asked_pps,
             intended_pps,
-            achieved_pps: rate(track.count(), track.span()),
+            achieved_pps: rate(sent, span),
             first: track.first(),
             last: track.last(),
             within_1us: track.share_within(Nanos::micros(1)),

@@ -66,6 +66,13 @@ impl Track {
         self.last = Some(left);
     }
 
+    /// Notes departures of a flood, all with one call.
+    pub fn record_burst(&mut self, left: Time, count: u64) {
+        self.record(left, left);
+        self.count += count - 1;
+        self.gaps.record_many(0, count - 1);
+    }
+
     /// Returns how many departures were noted.
     pub const fn count(&self) -> u64 {
         self.count

@@ -1,11 +1,11 @@
 //! Tells a receiver that a stream is over.
 
 use sojourn_port::{Batch, PortError};
-use sojourn_time::{Clock, Nanos, Time};
+use sojourn_time::{Clock, Nanos};
 use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::{HEADER_BYTES, Kind};
 
-use super::transmit;
+use super::{Watch, transmit};
 use crate::frame::split;
 use crate::{End, Head};
 
@@ -32,7 +32,7 @@ pub fn conclude(
             Err(error) if error.is_full_queue() => {}
             Err(error) => return Err(error),
         }
-        if is_acknowledged(port, clock, (block, flow), now + patience)? {
+        if is_acknowledged(port, clock, (block, flow), patience)? {
             return Ok(true);
         }
     }
@@ -52,14 +52,16 @@ fn frame(head: Head, header: StreamHeader, end: &End) -> Vec<u8> {
     frame
 }
 
-/// Waits for the answer until `deadline`.
+/// Waits so long for the answer.
 fn is_acknowledged(
     port: &mut dyn Batch,
     clock: &dyn Clock,
     (block, flow): (u32, u16),
-    deadline: Time,
+    patience: Nanos,
 ) -> Result<bool, PortError> {
     let framing = port.capabilities().framing;
+    let start = clock.now();
+    let (deadline, mut watch) = (start + patience, Watch(start));
     let mut heard = false;
     loop {
         let taken = port.receive_batch(&mut |frame, _| {
@@ -71,7 +73,8 @@ fn is_acknowledged(
             Ok(_) | Err(PortError::Refused(_)) => {}
             Err(error) => return Err(error),
         }
-        if heard || clock.now() >= deadline {
+        let now = clock.now();
+        if heard || now >= deadline || watch.is_set_back(now) {
             return Ok(heard);
         }
         while port.transmit_stamp()?.is_some() {}

@@ -11,12 +11,12 @@ use sojourn_time::{Clock, Nanos, Time};
 use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::Kind;
 
-use super::transmit;
+use super::{Watch, transmit};
 use crate::accounting::{Accounting, Counting};
 use crate::frame::split;
 use crate::sender::Step;
 use crate::sync::Syncer;
-use crate::{Pace, Phase, SendOutcome, SendRequest, Sender, SentCount, Wait};
+use crate::{Pace, Phase, SendOutcome, SendRequest, Sender, Wait};
 
 /// How long before a departure sleeping ends: a sleeping thread wakes up to 100 µs late.
 const SPIN: Nanos = Nanos::micros(100);
@@ -38,9 +38,14 @@ const NAP: Nanos = Nanos::millis(100);
 /// How long to sleep at a stretch where frames may come in by any of several ports.
 const SHORT_NAP: Nanos = Nanos::micros(200);
 
-/// Under `SCHED_FIFO`: how long to go on before it is asked how much of that was slept, and how much must have been.
-const BUSY: Nanos = Nanos::millis(400);
-const REST: Nanos = Nanos::millis(30);
+/// Under `SCHED_FIFO`: how long to go on before it is asked how much of that was slept, and how much must have been: more
+/// than the twentieth of each second that the kernel's throttle takes, in pieces so short that what is due meanwhile is no
+/// flood.
+const BUSY: Nanos = Nanos::millis(40);
+const REST: Nanos = Nanos::millis(3);
+
+/// How much of a sleep is none: the way into it and out of it.
+const SLEEP_COST: Nanos = Nanos::micros(6);
 
 /// How many late stamps to take before it is asked whether a packet is due, and how long one takes.
 const STAMPS_AT_ONCE: usize = 8;
@@ -54,9 +59,6 @@ const STAMP_PATIENCE: Nanos = Nanos::millis(20);
 
 /// How long to wait at the end for answers, at most.
 const ANSWER_PATIENCE: Nanos = Nanos::millis(500);
-
-/// A clock that goes back by so much has been set. What was to come would come hours later or never.
-const SET_BACK: Nanos = Nanos::seconds(1);
 
 /// More than a socket holds.
 const ALL_FRAMES: usize = 1 << 12;
@@ -102,6 +104,7 @@ struct Driver<'a, 'p> {
     pace: Pace,
     spin: Nanos,
     quiet: Nanos,
+    watch: Watch,
     /// Under `SCHED_FIFO`: when it was last asked how much was slept, and how much was since.
     asked: Time,
     slept: Nanos,
@@ -129,26 +132,25 @@ impl<'a, 'p> Driver<'a, 'p> {
             pace,
             spin: spin(request, pace),
             quiet: quiet(request, pace),
+            watch: Watch(clock.now()),
             asked: clock.now(),
             slept: Nanos::ZERO,
         }
     }
 
     fn run(&mut self, stop: &AtomicBool) -> Result<(), PortError> {
-        let mut latest = self.clock.now();
         let mut left_at_once = 0;
         loop {
             if stop.load(Ordering::Relaxed) {
                 self.sender.stop();
             }
             let now = self.clock.now();
-            if latest - now >= SET_BACK {
+            if self.watch.is_set_back(now) {
                 self.sender.stop();
             }
-            latest = latest.max(now);
             match self.sender.poll(now) {
                 Step::Done => return Ok(()),
-                Step::Flood(place, _) => {
+                Step::Flood(place) => {
                     self.flood(place, now)?;
                     self.collect(STAMPS_AT_ONCE)?;
                 }
@@ -160,7 +162,7 @@ impl<'a, 'p> Driver<'a, 'p> {
                     }
                     self.collect(2 * LEAVING_AT_ONCE)?;
                 }
-                Step::Depart(at, _) => {
+                Step::Depart(at, _) | Step::Wait(at) => {
                     let most = (at - now).0 / STAMP_COST.0;
                     self.collect(most.clamp(1, STAMPS_AT_ONCE as i64) as usize)?;
                     self.idle(at)?;
@@ -258,13 +260,14 @@ impl<'a, 'p> Driver<'a, 'p> {
         let before = self.clock.now();
         let listens = self.sync.as_ref().is_some_and(Syncer::is_waiting) || self.answers.is_some();
         match &mut *self.ports {
-            [port] => port.wait(until)?,
+            // A port where nobody takes in what comes would end each sleep at once.
+            [port] if listens => port.wait(until)?,
             _ => {
                 let until = if listens { until.min(before + SHORT_NAP) } else { until };
                 self.clock.wait_until(until, Nanos::ZERO);
             }
         }
-        self.slept += self.clock.now() - before;
+        self.slept += (self.clock.now() - before - SLEEP_COST).max(Nanos::ZERO);
         Ok(())
     }
 
@@ -308,7 +311,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         loop {
             let taken = self.collect(STAMPS_AT_ONCE)?;
             let now = self.clock.now();
-            if now >= until || !awaits(self) {
+            if now >= until || self.watch.is_set_back(now) || !awaits(self) {
                 return Ok(());
             }
             if taken == 0 {
@@ -359,8 +362,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         let ended = self.clock.now();
         let drops = self.ports.iter_mut().zip(&self.dropped);
         let own_drops: Vec<_> = drops.map(|(port, before)| port.own_drops().saturating_sub(*before)).collect();
-        let counts = self.sender.sent().map(|(flow, sent)| SentCount { flow, port: None, sent });
-        let counts: Vec<_> = counts.collect();
+        let counts: Vec<_> = self.sender.sent().collect();
         let exchanges = self.sync.map(Syncer::finish).unwrap_or_default();
         let answers = self.answers.map(|answers| answers.finish(&counts, &own_drops));
         let (flows, rows, not_kept) = self.sender.finish();

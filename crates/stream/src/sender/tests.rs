@@ -1,4 +1,10 @@
+//! What the sender learns from late stamps, and what it tells where some are missing.
+
+use sojourn_port::Framing;
+use sojourn_wire::StreamHeader;
+
 use super::*;
+use crate::{Head, Schedule};
 
 #[test]
 fn the_lead_comes_to_what_the_way_out_takes_and_lateness_does_not_move_it() {
@@ -13,4 +19,59 @@ fn the_lead_comes_to_what_the_way_out_takes_and_lateness_does_not_move_it() {
     assert_eq!(lead.0, Lead::MOST);
     (0..10_000).for_each(|_| lead.learn(Nanos(-1)));
     assert_eq!(lead.0, Nanos::ZERO);
+}
+
+fn sender(patterns: &[Pattern], transmit_stamps: bool) -> Sender {
+    let flow = |(flow, pattern): (u16, &Pattern)| {
+        let schedule = Schedule::new(*pattern, 1e4, 1_000, 1);
+        FlowRequest { flow, port: 0, head: Head::Udp, payload_bytes: 40, schedule }
+    };
+    let request = SendRequest {
+        block: 1,
+        flows: (1..).zip(patterns).map(flow).collect(),
+        keep: Keep::Packets { room: 300 },
+        start_in: Nanos::ZERO,
+        at_most: None,
+        sync: None,
+        answers_late_after: None,
+        clock: 1,
+    };
+    let mut sender = Sender::new(&request, &[Capabilities { framing: Framing::Udp, max_frame: 100, transmit_stamps }]);
+    sender.begin(Time(0));
+    sender
+}
+
+#[test]
+fn a_flood_leaves_in_large_batches_unless_others_are_due_beside_it() {
+    let mut beside = sender(&[Pattern::Flood, Pattern::Regular], false);
+    assert_eq!(beside.frames(0, Time(1)).0.len() / 40, BATCH_BESIDE);
+    let mut flood = sender(&[Pattern::Flood], false);
+    assert_eq!(flood.frames(0, Time(1)).0.len() / 40, BATCH);
+    flood.flooded(0, 0, Time(1));
+    flood.flooded(0, 200, Time(5));
+    flood.flooded(0, 150, Time(7));
+    let last = StreamHeader::read(flood.frame(0, Time(9), Time(9))).unwrap();
+    assert_eq!(last.seq, 350);
+    let (flows, rows, not_kept) = flood.finish();
+    let counts = flows[0].counts;
+    assert_eq!((counts.sent, counts.unsent, rows.len(), not_kept), (350, 650, 300, 50));
+    assert!((0..).zip(&rows).all(|(seq, row)| row.seq == seq && row.send_call == Time(if seq < 200 { 5 } else { 7 })));
+    assert_eq!((flows[0].first, flows[0].last), (Some(Time(5)), Some(Time(7))));
+    assert_eq!((flows[0].inter_departure.count(), flows[0].inter_departure.max()), (349, Some(2)));
+}
+
+#[test]
+fn the_rate_is_that_of_all_packets_though_some_stamps_are_missing() {
+    let mut sender = sender(&[Pattern::Regular], true);
+    for number in 0..1_000_u32 {
+        let at = Time(i64::from(number) * 100_000);
+        sender.departed(0, at, Sent { number, called: at });
+        // Some in the middle, and the last ones.
+        if number < 950 && number % 20 > 0 {
+            let left = Stamp { at: at + Nanos(500), source: Source::Kernel };
+            sender.on_stamp(0, &TransmitStamp { number, left, kind: StampKind::Left });
+        }
+    }
+    let (flows, ..) = sender.finish();
+    assert!(flows[0].is_by_stamps && (flows[0].achieved_pps / 1e4 - 1.0).abs() < 1e-6, "{}", flows[0].achieved_pps);
 }

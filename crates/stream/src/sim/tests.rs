@@ -1,3 +1,5 @@
+//! Both engines over paths with a known truth: what they tell is held to it.
+
 use proptest::prelude::*;
 use sojourn_port::sim::{ClockStep, Delay, SenderLate};
 use sojourn_time::{Clock, Nanos, Time};
@@ -305,4 +307,51 @@ fn paths_survive_text_and_wrong_ones_are_refused_by_their_key() {
         .check()
         .is_err()
     );
+}
+
+#[test]
+fn a_flood_waits_for_its_start() {
+    let (sent, _) = run(&Path::constant(5), &sending(vec![stream(1, Pattern::Flood, 0.0, 10)]));
+    assert_eq!((sent.started, sent.flows[0].first), (Time(1_000_000), Some(Time(1_000_000))));
+}
+
+#[test]
+fn answers_are_missed_only_where_their_stream_left() {
+    let mut flows: Vec<_> = (1..=2).map(|flow| stream(flow, Pattern::Regular, 1_000.0, 20)).collect();
+    flows[1].port = 1;
+    let send = SendRequest { answers_late_after: Some(Nanos::millis(100)), ..sending(flows) };
+    let mut receive = receiving(&send, 1);
+    receive.ports[0].answer = Some(Answering { node: 1, payload_bytes: 46 });
+    let (sent, _) = simulate(&Path::constant(700), &send, &receive, &RUNNING).unwrap();
+    let told: Vec<_> =
+        sent.answers.unwrap().flows.iter().map(|f| (f.port, f.flow, f.counts.first, f.counts.lost)).collect();
+    assert_eq!(told, [(0, 1, 20, 0), (0, 2, 0, 0), (1, 1, 0, 0), (1, 2, 20, 0)]);
+}
+
+#[test]
+fn frames_that_nobody_takes_in_do_not_keep_the_sender_awake() {
+    let send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 20)]);
+    let mut receive = receiving(&send, 1);
+    receive.ports[0].answer = Some(Answering { node: 1, payload_bytes: 46 });
+    let (sent, _) = simulate(&Path::constant(700), &send, &receive, &RUNNING).unwrap();
+    assert_eq!((sent.flows[0].counts.sent, sent.flows[0].within_1us), (20, 1.0));
+}
+
+#[test]
+fn a_clock_that_is_set_back_while_clocks_are_compared_is_not_waited_for() {
+    let step = Some(ClockStep { at_ns: 50_000_000, by_ns: -3_600_000_000_000 });
+    let clocks = Clocks { sender: Skewed { step, ..Skewed::default() }, ..Clocks::default() };
+    let path = Path { clocks, ..Path::constant(1_000) };
+    let mut send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 10)]);
+    send.sync = Some(SyncRequest { flows: vec![0], before: 50, during: None, after: 9, spacing: Nanos::millis(2) });
+    let (sent, _) = run(&path, &send);
+    assert_eq!((sent.flows[0].counts.sent, sent.flows[0].counts.unsent), (0, 10));
+    assert!(sent.ended < Time(0), "{:?}", sent.ended);
+    let receiver = Receiver::new(&receiving(&send, 1));
+    let line = Rc::new(RefCell::new(Line::new(&Path { loss: 1.0, ..path }, 1, (receiver, 1), 1).unwrap()));
+    let clock = NearClock::new(Rc::clone(&line));
+    let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
+    let end = End { sent: 3, clock: None };
+    assert!(!driver::conclude(&mut near, &clock, (head(), 1, 7), &end, Nanos::millis(20)).unwrap());
+    assert!(clock.now() < Time(0), "{:?}", clock.now());
 }
