@@ -79,6 +79,10 @@ impl Clock for HostClock {
     fn wait_until(&self, deadline: Time, spin: Nanos) -> Time {
         wait(tai, sleep, deadline, spin)
     }
+
+    fn thread_time(&self) -> Nanos {
+        read(ClockId::ThreadCPUTime) - Time(0)
+    }
 }
 
 /// Waits by a clock that may be set meanwhile, and by a sleep that tells whether it was whole.
@@ -127,6 +131,18 @@ mod tests {
         let clock = HostClock;
         let deadline = clock.now() + Nanos::micros(300);
         assert!(clock.wait_until(deadline, Nanos::micros(100)) >= deadline);
+    }
+
+    #[test]
+    fn a_sleep_takes_no_processor_time_and_spinning_does() {
+        let clock = HostClock;
+        let took = |spin: Nanos| {
+            let before = clock.thread_time();
+            clock.wait_until(clock.now() + Nanos::millis(20), spin);
+            clock.thread_time() - before
+        };
+        assert!(took(Nanos::ZERO) < Nanos::millis(10));
+        assert!(took(Nanos::seconds(1)) > Nanos::ZERO);
     }
 
     #[test]

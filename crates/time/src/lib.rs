@@ -140,4 +140,9 @@ pub trait Clock {
     /// Waits until `deadline`: sleeps until `spin` before it, then spins. Returns the time at which it stopped, which is
     /// before the deadline only when the clock was set back meanwhile: nobody waits hours for what was due at once.
     fn wait_until(&self, deadline: Time, spin: Nanos) -> Time;
+
+    /// Returns how much processor time this thread has taken; where nobody knows, as much as time has passed.
+    fn thread_time(&self) -> Nanos {
+        self.now() - Time(0)
+    }
 }

@@ -38,14 +38,11 @@ const NAP: Nanos = Nanos::millis(100);
 /// How long to sleep at a stretch where frames may come in by any of several ports.
 const SHORT_NAP: Nanos = Nanos::micros(200);
 
-/// Under `SCHED_FIFO`: how long to go on before it is asked how much of that was slept, and how much must have been: more
+/// Under `SCHED_FIFO`: how long to go on before it is asked how much of that the processor was free, and how much it must have been: more
 /// than the twentieth of each second that the kernel's throttle takes, in pieces so short that what is due meanwhile is no
 /// flood.
 const BUSY: Nanos = Nanos::millis(40);
 const REST: Nanos = Nanos::millis(3);
-
-/// How much of a sleep is none: the way into it and out of it.
-const SLEEP_COST: Nanos = Nanos::micros(6);
 
 /// How many late stamps to take before it is asked whether a packet is due, and how long one takes.
 const STAMPS_AT_ONCE: usize = 8;
@@ -105,9 +102,8 @@ struct Driver<'a, 'p> {
     spin: Nanos,
     quiet: Nanos,
     watch: Watch,
-    /// Under `SCHED_FIFO`: when it was last asked how much was slept, and how much was since.
-    asked: Time,
-    slept: Nanos,
+    /// Under `SCHED_FIFO`: when it was last asked how much the processor was free, and the processor time up to then.
+    asked: (Time, Nanos),
 }
 
 impl<'a, 'p> Driver<'a, 'p> {
@@ -133,8 +129,7 @@ impl<'a, 'p> Driver<'a, 'p> {
             spin: spin(request, pace),
             quiet: quiet(request, pace),
             watch: Watch(clock.now()),
-            asked: clock.now(),
-            slept: Nanos::ZERO,
+            asked: (clock.now(), clock.thread_time()),
         }
     }
 
@@ -257,17 +252,15 @@ impl<'a, 'p> Driver<'a, 'p> {
 
     /// Sleeps until then, or until something comes in.
     fn sleep(&mut self, until: Time) -> Result<(), PortError> {
-        let before = self.clock.now();
         let listens = self.sync.as_ref().is_some_and(Syncer::is_waiting) || self.answers.is_some();
         match &mut *self.ports {
             // A port where nobody takes in what comes would end each sleep at once.
             [port] if listens => port.wait(until)?,
             _ => {
-                let until = if listens { until.min(before + SHORT_NAP) } else { until };
+                let until = if listens { until.min(self.clock.now() + SHORT_NAP) } else { until };
                 self.clock.wait_until(until, Nanos::ZERO);
             }
         }
-        self.slept += (self.clock.now() - before - SLEEP_COST).max(Nanos::ZERO);
         Ok(())
     }
 
@@ -344,18 +337,22 @@ impl<'a, 'p> Driver<'a, 'p> {
         Ok(())
     }
 
-    /// Under `SCHED_FIFO`: gives the processor back for what was slept too little, before the kernel's throttle takes
-    /// it.
+    /// Under `SCHED_FIFO`: gives the processor back for what it was free too little, before the kernel's throttle takes it. It
+    /// is asked what the thread really took: sleeps of some microseconds do not free the processor.
     fn rest_if_due(&mut self) {
-        let now = self.clock.now();
-        if !self.pace.is_real_time || now - self.asked <= BUSY {
+        let (asked, taken) = self.asked;
+        if !self.pace.is_real_time {
             return;
         }
-        if self.slept < REST {
-            self.clock.wait_until(now + (REST - self.slept), Nanos::ZERO);
+        let now = self.clock.now();
+        if now - asked <= BUSY {
+            return;
         }
-        self.asked = self.clock.now();
-        self.slept = Nanos::ZERO;
+        let free = (now - asked) - (self.clock.thread_time() - taken);
+        if free < REST {
+            self.clock.wait_until(now + (REST - free), Nanos::ZERO);
+        }
+        self.asked = (self.clock.now(), self.clock.thread_time());
     }
 
     fn finish(self, started: Time) -> SendOutcome {

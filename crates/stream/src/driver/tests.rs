@@ -12,7 +12,7 @@ use crate::{FlowRequest, Head, Keep, Pace, Pattern, Schedule, SendRequest, Wait}
 
 /// A look at the clock, the way into a sleep and out of it, and a frame take so long.
 const LOOK: Nanos = Nanos(500);
-const AROUND_SLEEP: Nanos = Nanos::micros(4);
+const AROUND_SLEEP: Nanos = Nanos::micros(8);
 const FRAME: Nanos = Nanos::micros(5);
 
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ impl Processor {
         self.now.get()
     }
 
-    /// How much of this span was slept.
+    /// How much of this span it was free.
     fn slept_within(&self, from: Time, to: Time) -> Nanos {
         let slept = self.slept.borrow();
         slept.iter().fold(Nanos::ZERO, |sum, (start, end)| sum + ((*end).min(to) - (*start).max(from)).max(Nanos::ZERO))
@@ -50,6 +50,10 @@ impl Clock for Processor {
         }
         self.now.set(self.now.get().max(deadline));
         self.now()
+    }
+
+    fn thread_time(&self) -> Nanos {
+        (self.now() - Time(0)) - self.slept_within(Time(0), Time::NEVER)
     }
 }
 
