@@ -38,9 +38,9 @@ const NAP: Nanos = Nanos::millis(100);
 /// How long to sleep at a stretch where frames may come in by any of several ports.
 const SHORT_NAP: Nanos = Nanos::micros(200);
 
-/// Under `SCHED_FIFO`: how long to go on before it is asked how much of that the processor was free, and how much it must have been: more
-/// than the twentieth of each second that the kernel's throttle takes, in pieces so short that what is due meanwhile is no
-/// flood.
+/// Under `SCHED_FIFO`: how long to go on before it is asked for how much of that the processor was free, and how much it
+/// must have been: more than the twentieth of each second that the kernel's throttle takes, in pieces so short that what
+/// is due meanwhile is no flood.
 const BUSY: Nanos = Nanos::millis(40);
 const REST: Nanos = Nanos::millis(3);
 
