@@ -1,24 +1,31 @@
 """The bed as a drawing: host A on the left, host B on the right, one row per arm with its device between them.
 
-Pure SVG text, inked with the page's CSS variables, so that it follows light, dark and print. It draws what bed.json
-says; where that says little, the names of the arms alone.
+Further ports of a host join the device of their arm; a decoy, which load crosses beside the device, is drawn like any
+arm and called so; where the device's far side is shaped, its rate stands on the line. Pure SVG text, inked with the
+page's CSS variables, so that it follows light, dark and print. It draws what bed.json says; where that says little,
+the names of the arms alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sojourn.report.palette import Palette
 
 WIDTH = 860
 ROW = 74
+FURTHER = 30
 TOP = 46
 HOST_WIDTH = 132
 STATION_WIDTH = 112
 STATION_HEIGHT = 38
+DECOY = "/decoy"
 
 
 @dataclass(frozen=True)
@@ -29,27 +36,48 @@ class Arm:
     stations: tuple[str, ...]
     left: str = ""
     right: str = ""
+    further_left: tuple[str, ...] = ()
+    further_right: tuple[str, ...] = ()
+    shaped: str = ""
 
     @property
     def kind(self) -> str:
-        return self.name.split("*")[0].split(":")[0]
+        return self.name.split("*")[0].split(":")[0].removesuffix(DECOY)
+
+    @property
+    def device(self) -> str:
+        """Whose colour it has: a decoy has its device's."""
+        return self.name.removesuffix(DECOY)
+
+    @property
+    def height(self) -> int:
+        """The room it takes: a line for each further port."""
+        return ROW + FURTHER * max(len(self.further_left), len(self.further_right))
 
 
 def draw(bed: dict[str, Any], plan: dict[str, Any], palette: Palette) -> str:
     """The bed as an SVG element."""
     arms = arms_of(bed, plan)
-    height = TOP + ROW * len(arms) + 18
+    height = TOP + sum(arm.height for arm in arms) + 18
+    roles = ("sends", "receives") if "stream" in plan else ("asks", "answers")
     parts = [
         (
             f'<svg class="bed" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(_words(arms))}" '
             f'xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" font-size="13">'
         ),
-        _host(8, height, "Host A", "asks", palette),
-        _host(WIDTH - HOST_WIDTH - 8, height, "Host B", "answers", palette),
-        *(_arm(arm, TOP + ROW * row + ROW / 2, palette) for row, arm in enumerate(arms)),
+        _host(8, height, "Host A", roles[0], palette),
+        _host(WIDTH - HOST_WIDTH - 8, height, "Host B", roles[1], palette),
+        *(_arm(arm, y, palette) for arm, y in _placed(arms)),
         "</svg>",
     ]
     return "\n".join(parts)
+
+
+def _placed(arms: list[Arm]) -> Iterator[tuple[Arm, float]]:
+    y = float(TOP)
+    for arm in arms:
+        yield arm, y + ROW / 2
+        y += arm.height
 
 
 def arms_of(bed: dict[str, Any], plan: dict[str, Any]) -> list[Arm]:
@@ -59,17 +87,41 @@ def arms_of(bed: dict[str, Any], plan: dict[str, Any]) -> list[Arm]:
     if not links:
         devices = plan.get("bed", {}).get("devices", [])
         return [Arm("direct", ()), *(Arm(name, _stations_by_name(name)) for name in devices if name != "direct")]
-    addresses = {arm.get("arm"): arm for arm in bed.get("stable", {}).get("bed", {}).get("arms", [])}
+    built = bed.get("stable", {}).get("bed", {})
+    addresses = {arm.get("arm"): arm for arm in built.get("arms", [])}
     names = dict.fromkeys(str(link["arm"]) for link in links)
-    return [_arm_of(name, links, nodes, addresses.get(name, {})) for name in names]
+    shaped = _shaper(built.get("spec") or {})
+    return [_arm_of(name, links, nodes, addresses.get(name, {}), shaped) for name in names]
 
 
-def _arm_of(name: str, links: list[dict[str, Any]], nodes: list[dict[str, Any]], address: dict[str, Any]) -> Arm:
+def _arm_of(
+    name: str, links: list[dict[str, Any]], nodes: list[dict[str, Any]], address: dict[str, Any], shaped: str
+) -> Arm:
     own = [link for link in links if link["arm"] == name]
     stations = tuple(str(node["label"]) for node in nodes if node.get("arm") == name)
-    left = next((str(link.get("from_port", "")) for link in own if link["from"] == "a"), "")
-    right = next((str(link.get("to_port", "")) for link in own if link["to"] == "b"), "")
-    return Arm(name, stations, f"{left} {address.get('a_ip4', '')}", f"{right} {address.get('b_ip4', '')}")
+    lefts = [str(link.get("from_port", "")) for link in own if link["from"] == "a"]
+    rights = [str(link.get("to_port", "")) for link in own if link["to"] == "b"]
+    left, right = _first(lefts, address.get("a_dev")), _first(rights, address.get("b_dev"))
+    return Arm(
+        name,
+        stations,
+        f"{left} {address.get('a_ip4', '')}",
+        f"{right} {address.get('b_ip4', '')}",
+        tuple(port for port in lefts if port != left),
+        tuple(port for port in rights if port != right),
+        shaped if stations else "",
+    )
+
+
+def _first(ports: list[str], known: str | None) -> str:
+    """The port that is measured: the one that the bed names, else the shortest name."""
+    return known if known in ports else min(ports, key=len, default="")
+
+
+def _shaper(spec: dict[str, Any]) -> str:
+    """What the far side of the devices is shaped to, in words."""
+    rate = spec.get("rate_bps")
+    return f"{str(spec.get('shaper') or 'shaped').upper()} {rate / 1e6:g} Mbit/s" if rate else ""
 
 
 def _stations_by_name(arm: str) -> tuple[str, ...]:
@@ -88,30 +140,60 @@ def _host(x: float, height: float, name: str, role: str, palette: Palette) -> st
 
 
 def _arm(arm: Arm, y: float, palette: Palette) -> str:
-    left, right, colour = 8 + HOST_WIDTH, WIDTH - HOST_WIDTH - 8, palette.device(arm.name)
+    left, right, colour = 8 + HOST_WIDTH, WIDTH - HOST_WIDTH - 8, palette.device(arm.device)
     dash = ' stroke-dasharray="6 4"' if arm.kind == "direct" else ""
     middle = (left + right) / 2
     # Without a device the name sits on the link; with one, above it.
     label_y = y - 9 if not arm.stations else y - STATION_HEIGHT / 2 - 8
+    name = f"{arm.device}, decoy: load beside" if arm.name.endswith(DECOY) else arm.name
     parts = [
         f'<line x1="{left}" y1="{y}" x2="{right}" y2="{y}" stroke="{colour}" stroke-width="2"{dash}/>',
         f'<circle cx="{left}" cy="{y}" r="4" fill="{colour}"/><circle cx="{right}" cy="{y}" r="4" fill="{colour}"/>',
         (
             f'<text x="{middle}" y="{label_y}" text-anchor="middle" font-weight="600" fill="{colour}">'
-            f"{escape(arm.name)}</text>"
+            f"{escape(name)}</text>"
         ),
         _port(8 + HOST_WIDTH / 2, y, arm.left, palette),
         _port(WIDTH - 8 - HOST_WIDTH / 2, y, arm.right, palette),
     ]
-    count = len(arm.stations)
-    step = (right - left) / (count + 1)
+    stations = len(arm.stations)
+    step = (right - left) / (stations + 1)
     width = min(STATION_WIDTH, step * 0.8)
-    parts += [_station(left + step * (i + 1), y, width, name, arm, palette) for i, name in enumerate(arm.stations)]
+    places = [left + step * (i + 1) for i in range(stations)]
+    if places:
+        parts += _further(arm, y, (places[0] - width / 4, places[-1] + width / 4), palette)
+        parts.append(_rate(arm, y, (places[-1] + width / 2 + right) / 2, palette))
+    parts += [_station(at, y, width, name, arm, palette) for at, name in zip(places, arm.stations, strict=True)]
     return "".join(parts)
 
 
+def _further(arm: Arm, y: float, ends: tuple[float, float], palette: Palette) -> list[str]:
+    """The further ports of either host, each with a line that bends up into the device."""
+    left, right = 8 + HOST_WIDTH, WIDTH - HOST_WIDTH - 8
+    sides = (
+        (arm.further_left, left, ends[0], 8 + HOST_WIDTH / 2),
+        (arm.further_right, right, ends[1], WIDTH - 8 - HOST_WIDTH / 2),
+    )
+    colour, parts = palette.device(arm.device), []
+    for ports, edge, into, middle in sides:
+        for port, at in zip(ports, count(y + STATION_HEIGHT / 2 + 22, FURTHER), strict=False):
+            parts.append(
+                f'<path d="M{edge},{at} H{into} V{y}" fill="none" stroke="{colour}" stroke-width="1.4" opacity="0.7"/>'
+                f'<circle cx="{edge}" cy="{at}" r="3" fill="{colour}"/>'
+            )
+            parts.append(_port(middle, at, port, palette))
+    return parts
+
+
+def _rate(arm: Arm, y: float, x: float, palette: Palette) -> str:
+    return (
+        f'<text x="{x}" y="{y - 8}" text-anchor="middle" font-size="12" fill="{palette.surface("muted")}">'
+        f"{escape(arm.shaped)}</text>"
+    )
+
+
 def _station(x: float, y: float, width: float, name: str, arm: Arm, palette: Palette) -> str:
-    colour = palette.device(arm.name)
+    colour = palette.device(arm.device)
     return (
         f'<rect x="{x - width / 2}" y="{y - STATION_HEIGHT / 2}" width="{width}" height="{STATION_HEIGHT}" rx="5" '
         f'fill="{palette.surface("paper")}" stroke="{colour}" stroke-width="2"/>'
@@ -131,5 +213,14 @@ def _port(x: float, y: float, label: str, palette: Palette) -> str:
 
 
 def _words(arms: list[Arm]) -> str:
-    rows = [f"{arm.name}: " + (" then ".join(arm.stations) or "nothing between") for arm in arms]
-    return "The bed. Host A and host B are joined by parallel links. " + "; ".join(rows) + "."
+    return "The bed. Host A and host B are joined by parallel links. " + "; ".join(map(_row_in_words, arms)) + "."
+
+
+def _row_in_words(arm: Arm) -> str:
+    more = [
+        f"{len(ports)} further port{'s' if len(ports) > 1 else ''} at host {host}"
+        for ports, host in ((arm.further_left, "A"), (arm.further_right, "B"))
+        if ports
+    ]
+    between = " then ".join(arm.stations) or "nothing between"
+    return f"{arm.name}: " + ", ".join([between, *([arm.shaped] if arm.shaped else []), *more])

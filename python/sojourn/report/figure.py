@@ -72,11 +72,14 @@ class Figure:
         return json.dumps(shared | whole)
 
 
-def by_cell(rows: pl.DataFrame, build: BuildRows) -> tuple[Panel, ...]:
-    """Small multiples while the cells are few; beyond, one panel in which a cell is chosen."""
+def by_cell(rows: pl.DataFrame, build: BuildRows, *, independent: bool = False) -> tuple[Panel, ...]:
+    """Small multiples while the cells are few; beyond, one panel in which a cell is chosen.
+
+    `independent`: each cell has axes of its own, in files too.
+    """
     cells = rows["cell"].unique(maintain_order=True).to_list()
     if len(cells) > MOST_PANELS:
-        return (Panel("", lambda palette, width: _chosen(build(rows, palette, width), cells, palette)),)
+        return (Panel("", lambda palette, width: _chosen(rows, build, palette, (width, independent))),)
 
     def panel(cell: str) -> Panel:
         # A third of the page's weight would be the cell's name, over and over.
@@ -86,8 +89,23 @@ def by_cell(rows: pl.DataFrame, build: BuildRows) -> tuple[Panel, ...]:
     return tuple(panel(cell) for cell in cells)
 
 
-def _chosen(chart: Any, cells: list[str], palette: Palette) -> Any:
+def _chosen(rows: pl.DataFrame, build: BuildRows, palette: Palette, how: tuple[Width, bool]) -> Any:
+    """On the page one panel whose cell is chosen; in files all of them, side by side."""
+    width, independent = how
+    cells = rows["cell"].unique(maintain_order=True).to_list()
     if not palette.for_page:
-        return chart.properties(width=FILE_WIDTH * 2 // 3).facet(alt.Facet("cell:N", title=None, sort=cells), columns=3)
+        narrow = FILE_WIDTH * 2 // 3
+        each = [build(rows.filter(pl.col("cell") == cell), palette, narrow).properties(title=cell) for cell in cells]
+        whole = alt.concat(*each, columns=3)
+        return whole if independent else whole.resolve_scale(x="shared", y="shared")
     choice = alt.param(name="cell", value=cells[0], bind=alt.binding_select(options=cells, name="Cell "))
-    return chart.add_params(choice).transform_filter("datum.cell == cell")
+    return _only(build(rows, palette, width), "datum.cell == cell").add_params(choice)
+
+
+def _only(chart: Any, test: str) -> Any:
+    """The chart with every layer that draws cells filtered."""
+    if isinstance(chart, alt.LayerChart):
+        chart.layer = [_only(one, test) for one in chart.layer]
+        return chart
+    celled = not isinstance(chart.data, pl.DataFrame) or "cell" in chart.data.columns
+    return chart.transform_filter(test) if celled else chart

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from sojourn.report import samples
+from sojourn.report.charts import Distribution
 from sojourn.report.figure import Figure, Width, by_cell
-from sojourn.report.marks import colour, dash, exceedance, symbol, time_scale
-from sojourn.report.pacing import departures, intervals
-from sojourn.report.paired import control, differences
+from sojourn.report.marks import symbol_scatter, time_scale
 from sojourn.report.palette import Palette, ordered
-from sojourn.report.sizes import lines
+from sojourn.report.parts import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
 def all_figures(run: Run) -> list[Figure]:
     """Every figure that this run has samples for."""
-    makers = (cdfs, over_time, lines, differences, control, intervals, departures)
-    return [figure for make in makers if (figure := make(run)) is not None]
+    return [figure for make in parts_of(run).figures if (figure := make(run)) is not None]
 
 
 def specifications(figures: Iterable[Figure]) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -42,22 +40,11 @@ def cdfs(run: Run) -> Figure | None:
         return None
     scale, rarest = time_scale(found["rtt"]), samples.least(found, "q")
 
+    x = alt.X("rtt:Q", title="Round-trip time (µs)", scale=scale, axis=alt.Axis(tickCount=6))
+    chart = Distribution(x, rarest, "RTT (µs)")
+
     def build(rows: pl.DataFrame, palette: Palette, width: Width) -> Any:
-        named = not palette.for_page
-        tips = [alt.Tooltip("rtt:Q", title="RTT (µs)"), alt.Tooltip("q:Q", title="share above", format=".3~g")]
-        return (
-            alt.Chart(rows)
-            .mark_line(strokeWidth=1.8, interpolate="step-after", clip=True)
-            .encode(
-                x=alt.X("rtt:Q", title="Round-trip time (µs)", scale=scale, axis=alt.Axis(tickCount=6)),
-                y=exceedance(rarest),
-                color=colour(run.devices, palette, named),
-                strokeDash=dash(run.devices, named),
-                order=alt.Order("q:Q", sort="descending"),
-                tooltip=["device:N", *tips],
-            )
-            .properties(width=width, height=260)
-        )
+        return chart.draw(rows, run.devices, palette, width)
 
     caption = (
         "Share of round trips below a time. The axis is logarithmic in 1 − p, so that each step up is ten times rarer; "
@@ -68,24 +55,14 @@ def cdfs(run: Run) -> Figure | None:
 
 def over_time(run: Run) -> Figure | None:
     """Round trips over the time of the run."""
-    found = samples.timeline(run)
+    found = samples.timeline(run).rename({"s": "x", "rtt": "y"}, strict=False)
     if found.is_empty():
         return None
-    scale = time_scale(found["rtt"])
+    scale = time_scale(found["y"])
 
     def build(rows: pl.DataFrame, palette: Palette, width: Width) -> Any:
-        named = not palette.for_page
-        return (
-            alt.Chart(rows)
-            .mark_point(filled=True, size=11, opacity=0.55, clip=True)
-            .encode(
-                x=alt.X("s:Q", title="Time since the run began (s)", axis=alt.Axis(tickCount=6)),
-                y=alt.Y("rtt:Q", title="Round-trip time (µs)", scale=scale, axis=alt.Axis(tickCount=6)),
-                color=colour(run.devices, palette, named),
-                shape=symbol(run.devices, named),
-            )
-            .properties(width=width, height=220)
-        )
+        titles = ("Time since the run began (s)", "Round-trip time (µs)")
+        return symbol_scatter(rows, titles, scale, run.devices, palette).properties(width=width, height=220)
 
     caption = (
         f"Every arm in turn, interleaved in short blocks; {found.height:,} probes are drawn, and the slowest are among "

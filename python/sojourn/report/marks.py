@@ -88,6 +88,23 @@ def symbol(devices: list[str], legend: bool) -> alt.Shape:
     return alt.Shape("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
 
 
+def symbol_scatter(
+    rows: pl.DataFrame, titles: tuple[str, str], scale: alt.Scale, devices: list[str], palette: Palette
+) -> Any:
+    """Points of devices over time; rows: device, x, y."""
+    named, axis = not palette.for_page, alt.Axis(tickCount=6)
+    return (
+        alt.Chart(rows)
+        .mark_point(filled=True, size=11, opacity=0.55, clip=True)
+        .encode(
+            x=alt.X("x:Q", title=titles[0], scale=alt.Scale(zero=False), axis=axis),
+            y=alt.Y("y:Q", title=titles[1], scale=scale, axis=axis),
+            color=colour(devices, palette, named),
+            shape=symbol(devices, named),
+        )
+    )
+
+
 def exceedance(rarest: float) -> alt.Y:
     """The log(1 − p) axis with percentile labels, down to the rarest share; the highest percentiles are at the top."""
     scale = alt.Scale(type="log", domain=[1, max(1e-6, min(rarest, 0.1))], nice=False)

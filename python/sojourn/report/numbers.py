@@ -53,7 +53,7 @@ class Shown:
 
 
 def show(value: float | None, low: float | None, high: float | None, unit: str) -> Shown:
-    """Converts a recorded value to its display unit: ns to µs, ratios to %."""
+    """Converts a recorded value to its display unit: ns to µs, ratios to %, bit/s to Mbit/s."""
     factor, display = DISPLAY.get(unit, (1.0, unit))
     return Shown(_times(value, factor), _times(low, factor), _times(high, factor), display)
 
@@ -63,6 +63,7 @@ DISPLAY = {
     "ns/byte": (1.0, "ns/byte"),
     "ns^2": (1e-6, "µs²"),
     "ns²": (1e-6, "µs²"),
+    "bit/s": (1e-6, "Mbit/s"),
     "ratio": (100.0, "%"),
     "1": (1.0, ""),
 }

@@ -8,8 +8,9 @@ import altair as alt
 import polars as pl
 
 from sojourn.report import samples
+from sojourn.report.charts import Distribution
 from sojourn.report.figure import Figure, Panel, Width, by_cell
-from sojourn.report.marks import colour, dash, exceedance, symbol
+from sojourn.report.marks import colour, symbol
 from sojourn.report.palette import Palette, ordered
 
 if TYPE_CHECKING:
@@ -29,22 +30,10 @@ def departures(run: Run) -> Figure | None:
     rarest, names = samples.least(drawn, "q"), ordered(drawn["device"].to_list())
 
     def build(rows: pl.DataFrame, palette: Palette, width: Width) -> Any:
-        named = not palette.for_page
-        tips = [alt.Tooltip("us:Q", title="error (µs)"), alt.Tooltip("q:Q", title="share above", format=".3~g")]
         scale = alt.Scale(type="log", nice=True)
-        return (
-            alt.Chart(rows)
-            .mark_line(strokeWidth=1.8, clip=True)
-            .encode(
-                x=alt.X("us:Q", title="Departure error, in size (µs)", scale=scale, axis=_marked_axis(palette)),
-                y=exceedance(rarest),
-                color=colour(names, palette, named),
-                strokeDash=dash(names, named),
-                order=alt.Order("q:Q", sort="descending"),
-                tooltip=["device:N", *tips],
-            )
-            .properties(width=width, height=240)
-        )
+        x = alt.X("us:Q", title="Departure error, in size (µs)", scale=scale, axis=_marked_axis(palette))
+        chart = Distribution(x, rarest, "error (µs)", stepped=False, height=240)
+        return chart.draw(rows, names, palette, width)
 
     judge = "A capture at the far end is the judge. " if run.by_tool else ""
     caption = f"Actual less intended departure. {judge}The darker lines are at 1 µs and 10 µs."

@@ -11,21 +11,18 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import jinja2
-import polars as pl
 from markupsafe import Markup
 
 import sojourn
 from sojourn.report import bundle
 from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
-from sojourn.report.numbers import Shown, count, fixed, percent
 from sojourn.report.palette import INKS, OTHERS, Palette, css_variables, ink
-from sojourn.report.tables import fitted_lines, in_order, shown_of
+from sojourn.report.parts import parts_of
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
@@ -36,45 +33,30 @@ DARK_REST = (
     "--wash: #1b2026; --accent: #7db8f5; --good: #5fcf95; --good-wash: #13251b; --warn: #e6b450; --warn-wash: #292110; "
     "--bad: #f08b84; --bad-wash: #2d1716;"
 )
-CLOCKS = {
-    "TAI": "CLOCK_TAI of the host, in nanoseconds; steps are sought against CLOCK_MONOTONIC_RAW",
-    "simulated": "the simulation's own clock, in nanoseconds",
-}
-SOURCES = {
-    "hardware": "the network card",
-    "kernel": "the kernel",
-    "user": "the program itself",
-    "simulated": "the simulation",
-}
-
-
-@dataclass(frozen=True)
-class Key:
-    """A number that stands large under the verdict."""
-
-    what: str
-    value: str
-    unit: str
-    lines: tuple[str, ...]
-    device: str | None = None
+ONE_MINUTE = (
+    "An interval is of this machine in this minute: it says how far the figure would move were the run repeated at "
+    "once. How far runs lie from each other, on another day, after a reboot or on another machine, is not in it: "
+    "measure several runs for that, and compare them."
+)
 
 
 def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[str], figures: list[Figure]) -> str:
     """The whole page."""
     scripts = {"bundle": bundle.script(), "script": _asset("page.js")}
+    parts = parts_of(run)
     return _template().render(
         run=run,
         policy=_policy(scripts.values()),
         style=Markup(_style()),
         facts=_facts(run),
         grave=run.findings("invalid", "doubtful"),
-        keys=_keys(run),
+        keys=parts.keys(run),
         sections=_sections(bool(figures), bool(published or unmatched)),
         question=run.plan.get("study", {}).get("question", ""),
         drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),
-        method=method(run),
+        method=[*parts.words(run), ONE_MINUTE],
         tables=tables,
-        results=("intervals", "departures") if run.by_tool else ("device_latency",),
+        results=parts.results,
         published=published,
         unmatched=unmatched,
         figures=figures,
@@ -87,44 +69,6 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
         specs=[(name, Markup(_script_json(spec))) for name, spec in specifications(figures)],
         **{name: Markup(text) for name, text in scripts.items()},
     )
-
-
-def method(run: Run) -> list[str]:
-    """How it was measured: unit, clock, timestamps, intervals."""
-    clocks = _distinct(run.results, "clock")
-    stamped = run.results.filter(pl.col("quantity").is_in(["rtt", "departure_interval"]))
-    sources = [name for name in SOURCES if any(name in one for one in _distinct(stamped, "source"))]
-    clock = "; ".join(CLOCKS.get(name, name) for name in clocks) or "not recorded"
-    stamps = " and ".join(SOURCES[name] for name in sources) or "a source that was not recorded"
-    words = METHOD_OF_SENDERS if run.by_tool else METHOD_OF_PAIRS
-    return [line.format(clock=clock, stamps=stamps) for line in words]
-
-
-METHOD_OF_PAIRS = (
-    (
-        "The unit is the pair, never the packet: with and without the device in short blocks next to each other, in "
-        "random and then mirrored order, so that steady drift cancels; half the difference of the two mean round trips "
-        "is the device's latency one way."
-    ),
-    "All times are of one clock: {clock}.",
-    (
-        "Departures and arrivals were stamped by {stamps}; round trips run from the actual departure, and are also "
-        "given from the intended one where probes were scheduled."
-    ),
-    (
-        "Estimates over pairs are Hodges and Lehmann's with the exact Wilcoxon interval, 95 % unless said otherwise; "
-        "the A/A control, the direct link against itself, tells what the bed can resolve: nothing smaller is claimed."
-    ),
-)
-METHOD_OF_SENDERS = (
-    (
-        "The unit is the trial: one sender, one size, one asked interval; only the start of its schedule is fitted, so "
-        "a sender that is slow on average is not excused."
-    ),
-    "All times are of one clock: {clock}.",
-    "Frames were stamped by {stamps}, in a capture at the far end that knows nothing of the senders.",
-    "Intervals of means and quantiles are over trials, those of shares are Clopper and Pearson's; both are 95 %.",
-)
 
 
 def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -198,65 +142,6 @@ def _facts(run: Run) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _keys(run: Run) -> list[Key]:
-    pooled = run.rows("device_latency", "pooled", reference="direct").filter(pl.col("device") != "a/a")
-    keys = [_device_key(run, row) for row in in_order(pooled)]
-    for row in run.rows("resolution").head(1).iter_rows(named=True):
-        low, high = _control_interval(run)
-        lines = (f"A/A control pooled: {low} to {high} µs",) if low and high else ()
-        keys.append(Key("The bed can resolve", f"{row['estimate'] / 1e3:.2g}", "µs", lines, "a/a"))
-    pairs = run.rows("device_latency", "mean")["n"].to_list()
-    if pairs:
-        most = max(pairs)
-        cells = f"{len(run.cells)} cells" if len(run.cells) > 1 else "one cell"
-        keys.append(Key("Pairs", count(sum(pairs)), "", (f"{cells}, up to {most} per cell and device",)))
-    return keys
-
-
-def _device_key(run: Run, row: dict[str, Any]) -> Key:
-    """A device's latency as the verdict's sentence has it: a + b × size where b is not zero, else pooled."""
-    lines = {
-        one["reference"]: (one, slope)
-        for one, slope in reversed(list(fitted_lines(run)))
-        if one["device"] == row["device"] and _is_not_zero(slope)
-    }
-    head, slope = lines.get("direct", (row, None))
-    shown = shown_of(head)
-    level = percent(_round(head["level"]))
-    said = ["too few pairs for an interval" if head["ci_low"] is None else f"{level} CI {shown.interval}"]
-    if slope:
-        per_byte = _brief(shown_of(slope)).replace("ns/byte", "ns")
-        said += [f"per byte {per_byte}", f"mean over cells {_brief(shown_of(row))}"]
-    wire = lines.get("wire", (None, None))[0] if slope else _pooled_over_wire(run, row["device"])
-    if wire:
-        said.append(f"over wire {_brief(shown_of(wire))}")
-    return Key(f"{row['device']} adds, one way", shown.text, shown.unit, tuple(said), row["device"])
-
-
-def _is_not_zero(row: dict[str, Any]) -> bool:
-    return row["ci_low"] is not None and row["ci_high"] is not None and not row["ci_low"] <= 0 <= row["ci_high"]
-
-
-def _pooled_over_wire(run: Run, device: str) -> dict[str, Any] | None:
-    rows = run.rows("device_latency", "pooled", device=device, reference="wire")
-    return next(rows.iter_rows(named=True), None)
-
-
-def _brief(shown: Shown) -> str:
-    return f"{shown.text} {shown.unit} ({shown.interval})"
-
-
-def _control_interval(run: Run) -> tuple[str, str]:
-    for row in run.rows("device_latency", "pooled", device="a/a").iter_rows(named=True):
-        shown = shown_of(row)
-        return fixed(shown.low, shown.decimals), fixed(shown.high, shown.decimals)
-    return "", ""
-
-
-def _round(level: float | None) -> float | None:
-    return None if level is None else round(level, 3)
-
-
 def _sections(figures: bool, published: bool) -> list[tuple[str, str]]:
     return [
         ("how", "How it was measured"),
@@ -301,10 +186,6 @@ def _plain(value: Any) -> str:
 def _spaced(name: str) -> str:
     # A sysctl's or a path's own spelling stays; ours reads as words.
     return name if any(mark in name for mark in "./*:") else name.replace("_", " ")
-
-
-def _distinct(rows: pl.DataFrame, column: str) -> list[str]:
-    return sorted({str(one) for one in rows[column].drop_nulls() if one})
 
 
 def _citation(run: Run) -> str:

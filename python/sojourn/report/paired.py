@@ -31,9 +31,15 @@ def differences(run: Run) -> Figure | None:
     kinds.sort(key=lambda kind: (rank.index(kind[0]), kind[1]))
     shared = _shared_range(run, pairs)
     panels = [_panel(run, pairs, kind, shared, f"{kind[0]} over {kind[1]}") for kind in kinds]
+    one = (
+        "the difference of the mean one-way delays of one round, with the device and without it"
+        if run.by_stream
+        else "half the difference of two mean round trips, measured next to each other"
+    )
     caption = (
-        "Each tick is one pair: half the difference of two mean round trips, measured next to each other. The diamond "
-        "is the Hodges–Lehmann estimate over the pairs of its row, the bar its interval."
+        f"Each tick is one pair: {one}. The diamond is the Hodges–Lehmann estimate over the pairs of its row, the "
+        "bar its "
+        "interval."
     )
     return Figure("paired_differences", "Paired differences", caption + _outside(pairs, shared), tuple(panels))
 

@@ -38,6 +38,8 @@ OTHERS = (
     Ink("other2", "#7a5cc0", "#b9a3f0", (3, 3), "stroke"),
     Ink("other3", "#6b7a1f", "#bfd15c", (7, 2, 2, 2), "square"),
 )
+SERIES = ("bridge", "bridge*2", "wire", "bridge*3", "bridge*4", "direct")
+"""Whose inks tell series apart, in this order."""
 SURFACES = {
     "ink": ("#1c2127", "#e7ebf0"),
     "muted": ("#5d6670", "#a0a9b4"),
@@ -67,6 +69,12 @@ class Palette:
     def device(self, name: str) -> str:
         """The colour of a device."""
         return f"var(--device-{ink(name).slug})" if self.for_page else ink(name).light
+
+    def series(self, place: int) -> str:
+        """The colour of what stands beside others in one device's figure: nodes, receivers, loads."""
+        inks = [*(INKS[name] for name in SERIES), *OTHERS]
+        one = inks[place % len(inks)]
+        return f"var(--device-{one.slug})" if self.for_page else one.light
 
     def surface(self, name: str) -> str:
         """The colour of text, rules or paper."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.report.numbers import NOTHING, Shown, duration, show
+from sojourn.report.palette import ordered
 from sojourn.report.table import Column, Entry, Table, interval, number, text
 from sojourn.report.tables import of_cell, shown_of
 
@@ -174,6 +175,136 @@ def _flood_table(run: Run, name: str) -> Table:
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE)
 
 
+def _interval_table(run: Run, name: str) -> Table:
+    """ethernet-tests-2000 table 4.1: the least time between frames, calculated and measured."""
+    columns = (
+        Column(("frame_data_bytes",), "User data", "B"),
+        Column(("published_calculated_us",), "calculated", "µs", group="Published"),
+        Column(("published_regular_us",), "regular", "µs", group="Published"),
+        Column(("published_poisson_us",), "Poisson", "µs", group="Published"),
+        Column(("device",), "Arm", numeric=False, group="This run"),
+        Column(("our_calculated_us",), "calculated", "µs", group="This run"),
+        *(
+            column
+            for kind in ("regular", "poisson")
+            for column in (
+                Column((f"our_{kind}_us",), kind.replace("p", "P", 1), "µs", group="This run"),
+                Column((f"our_{kind}_low_us", f"our_{kind}_high_us"), "Interval", "µs", group="This run"),
+            )
+        ),
+    )
+    rows = []
+    for row in read_published(name):
+        theirs = tuple(_printed(row[key]) for key in ("frame_data_bytes", "calculated_us", "regular_us", "poisson_us"))
+        same = run.rows("min_frame_interval").filter(pl.col("payload_bytes") == int(row["frame_data_bytes"]))
+        for device in ordered(same["device"].to_list()) or [""]:
+            calculated = _of(same, device, "calculated", "regular")
+            kinds = [_of(same, device, "knee", schedule) for schedule in ("regular", "poisson")]
+            ours = [entry for one in kinds for entry in (number(one), interval(one))]
+            rows.append((*theirs, text(device or NOTHING, device or None), number(calculated), *ours))
+    note = (
+        f"{NOTE} Ours is the shortest tried time at which queues stay bounded; the interval reaches to the next "
+        "shorter."
+    )
+    return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
+
+
+def _of(rows: pl.DataFrame, device: str, statistic: str, schedule: str) -> Shown:
+    mine = rows.filter(
+        (pl.col("device") == device) & (pl.col("statistic") == statistic) & (pl.col("schedule") == schedule)
+    )
+    row = next(mine.iter_rows(named=True), None)
+    return shown_of(row) if row else show(None, None, None, "ns")
+
+
+def _fan_in_table(run: Run, name: str) -> Table:
+    """ethernet-tests-2000 table 4.2: what several senders together get through."""
+    columns = (
+        Column(("frame_data_bytes",), "User data", "B"),
+        Column(("sources",), "Senders"),
+        Column(("published_mbytes_per_s",), "Throughput", "MB/s", group="Published"),
+        Column(("published_over_one",), "over one sender", group="Published"),
+        Column(("our_mbytes_per_s", "our_limit"), "Throughput", "MB/s", group="This run"),
+        Column(("our_low", "our_high"), "Interval", "MB/s", group="This run"),
+        Column(("our_over_one",), "over one sender", group="This run"),
+    )
+    told = read_published(name)
+    one = {row["frame_bytes"]: float(row["total_mbytes_per_s"]) for row in told if row["sources"] == "1"}
+    rows = []
+    for row in told:
+        size, senders = int(row["frame_bytes"]), int(row["sources"])
+        ours, alone = _flood(run, size, senders), _flood(run, size, 1)
+        ratio = f"{float(row['total_mbytes_per_s']) / one[row['frame_bytes']]:.2f}"
+        theirs = (_printed(row["frame_bytes"]), _printed(row["sources"]), _printed(row["total_mbytes_per_s"]))
+        rows.append((*theirs, _printed(ratio), *_mbytes(ours), _over(ours, alone)))
+    note = (
+        f"{NOTE} User data alone, as the paper counts. Its one sender had a tenth of the receiver's line; ours have no "
+        "line rate unless the plan gives one, and all senders share one core."
+    )
+    return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note)
+
+
+def _flood(run: Run, payload: int, senders: int) -> dict[str, Any] | None:
+    """Our flood of so many senders of this size: through a device where there is one, else on the empty path."""
+    rows = run.rows("user_bps").filter(pl.col("statistic").is_in(["mean", "at_least"]))
+    rows = rows.filter(
+        (pl.col("payload_bytes") == payload) & (pl.col("senders") == senders) & (pl.col("schedule") == "flood")
+    )
+    through = rows.filter(~pl.col("device").is_in(["direct", "a/a"]))
+    return next((through if through.height else rows).iter_rows(named=True), None)
+
+
+def _mbytes(row: dict[str, Any] | None) -> tuple[Entry, Entry]:
+    """Bits a second as the paper's megabytes, a tester's limit as such."""
+    if row is None:
+        return Entry(NOTHING, (None, None)), Entry(NOTHING, (None, None))
+    value, low, high = (None if row[key] is None else row[key] / 8e6 for key in ("estimate", "ci_low", "ci_high"))
+    shown = Shown(value, low, high, "MB/s")
+    if row["statistic"] == "at_least":
+        return Entry(f"≥ {shown.text}", (value, "at_least")), Entry(NOTHING, (None, None))
+    return Entry(shown.text, (value, None)), interval(shown)
+
+
+def _over(ours: dict[str, Any] | None, alone: dict[str, Any] | None) -> Entry:
+    """A ratio of two rates, but for limits of the tester."""
+    known = [row["estimate"] for row in (ours, alone) if row and row["statistic"] == "mean" and row["estimate"]]
+    return Entry(f"{known[0] / known[1]:.2f}", (known[0] / known[1],)) if len(known) == 2 else Entry(NOTHING)
+
+
+def _spacing_table(run: Run, name: str) -> Table:
+    """ethernet-tests-2000 table 5.1: the spacing of the peaks of several answers."""
+    columns = (
+        Column(("frame_bytes",), "Response", "B"),
+        Column(("published_least_us",), "least on the line", "µs", group="Published"),
+        Column(("published_memory_us",), "to memory", "µs", group="Published"),
+        Column(("published_spacing_us",), "measured", "µs", group="Published"),
+        Column(("nodes",), "Nodes", group="This run"),
+        Column(("our_least_us",), "least on the line", "µs", group="This run"),
+        Column(("our_spacing_us",), "measured", "µs", group="This run"),
+        Column(("our_low_us", "our_high_us"), "Interval", "µs", group="This run"),
+    )
+    spaced = run.rows("peak_spacing")
+    sizes = sorted(spaced["payload_bytes"].drop_nulls().unique().to_list())
+    rows = []
+    for row in read_published(name):
+        theirs = [_printed(row[key]) for key in row]
+        # The paper's largest frame carries 1500 bytes; raw answers carry 1472 at most where UDP's must fit too.
+        near = min(sizes, key=lambda size: abs(size - int(row["frame_bytes"])), default=None)
+        mine = spaced.filter(pl.col("payload_bytes").eq_missing(near) & (pl.col("device") != "direct"))
+        for receivers in sorted(mine["receivers"].drop_nulls().unique().to_list()) or [None]:
+            ours = mine.filter(pl.col("receivers") == receivers) if receivers is not None else mine.clear()
+            by = {one["statistic"]: shown_of(one) for one in ours.iter_rows(named=True)}
+            nothing = show(None, None, None, "ns")
+            mean, least = by.get("mean", nothing), by.get("calculated", nothing)
+            nodes = Entry(NOTHING) if receivers is None else Entry(str(receivers + 1), (receivers + 1,))
+            rows.append((*theirs, nodes, number(least), number(mean), interval(mean)))
+    note = (
+        f"{NOTE} The paper had three nodes on hosts of their own; ours are ports of one host, answered one after "
+        "another."
+    )
+    return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
+
+
 TITLES = {
     "bridge2003_rtt": "Bridge latency: Cricenti 2003, tables 3 to 7, beside this run",
     "dummynet2003_rtt": "Bridge latency: Vanhonacker 2003, tables 1 to 4, beside this run",
@@ -181,6 +312,9 @@ TITLES = {
     "bridge2003_dlink_rtt": "The two D-Link cards: Cricenti 2003, appendix 3, beside this run",
     "bridge2003_flood_ping": "Flood ping: Cricenti 2003, table 2, beside this run",
     "atlas2000_latency_fits": "Latency = a + b × size: ATLAS 2000, section 3, beside this run",
+    "atlas2000_min_frame_interval": "The least time between frames: ATLAS 2000, table 4.1, beside this run",
+    "atlas2000_multi_source_throughput": "Several senders: ATLAS 2000, table 4.2, beside this run",
+    "atlas2000_multicast_response_spacing": "The spacing of answers: ATLAS 2000, table 5.1, beside this run",
 }
 LAYOUTS: dict[str, Callable[[Run, str], Table]] = {
     "bridge2003_rtt": _ping_table,
@@ -188,6 +322,9 @@ LAYOUTS: dict[str, Callable[[Run, str], Table]] = {
     "bridge2003_quantiles": _quantile_table,
     "bridge2003_flood_ping": _flood_table,
     "atlas2000_latency_fits": _fit_table,
+    "atlas2000_min_frame_interval": _interval_table,
+    "atlas2000_multi_source_throughput": _fan_in_table,
+    "atlas2000_multicast_response_spacing": _spacing_table,
 }
 
 

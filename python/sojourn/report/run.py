@@ -1,4 +1,4 @@
-"""What the report knows of a run: results, verdict, plan, bed and samples, read once from the run folder.
+"""What the report knows of a run: results, verdict, plan, bed, log and samples, read once from the run folder.
 
 Absent parts stay absent: a run without samples still makes a page. It never looks into records/ and computes nothing.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from sojourn.errors import RequestError
-from sojourn.report.numbers import duration
+from sojourn.records.log import read_log
+from sojourn.report.numbers import duration, percent
 from sojourn.report.palette import ordered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 COLUMNS: dict[str, pl.DataType] = {
@@ -45,8 +47,27 @@ COLUMNS: dict[str, pl.DataType] = {
     "clock": pl.String(),
     "source": pl.String(),
     "findings": pl.List(pl.String()),
+    "clock_bound_ns": pl.Float64(),
+    "clock_error95_ns": pl.Float64(),
+    "against": pl.String(),
+    "port": pl.Int64(),
+    "node": pl.Int64(),
+    "kind": pl.String(),
+    "engine": pl.String(),
+    "rate_pps": pl.Float64(),
+    "rate_share": pl.Float64(),
+    "to": pl.String(),
+    "senders": pl.Int64(),
+    "receivers": pl.Int64(),
+    "load": pl.Float64(),
+    "load_via": pl.String(),
 }
 FACTORS = ["probe", "schedule", "payload_bytes", "response_payload_bytes", "interval_ns"]
+STREAM_FACTORS = [
+    "kind", "engine", "to", "frame_bytes", "senders", "receivers", "load_via", "load", "schedule", "rate_share",
+    "interval_ns",
+]  # fmt: skip
+"""What cells of streams vary in, in the order in which their names say it."""
 SEVERITIES = {"invalid": 0, "doubtful": 1, "note": 2}
 
 
@@ -59,6 +80,13 @@ class Cell:
     short: str
     size_bytes: int | None
     interval_ns: int | None
+    factors: dict[str, Any] = field(default_factory=dict)
+    varied: tuple[str, ...] = ()
+    """Which of a stream's factors differ between cells."""
+
+    def without(self, names: Iterable[str]) -> str:
+        """The name without what these factors say; empty where nothing is left to say."""
+        return _stream_label(self.factors, [name for name in self.varied if name not in names])
 
 
 @dataclass(frozen=True)
@@ -103,25 +131,48 @@ class Run:
     @cached_property
     def size_column(self) -> str:
         """The meaning of size that the plan asked in."""
-        asked = [key for key in ("icmp_bytes", "payload_bytes", "frame_bytes") if key in self.plan.get("probe", {})]
+        section = self.plan.get("stream" if self.by_stream else "probe", {})
+        asked = [key for key in ("icmp_bytes", "payload_bytes", "frame_bytes") if key in section]
         usable = [key for key in asked if self.results[key].drop_nulls().len()]
         return usable[0] if usable else "payload_bytes"
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """The cells that were measured, in the order probe, schedule, size, interval."""
-        unique = self.results.drop_nulls("cell").unique("cell", maintain_order=True).sort(FACTORS, nulls_last=True)
-        varied = [column for column in FACTORS if unique[column].n_unique() > 1]
-        return [self._cell(row, varied) for row in unique.iter_rows(named=True)]
+        """The cells that were measured, in the order probe, schedule, size, interval; streams in their factors'."""
+        factors = STREAM_FACTORS if self.by_stream else FACTORS
+        first = self.results.drop_nulls("cell").unique("cell", keep="first", maintain_order=True)
+        unique = first.sort(factors, nulls_last=True)
+        varied = [column for column in factors if unique[column].n_unique() > 1]
+        make = self._stream_cell if self.by_stream else self._cell
+        return [make(row, varied) for row in unique.iter_rows(named=True)]
 
     def cell_of(self, row: dict[str, Any]) -> Cell | None:
         """The cell of a result row; None for pooled rows."""
         return self._cell_by_number.get(row["cell"])
 
+    def labels(self, *without: str) -> dict[int, str]:
+        """Every cell's name without what these factors say, for the panels of a figure that has them on its axes."""
+        return {cell.number: cell.without(without) if without else cell.short for cell in self.cells}
+
+    @property
+    def method(self) -> str:
+        """How the study went about it: "pairs", "one-way", ..."""
+        return str(self.plan.get("study", {}).get("method") or "pairs")
+
     @property
     def by_tool(self) -> bool:
         """Whether senders were judged: then a row's probe is the tool, and there are no cells."""
-        return bool(self.plan.get("study", {}).get("method") == "departures")
+        return self.method == "departures"
+
+    @property
+    def by_stream(self) -> bool:
+        """Whether streams were sent: then a cell's factors are a stream's."""
+        return bool(self.results["engine"].drop_nulls().len())
+
+    @cached_property
+    def log(self) -> list[dict[str, Any]]:
+        """What happened, event by event."""
+        return read_log(self.folder / "log.jsonl")
 
     def published(self) -> list[str]:
         """The published tables that the plan sets beside ours."""
@@ -157,6 +208,12 @@ class Run:
         short = ", ".join(text for text, shown in parts if shown)
         return Cell(int(row["cell"]), label, short, size, row["interval_ns"])
 
+    def _stream_cell(self, row: dict[str, Any], varied: list[str]) -> Cell:
+        factors = {name: row[name] for name in STREAM_FACTORS}
+        label = _stream_label(factors, STREAM_FACTORS)
+        short = _stream_label(factors, ["frame_bytes", *varied])
+        return Cell(int(row["cell"]), label, short, self._size(row), row["interval_ns"], factors, tuple(varied))
+
     def _size(self, row: dict[str, Any]) -> int | None:
         asked = row.get(self.size_column)
         size = asked if asked is not None else row["payload_bytes"]
@@ -170,6 +227,49 @@ def every(schedule: str | None, interval_ns: int | None) -> str:
     if interval_ns == 0:
         return "flood"
     return f"Poisson {duration(interval_ns)}" if schedule == "poisson" else f"every {duration(interval_ns)}"
+
+
+def _stream_label(factors: dict[str, Any], shown: Iterable[str]) -> str:
+    """A cell of streams in words, of these factors: '64 B, Poisson 10 µs, 3 senders'."""
+    said = set(shown)
+    parts = [
+        (factors["kind"], "kind" in said),
+        (factors["engine"], "engine" in said),
+        (f"to {factors['to']}", "to" in said),
+        (f"{factors['frame_bytes']} B", "frame_bytes" in said),
+        (_senders(factors["senders"]), "senders" in said),
+        (_listeners(factors["receivers"]), "receivers" in said),
+        (_load(factors["load"], factors["load_via"], said), bool({"load", "load_via"} & said)),
+        (_pace(factors, said), bool({"schedule", "rate_share", "interval_ns"} & said)),
+    ]
+    return ", ".join(str(text) for text, wanted in parts if wanted and text)
+
+
+def _senders(count: int | None) -> str:
+    return f"{count or 1} sender{'s' if (count or 1) > 1 else ''}"
+
+
+def _listeners(count: int | None) -> str:
+    return f"{count} other{'s' if count > 1 else ''} listening" if count else "nobody else listening"
+
+
+def _load(load: float | None, via: str | None, said: set[str]) -> str:
+    if "load" not in said:
+        return f"load {via}" if via else "no load"
+    where = f" {via}" if via and "load_via" in said else ""
+    return f"load {percent(load)}{where}" if load else "no load"
+
+
+def _pace(factors: dict[str, Any], said: set[str]) -> str:
+    """How often a stream sends; only the kind of schedule where its interval is told elsewhere."""
+    schedule, share = factors["schedule"], factors["rate_share"]
+    if schedule == "flood":
+        return "flood"
+    if not {"rate_share", "interval_ns"} & said:
+        return "Poisson" if schedule == "poisson" else str(schedule or "")
+    if share is not None:
+        return f"{percent(share)} of the throughput" + ("" if schedule == "regular" else f", {schedule}")
+    return every(schedule, factors["interval_ns"])
 
 
 def _frame(rows: list[dict[str, Any]]) -> pl.DataFrame:

@@ -11,6 +11,7 @@ import polars as pl
 
 from sojourn.report.numbers import NOTHING, Shown, count, percent, show
 from sojourn.report.palette import ordered
+from sojourn.report.parts import parts_of
 from sojourn.report.run import COLUMNS, FACTORS, every
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
 
@@ -26,7 +27,7 @@ COUNTED = ("loss", "late", "duplicated", "reordered")
 
 def all_tables(run: Run) -> list[Table]:
     """Every table that this run has rows for, published comparisons apart."""
-    makers = (device_latency, rtt, lines, tails, conservation, intervals, departures, laws, findings)
+    makers = (*parts_of(run).tables, laws, findings)
     return [table for table in (make(run) for make in makers) if table.rows]
 
 

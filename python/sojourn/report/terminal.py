@@ -1,6 +1,6 @@
-"""The report in the terminal: the verdict first, then the latencies, the line, the resolution, laws and findings.
+"""The report in the terminal: the verdict first, then latencies, line and resolution, or of streams the key numbers.
 
-It prints what analysis/ says and where the page lies; the page itself is not made here.
+Laws and findings follow. It prints what analysis/ says and where the page lies; the page itself is not made here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.report.numbers import NOTHING, Shown, count, percent
+from sojourn.report.parts import parts_of
 from sojourn.report.run import Run, every
 from sojourn.report.tables import fitted_lines, in_order, shown_of
 
@@ -38,9 +39,12 @@ def render(folder: Path, console: Console) -> None:
     """Prints the summary of a run folder."""
     run = Run.read(folder)
     _print_verdict(run, console)
-    _print_latencies(run, console)
-    _print_lines(run, console)
-    _print_pacing(run, console)
+    if run.by_stream:
+        _print_keys(run, console)
+    else:
+        _print_latencies(run, console)
+        _print_lines(run, console)
+        _print_pacing(run, console)
     _print_laws(run, console)
     _print_findings(run, console)
     _print_paths(run, console)
@@ -50,6 +54,16 @@ def _print_verdict(run: Run, console: Console) -> None:
     verdict = str(run.verdict["verdict"])
     console.print(Text(str(run.verdict["sentence"]), style="bold"))
     console.print(Text.assemble("Verdict: ", (verdict, STYLES.get(verdict, ""))))
+
+
+def _print_keys(run: Run, console: Console) -> None:
+    """The numbers that stand large on the page, each with its interval and under which conditions."""
+    keys = parts_of(run).keys(run)
+    table = _columns(("",), ("value", ""), ("95 % interval, conditions",))
+    for key in keys:
+        table.add_row(escape(key.what), key.value, key.unit, escape("; ".join(line for line in key.lines if line)))
+    if keys:
+        console.print(Padding(table, (1, 0, 0, 0)))
 
 
 def _print_latencies(run: Run, console: Console) -> None:
@@ -96,12 +110,14 @@ def _with_interval(shown: Shown) -> str:
     return f"{shown.text} ({shown.interval})"
 
 
-def _columns(words: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+def _columns(words: tuple[str, ...], numbers: tuple[str, ...], rest: tuple[str, ...] = ()) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in words:
         table.add_column(title, overflow="fold")
     for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)
+    for title in rest:
+        table.add_column(title, overflow="fold")
     return table
 
 

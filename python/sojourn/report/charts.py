@@ -1,0 +1,388 @@
+"""The kinds of charts that figures share: a quantity over a factor, distributions, histograms, intervals in rows.
+
+Each takes rows with the columns that its first line names and gives an Altair chart; axes come from the caller. Rows
+have one colour per device; `series`, where a chart takes it, has a dash or a shade of its own. Nothing is estimated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import altair as alt
+import polars as pl
+
+from sojourn.report.marks import colour, dash, exceedance, symbol, time_scale
+from sojourn.report.palette import Palette, ordered
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Width
+
+DASHES = ([1, 0], [6, 4], [2, 3], [9, 3, 2, 3], [4, 2, 1, 2], [12, 4])
+SPELLED = "datum.value < 10000 ? format(datum.value, ',.6~f') : format(datum.value, '~s')"
+TICKS = [digit * 10.0**power for power in range(-4, 10) for digit in (1, 2, 5)]
+
+
+class Chart(Protocol):
+    """What a figure can be made of, a panel at a time."""
+
+    @property
+    def own_colours(self) -> bool:
+        """Whether its colours tell something else than devices, and it brings the legend itself."""
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: its title, and whether it is logarithmic, with the ticks 1, 2, 5, 10."""
+
+    title: str
+    log: bool = False
+    zero: bool = False
+    symlog: bool = False
+    """Logarithmic, with a zero: of shares in percent."""
+    whole: bool = False
+    """Whether only whole numbers have a meaning."""
+
+    @classmethod
+    def fitting(cls, title: str, values: pl.Series) -> Axis:
+        """Logarithmic where a few values would squeeze the rest into a line."""
+        return cls(title, log=bool(time_scale(values).to_dict().get("type") == "log"))
+
+    def scale(self) -> alt.Scale:
+        """The scale without a domain: that of its values."""
+        if self.symlog:
+            return alt.Scale(type="symlog", constant=0.01, nice=False)
+        return alt.Scale(type="log", nice=False, padding=8) if self.log else alt.Scale(zero=self.zero, nice=True)
+
+    def x(self, name: str) -> alt.X:
+        """The axis as x of a column."""
+        return alt.X(f"{name}:Q", title=self.title, scale=self.scale(), axis=self._axis())
+
+    def y(self, name: str) -> alt.Y:
+        """The axis as y of a column."""
+        return alt.Y(f"{name}:Q", title=self.title, scale=self.scale(), axis=self._axis())
+
+    def _axis(self) -> alt.Axis:
+        if self.log:
+            return alt.Axis(values=TICKS, labelExpr=SPELLED, labelOverlap="greedy")
+        if self.symlog:
+            return alt.Axis(values=[0, 0.01, 0.1, 1, 10, 50, 100], format=",.6~f")
+        least = 1 if self.whole else alt.Undefined
+        return alt.Axis(tickCount=6, labelExpr=SPELLED, tickMinStep=least)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A quantity over a factor; rows: device, x, y, low, high, and if there are several: series, hollow, role.
+
+    `hollow` points are limits, not values. Rows of role "rule" (x) are drawn upright, those of role "fit" are a fitted
+    line with its band, drawn in place of lines from point to point.
+    """
+
+    x: Axis
+    y: Axis
+    series: tuple[str, ...] = ()
+    joined: bool = True
+    height: int = 260
+
+    @property
+    def own_colours(self) -> bool:
+        """Devices have the colours."""
+        return False
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        known = self._above_zero(rows.drop_nulls(["x", "y"]))
+        points, fitted = of_role(known, "point"), of_role(known, "fit")
+        layers = [*self._rules(of_role(rows, "rule"), devices, palette), *self._fitted(fitted, devices, palette)]
+        joined = [] if fitted.height or not self.joined else self._lines(points, devices, palette)
+        layers += [*self._bars(points, devices, palette), *joined, *self._points(points, devices, palette)]
+        return alt.layer(*layers).properties(width=width, height=self.height)
+
+    def _above_zero(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """What a logarithmic axis can show: bars that reach to zero or below end at its foot."""
+        kept = rows.filter(pl.col("x") > 0) if self.x.log else rows
+        if not self.y.log or kept.is_empty():
+            return kept
+        kept = kept.filter(pl.col("y") > 0)
+        foot = float(kept["y"].min() or 1.0) / 2  # type: ignore[arg-type]
+        return kept.with_columns(pl.col("low").cast(pl.Float64).clip(lower_bound=foot))
+
+    def _base(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> Any:
+        return alt.Chart(rows).encode(x=self.x.x("x"), color=colour(devices, palette, not palette.for_page))
+
+    def _rules(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
+        base = self._base(rows, devices, palette)
+        return [base.mark_rule(strokeWidth=1.4, strokeDash=[2, 3], clip=True)] if rows.height else []
+
+    def _fitted(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
+        base = self._base(rows, devices, palette)
+        band = base.mark_area(opacity=0.16, clip=True).encode(**self._ends())
+        line = base.mark_line(strokeWidth=1.6, clip=True).encode(y=self.y.y("y"))
+        return [*([band] if rows.drop_nulls(["low", "high"]).height else []), line] if rows.height else []
+
+    def _bars(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
+        values = rows.filter(~pl.col("hollow")) if "hollow" in rows.columns else rows
+        bounded = values.drop_nulls(["low", "high"])
+        bars = self._base(bounded, devices, palette).mark_rule(strokeWidth=1.6).encode(**self._ends())
+        return [bars] if bounded.height else []
+
+    def _ends(self) -> dict[str, Any]:
+        return {"y": self.y.y("low").title(""), "y2": "high:Q"}
+
+    def _lines(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
+        line = self._base(rows, devices, palette).mark_line(strokeWidth=1.6, clip=True).encode(y=self.y.y("y"))
+        return [
+            line.encode(
+                strokeDash=by_dash(self.series) if len(self.series) > 1 else dash(devices, not palette.for_page)
+            )
+        ]
+
+    def _points(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
+        limits = pl.col("hollow") if "hollow" in rows.columns else pl.lit(value=False)
+        tips = [
+            *(["device:N", "series:N"] if len(self.series) > 1 else ["device:N"]),
+            alt.Tooltip("x:Q", title=self.x.title, format=".6~g"),
+            *(
+                alt.Tooltip(f"{name}:Q", title=title, format=".6~g")
+                for name, title in (("y", self.y.title), ("low", "from"), ("high", "to"))
+            ),
+        ]
+        shape = symbol(devices, not palette.for_page)
+        values, bounds = rows.filter(~limits), rows.filter(limits)
+        drawn = []
+        if values.height:
+            dots = self._base(values, devices, palette).mark_point(filled=True, size=46, opacity=1)
+            drawn.append(dots.encode(y=self.y.y("y"), shape=shape, tooltip=tips))
+        if bounds.height:
+            arrow = alt.value("M0,1 L0,-0.2 M-0.7,0.5 L0,-0.4 L0.7,0.5 M-0.8,1 L0.8,1")
+            hollow = self._base(bounds, devices, palette).mark_point(filled=False, size=240, strokeWidth=1.8)
+            drawn.append(hollow.encode(y=self.y.y("y"), shape=arrow, tooltip=tips))
+        return drawn
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Distributions on a log(1 - p) axis; rows: device, x, q (the share above)."""
+
+    x: alt.X
+    rarest: float
+    said: str
+    stepped: bool = True
+    height: int = 260
+
+    @property
+    def own_colours(self) -> bool:
+        """Devices have the colours."""
+        return False
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        named = not palette.for_page
+        tips = [
+            alt.Tooltip(f"{self.x.shorthand}", title=self.said),
+            alt.Tooltip("q:Q", title="share above", format=".3~g"),
+        ]
+        return (
+            alt.Chart(rows)
+            .mark_line(strokeWidth=1.8, clip=True, interpolate="step-after" if self.stepped else "linear")
+            .encode(
+                x=self.x,
+                y=exceedance(self.rarest),
+                color=colour(devices, palette, named),
+                strokeDash=dash(devices, named),
+                order=alt.Order("q:Q", sort="descending"),
+                tooltip=["device:N", *tips],
+            )
+            .properties(width=width, height=self.height)
+        )
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Shares in bins; rows: device or series, low, high, share; those of role "rule" (x) are drawn upright."""
+
+    x: str
+    series: tuple[str, ...] = ()
+    """Where given, colours tell these apart, and not devices."""
+    filled: tuple[str, ...] = ()
+    """The series that are areas; empty: all are."""
+    height: int = 200
+
+    @property
+    def own_colours(self) -> bool:
+        """Series have the colours, where there are any."""
+        return bool(self.series)
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        hue = by_colour(self.series, palette) if self.series else colour(devices, palette, not palette.for_page)
+        x = alt.X("low:Q", title=self.x, scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(tickCount=6))
+        # Bins differ in width between devices and loads: only shares per width can be compared.
+        y = alt.Y(
+            "density:Q", title="Share of frames per µs", axis=alt.Axis(tickCount=4, labelExpr=SPELLED), stack=None
+        )
+        dense = of_role(rows, "point").with_columns(
+            (pl.col("share") / (pl.col("high") - pl.col("low"))).round_sig_figs(4).alias("density")
+        )
+        bins = alt.Chart(dense.drop("share", "high")).encode(x=x, color=hue)
+        lines = bins.mark_line(interpolate="step-after", clip=True, strokeWidth=1.4).encode(y=y)
+        if self.series:
+            lines = lines.encode(strokeDash=by_dash(self.series))
+        solid = bins.mark_area(interpolate="step-after", clip=True, opacity=0.22).encode(y=y)
+        if self.filled:
+            solid = solid.transform_filter(alt.FieldOneOfPredicate("series", list(self.filled)))
+        rules = of_role(rows, "rule")
+        upright = alt.Chart(rules).mark_rule(strokeWidth=1.2, strokeDash=[2, 3], clip=True)
+        marks = [upright.encode(x=alt.X("x:Q", title=""), color=hue)] if rules.height else []
+        return alt.layer(solid, lines, *marks).properties(width=width, height=self.height)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Counts; rows: device, x, y."""
+
+    x: Axis
+    y: Axis
+
+    @property
+    def own_colours(self) -> bool:
+        """Devices have the colours."""
+        return False
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        named = not palette.for_page
+        hue, shape = colour(devices, palette, named), symbol(devices, named)
+        base = alt.Chart(rows).encode(x=self.x.x("x"), y=self.y.y("y"), color=hue)
+        tips = ["device:N", alt.Tooltip("x:Q", title=self.x.title), alt.Tooltip("y:Q", title=self.y.title)]
+        dots = base.mark_point(filled=True, size=40, opacity=1).encode(shape=shape, tooltip=tips)
+        return alt.layer(base.mark_line(strokeWidth=1.2, opacity=0.6), dots).properties(width=width, height=220)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Points in their order, coloured by what came of them; rows: x, y, series (which of `outcomes`), hollow."""
+
+    x: str
+    y: str
+    outcomes: tuple[str, ...]
+
+    @property
+    def own_colours(self) -> bool:
+        """Outcomes have the colours."""
+        return True
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        hues = [palette.series(place) for place in (2, 4, 1)]
+        scale = alt.Scale(domain=list(self.outcomes), range=hues[: len(self.outcomes)])
+        legend = alt.Legend(title="Lost", symbolOpacity=1)
+        x = alt.X("x:Q", title=self.x, axis=alt.Axis(tickCount=8, tickMinStep=1))
+        y = alt.Y("y:Q", title=self.y, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, labelExpr=SPELLED))
+        base = alt.Chart(rows).encode(x=x, y=y)
+        line = base.mark_line(strokeWidth=1, color=palette.surface("rule"))
+        marks = alt.Scale(domain=list(self.outcomes), range=["circle", "diamond", "cross"])
+        dots = base.encode(
+            color=alt.Color("series:N", scale=scale, legend=legend),
+            shape=alt.Shape("series:N", scale=marks, legend=legend),
+            tooltip=[alt.Tooltip("x:Q", title=self.x), alt.Tooltip("y:Q", title=self.y, format=",.0f"), "series:N"],
+        )
+        judged = dots.mark_point(filled=True, size=50, opacity=1).transform_filter("!datum.hollow")
+        others = dots.mark_point(filled=False, size=50, opacity=1).transform_filter("datum.hollow")
+        return alt.layer(line, judged, others).properties(width=width, height=240)
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Estimates with intervals, one row a name; rows: name, device, x, low, high; `names` are in order."""
+
+    x: str
+    names: tuple[str, ...]
+    log: bool = False
+
+    @property
+    def own_colours(self) -> bool:
+        """Devices have the colours."""
+        return False
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        shown = [name for name in self.names if name in set(rows["name"].to_list())]
+        axis = alt.Axis(labelLimit=190, domain=False, ticks=False, grid=True)
+        y = alt.Y("name:N", title=None, sort=shown, scale=alt.Scale(domain=shown), axis=axis)
+        several = ordered(rows["device"].to_list())
+        offset = alt.YOffset("device:N", sort=several, scale=alt.Scale(domain=several))
+        x = alt.X("x:Q", title=self.x, scale=Axis("", self.log).scale(), axis=alt.Axis(tickCount=6))
+        base = alt.Chart(rows).encode(y=y, yOffset=offset, color=colour(devices, palette, not palette.for_page))
+        tips = [
+            "device:N", "name:N",
+            *(alt.Tooltip(f"{key}:Q", title=title, format=".6~g")
+              for key, title in (("x", self.x), ("low", "from"), ("high", "to"))),
+        ]  # fmt: skip
+        zero = alt.Chart(pl.DataFrame({"x": [0]})).mark_rule(color=palette.surface("muted"), strokeWidth=1)
+        layers = [] if self.log else [zero.encode(x=x)]
+        layers.append(
+            base.mark_rule(strokeWidth=2.4, strokeCap="round").encode(x=alt.X("low:Q", title=""), x2="high:Q")
+        )
+        dots = base.mark_point(filled=True, size=44, opacity=1)
+        layers.append(dots.encode(x=x, shape=symbol(devices, not palette.for_page), tooltip=tips))
+        return alt.layer(*layers).properties(width=width, height=(10 + 14 * len(several)) * len(shown))
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Bars that each begin where the one above ended; rows: name, device, low, high, x (the length); names in order."""
+
+    x: str
+    names: tuple[str, ...]
+
+    @property
+    def own_colours(self) -> bool:
+        """Devices have the colours."""
+        return False
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        shown = [name for name in self.names if name in set(rows["name"].to_list())]
+        axis = alt.Axis(labelLimit=190, domain=False, ticks=False, grid=True)
+        y = alt.Y("name:N", title=None, sort=shown, scale=alt.Scale(domain=shown, paddingInner=0.25), axis=axis)
+        offset = alt.YOffset("device:N", sort=devices, scale=alt.Scale(domain=devices))
+        x = alt.X("low:Q", title=self.x, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=8))
+        hue = colour(devices, palette, not palette.for_page)
+        tips: list[Any] = ["device:N", "name:N", alt.Tooltip("x:Q", title="takes (µs)", format=".6~g")]
+        base = alt.Chart(rows).encode(y=y, yOffset=offset, tooltip=tips)
+        bars = base.mark_bar(minBandSize=3).encode(x=x, x2="high:Q", color=hue)
+        text = base.mark_text(align="left", dx=4, fontSize=10, color=palette.surface("muted"))
+        words = text.encode(x=alt.X("high:Q", title=""), text=alt.Text("x:Q", format=".3~r"))
+        return alt.layer(bars, words).properties(width=width, height=(8 + 13 * len(devices)) * len(shown))
+
+
+def of_role(rows: pl.DataFrame, role: str) -> pl.DataFrame:
+    """The rows that are drawn in one way; without the column all are points."""
+    if "role" in rows.columns:
+        return rows.filter(pl.col("role") == role)
+    return rows if role == "point" else rows.clear()
+
+
+def by_dash(series: tuple[str, ...]) -> alt.StrokeDash:
+    """Series by dash, with a legend of their own."""
+    scale = alt.Scale(domain=list(series), range=[DASHES[i % len(DASHES)] for i in range(len(series))])
+    return alt.StrokeDash(
+        "series:N",
+        scale=scale,
+        legend=alt.Legend(title=None, symbolType="stroke", symbolSize=500, symbolOpacity=1, labelLimit=260),
+    )
+
+
+def by_colour(series: tuple[str, ...], palette: Palette) -> alt.Color:
+    """Series by colour, with a legend of their own."""
+    scale = alt.Scale(domain=list(series), range=[palette.series(i) for i in range(len(series))])
+    return alt.Color(
+        "series:N",
+        scale=scale,
+        legend=alt.Legend(title=None, symbolType="stroke", symbolSize=500, symbolOpacity=1, labelLimit=260),
+    )

@@ -1,0 +1,43 @@
+"""The report of a run that judges senders: their intervals and departures, as a capture saw them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.report import tables
+from sojourn.report.pacing import departures, intervals
+from sojourn.report.parts import Key, Parts
+from sojourn.report.stamps import clock_and_stamps
+
+if TYPE_CHECKING:
+    from sojourn.report.run import Run
+
+
+def keys(run: Run) -> list[Key]:
+    """None: the table is short, and comes first."""
+    return []
+
+
+def words(run: Run) -> list[str]:
+    """How it was measured: unit, clock, timestamps, intervals."""
+    clock, stamps = clock_and_stamps(run, "departure_interval")
+    return [line.format(clock=clock, stamps=stamps) for line in METHOD]
+
+
+METHOD = (
+    (
+        "The unit is the trial: one sender, one size, one asked interval; only the start of its schedule is fitted, so "
+        "a sender that is slow on average is not excused."
+    ),
+    "All times are of one clock: {clock}.",
+    "Frames were stamped by {stamps}, in a capture at the far end that knows nothing of the senders.",
+    "Intervals of means and quantiles are over trials, those of shares are Clopper and Pearson's; both are 95 %.",
+)
+
+PARTS = Parts(
+    tables=(tables.intervals, tables.departures),
+    figures=(intervals, departures),
+    keys=keys,
+    words=words,
+    results=("intervals", "departures"),
+)

@@ -1,0 +1,33 @@
+"""Which clocks and stamps a run's times are from, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from sojourn.report.run import Run
+
+CLOCKS = {
+    "TAI": "CLOCK_TAI of the host, in nanoseconds; steps are sought against CLOCK_MONOTONIC_RAW",
+    "simulated": "the simulation's own clock, in nanoseconds",
+}
+SOURCES = {
+    "hardware": "the network card",
+    "kernel": "the kernel",
+    "user": "the program itself",
+    "simulated": "the simulation",
+}
+
+
+def clock_and_stamps(run: Run, *quantities: str) -> tuple[str, str]:
+    """The clock of a run's times, and who stamped what these quantities are made from."""
+    stamped = run.results.filter(pl.col("quantity").is_in(quantities))
+    sources = [name for name in SOURCES if any(name in one for one in _distinct(stamped, "source"))]
+    clock = "; ".join(CLOCKS.get(name, name) for name in _distinct(run.results, "clock")) or "not recorded"
+    return clock, " and ".join(SOURCES[name] for name in sources) or "a source that was not recorded"
+
+
+def _distinct(rows: pl.DataFrame, column: str) -> list[str]:
+    return sorted({str(one) for one in rows[column].drop_nulls() if one})

@@ -1,0 +1,173 @@
+"""The report of "background": latency beside other traffic, through the device and beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Histogram, Lines
+from sojourn.report.numbers import percent
+from sojourn.report.parts import Key, Parts
+from sojourn.report.streams import delays
+from sojourn.report.streams.measures import Ask, Measure, against, measured
+from sojourn.report.streams.points import ESTIMATE, figure, sample, several, spans
+from sojourn.report.streams.words import words
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+    from sojourn.report.table import Table
+
+SHIFTS = ("one_way_delay_shift", "rtt_shift")
+LOADED = ("load", "load_via", "kind")
+MEANINGS = {"round-trip": "round trip", "actual": "one way"}
+
+
+def shifts(run: Run) -> Table:
+    """What load does to latency: against none, and through the device against beside it."""
+    measures = (
+        Measure("one_way_delay_shift", "mean", "Mean", "One-way delay"),
+        Measure("one_way_delay_shift", "p50", "Median", "One-way delay"),
+        Measure("rtt_shift", "mean", "Mean", "Round trip"),
+        Measure("rtt_shift", "p50", "Median", "Round trip"),
+    )
+    note = (
+        "Less no load: the device's part and the machine's. Less the same load beside the device: the device's part "
+        "alone. "
+        "Pairs of trials of one round."
+    )
+    where = pl.col("against").is_not_null()
+    return measured(run, Ask("shifts", "What load does to latency", measures, note, where, clock=True))
+
+
+def round_trips(run: Run) -> Table:
+    """Round trips at each load."""
+    measures = (
+        *(Measure("rtt", name, title, interval=name in ("mean", "p50"))
+          for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p90", "p90"), ("p99", "p99"))),
+        Measure("modes", "count", "Humps", interval=False),
+    )  # fmt: skip
+    where = (pl.col("quantity") != "modes") | (pl.col("kind") == "request-response")
+    return measured(run, Ask("rtt", "Round trips at each load", measures, "On the asking host's clock alone.", where))
+
+
+def modes(run: Run) -> Table:
+    """How many humps each distribution has."""
+    measures = (Measure("modes", "count", "Humps", interval=False),)
+    note = "Humps of the distribution of all frames of a cell together; a count has no interval."
+    return measured(run, Ask("modes", "Humps of the distributions", measures, note))
+
+
+def histograms(run: Run) -> Figure | None:
+    """Histograms of latency at each load, by kind, size, way of the load and device."""
+    found = sample(run, "delay_histograms", *_told(run))
+    if found.is_empty():
+        return None
+    through = found.filter(pl.col("load_via").is_null() | (pl.col("load_via") == "through"))
+    beside = found.filter(pl.col("load_via").is_null() | (pl.col("load_via") == "beside"))
+    ways = [
+        rows.with_columns(pl.lit(way).alias("way"))
+        for rows, way in ((through, "load through"), (beside, "load beside"))
+    ]
+    several_ways = [rows for rows in ways if rows["load_via"].drop_nulls().len()]
+    if not several_ways:
+        return None
+    panel = pl.concat_str("device", "way", pl.col("measure").replace(MEANINGS), "cell", separator=", ").str.strip_chars(
+        ", "
+    )
+    rows = delays.in_us(pl.concat(several_ways)).with_columns(
+        panel.alias("cell"), pl.col("load").map_elements(_load, return_dtype=pl.String).alias("series")
+    )
+    order = tuple(dict.fromkeys(_load(one) for one in sorted(rows["load"].fill_null(0.0).unique().to_list())))
+    caption = (
+        "The same frames while others load the device: through it, and beside it, where the load costs the machine as "
+        "much but does not cross the device. What moves in the first alone is the device's doing."
+    )
+    chart = Histogram("Latency (µs)", order)
+    return figure("load_histogram", "Latency at each load", caption, rows, chart)
+
+
+def _told(run: Run) -> tuple[str, ...]:
+    """The factors that a panel need not name: load, way and kind, and the pace where there is one for each kind."""
+    paces = {(one.factors["kind"], one.factors["schedule"], one.interval_ns) for one in run.cells}
+    one_each = len(paces) == len({kind for kind, *_ in paces})
+    return (*LOADED, "schedule", "interval_ns") if one_each else LOADED
+
+
+def _load(load: float | None) -> str:
+    return f"load {percent(load)}" if load else "no load"
+
+
+def shift_over_load(run: Run) -> Figure | None:
+    """The shift against the load, a panel for each kind and what was subtracted."""
+    found = sample(run, "shifts", *_told(run))
+    if found.is_empty():
+        return None
+    mine = found.filter(pl.col("quantity").is_in(SHIFTS) & (pl.col("statistic") == "mean"))
+    less = pl.col("against").map_elements(lambda one: f"less {against(one)}", return_dtype=pl.String)
+    what = pl.col("quantity").replace({"one_way_delay_shift": "one way", "rtt_shift": "round trip"})
+    rows = mine.with_columns(
+        pl.concat_str(what, less, "cell", separator=", ").str.strip_chars(", ").alias("cell"),
+        pl.format("load {}", pl.col("load_via").fill_null("through")).alias("series"),
+        (pl.col("load") * 100).alias("x"),
+        *spans(ESTIMATE, 1e-3),
+    ).sort("cell", "series", "x", maintain_order=True)
+    chart = Lines(
+        Axis("Load (% of the device's throughput)", zero=True),
+        Axis("Mean shift (µs)", zero=True),
+        several(rows, "series"),
+    )
+    caption = (
+        "What the load adds to mean latency. Less no load, both ways of the load are drawn: the part that a load "
+        "beside "
+        "the device costs too is the machine's. Bars are intervals over rounds."
+    )
+    return figure("shift_over_load", "The shift against the load", caption, rows, chart)
+
+
+def keys(run: Run) -> list[Key]:
+    """The device's own shift at the heaviest load, one way and round trip."""
+    found = []
+    for quantity, what in (("one_way_delay_shift", "one way"), ("rtt_shift", "to a round trip")):
+        rows = run.rows(quantity, "mean", against="load_via=beside").filter(pl.col("device") != "a/a")
+        for device in run.devices:
+            worst = delays.extreme(rows.filter(pl.col("device") == device), "load")
+            if worst:
+                found.append(_shift_key(run, worst, what))
+    return found + delays.added_keys(run)
+
+
+def _shift_key(run: Run, row: dict[str, Any], what: str) -> Key:
+    cell = run.cell_of(row)
+    title = f"{row['device']} under {percent(row['load'])} load adds {what}"
+    return delays.key_of(row, title, "less the same load beside", cell.short if cell else "")
+
+
+def how(run: Run) -> list[str]:
+    """What is particular to it."""
+    return words(
+        run,
+        "While the measured frames cross the device, other pairs of ports load it with a share of its measured "
+        "throughput; in a decoy arm the same load runs beside the device, through a twin that the measured frames do "
+        "not "
+        "cross. What both do is the machine's part; the difference is the device's.",
+    )
+
+
+PARTS = Parts(
+    tables=(
+        shifts,
+        round_trips,
+        modes,
+        delays.added,
+        delays.delays,
+        delays.variation,
+        delays.conservation,
+        delays.pacing,
+    ),
+    figures=(histograms, shift_over_load, delays.cdfs, delays.over_time),
+    keys=keys,
+    words=how,
+    results=("shifts",),
+)

@@ -1,0 +1,244 @@
+"""What the reports of most methods of streams have: delays, losses, departures and what devices add, each once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Distribution, Histogram
+from sojourn.report.figure import Figure, by_cell
+from sojourn.report.marks import symbol_scatter, time_scale
+from sojourn.report.numbers import count, percent
+from sojourn.report.palette import ordered
+from sojourn.report.parts import Key
+from sojourn.report.streams.measures import Ask, Measure, clock_entry, measured
+from sojourn.report.streams.points import figure, sample
+from sojourn.report.tables import in_order, shown_of
+
+if TYPE_CHECKING:
+    from sojourn.report.run import Run
+    from sojourn.report.table import Table
+
+CURVE_POINTS = 80
+SCATTER_POINTS = 3500
+TAIL = ("p90", "p99", "p99.9")
+LOST_STAY = "Lost frames are in the distribution as infinitely late ones."
+
+
+def delays(run: Run) -> Table:
+    """One-way delays of every cell, arm and receiver, from the actual departure and from the intended one."""
+    body = tuple(_delay(name, interval=name in ("mean", "p50")) for name in ("min", "mean", "p50", *TAIL, "max", "sd"))
+    late = tuple(Measure("one_way_delay_intended", name, name, "From the intended departure", interval=False)
+                 for name in ("p50", "p99"))  # fmt: skip
+    note = f"{LOST_STAY} A percentile is given where at least ten frames lie beyond it; ∞: so many were lost."
+    return measured(run, Ask("one_way_delay", "One-way delay", (*body, *late), note, clock=True))
+
+
+def _delay(statistic: str, *, interval: bool) -> Measure:
+    titles = {"p50": "Median", "sd": "Std dev"}
+    title = titles.get(statistic, statistic if statistic.startswith("p") else statistic.capitalize())
+    return Measure("one_way_delay", statistic, title, "From the actual departure", interval)
+
+
+def variation(run: Run) -> Table:
+    """PDV, IPDV and times between arrivals."""
+    measures = (
+        *(Measure("pdv", name, name, "PDV (RFC 5481)", name == "p99") for name in ("p50", "p99", "p99.9")),
+        *(Measure("ipdv", name, name, "IPDV (RFC 3393)", interval=False) for name in ("p1", "p50", "p99")),
+        *(Measure("inter_arrival", name, title, "Between arrivals", interval=False)
+          for name, title in (("mean", "Mean"), ("p50", "Median"), ("p99", "p99"), ("sd", "Std dev"))),
+    )  # fmt: skip
+    note = (
+        "PDV is delay above the trial's least, IPDV the difference of consecutive frames: an offset of clocks is in "
+        "neither."
+    )
+    return measured(run, Ask("variation", "Variation of delay", measures, note))
+
+
+def conservation(run: Run) -> Table:
+    """What became of the frames that were sent; each is in exactly one of received, lost, corrupted and own drops."""
+    names = {
+        "loss_ratio": "Lost", "own_drops": "Own drops", "corrupted": "Corrupted", "duplicated": "Duplicated",
+        "reordered": "Reordered", "late": "Late",
+    }  # fmt: skip
+    pace = (
+        Measure("offered_pps", "mean", "Offered", "Rate", interval=False),
+        Measure("received_pps", "mean", "Received", "Rate", interval=False),
+        Measure("achieved_ratio", "mean", "Achieved over asked", interval=False),
+    )
+    shares = tuple(Measure(key, "ratio", title, interval=key == "loss_ratio") for key, title in names.items())
+    note = (
+        "Own drops are the receiver's socket or ring: no loss of the path. Intervals of shares are Korn and "
+        "Graubard's, over trials."
+    )
+    return measured(run, Ask("conservation", "Rates, and what became of every frame", (*pace, *shares), note))
+
+
+def added(run: Run) -> Table:
+    """What each device adds to the one-way delay, by pairs of trials."""
+    measures = (
+        Measure("device_latency", "pooled", "All cells"),
+        Measure("device_latency", "mean", "Mean"),
+        Measure("one_way_delay_shift", "p50", "Median"),
+    )
+    note = (
+        "One way, with the device less without it, each pair from one round; a/a is the direct link again. Both ends "
+        "are "
+        "read as in the table of delays."
+    )
+    where = pl.col("reference").is_not_null()
+    return measured(run, Ask("device_latency", "What the device adds, one way", measures, note, where, clock=True))
+
+
+def pacing(run: Run) -> Table:
+    """How well departures kept their schedule."""
+    measures = (
+        *(Measure("departure_error", name, name, "Error", interval=False) for name in ("p50", "p90", "p99", "max")),
+        Measure("departure_within_1us", "ratio", "± 1 µs", "Within"),
+        Measure("departure_within_10us", "ratio", "± 10 µs", "Within"),
+    )
+    note = "Actual less intended departure, in size. A flood has no intended departures."
+    return measured(run, Ask("departures", "Departure error", measures, note))
+
+
+def cdfs(run: Run) -> Figure | None:
+    """One-way delays on a log(1 - p) axis."""
+    return distribution(run, pl.col("measure") == "actual", "delay_cdf", "One-way delay", "One-way delay (µs)")
+
+
+def distribution(run: Run, which: pl.Expr, name: str, title: str, axis: str) -> Figure | None:
+    """Delays of one meaning on a log(1 - p) axis; where receivers or nodes differ, the first."""
+    found = sample(run, "delay_quantiles")
+    if found.is_empty():
+        return None
+    return _curves(_first(found.filter(which)), "delay_ns", (name, title, axis))
+
+
+def gaps(run: Run) -> Figure | None:
+    """Times between arrivals on a log(1 - p) axis."""
+    found = sample(run, "inter_arrival_quantiles")
+    words = ("inter_arrival_cdf", "Time between arrivals", "Time between arrivals (µs)")
+    return None if found.is_empty() else _curves(_first(found), "gap_ns", words)
+
+
+def _curves(found: pl.DataFrame, column: str, words: tuple[str, str, str]) -> Figure | None:
+    name, title, axis = words
+    drawn = found.with_columns((pl.col(column) / 1e3).round(3).alias("x"), pl.col("q").round_sig_figs(4))
+    drawn = thinned(drawn.drop_nulls("x").filter(pl.col("x") > 0), ("cell", "device"), CURVE_POINTS)
+    if drawn.is_empty():
+        return None
+    x = Axis.fitting(axis, drawn["x"]).x("x")
+    caption = (
+        "The axis is logarithmic in 1 − p, so that each step up is ten times rarer. " + LOST_STAY + " A curve that "
+        "ends below the top does so because the rest did not arrive."
+    )
+    return figure(name, title, caption, drawn, Distribution(x, float(drawn["q"].min() or 1e-3), axis))  # type: ignore[arg-type]
+
+
+def histograms(run: Run) -> Figure | None:
+    """The bulk of the one-way delays, by cell."""
+    found = sample(run, "delay_histograms")
+    if found.is_empty():
+        return None
+    caption = (
+        "The bulk of the one-way delays in equal bins, from the 0.1 % to the 99.5 % quantile; tails are in the "
+        "figure above."
+    )
+    rows = in_us(_first(found.filter(pl.col("measure") == "actual")))
+    return figure("delay_histogram", "Histograms of one-way delay", caption, rows, Histogram("One-way delay (µs)"))
+
+
+def over_time(run: Run) -> Figure | None:
+    """Delays over the time of the run."""
+    found = sample(run, "delay_timeline")
+    if found.is_empty():
+        return None
+    drawn = found.sort("delay_ns", descending=True)
+    few = SCATTER_POINTS // 10
+    rest = drawn.slice(few).sort("elapsed_s")
+    kept = pl.concat([drawn.head(few), rest.gather_every(max(1, rest.height // (SCATTER_POINTS - few)))])
+    cells = {one: i for i, one in enumerate(found["cell"].unique(maintain_order=True))}
+    kept = kept.sort(pl.col("cell").replace_strict(cells), "elapsed_s").select(
+        "cell", "device", pl.col("elapsed_s").round(3).alias("x"), (pl.col("delay_ns") / 1e3).round(2).alias("y")
+    )
+    kept = kept.filter(pl.col("y") > 0)
+    devices, scale = ordered(kept["device"].to_list()), time_scale(kept["y"])
+
+    def build(rows: pl.DataFrame, palette: Any, width: Any) -> Any:
+        return symbol_scatter(
+            rows, ("Time since the run began (s)", "One-way delay (µs)"), scale, devices, palette
+        ).properties(width=width, height=220)
+
+    caption = (
+        f"Every arm in turn; {kept.height:,} frames are drawn, and the slowest are among them. Steps, slopes and bands "
+        "here are drift, clocks and neighbours."
+    )
+    return Figure("delay_over_time", "One-way delay over the run", caption, by_cell(kept, build), tuple(devices))
+
+
+def in_us(rows: pl.DataFrame, *more: pl.Expr) -> pl.DataFrame:
+    """Bins in µs."""
+    return rows.with_columns(
+        (pl.col("low_ns") / 1e3).round_sig_figs(6).alias("low"),
+        (pl.col("high_ns") / 1e3).round_sig_figs(6).alias("high"),
+        pl.col("share").round_sig_figs(4),
+        *more,
+    )
+
+
+def thinned(rows: pl.DataFrame, within: tuple[str, ...], most: int) -> pl.DataFrame:
+    """At most so many rows of each curve, its ends among them."""
+    place, size = pl.int_range(pl.len()).over(within), pl.len().over(within)
+    step = ((size - 1) // most + 1).clip(lower_bound=1)
+    return rows.filter((place % step == 0) | (place == size - 1))
+
+
+def _first(rows: pl.DataFrame) -> pl.DataFrame:
+    """Of several receivers the first; what each receives is a figure of its own."""
+    return rows.filter(pl.col("port").is_null() | (pl.col("port") == pl.col("port").min().over("cell", "device")))
+
+
+def added_keys(run: Run) -> list[Key]:
+    """What each device adds one way, and what the bed resolves, as key numbers."""
+    pooled = run.rows("device_latency", "pooled").filter(pl.col("device") != "a/a")
+    keys = [key_of(row, f"{row['device']} adds, one way", clock_line(row)) for row in in_order(pooled)]
+    resolution = run.rows("resolution")["estimate"].head(1).to_list()
+    return [*keys, *(Key("The bed can resolve", f"{one / 1e3:.2g}", "µs", (), "a/a") for one in resolution)]
+
+
+def key_of(row: dict[str, Any], what: str, *lines: str) -> Key:
+    """A result row as a key number: its interval under it, and that it is a limit where it is one."""
+    shown = shown_of(row)
+    unit = {"1/s": "frames/s"}.get(shown.unit, shown.unit)
+    if row["statistic"] == "at_least":
+        return Key(
+            what, f"≥ {count(shown.value)}", unit, ("the tester's limit, not the device's", *lines), row["device"]
+        )
+    level = percent(round(row["level"], 3)) if row["level"] else ""
+    said = (
+        "too few trials for an interval"
+        if row["ci_low"] is None and row["ci_high"] is None
+        else f"{level} CI {shown.interval}"
+    )
+    return Key(what, shown.text, unit, (said, *lines), row["device"])
+
+
+def clock_line(row: dict[str, Any]) -> str:
+    """The clock's error of a row, as a line under its number."""
+    words = clock_entry([row]).text
+    if words == "one clock":
+        return "both ends on one clock"
+    return "clocks' error not known" if words == "not known" else f"clocks: ± {words.replace('(', '(bound ')} µs"
+
+
+def ends(rows: pl.DataFrame, by: str) -> list[dict[str, Any]]:
+    """The rows with the least and the highest of a column; one, where they are the same."""
+    found = [row for row in (extreme(rows, by, least=True), extreme(rows, by)) if row is not None]
+    return found[:1] if len(found) > 1 and found[0][by] == found[1][by] else found
+
+
+def extreme(rows: pl.DataFrame, by: str, *, least: bool = False) -> dict[str, Any] | None:
+    """The row with the highest (or least) of a column; None where there is none."""
+    known = rows.drop_nulls(by)
+    return known.sort(by, descending=not least).row(0, named=True) if known.height else None

@@ -1,0 +1,197 @@
+"""Tables of streams: a row for each cell, device and receiver, a column for each quantity, all from result rows.
+
+A limit is never printed as a value: what the tester and not the device set is marked "≥", in files by a column of its
+own. A percentile that lost packets make infinite is "∞". No delay stands without its clock's error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.report.numbers import NOTHING, Shown, fixed, show
+from sojourn.report.palette import ordered
+from sojourn.report.table import Column, Entry, Table, interval, number, text
+from sojourn.report.tables import shown_of
+
+if TYPE_CHECKING:
+    from sojourn.report.run import Cell, Run
+
+AT_LEAST = "at_least"
+INFINITE = "∞"
+KEYS = ("reference", "against", "port", "node")
+HEADINGS = {"reference": "over", "against": "less", "port": "Receiver", "node": "Answers of"}
+SUFFIXES = {"µs": "_us", "%": "_percent", "1/s": "_per_s", "Mbit/s": "_mbit_per_s", "ns/byte": "_ns_per_byte"}
+Place = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column: the first of these statistics of a quantity that there is, with its interval unless not wanted."""
+
+    quantity: str
+    statistic: str
+    title: str
+    group: str = ""
+    interval: bool = True
+    limit: bool = False
+    """Whether a row may be a limit of the tester ("at_least") instead."""
+    share: bool = False
+    """Whether it is shown in percent."""
+
+    @property
+    def key(self) -> str:
+        """The machine's name, without unit."""
+        return f"{self.quantity}_{self.statistic}".replace(".", "_").replace("-", "_to_")
+
+    def of(self, rows: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any] | None:
+        """This measure's row among those of one place."""
+        found = rows.get((self.quantity, self.statistic))
+        return rows.get((self.quantity, AT_LEAST)) if found is None and self.limit else found
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a table of measures shows, and how it is called."""
+
+    name: str
+    title: str
+    measures: tuple[Measure, ...]
+    note: str = ""
+    where: pl.Expr | None = None
+    without: tuple[str, ...] = ()
+    """Factors over which a row reaches: cells that differ in them alone are one row."""
+    by_size: bool = False
+    """Whether a row is of a frame size, and not of a cell."""
+    clock: bool = False
+    """Whether the clock's error stands beside the figures, as it must beside one-way delays."""
+
+
+def measured(run: Run, ask: Ask) -> Table:
+    """The table, cells in their order, devices in theirs."""
+    places = _places(run, ask)
+    present = [one for one in ask.measures if any(one.of(rows) for rows in places.values())]
+    keys = [key for i, key in enumerate(KEYS) if len({place[2 + i] for place in places}) > 1]
+    columns = [Column(("cell",), "Cell", numeric=False), Column(("device",), "Device", numeric=False)]
+    columns += [Column((key,), HEADINGS[key], numeric=False) for key in keys]
+    columns += [column for one in present for column in _columns(one, places)]
+    if ask.clock:
+        columns.append(Column(("clock_error95_us", "clock_bound_us"), "Clock error", "µs, 95 % (bound)"))
+    rows = tuple(_row(place, found, present, keys, ask.clock) for place, found in places.items())
+    note = f"{ask.note} {MARK}".strip() if any(one.limit for one in present) and _limited(places) else ask.note
+    wide = len(columns) > 7
+    return Table(ask.name, ask.title, tuple(columns), rows if present else (), note, wide=wide, grouped=True)
+
+
+MARK = "≥ marks what the tester and not the device limited: no figure of the device."
+
+
+def _places(run: Run, ask: Ask) -> dict[Place, dict[tuple[str, str], dict[str, Any]]]:
+    """The rows of each place (cell's name, device, and KEYS), in the order of the table."""
+    wanted = {(one.quantity, name) for one in ask.measures for name in (one.statistic, AT_LEAST)}
+    found = run.results.filter(pl.col("quantity").is_in([one.quantity for one in ask.measures]))
+    found = found if ask.where is None else found.filter(ask.where)
+    if not found["port"].max():
+        found = found.with_columns(port=pl.lit(None, dtype=pl.Int64))  # one receiver needs no column
+    labels = {cell.number: _label(cell, ask.without) for cell in run.cells}
+    places: dict[Place, dict[tuple[str, str], dict[str, Any]]] = {}
+    for row in found.iter_rows(named=True):
+        kind = (row["quantity"], row["statistic"])
+        if kind in wanted:
+            label = f"{row['frame_bytes']} B" if ask.by_size and row["frame_bytes"] else labels.get(row["cell"], "all")
+            place = (label, row["device"], *(row[key] for key in KEYS))
+            places.setdefault(place, {})[kind] = row
+    order = list(dict.fromkeys(["all", *labels.values(), *(str(place[0]) for place in places)]))
+    devices = ordered([place[1] for place in places])
+
+    def rank(place: Place) -> tuple[Any, ...]:
+        numbers = ((one is not None, one or 0) for one in place[4:])
+        return (order.index(place[0]), devices.index(place[1]), *numbers, str(place[2]), str(place[3]))
+
+    return {place: places[place] for place in sorted(places, key=rank)}
+
+
+def _label(cell: Cell, without: tuple[str, ...]) -> str:
+    return (cell.without(without) or "all") if without else cell.short
+
+
+def _columns(measure: Measure, places: dict[Place, dict[tuple[str, str], dict[str, Any]]]) -> list[Column]:
+    first = next(row for rows in places.values() if (row := measure.of(rows)))
+    unit = _shown(measure, first).unit
+    key, suffix = measure.key, SUFFIXES.get(unit, "")
+    limit = (f"{key}_limit",) if measure.limit else ()
+    columns = [Column((f"{key}{suffix}", *limit), measure.title, unit, group=measure.group)]
+    if measure.interval:
+        ends = (f"{key}_low{suffix}", f"{key}_high{suffix}")
+        columns.append(Column(ends, "Interval", unit, group=measure.group))
+    return columns
+
+
+def _row(
+    place: Place, rows: dict[tuple[str, str], dict[str, Any]], measures: list[Measure], keys: list[str], clock: bool
+) -> tuple[Entry, ...]:
+    entries = [text(place[0]), text(place[1], place[1])]
+    entries += [_named(key, place[2 + KEYS.index(key)]) for key in keys]
+    for one in measures:
+        entries += entries_of(one, one.of(rows))
+    return (*entries, *([clock_entry(rows.values())] if clock else []))
+
+
+def _named(key: str, value: Any) -> Entry:
+    if value is None:
+        return Entry(NOTHING)
+    if key == "port":
+        return Entry(str(value + 1), (value + 1,))
+    if key == "against":
+        return Entry(against(str(value)), (str(value),))
+    return Entry(str(value), (value,))
+
+
+def against(cell: str) -> str:
+    """What was subtracted, in words: "no load", "load beside", "unicast"."""
+    return AGAINST.get(cell, cell.replace("=", " "))
+
+
+AGAINST = {
+    "load=0.0": "no load",
+    "load_via=beside": "the same load beside",
+    "to=unicast": "unicast",
+    "receivers=0": "nobody else listening",
+    "senders=1": "one sender",
+}
+
+
+def _shown(measure: Measure, row: dict[str, Any]) -> Shown:
+    if measure.share:
+        return show(row["estimate"], row["ci_low"], row["ci_high"], "ratio")
+    return shown_of(row)
+
+
+def entries_of(measure: Measure, row: dict[str, Any] | None) -> list[Entry]:
+    """The value as a person reads it, and its interval where one is wanted."""
+    shown = _shown(measure, row) if row else show(None, None, None, "")
+    value = number(shown)
+    if row and row["statistic"] == AT_LEAST:
+        value = Entry(f"≥ {fixed(shown.value, 0)}", (shown.value, AT_LEAST))
+        shown = Shown(None, None, None, shown.unit)
+    elif row and row["estimate"] is None and row["statistic"].startswith("p") and row["unit"] == "ns":
+        value = Entry(INFINITE, ("inf",))
+    return [value, interval(shown)] if measure.interval else [value]
+
+
+def clock_entry(rows: Any) -> Entry:
+    """The largest error of the clocks among these rows: its 95 % error and its bound, or that there is one clock."""
+    known = [row for row in rows if row["clock_bound_ns"] is not None]
+    if not known:
+        return Entry("not known")
+    error = max(float(row["clock_error95_ns"] or 0.0) for row in known)
+    bound = max(float(row["clock_bound_ns"]) for row in known)
+    if bound == 0:
+        return Entry("one clock", (0.0, 0.0))
+    return Entry(f"{error / 1e3:.3g} ({bound / 1e3:.3g})", (error / 1e3, bound / 1e3))
+
+
+def _limited(places: dict[Place, dict[tuple[str, str], dict[str, Any]]]) -> bool:
+    return any(statistic == AT_LEAST for rows in places.values() for _, statistic in rows)

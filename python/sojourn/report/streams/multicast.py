@@ -1,0 +1,182 @@
+"""The report of "multicast": each receiver's own latency, the answers of many, and the spacing of their peaks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Histogram, Intervals, Lines
+from sojourn.report.parts import Key, Parts
+from sojourn.report.streams import delays
+from sojourn.report.streams.measures import Ask, Measure, measured
+from sojourn.report.streams.points import ESTIMATE, figure, rows_over, sample, several, spans
+from sojourn.report.streams.words import words
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+    from sojourn.report.table import Table
+
+
+def spacing(run: Run) -> Table:
+    """The spacing of the answers' peaks."""
+    measures = (
+        Measure("peak_spacing", "mean", "Between peaks"),
+        Measure("peak_spacing", "calculated", "Least on the line", interval=False),
+    )
+    note = (
+        "Between the humps of the nodes' answers, in the order in which they come; a node's hump is the median of "
+        "its answers in a trial."
+    )
+    return measured(run, Ask("peak_spacing", "How far apart the answers of many nodes come", measures, note))
+
+
+def shifts(run: Run) -> Table:
+    """What a group costs against unicast, and other listeners against none."""
+    measures = (
+        Measure("one_way_delay_shift", "mean", "Mean", "One-way delay"),
+        Measure("one_way_delay_shift", "p50", "Median", "One-way delay"),
+        Measure("response_latency_shift", "mean", "Mean", "Request to response"),
+        Measure("response_latency_shift", "p50", "Median", "Request to response"),
+    )
+    where = pl.col("against").is_not_null()
+    return measured(
+        run, Ask("shifts", "Groups against unicast, listeners against none", measures, "", where, clock=True)
+    )
+
+
+def responses(run: Run) -> Table:
+    """Latency of requests to their answers, by node."""
+    measures = (
+        *(Measure("response_latency", name, title, "To the answer", interval=name in ("mean", "p50"))
+          for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p99", "p99"))),
+        Measure("peak", "p50", "Hump", interval=False),
+        *(Measure("rtt", name, title, "Round trip to one host", interval=name in ("mean", "p50"))
+          for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p99", "p99"))),
+    )  # fmt: skip
+    note = "From the request's departure to its answer's arrival, both read on the asking host's clock."
+    return measured(run, Ask("responses", "Requests and their answers", measures, note))
+
+
+def by_node(run: Run) -> Figure | None:
+    """Histograms of the answers of each node."""
+    return _by(run, "response", "node", ("answers", "Answers, node by node", "Time to the answer (µs)"))
+
+
+def by_receiver(run: Run) -> Figure | None:
+    """Histograms of the one-way delay at each receiver."""
+    return _by(run, "actual", "port", ("receivers", "One-way delay, receiver by receiver", "One-way delay (µs)"))
+
+
+def _by(run: Run, measure: str, column: str, words_: tuple[str, str, str]) -> Figure | None:
+    found = sample(run, "delay_histograms")
+    if found.is_empty():
+        return None
+    mine = found.filter((pl.col("measure") == measure) & pl.col(column).is_not_null())
+    many = mine.filter(pl.col(column).n_unique().over("cell", "device") > 1)
+    number = pl.col(column) + (1 if column == "port" else 0)
+    word = "receiver" if column == "port" else "node"
+    panel = pl.format("{}, {}", "cell", "device").alias("cell") if many["device"].n_unique() > 1 else pl.col("cell")
+    rows = delays.in_us(many, pl.format(f"{word} {{}}", number).alias("series"), pl.lit("point").alias("role"))
+    name, title, axis = words_
+    drawn = pl.concat(
+        [rows.with_columns(panel), *(_humps(run, panel) if column == "node" else ())], how="diagonal_relaxed"
+    )
+    caption = "The bulk of each distribution. " + (
+        "Dotted upright: each node's hump." if column == "node" else "Each receiver is read by itself."
+    )
+    series = tuple(sorted(several(rows, "series"), key=lambda one: int(one.rsplit(" ", 1)[1])))
+    return figure(name, title, caption, drawn if rows.height else rows, Histogram(axis, series))
+
+
+def _humps(run: Run, panel: pl.Expr) -> list[pl.DataFrame]:
+    found = sample(run, "peaks")
+    if found.is_empty():
+        return []
+    series = pl.format("node {}", "node").alias("series")
+    named = found.with_columns(panel).drop_nulls("node")
+    return [named.select("cell", "device", (pl.col("estimate") / 1e3).alias("x"), series, pl.lit("rule").alias("role"))]
+
+
+def peaks(run: Run) -> Figure | None:
+    """Each node's hump with its interval."""
+    found = sample(run, "peaks")
+    if found.is_empty():
+        return None
+    rows = found.drop_nulls("node").sort("node", maintain_order=True).with_columns(
+        pl.format("node {}", "node").alias("name"),
+        *spans(ESTIMATE, 1e-3, "x"),
+    )  # fmt: skip
+    caption = (
+        "Where each node's answers gather, with intervals over trials. Nodes need not answer in the order of their "
+        "numbers."
+    )
+    return figure(
+        "peaks", "The humps of the answers", caption, rows, Intervals("Time to the answer (µs)", several(rows, "name"))
+    )
+
+
+def over_listeners(run: Run) -> Figure | None:
+    """Median one-way delay at the measured receiver against how many others listen."""
+    where = (pl.col("port") == 0) & (pl.col("kind") == "one-way")
+    rows = rows_over(run, "one_way_delay", ("p50",), "receivers", without=("to",), where=where)
+    rows = rows.with_columns(pl.format("to {}", pl.col("to").fill_null("unicast")).alias("series")).drop_nulls("y")
+    rows = rows.sort("x", maintain_order=True)
+    if rows["x"].n_unique() < 2:
+        return None
+    caption = "At the first receiver, as others join the group: what copying to them costs it."
+    chart = Lines(
+        Axis("Others listening", zero=True, whole=True),
+        Axis("Median one-way delay (µs)", zero=True),
+        several(rows, "series"),
+    )
+    return figure("over_listeners", "One-way delay while others listen", caption, rows, chart)
+
+
+def keys(run: Run) -> list[Key]:
+    """The spacing of the answers of the most nodes, and what a group costs."""
+    found = []
+    for device in [one for one in run.devices if one != "a/a"]:
+        spaced = run.rows("peak_spacing", "mean", device=device)
+        most = spaced.filter(pl.col("receivers") == pl.col("receivers").max()).sort("frame_bytes")
+        for row in most.iter_rows(named=True):
+            nodes = (row["receivers"] or 0) + 1
+            found.append(
+                delays.key_of(
+                    row, f"{device}: answers of {nodes} nodes come apart by", f"responses of {_size(run, row)}"
+                )
+            )
+        shifted = delays.extreme(
+            run.rows("one_way_delay_shift", "mean", device=device, against="receivers=0"), "receivers"
+        )
+        if shifted:
+            title = f"{device}: {shifted['receivers']} others listening add"
+            found.append(
+                delays.key_of(shifted, title, f"{_size(run, shifted)}, to {shifted['to']}", delays.clock_line(shifted))
+            )
+    return found
+
+
+def _size(run: Run, row: dict[str, object]) -> str:
+    return f"{row['frame_bytes']} B"
+
+
+def how(run: Run) -> list[str]:
+    """What is particular to it."""
+    return words(
+        run,
+        "Both of the paper's ways: frames to a group, each receiver's arrivals read by themselves; and a request to a "
+        "group that every receiver answers by unicast, its answer tagged by its node and timed on the asking host's "
+        "clock "
+        "alone. All receivers are one program on one host, so that its work is in the spacing of their answers.",
+    )
+
+
+PARTS = Parts(
+    tables=(spacing, shifts, responses, delays.added, delays.delays, delays.conservation, delays.pacing),
+    figures=(by_node, peaks, by_receiver, over_listeners, delays.cdfs, delays.over_time),
+    keys=keys,
+    words=how,
+    results=("peak_spacing", "shifts"),
+)

@@ -1,0 +1,164 @@
+"""The report of "one-way": delay against the time between frames, where queues grow, and the least such time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Lines
+from sojourn.report.pacing import departures
+from sojourn.report.paired import control, differences
+from sojourn.report.parts import Key, Parts
+from sojourn.report.streams import delays
+from sojourn.report.streams.measures import Ask, Measure, measured
+from sojourn.report.streams.points import ESTIMATE, factor, figure, rows_over, sample, spans
+from sojourn.report.streams.words import words
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+    from sojourn.report.table import Table
+
+SCHEDULES = {"poisson": "Poisson", "regular": "regular"}
+MEANINGS = {"knee": "queue bounded", "saturated": "what came through", "calculated": "of the line"}
+
+
+def by_interval(run: Run) -> Table:
+    """Delay, growth and loss against the interval."""
+    measures = (
+        Measure("one_way_delay", "p50", "Median", "One-way delay"),
+        Measure("one_way_delay", "p99", "p99", "One-way delay"),
+        Measure("queue_bounded", "ratio", "Trials with a bounded queue", interval=False),
+        Measure("queue_growth", "trend", "Delay gained per time", interval=False),
+        Measure("loss_ratio", "ratio", "Lost", interval=False),
+        Measure("achieved_ratio", "mean", "Achieved over asked", interval=False),
+    )
+    note = (
+        "A queue is bounded where delay does not grow through the trial, no more is lost than at the slowest pace, "
+        "and the sender kept its pace."
+    )
+    return measured(run, Ask("by_interval", "Delay over the time between frames", measures, note, clock=True))
+
+
+def least_interval(run: Run) -> Table:
+    """The minimum time between frames: still bounded, saturated, and calculated."""
+    measures = (
+        Measure("min_frame_interval", "knee", "Queue still bounded"),
+        Measure("min_frame_interval", "saturated", "Between arrivals beyond"),
+        Measure("min_frame_interval", "calculated", "Calculated", interval=False),
+    )
+    rows = run.rows("min_frame_interval", "calculated")
+    why = {str(one) for one in rows.filter(pl.col("estimate").is_null())["source"]}
+    note = "The interval of the first reaches down to the next shorter time that was tried."
+    note += f" Nothing is calculated: {'; '.join(sorted(why))}." if why else ""
+    asked = Ask("min_frame_interval", "The least time between frames", measures, note, without=("interval_ns",))
+    return measured(run, asked)
+
+
+def over_interval(run: Run) -> Figure | None:
+    """Median delay from the intended departure, the sender's own queue in it, against the interval."""
+    return _over_interval(run, ("one_way_delay_intended", "p50"), "Median delay from the intended departure")
+
+
+def actual_over_interval(run: Run) -> Figure | None:
+    """The same from the actual departure: the path alone."""
+    return _over_interval(run, ("one_way_delay", "p50"), "Median delay from the actual departure")
+
+
+def tail_over_interval(run: Run) -> Figure | None:
+    """Its 99th percentile."""
+    return _over_interval(run, ("one_way_delay", "p99"), "The 99th percentile from the actual departure")
+
+
+def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | None:
+    found = sample(run, "delay_by_interval", "interval_ns", "schedule")
+    if found.is_empty():
+        return None
+    mine = found.filter((pl.col("quantity") == which[0]) & (pl.col("statistic") == which[1]))
+    rows = factor(mine, "interval_ns", 1e-3).with_columns(
+        *spans(ESTIMATE, 1e-3),
+        pl.col("schedule").replace(SCHEDULES).alias("series"),
+        (~pl.col("bounded")).alias("hollow"),
+        pl.lit("point").alias("role"),
+    )
+    rows = rows.filter(pl.col("y") > 0).sort("x", maintain_order=True)
+    series = tuple(one for one in SCHEDULES.values() if one in set(rows["series"].to_list()))
+    chart = Lines(Axis("Mean time between frames (µs)", log=True), Axis("One-way delay (µs)", log=True), series)
+    caption = (
+        "Bars are intervals over trials. An arrow in place of a point: the queue grows there, and the delay is that "
+        "of a "
+        "trial of this length. Dotted upright: the shortest time between frames at which queues stay bounded, where a "
+        "shorter one was tried. Points are missing where so many frames were lost that the figure is infinite."
+    )
+    drawn = pl.concat([rows, _knees(run, rows)], how="diagonal_relaxed")
+    title += " over the time between frames"
+    return figure(f"{'_by_interval_'.join(which)}", title, caption, drawn, chart)
+
+
+def _knees(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
+    found = sample(run, "knees", "interval_ns", "schedule")
+    if found.is_empty() or rows.is_empty():
+        return pl.DataFrame()
+    told = found.filter((pl.col("statistic") == "knee") & pl.col("ci_low").is_not_null())
+    return told.select("cell", "device", (pl.col("estimate") / 1e3).alias("x"), pl.lit("rule").alias("role"))
+
+
+def least_over_size(run: Run) -> Figure | None:
+    """The least time between frames against the frame's size."""
+    rows = rows_over(run, "min_frame_interval", tuple(MEANINGS), "frame_bytes", without=("interval_ns",))
+    rows = rows.with_columns(pl.col("statistic").replace(MEANINGS).alias("series")).drop_nulls("y").sort("x")
+    series = tuple(one for one in MEANINGS.values() if one in set(rows["series"].to_list()))
+    chart = Lines(Axis("Frame (bytes)"), Axis("Least time between frames (µs)", zero=True), series)
+    caption = (
+        "The shortest time between frames with a bounded queue (its bar reaches to the next shorter that was tried), "
+        "the "
+        "time between arrivals when more was asked, and what the line's rate allows where it has one."
+    )
+    return figure("min_frame_interval", "The least time between frames", caption, rows, chart)
+
+
+def keys(run: Run) -> list[Key]:
+    """What the device adds, and how close frames can come."""
+    found = delays.added_keys(run)
+    knees = run.rows("min_frame_interval", "knee").filter(pl.col("device") != "a/a")
+    for device in run.devices:
+        smallest = delays.extreme(knees.filter(pl.col("device") == device), "frame_bytes", least=True)
+        if smallest:
+            found.append(_knee_key(smallest))
+    direct = run.rows("one_way_delay", "p50", device="direct")
+    for row in direct.sort("frame_bytes", "interval_ns", descending=[False, True]).head(1).iter_rows(named=True):
+        cell = run.cell_of(row)
+        found.append(delays.key_of(row, "Median of the empty path", cell.short if cell else "", delays.clock_line(row)))
+    return found
+
+
+def _knee_key(row: dict[str, object]) -> Key:
+    bounded = row["ci_low"] is None
+    what = f"{row['device']}: queues are bounded down to"
+    said = "the shortest that was tried" if bounded else f"at {float(str(row['ci_low'])) / 1e3:g} µs they grow"
+    value = f"{float(str(row['estimate'])) / 1e3:g}"
+    return Key(what, value, "µs", (said, f"{row['frame_bytes']} B, {row['schedule']}"), str(row["device"]))
+
+
+def how(run: Run) -> list[str]:
+    """What is particular to it."""
+    return words(
+        run,
+        "Each stream has one mean time between frames, regular or with negative exponential gaps (Poisson). Times are "
+        "from the actual departure; from the intended one they are in the table of delays.",
+    )
+
+
+PARTS = Parts(
+    tables=(
+        least_interval, by_interval, delays.added, delays.delays, delays.variation, delays.conservation, delays.pacing,
+    ),
+    figures=(
+        over_interval, actual_over_interval, tail_over_interval, least_over_size, delays.cdfs, delays.histograms,
+        delays.gaps, delays.over_time, differences, control, departures,
+    ),
+    keys=keys,
+    words=how,
+    results=("min_frame_interval", "device_latency"),
+)  # fmt: skip

@@ -1,0 +1,199 @@
+"""The report of "stages": the ladder of a frame's latency, stamp by stamp, and what a device adds to each rung."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.report.charts import Intervals, Ladder
+from sojourn.report.numbers import percent, show
+from sojourn.report.pacing import departures
+from sojourn.report.parts import Key, Parts
+from sojourn.report.streams import delays
+from sojourn.report.streams.measures import clock_entry
+from sojourn.report.streams.points import figure, in_legend_order, sample, several, spans
+from sojourn.report.streams.words import words
+from sojourn.report.table import Column, Table, interval, number, text, whole
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+    from sojourn.report.table import Entry
+
+TOTAL = "total"
+
+
+def ladder_table(run: Run) -> Table:
+    """Every stage of every device and cell, and the total."""
+    columns = (
+        Column(("cell",), "Cell", numeric=False),
+        Column(("device",), "Device", numeric=False),
+        Column(("reference",), "over", numeric=False),
+        Column(("stage",), "Stage", numeric=False),
+        Column(("begins", "ends"), "From – to", numeric=False),
+        Column(("mean_us",), "Mean", "µs"),
+        Column(("ci_low_us", "ci_high_us"), "95 % interval", "µs"),
+        *(Column((f"{name}_us",), title, "µs") for name, title in (("p50", "Median"), ("p90", "p90"), ("p99", "p99"))),
+        Column(("share_percent",), "Of the total", "%"),
+        Column(("trials",), "Trials"),
+    )
+    found = in_legend_order(sample(run, "ladder"))
+    rows = tuple(_rung(row) for row in found.iter_rows(named=True))
+    strong = frozenset(i for i, stage in enumerate(found["stage"].to_list() if found.height else ()) if stage == TOTAL)
+    note = (
+        "Frames with every stamp of their cell only, so that the stages of each frame sum to its total to the "
+        "nanosecond. "
+        "A median is not the sum of medians. With a reference: the device less the empty path, paired within rounds."
+    )
+    title = "Latency stage by stage"
+    return Table("ladder", title, columns, rows, note + _clock_note(run), strong, wide=True, grouped=True)
+
+
+def _rung(row: dict[str, Any]) -> tuple[Entry, ...]:
+    shown = show(row["mean_ns"], row["ci_low_ns"], row["ci_high_ns"], "ns")
+    over = row["reference"]
+    rest = (show(row[f"{name}_ns"], None, None, "ns") for name in ("p50", "p90", "p99"))
+    return (
+        text(row["cell"]),
+        text(row["device"], row["device"]),
+        text(over or "whole path"),
+        text(row["stage"].replace("+", " + ").replace("_", " ")),
+        text(f"{row['begins']} – {row['ends']}"),
+        number(shown),
+        interval(shown),
+        *(number(one) for one in rest),
+        number(show(row["share"], None, None, "ratio")),
+        whole(row["trials"]),
+    )
+
+
+def _clock_note(run: Run) -> str:
+    """The clock's error of the stages that cross from one host to the other."""
+    crossing = run.rows("stage_total").drop_nulls("clock_bound_ns")
+    words_ = clock_entry(crossing.iter_rows(named=True)).text
+    return (
+        " All stamps are of one clock." if words_ == "one clock" else f" Stages that cross clocks: error {words_} µs."
+    )
+
+
+def missing(run: Run) -> Table:
+    """Stamps that could not be had, and why."""
+    columns = (
+        Column(("device",), "Device", numeric=False),
+        Column(("cell",), "Cell", numeric=False),
+        Column(("stamp",), "Stamp", numeric=False),
+        Column(("why",), "Why there is none", numeric=False),
+    )
+    found = run.samples("ladder_missing")
+    names = {cell.number: cell.short for cell in run.cells}
+    rows = [] if found is None else [
+        (text(row["device"], row["device"]), text(names.get(row["cell"], "")), text(row["stamp"]), text(row["why"]))
+        for row in found.sort("device", "cell").iter_rows(named=True)
+    ]  # fmt: skip
+    return Table("ladder_missing", "Stamps that could not be had", columns, tuple(rows), grouped=True)
+
+
+def ladder(run: Run) -> Figure | None:
+    """The ladder: every stage from where the one before it ended."""
+    found = sample(run, "ladder")
+    if found.is_empty():
+        return None
+    whole_path = found.filter(pl.col("reference").is_null()).sort("position", maintain_order=True)
+    place = ["cell", "device"]
+    stages = whole_path.with_columns(
+        name=_named(),
+        end=pl.when(pl.col("stage") == TOTAL).then("mean_ns").otherwise(pl.col("mean_ns").cum_sum().over(place)),
+    )
+    rows = stages.with_columns(
+        (pl.col("end") / 1e3).round(4).alias("high"),
+        ((pl.col("end") - pl.col("mean_ns")) / 1e3).round(4).alias("low"),
+        (pl.col("mean_ns") / 1e3).round(4).alias("x"),
+    )
+    caption = (
+        "Means, from top to bottom in the order of the way: each bar begins where the one above it ended, the last "
+        "is the "
+        "total. Stages whose stamp could not be had are drawn together with the next."
+    )
+    chart = Ladder("Time since the intended departure (µs)", _in_order(stages))
+    return figure("ladder", "The ladder", caption, rows, chart, columns=1)
+
+
+def differences(run: Run) -> Figure | None:
+    """What each device adds to each stage."""
+    found = sample(run, "ladder")
+    if found.is_empty():
+        return None
+    rows = found.filter(pl.col("reference").is_not_null()).sort("position", maintain_order=True).with_columns(
+        _named().alias("name"), *spans(("mean_ns", "ci_low_ns", "ci_high_ns"), 1e-3, "x"),
+    )  # fmt: skip
+    caption = (
+        "The device less the empty path, paired within rounds, with intervals over rounds where there are enough of "
+        "them."
+    )
+    chart = Intervals("Added to the stage (µs)", _in_order(rows))
+    return figure("stage_differences", "What the device adds, stage by stage", caption, rows, chart)
+
+
+def _named() -> pl.Expr:
+    return pl.col("stage").str.replace_all("+", " + ", literal=True).str.replace_all("_", " ", literal=True)
+
+
+def _in_order(rows: pl.DataFrame) -> tuple[str, ...]:
+    """Stages in the order of the way, the total last; merged ones stand where their first part would."""
+    order = ("pacing", "send", "qdisc", "path", "receive", "answer", "answer receive", TOTAL)
+    names = several(rows, "name")
+    return tuple(sorted(names, key=lambda name: (order.index(name.split(" + ")[0]), name)))
+
+
+def keys(run: Run) -> list[Key]:
+    """The total of each device, and which stage takes the most of it."""
+    found = []
+    for device in [one for one in run.devices if one != "a/a"]:
+        totals = run.rows("stage_total", "p50", device=device, reference=None).sort(
+            "frame_bytes", "interval_ns", descending=[False, True]
+        )
+        for row in totals.head(1).iter_rows(named=True):
+            cell = run.cell_of(row)
+            label = cell.short if cell else ""
+            found.append(
+                delays.key_of(row, f"{device}: median of the whole", label, *_largest(run, row), delays.clock_line(row))
+            )
+    return found
+
+
+def _largest(run: Run, total: dict[str, Any]) -> tuple[str, ...]:
+    shares = run.results.filter(
+        pl.col("quantity").str.starts_with("stage_")
+        & (pl.col("quantity") != "stage_total")
+        & (pl.col("statistic") == "share")
+        & (pl.col("cell") == total["cell"])
+        & (pl.col("device") == total["device"])
+    )
+    most = delays.extreme(shares, "estimate")
+    if most is None:
+        return ()
+    stage = most["quantity"].removeprefix("stage_").replace("_", " ")
+    return (f"{percent(round(most['estimate'], 2))} of the mean in “{stage}”",)
+
+
+def how(run: Run) -> list[str]:
+    """What is particular to it."""
+    return words(
+        run,
+        "A frame's latency is split at every stamp that could be had on its way: as intended, as the program called to "
+        "send, at the queue, at the driver, on arrival, as the program received it, and for answers the way back. "
+        "Every "
+        "stage runs from one stamp to the next, so that stages sum to the whole frame by frame.",
+    )
+
+
+PARTS = Parts(
+    tables=(ladder_table, missing, delays.delays, delays.conservation, delays.pacing),
+    figures=(ladder, differences, delays.cdfs, delays.histograms, delays.over_time, departures),
+    keys=keys,
+    words=how,
+    results=("ladder",),
+)

@@ -1,0 +1,353 @@
+"""The reports of "rfc2544", "rfc8219" and "rfc2889": what searches found, and the tester's own limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Lines, Steps
+from sojourn.report.numbers import count, percent, show
+from sojourn.report.palette import ordered
+from sojourn.report.parts import Key, Parts
+from sojourn.report.streams import delays
+from sojourn.report.streams.measures import Ask, Measure, measured
+from sojourn.report.streams.points import NO_INTERVAL, figure, in_legend_order, several, spans
+from sojourn.report.streams.words import words
+from sojourn.report.table import Column, Table, interval, number, text, whole
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+
+SIZE = Axis("Frame (bytes)")
+LIMITED = "An arrow is a lower limit: no load was too much, or the tester's own limit is within 10 %."
+UNIT = (
+    "The unit is the search, repeated as often as the plan says; a trial within it is one stream at one load. Bounds "
+    "are "
+    "recomputed from the trials: the highest load that kept the goal, and the lowest that did not. A loss counts only "
+    "when a second trial shows it again, and a trial whose load the sender missed is repeated, not judged."
+)
+
+
+def goals(run: Run) -> list[tuple[str, str]]:
+    """The searched quantities of the run, each in words."""
+    found = run.samples("suite_rates")
+    if found is None or found.is_empty():
+        return []
+    rows = found.unique(["quantity", "goal", "algorithm"], maintain_order=True).iter_rows(named=True)
+    return [(str(row["quantity"]), _goal(row)) for row in rows]
+
+
+def _goal(row: dict[str, Any]) -> str:
+    loss = "no loss (NDR)" if row["goal"] == 0 else f"{percent(row['goal'])} loss (PDR)"
+    what = "broadcast, " if str(row["quantity"]).startswith("broadcast") else ""
+    return f"{what}{loss}" + (", by halving" if row["algorithm"] == "binary" else "")
+
+
+def throughput(run: Run) -> Table:
+    """The rate of each goal, by size."""
+    measures = tuple(
+        measure
+        for quantity, words_ in goals(run)
+        for measure in (
+            Measure(quantity, "rate", "Rate", words_, limit=True),
+            Measure(quantity, "lower", "kept", words_, interval=False),
+            Measure(quantity, "upper", "not kept", words_, interval=False),
+            Measure(quantity, "bits", "Bits", words_, interval=False),
+        )
+    )
+    note = (
+        "The rate lies between the highest load that kept the goal and the lowest that did not; its interval holds the "
+        "search's width and the spread over repetitions. Bits are of frames with their FCS."
+    )
+    return measured(run, Ask("suite_rates", "Throughput", measures, note))
+
+
+def spread(run: Run) -> Table:
+    """Conditional throughput and the spread over repetitions."""
+    measures = tuple(
+        measure
+        for quantity, words_ in goals(run)
+        for measure in (
+            Measure(quantity, "conditional", "Conditional", words_, interval=False),
+            Measure(quantity, "spread", "Spread", words_, interval=False, share=True),
+        )
+    )
+    note = (
+        "Conditional: what came through at the load that kept the goal (MLRsearch). Spread: largest less smallest "
+        "over the median."
+    )
+    return measured(run, Ask("suite_spread", "Conditional throughput and spread over repetitions", measures, note))
+
+
+def latency(run: Run) -> Table:
+    """Latency at the throughput, in the meanings of the RFCs."""
+    measures = tuple(
+        Measure(f"{prefix}{quantity}", statistic, title, f"{'Broadcast, ' if prefix else ''}{group}", interval=interval)
+        for prefix in ("", "broadcast_")
+        for quantity, statistic, title, group, interval in (
+            ("latency_store_and_forward", "mean", "Mean", "store and forward (RFC 1242)", True),
+            ("latency_store_and_forward", "p50", "Median", "store and forward (RFC 1242)", False),
+            ("latency_store_and_forward", "p99", "p99", "store and forward (RFC 1242)", False),
+            ("latency_bit_forwarding", "mean", "Mean", "bit forwarding (RFC 1242)", True),
+            ("latency_bit_forwarding", "p50", "Median", "bit forwarding (RFC 1242)", False),
+            ("latency_typical", "median", "Typical", "RFC 8219", True),
+            ("latency_worst", "median", "Worst", "RFC 8219", True),
+            ("pdv", "median", "PDV", "RFC 8219", True),
+            ("ipdv", "p50", "IPDV", "RFC 8219", False),
+        )
+    )
+    sources = (
+        run.results.filter(pl.col("quantity").str.contains("latency_bit"))["source"].drop_nulls().unique().to_list()
+    )
+    note = (
+        "At the throughput found, of all frames, the lost ones infinitely late; medians are over trials. "
+        + "; ".join(sorted(one for one in sources if one))
+    )
+    return measured(run, Ask("suite_latency", "Latency at the throughput", measures, note.strip(), clock=True))
+
+
+def losses(run: Run) -> Table:
+    """Loss at each share of the highest rate."""
+    columns = (
+        Column(("frame_bytes",), "Frame", "B"),
+        Column(("device",), "Device", numeric=False),
+        Column(("rate_share_percent",), "Of the highest rate", "%"),
+        Column(("offered_per_s",), "Offered", "1/s"),
+        Column(("loss_percent",), "Lost", "%"),
+        Column(("loss_low_percent", "loss_high_percent"), "Interval", "%"),
+        Column(("trials",), "Trials"),
+    )
+    found = run.samples("loss_curve")
+    rows = () if found is None else tuple(_loss_row(row) for row in found.iter_rows(named=True))
+    return Table("suite_loss", "Frame loss", columns, rows, grouped=True)
+
+
+def _loss_row(row: dict[str, Any]) -> tuple[Any, ...]:
+    lost = show(row["loss_ratio"], row["ci_low"], row["ci_high"], "ratio")
+    share = number(show(row["rate_share"], None, None, "ratio"))
+    head = (whole(row["frame_bytes"]), text(row["device"], row["device"]), share, whole(row["offered_pps"]))
+    return (*head, number(lost), interval(lost), whole(row["trials"]))
+
+
+def buffers(run: Run) -> Table:
+    """Back-to-back bursts and the buffer they imply."""
+    measures = (
+        Measure("back_to_back_frames", "mean", "Longest burst unlost", limit=True),
+        Measure("burst_survival", "ratio", "Bursts of it that came through"),
+        Measure("buffer_time_implied", "mean", "Buffer, implied"),
+        Measure("buffer_time_corrected", "mean", "corrected (RFC 9004)"),
+    )
+    note = (
+        "RFC 9004 takes off what the device forwarded while the burst still came in. ≥: no burst of the plan was too "
+        "long."
+    )
+    return measured(run, Ask("back_to_back", "Back-to-back frames", measures, note))
+
+
+def addresses(run: Run) -> Table:
+    """Address capacity, learning rate, forward pressure."""
+    measures = (
+        Measure("address_capacity", "rate", "Addresses kept", limit=True),
+        Measure("address_capacity", "upper", "too many", interval=False),
+        Measure("learning_rate", "rate", "Learned, addresses/s", limit=True),
+        Measure("learning_rate", "upper", "too fast", interval=False),
+        Measure("forward_pressure", "ratio", "Received over allowed"),
+    )
+    return measured(
+        run, Ask("addresses", "Addresses", measures, "≥: no more were tried, or the tester teaches no faster.")
+    )
+
+
+def missing(run: Run) -> Table:
+    """What has no figure, or only a limit, and why."""
+    columns = (
+        Column(("test",), "Test", numeric=False),
+        Column(("device",), "Device", numeric=False),
+        Column(("frame_bytes",), "Frame", "B"),
+        Column(("goal",), "Goal", numeric=False),
+        Column(("why",), "Why", numeric=False),
+    )
+    found = run.samples("not_measured")
+    rows = () if found is None else tuple(
+        (text(row["test"].replace("-", " ")), text(row["device"], row["device"]), text(str(row["frame_bytes"])),
+         text("" if row["goal"] is None else f"{percent(row['goal'])} loss"), text(row["why"]))
+        for row in found.iter_rows(named=True)
+    )  # fmt: skip
+    return Table("not_measured", "What has no figure, or only a limit", columns, rows, grouped=True)
+
+
+def rates_over_size(run: Run) -> Figure | None:
+    """Rates against the frame's size, with what the tester alone can do."""
+    found = run.samples("suite_rates")
+    if found is None or found.is_empty():
+        return None
+    names = dict(goals(run))
+    rows = found.with_columns(
+        pl.col("quantity").replace(names).alias("cell"),
+        pl.col("frame_bytes").cast(pl.Float64).alias("x"),
+        *spans(("pps", "ci_low_pps", "ci_high_pps")),
+        pl.lit("measured").alias("series"),
+        pl.col("tester_limited").alias("hollow"),
+    )
+    tester = rows.drop_nulls("tester_pps").with_columns(
+        pl.lit("direct").alias("device"), pl.col("tester_pps").alias("y"), pl.lit(value=False).alias("hollow"),
+        pl.lit("the tester alone, clean").alias("series"), *NO_INTERVAL,
+    ).unique(["cell", "x"], maintain_order=True)  # fmt: skip
+    drawn = pl.concat([rows, tester]).drop_nulls("y").sort("x", maintain_order=True)
+    chart = Lines(SIZE, Axis("Frames/s", zero=True), several(drawn, "series"))
+    caption = f"A panel for each goal and way of searching. {LIMITED} Frames a second cannot rise with their size."
+    return figure("suite_rates", "Throughput over the frame's size", caption, drawn, chart)
+
+
+def steps(run: Run) -> Figure | None:
+    """Every trial of the searches, in order."""
+    found = run.samples("search_steps")
+    if found is None or found.is_empty():
+        return None
+    searched = found.filter(
+        pl.col("test").is_in(["throughput", "broadcast-forwarding"]) & (pl.col("verdict") != "alive")
+    )
+    searched = searched.filter(pl.col("repetition") == pl.col("repetition").min())
+    several_tests = (
+        searched["test"].n_unique() > 1
+        or searched["search"].n_unique() > searched.unique(["device", "frame_bytes"]).height
+    )
+    name = pl.format("{} B, {}", "frame_bytes", "device")
+    label = pl.format("{}, {}, search {}", name, "test", pl.col("search") + 1) if several_tests else name
+    lost = (
+        pl.when(pl.col("lost") == 0)
+        .then(pl.lit("none"))
+        .when(pl.col("loss_ratio") <= 0.005)
+        .then(pl.lit("up to 0.5 %"))
+    )
+    rows = searched.with_columns(
+        label.alias("cell"), (pl.col("step") + 1).alias("x"), pl.col("load").alias("y"),
+        lost.otherwise(pl.lit("more")).alias("series"), (pl.col("verdict") != "used").alias("hollow"),
+    ).sort("frame_bytes", "search", "step", maintain_order=True)  # fmt: skip
+    caption = (
+        "One point a trial, in the order in which they were made; its colour says what was lost. Hollow ones were not "
+        "judged: the sender missed their load, or they were repeated."
+    )
+    chart = Steps("Trial of the search", "Offered load (frames/s)", ("none", "up to 0.5 %", "more"))
+    return figure("search_steps", "The searches, trial by trial", caption, rows, chart)
+
+
+def loss_over_load(run: Run) -> Figure | None:
+    """Loss against the offered rate."""
+    found = run.samples("loss_curve")
+    if found is None or found.is_empty():
+        return None
+    rows = found.with_columns(
+        pl.format("{} B", "frame_bytes").alias("cell"),
+        pl.col("offered_pps").alias("x"),
+        *spans(("loss_ratio", "ci_low", "ci_high"), 100),
+    ).sort("frame_bytes", "x", maintain_order=True)
+    chart = Lines(Axis("Offered load (frames/s)", zero=True), Axis("Lost (%)", symlog=True))
+    caption = (
+        "Share of the frames that were lost at each offered load, from the highest downwards (RFC 2544, section 26.3)."
+    )
+    return figure("suite_loss", "Frame loss over offered load", caption, rows, chart)
+
+
+def latencies(run: Run) -> Figure | None:
+    """Every latency trial: typical and worst."""
+    found = run.samples("latency_trials")
+    if found is None or found.is_empty():
+        return None
+    names = {"p50_ns": "typical (median)", "p99_9_ns": "worst (99.9th percentile)"}
+    long = found.unpivot(
+        on=list(names), index=["device", "frame_bytes", "test", "repetition"], variable_name="what", value_name="ns"
+    )
+    rows = long.drop_nulls("ns").filter(pl.col("ns") > 0).with_columns(
+        pl.format("{}, {}", pl.col("test").str.replace("-", " "), pl.col("what").replace(names)).alias("cell"),
+        pl.col("frame_bytes").cast(pl.Float64).alias("x"), (pl.col("ns") / 1e3).alias("y"),
+        *NO_INTERVAL,
+    )  # fmt: skip
+    caption = (
+        "One point a trial. A trial of which so many frames were lost that its percentile is infinite has no point."
+    )
+    chart = Lines(SIZE, Axis("Latency (µs)", log=True), joined=False)
+    return figure("latency_trials", "Latency, trial by trial", caption, in_legend_order(rows), chart)
+
+
+def bursts(run: Run) -> Figure | None:
+    """Every burst: its length, and what was lost of it."""
+    found = run.samples("bursts")
+    if found is None or found.is_empty():
+        return None
+    rows = found.with_columns(
+        pl.format("{} B", "frame_bytes").alias("cell"), pl.col("frames").cast(pl.Float64).alias("x"),
+        (pl.col("lost") / pl.col("frames") * 100).alias("y"),
+        *NO_INTERVAL,
+    ).sort("frame_bytes", maintain_order=True)  # fmt: skip
+    caption = "One point a burst, as fast as the tester sends: up to the buffer's length nothing is lost."
+    chart = Lines(Axis("Burst (frames)", log=True), Axis("Lost (%)", symlog=True), joined=False)
+    return figure("bursts", "Back-to-back bursts", caption, rows, chart)
+
+
+def lessons(run: Run) -> Figure | None:
+    """Addresses taught and learned."""
+    found = run.samples("lessons")
+    if found is None or found.is_empty():
+        return None
+    rate = pl.col("test") == "learning-rate"
+    rows = found.with_columns(
+        pl.when(rate).then(pl.lit("Learning rate")).otherwise(pl.lit("Address capacity")).alias("cell"),
+        pl.when(rate).then(pl.col("sent_pps")).otherwise(pl.col("addresses").cast(pl.Float64)).alias("x"),
+        (pl.col("learned") / pl.col("addresses") * 100).alias("y"),
+        *NO_INTERVAL,
+    ).filter(pl.col("x") > 0).sort("x", maintain_order=True)  # fmt: skip
+    caption = "One point a lesson: which share of the taught addresses the device's own table had afterwards."
+    chart = Lines(Axis("Addresses, or addresses a second", log=True), Axis("Learned (%)", zero=True), joined=False)
+    return figure("lessons", "Lessons", caption, rows, chart)
+
+
+def keys(run: Run) -> list[Key]:
+    """The rates of the smallest and largest frame, latency, and what the tester alone can."""
+    found = []
+    for quantity, words_ in goals(run)[:2]:
+        mine = run.results.filter((pl.col("quantity") == quantity) & pl.col("statistic").is_in(["rate", "at_least"]))
+        for device in ordered(mine["device"].to_list()):
+            own = mine.filter(pl.col("device") == device)
+            found += [
+                delays.key_of(row, f"{device}, {row['frame_bytes']} B: {words_}")
+                for row in delays.ends(own, "frame_bytes")
+            ]
+    for quantity, what in (("latency_typical", "typical latency"), ("latency_store_and_forward", "mean latency")):
+        rows = run.rows(quantity).filter(pl.col("statistic").is_in(["median", "mean"]) & (pl.col("device") != "direct"))
+        row = delays.extreme(rows, "frame_bytes", least=True)
+        if row:
+            found.append(delays.key_of(row, f"{row['device']}, {row['frame_bytes']} B: {what}", delays.clock_line(row)))
+    for quantity, what in (("address_capacity", "addresses kept"), ("learning_rate", "addresses/s learned")):
+        rows = run.rows(quantity).filter(pl.col("statistic").is_in(["rate", "at_least"]))
+        row = delays.extreme(rows, "estimate")
+        if row:
+            mark = "≥ " if row["statistic"] == "at_least" else ""
+            found.append(Key(f"{row['device']}: {what}", f"{mark}{count(row['estimate'])}", "", (), row["device"]))
+    return found
+
+
+def how(run: Run) -> list[str]:
+    """What is particular to it."""
+    method = run.method.upper().replace("RFC", "RFC ")
+    searching = "the tests follow " + method + " but for the length of trials, which the plan names"
+    return words(
+        run,
+        f"Raw frames at regular intervals; {searching}. MLRsearch looks for all loss goals at once with short trials "
+        "first; "
+        "halving, where the plan asks for it, stands beside it.",
+        unit=UNIT,
+    )
+
+
+PARTS = Parts(
+    tables=(throughput, latency, losses, buffers, addresses, spread, missing),
+    figures=(rates_over_size, steps, loss_over_load, latencies, bursts, lessons),
+    keys=keys,
+    words=how,
+    results=("suite_rates", "suite_latency", "addresses", "not_measured"),
+)

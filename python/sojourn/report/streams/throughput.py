@@ -1,0 +1,88 @@
+"""The report of "throughput": rates and the time between frames against the frame's size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Lines
+from sojourn.report.parts import Parts
+from sojourn.report.streams import delays, rates
+from sojourn.report.streams.measures import Ask, Measure, measured
+from sojourn.report.streams.points import figure, rows_over
+from sojourn.report.streams.words import words
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+    from sojourn.report.table import Table
+
+SIZE = Axis("Frame (bytes)")
+AT_BEST = "What arrived while the sender sent as fast as it could."
+
+
+def line(run: Run) -> Table:
+    """The time between received frames as a + b x size."""
+    measures = (Measure("inter_frame_intercept", "fit", "a"), Measure("inter_frame_slope", "fit", "b"))
+    note = (
+        "Fitted per round to the cells that ask for the most; b × size is what each byte takes, a what each frame does."
+    )
+    return measured(run, Ask("inter_frame", "Time between frames as a + b × size", measures, note, by_size=True))
+
+
+def frames_over_size(run: Run) -> Figure | None:
+    """Frames a second."""
+    caption = (
+        f"{AT_BEST} Frames a second cannot rise with their size: where they do, one of the two is not the device's."
+    )
+    words_ = ("frames_over_size", "Frames a second over the frame's size", caption)
+    return rates.over(run, "throughput_pps", "frame_bytes", SIZE, words_)
+
+
+def bits_over_size(run: Run) -> Figure | None:
+    """Bits a second."""
+    words_ = ("bits_over_size", "Throughput over the frame's size", f"{AT_BEST} Frames count with their FCS.")
+    return rates.over(run, "throughput_bps", "frame_bytes", SIZE, words_)
+
+
+def gap_over_size(run: Run) -> Figure | None:
+    """Time between frames, with the fitted line and what the line's rate allows."""
+    rows = rows_over(run, "inter_frame_time", ("mean",), "frame_bytes", without=("schedule",))
+    if rows.is_empty():
+        return None
+    rows = rows.with_columns(pl.lit("point").alias("role"))
+    fitted = run.samples("rate_lines")
+    panels = rows["cell"].unique(maintain_order=True).to_list()
+    if fitted is not None and fitted.height and len(panels) == 1:
+        ends = (("y", "estimate_ns"), ("low", "ci_low_ns"), ("high", "ci_high_ns"))
+        line_ = fitted.select(
+            pl.lit(panels[0]).alias("cell"), "device", pl.col("frame_bytes").alias("x"),
+            *((pl.col(key) / 1e3).alias(name) for name, key in ends), pl.lit("fit").alias("role"),
+        )  # fmt: skip
+        rows = pl.concat([rows, line_], how="diagonal_relaxed")
+    rows = rows.sort("x", maintain_order=True)
+    caption = "Mean time between received frames; the line is a + b × size with its band, fitted per round."
+    chart = Lines(SIZE, Axis("Time between frames (µs)", zero=True))
+    return figure("gap_over_size", "Time between frames over their size", caption, rows, chart)
+
+
+def how(run: Run) -> list[str]:
+    """What is particular to it."""
+    return words(
+        run,
+        "Each stream is a flood: the sender sends as fast as it is able to for the whole trial. A rate counts whole "
+        "frames "
+        "that arrived first, from the first arrival of a trial to its last. A flood's queue is always full, so that no "
+        "delays are given.",
+        delays=False,
+    )
+
+
+PARTS = Parts(
+    tables=(rates.rates, line, delays.conservation),
+    figures=(frames_over_size, bits_over_size, gap_over_size, delays.gaps),
+    keys=rates.throughput_keys,
+    words=how,
+    results=("rates", "inter_frame"),
+)

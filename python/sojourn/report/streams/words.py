@@ -1,0 +1,117 @@
+"""How streams were measured, in words: unit, clocks, engines, the tester's own limits, what became of lost frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.report.numbers import count
+from sojourn.report.stamps import clock_and_stamps
+from sojourn.report.streams.measures import clock_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sojourn.report.run import Run
+
+ENGINES = {
+    "packet": "AF_PACKET (raw frames)",
+    "udp": "UDP sockets (IPv4)",
+    "udp6": "UDP sockets (IPv6)",
+    "xdp": "AF_XDP (raw frames past the kernel's stack)",
+    "live": "XDP programs in the kernel (live frames at the sender, counters at the receiver)",
+    "sim": "simulation",
+}
+CROSSING = ("one_way_delay", "stage_total", "latency_typical", "latency_store_and_forward")
+"""What is read on the clocks of both ends."""
+
+UNIT = (
+    "The unit is the trial, never the packet: one stream sent once over one arm. Arms and cells follow each other in "
+    "random and then mirrored order; intervals are over trials (Hodges and Lehmann's with the exact signed-rank "
+    "interval "
+    "from six on; of 95 %, or of the next level that so many trials have), and a device's part is the mean "
+    "difference of trials of one round with and without it."
+)
+LOST = (
+    "Every frame that was sent is counted once: as received, lost on the way, corrupted, or dropped by the receiver's "
+    "own socket or ring. Lost frames stay in the distribution of delays as infinitely late, so a percentile includes "
+    "them."
+)
+LIMIT = (
+    "What the device was found to carry within 10 % of that is called the tester's limit, marked ≥, and never "
+    "printed as "
+    "the device's."
+)
+
+
+def words(run: Run, own: str, *, delays: bool = True, unit: str = UNIT) -> list[str]:
+    """The lines; `own` is what is particular to the method."""
+    lines = [unit, own, *(clock_words(run) if delays else ()), *engine_words(run), *tester_words(run), LOST]
+    return [line for line in lines if line]
+
+
+def clock_words(run: Run) -> list[str]:
+    """Whose clock each end was read from, and how wrong a difference of both may be."""
+    clock, stamps = clock_and_stamps(run, *CROSSING)
+    # Differences of two delays carry both errors: what is said here is of one.
+    crossing = run.results.filter(pl.col("quantity").is_in(CROSSING)).drop_nulls("clock_bound_ns")
+    said = clock_entry(crossing.iter_rows(named=True)).text
+    if said == "one clock":
+        told = "Sender and receiver read one clock, so that a one-way delay carries no clock error"
+    elif said == "not known":
+        return ["No one-way delay with a known error of the clocks was measured."]
+    else:
+        error, _, bound = said.partition(" (")
+        told = (
+            "The receiver's clock was compared with the sender's before, during and after each trial; converted to the "
+            f"sender's, a time is off by at most {bound.rstrip(')')} µs whatever the paths did, and by less than "
+            f"{error} "
+            "µs in 19 of 20 cases if the shortest ways there and back take equally long (at worst of all trials)"
+        )
+    return [f"{told}. Times are of {clock}; departures and arrivals were stamped by {stamps}."]
+
+
+def engine_words(run: Run) -> list[str]:
+    """What sent and what received, as the run's log has it."""
+    told = run.verdict.get("engines") or {}
+    sent = _listed(told.get("send") or _engines(run, "send"))
+    received = _listed(told.get("receive") or _engines(run, "receive"))
+    if not sent:
+        return []
+    return [f"Frames were sent through {sent}" + (f" and received through {received}." if received else ".")]
+
+
+def _engines(run: Run, end: str) -> list[str]:
+    kept = (event for event in run.log if event.get("event") == "stream-trial" and event.get("kept"))
+    judged = (event for event in kept if event.get("purpose") in ("measure", "search"))
+    names = sorted({str((event.get("engines") or {}).get(end) or "") for event in judged} - {""})
+    return [ENGINES.get(name, name) for name in names]
+
+
+def tester_words(run: Run) -> list[str]:
+    """What the tester can do by itself on the empty path, size by size."""
+    events = [event for event in run.log if event.get("event") == "qualified"]
+    if not events:
+        return []
+    parts = [part for event in events if (part := _qualified(event))]
+    return [f"Before the run the tester was measured alone on the empty path: {'; '.join(parts)}. {LIMIT}"]
+
+
+def _qualified(event: dict[str, Any]) -> str:
+    floor = (event.get("floor_ns") or {}).get("p50")
+    clean, flood = event.get("clean_pps"), event.get("flood_pps")
+    said = [f"median from the call to the arrival {floor / 1e3:.3g} µs" if floor else ""]
+    said.append(f"{count(clean)} frames/s without loss" if clean else "no rate without loss was found")
+    said.append(f"{count(flood)} frames/s as fast as it goes" if flood else "")
+    return f"{event.get('frame_bytes')} B: " + ", ".join(one for one in said if one)
+
+
+def _listed(names: Iterable[str]) -> str:
+    several = [str(one) for one in names]
+    return several[0] if len(several) == 1 else f"{', '.join(several[:-1])} and {several[-1]}" if several else ""
+
+
+def has(run: Run, quantity: str) -> bool:
+    """Whether there are rows of a quantity."""
+    return bool(run.results.filter(pl.col("quantity") == quantity).height)
