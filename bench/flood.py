@@ -1,7 +1,7 @@
 """As many 64-byte frames as can be, over a direct veth pair: our engines and trafgen, and what a million frames cost.
 
-Counted by the receiving interface, not by the sender; trafgen's and AF_PACKET's frames are thrown away by the kernel
-there, live frames by our counter, which must have seen every one that the interface did.
+Counted by the receiving interface, not by the sender. AF_PACKET's frames and trafgen's end there alike: nobody listens,
+and the kernel throws them away. AF_XDP's and live frames end in our receiver, which must account for every one sent.
 """
 
 from __future__ import annotations
@@ -51,10 +51,13 @@ def contest() -> Contest:
 def _ours(engine: str) -> Callable[[Ground], Sample]:
     def run(ground: Ground) -> Sample:
         link = ground.bed.topology["direct"]
-        receiver = _receiver(ground, engine)
         to = ["--dev", link.a_dev, "--to", link.b_mac, "--engine", engine, "--clock", "none"]
         what = ["--schedule", "flood", "--size", str(FRAME_BYTES), "--count", str(FRAMES[engine])]
         argv = [find_instrument(), "stream", "send", *to, *what, "--cpu", str(ground.prober_cpu), "--json"]
+        if engine == "packet":
+            sample, said = _measured(ground, argv, FRAMES[engine])
+            return {**sample, "unaccounted": max(0.0, float(json.loads(said)["flows"][0]["sent"]) - sample["received"])}
+        receiver = _receiver(ground, engine)
         sample, said = _measured(ground, argv, FRAMES[engine])
         report, complaints = receiver.communicate(timeout=30)
         if receiver.returncode not in (0, 4) or not report:
@@ -73,8 +76,7 @@ def unaccounted(sent: dict[str, Any], received: dict[str, Any]) -> int:
 
 def _receiver(ground: Ground, engine: str) -> subprocess.Popen[str]:
     link = ground.bed.topology["direct"]
-    # What AF_PACKET sends is counted in XDP, too: a socket could not take as much, and its drops would be ours.
-    how = ["--dev", link.b_dev, "--engine", "xdp" if engine == "xdp" else "live", "--for", "60s", "--json"]
+    how = ["--dev", link.b_dev, "--engine", engine, "--for", "60s", "--json"]
     argv = [find_instrument(), "stream", "recv", *how, "--cpu", str(ground.responder_cpu)]
     process: subprocess.Popen[str] = ground.bed.start(
         "b", argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -103,7 +105,12 @@ def _measured(ground: Ground, argv: list[str], frames: int) -> tuple[Sample, str
     time.sleep(WATCH_SECONDS)
     watched, _ = watcher.communicate("")
     received, rate = rate_of(json.loads(watched))
-    figures = {"pps": rate, "lost_share": 1 - min(received, frames) / frames, "cpu_s_per_million": busy / frames * 1e6}
+    figures = {
+        "pps": rate,
+        "received": float(received),
+        "lost_share": 1 - min(received, frames) / frames,
+        "cpu_s_per_million": busy / frames * 1e6,
+    }
     return figures, done.printed
 
 
