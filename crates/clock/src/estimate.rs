@@ -168,7 +168,9 @@ impl Line {
     fn convert(&self, remote: Time, limits: Limits) -> Converted {
         let bound_ns = self.bound_ns + limits.beyond_ns(self.skew_bound_ppb, self.away_from(remote).0 as f64);
         let ours = remote - Nanos(self.offset_at(remote).round() as i64);
-        Converted { ours, bound_ns, error95_ns: self.error95_at(remote).min(bound_ns) }
+        // Where nothing but the bound is known, nothing but the bound grows.
+        let error95_ns = if self.error95_ns < self.bound_ns { self.error95_at(remote) } else { bound_ns };
+        Converted { ours, bound_ns, error95_ns: error95_ns.min(bound_ns) }
     }
 
     fn holds_at(&self, remote: Time) -> bool {

@@ -11,6 +11,7 @@ use sojourn_port::udp::UdpListener;
 use sojourn_port::{PortError, rights};
 use sojourn_probe::DEFAULT_UDP_PORT;
 use sojourn_probe::respond::{Desk, Pretence, Responder, Serve, Waiting, serve};
+use sojourn_record::Finding;
 use sojourn_time::{Clock, HostClock};
 
 use crate::arguments::{PlaceArguments, Respond, RespondWait, WaitArgument};
@@ -143,7 +144,7 @@ fn ready(open: &Open, place: &Place, pretence: Option<&Pretence>) -> serde_json:
             "offset_ns": pretence.offset, "skew_ppm": pretence.skew_ppm, "since_ns": pretence.since,
         })),
         "findings": pretence.iter().map(|pretence| json!({
-            "finding": "pretended_clock", "sentence": pretended(pretence),
+            "finding": Finding::PretendedClock.name(), "sentence": pretended(pretence),
         })).collect::<Vec<_>>(),
     })
 }

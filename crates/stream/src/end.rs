@@ -9,6 +9,9 @@ pub struct End {
     pub sent: u64,
     /// How the receiver's clock stands to the sender's; `None` when it is not known.
     pub clock: Option<EndLine>,
+    /// Whose clock that is, by its id, where several receivers hear it: the others wait for an end of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u64>,
 }
 
 /// A line that maps the receiver's clock to the sender's: sender's time = receiver's - (offset + skew · (receiver's -

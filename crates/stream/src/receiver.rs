@@ -76,8 +76,8 @@ impl Receiver {
             }
             Kind::End if header.block == self.block => {
                 self.accounting.on_control(port);
-                self.note_end(header.flow, payload);
-                acknowledge(back, header, reply)
+                let is_ours = self.note_end(header.flow, payload);
+                if is_ours { acknowledge(back, header, reply) } else { None }
             }
             Kind::Answer | Kind::End | Kind::EndAck | Kind::SyncReply => {
                 self.accounting.on_foreign(port);
@@ -123,12 +123,17 @@ impl Receiver {
         self.accounting.finish(&sent, own_drops)
     }
 
-    /// Takes what a sender says at the end of its stream. The first word holds.
-    fn note_end(&mut self, flow: u16, payload: &[u8]) {
-        let end = end_text(payload).and_then(|text| serde_json::from_str(text).ok());
+    /// Takes what a sender says at the end of its stream. The first word holds. Returns whether it was said to us, not to
+    /// another receiver of the group.
+    fn note_end(&mut self, flow: u16, payload: &[u8]) -> bool {
+        let end: Option<End> = end_text(payload).and_then(|text| serde_json::from_str(text).ok());
+        if end.and_then(|end| end.of).is_some_and(|of| of != self.clock) {
+            return false;
+        }
         if let Some(end) = end.filter(|_| self.end(flow).is_none()) {
             self.ends.push((flow, end));
         }
+        true
     }
 
     fn sync(&self, back: Head, header: StreamHeader, received: &Received, reply: &mut [u8]) -> Option<usize> {

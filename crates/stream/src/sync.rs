@@ -16,6 +16,9 @@ const REPLY_PATIENCE: Nanos = Nanos::seconds(1);
 /// How many requests may be out.
 const MOST_PENDING: usize = 64;
 
+/// Among how many exchanges those of a request are looked for: as many receivers of a group as that are told apart.
+const MOST_RECENT: usize = 1 << 10;
+
 /// When, beside the stream, an exchange took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -93,15 +96,7 @@ struct Pending {
     /// Port and number of the transmission, while its late stamp is out.
     stamp_due: Option<(usize, u32)>,
     t1: Stamp,
-    reply: Option<Reply>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Reply {
-    t2: Stamp,
-    t3: Time,
-    t4: Stamp,
-    clock: u64,
+    is_answered: bool,
 }
 
 impl Syncer {
@@ -160,6 +155,7 @@ impl Syncer {
 
     /// Notes that the request was sent.
     pub fn asked(&mut self, sent: Sent) {
+        self.settle(sent.called);
         let peer = &self.peers[self.turn];
         let stamp_due = peer.has_stamps.then_some((peer.port, sent.number));
         let t1 = Stamp { at: sent.called, source: Source::User };
@@ -168,7 +164,7 @@ impl Syncer {
             self.pending.remove(0);
         }
         let (number, flow, phase) = (self.number, peer.flow, self.phase);
-        self.pending.push(Pending { number, flow, phase, stamp_due, t1, reply: None });
+        self.pending.push(Pending { number, flow, phase, stamp_due, t1, is_answered: false });
         self.number += 1;
         self.last = sent.called;
     }
@@ -178,55 +174,60 @@ impl Syncer {
         self.last = now;
     }
 
-    /// Takes a reply. Of several to one request, as a group gives, the first counts.
+    /// Takes a reply. To a request to a group each receiver replies: of one clock the first reply counts.
     pub fn on_reply(&mut self, header: &StreamHeader, payload: &[u8], received: &Received) {
         let Some(tail) = SyncTail::read(payload).filter(|_| header.block == self.block) else { return };
         let mut pending = self.pending.iter_mut();
-        let Some(asked) = pending.find(|pending| pending.number == header.seq && pending.reply.is_none()) else {
+        let Some(asked) = pending.find(|pending| pending.number == header.seq) else { return };
+        let &mut Pending { number, flow, phase, t1, .. } = asked;
+        let of_request = recent(&mut self.exchanges, number);
+        if of_request.into_iter().any(|exchange| exchange.clock == tail.clock) {
             return;
-        };
+        }
+        asked.is_answered = true;
         let t2 = Stamp { at: header.intended, source: tail.source };
-        asked.reply = Some(Reply { t2, t3: header.sent, t4: received.arrived, clock: tail.clock });
-        self.settle(received.returned);
+        let (t3, t4, clock) = (header.sent, received.arrived, tail.clock);
+        self.exchanges.push(Exchange { number, flow, phase, t1, t2, t3, t4, clock });
     }
 
-    /// Takes a late stamp. Returns whether it was of a request.
+    /// Takes a late stamp, which is better than the one that its exchanges have. Returns whether it was of a request.
     pub fn on_stamp(&mut self, port: usize, stamp: &TransmitStamp) -> bool {
         let asked = self.pending.iter_mut().find(|pending| pending.stamp_due == Some((port, stamp.number)));
         let Some(asked) = asked else { return false };
         if stamp.kind == StampKind::Left {
             asked.t1 = stamp.left;
             asked.stamp_due = None;
-            self.settle(stamp.left.at);
+            recent(&mut self.exchanges, asked.number).for_each(|exchange| exchange.t1 = stamp.left);
         }
         true
     }
 
-    /// Returns whether requests are out that may still be answered.
-    pub const fn is_waiting(&self) -> bool {
-        !self.pending.is_empty()
+    /// Returns whether something of the latest request is still awaited.
+    pub fn is_waiting(&self) -> bool {
+        self.pending.last().is_some_and(|pending| !pending.is_answered || pending.stamp_due.is_some())
     }
 
-    /// Puts together what is complete, and gives up what will not be.
+    /// Gives up what will not come any more.
     pub fn settle(&mut self, now: Time) {
-        let exchanges = &mut self.exchanges;
-        self.pending.retain(|pending| {
-            let age = now - pending.t1.at;
-            let Some(reply) = pending.reply else { return age < REPLY_PATIENCE };
-            if pending.stamp_due.is_some() && age < STAMP_PATIENCE {
-                return true;
-            }
-            let &Pending { number, flow, phase, t1, .. } = pending;
-            let Reply { t2, t3, t4, clock } = reply;
-            exchanges.push(Exchange { number, flow, phase, t1, t2, t3, t4, clock });
-            false
-        });
+        for pending in &mut self.pending {
+            pending.stamp_due = pending.stamp_due.filter(|_| now - pending.t1.at < STAMP_PATIENCE);
+        }
+        // One that was answered is kept for as long: of a group others may answer too.
+        self.pending.retain(|pending| now - pending.t1.at < REPLY_PATIENCE || pending.stamp_due.is_some());
     }
 
     /// Ends it.
     pub fn finish(mut self) -> Vec<Exchange> {
-        self.settle(Time::NEVER);
         self.exchanges.sort_by_key(|exchange| exchange.number);
         self.exchanges
     }
 }
+
+/// Returns the exchanges that a request led to: all of them are among the latest.
+fn recent(exchanges: &mut [Exchange], number: u64) -> impl Iterator<Item = &mut Exchange> {
+    let first = exchanges.len().saturating_sub(MOST_RECENT);
+    exchanges[first..].iter_mut().filter(move |exchange| exchange.number == number)
+}
+
+#[cfg(test)]
+mod tests;

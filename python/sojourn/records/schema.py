@@ -407,6 +407,15 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
         "peer": Field(
             "peer", "utf8", nullable=False, unit="1", clock=None, source=None, doc="Whose clock it is about."
         ),
+        "clock_id": Field(
+            "clock_id",
+            "int64",
+            nullable=False,
+            unit="1",
+            clock=None,
+            source=None,
+            doc="Which clock it is: the number that `streams` tells of its end, 0 where unknown.",
+        ),
         "shared": Field(
             "shared",
             "bool",
@@ -468,7 +477,7 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
             unit="ns",
             clock=None,
             source=None,
-            doc="The hard bound of a converted time's error at the reference: it always holds.",
+            doc="The hard bound of a converted time's error along the line: it always holds.",
         ),
         "error95_ns": Field(
             "error95_ns",
@@ -478,6 +487,24 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
             clock=None,
             source=None,
             doc="The error that 95 % stay below where the least delays are alike both ways.",
+        ),
+        "skew_bound_ppb": Field(
+            "skew_bound_ppb",
+            "float64",
+            nullable=False,
+            unit="ppb",
+            clock=None,
+            source=None,
+            doc="By how much the true skew can differ at its ends: how the bound grows beyond.",
+        ),
+        "skew95_ppb": Field(
+            "skew95_ppb",
+            "float64",
+            nullable=False,
+            unit="ppb",
+            clock=None,
+            source=None,
+            doc="The part of error95_ns that grows with the distance from the reference.",
         ),
         "exchanges": Field(
             "exchanges",
@@ -495,6 +522,15 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
         ),
         "peer": Field(
             "peer", "utf8", nullable=False, unit="1", clock=None, source=None, doc="Whose clock was asked for."
+        ),
+        "clock_id": Field(
+            "clock_id",
+            "int64",
+            nullable=False,
+            unit="1",
+            clock=None,
+            source=None,
+            doc="Which clock the peer has: the number that `streams` tells of its end, 0 where unknown.",
         ),
         "phase": Field(
             "phase",
@@ -1121,6 +1157,7 @@ FINDINGS: Final[dict[str, FindingKind]] = {
     "duplication": FindingKind("duplication", "note", "Probes were answered more than once."),
     "reordering": FindingKind("reordering", "note", "Replies overtook each other (RFC 4737)."),
     "late_replies": FindingKind("late_replies", "note", "Replies came after the timeout."),
+    "late_frames": FindingKind("late_frames", "note", "Frames of a stream took longer than the limit."),
     "mixed_timestamps": FindingKind(
         "mixed_timestamps", "doubtful", "Timestamps of one kind came from different sources."
     ),
@@ -1137,6 +1174,9 @@ FINDINGS: Final[dict[str, FindingKind]] = {
     "interference": FindingKind("interference", "note", "Something outside the experiment disturbed it."),
     "clock_unsynchronised": FindingKind(
         "clock_unsynchronised", "doubtful", "The clocks of the two ends could not be brought together."
+    ),
+    "pretended_clock": FindingKind(
+        "pretended_clock", "invalid", "The peer pretends a clock, for tests of clock estimation alone."
     ),
     "clock_asymmetric": FindingKind(
         "clock_asymmetric", "note", "The two directions' least delays differ: only the hard bound holds."

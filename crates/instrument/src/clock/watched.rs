@@ -16,6 +16,7 @@ const RECENT: Nanos = Nanos::seconds(120);
 #[derive(Debug)]
 pub struct Watched {
     peer: Peer,
+    clock: u64,
     is_shared: bool,
     /// All exchanges.
     all: Estimator,
@@ -44,6 +45,7 @@ impl Watched {
         let estimator = Estimator::new(Limits::default());
         Self {
             peer: exchanger.peer,
+            clock: u64::from(exchanger.clock),
             is_shared: exchanger.clock == super::own_id(),
             all: estimator.clone(),
             recent: estimator,
@@ -67,6 +69,7 @@ impl Watched {
         self.lost += batch.lost;
         let row = |(number, exchange): (usize, &sojourn_clock::Exchange)| rows::Exchange {
             peer: self.name(),
+            clock_id: self.clock,
             phase: "during",
             number: first + number as u64,
             t1: exchange.t1,
@@ -134,7 +137,7 @@ impl Watched {
     /// Returns the rows of all lines.
     pub fn rows(&self) -> Vec<rows::ClockLine> {
         let estimate = self.estimate().map_err(|error| error.to_string());
-        let known = Known { flow: 0, peer: self.name(), estimate };
+        let known = Known { flow: 0, peer: self.name(), clock: self.clock, estimate };
         self.span.map_or(Vec::new(), |span| known.rows(span))
     }
 
@@ -142,7 +145,12 @@ impl Watched {
     pub fn json(&self) -> Value {
         let estimate = self.estimate();
         let now = estimate.as_ref().ok().and_then(|estimate| self.now(estimate));
-        let known = Known { flow: 0, peer: self.name(), estimate: estimate.map_err(|error| error.to_string()) };
+        let known = Known {
+            flow: 0,
+            peer: self.name(),
+            clock: self.clock,
+            estimate: estimate.map_err(|error| error.to_string()),
+        };
         let mut told = known.json();
         if let Value::Object(told) = &mut told {
             told.remove("flow");

@@ -1,7 +1,7 @@
 //! From exchanges of times to what is known of each receiver's clock: for records, for answers, for the end of a stream.
 
 use serde_json::{Value, json};
-use sojourn_clock::{Estimate, Estimator, Limits, Sources};
+use sojourn_clock::{Estimate, Estimator, Limits, Line, Sources};
 use sojourn_record::stream as rows;
 use sojourn_stream::{EndLine, Exchange};
 use sojourn_time::{Nanos, Source, Time};
@@ -13,30 +13,59 @@ pub struct Known {
     pub flow: u16,
     /// The receiver, as it is addressed.
     pub peer: String,
+    /// Which clock it is, by its id; 0 where nobody answered.
+    pub clock: u64,
     /// What the exchanges tell; why they do not, else.
     pub estimate: Result<Estimate, String>,
 }
 
-/// Returns what the exchanges with a flow's receiver tell; `own` is the id of our clock.
-pub fn learn(flow: u16, peer: &str, exchanges: &[Exchange], own: u64) -> Known {
-    let of_flow: Vec<&Exchange> = exchanges.iter().filter(|exchange| exchange.flow == flow).collect();
-    let mut estimator = Estimator::new(Limits::default());
-    for exchange in &of_flow {
-        estimator.push(converted(exchange));
+/// Returns what the exchanges of a flow tell of each clock that answered: a group has several receivers. `own` is the id of
+/// our clock.
+pub fn learn(flow: u16, peer: &str, exchanges: &[Exchange], own: u64) -> Vec<Known> {
+    let mut clocks: Vec<u64> = Vec::new();
+    for exchange in exchanges.iter().filter(|exchange| exchange.flow == flow) {
+        if !clocks.contains(&exchange.clock) {
+            clocks.push(exchange.clock);
+        }
     }
-    let is_shared = !of_flow.is_empty() && of_flow.iter().all(|exchange| exchange.clock == own);
-    let estimate = if is_shared {
-        let round_trip = of_flow.iter().map(|exchange| converted(exchange).round_trip()).min();
-        Ok(Estimate::shared(of_flow.len() as u64, round_trip.unwrap_or(Nanos::ZERO), Limits::default()))
-    } else {
-        estimator.estimate().map_err(|error| error.to_string())
+    let known = |clock: &u64| {
+        let of_clock = exchanges.iter().filter(|exchange| (exchange.flow, exchange.clock) == (flow, *clock));
+        let of_clock: Vec<_> = of_clock.map(converted).collect();
+        let peer = if clocks.len() > 1 { format!("{peer} (clock {clock:012x})") } else { peer.to_owned() };
+        Known { flow, peer, clock: *clock, estimate: estimate(&of_clock, *clock == own) }
     };
-    Known { flow, peer: peer.to_owned(), estimate }
+    match clocks.as_slice() {
+        [] => vec![Known { flow, peer: peer.to_owned(), clock: 0, estimate: estimate(&[], false) }],
+        _ => clocks.iter().map(known).collect(),
+    }
 }
 
-/// Returns what is known where both ends are asserted to share a clock.
-pub fn asserted(flow: u16, peer: &str) -> Known {
-    Known { flow, peer: peer.to_owned(), estimate: Ok(Estimate::shared(0, Nanos::ZERO, Limits::default())) }
+fn estimate(exchanges: &[sojourn_clock::Exchange], is_own: bool) -> Result<Estimate, String> {
+    let mut estimator = Estimator::new(Limits::default());
+    exchanges.iter().for_each(|exchange| estimator.push(*exchange));
+    match estimator.round_trip_min() {
+        Some(least) if is_own => Ok(Estimate::shared(exchanges.len() as u64, least, estimator.limits())),
+        _ => estimator.estimate().map_err(|error| error.to_string()),
+    }
+}
+
+/// Returns what is known where both ends are asserted to have the clock of that id.
+pub fn asserted(flow: u16, peer: &str, clock: u64) -> Known {
+    let estimate = Ok(Estimate::shared(0, Nanos::ZERO, Limits::default()));
+    Known { flow, peer: peer.to_owned(), clock, estimate }
+}
+
+/// Returns the rows of lines, those of one flow for each clock: of several flows to one receiver, the surest.
+pub fn line_rows(known: &[Known], span: (Time, Time)) -> Vec<rows::ClockLine> {
+    let mut best: Vec<&Known> = Vec::new();
+    for one in known.iter().filter(|one| one.estimate.is_ok()) {
+        match best.iter_mut().find(|other| other.clock == one.clock) {
+            Some(other) if one.bound_ns() < other.bound_ns() => *other = one,
+            Some(_) => {}
+            None => best.push(one),
+        }
+    }
+    best.iter().flat_map(|known| known.rows(span)).collect()
 }
 
 fn converted(exchange: &Exchange) -> sojourn_clock::Exchange {
@@ -57,9 +86,13 @@ fn remote_least(arrival: Source) -> Source {
 
 /// Returns the rows of exchanges.
 pub fn exchange_rows(exchanges: &[Exchange], known: &[Known]) -> Vec<rows::Exchange> {
-    let peer = |flow: u16| known.iter().find(|known| known.flow == flow).map_or("", |known| &known.peer);
+    let peer = |exchange: &Exchange| {
+        let of = known.iter().find(|known| (known.flow, known.clock) == (exchange.flow, exchange.clock));
+        of.map_or("", |known| &known.peer)
+    };
     let row = |exchange: &Exchange| rows::Exchange {
-        peer: peer(exchange.flow).to_owned(),
+        peer: peer(exchange).to_owned(),
+        clock_id: exchange.clock,
         phase: exchange.phase.name(),
         number: exchange.number,
         t1: exchange.t1.at,
@@ -79,6 +112,7 @@ impl Known {
         if estimate.is_shared {
             return vec![rows::ClockLine {
                 peer: self.peer.clone(),
+                clock_id: self.clock,
                 is_shared: true,
                 from,
                 to,
@@ -87,11 +121,14 @@ impl Known {
                 skew_ppb: 0.0,
                 bound_ns: 0.0,
                 error95_ns: 0.0,
+                skew_bound_ppb: 0.0,
+                skew95_ppb: 0.0,
                 exchanges: estimate.exchanges,
             }];
         }
-        let row = |line: &sojourn_clock::Line| rows::ClockLine {
+        let row = |line: &Line| rows::ClockLine {
             peer: self.peer.clone(),
+            clock_id: self.clock,
             is_shared: false,
             from: line.from,
             to: line.to,
@@ -100,6 +137,8 @@ impl Known {
             skew_ppb: line.skew_ppb,
             bound_ns: line.bound_ns,
             error95_ns: line.error95_ns,
+            skew_bound_ppb: line.skew_bound_ppb,
+            skew95_ppb: line.skew95_ppb,
             exchanges: line.exchanges,
         };
         estimate.lines.iter().map(row).collect()
@@ -111,6 +150,7 @@ impl Known {
             Ok(estimate) => json!({
                 "flow": self.flow,
                 "peer": self.peer,
+                "clock_id": self.clock,
                 "shared": estimate.is_shared,
                 "exchanges": estimate.exchanges,
                 "round_trip_min_ns": estimate.round_trip_min,
@@ -127,8 +167,7 @@ impl Known {
         match &self.estimate {
             Ok(estimate) if estimate.is_shared => "both ends have one clock".to_owned(),
             Ok(estimate) => {
-                let over =
-                    |of: fn(&sojourn_clock::Line) -> f64| estimate.lines.iter().map(of).fold(0.0, f64::max) / 1e3;
+                let over = |of: fn(&Line) -> f64| estimate.lines.iter().map(of).fold(0.0, f64::max) / 1e3;
                 let (bound, error) = (over(|line| line.bound_ns), over(|line| line.error95_ns));
                 format!(
                     "its clock is known to ±{bound:.3} µs at most, ±{error:.3} µs in 95 % where both ways are alike"
@@ -138,28 +177,102 @@ impl Known {
         }
     }
 
-    /// Returns one line for the receiver, with an error that covers all that are known; `None` where nothing is.
-    pub fn end_line(&self) -> Option<EndLine> {
+    /// Returns the widest bound of its lines.
+    fn bound_ns(&self) -> f64 {
+        let lines = self.estimate.iter().flat_map(|estimate| &estimate.lines);
+        lines.map(|line| line.bound_ns).fold(0.0, f64::max)
+    }
+
+    /// Returns one line for the receiver, with an error that covers all that are known, and all of a span of our time, where
+    /// they end before it does; `None` where nothing is known.
+    pub fn end_line(&self, span: (Time, Time)) -> Option<EndLine> {
         let estimate = self.estimate.as_ref().ok()?;
         if estimate.is_shared {
             let (reference_ns, offset_ns, skew_ppb, bound_ns, error95_ns) = (0, 0.0, 0.0, 0.0, 0.0);
             return Some(EndLine { shared: true, reference_ns, offset_ns, skew_ppb, bound_ns, error95_ns });
         }
         let longest = estimate.lines.iter().max_by_key(|line| (line.to - line.from).0)?;
-        let beside = |line: &sojourn_clock::Line| {
-            let ends = [line.from, line.to].map(|at| (line.offset_at(at) - longest.offset_at(at)).abs());
-            ends[0].max(ends[1])
+        let beside = |line: &Line, at: Time| (line.offset_at(at) - longest.offset_at(at)).abs();
+        let on_lines = estimate.lines.iter().map(|line| {
+            let beside = beside(line, line.from).max(beside(line, line.to));
+            (line.bound_ns + beside, line.error95_ns + beside)
+        });
+        let at_ends = [span.0, span.1].map(|ours| {
+            let at = ours + Nanos(longest.offset_ns.round() as i64);
+            let (converted, beside) = (estimate.convert(at), estimate.line_at(at).map_or(0.0, |line| beside(line, at)));
+            (converted.bound_ns + beside, converted.error95_ns + beside)
+        });
+        let widest = |one: (f64, f64), other: (f64, f64)| (one.0.max(other.0), one.1.max(other.1));
+        let (bound_ns, error95_ns) = on_lines.chain(at_ends).fold((0.0, 0.0), widest);
+        let (reference_ns, offset_ns, skew_ppb) = (longest.reference.0, longest.offset_ns, longest.skew_ppb);
+        Some(EndLine { shared: false, reference_ns, offset_ns, skew_ppb, bound_ns, error95_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sojourn_stream::Phase;
+    use sojourn_time::Stamp;
+
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    /// Exchanges, 2 ms apart, with a clock that is so far ahead; 10 µs each way and a bit.
+    fn exchanges(flow: u16, clock: u64, ahead: i64) -> Vec<Exchange> {
+        let exchange = |number: i64| {
+            let (there, back) = (10_000 + number * 37 % 900, 10_000 + number * 53 % 900);
+            let stamp = |at: i64| Stamp { at: Time(at), source: Source::Kernel };
+            let t1 = number * 2 * MS;
+            let (t2, t3) = (t1 + there + ahead, t1 + there + ahead + 1_000);
+            let (t2, t4) = (stamp(t2), stamp(t3 - ahead + back));
+            let number = number as u64;
+            Exchange { number, flow, phase: Phase::Before, t1: stamp(t1), t2, t3: Time(t3), t4, clock }
         };
-        let over = |of: fn(&sojourn_clock::Line) -> f64| {
-            estimate.lines.iter().map(|line| of(line) + beside(line)).fold(0.0, f64::max)
-        };
-        Some(EndLine {
-            shared: false,
-            reference_ns: longest.reference.0,
-            offset_ns: longest.offset_ns,
-            skew_ppb: longest.skew_ppb,
-            bound_ns: over(|line| line.bound_ns),
-            error95_ns: over(|line| line.error95_ns),
-        })
+        (0..100).map(exchange).collect()
+    }
+
+    #[test]
+    fn each_receiver_of_a_group_has_its_own_line() {
+        let all = [exchanges(1, 8, 5 * MS), exchanges(1, 9, -3 * MS), exchanges(1, 7, 0)].concat();
+        let known = learn(1, "group", &all, 7);
+        let clocks: Vec<u64> = known.iter().map(|one| one.clock).collect();
+        assert_eq!(clocks, [8, 9, 7]);
+        for (one, ahead) in known.iter().zip([5 * MS, -3 * MS]) {
+            let line = one.end_line((Time(0), Time(200 * MS))).unwrap();
+            assert!(!line.shared);
+            assert!((line.offset_ns - ahead as f64).abs() <= line.bound_ns && line.bound_ns < 12_000.0, "{line:?}");
+        }
+        assert!(known[2].end_line((Time(0), Time(MS))).unwrap().shared);
+        let rows = line_rows(&known, (Time(0), Time(MS)));
+        assert!(clocks.iter().all(|clock| rows.iter().any(|row| row.clock_id == *clock)));
+        let peers: Vec<_> = exchange_rows(&all, &known).into_iter().map(|row| (row.peer, row.clock_id)).collect();
+        assert_eq!(peers[150], ("group (clock 000000000009)".to_owned(), 9));
+    }
+
+    #[test]
+    fn several_flows_to_one_clock_have_the_surest_lines_alone() {
+        let dense = exchanges(2, 8, MS);
+        let sparse: Vec<Exchange> = exchanges(1, 8, MS).into_iter().step_by(40).collect();
+        let known = [learn(1, "one", &sparse, 7), learn(2, "two", &dense, 7)].concat();
+        let rows = line_rows(&known, (Time(0), Time(MS)));
+        assert!(rows.iter().all(|row| row.peer == "two"), "{rows:?}");
+    }
+
+    #[test]
+    fn nobody_that_answers_is_a_problem_and_no_line() {
+        let known = learn(1, "peer", &[], 7);
+        assert!(known[0].estimate.is_err() && known[0].end_line((Time(0), Time(1))).is_none());
+        assert!(line_rows(&known, (Time(0), Time(1))).is_empty());
+    }
+
+    #[test]
+    fn where_exchanges_end_before_the_stream_does_the_error_grows() {
+        let known = &learn(1, "peer", &exchanges(1, 8, MS), 7)[0];
+        let within = known.end_line((Time(0), Time(190 * MS))).unwrap();
+        let beyond = known.end_line((Time(0), Time(10_190 * MS))).unwrap();
+        let limits = Limits::default();
+        assert!(beyond.bound_ns > within.bound_ns + limits.drift_ppm_per_s * 1e-15 * 1e20 / 2.0, "{beyond:?}");
+        assert!(beyond.error95_ns > within.error95_ns && beyond.error95_ns <= beyond.bound_ns);
     }
 }

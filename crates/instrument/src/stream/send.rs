@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use serde_json::{Value, json};
 use sojourn_port::rights;
 use sojourn_record::StreamFolder;
-use sojourn_stream::{End, FlowSent};
+use sojourn_stream::{End, EndLine, FlowSent};
 use sojourn_time::{HostClock, Nanos};
 
 use super::arguments::{ClockArgument, EngineArgument, Send as Arguments};
@@ -106,11 +106,24 @@ fn destination(arguments: &Arguments) -> anyhow::Result<To> {
 /// Tells the receiver what was sent, and how its clock stands to ours.
 fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
     let Some(flow) = sent.outcome.flows.first() else { return Ok(false) };
-    let clock = sent.clocks.first().and_then(Known::end_line);
     let (port, request) = sending.flow(0);
     let (head, number) = (request.head, request.flow);
-    let end = End { sent: flow.counts.sent, clock };
-    Ok(sojourn_stream::conclude(port, &HostClock, (head, by_hand().block, number), &end, PATIENCE)?)
+    let mut is_heard = false;
+    for (of, clock) in lines(sent) {
+        let end = End { sent: flow.counts.sent, clock, of };
+        is_heard |= sojourn_stream::conclude(port, &HostClock, (head, by_hand().block, number), &end, PATIENCE)?;
+    }
+    Ok(is_heard)
+}
+
+/// What is told of clocks: to several receivers of a group, each its own, and then none to who gave no answers.
+fn lines(sent: &Sent) -> Vec<(Option<u64>, Option<EndLine>)> {
+    let line = |known: &Known| known.end_line((sent.outcome.started, sent.outcome.ended));
+    match sent.clocks.as_slice() {
+        [] => vec![(None, None)],
+        [one] => vec![(None, line(one))],
+        several => several.iter().map(|known| (Some(known.clock), line(known))).chain([(None, None)]).collect(),
+    }
 }
 
 fn findings(sending: &Sending<'_>, sent: &Sent) -> Findings {
@@ -179,10 +192,14 @@ impl Told<'_> {
         }
         let sources = super::sources(self.sent.outcome.rows.iter().map(|row| row.departure.source));
         let _ = writeln!(text, "timestamps: departures {}", super::names(&sources));
-        let receiver = match (self.is_heard, self.sent.clocks.first()) {
+        let receiver = match (self.is_heard, self.sent.clocks.as_slice()) {
             (false, _) => "no receiver of ours answered: only the sender's side is known".to_owned(),
-            (true, None) => "the receiver knows of the end".to_owned(),
-            (true, Some(known)) => format!("the receiver knows of the end; {}", known.sentence()),
+            (true, []) => "the receiver knows of the end".to_owned(),
+            (true, [known]) => format!("the receiver knows of the end; {}", known.sentence()),
+            (true, several) => {
+                let each = several.iter().map(|known| format!("\n{}: {}", known.peer, known.sentence()));
+                format!("the receivers know of the end{}", each.collect::<String>())
+            }
         };
         let _ = writeln!(text, "{receiver}");
         text + &self.found.text()

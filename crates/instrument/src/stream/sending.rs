@@ -147,12 +147,12 @@ impl<'a> Sending<'a> {
         let known = |flow: &Flow| {
             let peer = flow.to.as_ref().map(name).unwrap_or_default();
             match self.asked.clock {
-                ClockAsked::Shared => Some(clocks::asserted(flow.flow, &peer)),
-                ClockAsked::Exchange => Some(clocks::learn(flow.flow, &peer, &outcome.exchanges, self.request.clock)),
-                ClockAsked::None => None,
+                ClockAsked::Shared => vec![clocks::asserted(flow.flow, &peer, self.request.clock)],
+                ClockAsked::Exchange => clocks::learn(flow.flow, &peer, &outcome.exchanges, self.request.clock),
+                ClockAsked::None => Vec::new(),
             }
         };
-        self.asked.flows.iter().filter_map(known).collect()
+        self.asked.flows.iter().flat_map(known).collect()
     }
 
     fn rows(&self, outcome: &SendOutcome, took: &Took, clocks: &[Known]) -> StreamBlock {
@@ -237,7 +237,7 @@ pub fn block_of_sender(
         streams,
         histograms: outcome.flows.iter().flat_map(bins).collect(),
         exchanges: clocks::exchange_rows(&outcome.exchanges, clocks),
-        clock_lines: clocks.iter().flat_map(|known| known.rows((outcome.started, outcome.ended))).collect(),
+        clock_lines: clocks::line_rows(clocks, (outcome.started, outcome.ended)),
         ..StreamBlock::default()
     }
 }

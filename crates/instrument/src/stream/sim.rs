@@ -74,7 +74,8 @@ impl Told<'_> {
     }
 
     fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
-        let line = self.simulated.clocks.iter().find(|known| known.flow == flow.flow)?.end_line();
+        let known = self.simulated.clocks.iter().find(|known| known.flow == flow.flow)?;
+        let line = known.end_line((self.simulated.sent.started, self.simulated.sent.ended));
         OneWay::of(flow, &self.simulated.received, line)
     }
 

@@ -64,12 +64,12 @@ pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
     let (sent, received) =
         sojourn_stream::simulate(&path, &request, &receive, halt).map_err(|error| WrongRequest(error.to_string()))?;
     let of_flow = |flow: &Flow| match asked.clock {
-        ClockAsked::Shared => Some(clocks::asserted(flow.flow, ENGINE)),
+        ClockAsked::Shared => vec![clocks::asserted(flow.flow, ENGINE, request.clock)],
         // The path tells whether both clocks are one: they have one id then.
-        ClockAsked::Exchange => Some(clocks::learn(flow.flow, ENGINE, &sent.exchanges, request.clock)),
-        ClockAsked::None => None,
+        ClockAsked::Exchange => clocks::learn(flow.flow, ENGINE, &sent.exchanges, request.clock),
+        ClockAsked::None => Vec::new(),
     };
-    let clocks: Vec<Known> = asked.flows.iter().filter_map(of_flow).collect();
+    let clocks: Vec<Known> = asked.flows.iter().flat_map(of_flow).collect();
     let rows = rows_of(asked, &sent, &received, &clocks);
     Ok(Simulated { sent, received, clocks, rows })
 }

@@ -133,6 +133,7 @@ fn exchanges(block: u32, rows: &[Exchange]) -> Result<Vec<ArrayRef>, ArrowError>
     Ok(vec![
         int32s(rows, |_| int32(block)),
         texts(rows, |row| &row.peer),
+        int64s(rows, |row| row.clock_id.cast_signed()),
         texts(rows, |row| row.phase),
         int64s(rows, |row| row.number.cast_signed()),
         times(rows, |row| row.t1),
@@ -148,6 +149,7 @@ fn clock_lines(block: u32, rows: &[ClockLine]) -> Vec<ArrayRef> {
     vec![
         int32s(rows, |_| int32(block)),
         texts(rows, |row| &row.peer),
+        int64s(rows, |row| row.clock_id.cast_signed()),
         bools(rows, |row| row.is_shared),
         times(rows, |row| row.from),
         times(rows, |row| row.to),
@@ -156,6 +158,8 @@ fn clock_lines(block: u32, rows: &[ClockLine]) -> Vec<ArrayRef> {
         float64s(rows, |row| Some(row.skew_ppb)),
         float64s(rows, |row| Some(row.bound_ns)),
         float64s(rows, |row| Some(row.error95_ns)),
+        float64s(rows, |row| Some(row.skew_bound_ppb)),
+        float64s(rows, |row| Some(row.skew95_ppb)),
         int64s(rows, |row| row.exchanges.cast_signed()),
     ]
 }

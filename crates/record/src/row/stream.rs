@@ -128,6 +128,7 @@ pub struct Bin {
 #[expect(missing_docs, reason = "said once, in the schema")]
 pub struct Exchange {
     pub peer: String,
+    pub clock_id: u64,
     pub phase: &'static str,
     pub number: u64,
     pub t1: Time,
@@ -143,6 +144,7 @@ pub struct Exchange {
 #[expect(missing_docs, reason = "said once, in the schema")]
 pub struct ClockLine {
     pub peer: String,
+    pub clock_id: u64,
     pub is_shared: bool,
     pub from: Time,
     pub to: Time,
@@ -151,6 +153,8 @@ pub struct ClockLine {
     pub skew_ppb: f64,
     pub bound_ns: f64,
     pub error95_ns: f64,
+    pub skew_bound_ppb: f64,
+    pub skew95_ppb: f64,
     pub exchanges: u64,
 }
 

@@ -148,6 +148,10 @@ pub const EXCHANGES: Table = Table {
     fields: &[
         Field::new("block", Kind::Int32, "The block it belongs to."),
         Field::new("peer", Kind::Utf8, "Whose clock was asked for."),
+        Field::count(
+            "clock_id",
+            "Which clock the peer has: the number that `streams` tells of its end, 0 where unknown.",
+        ),
         Field::new("phase", Kind::Utf8, "Whether before, during or after the measurement."),
         Field::count("number", "Its number in the block."),
         Field::time("t1_ns", TAI, "local_source", "When the request left: on our clock."),
@@ -166,14 +170,21 @@ pub const CLOCK_LINES: Table = Table {
     fields: &[
         Field::new("block", Kind::Int32, "The block it belongs to."),
         Field::new("peer", Kind::Utf8, "Whose clock it is about."),
+        Field::count("clock_id", "Which clock it is: the number that `streams` tells of its end, 0 where unknown."),
         Field::new("shared", Kind::Bool, "Whether both ends have one clock: then all is zero."),
         Field::time("from_ns", TAI, "peer", "From when it holds: on the peer's clock."),
         Field::time("to_ns", TAI, "peer", "Until when it holds: on the peer's clock."),
         Field::time("reference_ns", TAI, "peer", "Where offset_ns is said: on the peer's clock."),
         Field::real("offset_ns", "ns", "The peer's clock less ours, at the reference: ours = peer's - offset."),
         Field::real("skew_ppb", "ppb", "By how much the offset grows, in ns per second."),
-        Field::real("bound_ns", "ns", "The hard bound of a converted time's error at the reference: it always holds."),
+        Field::real("bound_ns", "ns", "The hard bound of a converted time's error along the line: it always holds."),
         Field::real("error95_ns", "ns", "The error that 95 % stay below where the least delays are alike both ways."),
+        Field::real(
+            "skew_bound_ppb",
+            "ppb",
+            "By how much the true skew can differ at its ends: how the bound grows beyond.",
+        ),
+        Field::real("skew95_ppb", "ppb", "The part of error95_ns that grows with the distance from the reference."),
         Field::count("exchanges", "How many exchanges it rests on."),
     ],
 };

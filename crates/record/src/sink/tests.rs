@@ -147,6 +147,7 @@ fn stream_block(number: u32) -> StreamBlock {
     };
     let line = crate::stream::ClockLine {
         peer: "b".to_owned(),
+        clock_id: 7,
         is_shared: false,
         from: Time(0),
         to: Time(10),
@@ -155,6 +156,8 @@ fn stream_block(number: u32) -> StreamBlock {
         skew_ppb: 100.0,
         bound_ns: 40.0,
         error95_ns: 9.0,
+        skew_bound_ppb: 300.0,
+        skew95_ppb: 20.0,
         exchanges: 12,
     };
     StreamBlock { block: number, sends: vec![send(0), send(1)], clock_lines: vec![line], ..StreamBlock::default() }
@@ -176,6 +179,8 @@ fn two_ends_write_streams_into_one_folder() {
     let lines = read(&folder.join("clock_lines-a-002.arrow"));
     let offsets = lines[0].column_by_name("offset_ns").unwrap().as_primitive::<arrow_array::types::Float64Type>();
     assert_eq!(offsets.value(0), -2.5);
+    let skews = lines[0].column_by_name("skew_bound_ppb").unwrap().as_primitive::<arrow_array::types::Float64Type>();
+    assert_eq!(skews.value(0), 300.0);
     assert!(read(&folder.join("sends-b-002.arrow")).is_empty());
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -99,9 +99,20 @@ fn an_end_is_believed_once_and_acknowledged_each_time() {
         let (_, payload) = Link::split(&reply[..length]).unwrap();
         assert_eq!(StreamHeader::read(payload).unwrap().kind, Kind::EndAck);
     }
-    assert_eq!(receiver.end(1), Some(End { sent: 7, clock: None }));
+    assert_eq!(receiver.end(1), Some(End { sent: 7, clock: None, of: None }));
     let outcome = receiver.finish(&[], &[]);
     assert_eq!((outcome.flows[0].counts.lost, outcome.flows[1].counts.lost), (7, 0));
+}
+
+#[test]
+fn an_end_of_another_receiver_of_the_group_is_left_to_it() {
+    let mut receiver = receiver(Framing::Ethernet, None);
+    let mut reply = [0; 200];
+    let told = |of: u64| frame(Kind::End, 0, &format!("{{\"sent\":{of},\"clock\":null,\"of\":{of}}}"));
+    assert_eq!(receiver.on_frame(0, &told(78), &received(1), &mut reply), None);
+    assert_eq!(receiver.end(1), None);
+    assert!(receiver.on_frame(0, &told(77), &received(1), &mut reply).is_some());
+    assert_eq!(receiver.end(1).map(|end| end.sent), Some(77));
 }
 
 proptest! {
