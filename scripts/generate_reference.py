@@ -40,6 +40,13 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("probe", "raw"),
     ("probe", "respond"),
     ("probe", "blocks"),
+    ("stream",),
+    ("stream", "send"),
+    ("stream", "recv"),
+    ("stream", "serve"),
+    ("stream", "sim"),
+    ("clock",),
+    ("clock", "sim"),
 )
 
 

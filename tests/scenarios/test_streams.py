@@ -94,7 +94,7 @@ def test_two_clocks_a_second_and_a_half_apart_give_the_same_delays(tmp_path: Pat
     added = pick(rows, "device_latency", "pooled")
     assert added["estimate"] == pytest.approx(1300, abs=added["clock_error95_ns"] + 40)
     assert 0 < added["clock_error95_ns"] < added["clock_bound_ns"]
-    assert not names(verdict) & {"late_replies", "negative_delay", "clock_unsynchronised"}
+    assert not names(verdict) & {"late_frames", "negative_delay", "clock_unsynchronised"}
 
 
 def test_the_knee_of_a_line_of_known_rate_is_found(tmp_path: Path) -> None:

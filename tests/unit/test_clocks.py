@@ -30,19 +30,20 @@ SECOND = 1_000_000_000
 def line(block: int = 0, **other: Any) -> dict[str, Any]:
     """One line, flat and tight unless told otherwise."""
     return {
-        "block": block, "peer": "b", "shared": False, "from_ns": START, "to_ns": START + 60 * SECOND,
+        "block": block, "peer": "b", "clock_id": 2, "shared": False, "from_ns": START, "to_ns": START + 60 * SECOND,
         "reference_ns": START, "offset_ns": 0.0, "skew_ppb": 0.0, "bound_ns": 5000.0, "error95_ns": 200.0,
-        "exchanges": 100, **other,
+        "skew_bound_ppb": 0.0, "skew95_ppb": 0.0, "exchanges": 100, **other,
     }  # fmt: skip
 
 
 def stream(block: int = 0, role: str = "send", clock_id: int = 1) -> dict[str, Any]:
-    return {"block": block, "role": role, "clock_id": clock_id, "device": "bridge", "cell": 3}
+    who = "a" if role == "send" else "b"
+    return {"block": block, "who": who, "role": role, "clock_id": clock_id, "device": "bridge", "cell": 3}
 
 
 def arrivals(times: Any, block: int = 0, node: int = 0) -> pl.DataFrame:
     times = np.asarray(times, dtype=np.int64)
-    return pl.DataFrame({"block": block, "node": node, "arrival_ns": times, "receive_call_ns": times + 700})
+    return pl.DataFrame({"block": block, "who": "b", "node": node, "arrival_ns": times, "receive_call_ns": times + 700})
 
 
 TWO = pl.DataFrame([stream(), stream(role="receive", clock_id=2)])
@@ -84,10 +85,36 @@ def test_a_step_cuts_the_line_and_times_between_span_both() -> None:
 
 
 def test_beyond_the_last_exchange_the_error_grows() -> None:
-    lines = lines_of(pl.DataFrame([line()]))
-    _, bound, error95 = lines.convert(START + np.array([60, 61, 70]) * SECOND)
-    assert bound.tolist() == pytest.approx([5000, 5000 + 1e5, 5000 + 1e6])
-    assert error95.tolist() == pytest.approx([200, 1200, 10_200])
+    """By what the line says of its own slope, and by what crystals drift; never by more than two crystals can."""
+    lines = lines_of(pl.DataFrame([line(skew_bound_ppb=2000.0, reference_ns=START + 30 * SECOND, skew95_ppb=4.0)]))
+    beyond = np.array([0, 1, 10, 10_000])
+    _, bound, error95 = lines.convert(START + (60 + beyond) * SECOND)
+    grown = [0, 2000 + 250, 20_000 + 25_000, 400e-6 * 1e13]
+    assert (bound - 5000).tolist() == pytest.approx(grown)
+    at_reference = 200**2 - (4 * 30) ** 2 / 3
+    expected = np.sqrt(at_reference + (4.0 * (30 + beyond)) ** 2) + 10 * beyond.astype(float) ** 2
+    assert error95.tolist() == pytest.approx(expected.tolist())
+    assert (error95 <= bound).all()
+
+
+def test_a_line_whose_error_is_not_known_has_its_bound_for_one() -> None:
+    lines = lines_of(pl.DataFrame([line(error95_ns=5000.0, skew_bound_ppb=2000.0)]))
+    _, bound, error95 = lines.convert(START + np.array([30, 65]) * SECOND)
+    assert error95.tolist() == bound.tolist()
+    assert bound[1] > 5000
+
+
+def test_each_receiver_of_a_group_is_read_by_its_own_clock() -> None:
+    ends = [stream(), *({**stream(role="receive", clock_id=2 + k), "who": f"b{k}"} for k in range(3)),
+            {**stream(role="receive"), "who": "b3"}]  # fmt: skip
+    lines = pl.DataFrame([line(offset_ns=1e6), line(clock_id=3, offset_ns=-2e6, bound_ns=9.0, error95_ns=2.0)])
+    here = pl.concat([arrivals([START]).with_columns(who=pl.lit(f"b{k}")) for k in range(4)])
+    found = on_sender_clock(here, lines, pl.DataFrame(ends)).sort("who")
+    assert (found["arrival_ns"] - found["arrival_on_sender_ns"]).to_list() == [1_000_000, -2_000_000, None, 0]
+    assert found["clock_bound_ns"].to_list() == [5000.0, 9.0, None, 0.0]
+    assert found["clock_shared"].to_list() == [False, False, None, True]
+    assert unsynchronised_blocks(lines, pl.DataFrame(ends)) == {0}
+    assert shared_blocks(lines, pl.DataFrame(ends)) == set()
 
 
 def test_a_shared_clock_is_recognised_and_said() -> None:
@@ -97,6 +124,10 @@ def test_a_shared_clock_is_recognised_and_said() -> None:
     assert found.select("clock_bound_ns", "clock_error95_ns", "clock_shared").row(0) == (0.0, 0.0, True)
     assert shared_blocks(pl.DataFrame([line(shared=True)]), TWO) == {0}
     assert shared_blocks(pl.DataFrame([line()]), ONE) == set()
+    beside = pl.DataFrame([stream(), stream(role="receive"), stream(role="receive", clock_id=9)])
+    assert shared_blocks(pl.DataFrame([line(shared=True, clock_id=1)]), beside) == set(), (
+        "who did not answer is another"
+    )
 
 
 def test_different_clocks_without_a_line_have_no_delay_and_a_finding() -> None:

@@ -123,6 +123,7 @@ def test_two_clocks_are_brought_together_and_their_error_stands_beside(tmp_path:
         start = int(trial.intended[0])
         return [{"block": trial.block, "peer": "b", "shared": False, "from_ns": start, "to_ns": start + 10**10,
                  "reference_ns": start, "offset_ns": 250e6, "skew_ppb": 0.0, "bound_ns": 900.0, "error95_ns": 80.0,
+                 "clock_id": 8, "skew_bound_ppb": 0.0, "skew95_ppb": 0.0,
                  "exchanges": 64}]  # fmt: skip
 
     rows = run(tmp_path, "one-way", [cell()], alter=apart, lines=lines, shared=False)
@@ -320,7 +321,7 @@ PROVOCATIONS: dict[str, tuple[Callable[[Trial, np.random.Generator], None], Row,
     "user_timestamps": (changed(source="user"), {}, set()),
     "duplication": (only("duplicated"), {}, set()),
     "reordering": (only("reordered"), {}, set()),
-    "late_replies": (only("late"), {}, set()),
+    "late_frames": (only("late"), {}, set()),
 }
 
 

@@ -32,6 +32,9 @@ pub struct Line {
     pub exchanges: u64,
 }
 
+/// How fast a skew drifts in 95 % of the cases, as of a crystal that warms up: how the error grows beyond a line.
+const DRIFT95_PPM_PER_S: f64 = 0.02;
+
 /// A time of the remote clock on ours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Converted {
@@ -162,7 +165,8 @@ impl Line {
         let slope = self.skew95_ppb * 1e-9;
         let half = (self.to - self.from).0 as f64 / 2.0;
         let at_reference = (self.error95_ns.powi(2) - (slope * half).powi(2) / 3.0).max(0.0);
-        (at_reference + (slope * (remote - self.reference).0 as f64).powi(2)).sqrt()
+        let drift = DRIFT95_PPM_PER_S * 1e-15 * (self.away_from(remote).0 as f64).powi(2) / 2.0;
+        (at_reference + (slope * (remote - self.reference).0 as f64).powi(2)).sqrt() + drift
     }
 
     fn convert(&self, remote: Time, limits: Limits) -> Converted {

@@ -1,4 +1,4 @@
-//! Simulated exchanges whose truth is known, 500 seeds of each case: the hard bound always, the 95 % error 93 to 97 % of the
+//! Simulated exchanges whose truth is known, many seeds of each case: the hard bound always, the 95 % error 93 to 97 % of the
 //! times where what it assumes holds, and a finding where it does not.
 
 use rand::rngs::StdRng;
@@ -7,10 +7,13 @@ use sojourn_clock::simulate::{StepAt, Temperature, Truth};
 use sojourn_clock::{Estimate, Estimator, Finding, Limits};
 use sojourn_port::sim::{Delay, Gamma, Normal, Pareto};
 
-const SEEDS: u64 = 500;
+/// How many seeds tell a share of 95 % to a percent or two.
+const FOR_COVERAGE: u64 = 200;
+/// How many tell whether something nearly always or never comes.
+const FOR_FINDINGS: u64 = 60;
 const SECOND: i64 = 1_000_000_000;
 
-/// What 500 estimates of one case were worth.
+/// What the estimates of one case were worth.
 #[derive(Debug, Default)]
 struct Worth {
     /// Converted times beyond the hard bound.
@@ -30,9 +33,9 @@ struct Worth {
 const TIMES: usize = 40;
 
 /// Estimates a case with other offsets, skews and draws for each seed.
-fn judge(name: &str, case: impl Fn(&mut StdRng) -> Truth) -> Worth {
+fn judge(name: &str, seeds: u64, case: impl Fn(&mut StdRng) -> Truth) -> Worth {
     let mut worth = Worth::default();
-    for seed in 0..SEEDS {
+    for seed in 0..seeds {
         let mut random = StdRng::seed_from_u64(seed);
         let truth = Truth {
             offset_ns: random.random_range(-3e9..3e9),
@@ -42,12 +45,12 @@ fn judge(name: &str, case: impl Fn(&mut StdRng) -> Truth) -> Worth {
         };
         let estimate = estimated(&truth);
         for _ in 0..TIMES {
-            weigh(&mut worth, &truth, &estimate, random.random_range(0.002..0.998));
+            weigh(&mut worth, &truth, (&estimate, seeds), random.random_range(0.002..0.998));
         }
         let has = |finding| f64::from(u8::from(estimate.findings.iter().any(|found| found.finding == finding)));
-        worth.stepped += has(Finding::ClockStepped) / SEEDS as f64;
-        worth.asymmetric += has(Finding::ClockAsymmetric) / SEEDS as f64;
-        worth.unsynchronised += has(Finding::ClockUnsynchronised) / SEEDS as f64;
+        worth.stepped += has(Finding::ClockStepped) / seeds as f64;
+        worth.asymmetric += has(Finding::ClockAsymmetric) / seeds as f64;
+        worth.unsynchronised += has(Finding::ClockUnsynchronised) / seeds as f64;
     }
     println!("{name:32} {worth:.3?}");
     worth
@@ -59,11 +62,11 @@ fn estimated(truth: &Truth) -> Estimate {
     estimator.estimate().expect("enough exchanges")
 }
 
-fn weigh(worth: &mut Worth, truth: &Truth, estimate: &Estimate, share: f64) {
+fn weigh(worth: &mut Worth, truth: &Truth, (estimate, seeds): (&Estimate, u64), share: f64) {
     let ours = truth.at(share);
     let converted = estimate.convert(truth.remote(ours));
     let error = (converted.ours - ours).0.abs() as f64;
-    let all = (SEEDS * TIMES as u64) as f64;
+    let all = (seeds * TIMES as u64) as f64;
     if error > converted.bound_ns + 1.0 {
         worth.broken += 1;
     }
@@ -89,7 +92,7 @@ macro_rules! sound {
     ($($name:ident: $case:expr;)*) => {
         $(#[test]
         fn $name() {
-            assert_sound(&judge(stringify!($name), |_| $case));
+            assert_sound(&judge(stringify!($name), FOR_COVERAGE, |_| $case));
         })*
     };
 }
@@ -126,7 +129,7 @@ sound! {
 #[test]
 fn very_few_exchanges_have_a_bound_and_say_that_there_is_no_error() {
     for count in [2, 3, 6, 11] {
-        let worth = judge("very few", |_| Truth { count, ..Truth::default() });
+        let worth = judge("very few", FOR_FINDINGS, |_| Truth { count, ..Truth::default() });
         assert_eq!(worth.broken, 0);
         assert!(worth.coverage >= 0.93, "{worth:?}");
         assert!(worth.unsynchronised > 0.99, "{worth:?}");
@@ -136,7 +139,7 @@ fn very_few_exchanges_have_a_bound_and_say_that_there_is_no_error() {
 #[test]
 fn a_step_is_found_and_the_bound_holds_through_it() {
     for by_ns in [-2 * SECOND, 1_000_000_000, 1_000_000, -100_000, -50_000, 40_000, 25_000, -20_000] {
-        let worth = judge(&format!("a step by {by_ns} ns"), |random| {
+        let worth = judge(&format!("a step by {by_ns} ns"), FOR_FINDINGS, |random| {
             let at_ns = random.random_range(3 * SECOND..17 * SECOND);
             Truth { step: Some(StepAt { at_ns, by_ns }), count: 2_000, ..Truth::default() }
         });
@@ -148,7 +151,7 @@ fn a_step_is_found_and_the_bound_holds_through_it() {
 
 #[test]
 fn steps_about_as_large_as_a_delay_keep_within_the_bound_found_or_not() {
-    let worth = judge("a step of a delay's size", |random| {
+    let worth = judge("a step of a delay's size", FOR_FINDINGS, |random| {
         let at_ns = random.random_range(SECOND / 2..19 * SECOND);
         let by_ns = random.random_range(14_000..32_000) * if random.random_bool(0.5) { 1 } else { -1 };
         Truth { step: Some(StepAt { at_ns, by_ns }), count: 2_000, ..Truth::default() }
@@ -160,7 +163,7 @@ fn steps_about_as_large_as_a_delay_keep_within_the_bound_found_or_not() {
 #[test]
 fn small_steps_keep_within_the_bound_found_or_not() {
     for by_ns in [500, 2_000, 8_000] {
-        let worth = judge(&format!("a step by {by_ns} ns"), |random| {
+        let worth = judge(&format!("a step by {by_ns} ns"), FOR_FINDINGS, |random| {
             let at_ns = random.random_range(3 * SECOND..17 * SECOND);
             Truth { step: Some(StepAt { at_ns, by_ns }), count: 2_000, ..Truth::default() }
         });
@@ -168,20 +171,45 @@ fn small_steps_keep_within_the_bound_found_or_not() {
     }
 }
 
+/// Frames may arrive after the last exchange: bound and error grow there.
+#[test]
+fn beyond_the_last_exchange_bound_and_error_hold() {
+    let (mut worth, seeds) = (Worth::default(), FOR_COVERAGE);
+    for seed in 0..seeds {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (offset_ns, skew_ppm) = (random.random_range(-3e9..3e9), random.random_range(-100.0..100.0));
+        let truth = Truth { offset_ns, skew_ppm, drift_ppm_per_s: 0.005, count: 400, seed, ..Truth::default() };
+        let estimate = estimated(&truth);
+        for _ in 0..TIMES {
+            weigh(&mut worth, &truth, (&estimate, seeds), random.random_range(1.0..3.0));
+        }
+    }
+    println!("beyond the last exchange {worth:.3?}");
+    assert_eq!(worth.broken, 0);
+    assert!(worth.coverage >= 0.93, "{worth:?}");
+}
+
 #[test]
 fn one_loaded_direction_is_found() {
-    let worth = judge("loaded to the peer", |_| Truth { forward: gamma(2.0, 2e5), count: 3_000, ..Truth::default() });
+    let worth = judge("loaded to the peer", FOR_FINDINGS, |_| Truth {
+        forward: gamma(2.0, 2e5),
+        count: 3_000,
+        ..Truth::default()
+    });
     assert_eq!(worth.broken, 0);
     assert!(worth.asymmetric > 0.95, "{worth:?}");
-    let worth =
-        judge("loaded from the peer", |_| Truth { backward: gamma(2.0, 2e5), count: 3_000, ..Truth::default() });
+    let worth = judge("loaded from the peer", FOR_FINDINGS, |_| Truth {
+        backward: gamma(2.0, 2e5),
+        count: 3_000,
+        ..Truth::default()
+    });
     assert_eq!(worth.broken, 0);
     assert!(worth.asymmetric > 0.95, "{worth:?}");
 }
 
 #[test]
 fn a_path_that_grows_longer_one_way_is_found() {
-    let worth = judge("longer to the peer", |_| Truth {
+    let worth = judge("longer to the peer", FOR_FINDINGS, |_| Truth {
         longer: Some(StepAt { at_ns: 30 * SECOND, by_ns: 10_000 }),
         count: 6_000,
         ..Truth::default()
@@ -192,7 +220,7 @@ fn a_path_that_grows_longer_one_way_is_found() {
 
 #[test]
 fn a_constant_asymmetry_stays_within_the_hard_bound() {
-    let worth = judge("another way back", |_| Truth {
+    let worth = judge("another way back", FOR_FINDINGS, |_| Truth {
         backward: Delay::Gamma(Gamma { shape: 1.5, scale_ns: 4e3, shift_ns: 115e3 }),
         ..Truth::default()
     });
@@ -203,8 +231,9 @@ fn a_constant_asymmetry_stays_within_the_hard_bound() {
 /// What the hull is for: under load that ramps up sevenfold, least squares through all middles are far off.
 #[test]
 fn the_hull_beats_least_squares_under_ramping_load() {
+    const SEEDS: u64 = 8;
     let (mut ours, mut squares) = (0.0, 0.0);
-    for seed in 1..=30 {
+    for seed in 1..=SEEDS {
         let truth = Truth {
             skew_ppm: 20.0,
             forward: gamma(1.5, 4e4),
@@ -220,8 +249,8 @@ fn the_hull_beats_least_squares_under_ramping_load() {
         for share in [0.1, 0.3, 0.5, 0.7, 0.9] {
             let remote = truth.remote(truth.at(share));
             let offset = truth.offset_at(truth.at(share));
-            ours += (estimate.line_at(remote).expect("a line").offset_at(remote) - offset).abs() / 150.0;
-            squares += (fitted((remote - exchanges[0].t2).0 as f64) - offset).abs() / 150.0;
+            ours += (estimate.line_at(remote).expect("a line").offset_at(remote) - offset).abs() / (5 * SEEDS) as f64;
+            squares += (fitted((remote - exchanges[0].t2).0 as f64) - offset).abs() / (5 * SEEDS) as f64;
         }
     }
     println!("mean error: hulls {ours:.0} ns, least squares {squares:.0} ns");

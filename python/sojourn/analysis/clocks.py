@@ -3,9 +3,10 @@
 A line maps the receiver's clock to the sender's, `t_sender = t_receiver - offset(t_receiver)`, between two times; a
 step of either clock ends one line and begins the next. Every converted time carries a bound that always holds and a
 95 % error that assumes symmetric shortest ways (both are the line's own). Beyond its ends a line is stretched, and both
-grow with the distance; between two lines, where a step lies somewhere, the bound also spans what the two say. Two ends
-that share one clock are recognised by its identity (or a line that says so): offset, bound and error are zero, and
-said to be. Ends that share none and have no line have no one-way delay at all: null, and a finding.
+grow with the distance, by what the line says of its own slope; between two lines, where a step lies somewhere, the
+bound also spans what the two say. Two ends that share one clock are recognised by its identity (or a line that says
+so): offset, bound and error are zero, and said to be. Ends that share none and have no line have no one-way delay at
+all: null, and a finding. Of several receivers of one block each is read by the lines of its own clock.
 
 It reads what `clock_lines`, `streams` and `arrivals` hold; it does not estimate clocks (the instrument does).
 """
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.run import Run
 
-WANDER_BOUND = 100e-6
-"""By how much at most a line's slope can be off where nobody looked: two crystals of 50 ppm each."""
+SKEW_MOST = 400e-6
+DRIFT_MOST = 0.5e-15
+"""What the instrument takes for granted (`Limits` of crates/clock): two skews of 200 ppm at most, 0.5 ppm/s of drift,
+per ns and per ns²."""
 
-WANDER_95 = 1e-6
-"""By how much it is off in 19 of 20 cases: crystals change their rate by less than this within minutes."""
+DRIFT_95 = 0.02e-15
+"""By how much a skew drifts in 19 of 20 cases, per ns²: crystals that warm up change by 0.02 ppm/s."""
 
 CONVERTED = {
     "arrival_on_sender_ns": pl.Int64,
@@ -55,6 +58,8 @@ class Lines:
     skew: NDArray[np.float64]
     bound: NDArray[np.float64]
     error95: NDArray[np.float64]
+    skew_bound: NDArray[np.float64]
+    skew95: NDArray[np.float64]
 
     def convert(self, times: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Times of the receiver's clock on the sender's, each with its bound and its 95 % error."""
@@ -64,9 +69,24 @@ class Lines:
         offset = self.offset_at(nearest, times)
         unsure = (beyond > 0) | self._lived_twice(nearest, times)
         apart = np.where(unsure, self._disagreement(times, offset), 0.0)
-        bound = self.bound[nearest] + WANDER_BOUND * beyond + apart
-        error95 = self.error95[nearest] + WANDER_95 * beyond + apart
-        return times - np.rint(offset).astype(np.int64), bound, error95
+        bound = self.bound[nearest] + self.grown_ns(nearest, beyond)
+        unknown = self.error95[nearest] >= self.bound[nearest]
+        error95 = np.where(unknown, bound, np.minimum(self._error95_at(nearest, times, beyond), bound))
+        return times - np.rint(offset).astype(np.int64), bound + apart, error95 + apart
+
+    def grown_ns(self, line: NDArray[np.int64], beyond: NDArray[np.float64]) -> NDArray[np.float64]:
+        """By how much a line's bound grows so far beyond its end."""
+        free = self.skew_bound[line] * beyond + DRIFT_MOST * beyond**2 / 2
+        return np.asarray(np.minimum(free, SKEW_MOST * beyond), dtype=np.float64)
+
+    def _error95_at(
+        self, line: NDArray[np.int64], times: NDArray[np.int64], beyond: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """What is said of a line is a mean over it: less at its reference, more at its ends and beyond."""
+        slope, half = self.skew95[line], (self.end[line] - self.begin[line]) / 2
+        at_reference = np.maximum(self.error95[line] ** 2 - (slope * half) ** 2 / 3, 0)
+        away = slope * (times - self.reference[line])
+        return np.asarray(np.sqrt(at_reference + away**2) + DRIFT_95 * beyond**2 / 2, dtype=np.float64)
 
     def offset_at(self, line: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.float64]:
         since = (times - self.reference[line]).astype(np.float64)
@@ -113,6 +133,8 @@ def lines_of(lines: pl.DataFrame) -> Lines:
         real("skew_ppb") * 1e-9,
         real("bound_ns"),
         real("error95_ns"),
+        real("skew_bound_ppb") * 1e-9,
+        real("skew95_ppb") * 1e-9,
     )
 
 
@@ -121,41 +143,65 @@ def on_sender_clock(arrivals: pl.DataFrame, lines: pl.DataFrame, streams: pl.Dat
 
     Answers (node above 0) arrive at the sender itself: its own clock has stamped them already.
     """
-    shared = shared_blocks(lines, streams)
-    synchronised = set(lines["block"].unique().to_list())
+    shared, senders = shared_blocks(lines, streams), _clocks_of(streams, "send", ["block", "clock_id"])
     parts = [_empty(arrivals)]
-    far = (pl.col("node") == 0).alias("_far")
-    groups = arrivals.with_columns(far).partition_by("block", "_far", as_dict=True, maintain_order=True)
-    for (block, far_end), marked in groups.items():
-        rows = marked.drop("_far")
-        if block in shared or not far_end:
+    marked = arrivals.with_columns((pl.col("node") == 0).alias("_far")).join(
+        _clocks_of(streams, "receive", ["block", "who"]).rename({"clock_id": "_clock"}), on=["block", "who"], how="left"
+    )
+    groups = marked.partition_by("block", "_far", "_clock", as_dict=True, maintain_order=True)
+    for (block, far_end, clock), several in groups.items():
+        rows = several.drop("_far", "_clock")
+        own = _of_clock(lines.filter(pl.col("block") == block), clock)
+        is_senders = not own.height and (block, clock) in senders.iter_rows()
+        if block in shared or not far_end or is_senders or (own.height and own["shared"].all()):
             parts.append(_as_they_are(rows))
-        elif block in synchronised:
-            parts.append(_converted(rows, lines_of(lines.filter(pl.col("block") == block))))
+        elif own.height:
+            parts.append(_converted(rows, lines_of(own)))
         else:
             parts.append(rows.with_columns(pl.lit(None, dtype=kind).alias(name) for name, kind in CONVERTED.items()))
     return pl.concat(parts, how="vertical")
 
 
+def _clocks_of(streams: pl.DataFrame, role: str, key: list[str]) -> pl.DataFrame:
+    """The clock of each end of a role, by number; 0, which is none, is left out."""
+    ends = streams.filter(pl.col("role") == role, pl.col("clock_id") != 0)
+    return ends.select(*dict.fromkeys([*key, "clock_id"])).unique(key, maintain_order=True)
+
+
+def _of_clock(lines: pl.DataFrame, clock: object) -> pl.DataFrame:
+    """The lines of a block that are of this clock; all, where its number is not known."""
+    return lines if clock is None else lines.filter(pl.col("clock_id") == clock)
+
+
 def shared_blocks(lines: pl.DataFrame, streams: pl.DataFrame) -> set[int]:
-    """The blocks in which both ends read one clock: a line says so, or all ends have the same clock identity.
+    """The blocks in which all ends read one clock: a line says so, or all ends have the same clock identity.
 
     A line that says otherwise is believed more than the identity: simulated ends live on one machine.
     """
-    said = set(lines.filter(pl.col("shared"))["block"].to_list())
+    apart = set(lines.filter(~pl.col("shared"))["block"].to_list())
+    learned = set(lines.filter(pl.col("exchanges") > 0)["block"].to_list())
+    said = set(lines["block"].to_list()) - apart - (_lonely_blocks(lines, streams) & learned)
     ends = streams.group_by("block").agg(
         pl.col("clock_id").n_unique().alias("clocks"), (pl.col("role") == "send").any().alias("sends"), pl.len()
     )
     same = ends.filter((pl.col("clocks") == 1) & pl.col("sends") & (pl.col("len") > 1))
-    apart = set(lines.filter(~pl.col("shared"))["block"].to_list())
     return said | (set(same["block"].to_list()) - apart)
 
 
 def unsynchronised_blocks(lines: pl.DataFrame, streams: pl.DataFrame) -> set[int]:
-    """The blocks whose ends have different clocks and no line between them."""
-    ends = streams.group_by("block").agg(pl.col("clock_id").n_unique().alias("clocks"))
-    several = set(ends.filter(pl.col("clocks") > 1)["block"].to_list())
-    return several - shared_blocks(lines, streams) - set(lines["block"].to_list())
+    """The blocks whose ends have different clocks and not a line between each two."""
+    return _lonely_blocks(lines, streams) - shared_blocks(lines, streams)
+
+
+def _lonely_blocks(lines: pl.DataFrame, streams: pl.DataFrame) -> set[int]:
+    """The blocks with a receiver whose clock is another than the sender's, and no line of it."""
+    clocks = ["block", "clock_id"]
+    senders, receivers = (_clocks_of(streams, role, clocks) for role in ("send", "receive"))
+    apart = receivers.join(senders.select("block").unique(), on="block", how="semi").join(
+        senders, on=clocks, how="anti"
+    )
+    lonely = apart.join(lines.select(clocks).unique(), on=clocks, how="anti")
+    return set(lonely["block"].to_list())
 
 
 def clock_findings(lines: pl.DataFrame, streams: pl.DataFrame, one_way: pl.DataFrame) -> list[Finding]:
@@ -211,8 +257,9 @@ def _largest_step(lines: Lines) -> float:
     middle = lines.end[:-1] + (lines.begin[1:] - lines.end[:-1]) // 2
     first = np.arange(len(middle), dtype=np.int64)
     jumps = lines.offset_at(first + 1, middle) - lines.offset_at(first, middle)
-    gap = np.maximum(lines.begin[1:] - lines.end[:-1], 0)
-    allowed = lines.bound[1:] + lines.bound[:-1] + WANDER_BOUND * gap
+    gap = np.maximum(lines.begin[1:] - lines.end[:-1], 0).astype(np.float64)
+    grown = lines.grown_ns(first, gap) + lines.grown_ns(first + 1, gap)
+    allowed = lines.bound[1:] + lines.bound[:-1] + grown
     beyond = np.where(np.abs(jumps) > allowed, jumps, 0.0)
     return float(beyond[np.abs(beyond).argmax()])
 

@@ -62,7 +62,7 @@ NOTES = {
     "loss": ("lost", "frames were lost"),
     "duplication": ("duplicated", "frames arrived more than once"),
     "reordering": ("reordered", "frames were overtaken"),
-    "late_replies": ("late", "frames arrived later than asked for"),
+    "late_frames": ("late", "frames arrived later than asked for"),
     "corruption": ("corrupted", "frames arrived damaged"),
     "sender_refused": ("refused", "frames were refused by our own queue and never sent"),
 }
