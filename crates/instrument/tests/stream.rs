@@ -1,4 +1,5 @@
-//! `stream` as other programs use it: lines in, lines out, exit status, records. Over simulated paths only.
+//! `stream` as other programs use it: lines in, lines out, exit status, records. Over simulated paths, and requests
+//! over the loopback interface.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
@@ -219,4 +220,34 @@ fn what_cannot_be_is_a_wrong_request() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
         assert!(said.contains(word) && said.lines().count() == 1, "{options:?}: {said}");
     }
+}
+
+#[test]
+fn what_was_sent_to_nobody_is_not_lost_without_a_word() {
+    let folder = Folder::new("finish");
+    let mut serve = Serve::start(&folder);
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = json!({ "port": 3, "via": "udp", "udp_port": port, "address": "127.0.0.1" });
+    let twice = json!({ "do": "receive", "block": 8, "ports": [listen, listen], "flows": [1] });
+    assert_eq!(serve.ask(&twice)["status"], 2);
+    let receive = json!({ "do": "receive", "block": 9, "ports": [listen], "flows": [1] });
+    assert_eq!(serve.ask(&receive)["event"], "receiving");
+    for sent in [json!({ "flow": 2, "sent": 5 }), json!({ "flow": 1, "port": 4, "sent": 5 })] {
+        let refused = serve.ask(&json!({ "do": "finish", "block": 9, "sent": [sent] }));
+        assert_eq!((&refused["event"], &refused["status"]), (&json!("error"), &json!(2)), "{refused}");
+    }
+    let received = serve.ask(&json!({ "do": "finish", "block": 9, "sent": [{ "flow": 1, "port": 3, "sent": 5 }] }));
+    assert_eq!(received["flows"][0]["lost"], 5, "{received}");
+    assert_eq!(serve.end(), Some(0));
+}
+
+#[test]
+fn each_stop_ends_what_is_sent_before_it() {
+    let folder = Folder::new("stops");
+    let mut serve = Serve::start(&folder);
+    let stop = json!({ "do": "stop" }).to_string();
+    serve.say(&format!("{stop}\n{stop}"));
+    let answer = serve.ask(&simulation(1, constant()));
+    assert_eq!(serve.ask(&simulation(2, constant()))["sent"][0]["unsent"], 0, "{answer}");
+    assert_eq!(serve.end(), Some(0));
 }

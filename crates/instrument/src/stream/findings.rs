@@ -77,7 +77,7 @@ impl Findings {
 
     fn of_pace(&mut self, flow: &FlowSent) {
         let (Some(first), Some(last), true) = (flow.first, flow.last, flow.intended_pps > 0.0) else { return };
-        let intended = (flow.counts.sent - 1) as f64 * 1e9 / flow.intended_pps;
+        let intended = flow.counts.sent.saturating_sub(1) as f64 * 1e9 / flow.intended_pps;
         let excess = (last - first).0 as f64 - intended;
         let limit = (intended * STRETCHED).max(STRETCHED_LEAST.0 as f64);
         self.add_if(excess > limit, Finding::DurationStretched, || {
@@ -106,15 +106,15 @@ impl Findings {
         }
     }
 
-    /// Adds what a receiver sees of a flow.
-    pub fn of_receiver(&mut self, flow: &FlowReceived) {
+    /// Adds what a receiver sees of a flow. Lateness is one of two clocks' times: told where both ends have one.
+    pub fn of_receiver(&mut self, flow: &FlowReceived, is_one_clock: bool) {
         let counts = flow.counts;
         let sent = counts.packets();
         let mut of_sent = |n: u64, finding, what: &str| {
             self.add_if(n > 0, finding, || format!("{n} of {sent} frames {what}"));
         };
         of_sent(counts.lost, Finding::Loss, "did not arrive");
-        of_sent(counts.late, Finding::LateReplies, "took longer than the limit");
+        of_sent(if is_one_clock { counts.late } else { 0 }, Finding::LateFrames, "took longer than the limit");
         of_sent(counts.reordered, Finding::Reordering, "arrived after a later one");
         of_sent(counts.corrupted, Finding::Corruption, "arrived damaged");
         self.add_if(counts.duplicated > 0, Finding::Duplication, || {

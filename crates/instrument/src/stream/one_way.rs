@@ -82,10 +82,12 @@ impl OneWay {
     /// Returns what is wrong where frames arrived before they left; `None` where none did.
     pub fn impossible(&self) -> Option<String> {
         let earliest = -self.from_send_call.min as f64 / 1e3;
+        let bound = self.line.bound_ns / 1e3;
         let known = if self.line.shared {
             "both ends are said to have one clock, and it was stepped or they have not".to_owned()
+        } else if earliest <= bound {
+            format!("the clocks are known to ±{bound:.3} µs only, and that explains it")
         } else {
-            let bound = self.line.bound_ns / 1e3;
             format!("the clocks are known to ±{bound:.3} µs, and one was stepped or ran differently meanwhile")
         };
         (self.negative > 0).then(|| {

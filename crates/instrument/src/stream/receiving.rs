@@ -1,5 +1,6 @@
 //! Receives the streams of a request at ports of the kernel: opens them, takes in what comes, and accounts for it.
 
+use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,6 +54,10 @@ impl<'a> Reception<'a> {
         if asked.ports.is_empty() || asked.flows.is_empty() {
             return Err(WrongRequest("receive: name at least one port and one flow".to_owned()).into());
         }
+        let mut numbers = HashSet::new();
+        if let Some(twice) = asked.ports.iter().find(|port| !numbers.insert(port.port)) {
+            return Err(WrongRequest(format!("receive: port {} is named twice", twice.port)).into());
+        }
         let mut ports = asked.ports.iter().map(ports::open_receiver).collect::<anyhow::Result<Vec<_>>>()?;
         let of_ports = asked.ports.iter().zip(&ports).map(|(asked_port, open)| PortRequest {
             framing: open.port.capabilities().framing,
@@ -98,6 +103,23 @@ impl<'a> Reception<'a> {
     /// Returns the engine of each port.
     pub fn engines(&self) -> Vec<String> {
         self.ports.iter().map(Open::engine).collect()
+    }
+
+    /// Checks that what was sent is of flows and ports that are received: what is not would be lost without a word.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn check(&self, sent: &[request::SentCount]) -> Result<(), WrongRequest> {
+        let has_port = |port: u16| self.asked.ports.iter().any(|asked| asked.port == port);
+        let is_received =
+            |count: &request::SentCount| self.asked.flows.contains(&count.flow) && count.port.is_none_or(has_port);
+        match sent.iter().find(|count| !is_received(count)) {
+            None => Ok(()),
+            Some(count) => {
+                let port = count.port.map_or(String::new(), |port| format!(" at port {port}"));
+                Err(WrongRequest(format!("finish: flow {}{port} is not being received", count.flow)))
+            }
+        }
     }
 
     /// Ends the reception and accounts for what did not arrive.

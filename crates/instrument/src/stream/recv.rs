@@ -175,7 +175,8 @@ impl Told<'_> {
             found.of_own_drops(port.own_drops, asked.via.name());
         }
         for (flow, _) in self.flows() {
-            found.of_receiver(flow);
+            let is_one_clock = self.one_way(flow).is_some_and(|one_way| one_way.line.shared);
+            found.of_receiver(flow, is_one_clock);
             match (self.end(flow.flow), self.one_way(flow)) {
                 (_, Some(one_way)) => {
                     if let Some(sentence) = one_way.impossible() {

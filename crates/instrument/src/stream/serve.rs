@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
@@ -30,6 +30,9 @@ use crate::sys::{self, STOP};
 
 /// Set while what is being sent is to stop.
 static STOP_SENDING: AtomicBool = AtomicBool::new(false);
+
+/// Requests to stop that were read and not come to yet.
+static STOPS: AtomicU32 = AtomicU32::new(0);
 
 /// Set while a reception is to look at what it is asked.
 static LOOK_UP: AtomicBool = AtomicBool::new(false);
@@ -91,7 +94,7 @@ impl End {
                 Ok(Some(answer))
             }
             Asked::Stop => {
-                STOP_SENDING.store(false, Ordering::Relaxed);
+                note_stop();
                 Ok(None)
             }
             Asked::Simulate(asked) => {
@@ -120,8 +123,11 @@ impl End {
                 }
             };
             match incoming.asked {
-                Ok(Asked::Finish(finish)) if finish.block == asked.head.block => break finish,
-                Ok(Asked::Stop) => STOP_SENDING.store(false, Ordering::Relaxed),
+                Ok(Asked::Finish(finish)) if finish.block == asked.head.block => match reception.check(&finish.sent) {
+                    Ok(()) => break finish,
+                    Err(error) => self.tell(incoming.block, error.into())?,
+                },
+                Ok(Asked::Stop) => note_stop(),
                 Ok(_) => self.tell(incoming.block, busy(asked.head.block))?,
                 Err(error) => self.tell(incoming.block, error)?,
             }
@@ -137,6 +143,14 @@ impl End {
         say(&json!({ "event": "error", "block": block, "status": status, "message": message }))?;
         let ends = |cause: &RecordError| !matches!(cause, RecordError::Encode(_));
         if error.chain().any(|cause| cause.downcast_ref().is_some_and(ends)) { Err(error) } else { Ok(()) }
+    }
+}
+
+/// Lets sending begin again, but where another request to stop or a signal came meanwhile.
+fn note_stop() {
+    STOP_SENDING.store(false, Ordering::SeqCst);
+    if STOPS.fetch_sub(1, Ordering::SeqCst) > 1 || STOP.load(Ordering::Relaxed) {
+        STOP_SENDING.store(true, Ordering::SeqCst);
     }
 }
 
@@ -163,7 +177,8 @@ fn listen(mut lines: Lines, waker: &Waker, is_real_time: bool) -> anyhow::Result
             }
             let asked = serde_json::from_slice::<Asked>(&line).context("request");
             if matches!(asked, Ok(Asked::Stop)) {
-                STOP_SENDING.store(true, Ordering::Relaxed);
+                STOPS.fetch_add(1, Ordering::SeqCst);
+                STOP_SENDING.store(true, Ordering::SeqCst);
             }
             // Sent before anyone is woken for it.
             if sender.send(Incoming { block: block_of(&line), asked }).is_err() {

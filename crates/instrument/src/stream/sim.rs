@@ -85,8 +85,9 @@ impl Told<'_> {
         self.simulated.sent.flows.iter().for_each(|flow| found.of_sender(flow, &request.schedule));
         self.simulated.clocks.iter().for_each(|known| found.of_clock(known));
         for flow in &self.simulated.received.flows {
-            found.of_receiver(flow);
-            if let Some(sentence) = self.one_way(flow).and_then(|one_way| one_way.impossible()) {
+            let one_way = self.one_way(flow);
+            found.of_receiver(flow, one_way.as_ref().is_some_and(|one_way| one_way.line.shared));
+            if let Some(sentence) = one_way.and_then(|one_way| one_way.impossible()) {
                 found.add(sojourn_record::Finding::NegativeDelay, sentence);
             }
         }
