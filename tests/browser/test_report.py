@@ -58,6 +58,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of `throughput` on the simulated bed: streams, and no pairs."""
+    return _sojourn(
+        tmp_path_factory.mktemp("runs") / "streams", "throughput", "trials.rounds=3", "trials.duration=20ms"
+    )
+
+
+@pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with more cells than stand side by side: one is chosen."""
     return _run(tmp_path_factory.mktemp("runs") / "many", "probe.icmp_bytes=[64, 256, 512, 1024, 1480]")
@@ -78,6 +86,23 @@ def test_the_report_is_whole_and_quiet(browser: Browser, run: Path, scheme: Sche
     assert _page_width(opened.page) <= width, "the page scrolls sideways once everything is opened"
     assert opened.said == []
     assert opened.asked_for == [(run / "report" / "index.html").as_uri()]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_report_of_streams_is_whole_and_quiet(browser: Browser, streams: Path, scheme: Scheme, width: int) -> None:
+    opened = _open(browser, streams, scheme, width)
+    verdict = json.loads((streams / "analysis" / "verdict.json").read_text())
+    assert opened.page.locator("#verdict .sentence").inner_text().replace("\u00a0", " ") == verdict["sentence"]
+    found = opened.page.locator("figure").evaluate_all("all => all.map(one => one.id.replace('figure-', ''))")
+    assert set(found) >= {"frames_over_size", "bits_over_size", "gap_over_size"}
+    assert opened.page.locator("#table-rates tbody tr").count() >= 10
+    assert opened.page.locator(".key .value").count() >= 4
+    _every_figure_is_drawn(opened.page, least=2)
+    opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
+    assert _page_width(opened.page) <= width, "the page scrolls sideways"
+    assert opened.said == []
+    assert opened.asked_for == [(streams / "report" / "index.html").as_uri()]
 
 
 def test_the_scheme_follows_the_switch(browser: Browser, run: Path) -> None:
@@ -133,9 +158,13 @@ def test_it_prints(browser: Browser, run: Path, tmp_path: Path) -> None:
 
 
 def _run(out: Path, sizes: str) -> Path:
+    return _sojourn(out, "bridge-latency", sizes, "pairs.rounds=8", "pairs.probes_per_block=24")
+
+
+def _sojourn(out: Path, study: str, *settings: str) -> Path:
     program = Path(sys.executable).with_name("sojourn")
-    sets = [word for one in (sizes, "pairs.rounds=8", "pairs.probes_per_block=24") for word in ("--set", one)]
-    argv: list[str | Path] = [program, "run", "bridge-latency", "--quick", "--bed", "sim", *sets, "--out", out]
+    sets = [word for one in settings for word in ("--set", one)]
+    argv: list[str | Path] = [program, "run", study, "--quick", "--bed", "sim", *sets, "--out", out]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return out
@@ -159,7 +188,7 @@ def _open(browser: Browser, run: Path, scheme: Scheme, width: int) -> Opened:
     return opened
 
 
-def _every_figure_is_drawn(page: Page) -> None:
+def _every_figure_is_drawn(page: Page, least: int = 3) -> None:
     """Every place of a figure holds an SVG as wide as it can be, with marks in it."""
     for place in page.locator(".plot").all():
         name = place.get_attribute("id")
@@ -169,7 +198,7 @@ def _every_figure_is_drawn(page: Page) -> None:
         assert box["height"] > 80, name
         marks = "path[d^='M'], line"
         drawn = place.locator(f".role-mark :is({marks})").count()
-        assert drawn >= 3, f"{name} has {drawn} marks"
+        assert drawn >= least, f"{name} has {drawn} marks"
 
 
 def _page_width(page: Page) -> int:

@@ -54,7 +54,7 @@ class Axis:
     def scale(self) -> alt.Scale:
         """The scale without a domain: that of its values."""
         if self.symlog:
-            return alt.Scale(type="symlog", constant=0.01, nice=False)
+            return alt.Scale(type="symlog", constant=0.001, nice=False)
         return alt.Scale(type="log", nice=False, padding=8) if self.log else alt.Scale(zero=self.zero, nice=True)
 
     def x(self, name: str) -> alt.X:
@@ -69,7 +69,7 @@ class Axis:
         if self.log:
             return alt.Axis(values=TICKS, labelExpr=SPELLED, labelOverlap="greedy")
         if self.symlog:
-            return alt.Axis(values=[0, 0.01, 0.1, 1, 10, 50, 100], format=",.6~f")
+            return alt.Axis(values=[0, 0.001, 0.01, 0.1, 1, 10, 50, 100], format=",.6~f")
         least = 1 if self.whole else alt.Undefined
         return alt.Axis(tickCount=6, labelExpr=SPELLED, tickMinStep=least)
 
@@ -281,7 +281,7 @@ class Steps:
         hues = [palette.series(place) for place in (2, 4, 1)]
         scale = alt.Scale(domain=list(self.outcomes), range=hues[: len(self.outcomes)])
         legend = alt.Legend(title="Lost", symbolOpacity=1)
-        x = alt.X("x:Q", title=self.x, axis=alt.Axis(tickCount=8, tickMinStep=1))
+        x = alt.X("x:Q", title=self.x, axis=alt.Axis(tickCount=8, labelExpr="datum.value % 1 ? '' : datum.value"))
         y = alt.Y("y:Q", title=self.y, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, labelExpr=SPELLED))
         base = alt.Chart(rows).encode(x=x, y=y)
         line = base.mark_line(strokeWidth=1, color=palette.surface("rule"))
@@ -291,9 +291,13 @@ class Steps:
             shape=alt.Shape("series:N", scale=marks, legend=legend),
             tooltip=[alt.Tooltip("x:Q", title=self.x), alt.Tooltip("y:Q", title=self.y, format=",.0f"), "series:N"],
         )
-        judged = dots.mark_point(filled=True, size=50, opacity=1).transform_filter("!datum.hollow")
-        others = dots.mark_point(filled=False, size=50, opacity=1).transform_filter("datum.hollow")
-        return alt.layer(line, judged, others).properties(width=width, height=240)
+        judged, others = (rows.filter(pl.col("hollow") == hollow) for hollow in (False, True))
+        layers = [
+            dots.mark_point(filled=filled, size=50, opacity=1).properties(data=some)
+            for some, filled in ((judged, True), (others, False))
+            if some.height
+        ]
+        return alt.layer(line, *layers).properties(width=width, height=240)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from sojourn.report.pacing import departures
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays, rates
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import factor, figure, rows_over, sample
+from sojourn.report.streams.points import along, factor, figure, rows_over, sample
 from sojourn.report.streams.words import words
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def widths(run: Run) -> Table:
 def width_over_senders(run: Run) -> Figure | None:
     """The widths against the number of senders."""
     rows = rows_over(run, "width", tuple(WIDTHS), "senders")
-    rows = rows.with_columns(pl.col("statistic").replace(WIDTHS).alias("series")).sort("x", maintain_order=True)
+    rows = rows.with_columns(pl.col("statistic").replace(WIDTHS).alias("series")).pipe(along)
     paced = rows.filter(pl.col("schedule") != "flood").drop_nulls("y").filter(pl.col("y") > 0)
     chart = Lines(SENDERS, Axis("Width of the delays (µs)", log=True), tuple(WIDTHS.values()))
     caption = (
@@ -60,7 +60,7 @@ def rate_over_senders(run: Run) -> Figure | None:
     """What all senders together get through."""
     flood = pl.col("schedule") == "flood"
     rows = rows_over(run, "throughput_bps", rates.RATE, "senders", where=flood)
-    rows = rows.drop_nulls("y").sort("x", maintain_order=True)
+    rows = rows.drop_nulls("y").pipe(along)
     caption = f"All senders together; frames count with their FCS. {rates.SOFTWARE}"
     chart = Lines(SENDERS, Axis("Throughput (Mbit/s)", zero=True))
     return figure("rate_over_senders", "Total throughput", caption, rows, chart)
@@ -68,7 +68,7 @@ def rate_over_senders(run: Run) -> Figure | None:
 
 def fairness_over_senders(run: Run) -> Figure | None:
     """Jain's index against the number of senders."""
-    rows = rows_over(run, "fairness", ("jain",), "senders").drop_nulls("y").sort("x", maintain_order=True)
+    rows = rows_over(run, "fairness", ("jain",), "senders").drop_nulls("y").pipe(along)
     caption = "Jain's index of the rates at which each sender's frames arrived: 1 where all get the same."
     return figure("fairness", "Fairness", caption, rows, Lines(SENDERS, Axis("Jain's fairness", zero=True)))
 
@@ -118,7 +118,7 @@ def how(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(widths, rates.rates, delays.delays, delays.conservation, delays.pacing),
+    tables=(widths, rates.rates, rates.tester, delays.delays, delays.conservation, delays.pacing),
     figures=(
         width_over_senders, rate_over_senders, fairness_over_senders, shares, delays.cdfs, delays.histograms,
         delays.over_time, departures,

@@ -11,7 +11,7 @@ from sojourn.report.numbers import count, percent
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays, rates
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import figure, sample, several
+from sojourn.report.streams.points import along, figure, sample, several
 from sojourn.report.streams.words import words
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def over_load(run: Run) -> Figure | None:
         ),
         pl.format("to {}", pl.col("to").fill_null("unicast")).alias("series"),
         pl.lit("point").alias("role"),
-    ).sort("x", maintain_order=True)
+    ).pipe(along)
     clean = found.drop_nulls("clean_pps").select(
         "cell", "device", pl.col("clean_pps").alias("x"), pl.lit("rule").alias("role")
     )
@@ -96,7 +96,7 @@ def received_over_load(run: Run) -> Figure | None:
         ),
         pl.format("to {}", pl.col("to").fill_null("unicast")).alias("series"),
         pl.col("tester_limited").alias("hollow"),
-    ).sort("x", maintain_order=True)
+    ).pipe(along)
     chart = Lines(
         Axis("Offered load (frames/s)", zero=True), Axis("Received (frames/s)", zero=True), several(rows, "series")
     )
@@ -163,7 +163,7 @@ def how(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(losses, unknown, rates.rates, delays.conservation, delays.pacing),
+    tables=(losses, unknown, rates.rates, rates.tester, delays.conservation, delays.pacing),
     figures=(over_load, received_over_load, runs, delays.gaps),
     keys=keys,
     words=how,

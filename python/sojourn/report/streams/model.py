@@ -11,7 +11,7 @@ from sojourn.report.pacing import departures
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import ESTIMATE, figure, sample, several, spans
+from sojourn.report.streams.points import ESTIMATE, along, figure, sample, several, spans
 from sojourn.report.streams.words import words
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def distance_over_load(run: Run) -> Figure | None:
         pl.col("interval_ns").cast(pl.Float64).truediv(1e3).alias("x"),
         *spans(ESTIMATE),
     )
-    rows = mine.with_columns(_panel(run)).sort("x", maintain_order=True)
+    rows = mine.with_columns(_panel(run)).pipe(along)
     rows = rows.sort(
         pl.col("cell").replace_strict(_order(mine.with_columns(_panel(run))), return_dtype=pl.Int64),
         maintain_order=True,

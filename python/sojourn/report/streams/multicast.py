@@ -10,7 +10,7 @@ from sojourn.report.charts import Axis, Histogram, Intervals, Lines
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import ESTIMATE, figure, rows_over, sample, several, spans
+from sojourn.report.streams.points import ESTIMATE, along, figure, rows_over, sample, several, spans
 from sojourn.report.streams.words import words
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def over_listeners(run: Run) -> Figure | None:
     where = (pl.col("port") == 0) & (pl.col("kind") == "one-way")
     rows = rows_over(run, "one_way_delay", ("p50",), "receivers", without=("to",), where=where)
     rows = rows.with_columns(pl.format("to {}", pl.col("to").fill_null("unicast")).alias("series")).drop_nulls("y")
-    rows = rows.sort("x", maintain_order=True)
+    rows = rows.pipe(along)
     if rows["x"].n_unique() < 2:
         return None
     caption = "At the first receiver, as others join the group: what copying to them costs it."

@@ -12,7 +12,7 @@ from sojourn.report.paired import control, differences
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import ESTIMATE, factor, figure, rows_over, sample, spans
+from sojourn.report.streams.points import ESTIMATE, along, factor, figure, rows_over, sample, spans
 from sojourn.report.streams.words import words
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | Non
         (~pl.col("bounded")).alias("hollow"),
         pl.lit("point").alias("role"),
     )
-    rows = rows.filter(pl.col("y") > 0).sort("x", maintain_order=True)
+    rows = rows.filter(pl.col("y") > 0).pipe(along)
     series = tuple(one for one in SCHEDULES.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Mean time between frames (µs)", log=True), Axis("One-way delay (µs)", log=True), series)
     caption = (
@@ -107,7 +107,7 @@ def _knees(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
 def least_over_size(run: Run) -> Figure | None:
     """The least time between frames against the frame's size."""
     rows = rows_over(run, "min_frame_interval", tuple(MEANINGS), "frame_bytes", without=("interval_ns",))
-    rows = rows.with_columns(pl.col("statistic").replace(MEANINGS).alias("series")).drop_nulls("y").sort("x")
+    rows = rows.with_columns(pl.col("statistic").replace(MEANINGS).alias("series")).drop_nulls("y").pipe(along)
     series = tuple(one for one in MEANINGS.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Frame (bytes)"), Axis("Least time between frames (µs)", zero=True), series)
     caption = (

@@ -56,7 +56,14 @@ def _in_panels(rows: pl.DataFrame, labels: dict[int, str]) -> pl.DataFrame:
     known = rows.filter(pl.col("cell").is_in(list(labels)))
     place = pl.col("cell").replace_strict(rank, default=None, return_dtype=pl.Int64)
     name = pl.col("cell").replace_strict(labels, default=None, return_dtype=pl.String)
-    return known.sort(place, maintain_order=True).with_columns(name.alias("cell"))
+    ranked = known.with_columns(place.alias("rank")).sort("rank", maintain_order=True)
+    return ranked.with_columns(name.alias("cell"))
+
+
+def along(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows in the order of x, panels in theirs."""
+    by = [name for name in ("rank", "x") if name in rows.columns]
+    return rows.sort(*by, nulls_last=True, maintain_order=True)
 
 
 def spans(columns: tuple[str, str, str], unit: float = 1.0, to: str = "y") -> list[pl.Expr]:

@@ -9,7 +9,7 @@ import polars as pl
 from sojourn.report.charts import Axis, Lines
 from sojourn.report.streams.delays import extreme, key_of
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import figure, rows_over
+from sojourn.report.streams.points import ESTIMATE, along, figure, rows_over, spans
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
@@ -33,7 +33,6 @@ def rates(run: Run) -> Table:
         Measure("inter_frame_time", "mean", "Between frames"),
         Measure("loss_ratio", "ratio", "Lost"),
         Measure("own_drops", "ratio", "Own drops", interval=False),
-        Measure("clean_rate_pps", "mean", "Tester alone, clean", interval=False),
     )
     note = (
         "Bits of frames have the FCS, those on the line 20 bytes more (preamble and gap), those of user data none of "
@@ -42,20 +41,34 @@ def rates(run: Run) -> Table:
     return measured(run, Ask("rates", "Offered and received", measures, note))
 
 
-def over(run: Run, quantity: str, x: str, axis: Axis, words: tuple[str, str, str]) -> Figure | None:
-    """A rate against a factor, with what the tester can do alone; `words`: name, title, caption."""
+def tester(run: Run) -> Table:
+    """What the tester alone can do, by size."""
+    measures = (Measure("clean_rate_pps", "mean", "Without loss"),)
+    note = "Measured on the empty path before the run; a device's rate within 10 % of it is called the tester's."
+    return measured(run, Ask("tester", "The tester alone", measures, note, by_size=True))
+
+
+def over_size(run: Run, quantity: str, words: tuple[str, str, str]) -> Figure | None:
+    """A rate against the frame's size, with what the tester can do alone; `words`: name, title, caption."""
     name, title, caption = words
-    rows = rows_over(run, quantity, RATE, x, without=("schedule", "interval_ns") if x != "x" else ())
+    rows = rows_over(run, quantity, RATE, "frame_bytes", without=("schedule", "interval_ns"))
     rows = rows.with_columns(pl.lit("measured").alias("series"))
-    clean = rows_over(run, "clean_rate_pps", ("mean",), x).with_columns(
-        pl.lit("the tester alone, clean").alias("series")
-    )
-    both = [rows, clean] if quantity == "throughput_pps" and clean["y"].drop_nulls().len() else [rows]
-    drawn = pl.concat(both).drop_nulls("y").sort("x", maintain_order=True)
-    if len(both) > 1:
-        drawn = drawn.with_columns(cell=pl.lit("")) if rows["cell"].n_unique() == 1 else drawn
-    chart = Lines(axis, Axis(SAID[quantity], zero=True), tuple(drawn["series"].unique(maintain_order=True)))
+    both = [rows, *(_clean(run, rows) if quantity == "throughput_pps" else ())]
+    drawn = pl.concat(both, how="diagonal_relaxed").drop_nulls("y").pipe(along)
+    series = tuple(str(one["series"][0]) for one in both if one.height)
+    chart = Lines(Axis("Frame (bytes)"), Axis(SAID[quantity], zero=True), series)
     return figure(name, title, f"{caption} {SOFTWARE}", drawn, chart)
+
+
+def _clean(run: Run, rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """The tester's own clean rate as a line in every panel."""
+    clean = run.rows("clean_rate_pps", "mean").drop_nulls("frame_bytes")
+    line = clean.select(
+        "device", pl.col("frame_bytes").cast(pl.Float64).alias("x"), *spans(ESTIMATE),
+        pl.lit("the tester alone, without loss").alias("series"), pl.lit(value=False).alias("hollow"),
+    )  # fmt: skip
+    panels = rows.select("cell", "rank").unique("cell", keep="first", maintain_order=True)
+    return [panels.join(line, how="cross")] if line.height else []
 
 
 def throughput_keys(run: Run) -> list[Key]:

@@ -12,7 +12,7 @@ from sojourn.report.palette import ordered
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import NO_INTERVAL, figure, in_legend_order, several, spans
+from sojourn.report.streams.points import NO_INTERVAL, along, figure, in_legend_order, spans
 from sojourn.report.streams.words import words
 from sojourn.report.table import Column, Table, interval, number, text, whole
 
@@ -197,8 +197,9 @@ def rates_over_size(run: Run) -> Figure | None:
         pl.lit("direct").alias("device"), pl.col("tester_pps").alias("y"), pl.lit(value=False).alias("hollow"),
         pl.lit("the tester alone, clean").alias("series"), *NO_INTERVAL,
     ).unique(["cell", "x"], maintain_order=True)  # fmt: skip
-    drawn = pl.concat([rows, tester]).drop_nulls("y").sort("x", maintain_order=True)
-    chart = Lines(SIZE, Axis("Frames/s", zero=True), several(drawn, "series"))
+    drawn = pl.concat([rows, tester]).drop_nulls("y").pipe(along)
+    series = ("measured", "the tester alone, clean") if tester.height else ("measured",)
+    chart = Lines(SIZE, Axis("Frames/s", zero=True), series)
     caption = f"A panel for each goal and way of searching. {LIMITED} Frames a second cannot rise with their size."
     return figure("suite_rates", "Throughput over the frame's size", caption, drawn, chart)
 
@@ -300,7 +301,7 @@ def lessons(run: Run) -> Figure | None:
         pl.when(rate).then(pl.col("sent_pps")).otherwise(pl.col("addresses").cast(pl.Float64)).alias("x"),
         (pl.col("learned") / pl.col("addresses") * 100).alias("y"),
         *NO_INTERVAL,
-    ).filter(pl.col("x") > 0).sort("x", maintain_order=True)  # fmt: skip
+    ).filter(pl.col("x") > 0).pipe(along)  # fmt: skip
     caption = "One point a lesson: which share of the taught addresses the device's own table had afterwards."
     chart = Lines(Axis("Addresses, or addresses a second", log=True), Axis("Learned (%)", zero=True), joined=False)
     return figure("lessons", "Lessons", caption, rows, chart)

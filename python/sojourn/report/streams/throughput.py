@@ -10,7 +10,7 @@ from sojourn.report.charts import Axis, Lines
 from sojourn.report.parts import Parts
 from sojourn.report.streams import delays, rates
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import figure, rows_over
+from sojourn.report.streams.points import along, figure, rows_over
 from sojourn.report.streams.words import words
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def frames_over_size(run: Run) -> Figure | None:
         f"{AT_BEST} Frames a second cannot rise with their size: where they do, one of the two is not the device's."
     )
     words_ = ("frames_over_size", "Frames a second over the frame's size", caption)
-    return rates.over(run, "throughput_pps", "frame_bytes", SIZE, words_)
+    return rates.over_size(run, "throughput_pps", words_)
 
 
 def bits_over_size(run: Run) -> Figure | None:
     """Bits a second."""
     words_ = ("bits_over_size", "Throughput over the frame's size", f"{AT_BEST} Frames count with their FCS.")
-    return rates.over(run, "throughput_bps", "frame_bytes", SIZE, words_)
+    return rates.over_size(run, "throughput_bps", words_)
 
 
 def gap_over_size(run: Run) -> Figure | None:
@@ -61,7 +61,7 @@ def gap_over_size(run: Run) -> Figure | None:
             *((pl.col(key) / 1e3).alias(name) for name, key in ends), pl.lit("fit").alias("role"),
         )  # fmt: skip
         rows = pl.concat([rows, line_], how="diagonal_relaxed")
-    rows = rows.sort("x", maintain_order=True)
+    rows = rows.pipe(along)
     caption = "Mean time between received frames; the line is a + b × size with its band, fitted per round."
     chart = Lines(SIZE, Axis("Time between frames (µs)", zero=True))
     return figure("gap_over_size", "Time between frames over their size", caption, rows, chart)
@@ -80,7 +80,7 @@ def how(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(rates.rates, line, delays.conservation),
+    tables=(rates.rates, line, rates.tester, delays.conservation),
     figures=(frames_over_size, bits_over_size, gap_over_size, delays.gaps),
     keys=rates.throughput_keys,
     words=how,
