@@ -240,7 +240,7 @@ def test_the_processors_part_of_a_load_is_taken_off(tmp_path: Path) -> None:
     assert holds(pick(rows, "one_way_delay_shift", "mean", cell=3, against="load=0.0"), 2700)
     own = pick(rows, "one_way_delay_shift", "mean", cell=3, against="load_via=beside")
     assert holds(own, 1800)
-    assert "Under 90% load" in verdict(tmp_path)["sentence"]
+    assert "Under 90 % load" in verdict(tmp_path)["sentence"]
     assert pick(rows, "modes", "count", cell=0)["estimate"] == 1
 
 

@@ -20,7 +20,7 @@ from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import series
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
     from sojourn.analysis.packets import Values
@@ -94,6 +94,6 @@ def sentence(run: Run, rows: list[Row]) -> str:
     worst = max(own, key=lambda row: row.factors.load or 0)
     way = "itself adds" if worst.against == "load_via=beside" else "and the machine together add"
     what = "a round trip" if worst.quantity.startswith("rtt") else "the one-way delay"
-    value, part = worst.value, f"{worst.factors.load or 0:.0%}"
+    value, part = worst.value, percent(worst.factors.load or 0)
     known = "" if value.low is None or value.high is None else f" (95 % CI {micro(value.low)} to {micro(value.high)})"
     return f"Under {part} load {device} {way} {micro(value.estimate)}{known} to {what}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from sojourn.analysis.wording import US, percent
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -45,13 +47,13 @@ class Factors:
         return self.engine is not None
 
     def describe(self) -> str:
-        """The cell in a few words: "icmp, 64 B, 1 ms"; "packet, 64 B, poisson 100 us, load 50 % through"."""
+        """The cell in a few words: "icmp, 64 B, 1 ms"; "packet, 64 B, poisson 100 µs, load 50 % through"."""
         if self.is_stream:
             return _describe_stream(self)
         size = f"{self.icmp_bytes} B of ICMP" if self.icmp_bytes is not None else f"{self.payload_bytes} B"
         if self.icmp_bytes is None and self.payload_bytes != self.response_payload_bytes:
             size += f" and back {self.response_payload_bytes} B"
-        pace = self.schedule if self.schedule == "as-answered" else spell_interval(self.interval_ns or 0)
+        pace = "as answered" if self.schedule == "as-answered" else spell_interval(self.interval_ns or 0)
         return f"{self.probe}, {size}, {pace}"
 
 
@@ -94,8 +96,8 @@ def in_common(cells: Iterable[Factors]) -> Factors:
 
 
 def spell_interval(interval_ns: int) -> str:
-    """An interval as plans write it: "1ms", "500us"."""
-    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+    """An interval in the unit that makes it a whole number: "1 ms", "500 µs"."""
+    for unit, size in (("s", 10**9), ("ms", 10**6), (US, 10**3)):
         if interval_ns >= size and interval_ns % size == 0:
             return f"{interval_ns // size} {unit}"
     return f"{interval_ns} ns"
@@ -108,8 +110,7 @@ def _stream_name(known: dict[str, Any]) -> str:
 
 
 def _describe_stream(factors: Factors) -> str:
-    pace = "flood" if factors.schedule == "flood" else f"{factors.schedule} {spell_pace(factors)}"
-    parts = [str(factors.probe), f"{factors.frame_bytes} B", pace]
+    parts = [str(factors.probe), f"{factors.frame_bytes} B", spell_schedule(factors)]
     if factors.to not in (None, "unicast"):
         parts.append(f"to {factors.to}")
     if (factors.senders or 1) > 1:
@@ -117,14 +118,22 @@ def _describe_stream(factors: Factors) -> str:
     if factors.receivers:
         parts.append(f"{factors.receivers} other receivers")
     if factors.load:
-        parts.append(f"load {factors.load:.0%} {factors.load_via or 'through'}")
+        parts.append(f"load {percent(factors.load)} {factors.load_via or 'through'}")
     return ", ".join(parts)
 
 
+def spell_schedule(factors: Factors) -> str:
+    """When a stream sends: "flood", "as answered", "poisson 100 µs", "ramp:1000-2000"."""
+    if factors.schedule == "as-answered":
+        return "as answered"
+    paced = factors.interval_ns or factors.rate_share is not None
+    return f"{factors.schedule} {spell_pace(factors)}" if paced else str(factors.schedule)
+
+
 def spell_pace(factors: Factors) -> str:
-    """How often a stream sends, as it was asked: "100 us", "50 % of its throughput"."""
+    """How often a stream sends, as it was asked: "100 µs", "at 50 % of the throughput"."""
     if factors.rate_share is not None and factors.rate_pps is None:
-        return f"at {factors.rate_share:.0%} of the throughput"
+        return f"at {percent(factors.rate_share)} of the throughput"
     return spell_interval(factors.interval_ns or 0)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.laws import Answer
-from sojourn.analysis.rates import jain, rate_rows, rate_samples
+from sojourn.analysis.rates import jain, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
@@ -36,6 +36,7 @@ def study(run: Run) -> Study:
     of = Gathered(run)
     of.begin()
     of.rows.extend(rate_rows(run, of.trials))
+    of.overloads.update(overloads_of(run, of.trials))
     each = widths(of.packets)
     wide = width_rows(run, each)
     of.rows.extend(wide)

@@ -9,7 +9,7 @@ from sojourn.analysis.rows import finite
 from sojourn.records import FINDINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.rows import Row
@@ -38,17 +38,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding at one or several places, the worst of them first; `value` belongs to the worst."""
+    """A finding at one or several places, the worst of them first; `value` belongs to the worst.
+
+    `grade` is its severity where that is not its name's own: an overload that was asked for doubts nothing.
+    """
 
     name: str
     sentence: str
     value: float | None = None
     places: tuple[Place, ...] = (Place(),)
+    grade: str | None = None
 
     @property
     def severity(self) -> str:
         """How bad it is: "note", "doubtful" or "invalid"."""
-        return FINDINGS[self.name].severity
+        return self.grade or FINDINGS[self.name].severity
 
     def tidy(self, cells: Mapping[int, Factors]) -> dict[str, Any]:
         """The finding as verdict.json holds it."""
@@ -69,6 +73,20 @@ def worst_first(found: Mapping[Place, float]) -> tuple[tuple[Place, ...], float]
     """The places by falling value, and the worst value."""
     places = sorted(found, key=lambda place: -found[place])
     return tuple(places), found[places[0]]
+
+
+def worst_apart(
+    name: str, found: Mapping[Place, float], overloads: Collection[Place], sentence: Callable[[float], str]
+) -> Iterator[Finding]:
+    """One finding for the places that were to keep up, and a note for those where too much was asked on purpose."""
+    asked = {place: value for place, value in found.items() if place not in overloads}
+    overload = {place: value for place, value in found.items() if place in overloads}
+    if asked:
+        places, worst = worst_first(asked)
+        yield Finding(name, sentence(worst), worst, places)
+    if overload:
+        places, worst = worst_first(overload)
+        yield Finding(name, f"as is to be expected of an overload, {sentence(worst)}", worst, places, "note")
 
 
 def mark(rows: list[Row], findings: list[Finding]) -> None:

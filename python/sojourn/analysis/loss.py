@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.rates import rate_rows, rate_samples
+from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.statistics.interval import Interval
@@ -16,6 +16,7 @@ from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
 from sojourn.analysis.verdict import called
+from sojourn.analysis.wording import percent
 
 if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
@@ -28,6 +29,7 @@ def study(run: Run) -> Study:
     of = Gathered(run)
     of.begin(flood=True)
     of.rows.extend(rate_rows(run, of.trials))
+    of.overloads.update(overloads_of(run, of.trials))
     of.rows.extend(run_rows(run, of))
     pairs = contrasts(run, "to", "unicast")
     shifts = shift_rows(run, series(of.trials, "loss_ratio"), pairs, "loss", "mean", "1")
@@ -77,7 +79,11 @@ def sentence(run: Run, rows: list[Row]) -> str:
     worst = max(losses, key=lambda row: row.value.estimate)
     if worst.value.estimate == 0:
         return f"{called(device)} lost nothing at up to {max(clean, default=0):,.0f} frames/s"
-    high = "" if worst.value.high is None else f" (95 % CI {worst.value.low:.2%} to {worst.value.high:.2%})"
+    high = (
+        ""
+        if worst.value.low is None or worst.value.high is None
+        else f" (95 % CI {percent(worst.value.low)} to {percent(worst.value.high)})"
+    )
     at = f"at {offered.get(worst.cell, 0):,.0f} frames/s of {worst.factors.frame_bytes} B"
     none = f"nothing at up to {max(clean):,.0f} frames/s, and " if clean else ""
-    return f"{called(device)} lost {none}{worst.value.estimate:.2%}{high} {at}"
+    return f"{called(device)} lost {none}{percent(worst.value.estimate)}{high} {at}"

@@ -44,7 +44,7 @@ from sojourn.analysis.statistics.line import fit as fit_line
 from sojourn.analysis.statistics.queue import Passage, Server, fit, misfit, predict, split_stalls
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
 from sojourn.analysis.stream_study import Gathered
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -207,8 +207,8 @@ def _sentence(run: Run, found: list[Model]) -> str:
     service = micro(mine[0].server.mean_ns)
     return (
         f"Fitted at other loads (service {service} a frame at {mine[0].factors.frame_bytes} B), the queueing model "
-        f"predicts {len(pairs)} held-out loads of {mine[0].device} to {off:.1%} (Kolmogorov, median; two repetitions "
-        f"of the measurement differ by {apart:.1%})"
+        f"predicts {len(pairs)} held-out loads of {mine[0].device} to {percent(off)} (Kolmogorov, median; two "
+        f"repetitions of the measurement differ by {percent(apart)})"
     )
 
 
@@ -446,7 +446,7 @@ def model_findings(found: list[Model]) -> list[Finding]:
     places, worst = worst_first(off)
     sentence = (
         f"the queueing model misses what was measured at {len(off)} of "
-        f"{sum(len(one.held_out) for one in found)} held-out loads, at worst by {worst:.0%} of the frames"
+        f"{sum(len(one.held_out) for one in found)} held-out loads, at worst by {percent(worst)} of the frames"
     )
     return [Finding("model_misfit", sentence, worst, places)]
 

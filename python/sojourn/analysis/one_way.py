@@ -1,10 +1,11 @@
 """Method "one-way": delay against the mean interval, where queues grow, and the least time between frames.
 
-A trial's queue is bounded when its delay does not grow (Theil-Sen over twenty parts of the trial, tested by ranks),
-its frames arrive as fast as they leave, it loses no more than the slowest pace does, and it sent what it was asked to.
-An interval is bounded when most of its trials are. The knee is the shortest bounded interval with all longer ones
-bounded; its interval reaches down to the next shorter that was tried. "saturated" is the time between arrivals where
-the queue was never empty.
+A trial's queue is bounded when its delay from the intended departure does not grow (Theil-Sen over twenty parts of the
+trial, tested by ranks): a queue of frames may build up in the sender as well as in the path, and where the sender is
+the slowest part, the delay from the actual departure never shows it. Besides, its frames arrive as fast as they leave,
+it loses no more than the slowest pace does, and it sent what it was asked to. An interval is bounded when most of its
+trials are. The knee is the shortest bounded interval with all longer ones bounded; its interval reaches down to the
+next shorter that was tried. "saturated" is the time between arrivals where the queue was never empty.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Ladder:
         first = self.bounded.index(False) if False in self.bounded else len(self.bounded)
         return first - 1 if first else None
 
+    @property
+    def beyond(self) -> list[int]:
+        """The cells beyond the knee: overloads, asked for to see queues grow. None where there is no knee."""
+        return [] if self.knee is None else self.cells[self.knee + 1 :]
+
 
 def study(run: Run) -> Study:
     """Delays of every cell, what the device adds where queues are bounded, and the knees."""
@@ -75,28 +81,49 @@ def study(run: Run) -> Study:
     of.rows.extend(growth_rows(run, judged))
     found = ladders(run, judged)
     bounded = {(one.device, cell) for one in found for cell, good in zip(one.cells, one.bounded, strict=True) if good}
+    of.overloads.update(Place(one.device, cell) for one in found for cell in one.beyond)
     steady = [cell for cell in run.cells if all((device, cell) in bounded for device in _with(judged, cell))]
     of.add_devices(steady)
     knees = [row for one in found for row in knee_rows(run, one, judged)]
     of.rows.extend(knees)
-    of.findings.extend(knee_limits(knees))
+    of.findings.extend(knee_limits(found, knees))
     of.samples["knees"] = row_samples(run, knees)
     of.samples["delay_by_interval"] = by_interval(run, of.rows, bounded)
     of.samples["growth"] = judged.select(
-        "block", "device", "cell", "round", "visit", "growth", "p", "loss_ratio", "achieved_ratio", "bounded"
+        "block",
+        "device",
+        "cell",
+        "round",
+        "visit",
+        "growth",
+        "p",
+        "path_growth",
+        "loss_ratio",
+        "achieved_ratio",
+        "bounded",
     )
     return of.conclude(sentence(run, of.rows, knees))
 
 
 def growths(packets: pl.DataFrame) -> pl.DataFrame:
-    """Of every trial: how much its delay grows with time (ns per ns), and the p of its not growing."""
-    schema = {"block": pl.Int32, "port": pl.Int32, "growth": pl.Float64, "p": pl.Float64}
+    """Of every trial: how much its delay grows (ns per ns, from the intended departure), and the p of its not growing.
+
+    `path_growth` is of the delay from the actual departure: the path's part alone.
+    """
+    schema = {"block": pl.Int32, "port": pl.Int32, **dict.fromkeys(("growth", "p", "path_growth"), pl.Float64)}
     found = []
-    groups = packets.drop_nulls("delay_ns").sort("departure_ns").partition_by("block", "port", as_dict=True)
-    for (block, port), rows in groups.items():
-        times, delays = rows["departure_ns"].to_numpy(), rows["delay_ns"].to_numpy()
-        found.append((block, port, *growth_of((times - times[0]).astype(np.float64), delays)))
+    columns = ("block", "port", "departure_ns", "intended_ns", "delay_ns", "intended_delay_ns")
+    known = packets.select(columns).drop_nulls().sort("block", "port", "intended_ns")
+    for (block, port), rows in known.partition_by("block", "port", as_dict=True).items():
+        growth, p = growth_of(_since(rows["intended_ns"]), rows["intended_delay_ns"].to_numpy())
+        found.append((block, port, growth, p, growth_of(_since(rows["departure_ns"]), rows["delay_ns"].to_numpy())[0]))
     return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def _since(times: pl.Series) -> NDArray[np.float64]:
+    """Times since the first of them."""
+    whole = times.to_numpy().astype(np.int64)
+    return (whole - whole[0]).astype(np.float64)
 
 
 def growth_of(times: NDArray[np.float64], delays: NDArray[np.float64]) -> tuple[float, float]:
@@ -186,19 +213,22 @@ def _knee_itself(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
     testers = float(np.nanmedian(here["achieved_ratio"].to_numpy())) < 1 - MISSED
     low = float(run.cells[beyond].interval_ns or 0)
     row = _knee(one, one.cells[knee], "at_most" if testers else "knee", Interval(at, low, at, 0.95, len(one.cells)))
+    row.findings = ["tester_limited"] if testers else []
     row.source = "the sender did not keep shorter ones" if testers else "the tried intervals"
     return [row]
 
 
-def knee_limits(knees: list[Row]) -> list[Finding]:
-    """Where the sender, not the path, ended the intervals that could be tried."""
+def knee_limits(found: list[Ladder], knees: list[Row]) -> list[Finding]:
+    """Where the sender, not the path, ended the intervals that could be tried: a limit of the answer, not a doubt."""
     limited = [row for row in knees if row.statistic == "at_most"]
     if not limited:
         return []
+    arms = {(row.device, row.cell) for row in limited}
+    ended = [one for one in found if any((one.device, cell) in arms for cell in one.cells)]
+    beyond = [Place(one.device, cell) for one in ended for cell in one.beyond]
     least = min(row.value.estimate for row in limited)
     sentence = f"the sender could not follow below {spell_interval(int(least))}: what the device could is not known"
-    places = tuple(dict.fromkeys(Place(row.device, row.cell) for row in limited))
-    return [Finding("tester_limited", sentence, least, places)]
+    return [Finding("tester_limited", sentence, least, tuple(dict.fromkeys(beyond)), "note")]
 
 
 def _knee(one: Ladder, cell: int, statistic: str, value: Interval) -> Row:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from sojourn.analysis.statistics.interval import Interval
 
 ACTUAL, INTENDED, ROUND_TRIP, RESPONSE = "actual", "intended", "round-trip", "response"
+FLAGS = ("duplicate", "reordered", "late", "corrupted", "part")
+UNUSED = ("who", "receive_call_ns", "receive_call_on_sender_ns")
+"""Columns of arrivals that nobody asks for once they are packets: there are millions of them."""
+
 BINNED = {"delay": ACTUAL, "ipdv": "ipdv", "inter_arrival": "inter_arrival"}
 """Quantities of `histograms` that are read in place of packets, and what they are called here."""
 
@@ -105,9 +109,9 @@ def packets_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
     clock), delay_ns, intended_delay_ns, clock_bound_ns, clock_error95_ns, clock_shared, departure_source,
     arrival_source.
     """
-    whole = run.arrivals.filter(~pl.col("duplicate") & ~pl.col("corrupted") & (pl.col("node") == 0))
-    here = whole.join(flows.select(AT), on=list(AT), how="semi")
-    converted = on_sender_clock(here, run.clock_lines, run.streams)
+    whole = run.arrivals.lazy().filter(~pl.col("duplicate") & ~pl.col("corrupted") & (pl.col("node") == 0))
+    here = whole.join(flows.lazy().select(AT), on=list(AT), how="semi").drop(FLAGS).collect()
+    converted = on_sender_clock(here, run.clock_lines, run.streams).drop(UNUSED)
     return _placed(_with_departures(converted, run.sends), flows)
 
 
@@ -136,7 +140,8 @@ def _with_departures(arrivals: pl.DataFrame, sends: pl.DataFrame) -> pl.DataFram
 def _placed(packets: pl.DataFrame, flows: pl.DataFrame, *, by_port: bool = True) -> pl.DataFrame:
     at = list(AT) if by_port else ["block", "flow"]
     places = flows.select(*at, "device", "cell", "round", "visit").unique(at)
-    return packets.join(places, on=at, how="inner").sort("block", "flow", "port", "node", "seq")
+    placed = packets.drop("sent_ns").join(places, on=at, how="inner")
+    return placed.sort("block", "flow", "port", "node", "seq")
 
 
 def delay_values(packets: pl.DataFrame, flows: pl.DataFrame, measure: str = ACTUAL) -> Iterator[Values]:

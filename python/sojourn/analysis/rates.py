@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.finding import Finding, Place, worst_apart
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.statistics.proportion import korn_graubard
 from sojourn.analysis.stream_rows import per_arm, trial_row
 from sojourn.analysis.streams import L1_OVERHEAD, over_trials
+from sojourn.analysis.wording import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from sojourn.analysis.factors import Factors
@@ -128,7 +131,7 @@ def clean_rows(run: Run) -> list[Row]:
     return rows
 
 
-def tester_limits(run: Run, trials: pl.DataFrame) -> list[Finding]:
+def tester_limits(run: Run, trials: pl.DataFrame, overloads: Collection[Place]) -> list[Finding]:
     """Where the tester's own clean rate, not the device, bounds what was received."""
     found: dict[Place, float] = {}
     for (device, cell), _, here in per_arm(run, trials):
@@ -136,11 +139,19 @@ def tester_limits(run: Run, trials: pl.DataFrame) -> list[Finding]:
         clean = clean_rate(run, run.cells[cell])
         if value.n and clean and is_testers(run, device, cell, value):
             found[Place(device, cell)] = value.estimate / clean
-    if not found:
-        return []
-    places, worst = worst_first(found)
-    sentence = f"the tester was the limit: {worst:.0%} of what it moves by itself without loss came through"
-    return [Finding("tester_limited", sentence, worst, places)]
+    sentence = "the tester was the limit: {} of what it moves by itself without loss came through"
+    return list(worst_apart("tester_limited", found, overloads, lambda share: sentence.format(percent(share))))
+
+
+def overloads_of(run: Run, trials: pl.DataFrame) -> set[Place]:
+    """Floods, and loads that are not within the tester's own clean rate: there the question is what comes through."""
+    found = set()
+    for (device, cell), _, here in per_arm(run, trials):
+        factors, clean = run.cells[cell], clean_rate(run, run.cells[cell])
+        asked = float(np.nanmedian(here["intended_pps"].to_numpy().astype(np.float64)))
+        if factors.schedule == "flood" or (clean is not None and asked > NEAR * clean):
+            found.add(Place(device, cell))
+    return found
 
 
 def jain(rates: NDArray[np.float64]) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DIRECT = "direct"
 A_A = "a/a"
 WIRE = "wire"
+JUDGED = ("measure", "search")
+"""Purposes of blocks that figures are made of."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,13 @@ class Run:
 
     @cached_property
     def sends(self) -> pl.DataFrame:
-        """Every packet that left, of the blocks in `streams`."""
-        return self._of_streams("sends")
+        """Every packet that left, of the blocks that are judged."""
+        return self._packets("sends")
 
     @cached_property
     def arrivals(self) -> pl.DataFrame:
-        """Every frame that arrived, of the blocks in `streams`."""
-        return self._of_streams("arrivals")
+        """Every frame that arrived, of the blocks that are judged."""
+        return self._packets("arrivals")
 
     @cached_property
     def histograms(self) -> pl.DataFrame:
@@ -126,6 +128,22 @@ class Run:
     def trial_events(self) -> dict[int, dict[str, Any]]:
         """The log's account of each trial of streams, by block: the last one, where a block was measured again."""
         return {int(event["block"]): event for event in self.log if event.get("event") == "stream-trial"}
+
+    @cached_property
+    def judged_blocks(self) -> set[int]:
+        """The blocks whose packets are looked at: measured, and not repeated since their sender missed its load."""
+        if "purpose" not in self.streams.columns:
+            return set()
+        measured = self.streams.filter(pl.col("purpose").is_in(JUDGED))["block"].unique().to_list()
+        return {block for block in measured if self.trial_events.get(block, {}).get("kept", True)}
+
+    def _packets(self, name: str) -> pl.DataFrame:
+        """A table with a row for each packet: read of the blocks that count alone, and held once."""
+        if name not in self.tables:
+            self.tables[name] = read_table(self.folder.records, name, self.judged_blocks)
+        rows = self._of_streams(name)
+        self.tables[name] = replace(self.tables[name], frame=rows.clear())
+        return rows
 
     def _of_streams(self, name: str) -> pl.DataFrame:
         rows = self.table(name).frame

@@ -17,7 +17,7 @@ from sojourn.analysis.statistics.modes import find_modes
 from sojourn.analysis.statistics.period import find_period, slow_ones
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
 from sojourn.analysis.statistics.trend import trend
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,9 @@ def _drifts(run: Run, least_ns: float) -> Iterator[Finding]:
             found[Place(device)] = abs(over.change)
     if found:
         places, worst = worst_first(found)
-        yield Finding("drift", f"the round trip drifted by {worst:.0%} over the run; pairs cancel it", worst, places)
+        yield Finding(
+            "drift", f"the round trip drifted by {percent(worst)} over the run; pairs cancel it", worst, places
+        )
 
 
 def _modes(run: Run) -> Iterator[Finding]:
@@ -134,7 +136,7 @@ def _counts(run: Run) -> Iterator[Finding]:
         if found:
             places, worst = worst_first(found)
             total = int(seen["count"].sum())
-            yield Finding(name, f"{total} probes {what}, at worst {worst:.2%} of a cell's", worst, places)
+            yield Finding(name, f"{total} probes {what}, at worst {percent(worst)} of a cell's", worst, places)
 
 
 def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
@@ -159,7 +161,9 @@ def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
             found[Place(str(device), int(str(cell)))] = share
     if found:
         places, worst = worst_first(found)
-        sentence = f"blocks were not steady: their first probes differ by {worst:.0%} from the later: warm up longer"
+        sentence = (
+            f"blocks were not steady: their first probes differ by {percent(worst)} from the later: warm up longer"
+        )
         yield Finding("unsteady", sentence, worst, places)
 
 

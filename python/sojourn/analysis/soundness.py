@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.statistics.signed_rank import least_pairs
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def _too_few(rows: list[Row]) -> Iterator[Finding]:
     if short:
         worst = short[0].value
         needed = least_pairs(worst.level)
-        sentence = f"{worst.n} pairs give no interval of {worst.level:.1%}: at least {needed} are needed"
+        sentence = f"{worst.n} pairs give no interval of {percent(worst.level)}: at least {needed} are needed"
         yield Finding("too_few_pairs", sentence, float(worst.n), tuple(Place(row.device, row.cell) for row in short))
 
 

@@ -33,7 +33,7 @@ from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.statistics.signed_rank import hodges_lehmann
 from sojourn.analysis.stream_study import Gathered
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -197,7 +197,7 @@ def _missing(frames: pl.DataFrame) -> dict[str, str]:
     for point in POINTS:
         share = 1 - frames[point].null_count() / frames.height if point in frames.columns else 0.0
         if share < PRESENT_SHARE:
-            lacking[point] = "never taken" if share == 0 else f"taken for {share:.0%} of the frames only"
+            lacking[point] = "never taken" if share == 0 else f"taken for {percent(share)} of the frames only"
     for point, source in (("departure_ns", "departure_source"), ("arrival_on_sender_ns", "arrival_source")):
         if point not in lacking and source in frames.columns and (frames[source] == "user").mean() > 1 - PRESENT_SHARE:  # type: ignore[operator]
             lacking[point] = "taken by the program, not by the kernel"
@@ -381,7 +381,7 @@ def _out_of_order(found: list[Ladder]) -> list[Finding]:
         return []
     (device, cell, stage), worst = max(shares.items(), key=lambda item: item[1])
     places = tuple(dict.fromkeys(Place(one, at) for one, at, _ in [(device, cell, stage), *shares]))
-    sentence = f"stamps are out of order: {stage} is negative for up to {worst:.1%} of the frames, as of {device}"
+    sentence = f"stamps are out of order: {stage} is negative for up to {percent(worst)} of the frames, as of {device}"
     return [Finding("stamps_out_of_order", sentence, worst, places)]
 
 

@@ -15,7 +15,7 @@ import polars as pl
 from scipy import special
 
 from sojourn.analysis.clocks import asymmetries, clock_findings
-from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.finding import Finding, Place, worst_apart, worst_first
 from sojourn.analysis.packets import ACTUAL, ROUND_TRIP, Values
 from sojourn.analysis.soundness import soundness_findings
 from sojourn.analysis.statistics.modes import find_modes
@@ -31,10 +31,10 @@ from sojourn.analysis.tester import (
     stepped_by,
     truncated,
 )
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from numpy.typing import NDArray
 
@@ -68,10 +68,17 @@ NOTES = {
 }
 
 
-def stream_findings(run: Run, flows: pl.DataFrame, packets: pl.DataFrame, errors: pl.DataFrame) -> list[Finding]:
-    """All that is wrong with how it was measured; `errors` are departure errors."""
+def stream_findings(
+    run: Run, flows: pl.DataFrame, packets: pl.DataFrame, errors: pl.DataFrame, overloads: Collection[Place] = ()
+) -> list[Finding]:
+    """All that is wrong with how it was measured; `errors` are departure errors.
+
+    In the `overloads` more was asked than the sender or the path can do, to see what happens: there a load that is not
+    kept is a note.
+    """
     missing = missing_trials(run, flows)
-    found = [*_late(run, errors), *_missed(flows), *_dropped(flows), *_misfit(flows), *_conserved(run, flows)]
+    found = [*_late(run, errors, overloads), *_missed(flows, overloads), *_dropped(flows), *_misfit(flows)]
+    found += [*_conserved(run, flows)]
     found += [*stamps_of(packets), *_steps(run), *clock_findings(run.clock_lines, run.streams, packets)]
     found += [*asymmetries(run), *debug_build(run), *offloads(run), *contended(run), *_dead(flows), *_notes(flows)]
     nothing = not flows.height and not run.blocks.height
@@ -119,7 +126,7 @@ def humps(several: list[Values]) -> Iterator[Finding]:
         yield Finding("several_modes", f"delays gather around {worst:.0f} values ({said})", worst, places)
 
 
-def _late(run: Run, errors: pl.DataFrame) -> Iterator[Finding]:
+def _late(run: Run, errors: pl.DataFrame, overloads: Collection[Place]) -> Iterator[Finding]:
     found: dict[Place, float] = {}
     for (device, cell), rows in errors.partition_by("device", "cell", as_dict=True).items():
         factors = run.cells[int(str(cell))]
@@ -128,41 +135,36 @@ def _late(run: Run, errors: pl.DataFrame) -> Iterator[Finding]:
         share = float((rows["error_ns"] > bound).cast(pl.Float64).to_numpy().mean())
         if factors.schedule in OPEN_LOOPS and share > LATE_SHARE:
             found[Place(str(device), int(str(cell)))] = share
-    if found:
-        places, worst = worst_first(found)
-        sentence = f"{worst:.1%} of the frames left more than a tenth of their interval late: the schedule was not kept"
-        yield Finding("sender_late", sentence, worst, places)
+    sentence = "{} of the frames left more than a tenth of their interval late: the schedule was not kept"
+    yield from worst_apart("sender_late", found, overloads, lambda share: sentence.format(percent(share)))
 
 
-def _missed(flows: pl.DataFrame) -> Iterator[Finding]:
+def _missed(flows: pl.DataFrame, overloads: Collection[Place]) -> Iterator[Finding]:
     """Less was sent than asked, or it took longer than asked."""
     paced = flows.filter((pl.col("schedule") != "flood") & (pl.col("asked_pps") > 0))
     short = paced.with_columns(share=1 - pl.col("sent") / pl.col("asked")).filter(pl.col("share") > MISSED)
-    yield from _worst("load_missed", short, "{:.1%} of what was asked for was never sent")
+    yield from _worst("load_missed", short, "{} of what was asked for was never sent", overloads)
     slow = paced.with_columns(share=1 - pl.col("offered_pps") / pl.col("intended_pps"))
     stretched = slow.filter((pl.col("share") > MISSED) & (pl.col("sent") == pl.col("asked")))
-    yield from _worst("duration_stretched", stretched, "sending took longer than asked: the load was {:.1%} below")
+    said = "sending took longer than asked: the load was {} below"
+    yield from _worst("duration_stretched", stretched, said, overloads)
 
 
 def _dropped(flows: pl.DataFrame) -> Iterator[Finding]:
     dropped = flows.with_columns(share=pl.col("own_drops") / pl.col("sent")).filter(pl.col("own_drops") > 0)
     total = int(dropped["own_drops"].sum())
-    said = (
-        f"our own socket or ring dropped {total} frames, at worst {{:.2%}} of a trial's: they are not the device's loss"
-    )
+    said = f"our own socket or ring dropped {total} frames, at worst {{}} of a trial's: they are not the device's loss"
     yield from _worst("own_drops", dropped, said)
     small = dropped.filter(pl.col("share") > SMALL_BUFFER)
-    yield from _worst(
-        "buffer_too_small", small, "the receiver's own buffer was too small: it dropped {:.2%} of a trial"
-    )
+    yield from _worst("buffer_too_small", small, "the receiver's own buffer was too small: it dropped {} of a trial")
 
 
-def _worst(name: str, rows: pl.DataFrame, sentence: str) -> Iterator[Finding]:
+def _worst(name: str, rows: pl.DataFrame, sentence: str, overloads: Collection[Place] = ()) -> Iterator[Finding]:
     """One finding for the places of these rows, by their `share`."""
     if rows.height:
         worst = rows.group_by("device", "cell").agg(pl.col("share").max())
-        places, share = worst_first({Place(device, cell): float(value) for device, cell, value in worst.iter_rows()})
-        yield Finding(name, sentence.format(share), share, places)
+        found = {Place(device, cell): float(value) for device, cell, value in worst.iter_rows()}
+        yield from worst_apart(name, found, overloads, lambda share: sentence.format(percent(share)))
 
 
 def _misfit(flows: pl.DataFrame) -> Iterator[Finding]:
@@ -174,9 +176,7 @@ def _misfit(flows: pl.DataFrame) -> Iterator[Finding]:
             found[Place(str(device), int(str(cell)))] = bad / rows.height
     if found:
         places, worst = worst_first(found)
-        sentence = (
-            f"{worst:.0%} of the trials do not fit the exponential intervals that were asked for (Anderson-Darling)"
-        )
+        sentence = f"{percent(worst)} of the trials do not fit the exponential intervals asked for (Anderson-Darling)"
         yield Finding("poisson_misfit", sentence, worst, places)
 
 
@@ -186,7 +186,7 @@ def _conserved(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:
     astray = flows.with_columns(share=(pl.col("sent") - parts).abs() / pl.col("sent").clip(lower_bound=1))
     wrong = astray.filter((pl.col("share") > 0) | (pl.col("lost") < 0))
     yield from _worst(
-        "not_conserved", wrong, "{:.3%} of the frames sent are in none, or in two, of the places where they can be"
+        "not_conserved", wrong, "{} of the frames sent are in none, or in two, of the places where they can be"
     )
     yield from _counted(run, flows)
 
@@ -231,7 +231,7 @@ def _dead(flows: pl.DataFrame) -> Iterator[Finding]:
     cells = flows.group_by("device", "cell").agg(pl.col("first", "sent", "own_drops").sum())
     dead = cells.filter((pl.col("first") == 0) & (pl.col("sent") > 0)).with_columns(share=pl.lit(1.0))
     yield from _worst(
-        "path_dead", dead, "no frame of a stream arrived ({:.0%} lost): the path is dead, or the address wrong"
+        "path_dead", dead, "no frame of a stream arrived ({} lost): the path is dead, or the address wrong"
     )
 
 
@@ -239,7 +239,7 @@ def _notes(flows: pl.DataFrame) -> Iterator[Finding]:
     for name, (column, what) in NOTES.items():
         seen = flows.group_by("device", "cell").agg(pl.col(column).sum(), pl.col("sent").sum())
         rows = seen.filter(pl.col(column) > 0).with_columns(share=pl.col(column) / pl.col("sent").clip(lower_bound=1))
-        yield from _worst(name, rows, f"{int(rows[column].sum())} {what}, " + "at worst {:.2%} of a cell's")
+        yield from _worst(name, rows, f"{int(rows[column].sum())} {what}, " + "at worst {} of a cell's")
 
 
 def _impossible(rows: list[Row]) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ from sojourn.analysis.study import Study
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sojourn.analysis.finding import Finding
+    from sojourn.analysis.finding import Finding, Place
     from sojourn.analysis.laws import Answer
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
@@ -57,6 +57,8 @@ class Gathered:
     findings: list[Finding] = field(default_factory=list)
     laws: list[Answer] = field(default_factory=list)
     samples: dict[str, pl.DataFrame] = field(default_factory=dict)
+    overloads: set[Place] = field(default_factory=set)
+    """Where more was asked than the sender or the path can do: what is not kept there doubts nothing."""
 
     @cached_property
     def flows(self) -> pl.DataFrame:
@@ -125,8 +127,8 @@ class Gathered:
     def conclude(self, sentence: str, *, limits: bool = False) -> Study:
         """Findings, stamps and the samples that all methods have; `limits`: say where the tester was the limit."""
         run = self.run
-        found = [*stream_findings(run, self.flows, self.packets, self.errors), *sound(self.rows)]
-        found += [*humps(self.delays), *(tester_limits(run, self.trials) if limits else [])]
+        found = [*stream_findings(run, self.flows, self.packets, self.errors, self.overloads), *sound(self.rows)]
+        found += [*humps(self.delays), *(tester_limits(run, self.trials, self.overloads) if limits else [])]
         stamp(run, self.rows, self.packets)
         samples = common_samples(self) | self.samples
         return Study(self.rows, [*found, *self.findings], sentence, self.laws, samples)

@@ -31,6 +31,7 @@ Each engine and frame size is a cell. Samples: `suite_rates`, `searches`, `searc
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -45,12 +46,21 @@ from sojourn.analysis.searches import Search, Terms, bounds_of, searches_of, ter
 from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.study import Study
 from sojourn.analysis.suite_cells import bare, cell_of, cells_of, over_repetitions
-from sojourn.analysis.suite_latency import floor_rows, latency_rows, timed_clocks, timed_trials, too_few, without_delays
+from sojourn.analysis.suite_latency import (
+    TIMED,
+    floor_rows,
+    latency_rows,
+    timed_clocks,
+    timed_trials,
+    too_few,
+    without_delays,
+)
 from sojourn.analysis.suite_limits import address_rows, burst_rows, loss_rows
 from sojourn.analysis.suite_samples import suite_samples
 from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.tester import debug_build, incomplete, truncated
-from sojourn.analysis.verdict import called
+from sojourn.analysis.verdict import amid, called
+from sojourn.analysis.wording import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +70,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.run import Run
     from sojourn.analysis.statistics.bounds import Bounds
+    from sojourn.analysis.suite_latency import Timed
 
 LIMIT = 0.9
 """A result above this part of the tester's own clean rate is the tester's."""
@@ -69,6 +80,9 @@ DISAGREE = 0.01
 """Bounds that differ by more than this are not what the trials say."""
 
 PARTIAL = 0.005
+
+REASONS = 2
+"""So many reasons why nothing was found are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +116,11 @@ class Sought:
     def highest_lower(self) -> float | None:
         """The highest load that kept the goal in any repetition."""
         return max((one.lower for one in self.bounds if one.lower), default=None)
+
+    @property
+    def has_figure(self) -> bool:
+        """Whether the trials say anything: without a load that kept the goal there is no rate, and no limit either."""
+        return bool(self.is_tester_limited or len(self.lowers))
 
     @property
     def is_tester_limited(self) -> bool:
@@ -139,8 +158,13 @@ def study(run: Run) -> Study:
         *too_few(timed, cells),
         *timed_clocks(run, timed, cells),
         *without_delays(searches, timed, cells),
+        *_unfound(sought, timed, searches, cells),
+        *_not_begun(run),
     ]
-    return Study(rows, findings, _sentence(run, sought), [], suite_samples(searches, terms, sought, timed, run.cells))
+    if not any(row.device != DIRECT for row in rows):
+        findings.append(Finding("incomplete", "no figure of any device was found", grade="invalid"))
+    samples = suite_samples(searches, terms, sought, timed, run.cells)
+    return Study(rows, findings, _sentence(run, sought), [], samples)
 
 
 def clean_rates(run: Run) -> dict[int, float]:
@@ -221,7 +245,9 @@ def _tester_limited(sought: list[Sought]) -> list[Finding]:
     if not found:
         return []
     places, worst = worst_first(found)
-    sentence = f"{len(found)} results reach {worst:.0%} of the tester's own clean rate: the device can do at least that"
+    sentence = (
+        f"{len(found)} results reach {percent(worst)} of the tester's own clean rate: the device can do at least that"
+    )
     return [Finding("tester_limited", sentence, worst, places)]
 
 
@@ -244,7 +270,7 @@ def _rises(sought: list[Sought], cells: dict[int, Factors]) -> list[Finding]:
         return []
     places, worst = worst_first(found)
     sentence = (
-        f"longer frames passed at a rate {worst:.1%} higher than shorter ones: one of the two is not the device's"
+        f"longer frames passed at a rate {percent(worst)} higher than shorter ones: one of the two is not the device's"
     )
     return [Finding("rate_rises_with_size", sentence, worst, places)]
 
@@ -295,24 +321,66 @@ def _set_aside(searches: list[Search], terms: Terms, cells: dict[Factors, int]) 
     return [Finding("loss_unverified", f"{total:.0f} losses did not recur when tried again: set aside", total, places)]
 
 
+def _unfound(
+    sought: list[Sought], timed: list[Timed], searches: list[Search], cells: dict[Factors, int]
+) -> list[Finding]:
+    """Searches that ended without a figure: what was not measured is said, with the reasons of the searches."""
+    missing = {(one.device, one.cell, one.algorithm) for one in sought if not one.has_figure}
+    known = {one.search.number for one in timed}
+    without = [
+        one
+        for one in searches
+        if (one.test in SEARCHED and (one.device, cell_of(one, cells), one.algorithm) in missing)
+        or (one.test in TIMED and one.number not in known)
+    ]
+    if not without:
+        return []
+    places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in without))
+    tests = " and ".join(dict.fromkeys(one.test for one in without))
+    sentence = f"{len(without)} searches ({tests}) found no figure: {_reasons(without)}"
+    return [Finding("incomplete", sentence, float(len(without)), places)]
+
+
+def _reasons(without: list[Search]) -> str:
+    """Why searches found nothing, in their own words, two of them at most; what differs in numbers alone is one."""
+    told: dict[str, str] = {}
+    for one in without:
+        said = one.sentence or "they did not say why"
+        told.setdefault(re.sub(r"[0-9.]+", "", said), said)
+    return "; ".join(list(told.values())[:REASONS])
+
+
+def _not_begun(run: Run) -> list[Finding]:
+    """Searches that the time did not suffice for were given up as the plan allows: a note of what is not there."""
+    for event in run.log:
+        if event.get("event") == "time-is-up" and "searches" in event:
+            left = int(event["asked"]) - int(event["searches"])
+            sentence = f"the time was up before {left} of {event['asked']} searches had begun: they have no figures"
+            return [Finding("incomplete", sentence, float(left), grade="note")]
+    return []
+
+
 def _sentence(run: Run, sought: list[Sought]) -> str:
-    """What the device forwards at the smallest frame, without loss and with little."""
+    """What the device forwards at the smallest frame that has a figure, without loss and with little."""
     device = main_device(sorted({one.device for one in sought}))
     mine = sorted((one for one in sought if one.device == device), key=lambda one: run.cells[one.cell].frame_bytes or 0)
     if device is None or not mine:
         return f"{run.study.get('name', 'The suite')}: no throughput was sought"
-    size = run.cells[mine[0].cell].frame_bytes
+    found = [one for one in mine if one.has_figure]
+    if not found:
+        return f"The throughput of {amid(device)} was not measured"
+    size = run.cells[found[0].cell].frame_bytes
     parts = [_said(one) for one in mine if run.cells[one.cell].frame_bytes == size]
     return f"{called(device)} forwards at {size} B {', '.join(parts)}"
 
 
 def _said(sought: Sought) -> str:
-    how = "without loss" if sought.goal == 0 else f"with at most {sought.goal:.1%} lost"
+    how = "without loss" if sought.goal == 0 else f"with at most {percent(sought.goal)} lost"
     how += " (by halving)" if sought.algorithm == "binary" else ""
+    if not sought.has_figure:
+        return f"{how} not measured"
     if sought.is_tester_limited:
         return f"at least {sought.highest_lower or 0.0:,.0f} frames/s {how} (the tester's limit)"
-    if not len(sought.lowers):
-        return f"nothing {how}"
     rate = sought.rate()
     known = f" (95 % CI {rate.low:,.0f} to {rate.high:,.0f})" if rate.low is not None and rate.high is not None else ""
     return f"{rate.estimate:,.0f} frames/s {how}{known}"

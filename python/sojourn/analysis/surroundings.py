@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.finding import Finding
+from sojourn.analysis.wording import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ def contended(run: Run) -> Iterator[Finding]:
         return
     stolen = max((_stolen(part) for part in _parts(run)), default=0.0)
     if stolen > STOLEN:
-        yield Finding("contended", f"the hypervisor gave {stolen:.1%} of the processors' time to others", stolen)
+        yield Finding("contended", f"the hypervisor gave {percent(stolen)} of the processors' time to others", stolen)
 
 
 def offloads(run: Run) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from sojourn.analysis.departures import missing_trials
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.surroundings import contended, offloads
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,7 @@ def _sender_late(run: Run) -> Iterator[Finding]:
         places, worst = worst_first(found)
         yield Finding(
             "sender_late",
-            f"{worst:.1%} of the probes left more than a tenth of their interval late: the schedule was not kept",
+            f"{percent(worst)} of the probes left more than a tenth of their interval late: the schedule was not kept",
             worst,
             places,
         )
@@ -130,7 +130,7 @@ def _tester_limited(run: Run) -> Iterator[Finding]:
     found = {Place(device, cell): stretch for device, cell, _, stretch in cells.iter_rows()}
     if found:
         places, worst = worst_first(found)
-        sentence = f"the tester could not keep the asked rate: blocks took up to {worst - 1:.0%} longer than asked"
+        sentence = f"the tester could not keep the asked rate: blocks took up to {percent(worst - 1)} longer than asked"
         yield Finding("tester_limited", sentence, worst, places)
 
 
@@ -187,11 +187,11 @@ def stamps_of(packets: pl.DataFrame) -> Iterator[Finding]:
                 user[place] = max(count["user"] / sum(count.values()), user.get(place, 0.0))
     if mixed:
         places, worst = worst_first(mixed)
-        sentence = f"{worst:.1%} of the timestamps came from another source than the rest of their cell"
+        sentence = f"{percent(worst)} of the timestamps came from another source than the rest of their cell"
         yield Finding("mixed_timestamps", sentence, worst, places)
     if user:
         places, worst = worst_first(user)
-        sentence = f"{worst:.0%} of the timestamps were taken by the program, not the kernel: waking up is in them"
+        sentence = f"{percent(worst)} of the timestamps were taken by the program, not the kernel: waking up is in them"
         yield Finding("user_timestamps", sentence, worst, places)
 
 

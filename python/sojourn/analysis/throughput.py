@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import in_common
-from sojourn.analysis.rates import rate_rows, rate_samples
+from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
 from sojourn.analysis.samples import BAND_POINTS, with_cells
@@ -39,6 +39,7 @@ def study(run: Run) -> Study:
     of = Gathered(run)
     of.begin(flood=True)
     of.rows.extend(rate_rows(run, of.trials))
+    of.overloads.update(overloads_of(run, of.trials))
     fits = lines_over_size(run, of.trials)
     of.rows.extend(row for device, (line, cells, _) in fits.items() for row in line_rows(run, device, line, cells))
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from sojourn.analysis.laws import main_device
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sizes import lies_on_line
-from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
+from sojourn.analysis.wording import DASH, US, decimals, fixed, micro, percent
 
 if TYPE_CHECKING:
     from sojourn.analysis.finding import Finding
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
     from sojourn.analysis.statistics.interval import Interval
     from sojourn.analysis.study import Study
+
+
+MEASURED = ("measure", "search")
+ROLES = ("send", "receive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,7 @@ class Verdict:
     findings: list[dict[str, Any]]
     pairs: dict[str, Any]
     coverage: dict[str, Any]
+    engines: dict[str, list[str]]
 
     def tidy(self) -> dict[str, Any]:
         """The verdict as JSON."""
@@ -42,6 +49,7 @@ class Verdict:
             "findings": self.findings,
             "pairs": self.pairs,
             "coverage": self.coverage,
+            "engines": self.engines,
         }
 
 
@@ -58,7 +66,16 @@ def judge(run: Run, study: Study) -> Verdict:
         [one.tidy(run.cells) for one in study.findings],
         _pairs(run, study.rows),
         _coverage(study.rows),
+        engines_of(run),
     )
+
+
+def engines_of(run: Run) -> dict[str, list[str]]:
+    """What streams were really sent and received with, in the instrument's own words; empty for a run of probes."""
+    if "engine" not in run.streams.columns:
+        return {"send": [], "receive": []}
+    measured = run.streams.filter(pl.col("purpose").is_in(MEASURED))
+    return {role: sorted(set(measured.filter(pl.col("role") == role)["engine"].drop_nulls())) for role in ROLES}
 
 
 def latency_sentence(run: Run, rows: list[Row]) -> str:
@@ -84,7 +101,7 @@ def departures_sentence(run: Run, rows: list[Row]) -> str:
     parts = []
     for tool in tools:
         shares = [row.value.estimate for row in within if row.factors.probe == tool and row.factors.interval_ns == pace]
-        parts.append(f"{tool} {min(shares):.1%}")
+        parts.append(f"{tool} {percent(min(shares))}")
     return (
         f"At {pace / 1e6:g} ms, departures within 10 {US} of the schedule as the far end saw them: {', '.join(parts)}"
     )
@@ -130,8 +147,16 @@ def find(rows: list[Row], device: str | None, quantity: str, statistic: str, ref
     )
 
 
+def amid(device: str) -> str:
+    """The device's name within a sentence."""
+    if device == DIRECT:
+        return "the empty path"
+    name = called(device)
+    return name[0].lower() + name[1:]
+
+
 def called(device: str) -> str:
-    """The device's name in a sentence."""
+    """The device's name where a sentence begins."""
     single, _, count = device.partition("*")
     names = {"bridge": "The Linux bridge", "wire": "The wire (a redirect)"}
     if count:

@@ -24,3 +24,14 @@ def fixed(value: float, places: int) -> str:
     """The number with this many decimals and a true minus sign."""
     text = f"{value:.{places}f}"
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", MINUS)
+
+
+def percent(share: float) -> str:
+    """A share with two or three figures: "0.25 %", "3.1 %", "70 %", "99.9 %", "100 %"."""
+    value = 100 * share
+    if value == 0 or 10 <= abs(value) < 99 or abs(value) >= 99.95:
+        return f"{fixed(value, 0)} %"
+    places = (
+        1 if abs(value) >= 1 else min(6, decimals(abs(value)) if abs(value) >= 0.01 else 1 - floor(log10(abs(value))))
+    )
+    return f"{fixed(value, places).rstrip('0').rstrip('.')} %"

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sojourn.errors import RequestError
 from sojourn.records.schema import NAMED_TABLES, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
 END_MARKER = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -66,17 +67,21 @@ class Table:
         return sorted(value for value in values if value is not None)
 
 
-def read_table(records: Path, name: str) -> Table:
-    """The table `name` ("probes", "streams", ...) of a records folder; no file gives no rows."""
+def read_table(records: Path, name: str, blocks: Collection[int] | None = None) -> Table:
+    """The table `name` ("probes", "streams", ...) of a records folder; no file gives no rows.
+
+    `blocks`: only the rows of these, so that a table of millions costs no more memory than what is wanted of it.
+    """
     paths = sorted(records.glob(f"{name}-*.arrow"))
-    read = [_read_part(path, name) for path in paths]
+    wanted = None if blocks is None else pa.array(sorted(blocks), pa.int32())
+    read = [_read_part(path, name, wanted) for path in paths]
     frames = [frame for _, frame in read if frame is not None]
     empty = _empty(name)
     frame = pl.concat([empty, *frames], how="diagonal") if frames else empty
     return Table(name, frame, [part for part, _ in read])
 
 
-def _read_part(path: Path, name: str) -> tuple[Part, pl.DataFrame | None]:
+def _read_part(path: Path, name: str, wanted: pa.Array[Any] | None) -> tuple[Part, pl.DataFrame | None]:
     head, _, digits = path.stem.rpartition("-")
     number = int(digits) if digits.isdigit() else 0
     who = head.removeprefix(name).removeprefix("-")
@@ -87,6 +92,8 @@ def _read_part(path: Path, name: str) -> tuple[Part, pl.DataFrame | None]:
             return Part(path, who, number, 0, f"cut in its header ({_first_line(error)})", {}, {}), None
         schema = stream.schema
         table, cut = _all(stream, source)
+        if wanted is not None and "block" in table.column_names:
+            table = table.filter(pc.is_in(table.column("block"), value_set=wanted))
         cut = cut or _missing_end(path)
         frame = _plain(table, path, name).with_columns(_origin(name, who, number))
     metadata = _decode(schema.metadata)
