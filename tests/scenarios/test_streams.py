@@ -97,6 +97,28 @@ def test_two_clocks_a_second_and_a_half_apart_give_the_same_delays(tmp_path: Pat
     assert not names(verdict) & {"late_frames", "negative_delay", "clock_unsynchronised"}
 
 
+def test_the_delay_of_a_line_is_the_truth_within_the_clocks_error(tmp_path: Path) -> None:
+    """With a serialiser on the way there, and a way back that is as long: the built-in plans' lines are like this."""
+    back = "delay_backward = { gamma = { shape = 4.0, scale_ns = 100.0, shift_ns = 7800.0 } }"
+    line = "serialiser = { rate_pps = 400000.0, queue_frames = 1000 }"
+    stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us"]'
+    _, rows = measured(tmp_path, "one-way", stream=stream, clocks=APART, backward=back, line=line, rounds="10")
+    mean = pick(rows, "one_way_delay", "mean")
+    truth, chance = 5300 + 400 + 2500, mean["ci_high"] - mean["ci_low"]
+    assert abs(mean["estimate"] - truth) <= mean["clock_error95_ns"] + chance
+    assert mean["clock_error95_ns"] < mean["clock_bound_ns"]
+
+
+@pytest.mark.parametrize("back_ns", [2000, 5300, 20_000])
+def test_the_hard_bound_holds_however_long_the_way_back(tmp_path: Path, back_ns: int) -> None:
+    back = f"delay_backward = {{ constant_ns = {back_ns} }}"
+    stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us"]'
+    _, rows = measured(tmp_path, "one-way", stream=stream, clocks=APART, backward=back, rounds="4")
+    for device, truth in (("bridge", 5700),):
+        mean = pick(rows, "one_way_delay", "mean", device=device)
+        assert abs(mean["estimate"] - truth) <= mean["clock_bound_ns"]
+
+
 def test_the_knee_of_a_line_of_known_rate_is_found(tmp_path: Path) -> None:
     stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["20us", "12us", "9us", "5us"]'
     line = "serialiser = { rate_pps = 100000.0, queue_frames = 100000 }"

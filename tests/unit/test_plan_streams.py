@@ -378,10 +378,11 @@ def test_quick_leaves_a_third_of_its_minute_to_what_surrounds_the_measuring(name
 
 @pytest.mark.parametrize("name", names(STREAM_METHODS))
 def test_quick_has_time_for_a_few_rounds(name: str) -> None:
-    """The estimate of one round fits the time at least three times: with less there is no interval."""
+    """The estimate of one round fits the time often enough: six pairs have an interval, fewer have none."""
     plan = load_plan(name, quick=True)
     first = [trial for trial in expand_trials(plan) if trial.round == 0]
-    assert 3 * estimate_trials(plan, first).measuring_ns < (plan.trials.at_most_ns or 0)
+    needed = 3 if name in {"throughput", "loss"} else 6
+    assert needed * estimate_trials(plan, first).measuring_ns < (plan.trials.at_most_ns or 0)
 
 
 def test_an_effective_plan_has_the_methods_own_sections_only() -> None:

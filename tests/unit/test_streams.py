@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.analysis.factors import Factors
 from sojourn.analysis.rows import Row as Figure
 from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.stream_findings import modes_apart, sound
-from sojourn.records import RunFolder
+from sojourn.analysis.wording import percent
+from sojourn.records import RunFolder, read_table
 from tests.unit import made_up_streams as made_up
 from tests.unit.synthetic_streams import StreamRun, Trial, cell
 
@@ -445,4 +447,78 @@ def test_a_knee_of_the_sender_is_not_the_devices(tmp_path: Path) -> None:
     knee = pick(rows, "min_frame_interval", "at_most")
     assert (knee["estimate"], knee["ci_low"]) == (50_000, 20_000)
     assert "tester_limited" in found(tmp_path)
-    assert "the tester itself cannot follow" in verdict(tmp_path)["sentence"]
+    told = verdict(tmp_path)
+    assert "the tester itself cannot follow" in told["sentence"]
+    assert told["verdict"] == "trusted", "an overload that was asked for, to see what it does, doubts nothing"
+    notes = {one["name"]: one for one in told["findings"]}
+    for name in ("tester_limited", "duration_stretched"):
+        assert notes[name]["severity"] == "note"
+        assert {place["cell"] for place in notes[name]["places"]} == {2}
+
+
+def test_a_load_missed_below_the_knee_is_doubtful(tmp_path: Path) -> None:
+    def alter(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        slow = trial.factors["interval_ns"] == 100_000 and trial.round == 0
+        trial.offered = 0.7 if slow or trial.factors["interval_ns"] < 50_000 else 1.0
+
+    run(tmp_path, "one-way", [cell(interval_ns=interval) for interval in (100_000, 50_000, 20_000)], alter=alter)
+    told = verdict(tmp_path)
+    stretched = {one["severity"]: one for one in told["findings"] if one["name"] == "duration_stretched"}
+    assert told["verdict"] == "doubtful"
+    assert {place["cell"] for place in stretched["doubtful"]["places"]} == {0}
+    assert {place["cell"] for place in stretched["note"]["places"]} == {2}
+
+
+def test_a_queue_that_grows_in_the_sender_is_seen_from_the_intended_departure(tmp_path: Path) -> None:
+    def alter(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        if trial.factors["interval_ns"] == 20_000:
+            trial.departure = trial.departure + (trial.intended - trial.intended[0]) // 10
+
+    rows = run(tmp_path, "one-way", [cell(interval_ns=100_000), cell(interval_ns=20_000)], alter=alter, rounds=6)
+    assert pick(rows, "queue_growth", "trend", cell=1)["estimate"] == pytest.approx(0.1, rel=0.05)
+    assert pick(rows, "queue_bounded", "ratio", cell=1)["estimate"] == 0
+    assert pick(rows, "queue_bounded", "ratio", cell=0)["estimate"] == 1
+    assert sample(tmp_path, "growth").filter(cell=1)["path_growth"].abs().max() < 0.05
+
+
+def test_a_flood_that_the_tester_limits_is_a_note(tmp_path: Path) -> None:
+    clean = {"event": "qualified", "send_engine": "packet", "frame_bytes": 64, "clean_pps": 10_000.0}
+    rows = run(tmp_path, "throughput", [cell(**FLOOD)], log=[clean])
+    assert pick(rows, "throughput_pps", "at_least")["estimate"] > 9_000
+    assert found(tmp_path)["tester_limited"]["severity"] == "note"
+    assert verdict(tmp_path)["verdict"] == "trusted"
+
+
+def test_the_verdict_discloses_the_engines(tmp_path: Path) -> None:
+    run(tmp_path, "one-way", [cell()], rounds=2)
+    streams = RunFolder(tmp_path / "run")
+    engines = json.loads(streams.verdict.read_text())["engines"]
+    assert set(engines) == {"send", "receive"}
+
+
+def test_packets_of_repeated_trials_are_not_even_read(tmp_path: Path) -> None:
+    run(tmp_path, "one-way", [cell()], rounds=2)
+    records = RunFolder(tmp_path / "run").records
+    every, one = read_table(records, "sends"), read_table(records, "sends", {1})
+    assert one.frame.equals(every.frame.filter(pl.col("block") == 1))
+    assert len(one.parts) == len(every.parts)
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(1.0, "100 %"), (0.95, "95 %"), (0.999, "99.9 %"), (0.005, "0.5 %"), (0.696, "70 %"), (0.0312, "3.1 %"),
+     (0.0, "0 %"), (0.00002, "0.002 %"), (-0.31, "\N{MINUS SIGN}31 %")],
+)  # fmt: skip
+def test_shares_are_spelled_short(share: float, said: str) -> None:
+    assert percent(share) == said
+
+
+def test_cells_are_named_for_people() -> None:
+    common = {"probe": "packet", "engine": "packet", "frame_bytes": 64}
+    assert Factors(**common, schedule="poisson", interval_ns=3000).describe() == "packet, 64 B, poisson 3 µs"
+    assert Factors(**common, schedule="as-answered", interval_ns=0).describe() == "packet, 64 B, as answered"
+    assert Factors(**common, schedule="flood").describe() == "packet, 64 B, flood"
+    assert Factors(**common, schedule="regular").describe() == "packet, 64 B, regular"
+    assert "load 90 % beside" in Factors(**common, schedule="flood", load=0.9, load_via="beside").describe()

@@ -105,6 +105,47 @@ def test_a_result_near_the_testers_own_limit_is_no_result(tmp_path: Path) -> Non
     assert sample(path, "suite_rates")["tester_limited"].to_list() == [True]
 
 
+WHY = "the tester does not send as asked, down to 208266 packets/s: let the machine come to rest"
+
+
+def test_a_search_that_found_nothing_is_never_trusted(tmp_path: Path) -> None:
+    suite = Suite("rfc2544")
+    head = suite.head("throughput", 64, 0)
+    for rate in (800_000.0, 400_000.0):
+        suite.step(head, Device(1e9), rate, 1.0, missed=True)
+    for goal in suite.goals:
+        suite.result(head, goal, sentence=WHY)
+    curve = suite.head("frame-loss", 64, 0)
+    suite.step(curve, Device(CAPACITY), 200_000.0, 1.0)
+    suite.result(curve)
+    verdict = analyse(suite.write(tmp_path / "run"))
+    assert verdict.verdict == "doubtful"
+    assert "was not measured" in verdict.sentence
+    assert WHY in verdict.sentence
+    assert "nothing without loss" not in verdict.sentence
+
+
+def test_a_suite_without_any_figure_is_invalid(tmp_path: Path) -> None:
+    suite = Suite("rfc2544", goals=(0.0,))
+    head = suite.head("throughput", 64, 0)
+    suite.step(head, Device(1e9), 800_000.0, 1.0, missed=True)
+    suite.result(head, 0.0, sentence=WHY)
+    verdict = analyse(suite.write(tmp_path / "run"))
+    assert verdict.verdict == "invalid"
+    assert "no figure of any device was found" in verdict.sentence
+
+
+def test_what_was_found_at_one_size_is_told_beside_what_was_not_at_another(tmp_path: Path) -> None:
+    suite = Suite("rfc2544", goals=(0.0,))
+    suite.mlr(Device(CAPACITY), 512, 0, MOST)
+    head = suite.head("throughput", 64, 0)
+    suite.step(head, Device(1e9), 800_000.0, 1.0, missed=True)
+    suite.result(head, 0.0, sentence=WHY)
+    verdict = analyse(suite.write(tmp_path / "run"))
+    assert "forwards at 512 B" in verdict.sentence
+    assert verdict.verdict == "doubtful"
+
+
 def test_a_device_that_the_tester_cannot_exhaust_has_a_lower_limit_only(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,))
     suite.mlr(Device(1e9), 64, 0, 500_000.0)
