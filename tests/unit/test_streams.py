@@ -242,7 +242,10 @@ def test_the_processors_part_of_a_load_is_taken_off(tmp_path: Path) -> None:
     assert holds(pick(rows, "one_way_delay_shift", "mean", cell=3, against="load=0.0"), 2700)
     own = pick(rows, "one_way_delay_shift", "mean", cell=3, against="load_via=beside")
     assert holds(own, 1800)
-    assert "Under 90 % load" in verdict(tmp_path)["sentence"]
+    assert (
+        "A load of 90 % through the Linux bridge rather than beside it lengthens the one-way delay by 1.8 µs"
+        in verdict(tmp_path)["sentence"]
+    )
     assert pick(rows, "modes", "count", cell=0)["estimate"] == 1
 
 
@@ -516,7 +519,7 @@ def test_shares_are_spelled_short(share: float, said: str) -> None:
 
 
 def test_cells_are_named_for_people() -> None:
-    common = {"probe": "packet", "engine": "packet", "frame_bytes": 64}
+    common: Row = {"probe": "packet", "engine": "packet", "frame_bytes": 64}
     assert Factors(**common, schedule="poisson", interval_ns=3000).describe() == "packet, 64 B, poisson 3 µs"
     assert Factors(**common, schedule="as-answered", interval_ns=0).describe() == "packet, 64 B, as answered"
     assert Factors(**common, schedule="flood").describe() == "packet, 64 B, flood"

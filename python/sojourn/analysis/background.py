@@ -20,6 +20,7 @@ from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import series
+from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def study(run: Run) -> Study:
     pairs = [*contrasts(run, "load", 0.0, ("load_via",)), *contrasts(run, "load_via", "beside")]
     shifts = []
     for quantity, each in (("one_way_delay", of.summaries), ("rtt", trip_summaries(run))):
+        delays = each if quantity == "one_way_delay" else None  # a round trip is of one clock
         for statistic in ("mean", "p50"):
-            shifts += shift_rows(run, series(each, statistic), pairs, quantity, statistic)
+            shifts += shift_rows(run, series(each, statistic), pairs, quantity, statistic, delays=delays)
     of.rows.extend(shifts)
     several = [*of.delays, *trips]
     modes = modes_of(several)
@@ -85,15 +87,26 @@ def mode_samples(modes: Modes) -> pl.DataFrame:
 def sentence(run: Run, rows: list[Row]) -> str:
     """What the heaviest load through the device adds to the latency beside what it costs the machine."""
     device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    named = amid(device)
     shifts = [
         row for row in rows if row.device == device and row.quantity.endswith("_shift") and row.statistic == "mean"
     ]
     own = [row for row in shifts if row.against == "load_via=beside"] or [row for row in shifts if row.against]
     if not own:
-        return f"No load beside {device} was measured"
+        return f"No load through {named} was measured"
     worst = max(own, key=lambda row: row.factors.load or 0)
-    way = "itself adds" if worst.against == "load_via=beside" else "and the machine together add"
     what = "a round trip" if worst.quantity.startswith("rtt") else "the one-way delay"
-    value, part = worst.value, percent(worst.factors.load or 0)
+    value = worst.value
+    load = f"A load of {percent(worst.factors.load or 0)} through {named}"
+    load += " rather than beside it" if worst.against == "load_via=beside" else ""
+    if value.low is None or value.high is None or value.excludes(0):
+        change = "shortens" if value.estimate < 0 else "lengthens"
+        by = value.scaled(-1.0) if value.estimate < 0 else value
+        return f"{load} {change} {what} by {spell(by)}"
+    return f"{load} changes {what} by nothing that could be told from zero: {spell(value)}"
+
+
+def spell(value: Interval) -> str:
+    """A time with its interval: "1.8 µs (95 % CI 1.7 µs to 1.9 µs)"."""
     known = "" if value.low is None or value.high is None else f" (95 % CI {micro(value.low)} to {micro(value.high)})"
-    return f"Under {part} load {device} {way} {micro(value.estimate)}{known} to {what}"
+    return f"{micro(value.estimate)}{known}"

@@ -123,7 +123,7 @@ def growths(packets: pl.DataFrame) -> pl.DataFrame:
 def _since(times: pl.Series) -> NDArray[np.float64]:
     """Times since the first of them."""
     whole = times.to_numpy().astype(np.int64)
-    return (whole - whole[0]).astype(np.float64)
+    return np.asarray(whole - whole[0], dtype=np.float64)
 
 
 def growth_of(times: NDArray[np.float64], delays: NDArray[np.float64]) -> tuple[float, float]:
