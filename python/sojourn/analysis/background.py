@@ -16,7 +16,7 @@ from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.stream_findings import LEAST_FOR_MODES, modes_apart
-from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows
+from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows, tell_clocks
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import series
@@ -40,9 +40,9 @@ def study(run: Run) -> Study:
     pairs = [*contrasts(run, "load", 0.0, ("load_via",)), *contrasts(run, "load_via", "beside")]
     shifts = []
     for quantity, each in (("one_way_delay", of.summaries), ("rtt", trip_summaries(run))):
-        delays = each if quantity == "one_way_delay" else None  # a round trip is of one clock
         for statistic in ("mean", "p50"):
-            shifts += shift_rows(run, series(each, statistic), pairs, quantity, statistic, delays=delays)
+            shifts += shift_rows(run, series(each, statistic), pairs, quantity, statistic)
+    tell_clocks([row for row in shifts if row.quantity == "one_way_delay_shift"], pairs, of.summaries)
     of.rows.extend(shifts)
     several = [*of.delays, *trips]
     modes = modes_of(several)
@@ -101,9 +101,15 @@ def sentence(run: Run, rows: list[Row]) -> str:
     load += " rather than beside it" if worst.against == "load_via=beside" else ""
     if value.low is None or value.high is None or value.excludes(0):
         change = "shortens" if value.estimate < 0 else "lengthens"
-        by = value.scaled(-1.0) if value.estimate < 0 else value
+        by = negated(value) if value.estimate < 0 else value
         return f"{load} {change} {what} by {spell(by)}"
     return f"{load} changes {what} by nothing that could be told from zero: {spell(value)}"
+
+
+def negated(value: Interval) -> Interval:
+    """The same with its sign turned."""
+    low, high = (None if end is None else -end for end in (value.high, value.low))
+    return Interval(-value.estimate, low, high, value.level, value.n)
 
 
 def spell(value: Interval) -> str:

@@ -20,6 +20,7 @@ from sojourn.analysis.stream_rows import per_arm, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, over_trials, series
+from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
@@ -125,13 +126,13 @@ def growth(by_senders: dict[int, Series]) -> Interval:
 
 def _answer(device: str, size: int, slope: Interval) -> Answer:
     said, answer = (
-        f"the width of {size} B frames over {device} grows as senders to the power {slope.estimate:.2f}",
+        f"the width of {size} B frames over {amid(device)} grows as senders to the power {slope.estimate:.2f}",
         "cannot tell",
     )
     if slope.low is not None and slope.low > 0:
         answer = "holds"
     elif slope.high is not None and slope.high <= 0:
-        answer, said = "fails", f"the width of {size} B frames over {device} does not grow with senders"
+        answer, said = "fails", f"the width of {size} B frames over {amid(device)} does not grow with senders"
     return Answer(LAW, answer, said, device, None, shown=slope, unit="1")
 
 
@@ -150,6 +151,6 @@ def sentence(run: Run, rows: list[Row]) -> str:
     said = f", Jain's fairness {fair.value.estimate:.3f}" if fair else ""
     narrow, broad = micro(least.value.estimate), micro(most.value.estimate)
     return (
-        f"Over {device} the delays of {size} B frames spread by {narrow} with {least.factors.senders} sender "
+        f"Over {amid(device)} the delays of {size} B frames spread by {narrow} with {least.factors.senders} sender "
         f"and by {broad} with {most.factors.senders}{said}"
     )

@@ -17,10 +17,11 @@ from sojourn.analysis.round_trips import round_trips, trip_summaries
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.stream_rows import contrasts, delay_rows, per_arm, shift_rows, summaries, trial_row
+from sojourn.analysis.stream_rows import contrasts, delay_rows, per_arm, shift_rows, summaries, tell_clocks, trial_row
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
+from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def all_shifts(run: Run, of: Gathered) -> list[Row]:
     for quantity, each in (("one_way_delay", one_way), ("response_latency", responses(run, of))):
         for statistic in ("mean", "p50"):
             rows += shift_rows(run, series(each, statistic), pairs, quantity, statistic)
+    tell_clocks([row for row in rows if row.quantity == "one_way_delay_shift"], pairs, one_way)
     return rows
 
 
@@ -125,9 +127,10 @@ def sentence(run: Run, rows: list[Row]) -> str:
     if spaced:
         most = max(spaced, key=lambda row: row.factors.receivers or 0)
         nodes = (most.factors.receivers or 0) + 1
-        return f"The answers of {nodes} nodes over {device} come {micro(most.value.estimate)} apart"
+        return f"The answers of {nodes} nodes over {amid(device)} come {micro(most.value.estimate)} apart"
     shifted = [row for row in own if row.quantity == "one_way_delay_shift" and row.against == "to=unicast"]
     if shifted:
         first = shifted[0]
-        return f"Over {device} {first.factors.to} takes {micro(first.value.estimate)} longer than unicast"
-    return f"Delays of {len({row.port for row in own if row.port is not None})} receivers over {device} were measured"
+        return f"Over {amid(device)} {first.factors.to} takes {micro(first.value.estimate)} longer than unicast"
+    receivers = {row.port for row in own if row.port is not None}
+    return f"Delays of {len(receivers)} receivers over {amid(device)} were measured"

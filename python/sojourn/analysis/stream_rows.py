@@ -231,12 +231,16 @@ def _tell_behind(row: Row, each: pl.DataFrame) -> None:
     row.clock_error95_ns = _sum_of([worst_of(arm, "clock_error95_ns") for arm in arms])
 
 
-def _tell_of_cells(row: Row, each: pl.DataFrame, cells: tuple[int, int]) -> None:
-    """How many packets are behind a difference of two cells, and the clocks' errors of both together."""
-    both = [each.filter(pl.col("cell") == cell) for cell in cells]
-    row.probes = sum(int(one["packets"].sum()) for one in both)
-    row.clock_bound_ns = _sum_of([worst_of(one, "clock_bound_ns") for one in both])
-    row.clock_error95_ns = _sum_of([worst_of(one, "clock_error95_ns") for one in both])
+def tell_clocks(shifts: list[Row], pairs: list[Contrast], delays: pl.DataFrame) -> None:
+    """Write on shifts of delays how many packets are behind them, and the clocks' errors of both cells together."""
+    less = {(pair.cell, pair.against): pair.less for pair in pairs}
+    for row in shifts:
+        cells = (row.cell, less[row.cell or 0, str(row.against)])
+        arm = delays.filter(pl.col("device") == row.device)
+        both = [arm.filter(pl.col("cell") == cell) for cell in cells]
+        row.probes = sum(int(one["packets"].sum()) for one in both)
+        row.clock_bound_ns = _sum_of([worst_of(one, "clock_bound_ns") for one in both])
+        row.clock_error95_ns = _sum_of([worst_of(one, "clock_error95_ns") for one in both])
 
 
 def _sum_of(errors: list[float | None]) -> float | None:
@@ -307,12 +311,8 @@ def shift_rows(
     quantity: str,
     statistic: str,
     unit: str = "ns",
-    delays: pl.DataFrame | None = None,
 ) -> list[Row]:
-    """Differences between cells of one arm, by rounds, named after the quantity: "one_way_delay_shift".
-
-    `delays` (as `summaries` makes them): to tell the clocks' errors of both cells together.
-    """
+    """Differences between cells of one arm, by rounds, named after the quantity: "one_way_delay_shift"."""
     rows = []
     for device, pair in ((device, pair) for device in run.devices for pair in pairs):
         d = differences(each.get((device, pair.cell)), each.get((device, pair.less)))
@@ -320,8 +320,6 @@ def shift_rows(
             value = over_trials(values_of(d))
             row = Row(device, f"{quantity}_shift", statistic, value, unit, None, run.cells[pair.cell], pair.cell)
             row.against = pair.against
-            if delays is not None:
-                _tell_of_cells(row, delays.filter(pl.col("device") == device), (pair.cell, pair.less))
             rows.append(row)
     return rows
 
