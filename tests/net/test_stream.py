@@ -215,8 +215,12 @@ def test_a_flood_is_as_fast_as_it_goes_and_conserved(engine: str) -> None:
 def test_live_frames_are_paced_and_each_is_accounted_for() -> None:
     with receiving("b", "--dev", "b1", "--engine", "live") as receiver:
         words = ["--dev", "a1", "--to", MACS["b1"], "--size", "512", "--rate", "5kpps", "--count", "5000"]
-        sent = one(stream("a", "send", *words, "--engine", "live", "--clock", "shared"))
+        told = stream("a", "send", *words, "--engine", "live")
         received = one(receiver.told())
+    sent = one(told)
+    (clock,) = told["clock"]
+    assert clock["shared"], "exchanged over a socket beside, before and after"
+    assert clock["exchanges"] > 300
     conserved(sent, received)
     assert (received["first"], received["lost"], received["frame_bytes"]) == (5000, 0, 512)
     assert received["one_way_delay"]["from_send_call"]["n"] == 5000

@@ -8,7 +8,7 @@ mod send;
 
 pub use conclude::conclude;
 pub use receive::{Waiting, receive};
-pub use send::send;
+pub use send::{exchange, send};
 
 /// How many calls are tried again whose error tells of an earlier frame, before it is believed to be of this one.
 const MOST_REFUSALS: usize = 8;

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use sojourn_port::rights;
+use sojourn_port::rights::{self, Right};
 use sojourn_record::StreamFolder;
 use sojourn_record::stream::StreamBlock;
 
@@ -60,8 +60,8 @@ fn watch(arguments: &Watch) -> anyhow::Result<()> {
         .as_deref()
         .map(|folder| StreamFolder::create(folder, "clock", 0, &crate::origin(false)))
         .transpose()?;
-    // Its sockets are open to all; its priority and its files it has.
-    rights::keep_only(&[])?;
+    // Its sockets are open to all; its priority and its files it has. Threads still need memory, and all of it is locked.
+    rights::keep_only(&[Right::IpcLock])?;
     let mut watched: Vec<Watched> = exchangers.iter().map(Watched::new).collect();
     let batches = start(exchangers);
     let told = follow(&batches, &mut watched, (&mut show, records.as_mut()));

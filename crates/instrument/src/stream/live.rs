@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use sojourn_port::PortError;
 use sojourn_port::live::{FlowCount, Histogram, LiveCounter, LiveSender, LiveSent, LiveStream};
+use sojourn_port::{Batch, PortError};
 use sojourn_stream::{
-    FlowReceived, FlowRequest, FlowSent, Head, Pattern, ReceivedCounts, SendOutcome, SendRequest, SentCounts, Spread,
+    FlowReceived, FlowRequest, FlowSent, Head, Pace, Pattern, Phase, ReceivedCounts, SendOutcome, SendRequest,
+    SentCounts, Spread,
 };
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 use sojourn_wire::ethernet;
@@ -29,11 +30,29 @@ pub fn open(to: &To, flow: &FlowRequest, block: u32) -> anyhow::Result<Option<Li
     Ok(Some(LiveSender::open(dev, &asked)?))
 }
 
-/// Sends all flows at once, a thread each; ends early once `halt` is set.
+/// Sends all flows at once, and exchanges times with their receivers before and after, over ports beside; ends early once
+/// `halt` is set.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn send(senders: &mut [LiveSender], request: &SendRequest, halt: &AtomicBool) -> Result<SendOutcome, PortError> {
+pub fn send(
+    (senders, ports): (&mut [LiveSender], &mut [&mut dyn Batch]),
+    request: &SendRequest,
+    pace: Pace,
+    halt: &AtomicBool,
+) -> Result<SendOutcome, PortError> {
+    let before = sojourn_stream::exchange(request, ports, &HostClock, (pace, Phase::Before), halt)?;
+    let mut outcome = flood(senders, request, halt)?;
+    let mut after = sojourn_stream::exchange(request, ports, &HostClock, (pace, Phase::After), halt)?;
+    let next = before.last().map_or(0, |last| last.number + 1);
+    after.iter_mut().for_each(|exchange| exchange.number += next);
+    outcome.exchanges = [before, after].concat();
+    outcome.ended = HostClock.now();
+    Ok(outcome)
+}
+
+/// Sends all flows at once, a thread each.
+fn flood(senders: &mut [LiveSender], request: &SendRequest, halt: &AtomicBool) -> Result<SendOutcome, PortError> {
     let started = HostClock.now();
     let deadline = request.at_most.map_or(Time::NEVER, |at_most| started + at_most);
     let is_over = || halt.load(Ordering::Relaxed) || HostClock.now() >= deadline;

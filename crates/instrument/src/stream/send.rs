@@ -56,8 +56,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn request(arguments: &Arguments) -> anyhow::Result<Send> {
     let Shaped { flow, at_most } = shape::shape(arguments.flow, Some(destination(arguments)?), &arguments.shape)?;
     let clock = match arguments.clock {
-        // What the kernel makes by itself leaves no room for exchanges.
-        ClockArgument::Auto if arguments.engine == Some(EngineArgument::Live) => ClockAsked::None,
         ClockArgument::Auto => ClockAsked::Exchange,
         ClockArgument::Shared => ClockAsked::Shared,
         ClockArgument::None => ClockAsked::None,

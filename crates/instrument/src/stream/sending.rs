@@ -109,11 +109,12 @@ impl<'a> Sending<'a> {
     /// When the kernel refuses.
     pub fn run(&mut self, halt: &AtomicBool) -> anyhow::Result<Sent> {
         let meter = Meter::start();
+        let pace = self.place.pace();
+        let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
         let outcome = if self.live.is_empty() {
-            let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
-            sojourn_stream::send(&self.request, &mut each, &HostClock, self.place.pace(), halt)?
+            sojourn_stream::send(&self.request, &mut each, &HostClock, pace, halt)?
         } else {
-            live::send(&mut self.live, &self.request, halt)?
+            live::send((&mut self.live, &mut each), &self.request, pace, halt)?
         };
         let took = meter.stop();
         let clocks = self.clocks(&outcome);

@@ -16,7 +16,7 @@ use crate::accounting::{Accounting, Counting};
 use crate::frame::split;
 use crate::sender::Step;
 use crate::sync::Syncer;
-use crate::{Pace, Phase, SendOutcome, SendRequest, Sender, Wait};
+use crate::{Exchange, Keep, Pace, Phase, SendOutcome, SendRequest, Sender, Wait};
 
 /// How long before a departure sleeping ends: a sleeping thread wakes up to 100 µs late.
 const SPIN: Nanos = Nanos::micros(100);
@@ -87,6 +87,26 @@ pub fn send(
     driver.linger(request)?;
     driver.synchronise(request, Phase::After, stop)?;
     Ok(driver.finish(started))
+}
+
+/// Exchanges times with the receivers of a request, before or after streams that something else than [`send`] sends.
+///
+/// # Errors
+/// When a port refuses for another reason than a full queue.
+pub fn exchange(
+    request: &SendRequest,
+    ports: &mut [&mut dyn Batch],
+    clock: &dyn Clock,
+    (pace, phase): (Pace, Phase),
+    stop: &AtomicBool,
+) -> Result<Vec<Exchange>, PortError> {
+    let capabilities: Vec<_> = ports.iter().map(|port| port.capabilities()).collect();
+    // No room is taken for the streams themselves.
+    let request = SendRequest { keep: Keep::Histograms, ..request.clone() };
+    let mut driver = Driver::new(&request, ports, capabilities, (clock, pace));
+    driver.drain()?;
+    driver.synchronise(&request, phase, stop)?;
+    Ok(driver.sync.map(Syncer::finish).unwrap_or_default())
 }
 
 struct Driver<'a, 'p> {
