@@ -79,7 +79,7 @@ def test_an_injected_clock_is_recovered(offset_ns: int, skew_ppm: float) -> None
     now = peer["now"]
     wrong_by = abs(now["offset_ns"] - pretended_offset(ready["pretended_clock"], now["at_ns"]))
     assert wrong_by <= now["bound_ns"]
-    # Both ends stamp alike, but their programs' ways from stamp to wire differ: by 0.7 to 1 us here, always to one side.
+    # Both ends stamp alike, but their programs' ways from stamp to wire differ: by 0.7 to 1 us, to one side.
     assert wrong_by <= now["error95_ns"] + 2_000, now
     line = peer["lines"][0]
     assert abs(line["skew_ppb"] - skew_ppm * 1e3) <= line["skew_bound_ppb"]
