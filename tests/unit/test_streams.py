@@ -483,7 +483,7 @@ def test_a_queue_that_grows_in_the_sender_is_seen_from_the_intended_departure(tm
     assert pick(rows, "queue_growth", "trend", cell=1)["estimate"] == pytest.approx(0.1, rel=0.05)
     assert pick(rows, "queue_bounded", "ratio", cell=1)["estimate"] == 0
     assert pick(rows, "queue_bounded", "ratio", cell=0)["estimate"] == 1
-    assert sample(tmp_path, "growth").filter(cell=1)["path_growth"].abs().max() < 0.05
+    assert np.abs(sample(tmp_path, "growth").filter(cell=1)["path_growth"].to_numpy()).max() < 0.05
 
 
 def test_a_flood_that_the_tester_limits_is_a_note(tmp_path: Path) -> None:
@@ -525,3 +525,9 @@ def test_cells_are_named_for_people() -> None:
     assert Factors(**common, schedule="flood").describe() == "packet, 64 B, flood"
     assert Factors(**common, schedule="regular").describe() == "packet, 64 B, regular"
     assert "load 90 % beside" in Factors(**common, schedule="flood", load=0.9, load_via="beside").describe()
+
+
+def test_requests_that_nobody_answered_are_told(tmp_path: Path) -> None:
+    run(tmp_path, "multicast", [cell(kind="answers", to="multicast", receivers=1)], rounds=6)
+    assert "answered by nobody" in found(tmp_path)["incomplete"]["sentence"]
+    assert verdict(tmp_path)["verdict"] == "doubtful"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.packets import answer_values, ordered
 from sojourn.analysis.rates import pace_of
 from sojourn.analysis.round_trips import round_trips, trip_summaries
@@ -22,7 +23,7 @@ from sojourn.analysis.stream_samples import histogram_samples, quantile_samples,
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
 from sojourn.analysis.verdict import amid
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import counted, micro
 
 if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
@@ -47,7 +48,19 @@ def study(run: Run) -> Study:
     of.samples["shifts"] = row_samples(run, shifts)
     of.samples["delay_quantiles"] = with_cells(run, quantile_samples([*of.delays, *answers, *trips]))
     of.samples["delay_histograms"] = with_cells(run, histogram_samples([*of.delays, *answers, *trips]))
+    of.findings.extend(unanswered(run, of))
     return of.conclude(sentence(run, of.rows))
+
+
+def unanswered(run: Run, of: Gathered) -> list[Finding]:
+    """Cells whose requests nobody answered, although that was their question."""
+    asked = of.flows.filter(pl.col("cell").is_in([cell for cell, one in run.cells.items() if one.kind == "answers"]))
+    silent = asked.join(of.answers.select("device", "cell").unique(), on=["device", "cell"], how="anti")
+    places = tuple(Place(device, cell) for device, cell in silent.select("device", "cell").unique().sort("cell").rows())
+    if not places:
+        return []
+    sentence = f"requests of {counted(len(places), 'cell')} were answered by nobody: their answers were not measured"
+    return [Finding("incomplete", sentence, float(len(places)), places)]
 
 
 def humps_of(answers: pl.DataFrame) -> pl.DataFrame:

@@ -60,7 +60,7 @@ from sojourn.analysis.suite_samples import suite_samples
 from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.verdict import amid, called
-from sojourn.analysis.wording import percent
+from sojourn.analysis.wording import counted, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -245,9 +245,8 @@ def _tester_limited(sought: list[Sought]) -> list[Finding]:
     if not found:
         return []
     places, worst = worst_first(found)
-    sentence = (
-        f"{len(found)} results reach {percent(worst)} of the tester's own clean rate: the device can do at least that"
-    )
+    reached = f"{counted(len(found), 'result')} reached up to {percent(worst)} of the tester's own clean rate"
+    sentence = f"{reached}: the device can do at least that"
     return [Finding("tester_limited", sentence, worst, places)]
 
 
@@ -337,7 +336,7 @@ def _unfound(
         return []
     places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in without))
     tests = " and ".join(dict.fromkeys(one.test for one in without))
-    sentence = f"{len(without)} searches ({tests}) found no figure: {_reasons(without)}"
+    sentence = f"{counted(len(without), 'search', 'searches')} ({tests}) found no figure: {_reasons(without)}"
     return [Finding("incomplete", sentence, float(len(without)), places)]
 
 

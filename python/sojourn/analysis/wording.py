@@ -35,3 +35,8 @@ def percent(share: float) -> str:
         1 if abs(value) >= 1 else min(6, decimals(abs(value)) if abs(value) >= 0.01 else 1 - floor(log10(abs(value))))
     )
     return f"{fixed(value, places).rstrip('0').rstrip('.')} %"
+
+
+def counted(count: float, what: str, many: str = "") -> str:
+    """So many of something: "1 search", "4 searches"."""
+    return f"{count:.0f} {what if count == 1 else many or what + 's'}"
