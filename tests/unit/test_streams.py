@@ -531,3 +531,9 @@ def test_requests_that_nobody_answered_are_told(tmp_path: Path) -> None:
     run(tmp_path, "multicast", [cell(kind="answers", to="multicast", receivers=1)], rounds=6)
     assert "answered by nobody" in found(tmp_path)["incomplete"]["sentence"]
     assert verdict(tmp_path)["verdict"] == "doubtful"
+
+
+def test_a_rate_that_our_own_receiver_could_not_follow_is_a_limit(tmp_path: Path) -> None:
+    rows = run(tmp_path, "throughput", [cell(**FLOOD)], alter=counted("own_drops", 100))
+    assert pick(rows, "throughput_pps", "at_least")["unit"] == "1/s"
+    assert found(tmp_path)["own_drops"]["severity"] == "doubtful"
