@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from sojourn.bed.model import Topology
 from sojourn.conduct import Screen, conduct, create_folder, open_folder, resume
+from sojourn.conduct.drops import located
 from sojourn.conduct.remaining import whole_searches, whole_trials
 from sojourn.conduct.search import Bounds, LoadMissed, Terms, find, longest
+from sojourn.conduct.tester import is_short
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.instruments import StreamInstrument
 from sojourn.plan import Plan, load_plan
@@ -245,6 +248,12 @@ class Trial:
 
     frames_sent: int
     lost: int
+    short: bool = False
+    frames_asked: int = 0
+
+    @property
+    def frames_due(self) -> int:
+        return self.frames_asked if self.short else self.frames_sent
 
     @property
     def loss_ratio(self) -> float:
@@ -308,6 +317,55 @@ def test_a_load_that_the_tester_misses_is_given_way_to_and_not_judged(algorithm:
     refused = only(find(algorithm, Device(1e9, tester_pps=0), 1e5, terms(0)))
     assert refused.lower_pps is None
     assert "let the machine come to rest" in str(refused.sentence)
+
+
+class Tiring(Device):
+    """A device behind a tester that evenly sends no more than it can, and says so."""
+
+    def __call__(self, rate_pps: float, seconds: float, *, verifies: bool = False) -> Trial:
+        made = min(rate_pps, self.tester_pps)
+        self.trials += 1
+        sent = max(2, round(made * seconds))
+        lost = max(0, math.ceil(sent * (1 - self.pps / made)))
+        return Trial(sent, lost, short=made < rate_pps, frames_asked=round(rate_pps * seconds))
+
+
+@pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
+def test_a_short_load_that_the_device_lost_of_is_a_bound_and_one_that_it_carried_is_none(algorithm: str) -> None:
+    devices = only(find(algorithm, Tiring(50_000, tester_pps=80_000), 1e6, terms(0)))
+    assert devices.lower_pps is not None
+    assert devices.upper_pps is not None
+    assert devices.lower_pps <= 50_000.1
+    assert devices.upper_pps >= 50_000
+    assert devices.upper_pps == pytest.approx(devices.lower_pps, rel=0.006)
+    testers = only(find(algorithm, Tiring(1e9, tester_pps=80_000), 1e6, terms(0)))
+    assert testers.lower_pps == pytest.approx(80_000, rel=0.006)
+    assert testers.upper_pps is None
+    assert "the tester cannot send" in str(testers.sentence)
+
+
+@pytest.mark.parametrize(
+    ("late", "short"),
+    [({"p50": 5e6, "p99": 9.9e6, "max": 1e7}, True), ({"p50": 10, "p99": 10, "max": 1e7}, False), (None, True)],
+)
+def test_an_evenly_slow_sender_is_short_and_one_that_stood_still_is_not(
+    late: dict[str, float] | None, short: bool
+) -> None:
+    flow = {"intended_pps": 100.0, "achieved_pps": 90.0, "departure_error_ns": late}
+    assert is_short([flow]) is short
+    assert not is_short([flow | {"achieved_pps": 99.9}])
+
+
+def test_drops_are_counted_once_where_there_was_no_room() -> None:
+    link = Topology.of(("bridge",), 1, 1, decoy=False).arm("bridge")
+    none = {"rx_packets": 0, "rx_dropped": 0, "tx_packets": 0, "tx_dropped": 0}
+    counted = {port.dev: dict(none) for port in link.ports}
+    near, far = link.cables
+    counted[near.left.dev]["tx_dropped"] = 5
+    counted[near.right.dev]["rx_dropped"] = 12
+    assert located(link, counted) == {near.right.dev: {"ring": 5, "backlog": 7}}
+    assert located(link, {}) == {}
+    assert far.right.dev == link.b_dev
 
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])

@@ -15,6 +15,8 @@ pub enum Right {
     IpcLock,
     /// CAP_BPF: programs in the kernel.
     Bpf,
+    /// CAP_PERFMON: programs that go to places in a map which they themselves have computed.
+    Perfmon,
     /// CAP_SYS_ADMIN: new namespaces, and much else.
     SysAdmin,
     /// CAP_SYS_RESOURCE: limits beyond the hard ones.
@@ -23,8 +25,16 @@ pub enum Right {
 
 impl Right {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::NetRaw, Self::NetAdmin, Self::SysNice, Self::IpcLock, Self::Bpf, Self::SysAdmin, Self::SysResource];
+    pub const ALL: [Self; 8] = [
+        Self::NetRaw,
+        Self::NetAdmin,
+        Self::SysNice,
+        Self::IpcLock,
+        Self::Bpf,
+        Self::Perfmon,
+        Self::SysAdmin,
+        Self::SysResource,
+    ];
 
     /// Returns its name, as `capabilities(7)` spells it.
     pub const fn name(self) -> &'static str {
@@ -34,6 +44,7 @@ impl Right {
             Self::SysNice => "CAP_SYS_NICE",
             Self::IpcLock => "CAP_IPC_LOCK",
             Self::Bpf => "CAP_BPF",
+            Self::Perfmon => "CAP_PERFMON",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::SysResource => "CAP_SYS_RESOURCE",
         }
@@ -51,6 +62,7 @@ impl Right {
             Self::SysNice => CapabilitySet::SYS_NICE,
             Self::IpcLock => CapabilitySet::IPC_LOCK,
             Self::Bpf => CapabilitySet::BPF,
+            Self::Perfmon => CapabilitySet::PERFMON,
             Self::SysAdmin => CapabilitySet::SYS_ADMIN,
             Self::SysResource => CapabilitySet::SYS_RESOURCE,
         }
@@ -94,6 +106,6 @@ mod tests {
             keep_only(&[]).expect("giving up is always permitted");
             Right::ALL.map(Right::is_held)
         });
-        assert_eq!(held.join().expect("the thread ends well"), [false; 7]);
+        assert_eq!(held.join().expect("the thread ends well"), [false; 8]);
     }
 }

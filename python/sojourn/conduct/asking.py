@@ -177,6 +177,10 @@ def destination(asked: Asked, port: Port) -> dict[str, Any]:
     if engine in ("udp", "udp6"):
         return {"via": "udp", "address": address(asked), "port": STREAM_UDP_PORT, "dev": port.dev, "dscp": stream.dscp}
     there: dict[str, Any] = {"via": engine, "dev": port.dev, "mac": mac(asked.link, to)}
+    if engine == "live":
+        # A device's full ring loses what was sent; only our own receiver's refuses it. That frames leave at all was
+        # seen when the engines were chosen.
+        there |= {"into_device": bool(asked.link.stations), "proven": True}
     if engine == "packet":
         there |= {"vlan": stream.vlan, "pcp": stream.pcp, "qdisc_bypass": asked.plan.study.method != "stages"}
     return there

@@ -1,8 +1,9 @@
 """Searches for the highest load that meets a loss ratio: MLRsearch, and halving with loss verification. No I/O.
 
-Each is given something that measures one load for one duration, and its bounds. What it measured, and whether a load
-was really made, is the measurer's business: it raises `LoadMissed` for a load that the tester cannot make, and the
-search goes on below that.
+Each is given something that measures one load for one duration, and its bounds. A trial whose sender was *short*,
+evenly slower than asked, still counts: a device that lost too much of less would lose too much of more. Where it did
+not, the load is out of reach: the search goes on below, and a bound that only says so is the tester's and is taken back.
+For a load that was not sent in any even way the measurer raises `LoadMissed`, and the search begins again below it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from MLRsearch import AbstractMeasurer, Config, GoalResult, MeasurementResult, MultipleLossRatioSearch, SearchGoal
@@ -49,6 +50,12 @@ class Measured(Protocol):
 
     @property
     def loss_ratio(self) -> float: ...
+
+    @property
+    def frames_due(self) -> int: ...
+
+    @property
+    def short(self) -> bool: ...
 
 
 class Measure(Protocol):
@@ -111,13 +118,13 @@ def mlr(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
     config.min_load, config.max_load = max_pps * LEAST_SHARE, max_pps
     config.search_duration_max = terms.at_most_seconds
     config.warmup_duration = None
-    search = MultipleLossRatioSearch(config=config)
+    search, reach = MultipleLossRatioSearch(config=config), Reach()
     sentence = None
     try:
-        search.search(Measurer(measure), debug=logging.getLogger(__name__).debug)
+        search.search(Measurer(measure, reach), debug=logging.getLogger(__name__).debug)
     except RuntimeError:  # the library's only way to say that its time is up
         sentence = "time was up before the bounds were as close as asked"
-    return [bounds_of(search, ratio, goal, sentence) for ratio, goal in goals.items()]
+    return [reach.judged(bounds_of(search, ratio, goal, sentence)) for ratio, goal in goals.items()]
 
 
 def search_goal(ratio: float, terms: Terms) -> SearchGoal:
@@ -152,18 +159,43 @@ def bounds_of(search: MultipleLossRatioSearch, ratio: float, goal: SearchGoal, s
     )
 
 
+@dataclass
+class Reach:
+    """The loads that the tester fell short of, and the most that the device then lost of what came."""
+
+    worst: dict[float, float] = field(default_factory=dict)
+
+    def note(self, rate_pps: float, outcome: Measured) -> None:
+        """A trial was made."""
+        if outcome.short:
+            self.worst[rate_pps] = max(outcome.loss_ratio, self.worst.get(rate_pps, 0.0))
+
+    def judged(self, found: Bounds) -> Bounds:
+        """The same without an upper bound, where that is where the tester ends and not the device."""
+        upper = found.upper_pps
+        close = next(
+            (load for load in self.worst if upper is not None and math.isclose(load, upper, rel_tol=1e-9)), None
+        )
+        if close is None or self.worst[close] > found.goal:
+            return found
+        return replace(found, upper_pps=None, sentence=f"the tester cannot send {close:.0f} packets/s on this arm")
+
+
 class Measurer(AbstractMeasurer):  # type: ignore[misc]
     """Our trials as the library asks for them."""
 
-    def __init__(self, measure: Measure) -> None:
+    def __init__(self, measure: Measure, reach: Reach) -> None:
         self._measure = measure
+        self._reach = reach
 
     def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
-        """One trial."""
+        """One trial; what was due and not sent counts against its load."""
         outcome = self._measure(intended_load, intended_duration)
+        self._reach.note(intended_load, outcome)
         return MeasurementResult(
             intended_duration=intended_duration,
             intended_load=intended_load,
+            intended_count=outcome.frames_due,
             offered_count=outcome.frames_sent,
             loss_count=outcome.lost,
         )
@@ -178,10 +210,14 @@ def halve(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
 def halve_for(goal: float, measure: Measure, max_pps: float, terms: Terms, end: float) -> Bounds:
     """One goal; the highest load itself is tried first."""
     kept: dict[float, float] = {}
+    reach = Reach()
 
     def holds(rate: float) -> bool:
         for verifies in (False, True) if terms.verify_loss else (False,):
             outcome = measure(rate, terms.final_seconds, verifies=verifies)
+            reach.note(rate, outcome)
+            if outcome.loss_ratio <= goal and outcome.short:
+                return False
             if outcome.loss_ratio <= goal:
                 kept[rate] = outcome.loss_ratio
                 return True
@@ -193,12 +229,12 @@ def halve_for(goal: float, measure: Measure, max_pps: float, terms: Terms, end: 
     while (upper - lower) / upper > terms.width:
         if time.monotonic() > end:
             said = "time was up before the bounds were as close as asked"
-            return bounds(goal, lower if lower in kept else None, upper, kept, said)
+            return reach.judged(bounds(goal, lower if lower in kept else None, upper, kept, said))
         middle = (lower + upper) / 2 if lower in kept else math.sqrt(lower * upper)
         lower, upper = (middle, upper) if holds(middle) else (lower, middle)
     if lower not in kept:
         return bounds(goal, None, upper, kept, f"more than {goal:.3%} is lost at every load that was tried")
-    return bounds(goal, lower, upper, kept)
+    return reach.judged(bounds(goal, lower, upper, kept))
 
 
 def bounds(

@@ -63,6 +63,8 @@ class Found:
     ceiling: dict[tuple[str, int], float] = field(default_factory=dict)
     """The highest load that the tester makes on an arm, by device and frame size: where both share a core, less than
     on the empty path."""
+    reached: dict[tuple[str, int], float] = field(default_factory=dict)
+    """The highest load that was made of one that the tester fell short of, by the same."""
 
 
 @dataclass
@@ -150,7 +152,9 @@ class Searcher:
         """Where searches begin: what the plan allows, and never more than the tester can do here."""
         search, asked = self.search, self.limits.tester.sitting.plan.search.max_rate
         most = asked.pps(search.frame_bytes) if asked is not None else None
-        own = min(self._tester_pps, self.found.ceiling.get((search.device, search.frame_bytes), self._tester_pps))
+        key = (search.device, search.frame_bytes)
+        own = min(found.get(key, self._tester_pps) for found in (self.found.ceiling, self.found.reached))
+        own = min(self._tester_pps, own)
         return own if most is None else min(most, own)
 
     def throughput_pps(self, test: str = "throughput") -> float:
@@ -181,8 +185,9 @@ class Searcher:
         share = 1.0
         while share > plan.loss_step / 2 and clean < LOSSLESS_STEPS:
             outcome = self.stream(share * highest, seconds, judged=False)
-            step = {"share": round(share, 6), "offered_pps": share * highest, "loss_ratio": outcome.loss_ratio}
-            steps.append(step | {"missed": outcome.missed})
+            offered = outcome.sent_pps if outcome.short else share * highest
+            step = {"share": round(share, 6), "offered_pps": offered, "loss_ratio": outcome.loss_ratio}
+            steps.append(step | {"missed": outcome.missed and not outcome.short})
             clean = clean + 1 if outcome.lost == 0 else 0
             share -= plan.loss_step
         self.conclude(highest_pps=highest, steps=steps, duration_s=seconds)
@@ -277,8 +282,12 @@ class Searcher:
         trial = Trial(self._number(), "search", search.device, search.repetition, 0, 0, factors, round(seconds * 1e9),
                       max(2, round(rate_pps * seconds)), search.seed)  # fmt: skip
         outcome = tester.measure(tester.asked(trial, rate_pps), search=search.number)
-        self._log_step(outcome, rate_pps=rate_pps, duration_s=seconds, verifies=verifies)
-        if judged and outcome.missed:
+        if outcome.short:  # a trial of the load that was made
+            key = (search.device, search.frame_bytes)
+            self.found.reached[key] = max(outcome.sent_pps, self.found.reached.get(key, 0.0))
+        made = outcome.sent_pps if outcome.short else rate_pps
+        self._log_step(outcome, rate_pps=made, asked_pps=rate_pps, duration_s=seconds, verifies=verifies)
+        if judged and outcome.missed and not outcome.short:
             raise LoadMissed(rate_pps, outcome.sent_pps)
         return outcome
 
@@ -301,7 +310,8 @@ class Searcher:
             sent=outcome.frames_sent,
             received=outcome.frames_received,
             loss_ratio=outcome.loss_ratio,
-            missed=outcome.missed,
+            missed=outcome.missed and not outcome.short,
+            short=outcome.short,
             verifies=before,
         )
 

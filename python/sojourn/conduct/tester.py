@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct import asking
 from sojourn.conduct.asking import Asked, Engines
+from sojourn.conduct.drops import located
 from sojourn.conduct.site import Namespaces, Simulation
 from sojourn.errors import MachineError, SojournError
 
@@ -34,6 +35,9 @@ MISSED of their time."""
 
 PLAIN = Engines("packet", "packet")
 ATTEMPTS = 3
+EVEN = 0.25
+"""Evenly, it would be a half."""
+
 LOAD_LEAD_SECONDS = 0.1
 """The load runs alone for this long before a foreground begins."""
 
@@ -56,6 +60,14 @@ class Outcome:
     received: Sequence[dict[str, Any]]
     missed: bool
     rate_pps: float | None
+    short: bool = False
+    """Whether the sender was evenly slower than asked, without standing still: a trial of the load that it made."""
+
+    @property
+    def frames_due(self) -> int:
+        """Frames of the asked load in the time that the sender took: more than it sent where it fell short."""
+        rate = self.rate_pps or 0.0
+        return max(self.frames_sent, round(rate * self.seconds)) if self.short else self.frames_sent
 
     @property
     def frames_sent(self) -> int:
@@ -129,12 +141,15 @@ class Tester:
         """The link of an arm, simulated or not."""
         return self.sitting.site.bed.topology.arm(arm)
 
-    def measure(self, asked: Asked, **told: Any) -> Outcome:
-        """One trial, tried again where its sender missed the load; the last attempt is kept, and marked if it did."""
+    def measure(self, asked: Asked, *, attempts: int = ATTEMPTS, **told: Any) -> Outcome:
+        """One trial, tried again where its sender missed the load; the last attempt is kept, and marked if it did.
+
+        A search takes what an evenly slower sender made for what it is.
+        """
         planned = asked.trial.block if asked.trial.purpose == "measure" else None
-        for attempt in range(1, ATTEMPTS + 1):
-            outcome = self._attempt(asked, {"trial": planned, "attempt": attempt, **told}, last=attempt == ATTEMPTS)
-            if not outcome.missed or attempt == ATTEMPTS:
+        for attempt in range(1, attempts + 1):
+            outcome = self._attempt(asked, {"trial": planned, "attempt": attempt, **told}, last=attempt == attempts)
+            if is_kept(outcome) or attempt == attempts:
                 return outcome
             asked = replace(asked, trial=replace(asked.trial, block=self.number()))
         raise AssertionError("unreachable")
@@ -147,14 +162,15 @@ class Tester:
         site = self.sitting.site
         said = self._simulate(asked, site) if isinstance(site, Simulation) else self._over_wires(asked)
         missed = has_missed(asked, said["sent"])
-        outcome = Outcome(asked.trial, said["sent"], said["received"], missed, asked.rate_pps)
+        short = missed and is_short(said["sent"])
+        outcome = Outcome(asked.trial, said["sent"], said["received"], missed, asked.rate_pps, short)
         self.sitting.log(
             "stream-trial",
             **asking.head(asked.trial),
             factors=factors(asked),
             **told,
             missed=missed,
-            kept=last or not missed,
+            kept=last or is_kept(outcome),
             engines=asked.engines._asdict(),
             **said,
         )
@@ -166,6 +182,7 @@ class Tester:
         answer = self.ends["sim"].simulate(asking.simulating(asked, path), self.sitting.screen.tick)
         counted: dict[str, Any] = {
             "counters": {},
+            "drops": {},
             "softnet_dropped": 0,
             "load": None,
             "answers": None,
@@ -183,6 +200,7 @@ class Tester:
             after = self.counted(asked)
             received["sent"] = sent
         counted = added(before, after)
+        counted["drops"] = located(asked.link, counted["counters"])
         ways = {"sent": sent["flows"], "received": received["b"]["flows"]}
         answers = received["a2"]["flows"] if "a2" in received else sent.get("answers")
         return ways | {"answers": answers, "load": load or None, "clock": sent.get("clock"), **counted}
@@ -289,6 +307,23 @@ def has_missed(asked: Asked, sent: Sequence[dict[str, Any]]) -> bool:
         missed_by(flow) > MISSED or any(is_late(flow, quantile, asked.trial.duration_ns) for quantile in quantiles)
         for flow in sent
     )
+
+
+def is_kept(outcome: Outcome) -> bool:
+    """Whether a trial needs no further attempt."""
+    return not outcome.missed or (outcome.short and outcome.trial.purpose == "search")
+
+
+def is_short(sent: Sequence[dict[str, Any]]) -> bool:
+    """Whether all senders kept going and were too slow: what each was behind by then grew evenly, if that is known."""
+    intended, achieved = (sum(flow[name] or 0.0 for flow in sent) for name in ("intended_pps", "achieved_pps"))
+    return 0 < achieved < (1 - MISSED) * intended and all(fell_behind_evenly(flow) for flow in sent)
+
+
+def fell_behind_evenly(flow: dict[str, Any]) -> bool:
+    """Whether the middle frame was late by a good part of what the last was; live frames do not tell."""
+    late = flow.get("departure_error_ns") or {}
+    return not late.get("max") or late.get("p50", 0) >= EVEN * late["max"]
 
 
 def missed_by(flow: dict[str, Any]) -> float:

@@ -43,6 +43,28 @@ class Limits:
     tester: Tester
     _arms: dict[tuple[str, int, str], float] = field(default_factory=dict)
     _clean: dict[tuple[str, int], float] = field(default_factory=dict)
+    _whole: dict[tuple[str, int], float] = field(default_factory=dict)
+    """The highest rate of any stream over the empty path of which nothing was lost, floods included."""
+    _flooded: dict[tuple[str, int], float] = field(default_factory=dict)
+    """The highest rate at which the tester flooded the empty path."""
+
+    def note(self, outcome: Outcome) -> Outcome:
+        """Learn from a stream of one sender over the empty path what the tester can do at least."""
+        key = (outcome.trial.factors.engine, outcome.trial.factors.frame_bytes)
+        if outcome.trial.arm == DIRECT and outcome.trial.factors.senders == 1 and outcome.frames_sent:
+            if outcome.lost == 0 and (not outcome.missed or outcome.short):
+                self._whole[key] = max(outcome.sent_pps, self._whole.get(key, 0.0))
+            if outcome.rate_pps is None:
+                self._flooded[key] = max(outcome.sent_pps, self._flooded.get(key, 0.0))
+        return outcome
+
+    def is_beyond(self, rate_pps: float | None, frame_bytes: int, engine: str) -> bool:
+        """Whether a rate lies above all that the tester was found to send: trying again would not make it."""
+        return rate_pps is not None and rate_pps > self._flooded.get((engine, frame_bytes), float("inf"))
+
+    def whole_pps(self, frame_bytes: int, engine: str) -> float | None:
+        """The highest rate that was seen sent and received whole on the empty path so far."""
+        return self._whole.get((engine, frame_bytes))
 
     def arm_pps(self, arm: str, frame_bytes: int, engine: str = "auto") -> float:
         """Frames per second that an arm lets through when it is flooded: the median of a few short floods."""
@@ -68,7 +90,7 @@ class Limits:
         """One short flood."""
         factors = plain(self.tester.sitting.plan, engine, frame_bytes, "flood")
         trial = Trial(self.tester.number(), "qualify", arm, 0, 0, 0, factors, FLOOD_NS, None, 1)
-        return self.tester.once(self.tester.asked(trial, None))
+        return self.note(self.tester.once(self.tester.asked(trial, None)))
 
     def clean_pps(self, frame_bytes: int, engine: str = "auto") -> float:
         """The highest rate at which the tester sends what it is asked, and receives all of it, on the empty path."""
@@ -80,10 +102,12 @@ class Limits:
     def _find_clean(self, frame_bytes: int, engine: str) -> float:
         flood = self.arm_pps(DIRECT, frame_bytes, engine)
         rate = flood
-        while rate > flood * LEAST_SHARE:
+        while rate > max(flood * LEAST_SHARE, self.whole_pps(frame_bytes, engine) or 0.0):
             if self._is_clean(frame_bytes, engine, rate) or self._is_clean(frame_bytes, engine, rate):
                 return rate
             rate *= STEP
+        if whole := self.whole_pps(frame_bytes, engine):
+            return whole
         raise Unanswerable(
             f"the tester loses frames of {frame_bytes} bytes even on the empty path at {rate:.0f} packets/s: "
             "let the machine come to rest, or take another engine"
@@ -92,7 +116,7 @@ class Limits:
     def _is_clean(self, frame_bytes: int, engine: str, rate: float) -> bool:
         factors = replace(plain(self.tester.sitting.plan, engine, frame_bytes, "regular"), rate_pps=rate)
         trial = Trial(self.tester.number(), "qualify", DIRECT, 0, 0, 0, factors, CLEAN_NS, None, 1)
-        outcome = self.tester.once(self.tester.asked(trial, rate))
+        outcome = self.note(self.tester.once(self.tester.asked(trial, rate)))
         return not outcome.missed and outcome.lost == 0
 
 
@@ -126,18 +150,44 @@ def choose_engines(tester: Tester) -> Engines:
     least = min(cell.frame_bytes for cell in stream_cells(sitting.plan))
     found: dict[Engines, float] = {}
     refused: dict[str, str] = {}
-    for receive, send in product(RECEIVERS, SENDERS):
-        tester.engines = Engines(send, receive)
+    for pair in candidates(sitting.plan):
+        tester.engines = pair
         try:
             found[tester.engines] = Limits(tester).flood(DIRECT, least).received_pps
         except (MachineError, RequestError) as error:
-            refused[f"{send} to {receive}"] = str(error)
+            refused[f"{pair.send} to {pair.receive}"] = str(error)
     if not found:
         raise MachineError(f"no engine works here: {'; '.join(refused.values())}")
-    best = max(found, key=lambda pair: found[pair])
+    best = next(
+        pair for pair in sorted(found, key=lambda pair: -found[pair]) if reaches_all(tester, pair, least, refused)
+    )
     sitting.log("engine-chosen", send=best.send, receive=best.receive, refused=refused,
                 received_pps={f"{pair.send} to {pair.receive}": pps for pair, pps in found.items()})  # fmt: skip
     return best
+
+
+def candidates(plan: Plan) -> list[Engines]:
+    """The pairs to try: live frames only where one sender sends them evenly or as a flood, and untagged."""
+    cells, others = stream_cells(plan), [Engines(send, receive) for receive, send in product(RECEIVERS, SENDERS)]
+    plain_enough = plan.stream.vlan is None and plan.stream.pcp is None and all(
+        cell.senders == 1 and cell.kind == "one-way" and cell.schedule in ("flood", "regular") for cell in cells
+    )  # fmt: skip
+    return [Engines("live", "live"), *others] if plain_enough else others
+
+
+def reaches_all(tester: Tester, pair: Engines, frame_bytes: int, refused: dict[str, str]) -> bool:
+    """Whether frames come through every arm: live ones only where its ports poll, and all arms are prepared alike."""
+    if pair.send != "live":
+        return True
+    links = tester.sitting.site.bed.topology.links
+    tester.engines = pair
+    for link in links:
+        tester.sitting.site.bed.prepare_live(link.arm)
+    dead = [link.arm for link in links if not link.is_decoy
+            and Limits(tester).flood(link.arm, frame_bytes).frames_received == 0]  # fmt: skip
+    if dead:
+        refused[f"{pair.send} to {pair.receive}"] = f"no live frame comes through {', '.join(dead)}"
+    return not dead
 
 
 def qualify(limits: Limits) -> None:
@@ -146,7 +196,7 @@ def qualify(limits: Limits) -> None:
     outcomes: dict[tuple[str, int], list[Outcome]] = {}
     for trial in qualify_trials(tester.sitting.plan):
         numbered = replace(trial, block=tester.number()) if tester.sitting.part.number else trial
-        outcome = tester.once(tester.asked(numbered, trial.factors.rate_pps))
+        outcome = limits.note(tester.once(tester.asked(numbered, trial.factors.rate_pps)))
         outcomes.setdefault((trial.factors.engine, trial.factors.frame_bytes), []).append(outcome)
     for (engine, frame_bytes), found in outcomes.items():
         tester.sitting.log("qualified", frame_bytes=frame_bytes, **clean(limits, frame_bytes, engine),
@@ -156,7 +206,7 @@ def qualify(limits: Limits) -> None:
 def clean(limits: Limits, frame_bytes: int, engine: str) -> dict[str, Any]:
     """The tester's clean rate, where the method goes near it; or why there is none."""
     if limits.tester.sitting.plan.study.method not in FLOODING_METHODS:
-        return {"clean_pps": None}
+        return {"clean_pps": limits.whole_pps(frame_bytes, engine)}
     try:
         return {"clean_pps": limits.clean_pps(frame_bytes, engine)}
     except Unanswerable as why:

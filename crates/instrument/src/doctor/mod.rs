@@ -76,6 +76,7 @@ fn right(right: Right) -> Check {
         Right::SysNice => "SCHED_FIFO",
         Right::IpcLock => "memory locked beyond the limit",
         Right::Bpf => "programs in the kernel",
+        Right::Perfmon => "live frames and their counter, in the kernel",
         Right::SysAdmin => "network namespaces",
         Right::SysResource => "raised limits",
     };

@@ -15,19 +15,31 @@ use sojourn_wire::ethernet;
 use super::request::To;
 use crate::failure::WrongRequest;
 
+/// Where a flow leaves the kernel.
+#[derive(Debug)]
+pub struct Outlet {
+    sender: LiveSender,
+    /// Whose the other end is, and so its full ring: the device's, or the tester's.
+    into_device: bool,
+}
+
 /// Makes ready to send a flow out of the kernel.
 ///
 /// # Errors
 /// When it is asked for what only other engines do, or the kernel refuses.
-pub fn open(to: &To, flow: &FlowRequest, block: u32) -> anyhow::Result<Option<LiveSender>> {
-    let (To::Live { dev, .. }, Head::Link(link)) = (to, flow.head) else { return Ok(None) };
+pub fn open(to: &To, flow: &FlowRequest, block: u32) -> anyhow::Result<Option<Outlet>> {
+    let (To::Live { dev, into_device, proven, .. }, Head::Link(link)) = (to, flow.head) else { return Ok(None) };
     if !matches!(flow.schedule.pattern, Pattern::Flood | Pattern::Regular) {
         let problem =
             format!("live frames leave regularly or as a flood, not as {}; use another engine", flow.schedule.pattern);
         return Err(WrongRequest(problem).into());
     }
     let asked = LiveStream { link, frame_bytes: flow.frame_bytes(), flow: flow.flow, block };
-    Ok(Some(LiveSender::open(dev, &asked)?))
+    let mut sender = LiveSender::open(dev, &asked)?;
+    if *proven {
+        sender.take_as_tried();
+    }
+    Ok(Some(Outlet { sender, into_device: *into_device }))
 }
 
 /// Sends all flows at once, and exchanges times with their receivers before and after, over ports beside; ends early once
@@ -36,13 +48,13 @@ pub fn open(to: &To, flow: &FlowRequest, block: u32) -> anyhow::Result<Option<Li
 /// # Errors
 /// When the kernel refuses.
 pub fn send(
-    (senders, ports): (&mut [LiveSender], &mut [&mut dyn Batch]),
+    (outlets, ports): (&mut [Outlet], &mut [&mut dyn Batch]),
     request: &SendRequest,
     pace: Pace,
     halt: &AtomicBool,
 ) -> Result<SendOutcome, PortError> {
     let before = sojourn_stream::exchange(request, ports, &HostClock, (pace, Phase::Before), halt)?;
-    let mut outcome = flood(senders, request, halt)?;
+    let mut outcome = flood(outlets, request, halt)?;
     let mut after = sojourn_stream::exchange(request, ports, &HostClock, (pace, Phase::After), halt)?;
     let next = before.last().map_or(0, |last| last.number + 1);
     after.iter_mut().for_each(|exchange| exchange.number += next);
@@ -52,23 +64,23 @@ pub fn send(
 }
 
 /// Sends all flows at once, a thread each.
-fn flood(senders: &mut [LiveSender], request: &SendRequest, halt: &AtomicBool) -> Result<SendOutcome, PortError> {
+fn flood(outlets: &mut [Outlet], request: &SendRequest, halt: &AtomicBool) -> Result<SendOutcome, PortError> {
     let started = HostClock.now();
     let deadline = request.at_most.map_or(Time::NEVER, |at_most| started + at_most);
     let is_over = || halt.load(Ordering::Relaxed) || HostClock.now() >= deadline;
     let each: Vec<Result<LiveSent, PortError>> = thread::scope(|scope| {
-        let start = |(sender, flow): (&mut LiveSender, &FlowRequest)| {
+        let start = |(outlet, flow): (&mut Outlet, &FlowRequest)| {
             let (count, rate) = (flow.schedule.count, rate(flow));
             // Borrowed by as many threads as there are flows.
             let is_over = &is_over;
-            let sender: &mut LiveSender = sender;
-            sender.send(count, rate, &mut || is_over())
+            outlet.sender.send(count, rate, &mut || is_over())
         };
         let threads: Vec<_> =
-            senders.iter_mut().zip(&request.flows).map(|flow| scope.spawn(move || start(flow))).collect();
+            outlets.iter_mut().zip(&request.flows).map(|flow| scope.spawn(move || start(flow))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(died()))).collect()
     });
-    let told = each.into_iter().zip(&request.flows).map(|(sent, flow)| sent.map(|sent| told(&sent, flow)));
+    let each = each.into_iter().zip(outlets.iter().zip(&request.flows));
+    let told = each.map(|(sent, (outlet, flow))| sent.map(|sent| told(&sent, flow, outlet.into_device)));
     Ok(SendOutcome {
         started,
         flows: told.collect::<Result<_, _>>()?,
@@ -89,18 +101,14 @@ fn rate(flow: &FlowRequest) -> Option<f64> {
     (flow.schedule.pattern != Pattern::Flood).then_some(flow.schedule.rate_pps)
 }
 
-fn told(sent: &LiveSent, flow: &FlowRequest) -> FlowSent {
+fn told(sent: &LiveSent, flow: &FlowRequest, into_device: bool) -> FlowSent {
     let span = (sent.last - sent.first).0;
     let asked = flow.schedule.count;
+    let refused = if into_device { 0 } else { sent.refused.min(sent.made) };
     FlowSent {
         flow: flow.flow,
         port: flow.port,
-        counts: SentCounts {
-            asked,
-            sent: sent.made.saturating_sub(sent.refused),
-            refused: sent.refused.min(sent.made),
-            unsent: asked.saturating_sub(sent.made),
-        },
+        counts: SentCounts { asked, sent: sent.made - refused, refused, unsent: asked.saturating_sub(sent.made) },
         asked_pps: rate(flow).unwrap_or(0.0),
         intended_pps: rate(flow).unwrap_or(0.0),
         achieved_pps: if span > 0 { sent.made.saturating_sub(1) as f64 * 1e9 / span as f64 } else { 0.0 },

@@ -231,6 +231,13 @@ pub enum To {
     Live {
         dev: String,
         mac: MacAddress,
+        /// Whether the interface's other end is a device's: a frame for which that has no room has then been sent, and lost
+        /// by the device, whose receive ring was full. Else it was refused, by a part of the tester.
+        #[serde(default)]
+        into_device: bool,
+        /// Whether frames were seen to leave there before: then none go ahead of the others to find that out.
+        #[serde(default)]
+        proven: bool,
     },
 }
 

@@ -97,7 +97,7 @@ fn destination(arguments: &Arguments) -> anyhow::Result<To> {
     Ok(match engine.unwrap_or(EngineArgument::Packet) {
         EngineArgument::Packet => To::Packet { dev, mac, vlan: *vlan, pcp: *pcp, qdisc_bypass: !through_qdisc },
         EngineArgument::Xdp => To::Xdp { dev, mac, vlan: *vlan, pcp: *pcp },
-        EngineArgument::Live => To::Live { dev, mac },
+        EngineArgument::Live => To::Live { dev, mac, into_device: false, proven: false },
     })
 }
 

@@ -4,7 +4,6 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use sojourn_port::Batch;
-use sojourn_port::live::LiveSender;
 use sojourn_record::stream::{Role, StreamBlock};
 use sojourn_stream::{
     FlowReceived, FlowRequest, FlowSent, Keep, Pattern, ReceiveOutcome, Schedule, ScheduleError, SendOutcome,
@@ -14,7 +13,7 @@ use sojourn_time::{HostClock, Nanos};
 
 use super::clocks::{self, Known};
 use super::host::{self, Meter, Took};
-use super::live;
+use super::live::{self, Outlet};
 use super::ports::{self, Open};
 use super::receiving;
 use super::request::{self, ClockAsked, Flow, Send, To, nanos};
@@ -41,7 +40,7 @@ pub struct Sending<'a> {
     request: SendRequest,
     ports: Vec<Open>,
     /// One for each flow, where the kernel makes their frames.
-    live: Vec<LiveSender>,
+    live: Vec<Outlet>,
 }
 
 /// What was sent, and what it took.
@@ -213,10 +212,10 @@ fn with_answers(sent: StreamBlock, answers: StreamBlock) -> StreamBlock {
 }
 
 /// Makes ready the flows whose frames the kernel makes: all of a request, or none.
-fn open_live(asked: &Send, flows: &[FlowRequest]) -> anyhow::Result<Vec<LiveSender>> {
+fn open_live(asked: &Send, flows: &[FlowRequest]) -> anyhow::Result<Vec<Outlet>> {
     let open = |(flow, request): (&Flow, &FlowRequest)| live::open(destination(flow)?, request, asked.head.block);
     let opened = asked.flows.iter().zip(flows).map(open).collect::<anyhow::Result<Vec<_>>>()?;
-    let live: Vec<LiveSender> = opened.into_iter().flatten().collect();
+    let live: Vec<Outlet> = opened.into_iter().flatten().collect();
     if live.is_empty() || live.len() == flows.len() {
         return Ok(live);
     }

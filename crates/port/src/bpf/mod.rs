@@ -13,6 +13,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder};
 
 use crate::PortError;
 use crate::kernel::Interface;
+use crate::rights::Right;
 
 /// A compiled object of `bpf/`, where libelf wants it: at a multiple of 8.
 macro_rules! object {
@@ -141,7 +142,7 @@ fn is_final(error: &io::Error) -> bool {
 fn refused(name: &str, error: &libbpf_rs::Error) -> PortError {
     let object = format!("the program `{name}` in the kernel");
     match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied if !may_load() => denied("load", object),
+        libbpf_rs::ErrorKind::PermissionDenied if !Right::Perfmon.is_held() || !may_load() => denied("load", object),
         _ if is_old(&release()) => {
             let problem = format!(
                 "this kernel ({}) is too old for it, Linux {}.{} has what it needs; use another engine",
@@ -205,7 +206,7 @@ fn attach_refused(interface: &Interface, source: io::Error) -> PortError {
 
 fn denied(operation: &'static str, object: String) -> PortError {
     let mend = "run it as root; a user namespace does not grant it".to_owned();
-    PortError::Denied { operation, object, right: "CAP_BPF and CAP_NET_ADMIN", mend }
+    PortError::Denied { operation, object, right: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN", mend }
 }
 
 #[cfg(test)]

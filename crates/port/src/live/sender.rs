@@ -118,6 +118,12 @@ impl LiveSender {
         Ok(LiveSent { made, refused, first: time(first), last: time(state.last_at) })
     }
 
+    /// Sends no frames ahead to see whether the device takes any: another sender has seen it. A short stream is then one
+    /// stretch.
+    pub fn take_as_tried(&mut self) {
+        self.is_tried = true;
+    }
+
     /// Says by what means frames move, for the record.
     pub fn engine(&self) -> &'static str {
         "XDP live frames"
