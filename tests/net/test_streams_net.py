@@ -194,6 +194,25 @@ def test_a_bucket_is_found_by_bursts(tmp_path: Path) -> None:
     assert found["extra"]["survived"] == found["extra"]["repetitions"]
 
 
+def test_live_frames_overload_a_bridge_and_each_drop_is_found(tmp_path: Path) -> None:
+    sets = ("stream.frame_bytes=[64]", "search.tests=throughput", "search.goals=[0.005]", "search.width=0.1",
+            "search.duration=60ms", "search.duration_sum=60ms", "search.at_most=15s", "trials.settle=20ms")  # fmt: skip
+    _, log, _ = run(tmp_path, "rfc2544", *sets, "search.initial_duration=30ms", "search.algorithm=mlrsearch")
+    [chosen] = [one for one in log if one["event"] == "engine-chosen"]
+    assert (chosen["send"], chosen["receive"]) == ("live", "live"), chosen
+    found = results(log)["throughput"]
+    assert found["lower_pps"] is not None, found
+    assert found["upper_pps"] is not None, found
+    assert found["lower_pps"] < found["tester_pps"]
+    tried = trials(log, "search")
+    lost = {one["block"]: sum(flow["lost"] for flow in one["received"]) for one in tried}
+    assert any(lost.values()), "the highest load is too much for any bridge"
+    for one in tried:
+        dropped = sum(sum(places.values()) for dev, places in one["drops"].items() if dev.startswith("d-"))
+        assert dropped == lost[one["block"]], one
+        assert all(flow["refused"] == 0 for flow in one["sent"]), one
+
+
 def test_a_bridge_learns_and_floods(tmp_path: Path) -> None:
     sets = ("stream.frame_bytes=[64]", "search.most_addresses=512", "search.duration=50ms", "search.width=0.1",
             "search.initial_duration=50ms", "search.duration_sum=50ms",

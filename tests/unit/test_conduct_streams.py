@@ -18,7 +18,7 @@ from sojourn.bed.model import Topology
 from sojourn.conduct import Screen, conduct, create_folder, open_folder, resume
 from sojourn.conduct.drops import located
 from sojourn.conduct.remaining import whole_searches, whole_trials
-from sojourn.conduct.search import Bounds, LoadMissed, Terms, find, longest
+from sojourn.conduct.search import Bounds, LoadMissed, Reach, Terms, find, longest
 from sojourn.conduct.tester import is_short
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.instruments import StreamInstrument
@@ -373,6 +373,14 @@ def test_a_device_that_loses_at_any_load_has_no_throughput(algorithm: str) -> No
     found = only(find(algorithm, Device(50_000, accident_every=1), 1e5, terms(0)))
     assert found.lower_pps is None
     assert found.sentence == "more than 0.000% is lost at every load that was tried"
+
+
+def test_a_search_without_time_gives_what_single_trials_say() -> None:
+    reach = Reach()
+    for load, lost, short in ((100.0, 0, False), (90.0, 1, False), (80.0, 0, False), (70.0, 0, False), (85.0, 0, True)):
+        reach.note(load, Trial(100, lost, short=short))
+    found = reach.loosely(Bounds(0.0, None, None))
+    assert (found.lower_pps, found.upper_pps) == (80.0, 90.0)
 
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])

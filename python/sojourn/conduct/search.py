@@ -2,7 +2,7 @@
 
 Each is given something that measures one load for one duration, and its bounds. A trial whose sender was *short*,
 evenly slower than asked, still counts: a device that lost too much of less would lose too much of more. Where it did
-not, the load is out of reach: the search goes on below, and a bound that only says so is the tester's and is taken back.
+not, the load is out of reach: the search goes on below, and a bound that only says so is the tester's and is dropped.
 For a load that was not sent in any even way the measurer raises `LoadMissed`, and the search begins again below it.
 """
 
@@ -124,7 +124,8 @@ def mlr(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
         search.search(Measurer(measure, reach), debug=logging.getLogger(__name__).debug)
     except RuntimeError:  # the library's only way to say that its time is up
         sentence = "time was up before the bounds were as close as asked"
-    return [reach.judged(bounds_of(search, ratio, goal, sentence)) for ratio, goal in goals.items()]
+    found = [reach.judged(bounds_of(search, ratio, goal, sentence)) for ratio, goal in goals.items()]
+    return [reach.loosely(one) if sentence and one.lower_pps is None else one for one in found]
 
 
 def search_goal(ratio: float, terms: Terms) -> SearchGoal:
@@ -164,9 +165,13 @@ class Reach:
     """The loads that the tester fell short of, and the most that the device then lost of what came."""
 
     worst: dict[float, float] = field(default_factory=dict)
+    tried: list[tuple[float, float]] = field(default_factory=list)
+    """Every load that was made, and the share that was lost of it."""
 
     def note(self, rate_pps: float, outcome: Measured) -> None:
         """A trial was made."""
+        if not outcome.short:
+            self.tried.append((rate_pps, outcome.loss_ratio))
         if outcome.short:
             self.worst[rate_pps] = max(outcome.loss_ratio, self.worst.get(rate_pps, 0.0))
 
@@ -179,6 +184,12 @@ class Reach:
         if close is None or self.worst[close] > found.goal:
             return found
         return replace(found, upper_pps=None, sentence=f"the tester cannot send {close:.0f} packets/s on this arm")
+
+    def loosely(self, found: Bounds) -> Bounds:
+        """What single trials say where there was no time for more: the highest load below all that lost too much."""
+        lost = min((load for load, ratio in self.tried if ratio > found.goal), default=math.inf)
+        held = max((load for load, ratio in self.tried if ratio <= found.goal and load < lost), default=None)
+        return replace(found, lower_pps=held, upper_pps=None if math.isinf(lost) else lost)
 
 
 class Measurer(AbstractMeasurer):  # type: ignore[misc]

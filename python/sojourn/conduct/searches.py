@@ -17,7 +17,7 @@ from sojourn.conduct.trials import testing
 from sojourn.plan.trials import Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sojourn.conduct.part import Sitting
     from sojourn.conduct.search import Bounds
@@ -32,6 +32,10 @@ ALIVE_PPS = 500.0
 ALIVE_FRAMES = 100
 LONGEST_SECONDS = 3600.0
 BURST_WIDTH = 0.01
+LEAST_BURST = 64
+"""No buffer here is smaller: live frames leave in such batches."""
+
+WEIGHTS = {"throughput": 6.0, "broadcast-forwarding": 6.0, "back-to-back": 3.0}
 LOSSLESS_STEPS = 2
 """RFC 2544, 26.3: loads are lowered until so many in a row have lost nothing."""
 
@@ -48,10 +52,15 @@ def measure_all(sitting: Sitting) -> None:
             if end is not None and time.monotonic() > end:
                 sitting.log("time-is-up", searches=done, asked=len(owed))
                 break
-            seconds = LONGEST_SECONDS if end is None else (end - time.monotonic()) / (len(owed) - done)
+            seconds = LONGEST_SECONDS if end is None else share(owed[done:]) * (end - time.monotonic())
             Searcher(limits, search, found, seconds).run()
             sitting.screen.step()
         sitting.screen.end()
+
+
+def share(left: Sequence[Search]) -> float:
+    """The part of the time that is left which the next search may take: finding a rate takes far more trials."""
+    return WEIGHTS.get(left[0].test, 1.0) / sum(WEIGHTS.get(one.test, 1.0) for one in left)
 
 
 @dataclass
@@ -63,6 +72,7 @@ class Found:
     ceiling: dict[tuple[str, int], float] = field(default_factory=dict)
     """The highest load that the tester makes on an arm, by device and frame size: where both share a core, less than
     on the empty path."""
+    alive: set[tuple[str, int]] = field(default_factory=set)
     reached: dict[tuple[str, int], float] = field(default_factory=dict)
     """The highest load that was made of one that the tester fell short of, by the same."""
 
@@ -116,12 +126,16 @@ class Searcher:
 
     def require_alive(self) -> None:
         """A few frames at a rate that any arm carries: a search over a dead path would converge to nonsense."""
+        key = (self.search.device, self.search.frame_bytes)
+        if key in self.found.alive:
+            return
         outcome = self.stream(ALIVE_PPS, ALIVE_FRAMES / ALIVE_PPS, judged=False)
         if outcome.frames_received * 2 < outcome.frames_sent:
             raise Unanswerable(
                 f"{self.search.device} is dead: of {outcome.frames_sent} frames at {ALIVE_PPS:.0f} packets/s, "
                 f"{outcome.frames_received} arrived"
             )
+        self.found.alive.add(key)
 
     def throughput(self, to: str = "unicast") -> None:
         """The highest load that meets each goal."""
@@ -199,7 +213,8 @@ class Searcher:
         burst_pps = self.limits.arm_sent_pps(self.search.device, size, engine)
         most = max(2, round(burst_pps * plan.burst_ns / 1e9))
         repetitions = plan.burst_repetitions
-        frames, upper = longest(self.burst_holds, most, BURST_WIDTH)
+        least = min(LEAST_BURST, most)
+        frames, upper = longest(self.burst_holds, most, BURST_WIDTH, least=least)
         survived = sum(self.burst(frames).lost == 0 for _ in range(repetitions)) if frames else 0
         served = self.throughput_pps()
         implied_s = frames / burst_pps
@@ -281,10 +296,11 @@ class Searcher:
         factors = replace(steady, rate_pps=rate_pps, to=to)
         trial = Trial(self._number(), "search", search.device, search.repetition, 0, 0, factors, round(seconds * 1e9),
                       max(2, round(rate_pps * seconds)), search.seed)  # fmt: skip
-        outcome = tester.measure(tester.asked(trial, rate_pps), search=search.number)
+        key = (search.device, search.frame_bytes)
+        reached = self.found.reached.get(key, 0.0)
+        outcome = tester.measure(tester.asked(trial, rate_pps), reached_pps=reached, search=search.number)
         if outcome.short:  # a trial of the load that was made
-            key = (search.device, search.frame_bytes)
-            self.found.reached[key] = max(outcome.sent_pps, self.found.reached.get(key, 0.0))
+            self.found.reached[key] = max(outcome.sent_pps, reached)
         made = outcome.sent_pps if outcome.short else rate_pps
         self._log_step(outcome, rate_pps=made, asked_pps=rate_pps, duration_s=seconds, verifies=verifies)
         if judged and outcome.missed and not outcome.short:

@@ -141,15 +141,16 @@ class Tester:
         """The link of an arm, simulated or not."""
         return self.sitting.site.bed.topology.arm(arm)
 
-    def measure(self, asked: Asked, *, attempts: int = ATTEMPTS, **told: Any) -> Outcome:
+    def measure(self, asked: Asked, *, attempts: int = ATTEMPTS, reached_pps: float = 0.0, **told: Any) -> Outcome:
         """One trial, tried again where its sender missed the load; the last attempt is kept, and marked if it did.
 
-        A search takes what an evenly slower sender made for what it is.
+        A search takes what an evenly slower sender made for what it is, unless it has reached as much before.
         """
         planned = asked.trial.block if asked.trial.purpose == "measure" else None
         for attempt in range(1, attempts + 1):
-            outcome = self._attempt(asked, {"trial": planned, "attempt": attempt, **told}, last=attempt == attempts)
-            if is_kept(outcome) or attempt == attempts:
+            outcome = self._attempt(asked, {"trial": planned, "attempt": attempt, **told}, last=attempt == attempts,
+                                    reached_pps=reached_pps)  # fmt: skip
+            if is_kept(outcome, reached_pps) or attempt == attempts:
                 return outcome
             asked = replace(asked, trial=replace(asked.trial, block=self.number()))
         raise AssertionError("unreachable")
@@ -158,7 +159,7 @@ class Tester:
         """One trial, whatever its sender made of it: where the question is what the sender can do."""
         return self._attempt(asked, {"trial": None, "attempt": 1, **told}, last=True)
 
-    def _attempt(self, asked: Asked, told: dict[str, Any], *, last: bool) -> Outcome:
+    def _attempt(self, asked: Asked, told: dict[str, Any], *, last: bool, reached_pps: float = 0.0) -> Outcome:
         site = self.sitting.site
         said = self._simulate(asked, site) if isinstance(site, Simulation) else self._over_wires(asked)
         missed = has_missed(asked, said["sent"])
@@ -170,7 +171,7 @@ class Tester:
             factors=factors(asked),
             **told,
             missed=missed,
-            kept=last or is_kept(outcome),
+            kept=last or is_kept(outcome, reached_pps),
             engines=asked.engines._asdict(),
             **said,
         )
@@ -309,9 +310,10 @@ def has_missed(asked: Asked, sent: Sequence[dict[str, Any]]) -> bool:
     )
 
 
-def is_kept(outcome: Outcome) -> bool:
-    """Whether a trial needs no further attempt."""
-    return not outcome.missed or (outcome.short and outcome.trial.purpose == "search")
+def is_kept(outcome: Outcome, reached_pps: float) -> bool:
+    """Whether a trial needs no further attempt; a sender that is slower than it was before met with an accident."""
+    is_limit = outcome.short and (outcome.rate_pps or 0.0) > reached_pps
+    return not outcome.missed or (is_limit and outcome.trial.purpose == "search")
 
 
 def is_short(sent: Sequence[dict[str, Any]]) -> bool:
