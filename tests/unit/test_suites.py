@@ -132,7 +132,7 @@ def test_a_suite_without_any_figure_is_invalid(tmp_path: Path) -> None:
     suite.result(head, 0.0, sentence=WHY)
     verdict = analyse(suite.write(tmp_path / "run"))
     assert verdict.verdict == "invalid"
-    assert "no figure of any device was found" in verdict.sentence
+    assert f"no figure of any device was found: {WHY}" in verdict.sentence
 
 
 def test_what_was_found_at_one_size_is_told_beside_what_was_not_at_another(tmp_path: Path) -> None:

@@ -162,7 +162,8 @@ def study(run: Run) -> Study:
         *_not_begun(run),
     ]
     if not any(row.device != DIRECT for row in rows):
-        findings.append(Finding("incomplete", "no figure of any device was found", grade="invalid"))
+        why = f": {_reasons(searches)}" if searches else ""
+        findings.append(Finding("incomplete", f"no figure of any device was found{why}", grade="invalid"))
     samples = suite_samples(searches, terms, sought, timed, run.cells)
     return Study(rows, findings, _sentence(run, sought), [], samples)
 
