@@ -126,7 +126,9 @@ class Lines:
 
     def _bars(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
         values = rows.filter(~pl.col("hollow")) if "hollow" in rows.columns else rows
-        bounded = values.drop_nulls(["low", "high"])
+        # No interval is a bar of no length: a panel without any then has no empty layer.
+        known = (pl.coalesce(end, "y").cast(pl.Float64).alias(end) for end in ("low", "high"))
+        bounded = values.with_columns(known)
         bars = self._base(bounded, devices, palette).mark_rule(strokeWidth=1.6).encode(**self._ends())
         return [bars] if bounded.height else []
 
@@ -329,9 +331,9 @@ class Intervals:
         ]  # fmt: skip
         zero = alt.Chart(pl.DataFrame({"x": [0]})).mark_rule(color=palette.surface("muted"), strokeWidth=1)
         layers = [] if self.log else [zero.encode(x=x)]
-        layers.append(
-            base.mark_rule(strokeWidth=2.4, strokeCap="round").encode(x=alt.X("low:Q", title=""), x2="high:Q")
-        )
+        bounded = rows.with_columns(pl.coalesce(end, "x").alias(end) for end in ("low", "high"))
+        bars = base.mark_rule(strokeWidth=2.4).properties(data=bounded)
+        layers.append(bars.encode(x=alt.X("low:Q", title=""), x2="high:Q"))
         dots = base.mark_point(filled=True, size=44, opacity=1)
         layers.append(dots.encode(x=x, shape=symbol(devices, not palette.for_page), tooltip=tips))
         return alt.layer(*layers).properties(width=width, height=(10 + 14 * len(several)) * len(shown))

@@ -25,8 +25,14 @@ def clock_and_stamps(run: Run, *quantities: str) -> tuple[str, str]:
     """The clock of a run's times, and who stamped what these quantities are made from."""
     stamped = run.results.filter(pl.col("quantity").is_in(quantities))
     sources = [name for name in SOURCES if any(name in one for one in _distinct(stamped, "source"))]
-    clock = "; ".join(CLOCKS.get(name, name) for name in _distinct(run.results, "clock")) or "not recorded"
+    clock = "; ".join(map(_clock, _distinct(run.results, "clock"))) or "not recorded"
     return clock, " and ".join(SOURCES[name] for name in sources) or "a source that was not recorded"
+
+
+def _clock(name: str) -> str:
+    """A recorded clock in words; how two were brought together stays as the analysis says it."""
+    first, _, rest = name.partition(" of ")
+    return CLOCKS.get(first, first) + (f" (of {rest})" if rest else "")
 
 
 def _distinct(rows: pl.DataFrame, column: str) -> list[str]:

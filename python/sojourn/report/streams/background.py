@@ -34,8 +34,7 @@ def shifts(run: Run) -> Table:
     )
     note = (
         "Less no load: the device's part and the machine's. Less the same load beside the device: the device's part "
-        "alone. "
-        "Pairs of trials of one round."
+        "alone. Pairs of trials of one round."
     )
     where = pl.col("against").is_not_null()
     return measured(run, Ask("shifts", "What load does to latency", measures, note, where, clock=True))
@@ -73,9 +72,8 @@ def histograms(run: Run) -> Figure | None:
     several_ways = [rows for rows in ways if rows["load_via"].drop_nulls().len()]
     if not several_ways:
         return None
-    panel = pl.concat_str("device", "way", pl.col("measure").replace(MEANINGS), "cell", separator=", ").str.strip_chars(
-        ", "
-    )
+    kind = pl.col("measure").replace(MEANINGS)
+    panel = pl.concat_str("device", "way", kind, "cell", separator=", ").str.strip_chars(", ")
     rows = delays.in_us(pl.concat(several_ways)).with_columns(
         panel.alias("cell"), pl.col("load").map_elements(_load, return_dtype=pl.String).alias("series")
     )
@@ -120,8 +118,7 @@ def shift_over_load(run: Run) -> Figure | None:
     )
     caption = (
         "What the load adds to mean latency. Less no load, both ways of the load are drawn: the part that a load "
-        "beside "
-        "the device costs too is the machine's. Bars are intervals over rounds."
+        "beside the device costs too is the machine's. Bars are intervals over rounds."
     )
     return figure("shift_over_load", "The shift against the load", caption, rows, chart)
 
@@ -150,8 +147,7 @@ def how(run: Run) -> list[str]:
         run,
         "While the measured frames cross the device, other pairs of ports load it with a share of its measured "
         "throughput; in a decoy arm the same load runs beside the device, through a twin that the measured frames do "
-        "not "
-        "cross. What both do is the machine's part; the difference is the device's.",
+        "not cross. What both do is the machine's part; the difference is the device's.",
     )
 
 

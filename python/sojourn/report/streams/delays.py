@@ -84,8 +84,7 @@ def added(run: Run) -> Table:
     )
     note = (
         "One way, with the device less without it, each pair from one round; a/a is the direct link again. Both ends "
-        "are "
-        "read as in the table of delays."
+        "are read as in the table of delays."
     )
     where = pl.col("reference").is_not_null()
     return measured(run, Ask("device_latency", "What the device adds, one way", measures, note, where, clock=True))

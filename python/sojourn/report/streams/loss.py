@@ -76,8 +76,7 @@ def over_load(run: Run) -> Figure | None:
     drawn = pl.concat([rows, clean], how="diagonal_relaxed")
     caption = (
         "Share of the frames that were lost against the load that was really offered. Dotted upright: the rate that "
-        "the "
-        "tester alone moves without loss; what is beyond it says nothing of the device."
+        "the tester alone moves without loss; what is beyond it says nothing of the device."
     )
     chart = Lines(Axis("Offered load (frames/s)", zero=True), Axis("Lost (%)", symlog=True), several(rows, "series"))
     return figure("loss_over_load", "Loss over offered load", caption, drawn, chart)
@@ -156,8 +155,7 @@ def how(run: Run) -> list[str]:
     return words(
         run,
         "Loads are shares of what the arm was found to carry just before; what was really offered is on the axes. A "
-        "frame "
-        "counts as lost that did not arrive within the time that the plan allows for frames on their way.",
+        "frame counts as lost that did not arrive within the time that the plan allows for frames on their way.",
         delays=False,
     )
 

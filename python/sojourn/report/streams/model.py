@@ -53,8 +53,7 @@ def distances(run: Run) -> Table:
     )
     note = (
         "Kolmogorov: the largest difference of the two distributions, lost frames at infinity. Wasserstein: the mean "
-        "shift "
-        "of the frames that arrived. No prediction can be closer than a repetition of the measurement."
+        "shift of the frames that arrived. No prediction can be closer than a repetition of the measurement."
     )
     return measured(run, Ask("model_distances", "Prediction against measurement", measures, note))
 
@@ -166,10 +165,8 @@ def how(run: Run) -> list[str]:
     return words(
         run,
         "A queue with one server is fitted to the lowest load and to every second Poisson load; the others are held "
-        "out. "
-        "Each held-out trial is predicted from its schedule alone, and the distance of prediction and measurement "
-        "stands "
-        "beside the distance of two repetitions of the measurement.",
+        "out. Each held-out trial is predicted from its schedule alone, and the distance of prediction and "
+        "measurement stands beside the distance of two repetitions of the measurement.",
     )
 
 

@@ -168,8 +168,7 @@ def how(run: Run) -> list[str]:
         run,
         "Both of the paper's ways: frames to a group, each receiver's arrivals read by themselves; and a request to a "
         "group that every receiver answers by unicast, its answer tagged by its node and timed on the asking host's "
-        "clock "
-        "alone. All receivers are one program on one host, so that its work is in the spacing of their answers.",
+        "clock alone. All receivers are one program on one host, so that its work is in the spacing of their answers.",
     )
 
 

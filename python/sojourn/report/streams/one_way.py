@@ -112,8 +112,7 @@ def least_over_size(run: Run) -> Figure | None:
     chart = Lines(Axis("Frame (bytes)"), Axis("Least time between frames (µs)", zero=True), series)
     caption = (
         "The shortest time between frames with a bounded queue (its bar reaches to the next shorter that was tried), "
-        "the "
-        "time between arrivals when more was asked, and what the line's rate allows where it has one."
+        "the time between arrivals when more was asked, and what the line's rate allows where it has one."
     )
     return figure("min_frame_interval", "The least time between frames", caption, rows, chart)
 

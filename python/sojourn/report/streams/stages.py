@@ -45,8 +45,8 @@ def ladder_table(run: Run) -> Table:
     strong = frozenset(i for i, stage in enumerate(found["stage"].to_list() if found.height else ()) if stage == TOTAL)
     note = (
         "Frames with every stamp of their cell only, so that the stages of each frame sum to its total to the "
-        "nanosecond. "
-        "A median is not the sum of medians. With a reference: the device less the empty path, paired within rounds."
+        "nanosecond. A median is not the sum of medians. With a reference: the device less the empty path, paired "
+        "within rounds."
     )
     title = "Latency stage by stage"
     return Table("ladder", title, columns, rows, note + _clock_note(run), strong, wide=True, grouped=True)
@@ -184,9 +184,9 @@ def how(run: Run) -> list[str]:
     return words(
         run,
         "A frame's latency is split at every stamp that could be had on its way: as intended, as the program called to "
-        "send, at the queue, at the driver, on arrival, as the program received it, and for answers the way back. "
-        "Every "
-        "stage runs from one stamp to the next, so that stages sum to the whole frame by frame.",
+        "send, at the queue, at the driver, on arrival, as the program received it, and for answers the way back. A "
+        "stage runs from one stamp to the next, so that stages sum to the whole frame by frame. A negative first stage "
+        "is the sender's intent: it calls early by what its call takes.",
     )
 
 

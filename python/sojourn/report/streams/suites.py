@@ -26,9 +26,8 @@ SIZE = Axis("Frame (bytes)")
 LIMITED = "An arrow is a lower limit: no load was too much, or the tester's own limit is within 10 %."
 UNIT = (
     "The unit is the search, repeated as often as the plan says; a trial within it is one stream at one load. Bounds "
-    "are "
-    "recomputed from the trials: the highest load that kept the goal, and the lowest that did not. A loss counts only "
-    "when a second trial shows it again, and a trial whose load the sender missed is repeated, not judged."
+    "are recomputed from the trials: the highest load that kept the goal, and the lowest that did not. A loss counts "
+    "only when a second trial shows it again, and a trial whose load the sender missed is repeated, not judged."
 )
 
 
@@ -339,8 +338,7 @@ def how(run: Run) -> list[str]:
     return words(
         run,
         f"Raw frames at regular intervals; {searching}. MLRsearch looks for all loss goals at once with short trials "
-        "first; "
-        "halving, where the plan asks for it, stands beside it.",
+        "first; halving, where the plan asks for it, stands beside it.",
         unit=UNIT,
     )
 

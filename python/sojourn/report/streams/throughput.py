@@ -72,9 +72,8 @@ def how(run: Run) -> list[str]:
     return words(
         run,
         "Each stream is a flood: the sender sends as fast as it is able to for the whole trial. A rate counts whole "
-        "frames "
-        "that arrived first, from the first arrival of a trial to its last. A flood's queue is always full, so that no "
-        "delays are given.",
+        "frames that arrived first, from the first arrival of a trial to its last. A flood's queue is always full, so "
+        "that no delays are given.",
         delays=False,
     )
 

@@ -29,8 +29,7 @@ CROSSING = ("one_way_delay", "stage_total", "latency_typical", "latency_store_an
 UNIT = (
     "The unit is the trial, never the packet: one stream sent once over one arm. Arms and cells follow each other in "
     "random and then mirrored order; intervals are over trials (Hodges and Lehmann's with the exact signed-rank "
-    "interval "
-    "from six on; of 95 %, or of the next level that so many trials have), and a device's part is the mean "
+    "interval from six on; of 95 %, or of the next level that so many trials have), and a device's part is the mean "
     "difference of trials of one round with and without it."
 )
 LOST = (
@@ -64,10 +63,10 @@ def clock_words(run: Run) -> list[str]:
     else:
         error, _, bound = said.partition(" (")
         told = (
-            "The receiver's clock was compared with the sender's before, during and after each trial; converted to the "
-            f"sender's, a time is off by at most {bound.rstrip(')')} µs whatever the paths did, and by less than "
-            f"{error} "
-            "µs in 19 of 20 cases if the shortest ways there and back take equally long (at worst of all trials)"
+            "The receiver's clock was compared with the sender's before, during and after each trial; converted to "
+            f"the sender's, a time is off by at most {bound.rstrip(')')} µs whatever the paths did, and by less than "
+            f"{error} µs in 19 of 20 cases if the shortest ways there and back take equally long (at worst of all "
+            "trials)"
         )
     return [f"{told}. Times are of {clock}; departures and arrivals were stamped by {stamps}."]
 
