@@ -10,7 +10,17 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.analysis.statistics.bounds import Goal, Trial, classify, quantile_loss, relevant_bounds, verified
+from sojourn.analysis.statistics.bounds import (
+    Bounds,
+    Goal,
+    Trial,
+    classify,
+    loose_bounds,
+    quantile_loss,
+    relevant_bounds,
+    verified,
+)
+from sojourn.analysis.suite_cells import of_positive
 from sojourn.analysis.suites import Sought
 from tests.unit.made_up_suites import Device, Suite
 
@@ -218,7 +228,7 @@ def test_lost_frames_are_infinitely_late(tmp_path: Path) -> None:
     suite.timed("latency", 64, 0, np.full(12_000, 9_000.0), lost=60)
     verdict = analyse(path := suite.write(tmp_path / "run"))
     rows = rows_of(path)
-    assert rows["latency_typical", "median"]["estimate"] == 9_000.0
+    assert rows["latency_typical", "median"]["estimate"] == pytest.approx(9_000.0)
     assert rows["latency_worst", "median"]["estimate"] is None
     assert sample(path, "latency_trials")["lost"].to_list() == [60]
     assert "too_few_frames" not in names(verdict)
@@ -344,3 +354,21 @@ def halved(device: Device, rng: np.random.Generator) -> Any:
         low, high = (low, middle) if trials[-1].loss_ratio else (middle, high)
     kept, _ = verified(trials, 0.0)
     return relevant_bounds(kept, Goal(0.0, 1.0, 1.0, 0.0))
+
+
+def test_a_search_that_was_cut_short_says_what_single_trials_say() -> None:
+    trials = [Trial(100.0, 1.0, 0.0), Trial(300.0, 1.0, 0.004), Trial(200.0, 1.0, 0.0), Trial(400.0, 1.0, 0.2)]
+    assert loose_bounds(trials, Goal(0.0)) == Bounds(200.0, 300.0, 200.0)
+    assert loose_bounds(trials, Goal(0.005)) == Bounds(300.0, 400.0, 300.0 * 0.996)
+    assert loose_bounds(trials[3:], Goal(0.005)) == Bounds(None, 400.0, None)
+    # A bad trial at a low load hides what was kept above it: too low, never too high.
+    assert loose_bounds([*trials, Trial(150.0, 1.0, 0.5)], Goal(0.005)).lower == 100.0
+
+
+def test_an_interval_of_delays_holds_no_negative_one() -> None:
+    delays = np.array([900.0, 1200.0, 100_000.0])
+    found = of_positive(delays)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 < found.low < found.estimate < found.high
+    assert of_positive(np.array([-1.0, 2.0, 3.0])).estimate == pytest.approx(4 / 3)

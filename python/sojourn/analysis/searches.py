@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.analysis.statistics.bounds import Bounds, Goal, Trial, relevant_bounds, verified
+from sojourn.analysis.statistics.bounds import Bounds, Goal, Trial, loose_bounds, relevant_bounds, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,6 +81,10 @@ class Search:
     def sentence(self) -> str | None:
         """Why there is no result, or what limits it."""
         return next((str(one["sentence"]) for one in self.results if one.get("sentence")), None)
+
+    def cut_short(self, goal: float) -> bool:
+        """Whether the time was up before the search for a goal was done."""
+        return bool((self.claimed(goal) or {}).get("cut_short"))
 
     def claimed(self, goal: float) -> dict[str, Any] | None:
         """The conductor's conclusion for a goal."""
@@ -204,9 +208,13 @@ def _counts(run: Run) -> pl.DataFrame:
 
 
 def bounds_of(search: Search, terms: Terms, loss_ratio: float) -> Bounds:
-    """What the steps that count say of a goal."""
-    trials, _ = _judged(search, terms, loss_ratio)
-    return relevant_bounds([trial for trial, _ in trials], terms.goal(loss_ratio, search.algorithm))
+    """What the steps that count say of a goal; single ones, where the time was up before there were enough."""
+    judged, _ = _judged(search, terms, loss_ratio)
+    trials, goal = [trial for trial, _ in judged], terms.goal(loss_ratio, search.algorithm)
+    bounds = relevant_bounds(trials, goal)
+    if search.cut_short(loss_ratio) and (bounds.lower is None or bounds.upper is None):
+        return loose_bounds(trials, goal)
+    return bounds
 
 
 def unverified(search: Search, terms: Terms) -> list[Step]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from sojourn.analysis.factors import Factors
 from sojourn.analysis.statistics.interval import Interval, student_t
@@ -11,7 +14,6 @@ from sojourn.analysis.statistics.signed_rank import hodges_lehmann, least_pairs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from sojourn.analysis.searches import Search
@@ -36,6 +38,15 @@ def cell_of(search: Search, cells: dict[Factors, int]) -> int:
 def over_repetitions(values: NDArray[np.float64]) -> Interval:
     """Hodges-Lehmann from six repetitions, Student's from three, the bare average below."""
     return hodges_lehmann(values) if len(values) >= least_pairs(0.95) else student_t(values)
+
+
+def of_positive(values: NDArray[np.float64]) -> Interval:
+    """The same of what cannot be negative and varies by factors, such as delays: over the logarithms."""
+    if not (values > 0).all():
+        return over_repetitions(values)
+    found = over_repetitions(np.log(values))
+    low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
+    return replace(found, estimate=float(np.exp(found.estimate)), low=low, high=high)
 
 
 def bare(estimate: float, n: int = 1) -> Interval:

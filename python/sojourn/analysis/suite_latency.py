@@ -16,7 +16,7 @@ from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.statistics.quantile import allowed
-from sojourn.analysis.suite_cells import bare, cell_of, over_repetitions
+from sojourn.analysis.suite_cells import bare, cell_of, of_positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,7 +232,7 @@ def _variation(like: Row, several: list[Timed], prefix: str, test: str) -> Itera
 def _over(values: NDArray[np.float64]) -> Interval:
     """The middle over trials; infinite where it is so in half of them, and then without an interval."""
     if np.isfinite(values).all():
-        return over_repetitions(values)
+        return of_positive(values)
     return bare(float(np.median(values)), len(values))
 
 

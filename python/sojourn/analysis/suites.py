@@ -159,6 +159,7 @@ def study(run: Run) -> Study:
         *timed_clocks(run, timed, cells),
         *without_delays(searches, timed, cells),
         *_unfound(sought, timed, searches, cells),
+        *_cut_short(searches, terms, cells),
         *_not_begun(run),
     ]
     if not any(row.device != DIRECT for row in rows):
@@ -288,7 +289,7 @@ def _disagreements(searches: list[Search], terms: Terms, cells: dict[Factors, in
     for search in searches:
         for goal in terms.goals if search.test in SEARCHED else ():
             claimed = search.claimed(goal)
-            if claimed is not None:
+            if claimed is not None and not search.cut_short(goal):
                 bounds = bounds_of(search, terms, goal)
                 off = _off(claimed.get("lower_pps"), bounds.lower)
                 if off > DISAGREE:
@@ -339,6 +340,18 @@ def _unfound(
     tests = " and ".join(dict.fromkeys(one.test for one in without))
     sentence = f"{counted(len(without), 'search', 'searches')} ({tests}) found no figure: {_reasons(without)}"
     return [Finding("incomplete", sentence, float(len(without)), places)]
+
+
+def _cut_short(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
+    """Searches that found something in too little time."""
+    short = [one for one in searches if one.test in SEARCHED and any(one.cut_short(goal) for goal in terms.goals)]
+    if not short:
+        return []
+    places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in short))
+    sentence = (
+        f"{counted(len(short), 'search', 'searches')} had no time for enough trials: their bounds are of single ones"
+    )
+    return [Finding("incomplete", sentence, float(len(short)), places)]
 
 
 def _reasons(without: list[Search]) -> str:

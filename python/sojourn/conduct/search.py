@@ -26,6 +26,8 @@ RETREAT = 0.97
 RETREATS = 12
 """How often, and at least by how much, a search gives way to a tester that misses its highest load."""
 
+TIME_WAS_UP = "time was up before the bounds were as close as asked"
+
 
 class LoadMissed(Exception):  # noqa: N818 - an event that a search knows how to go on from
     """The tester cannot make this load, however often it tries; what it made instead is nearer to what it can."""
@@ -123,7 +125,7 @@ def mlr(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
     try:
         search.search(Measurer(measure, reach), debug=logging.getLogger(__name__).debug)
     except RuntimeError:  # the library's only way to say that its time is up
-        sentence = "time was up before the bounds were as close as asked"
+        sentence = TIME_WAS_UP
     found = [reach.judged(bounds_of(search, ratio, goal, sentence)) for ratio, goal in goals.items()]
     return [reach.loosely(one) if sentence and one.lower_pps is None else one for one in found]
 
@@ -239,8 +241,7 @@ def halve_for(goal: float, measure: Measure, max_pps: float, terms: Terms, end: 
     lower, upper = max_pps * LEAST_SHARE, max_pps
     while (upper - lower) / upper > terms.width:
         if time.monotonic() > end:
-            said = "time was up before the bounds were as close as asked"
-            return reach.judged(bounds(goal, lower if lower in kept else None, upper, kept, said))
+            return reach.judged(bounds(goal, lower if lower in kept else None, upper, kept, TIME_WAS_UP))
         middle = (lower + upper) / 2 if lower in kept else math.sqrt(lower * upper)
         lower, upper = (middle, upper) if holds(middle) else (lower, middle)
     if lower not in kept:

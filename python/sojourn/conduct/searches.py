@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct import addresses
-from sojourn.conduct.search import LoadMissed, Terms, Unanswerable, find, longest
+from sojourn.conduct.search import TIME_WAS_UP, LoadMissed, Terms, Unanswerable, find, longest
 from sojourn.conduct.throughput import plain
 from sojourn.conduct.trials import testing
 from sojourn.plan.trials import Trial
@@ -121,6 +121,7 @@ class Searcher:
             ceiling_pps=ceiling or None,
             tester_limited=lower is not None and lower > TESTER_LIMITED * ceiling,
             sentence=bounds.sentence if bounds else sentence,
+            cut_short=bounds is not None and bounds.sentence == TIME_WAS_UP,
             extra={name: value for name, value in extra.items() if name not in ("lower_pps", "upper_pps")},
         )
 

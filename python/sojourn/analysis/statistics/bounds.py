@@ -58,6 +58,18 @@ def relevant_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
     return Bounds(lower, upper, conditional, undecided)
 
 
+def loose_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
+    """What single trials say where there were too few for more: the highest load that kept the goal below all that did
+    not. One bad trial can make it far too low, and nothing can make it too high."""
+    tried = list(trials)
+    upper = min((one.load for one in tried if one.loss_ratio > goal.loss_ratio), default=None)
+    kept = [one for one in tried if one.loss_ratio <= goal.loss_ratio and (upper is None or one.load < upper)]
+    best = max(kept, key=lambda one: one.load, default=None)
+    if best is None:
+        return Bounds(None, upper, None)
+    return Bounds(best.load, upper, best.load * (1 - best.loss_ratio))
+
+
 def by_load(trials: Iterable[Trial]) -> dict[float, list[Trial]]:
     """The trials of each load, loads rising."""
     loads: dict[float, list[Trial]] = {}
