@@ -19,6 +19,7 @@ use anyhow::Context;
 use clap::Parser;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use sojourn_port::Stamps;
 use sojourn_port::kernel::{Interface, Name, Opening, Socket};
 use sojourn_time::{Clock, HostClock, Nanos, Stamp};
 
@@ -153,7 +154,7 @@ impl Side {
         let object = format!("a packet socket on {name}");
         let kind = [libc::AF_PACKET, libc::SOCK_RAW, 0];
         let socket =
-            Socket::open(Opening { kind, object: &object, transmit_stamps: true, interface: Some(&interface) })
+            Socket::open(Opening { kind, object: &object, stamps: Stamps::Departure, interface: Some(&interface) })
                 .with_context(|| format!("open {object}"))?;
         for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_VNET_HDR, libc::PACKET_QDISC_BYPASS] {
             socket.set(libc::SOL_PACKET, option, 1).with_context(|| format!("set up {object}"))?;
