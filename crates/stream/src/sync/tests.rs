@@ -1,3 +1,5 @@
+//! The sender that asks other clocks: which replies count, whose they are, and when one is missed.
+
 use crate::{FlowRequest, Keep, Pattern, Schedule, SyncRequest};
 
 use super::*;
