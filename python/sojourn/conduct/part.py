@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from sojourn.plan import Plan
     from sojourn.records import RunFolder
 
-OVERLOADING = ("rfc2544", "rfc8219", "rfc2889")
-"""Methods whose question is what a device does with more than it can take."""
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -55,14 +52,8 @@ class Sitting:
 
     @property
     def fifo(self) -> bool:
-        """Whether real-time priority is tried; where it is not permitted, it goes without.
-
-        Methods that overload a device go without unless it is asked for by name: their frames are made and paced within
-        the kernel, and a real-time sender would keep the kernel's own thread for packets from its core.
-        """
-        asked = self.plan.host.fifo
-        wanted = asked if asked is not None else self.plan.study.method not in OVERLOADING
-        return wanted and not self.site.simulated
+        """Whether real-time priority is tried; where it is not permitted, it goes without."""
+        return self.plan.host.fifo is not False and not self.site.simulated
 
 
 def require_as_asked(plan: Plan, ready: dict[str, Any]) -> None:
