@@ -41,6 +41,7 @@ LISTENERS: tuple[tuple[str, ...], ...] = (
     ("irtt", "server", "-i", "0"),
 )
 START_SECONDS = 1.5
+LEAST_RESTFUL_US = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,9 @@ def ours(ground: Ground, asked: Asked) -> list[str]:
     to = ["--udp", f"{ground.address}:{SINK_PORT}", "--dev", ground.link.a_dev, "--clock", "none"]
     what = ["--schedule", "regular", "--rate", f"{asked.rate}pps", "--count", str(asked.count)]
     size = ["--payload-bytes", str(PAYLOAD_BYTES)]
-    return [find_instrument(), "stream", "send", *to, *what, *size, *ground.prober()]
+    # A real-time program must rest, and 100,000 packets a second leave no time for that.
+    place = ground.prober() if asked.interval_us >= LEAST_RESTFUL_US else ["--cpu", str(ground.prober_cpu)]
+    return [find_instrument(), "stream", "send", *to, *what, *size, *place]
 
 
 def mgen(ground: Ground, asked: Asked) -> list[str]:

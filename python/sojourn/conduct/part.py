@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from sojourn.plan import Plan
     from sojourn.records import RunFolder
 
+RESTLESS = ("one-way", "model", "fan-in", "throughput", "loss")
+"""Methods whose frames follow each other too closely for a sleep between them. The kernel lets no real-time program run
+without rest, and the rest that such a sender must then take makes its departures milliseconds late: these go without
+unless it is asked for by name (`host.fifo = true`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -53,7 +58,9 @@ class Sitting:
     @property
     def fifo(self) -> bool:
         """Whether real-time priority is tried; where it is not permitted, it goes without."""
-        return self.plan.host.fifo is not False and not self.site.simulated
+        asked = self.plan.host.fifo
+        wanted = asked if asked is not None else self.plan.study.method not in RESTLESS
+        return wanted and not self.site.simulated
 
 
 def require_as_asked(plan: Plan, ready: dict[str, Any]) -> None:
