@@ -372,3 +372,10 @@ def test_an_interval_of_delays_holds_no_negative_one() -> None:
     assert found.high is not None
     assert 0 < found.low < found.estimate < found.high
     assert of_positive(np.array([-1.0, 2.0, 3.0])).estimate == pytest.approx(4 / 3)
+
+
+def test_latencies_say_who_stamped_them(tmp_path: Path) -> None:
+    suite = Suite("rfc8219")
+    suite.timed("latency", 64, 0, np.full(12_000, 9_000.0))
+    analyse(path := suite.write(tmp_path / "run"))
+    assert "kernel" in rows_of(path)["latency_typical", "median"]["source"]

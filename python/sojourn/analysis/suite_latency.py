@@ -184,6 +184,7 @@ def latency_rows(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> Ite
         factors = run.cells[cell]
         frames = sum(one.frames for one in several)
         like = Row(device, "", "", bare(0.0), "ns", None, factors, cell, frames)
+        like.source = stamped_by(run, [one.block for one in several])
         like.clock_bound_ns = max(
             (one.clock_bound_ns for one in several if one.clock_bound_ns is not None), default=None
         )
@@ -195,12 +196,23 @@ def latency_rows(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> Ite
         yield from _variation(like, several, TIMED[test], test)
 
 
+def stamped_by(run: Run, blocks: list[int]) -> str:
+    """Who took the stamps at both ends of these trials; live frames have theirs from the kernel, in bins alone."""
+    live = run.streams.filter(pl.col("block").is_in(blocks), pl.col("via") == "live").height
+    found = {"kernel"} if live else set[str]()
+    for frame, column in ((run.sends, "departure_source"), (run.arrivals, "arrival_source")):
+        if column in frame.columns:
+            found |= set(frame.filter(pl.col("block").is_in(blocks))[column].drop_nulls().unique().to_list())
+    return " and ".join(sorted(found))
+
+
 def _definitions(run: Run, like: Row, several: list[Timed], prefix: str) -> Iterator[Row]:
     """RFC 1242's two definitions, from stamps at the first bit in and the last bit out."""
     rate = line_rate(run)
     on_link = 0.0 if rate is None else 8e9 * (like.factors.frame_bytes or 0) / rate
     said = "no line rate: a frame takes no time on the link, both of RFC 1242's definitions coincide"
-    source = said if rate is None else f"{on_link:.0f} ns on each link taken off"
+    said = said if rate is None else f"{on_link:.0f} ns on each link taken off"
+    source = "; ".join(filter(None, (like.source, said)))
     figures = {
         "mean": np.array([one.mean for one in several]),
         "p50": np.array([one.quantile(0.5) for one in several]),

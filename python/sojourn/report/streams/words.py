@@ -78,7 +78,7 @@ def engine_words(run: Run) -> list[str]:
     received = _listed(told.get("receive") or _engines(run, "receive"))
     if not sent:
         return []
-    return [f"Frames were sent through {sent}" + (f" and received through {received}." if received else ".")]
+    return [f"Sending: {sent}." + (f" Receiving: {received}." if received else "")]
 
 
 def _engines(run: Run, end: str) -> list[str]:
