@@ -26,9 +26,9 @@ SIZE = Axis("Frame (bytes)")
 LIMITED = "An arrow is a lower limit: no load was too much, or the tester's own limit is within 10 %."
 UNIT = (
     "The unit is the search, repeated as often as the plan says; a trial within it is one stream at one load. Bounds "
-    "are recomputed from the trials: the highest load that kept the goal, and the lowest that did not. MLRsearch judges "
-    "a load by several trials, halving believes a loss only when a second trial shows it again; a trial in which the "
-    "sender stood still is repeated, not judged, and one that was evenly slower counts as the load that it made."
+    "are recomputed from the trials: the highest load that kept the goal, and the lowest that did not. MLRsearch "
+    "judges a load by several trials, halving believes a loss only when a second trial shows it again; a trial in "
+    "which the sender stood still is repeated, not judged, and one that was evenly slower counts as what it made."
 )
 
 
