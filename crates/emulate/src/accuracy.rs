@@ -1,0 +1,359 @@
+//! How exactly it was done: by how much departures missed what was intended, and what became of packets, pipe by pipe.
+//!
+//! Always on. Counts are kept since the start and since the last [`begin`](crate::Engine::begin), so that a block of an
+//! experiment has numbers of its own.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use sojourn_time::Nanos;
+
+use crate::fate::Cause;
+use crate::select::RuleCounter;
+
+/// Above a hundred seconds an error is a hundred seconds.
+const MOST_NS: u64 = 100_000_000_000;
+
+/// What an emulator did, for `show` and for the end of a log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// In the order of the configuration.
+    pub pipes: Vec<PipeReport>,
+    /// By rising numbers.
+    pub rules: Vec<RuleCounter>,
+    /// Frames that no rule sent into a pipe.
+    pub untouched: PerDirection,
+    /// Frames that a rule lost before they entered a pipe.
+    pub lost_by_rules: u64,
+    /// Memory for frames.
+    pub memory: MemoryReport,
+    /// How far behind its time a packet may leave before it counts as late.
+    pub budget_ns: Nanos,
+}
+
+/// A count for each direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PerDirection {
+    /// In by the left port.
+    pub forward: u64,
+    /// In by the right port.
+    pub backward: u64,
+}
+
+/// Memory for frames, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// What may be taken.
+    pub limit_bytes: u64,
+    /// What has been taken, with all that is kept beside the frames.
+    pub taken_bytes: u64,
+    /// Frames that are held.
+    pub held_bytes: u64,
+    /// The most of them at once.
+    pub most_bytes: u64,
+    /// How many are held.
+    pub held_frames: u64,
+}
+
+/// What became of a pipe's packets: `arrived` + `duplicated` = `sent` + `passed_on` + all of `lost` + `held`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PipeReport {
+    /// Its name.
+    pub name: String,
+    /// Packets that came, also those for which there was no memory.
+    pub arrived: u64,
+    /// Their bytes, without FCS.
+    pub arrived_bytes: u64,
+    /// Copies that were made here.
+    pub duplicated: u64,
+    /// Packets that left by the port.
+    pub sent: u64,
+    /// Their bytes, without FCS.
+    pub sent_bytes: u64,
+    /// Packets that went on to the next rules.
+    pub passed_on: u64,
+    /// Packets that are in it.
+    pub held: u64,
+    /// Lost packets by the name of the cause; every cause is there.
+    pub lost: BTreeMap<String, u64>,
+    /// Packets whose congestion mark was set.
+    pub marked: u64,
+    /// Packets with flipped bits.
+    pub corrupted: u64,
+    /// Bits that were flipped.
+    pub flipped_bits: u64,
+    /// Packets that were chosen to overtake.
+    pub reordered: u64,
+    /// Delays that were drawn below zero, and were zero.
+    pub clipped: u64,
+    /// Most packets in one queue.
+    pub most_slots: u64,
+    /// Most bytes in one queue.
+    pub most_bytes: u64,
+    /// Most packets in one delay line.
+    pub most_delayed: u64,
+    /// Pipes of single flows that there are now; 1 without a mask.
+    pub flows: u64,
+    /// Packets that shared a pipe because there were too many flows.
+    pub crowded: u64,
+    /// How far departures missed what was intended.
+    pub accuracy: Accuracy,
+}
+
+/// Actual minus intended departures in nanoseconds: above zero is late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Accuracy {
+    /// Departures.
+    pub count: u64,
+    /// Those that were later than the budget.
+    pub late: u64,
+    /// Mean error.
+    pub mean_ns: f64,
+    /// The smallest, exactly.
+    pub min_ns: i64,
+    /// Median; the quantiles are right to a thousandth of their value.
+    pub p50_ns: i64,
+    /// 90 % were not above it.
+    pub p90_ns: i64,
+    /// 99 %.
+    pub p99_ns: i64,
+    /// 99.9 %.
+    pub p999_ns: i64,
+    /// The largest, exactly.
+    pub max_ns: i64,
+}
+
+/// Errors of both signs.
+#[derive(Clone, Debug)]
+pub(crate) struct Errors {
+    early: Histogram<u32>,
+    late: Histogram<u32>,
+    count: u64,
+    sum: i128,
+    min: i64,
+    max: i64,
+    missed: u64,
+}
+
+impl Errors {
+    pub fn new() -> Self {
+        Self { early: histogram(), late: histogram(), count: 0, sum: 0, min: i64::MAX, max: i64::MIN, missed: 0 }
+    }
+
+    pub fn record(&mut self, error: Nanos, budget: Nanos) {
+        let side = if error.0 < 0 { &mut self.early } else { &mut self.late };
+        // Cannot fail: it grows to the clamp's value.
+        let _ = side.record(error.0.unsigned_abs().min(MOST_NS));
+        self.count += 1;
+        self.sum += i128::from(error.0);
+        self.min = self.min.min(error.0);
+        self.max = self.max.max(error.0);
+        self.missed += u64::from(error > budget);
+    }
+
+    /// Adds what another counted.
+    fn add(&mut self, other: &Self) {
+        // Cannot fail: both grow.
+        let _ = self.early.add(&other.early);
+        let _ = self.late.add(&other.late);
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.missed += other.missed;
+    }
+
+    fn clear(&mut self) {
+        self.early.reset();
+        self.late.reset();
+        (self.count, self.sum, self.min, self.max, self.missed) = (0, 0, i64::MAX, i64::MIN, 0);
+    }
+
+    pub fn summary(&self) -> Accuracy {
+        if self.count == 0 {
+            return Accuracy::default();
+        }
+        Accuracy {
+            count: self.count,
+            late: self.missed,
+            mean_ns: self.sum as f64 / self.count as f64,
+            min_ns: self.min,
+            p50_ns: self.quantile(0.5),
+            p90_ns: self.quantile(0.9),
+            p99_ns: self.quantile(0.99),
+            p999_ns: self.quantile(0.999),
+            max_ns: self.max,
+        }
+    }
+
+    /// The smallest error that at least this share of all is not above.
+    fn quantile(&self, share: f64) -> i64 {
+        let rank = ((share * self.count as f64).ceil() as u64).clamp(1, self.count);
+        let early = self.early.len();
+        let value = if rank <= early {
+            // The largest of the early ones are the smallest errors.
+            -(value_at(&self.early, early - rank + 1) as i64)
+        } else {
+            value_at(&self.late, rank - early) as i64
+        };
+        value.clamp(self.min, self.max)
+    }
+}
+
+/// The value of a rank, from 1.
+fn value_at(histogram: &Histogram<u32>, rank: u64) -> u64 {
+    let mut seen = 0;
+    for step in histogram.iter_recorded() {
+        seen += step.count_since_last_iteration();
+        if seen >= rank {
+            return histogram.median_equivalent(step.value_iterated_to());
+        }
+    }
+    histogram.max()
+}
+
+fn histogram() -> Histogram<u32> {
+    Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits can be had"))
+}
+
+/// What is counted of a pipe.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub counts: Counts,
+    pub errors: Errors,
+}
+
+/// Its counters, under the names of [`PipeReport`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub arrived: u64,
+    pub arrived_bytes: u64,
+    pub duplicated: u64,
+    pub sent: u64,
+    pub sent_bytes: u64,
+    pub passed_on: u64,
+    pub lost: [u64; Cause::ALL.len()],
+    pub marked: u64,
+    pub corrupted: u64,
+    pub flipped_bits: u64,
+    pub reordered: u64,
+    pub clipped: u64,
+    pub most_slots: u64,
+    pub most_bytes: u64,
+    pub most_delayed: u64,
+    pub crowded: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.arrived += other.arrived;
+        self.arrived_bytes += other.arrived_bytes;
+        self.duplicated += other.duplicated;
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.passed_on += other.passed_on;
+        self.lost.iter_mut().zip(other.lost).for_each(|(lost, more)| *lost += more);
+        self.marked += other.marked;
+        self.corrupted += other.corrupted;
+        self.flipped_bits += other.flipped_bits;
+        self.reordered += other.reordered;
+        self.clipped += other.clipped;
+        self.most_slots = self.most_slots.max(other.most_slots);
+        self.most_bytes = self.most_bytes.max(other.most_bytes);
+        self.most_delayed = self.most_delayed.max(other.most_delayed);
+        self.crowded += other.crowded;
+    }
+}
+
+impl Account {
+    pub fn new() -> Self {
+        Self { counts: Counts::default(), errors: Errors::new() }
+    }
+
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        self.errors.add(&other.errors);
+    }
+
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        self.counts = Counts::default();
+        self.errors.clear();
+    }
+
+    /// Says what it counted; `held` and `flows` are as they are now.
+    pub fn report(&self, name: &str, held: u64, flows: u64) -> PipeReport {
+        let counts = &self.counts;
+        PipeReport {
+            name: name.to_owned(),
+            arrived: counts.arrived,
+            arrived_bytes: counts.arrived_bytes,
+            duplicated: counts.duplicated,
+            sent: counts.sent,
+            sent_bytes: counts.sent_bytes,
+            passed_on: counts.passed_on,
+            held,
+            lost: named(&counts.lost),
+            marked: counts.marked,
+            corrupted: counts.corrupted,
+            flipped_bits: counts.flipped_bits,
+            reordered: counts.reordered,
+            clipped: counts.clipped,
+            most_slots: counts.most_slots,
+            most_bytes: counts.most_bytes,
+            most_delayed: counts.most_delayed,
+            flows,
+            crowded: counts.crowded,
+            accuracy: self.errors.summary(),
+        }
+    }
+}
+
+/// Losses under the names of their causes.
+fn named(lost: &[u64; Cause::ALL.len()]) -> BTreeMap<String, u64> {
+    Cause::ALL.iter().zip(lost).map(|(cause, count)| (cause.name().to_owned(), *count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_both_signs_are_right_to_a_thousandth() {
+        let mut errors = Errors::new();
+        for error in -30_000..70_000 {
+            errors.record(Nanos(error), Nanos(60_000));
+        }
+        let Accuracy { count, late, mean_ns, min_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } = errors.summary();
+        assert_eq!((count, late, mean_ns, min_ns, max_ns), (100_000, 9_999, 19_999.5, -30_000, 69_999));
+        for (is, truth) in [(p50_ns, 19_999), (p90_ns, 59_999), (p99_ns, 68_999), (p999_ns, 69_899)] {
+            assert!((is - truth).abs() <= truth / 1_000, "{is} for {truth}");
+        }
+        assert!((errors.quantile(0.1) + 20_001).abs() <= 20);
+        assert_eq!(errors.quantile(0.0), -30_000);
+    }
+
+    #[test]
+    fn a_block_and_what_was_before_make_the_whole() {
+        let (mut one, mut other, mut whole) = (Account::new(), Account::new(), Account::new());
+        for error in 0..10_000_i64 {
+            let part = if error % 3 == 0 { &mut one } else { &mut other };
+            for account in [part, &mut whole] {
+                account.counts.arrived += 1;
+                account.counts.most_slots = account.counts.most_slots.max(error as u64);
+                account.errors.record(Nanos(error * 7 - 20_000), Nanos(0));
+            }
+        }
+        one.add(&other);
+        assert_eq!(one.report("", 0, 1), whole.report("", 0, 1));
+        one.clear();
+        assert_eq!(one.report("", 0, 1), Account::new().report("", 0, 1));
+    }
+
+    #[test]
+    fn nobody_has_no_quantiles() {
+        assert_eq!(Errors::new().summary(), Accuracy::default());
+    }
+}

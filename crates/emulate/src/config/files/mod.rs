@@ -1,0 +1,35 @@
+//! Files of other tools: delay profiles, distribution tables, traces, patterns.
+//!
+//! All of them are foreign bytes: whatever is in them, they are read or refused with the line that is wrong.
+
+pub mod distribution;
+pub mod pattern;
+pub mod profile;
+pub mod trace;
+
+use std::io::Read;
+use std::path::Path;
+
+/// The largest file that is read, in bytes.
+const MOST: u64 = 64 << 20;
+
+/// Reads a whole file, up to a limit.
+pub(super) fn text(path: &Path) -> Result<String, String> {
+    let place = path.display();
+    let file = std::fs::File::open(path).map_err(|why| format!("{place} cannot be read: {why}"))?;
+    let mut bytes = Vec::new();
+    file.take(MOST + 1).read_to_end(&mut bytes).map_err(|why| format!("{place} cannot be read: {why}"))?;
+    if bytes.len() as u64 > MOST {
+        return Err(format!("{place} is larger than {} MB", MOST >> 20));
+    }
+    String::from_utf8(bytes).map_err(|_| format!("{place} is not text"))
+}
+
+/// Returns the lines that say something, with their numbers from 1: without comments, trimmed.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let content = |line: &'_ str| -> usize { line.find('#').unwrap_or(line.len()) };
+    text.lines()
+        .enumerate()
+        .map(move |(at, line)| (at + 1, line[..content(line)].trim()))
+        .filter(|(_, line)| !line.is_empty())
+}

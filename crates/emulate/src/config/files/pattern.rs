@@ -1,0 +1,48 @@
+//! Patterns of losses: a letter for each packet, or each millisecond.
+
+use std::path::Path;
+
+use super::{lines, text};
+
+/// Reads a pattern: `0` or `.` goes through, `1` or `x` is lost; spaces and new lines are nothing, `#` begins a comment.
+///
+/// # Errors
+/// Names the line that is wrong.
+pub fn read(path: &Path) -> Result<Vec<bool>, String> {
+    parse(&text(path)?).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+pub(super) fn parse(text: &str) -> Result<Vec<bool>, String> {
+    let mut lost = Vec::new();
+    for (number, line) in lines(text) {
+        for letter in line.chars().filter(|letter| !letter.is_whitespace()) {
+            lost.push(match letter {
+                '0' | '.' => false,
+                '1' | 'x' | 'X' => true,
+                other => return Err(format!("line {number}: {other:?} is neither 0 (goes through) nor 1 (lost)")),
+            });
+        }
+    }
+    if lost.is_empty() { Err("there is no pattern in it".to_owned()) } else { Ok(lost) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn letters_are_read() {
+        assert_eq!(parse("0.1 # one in three\nx").unwrap(), [false, false, true, true]);
+        assert_eq!(parse("01\n02").unwrap_err(), "line 2: '2' is neither 0 (goes through) nor 1 (lost)");
+        assert_eq!(parse("# only words").unwrap_err(), "there is no pattern in it");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in ".{0,100}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A configuration from a file, whatever its form.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{Action, Config, ConfigError, Direction, Match, Rule, check, dummynet, files, toml};
+
+/// Reads a configuration and checks it. What begins as a line of dummynet or ipfw is read as such, everything else as TOML;
+/// files that it names are looked for beside it.
+///
+/// # Errors
+/// Names the file, the line and what is wrong.
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    let name = path.display().to_string();
+    let text = files::text(path).map_err(|problem| ConfigError::new("configuration", problem))?;
+    config_from_text(&text, &name, path.parent().unwrap_or(Path::new("")))
+}
+
+/// Reads a configuration from text.
+pub(super) fn config_from_text(text: &str, name: &str, folder: &Path) -> Result<Config, ConfigError> {
+    let mut config =
+        if is_dummynet(text) { dummynet::parse(text, name, folder)? } else { toml::parse(text, name, folder)? };
+    config.select_by_name();
+    all_are_used(&config)
+        .and_then(|()| check(&config))
+        .map_err(|error| ConfigError::new(format!("{name}, {}", error.place), error.problem))?;
+    Ok(config)
+}
+
+impl Config {
+    /// Where there is no rule: sends each way into the pipe of its name, `forward` or `backward`, or both into `both`.
+    pub fn select_by_name(&mut self) {
+        if !self.rules.is_empty() {
+            return;
+        }
+        let ways = [("forward", Some(Direction::Forward)), ("backward", Some(Direction::Backward)), ("both", None)];
+        for (number, (name, direction)) in (100..).step_by(100).zip(ways) {
+            if self.pipes.iter().any(|pipe| pipe.name == name) {
+                let on = Match { direction, ..Match::default() };
+                self.rules.push(Rule { number, on, action: Action::Pipe { pipe: name.to_owned(), class: None } });
+            }
+        }
+    }
+}
+
+/// Refuses a pipe that no packet can enter: somebody forgot its rule.
+fn all_are_used(config: &Config) -> Result<(), ConfigError> {
+    let used: BTreeSet<&str> = config
+        .rules
+        .iter()
+        .filter_map(|rule| match &rule.action {
+            Action::Pipe { pipe, .. } => Some(pipe.as_str()),
+            _ => None,
+        })
+        .collect();
+    match config.pipes.iter().find(|pipe| !used.contains(pipe.name.as_str())) {
+        None => Ok(()),
+        Some(pipe) => Err(ConfigError::new(
+            format!("pipe {}", pipe.name),
+            "no rule sends a packet into it; add one, or call it forward, backward or both",
+        )),
+    }
+}
+
+/// Whether the first line that says something is one of dummynet's.
+fn is_dummynet(text: &str) -> bool {
+    let Some((_, line)) = files::lines(text).next() else { return false };
+    let mut words = line.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    let is_word = matches!(
+        first,
+        "pipe"
+            | "queue"
+            | "sched"
+            | "add"
+            | "ipfw"
+            | "/sbin/ipfw"
+            | "dnctl"
+            | "sysctl"
+            | "seed"
+            | "memory"
+            | "budget"
+            | "one_pass"
+            | "flush"
+    );
+    first.starts_with("net.inet.") || (is_word && !words.next().unwrap_or_default().starts_with('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(text: &str) -> Result<Config, ConfigError> {
+        config_from_text(text, "f", Path::new(""))
+    }
+
+    #[test]
+    fn the_form_is_seen_from_the_first_line() {
+        assert!(is_dummynet("# a script\npipe 1 config bw 1M"));
+        assert!(is_dummynet("net.inet.ip.fw.one_pass=0"));
+        assert!(is_dummynet("seed 5"));
+        assert!(!is_dummynet("seed = 5"));
+        assert!(!is_dummynet("[[pipe]]\nname = \"a\""));
+        assert!(!is_dummynet(""));
+    }
+
+    #[test]
+    fn pipes_of_a_way_need_no_rule() {
+        let config = of("pipe forward config delay 5\npipe backward config delay 6\n").unwrap();
+        assert_eq!(
+            config.rules.iter().map(|rule| rule.on.direction).collect::<Vec<_>>(),
+            [Some(Direction::Forward), Some(Direction::Backward)]
+        );
+        assert_eq!(of("pipe both config delay 5\n").unwrap().rules[0].on, Match::default());
+        assert_eq!(
+            of("pipe 1 config delay 5\n").unwrap_err().to_string(),
+            "f, pipe 1: no rule sends a packet into it; add one, or call it forward, backward or both"
+        );
+        assert_eq!(of("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = load(Path::new("/nonexistent/c.toml")).unwrap_err().to_string();
+        assert!(error.starts_with("configuration: /nonexistent/c.toml cannot be read"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(any in ".{0,120}", text in "((\\[\\[pipe\\]\\]|\\[\\[rule\\]\\]|name|delay|loss|pipe|=| |\"1%\"|\"a\"|5|\\[|\\]|\n){0,6}){0,6}") {
+            let _ = (of(&any), of(&text));
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Quantities as people write them: times, rates, sizes, shares.
+//!
+//! Times, rates and sizes are worked out in integers: `1.1Gbit/s` is 1,100,000,000 bit/s. What is finer than a nanosecond, a
+//! bit per second or a byte is rounded to the nearest. A number without a unit, or with one that two tools mean differently
+//! (`kbps`: bytes to tc, bits to ipfw), is refused unless the caller says whose words these are. What is written by the
+//! functions at the end is read back to the very same value.
+
+use sojourn_time::Nanos;
+
+use super::words::Dialect;
+
+/// Why a quantity was not understood: a sentence's second half, with what to write instead.
+pub type Refusal = String;
+
+/// Reads a time: `20ms`, `1.5us`, `100ns`, `2s`, `1min`, `1h`. 0 needs no unit.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn time(text: &str) -> Result<Nanos, Refusal> {
+    time_in(text, Dialect::Ours)
+}
+
+/// Reads a time as a tool means it: a bare number is milliseconds to dummynet, nanoseconds to tc of today.
+pub(super) fn time_in(text: &str, dialect: Dialect) -> Result<Nanos, Refusal> {
+    let (number, unit) = split(text).ok_or_else(|| format!("{text:?} is not a time; write it as 20ms, 1.5us or 2s"))?;
+    let bare = match dialect {
+        Dialect::Ours if number.is_zero() => 1,
+        Dialect::Ours => {
+            return nanoseconds(&number, unit, text).unwrap_or_else(|| {
+                Err(format!(
+                    "{text} has no unit that I know; write {number}ms, {number}us, {number}ns or {number}s",
+                    number = number.text
+                ))
+            });
+        }
+        Dialect::Dummynet => 1_000_000,
+        Dialect::Netem => 1,
+    };
+    if unit.is_empty() {
+        return exact(&number, bare).map(Nanos).ok_or_else(|| too_large(text));
+    }
+    nanoseconds(&number, unit, text)
+        .unwrap_or_else(|| Err(format!("{unit:?} is not a unit of time; write ns, us, ms, s, min or h")))
+}
+
+/// Reads a rate in bits per second: `10Mbit/s`, `512kbit`, `1.5GByte/s`, `10M`. A bare number is bits per second, as both tools have it.
+///
+/// # Errors
+/// Says what is wrong with it, and refuses `kbps`: tc and ipfw mean different things by it.
+pub fn rate(text: &str) -> Result<u64, Refusal> {
+    rate_in(text, Dialect::Ours)
+}
+
+/// Reads a rate as a tool means it.
+pub(super) fn rate_in(text: &str, dialect: Dialect) -> Result<u64, Refusal> {
+    let (number, unit) = split(text).ok_or_else(|| format!("{text:?} is not a rate; write it as 10Mbit/s"))?;
+    let (prefix, rest) = prefix_of(unit);
+    let prefix = prefix
+        .ok_or_else(|| format!("{unit:?} is not a unit of rate; write bit/s, Kbit/s, Mbit/s, Gbit/s or Byte/s"))?;
+    let bits = bits_of(rest, dialect).ok_or_else(|| {
+        if is_ambiguous(rest) {
+            let letters = unit.strip_suffix(rest).unwrap_or_default();
+            format!(
+                "{text}: tc means bytes by {unit:?}, ipfw means bits; write {n}{letters}bit/s or {n}{letters}Byte/s",
+                n = number.text
+            )
+        } else {
+            format!("{unit:?} is not a unit of rate; write bit/s, Kbit/s, Mbit/s, Gbit/s or Byte/s")
+        }
+    })?;
+    number.times(prefix * bits).and_then(|bps| u64::try_from(bps).ok()).ok_or_else(|| too_large(text))
+}
+
+/// Reads a size in bytes: `1500`, `1500B`, `30KB`, `256 MiB`. K, M and G are powers of 1024, as tc and ipfw have them.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn size(text: &str) -> Result<u64, Refusal> {
+    let (number, unit) =
+        split(text).ok_or_else(|| format!("{text:?} is not a size; write it as 1500B, 30KB or 256MB"))?;
+    let unknown =
+        || format!("{unit:?} is not a unit of size; write B, KB, MB or GB (1024 each, as tc and ipfw have them)");
+    let factor = size_factor(unit).ok_or_else(unknown)?;
+    number.times(factor).and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(|| too_large(text))
+}
+
+/// Reads a probability with its percent sign: `1%`, `0.1%`. Only 0 may go without.
+///
+/// # Errors
+/// Says what is wrong with it: `0.01` is refused, for tc means 0.01 % by it and dummynet 1 %.
+pub fn percentage(text: &str) -> Result<f64, Refusal> {
+    percentage_in(text, Dialect::Ours)
+}
+
+/// Reads a percentage as tc means it: there the sign may be left out.
+pub(super) fn percentage_in(text: &str, dialect: Dialect) -> Result<f64, Refusal> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let value = real(number).filter(|value| *value >= 0.0);
+    let value = value.ok_or_else(|| format!("{text:?} is not a percentage; write it as 1% or 0.1%"))?;
+    if number.len() == text.len() && dialect == Dialect::Ours && value != 0.0 {
+        let percent = if text.contains(['e', 'E']) { (value * 100.0).to_string() } else { shifted(text, 2) };
+        return Err(format!(
+            "{text} has no percent sign: tc would take it for {text} %, dummynet's plr for {percent} %; write {text}% or {percent}%"
+        ));
+    }
+    within_one(hundredth(number).unwrap_or(value / 100.0), text)
+}
+
+/// Reads a probability as dummynet's plr has it: a fraction from 0 to 1, or a percentage with its sign.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn fraction(text: &str) -> Result<f64, Refusal> {
+    if text.ends_with('%') {
+        return percentage(text);
+    }
+    let value = real(text).ok_or_else(|| format!("{text:?} is not a probability; write it as 0.01 or 1%"))?;
+    within_one(value, text)
+}
+
+/// Reads a finite number.
+pub(super) fn real(text: &str) -> Option<f64> {
+    let first = text.bytes().next()?;
+    // `f64` also reads "inf" and "nan", which are no numbers to a person.
+    (first.is_ascii_digit() || matches!(first, b'.' | b'-'))
+        .then(|| text.parse().ok())
+        .flatten()
+        .filter(|v: &f64| v.is_finite())
+}
+
+/// Reads a whole number.
+pub(super) fn whole<N: std::str::FromStr>(text: &str) -> Result<N, Refusal> {
+    text.parse().map_err(|_| format!("{text:?} is not a whole number in range"))
+}
+
+/// Writes a time in its largest unit: `20ms`, `1.5us`.
+pub fn time_text(time: Nanos) -> String {
+    let ns = time.0.unsigned_abs();
+    let sign = if time.0 < 0 { "-" } else { "" };
+    let (unit, name) = match ns {
+        1_000_000_000.. => (1_000_000_000, "s"),
+        1_000_000.. => (1_000_000, "ms"),
+        1_000.. => (1_000, "us"),
+        _ => (1, "ns"),
+    };
+    format!("{sign}{}{name}", decimal(ns, unit))
+}
+
+/// Writes a rate in its largest unit: `10Mbit/s`.
+pub fn rate_text(bps: u64) -> String {
+    let (unit, name) = match bps {
+        1_000_000_000.. => (1_000_000_000, "Gbit/s"),
+        1_000_000.. => (1_000_000, "Mbit/s"),
+        1_000.. => (1_000, "Kbit/s"),
+        _ => (1, "bit/s"),
+    };
+    format!("{}{name}", decimal(bps, unit))
+}
+
+/// Writes a size: in bytes, or in a larger unit that divides it.
+pub fn size_text(bytes: u64) -> String {
+    for (shift, name) in [(30, "GB"), (20, "MB"), (10, "KB")] {
+        if bytes != 0 && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{name}", bytes >> shift);
+        }
+    }
+    format!("{bytes}B")
+}
+
+/// Writes a probability as a percentage.
+pub fn percentage_text(probability: f64) -> String {
+    format!("{}%", shifted(&probability.to_string(), 2))
+}
+
+/// A number as it was written: digits × 10^exponent.
+struct Number<'a> {
+    text: &'a str,
+    digits: u128,
+    exponent: i32,
+}
+
+impl Number<'_> {
+    const fn is_zero(&self) -> bool {
+        self.digits == 0
+    }
+
+    /// Returns it times `unit`, to the nearest whole.
+    fn times(&self, unit: u128) -> Option<u128> {
+        let product = self.digits.checked_mul(unit)?;
+        let power = 10_u128.checked_pow(self.exponent.unsigned_abs());
+        match (power, self.exponent < 0) {
+            (Some(power), true) => Some(product / power + u128::from(product % power >= power.div_ceil(2))),
+            (Some(power), false) => product.checked_mul(power),
+            (None, true) => Some(0),
+            (None, false) => self.is_zero().then_some(0),
+        }
+    }
+}
+
+/// Splits "1.5e3 ms" into its number and its unit.
+fn split(text: &str) -> Option<(Number<'_>, &str)> {
+    let bytes = text.as_bytes();
+    let mut digits = 0_u128;
+    let mut exponent = 0_i32;
+    let (mut at, mut seen, mut point) = (0, 0, false);
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'0'..=b'9' => {
+                digits = digits.checked_mul(10)?.checked_add(u128::from(byte - b'0'))?;
+                exponent -= i32::from(point);
+                seen += 1;
+            }
+            b'.' if !point => point = true,
+            _ => break,
+        }
+        at += 1;
+    }
+    let power = power_of(&bytes[at..]);
+    exponent = exponent.checked_add(power.map_or(0, |(power, _)| power))?;
+    at += power.map_or(0, |(_, length)| length);
+    let number = Number { text: text.get(..at)?, digits, exponent };
+    (seen > 0).then(|| Some((number, text.get(at..)?.trim())))?
+}
+
+/// Reads "e-9": the power and how many bytes it took.
+fn power_of(bytes: &[u8]) -> Option<(i32, usize)> {
+    let rest = bytes.strip_prefix(b"e").or_else(|| bytes.strip_prefix(b"E"))?;
+    let sign = usize::from(matches!(rest.first(), Some(b'+' | b'-')));
+    let digits = rest.iter().skip(sign).take_while(|byte| byte.is_ascii_digit()).count();
+    let text = std::str::from_utf8(rest.get(..sign + digits)?).ok()?;
+    let power = text.parse().ok().filter(|power: &i32| (-400..=400).contains(power))?;
+    (digits > 0).then_some((power, 1 + sign + digits))
+}
+
+fn exact(number: &Number<'_>, unit: u128) -> Option<i64> {
+    number.times(unit).and_then(|value| i64::try_from(value).ok())
+}
+
+/// Works out a time with a unit; `None`: the unit is unknown.
+fn nanoseconds(number: &Number<'_>, unit: &str, text: &str) -> Option<Result<Nanos, Refusal>> {
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "ns" | "nsec" | "nsecs" => 1,
+        "us" | "usec" | "usecs" | "µs" | "μs" => 1_000,
+        "ms" | "msec" | "msecs" => 1_000_000,
+        "s" | "sec" | "secs" => 1_000_000_000,
+        "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    Some(exact(number, factor).map(Nanos).ok_or_else(|| too_large(text)))
+}
+
+/// Splits a unit of rate into its prefix's factor and the rest; `None`: there is no such prefix.
+fn prefix_of(unit: &str) -> (Option<u128>, &str) {
+    let Some(first) = unit.chars().next() else { return (Some(1), "") };
+    let rest = &unit[first.len_utf8()..];
+    let power = match first.to_ascii_lowercase() {
+        'k' => 1,
+        'm' => 2,
+        'g' => 3,
+        't' => 4,
+        _ => return (Some(1), unit),
+    };
+    match rest.strip_prefix(['i', 'I']).filter(|rest| !rest.is_empty()) {
+        Some(rest) => (1024_u128.checked_pow(power), rest),
+        None => (1000_u128.checked_pow(power), rest),
+    }
+}
+
+/// Returns how many bits a unit of rate has behind its prefix.
+fn bits_of(rest: &str, dialect: Dialect) -> Option<u128> {
+    match rest {
+        // Upper-case B with a slash is a byte to everybody.
+        "B/s" => return Some(8),
+        "" => return Some(1),
+        _ => {}
+    }
+    match (rest.to_ascii_lowercase().as_str(), dialect) {
+        ("bit" | "bits" | "bit/s" | "bits/s", _) => Some(1),
+        ("byte/s" | "bytes/s" | "byte" | "bytes", _) => Some(8),
+        ("bps", Dialect::Netem) => Some(8),
+        ("bps", Dialect::Dummynet) => Some(if rest.starts_with('B') { 8 } else { 1 }),
+        _ => None,
+    }
+}
+
+fn is_ambiguous(rest: &str) -> bool {
+    matches!(rest.to_ascii_lowercase().as_str(), "bps" | "b" | "b/s")
+}
+
+fn size_factor(unit: &str) -> Option<u128> {
+    match unit.to_ascii_lowercase().as_str() {
+        "" | "b" | "byte" | "bytes" => Some(1),
+        "k" | "kb" | "kib" | "kbyte" | "kbytes" => Some(1 << 10),
+        "m" | "mb" | "mib" | "mbyte" | "mbytes" => Some(1 << 20),
+        "g" | "gb" | "gib" | "gbyte" | "gbytes" => Some(1 << 30),
+        _ => None,
+    }
+}
+
+/// Reads a hundredth of a number exactly, where it has no exponent of its own.
+fn hundredth(number: &str) -> Option<f64> {
+    (!number.contains(['e', 'E'])).then(|| format!("{number}e-2").parse().ok()).flatten()
+}
+
+fn within_one(value: f64, text: &str) -> Result<f64, Refusal> {
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("{text} is not from 0% to 100%")) }
+}
+
+fn too_large(text: &str) -> Refusal {
+    format!("{text} is too large")
+}
+
+/// Writes `value / unit` in full.
+fn decimal(value: u64, unit: u64) -> String {
+    let digits = unit.ilog10() as usize;
+    let fraction = format!("{:0digits$}", value % unit);
+    match fraction.trim_end_matches('0') {
+        "" => (value / unit).to_string(),
+        rest => format!("{}.{rest}", value / unit),
+    }
+}
+
+/// Moves the decimal point of a plain number to the right.
+fn shifted(number: &str, places: usize) -> String {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let padded = format!("{fraction:0<places$}");
+    let (up, rest) = padded.split_at(places);
+    let whole = format!("{whole}{up}");
+    let whole = match whole.trim_start_matches('0') {
+        "" => "0",
+        digits => digits,
+    };
+    if rest.is_empty() { whole.to_owned() } else { format!("{whole}.{rest}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_are_exact() {
+        assert_eq!(time("1.5us"), Ok(Nanos(1_500)));
+        assert_eq!(time("20ms"), Ok(Nanos::millis(20)));
+        assert_eq!(time("0.1s"), Ok(Nanos::millis(100)));
+        assert_eq!(time("1e-3 s"), Ok(Nanos::millis(1)));
+        assert_eq!(time("2min"), Ok(Nanos::seconds(120)));
+        assert_eq!(time("0"), Ok(Nanos::ZERO));
+        assert_eq!(time("0.4999ns"), Ok(Nanos::ZERO));
+        assert_eq!(time("0.5ns"), Ok(Nanos(1)));
+        assert_eq!(time("3.141592653589793s"), Ok(Nanos(3_141_592_654)));
+    }
+
+    #[test]
+    fn bare_times_are_what_the_tool_means_or_refused() {
+        assert_eq!(time_in("20", Dialect::Dummynet), Ok(Nanos::millis(20)));
+        assert_eq!(time_in("20", Dialect::Netem), Ok(Nanos(20)));
+        assert_eq!(time("20").unwrap_err(), "20 has no unit that I know; write 20ms, 20us, 20ns or 20s");
+        assert!(time("99999999999h").unwrap_err().contains("too large"));
+    }
+
+    #[test]
+    fn rates_are_what_the_tools_mean() {
+        assert_eq!(rate("1.1Gbit/s"), Ok(1_100_000_000));
+        assert_eq!(rate("10Mbit/s"), Ok(10_000_000));
+        assert_eq!(rate("100000000bit/s"), Ok(100_000_000));
+        assert_eq!(rate("512kbit"), Ok(512_000));
+        assert_eq!(rate("1Kibit"), Ok(1_024));
+        assert_eq!(rate("10M"), Ok(10_000_000));
+        assert_eq!(rate("1MByte/s"), Ok(8_000_000));
+        assert_eq!(rate("1KB/s"), Ok(8_000));
+        assert_eq!(rate("64000"), Ok(64_000));
+        assert_eq!(rate_in("1kbps", Dialect::Netem), Ok(8_000));
+        assert_eq!(rate_in("1KBps", Dialect::Netem), Ok(8_000));
+        assert_eq!(rate_in("10Mbps", Dialect::Dummynet), Ok(10_000_000));
+    }
+
+    #[test]
+    fn ambiguous_rates_are_refused_with_both_cures() {
+        assert_eq!(
+            rate("10kbps").unwrap_err(),
+            "10kbps: tc means bytes by \"kbps\", ipfw means bits; write 10kbit/s or 10kByte/s"
+        );
+        assert!(rate("10mb/s").unwrap_err().contains("10mbit/s or 10mByte/s"));
+        assert!(rate("10apples").unwrap_err().contains("not a unit of rate"));
+    }
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        assert_eq!(size("3000B"), Ok(3_000));
+        assert_eq!(size("30Kbytes"), Ok(30_720));
+        assert_eq!(size("256 MiB"), Ok(256 << 20));
+        assert_eq!(size("1MB"), Ok(1 << 20));
+        assert_eq!(size("1.5K"), Ok(1_536));
+    }
+
+    #[test]
+    fn a_share_says_whether_it_is_percent() {
+        assert_eq!(percentage("1%"), Ok(0.01));
+        assert_eq!(percentage("0.1%"), Ok(0.001));
+        assert_eq!(percentage("0"), Ok(0.0));
+        assert_eq!(percentage_in("1", Dialect::Netem), Ok(0.01));
+        assert_eq!(
+            percentage("0.01").unwrap_err(),
+            "0.01 has no percent sign: tc would take it for 0.01 %, dummynet's plr for 1 %; write 0.01% or 1%"
+        );
+        assert!(percentage("1e-5").unwrap_err().ends_with("write 1e-5% or 0.001%"));
+        assert_eq!(fraction("0.01"), Ok(0.01));
+        assert_eq!(fraction("1%"), Ok(0.01));
+        assert!(fraction("1.5").is_err());
+        assert!(percentage("101%").is_err());
+        assert!(percentage("nan%").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(ns in 0_i64.., bps: u64, bytes: u64, p in 0.0..=1.0_f64) {
+            prop_assert_eq!(time(&time_text(Nanos(ns))), Ok(Nanos(ns)));
+            prop_assert_eq!(rate(&rate_text(bps)), Ok(bps));
+            prop_assert_eq!(size(&size_text(bytes)), Ok(bytes));
+            prop_assert_eq!(percentage(&percentage_text(p)), Ok(p));
+        }
+
+        #[test]
+        fn nothing_panics(text in ".{0,40}", digits in "[0-9.eE+-]{0,30}[a-zA-Zµ/%]{0,6}") {
+            for text in [text, digits] {
+                let _ = (time(&text), rate(&text), size(&text), percentage(&text), fraction(&text));
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Words of the delay line.
+
+use sojourn_time::Nanos;
+
+use super::Words;
+use crate::config::{Distribution, Order, Pipe, Reorder, files, units};
+
+/// What the size and the shape of the jitter are to be: they may come in any order.
+#[derive(Default)]
+pub(super) struct Pending {
+    size: Option<Nanos>,
+    shape: Option<Shape>,
+}
+
+/// A distribution without its size.
+enum Shape {
+    Uniform,
+    Normal,
+    Exponential,
+    /// Shape, and a scale where it was given; else the mean is the jitter.
+    Lomax(f64, Option<Nanos>),
+    Gamma(f64, Option<Nanos>),
+    Table(Vec<i16>, String),
+    Empirical(Distribution),
+}
+
+impl Pending {
+    pub fn word(&mut self, word: &str, words: &mut Words, pipe: &mut Pipe) -> Result<bool, String> {
+        match word {
+            "delay" | "latency" => self.delay(words, pipe)?,
+            "jitter" => self.jitter(words, pipe)?,
+            "distribution" => self.shape = Some(shape(words)?),
+            "ecdf" => self.shape = Some(empirical(words)?),
+            "half-life" => pipe.delay.half_life = if words.take("none") { None } else { Some(words.time(word)?) },
+            "order" => pipe.delay.order = order(words)?,
+            "reorder" => pipe.delay.reorder = reorder(words)?,
+            "gap" => return Err("gap belongs behind reorder: \"reorder 25% gap 5\"".to_owned()),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// netem's `delay T [J [CORR]]`; dummynet's `delay T` is its beginning.
+    fn delay(&mut self, words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
+        if words.take("none") {
+            pipe.delay.constant = Nanos::ZERO;
+            return Ok(());
+        }
+        pipe.delay.constant = words.time("delay")?;
+        if words.peek().is_some_and(|word| word.ends_with('%')) {
+            return Err(format!(
+                "delay: {} is a percentage; jitter is a time, as in \"delay 20ms 2ms\"",
+                words.peek().unwrap_or_default()
+            ));
+        }
+        let Some(jitter) = words.time_if("delay")? else { return Ok(()) };
+        self.size(jitter, pipe);
+        match words.number() {
+            None => Ok(()),
+            Some(correlation) if units::percentage_in(&correlation, super::Dialect::Netem) == Ok(0.0) => Ok(()),
+            Some(correlation) => Err(format!(
+                "delay: {correlation} would be a correlation from packet to packet, which depends on how fast packets come (and does nothing in netem); write \"half-life 10ms\", the time after which half of a deviation is left"
+            )),
+        }
+    }
+
+    fn jitter(&mut self, words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
+        let size = if words.take("none") { Nanos::ZERO } else { words.time("jitter")? };
+        self.size(size, pipe);
+        Ok(())
+    }
+
+    fn size(&mut self, size: Nanos, pipe: &mut Pipe) {
+        self.size = Some(size);
+        if size == Nanos::ZERO {
+            pipe.delay.half_life = None;
+        }
+    }
+
+    /// Puts size and shape together; what was not named is as it was.
+    pub fn finish(&mut self, pipe: &mut Pipe) -> Result<(), String> {
+        let old = pipe.delay.jitter.take();
+        let size = self.size.or_else(|| old.as_ref().and_then(size_of));
+        pipe.delay.jitter = match (self.shape.take(), self.size) {
+            (None, None) => old,
+            (None, Some(Nanos::ZERO)) => None,
+            (None, Some(size)) => resized(old, size)?,
+            (Some(shape), _) => Some(sized(shape, size)?),
+        };
+        Ok(())
+    }
+}
+
+/// Returns the number behind `jitter` that makes this distribution; `None`: it has none.
+fn size_of(distribution: &Distribution) -> Option<Nanos> {
+    match *distribution {
+        Distribution::Uniform { spread } => Some(spread),
+        Distribution::Normal { sd } | Distribution::Table { sd, .. } => Some(sd),
+        Distribution::Exponential { mean } => Some(mean),
+        Distribution::Pareto { scale, shape } => Some(nanos(scale.0 as f64 / (shape - 1.0))),
+        Distribution::Gamma { shape, scale } => Some(nanos(scale.0 as f64 * shape)),
+        Distribution::Empirical { .. } => None,
+    }
+}
+
+/// Gives a distribution another size; without one it is uniform, as netem has it.
+fn resized(old: Option<Distribution>, size: Nanos) -> Result<Option<Distribution>, String> {
+    let shape = match old {
+        None | Some(Distribution::Uniform { .. }) => Shape::Uniform,
+        Some(Distribution::Normal { .. }) => Shape::Normal,
+        Some(Distribution::Exponential { .. }) => Shape::Exponential,
+        Some(Distribution::Pareto { shape, .. }) => Shape::Lomax(shape, None),
+        Some(Distribution::Gamma { shape, .. }) => Shape::Gamma(shape, None),
+        Some(Distribution::Table { values, file, .. }) => Shape::Table(values, file),
+        Some(Distribution::Empirical { file, .. }) => {
+            return Err(format!(
+                "jitter: the delays of {file} have their own size; name a distribution to leave them, as in \"jitter 2ms distribution normal\""
+            ));
+        }
+    };
+    sized(shape, Some(size)).map(Some)
+}
+
+/// Makes a distribution of a shape and a size.
+fn sized(shape: Shape, size: Option<Nanos>) -> Result<Distribution, String> {
+    let of = |name: &str| {
+        size.filter(|size| *size > Nanos::ZERO)
+            .ok_or_else(|| format!("distribution {name} needs its size: write \"jitter 2ms distribution {name}\""))
+    };
+    Ok(match shape {
+        Shape::Uniform => Distribution::Uniform { spread: of("uniform")? },
+        Shape::Normal => Distribution::Normal { sd: of("normal")? },
+        Shape::Exponential => Distribution::Exponential { mean: of("exponential")? },
+        Shape::Lomax(shape, Some(scale)) => Distribution::Pareto { scale, shape },
+        Shape::Lomax(shape, None) => {
+            Distribution::Pareto { scale: nanos(of("lomax 3")?.0 as f64 * (shape - 1.0)), shape }
+        }
+        Shape::Gamma(shape, Some(scale)) => Distribution::Gamma { shape, scale },
+        Shape::Gamma(shape, None) => Distribution::Gamma { shape, scale: nanos(of("gamma 2")?.0 as f64 / shape) },
+        Shape::Table(values, file) => Distribution::Table { sd: of(&file)?, values, file },
+        Shape::Empirical(distribution) => distribution,
+    })
+}
+
+fn nanos(value: f64) -> Nanos {
+    // Casts of floats saturate: nothing here can overflow.
+    Nanos(value.round() as i64)
+}
+
+fn shape(words: &mut Words) -> Result<Shape, String> {
+    let name = words.argument("distribution", "normal")?;
+    Ok(match name.as_str() {
+        "uniform" => Shape::Uniform,
+        "normal" => Shape::Normal,
+        "exponential" => Shape::Exponential,
+        "gamma" => {
+            let (shape, scale) = shape_and_scale(&name, words)?;
+            Shape::Gamma(shape, scale)
+        }
+        "lomax" => {
+            let (shape, scale) = shape_and_scale(&name, words)?;
+            if shape <= 1.0 {
+                return Err(format!("distribution lomax {shape}: a shape of 1 or less has no mean; give more than 1"));
+            }
+            Shape::Lomax(shape, scale)
+        }
+        "ecdf" => empirical(words)?,
+        _ => {
+            let values = files::distribution::table(&name, &words.path(&name))?;
+            Shape::Table(values, name)
+        }
+    })
+}
+
+/// Reads "2.5" or "2.5 scale 1ms".
+fn shape_and_scale(name: &str, words: &mut Words) -> Result<(f64, Option<Nanos>), String> {
+    let of = format!("distribution {name}");
+    let shape = words.real(&of, "2")?;
+    if shape <= 0.0 {
+        return Err(format!("{of}: a shape must be above 0"));
+    }
+    let scale = if words.take("scale") { Some(words.time("scale")?) } else { None };
+    Ok((shape, scale))
+}
+
+fn empirical(words: &mut Words) -> Result<Shape, String> {
+    let name = words.argument("ecdf", "delays.txt")?;
+    let points = files::distribution::empirical(&words.path(&name))?;
+    Ok(Shape::Empirical(Distribution::Empirical { points, file: name }))
+}
+
+fn order(words: &mut Words) -> Result<Order, String> {
+    match words.argument("order", "kept")?.as_str() {
+        "kept" => Ok(Order::Kept),
+        "free" => Ok(Order::Free),
+        other => Err(format!("order: {other:?} is neither kept nor free")),
+    }
+}
+
+/// netem's `reorder P [CORR] [gap N]`, and `by T`: how much of its delay a chosen packet is spared.
+fn reorder(words: &mut Words) -> Result<Option<Reorder>, String> {
+    if words.take("none") {
+        return Ok(None);
+    }
+    let probability = words.percentage("reorder")?;
+    super::impair::refuse_correlation("reorder", words)?;
+    let mut reorder = Reorder { probability, gap: 0, by: None };
+    loop {
+        if words.take("gap") {
+            reorder.gap = words.whole("gap", "5")?;
+        } else if words.take("by") {
+            reorder.by = Some(words.time("by")?);
+        } else {
+            return Ok((probability > 0.0).then_some(reorder));
+        }
+    }
+}

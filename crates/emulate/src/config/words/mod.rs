@@ -1,0 +1,244 @@
+//! A pipe in words: netem's, dummynet's and our own, freely mixed, in any order.
+//!
+//! Only what is named changes on top of a base, so that `set forward loss 2%` leaves the delay alone. A whole line of either
+//! tool is taken as that tool means it: `netem delay 20ms loss 1` or `tc qdisc add dev eth1 root netem …` (percentages without
+//! their sign, bare times in nanoseconds), `pipe 1 config bw 10Mbit/s delay 20 plr 0.01` (bare times in milliseconds). In words
+//! of no declared tool a number that the two would read differently is refused. Where a word of a tool cannot be had exactly
+//! (a correlation from packet to packet of a delay), it is refused with what to write instead.
+
+mod delay;
+mod impair;
+mod link;
+mod print;
+mod queue;
+
+use std::path::{Path, PathBuf};
+
+use super::{ConfigError, Pipe};
+use crate::config::units;
+
+pub use print::to_words;
+
+/// Whose words these are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// Nobody's: what is ambiguous is refused.
+    #[default]
+    Ours,
+    /// dummynet's.
+    Dummynet,
+    /// tc's.
+    Netem,
+}
+
+/// Changes a pipe by words. Files are looked for from the working directory on.
+///
+/// # Errors
+/// Says in one sentence which word is not understood, and what would be.
+pub fn pipe_from_words(text: &str, base: &Pipe) -> Result<Pipe, ConfigError> {
+    pipe_in(text, base, Path::new("")).map_err(|problem| {
+        let place = if base.name.is_empty() { "words".to_owned() } else { format!("pipe {}", base.name) };
+        ConfigError { place, problem }
+    })
+}
+
+/// Changes a pipe by words; files are looked for from `folder` on.
+pub(super) fn pipe_in(text: &str, base: &Pipe, folder: &Path) -> Result<Pipe, String> {
+    let mut words = Words::new(split(text)?, Dialect::Ours, folder);
+    words.take_head()?;
+    let mut draft = Draft::new(base);
+    draft.read(&mut words)?;
+    draft.finish()
+}
+
+/// Words that are still to be read.
+pub(super) struct Words {
+    words: Vec<String>,
+    at: usize,
+    pub dialect: Dialect,
+    folder: PathBuf,
+}
+
+impl Words {
+    pub fn new(words: Vec<String>, dialect: Dialect, folder: &Path) -> Self {
+        Self { words, at: 0, dialect, folder: folder.to_owned() }
+    }
+
+    /// Takes the beginning of a whole line of a tool, and so learns whose words these are.
+    fn take_head(&mut self) -> Result<(), String> {
+        if self.peek() == Some("tc") {
+            while self.peek().is_some_and(|word| word != "netem") {
+                self.at += 1;
+            }
+            if self.peek().is_none() {
+                return Err("this tc command has no netem in it".to_owned());
+            }
+        }
+        if self.take("netem") {
+            self.dialect = Dialect::Netem;
+            return Ok(());
+        }
+        let after_tool = usize::from(matches!(self.peek(), Some("ipfw" | "dnctl")));
+        let ahead = |n: usize| self.words.get(after_tool + n).map(String::as_str);
+        if ahead(0) == Some("pipe") && ahead(2) == Some("config") {
+            self.at = after_tool + 3;
+            self.dialect = Dialect::Dummynet;
+        }
+        Ok(())
+    }
+
+    pub fn peek(&self) -> Option<&str> {
+        self.words.get(self.at).map(String::as_str)
+    }
+
+    /// Takes the next word, whatever it is.
+    pub fn any(&mut self) -> Option<String> {
+        let word = self.words.get(self.at).cloned();
+        self.at += usize::from(word.is_some());
+        word
+    }
+
+    /// Takes the next word if it is this one.
+    pub fn take(&mut self, word: &str) -> bool {
+        let is_it = self.peek() == Some(word);
+        self.at += usize::from(is_it);
+        is_it
+    }
+
+    /// Takes the next word if it begins as a number does.
+    pub fn number(&mut self) -> Option<String> {
+        let is_number = self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '.'));
+        if is_number { self.any() } else { None }
+    }
+
+    /// Takes the argument of `word`.
+    pub fn argument(&mut self, word: &str, example: &str) -> Result<String, String> {
+        self.any().ok_or_else(|| format!("{word} needs a value, as in \"{word} {example}\""))
+    }
+
+    pub fn time(&mut self, word: &str) -> Result<sojourn_time::Nanos, String> {
+        let text = self.argument(word, "20ms")?;
+        units::time_in(&text, self.dialect).map_err(|why| format!("{word}: {why}"))
+    }
+
+    /// Takes a time if a number is next.
+    pub fn time_if(&mut self, word: &str) -> Result<Option<sojourn_time::Nanos>, String> {
+        match self.number() {
+            None => Ok(None),
+            Some(text) => units::time_in(&text, self.dialect).map(Some).map_err(|why| format!("{word}: {why}")),
+        }
+    }
+
+    pub fn percentage(&mut self, word: &str) -> Result<f64, String> {
+        let text = self.argument(word, "1%")?;
+        units::percentage_in(&text, self.dialect).map_err(|why| format!("{word}: {why}"))
+    }
+
+    /// Takes a percentage if a number is next.
+    pub fn percentage_if(&mut self, word: &str) -> Result<Option<f64>, String> {
+        match self.number() {
+            None => Ok(None),
+            Some(text) => units::percentage_in(&text, self.dialect).map(Some).map_err(|why| format!("{word}: {why}")),
+        }
+    }
+
+    pub fn whole<N: std::str::FromStr>(&mut self, word: &str, example: &str) -> Result<N, String> {
+        let text = self.argument(word, example)?;
+        units::whole(&text).map_err(|why| format!("{word}: {why}"))
+    }
+
+    pub fn real(&mut self, word: &str, example: &str) -> Result<f64, String> {
+        let text = self.argument(word, example)?;
+        units::real(&text).ok_or_else(|| format!("{word}: {text:?} is not a number"))
+    }
+
+    /// Returns where a file of this name is.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+/// A pipe that is being changed, with what can only be settled at the end.
+pub(super) struct Draft {
+    pub pipe: Pipe,
+    delay: delay::Pending,
+    impair: impair::Pending,
+    link: link::Pending,
+    queue: queue::Pending,
+}
+
+impl Draft {
+    pub fn new(base: &Pipe) -> Self {
+        Self {
+            pipe: base.clone(),
+            delay: delay::Pending::default(),
+            impair: impair::Pending::default(),
+            link: link::Pending::default(),
+            queue: queue::Pending::default(),
+        }
+    }
+
+    /// Reads words to their end.
+    pub fn read(&mut self, words: &mut Words) -> Result<(), String> {
+        while let Some(word) = words.any() {
+            self.word(&word, words)?;
+        }
+        Ok(())
+    }
+
+    /// Reads one word with its arguments.
+    pub fn word(&mut self, word: &str, words: &mut Words) -> Result<(), String> {
+        let is_of_path = self.delay.word(word, words, &mut self.pipe)?
+            || self.impair.word(word, words, &mut self.pipe)?
+            || self.link.word(word, words, &mut self.pipe)?;
+        if is_of_path {
+            self.queue.leave_class();
+            return Ok(());
+        }
+        if self.queue.word(word, words, &mut self.pipe)? { Ok(()) } else { Err(unknown(word)) }
+    }
+
+    /// Settles what depends on several words.
+    pub fn finish(mut self) -> Result<Pipe, String> {
+        self.delay.finish(&mut self.pipe)?;
+        self.queue.finish(&mut self.pipe)?;
+        Ok(self.pipe)
+    }
+}
+
+/// Says what is wrong with a word that nothing knows.
+fn unknown(word: &str) -> String {
+    match word {
+        "seed" => {
+            "seed: the seed is the emulator's, not a pipe's; give it as --seed or beside the pipes in a file".to_owned()
+        }
+        "slot" => "slot: netem's slots are not offered; a profile or a trace file says when a medium lets packets go"
+            .to_owned(),
+        "weight" => "weight: weights belong to classes; write \"class NAME weight N\"".to_owned(),
+        _ if word.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("{word} has no word before it that takes a value; write what it is, as in \"delay {word}\"")
+        }
+        _ => format!("{word:?} is not a word that I know; the first words are delay, jitter, loss, rate and queue"),
+    }
+}
+
+/// Splits a line into words; quotes hold a name with spaces together.
+///
+/// # Errors
+/// A quote that is not closed.
+pub(super) fn split(text: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let (word, after) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').ok_or("a quote is not closed")?,
+            None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
+        };
+        words.push(word.to_owned());
+        rest = after.trim_start();
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! The delay line: who leaves when.
+//!
+//! Where order is kept, a packet brings a departure time and takes a place at the end of a queue; at each of the times
+//! that were brought, the packet that waited longest leaves. So the times are exactly those that were drawn, the mean
+//! delay is as asked, and nobody overtakes. Packets that may overtake leave at their own times.
+//!
+//! Times that rise, as with a constant delay, cost nothing but a place at the end of a queue; a heap takes the others.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use sojourn_time::Time;
+
+/// Packets that wait for their departure, by their slots.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// In the order in which they came.
+    kept: VecDeque<u32>,
+    /// Departure times, one for each of them.
+    times: Rising<()>,
+    /// Those with times of their own.
+    own: Rising<u32>,
+    clock: Time,
+    latest: Time,
+}
+
+impl Line {
+    pub fn new() -> Self {
+        Self {
+            kept: VecDeque::new(),
+            times: Rising::new(),
+            own: Rising::new(),
+            clock: Time(i64::MIN),
+            latest: Time(i64::MIN),
+        }
+    }
+
+    /// Takes a packet that is to stay until `until`; `is_free`: it leaves then, whoever came before it.
+    pub fn push(&mut self, slot: u32, until: Time, is_free: bool) {
+        self.latest = self.latest.max(until);
+        if is_free {
+            self.own.push(until, slot);
+        } else {
+            self.kept.push_back(slot);
+            // What has left cannot leave later: where a time was already over, the line goes on from there.
+            self.times.push(until.max(self.clock), ());
+        }
+    }
+
+    /// Returns when the next packet leaves.
+    pub fn next(&self) -> Time {
+        self.times.first().min(self.own.first())
+    }
+
+    /// Lets the next packet leave.
+    pub fn pop(&mut self) -> Option<(u32, Time)> {
+        if self.own.first() < self.times.first() {
+            let (at, slot) = self.own.pop()?;
+            return Some((slot, at));
+        }
+        let (at, ()) = self.times.pop()?;
+        self.clock = at;
+        Some((self.kept.pop_front()?, at))
+    }
+
+    /// Returns the last time that was taken by a packet that waited for its turn.
+    pub fn clock(&self) -> Time {
+        self.clock
+    }
+
+    /// Returns when the last of all packets that ever came leaves.
+    pub fn latest(&self) -> Time {
+        self.latest
+    }
+
+    /// Counts what waits.
+    pub fn len(&self) -> u64 {
+        (self.kept.len() + self.own.len()) as u64
+    }
+}
+
+/// Things at times, the earliest first; of equal times the one that came first.
+#[derive(Debug)]
+struct Rising<T> {
+    /// Times that rise.
+    sorted: VecDeque<(Time, u64, T)>,
+    /// Times below one that was already there.
+    others: BinaryHeap<Reverse<(Time, u64, T)>>,
+    count: u64,
+}
+
+impl<T: Ord + Copy> Rising<T> {
+    fn new() -> Self {
+        Self { sorted: VecDeque::new(), others: BinaryHeap::new(), count: 0 }
+    }
+
+    fn push(&mut self, at: Time, what: T) {
+        self.count += 1;
+        if self.sorted.back().is_none_or(|(last, ..)| *last <= at) {
+            self.sorted.push_back((at, self.count, what));
+        } else {
+            self.others.push(Reverse((at, self.count, what)));
+        }
+    }
+
+    fn first(&self) -> Time {
+        let sorted = self.sorted.front().map_or(Time::NEVER, |(at, ..)| *at);
+        self.others.peek().map_or(sorted, |Reverse((at, ..))| sorted.min(*at))
+    }
+
+    fn pop(&mut self) -> Option<(Time, T)> {
+        let is_other = match (self.sorted.front(), self.others.peek()) {
+            (Some(sorted), Some(Reverse(other))) => (other.0, other.1) < (sorted.0, sorted.1),
+            (None, other) => other.is_some(),
+            (Some(_), None) => false,
+        };
+        let (at, _, what) = if is_other { self.others.pop()?.0 } else { self.sorted.pop_front()? };
+        Some((at, what))
+    }
+
+    fn len(&self) -> usize {
+        self.sorted.len() + self.others.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_shorter_delay_lets_nobody_overtake_and_shifts_no_time() {
+        let mut line = Line::new();
+        [(0, 100), (1, 110), (2, 25)].into_iter().for_each(|(slot, until)| line.push(slot, Time(until), false));
+        let left: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
+        assert_eq!(left, [(0, Time(25)), (1, Time(100)), (2, Time(110))]);
+    }
+
+    #[test]
+    fn chosen_packets_leave_at_their_own_time() {
+        let mut line = Line::new();
+        line.push(0, Time(100), false);
+        line.push(1, Time(30), true);
+        line.push(2, Time(120), false);
+        assert_eq!(line.next(), Time(30));
+        let left: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
+        assert_eq!(left, [(1, Time(30)), (0, Time(100)), (2, Time(120))]);
+    }
+
+    #[test]
+    fn a_time_that_is_over_is_taken_now() {
+        let mut line = Line::new();
+        line.push(0, Time(50), false);
+        line.pop();
+        line.push(1, Time(40), false);
+        assert_eq!(line.pop(), Some((1, Time(50))));
+    }
+
+    proptest! {
+        #[test]
+        fn times_are_those_that_were_brought_and_order_is_kept(times in prop::collection::vec(0..1_000_i64, 1..200)) {
+            let mut line = Line::new();
+            times.iter().enumerate().for_each(|(slot, at)| line.push(slot as u32, Time(*at), false));
+            let left: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
+            let mut sorted = times.clone();
+            sorted.sort_unstable();
+            prop_assert_eq!(left, sorted.into_iter().enumerate().map(|(slot, at)| (slot as u32, Time(at))).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn those_with_times_of_their_own_leave_sorted(times in prop::collection::vec(0..1_000_i64, 1..200)) {
+            let mut line = Line::new();
+            times.iter().enumerate().for_each(|(slot, at)| line.push(slot as u32, Time(*at), true));
+            let left: Vec<_> = std::iter::from_fn(|| line.pop()).map(|(slot, at)| (at, slot)).collect();
+            let mut sorted: Vec<_> = times.iter().enumerate().map(|(slot, at)| (Time(*at), slot as u32)).collect();
+            sorted.sort_unstable();
+            prop_assert_eq!(left, sorted);
+        }
+    }
+}

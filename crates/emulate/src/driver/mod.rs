@@ -1,0 +1,106 @@
+//! Lets an engine run over two ports and a clock: takes frames in, and lets each go when its time has come.
+//!
+//! One thread does everything. It sleeps until shortly before the next departure, then looks at both ports and the clock in
+//! turn, and for the last moment at the clock alone. What a departure costs from there until the kernel is called to take the frame is
+//! measured all the time and taken off the deadline; how long before it to wake, too ([`pace`]). Requests, records and signals
+//! are others' affair ([`Surroundings`]): they get their turn where the next departure leaves time for it.
+
+mod pace;
+mod run;
+mod shared;
+
+pub use pace::Pace;
+pub use run::Driver;
+
+use serde::Serialize;
+use sojourn_port::PortError;
+use sojourn_port::bridge::BridgePort;
+use sojourn_time::{Clock, Nanos, Time};
+
+use crate::accuracy::Report;
+
+/// The two ports: the left one, and the right one.
+pub type Ports = [Box<dyn BridgePort>; 2];
+
+/// What goes on beside a driver. All of it happens in the driver's thread, so none of it may take long.
+pub trait Surroundings<C: Clock> {
+    /// Sleeps until a frame may have come in, somebody asks for something, or `until`. Returns whether somebody asked.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    fn sleep(&mut self, ports: &Ports, until: Time) -> Result<bool, PortError>;
+
+    /// Takes the fates that have been noted. Called about every millisecond, and more rarely under load.
+    fn keep(&mut self, driver: &mut Driver<C>);
+
+    /// Answers requests, and says whether to go on. Called about every millisecond where departures leave time for it, and
+    /// every 50 ms where they do not. `rest` is the share of the time since the last call that was slept.
+    fn look_up(&mut self, driver: &mut Driver<C>, now: Time, rest: f64) -> Flow;
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on.
+    On,
+    /// End well.
+    Stop,
+}
+
+/// Why a driver cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// A port cannot be used any more.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// All deadlines lie on that clock.
+    #[error("the clock was set back by {} s while packets waited: their departures are not to be trusted", .0.0 / 1_000_000_000)]
+    ClockSetBack(Nanos),
+}
+
+/// What the driver knows of itself, beside what the engine reports.
+#[derive(Clone, Debug, Serialize)]
+pub struct Running {
+    /// Of the engine.
+    #[serde(flatten)]
+    pub engine: Report,
+    /// The left port and the right one.
+    pub ports: Vec<PortReport>,
+    /// What departures cost.
+    pub calibration: Calibration,
+    /// What a person should know that has come up, a sentence each.
+    pub said: Vec<String>,
+}
+
+/// What went through a port.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortReport {
+    /// The interface.
+    pub name: String,
+    /// By what means of the kernel.
+    pub engine: String,
+    /// Frames that came in.
+    pub received: u64,
+    /// Frames that went out.
+    pub sent: u64,
+    /// Untouched frames that it had no room for, or that were too long for it.
+    pub refused: u64,
+    /// Frames that our own ring or socket dropped on the way in.
+    pub own_drops: u64,
+}
+
+/// What the driver has learnt of the machine.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Calibration {
+    /// From the end of waiting until the kernel is called to take a frame: what is taken off each deadline.
+    pub cost_ns: Nanos,
+    /// What the path costs outside, as it was told: taken off as well.
+    pub path_cost_ns: Nanos,
+    /// How long before a departure it wakes.
+    pub guard_ns: Nanos,
+    /// How it waits: "sleep-then-spin", "spin", "simulated".
+    pub wait: &'static str,
+}
+
+#[cfg(test)]
+mod tests;

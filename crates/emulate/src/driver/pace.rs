@@ -1,0 +1,151 @@
+//! How to wait: what a departure costs, and how early to wake. Both are learnt while it runs.
+
+use sojourn_time::{Nanos, Time};
+
+/// How the driver waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Sleeps until shortly before, then looks again and again.
+    SleepThenSpin,
+    /// Never sleeps: for a processor of its own.
+    Spin,
+    /// In simulated time, where sleep ends when it is to end and sending takes no time.
+    Simulated,
+}
+
+impl Pace {
+    /// Returns the name that reports carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SleepThenSpin => "sleep-then-spin",
+            Self::Spin => "spin",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
+/// The time from the end of waiting until the kernel is called to take a frame: a running median.
+///
+/// A median, for an interrupt in between must not make all departures after it early. It begins at nothing: a frame must not
+/// leave too early because of what is not known yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    median: Nanos,
+    seen: u32,
+}
+
+/// So many are learnt from in large steps.
+const WARMING_UP: u32 = 64;
+/// More than that is not the machine's ordinary pace.
+const MOST_COST: Nanos = Nanos::micros(200);
+
+impl Cost {
+    /// Returns how long before a deadline to let a frame go.
+    pub const fn lead(&self) -> Nanos {
+        self.median
+    }
+
+    /// Learns from one departure.
+    pub fn took(&mut self, span: Nanos) {
+        let step = if self.seen < WARMING_UP {
+            self.seen += 1;
+            Nanos((self.median.0 / 8).max(400))
+        } else {
+            Nanos((self.median.0 / 256).max(5))
+        };
+        let step = Nanos(step.0.min((span - self.median).0.abs()));
+        let moved = if span > self.median { self.median + step } else { self.median - step };
+        self.median = moved.clamp(Nanos::ZERO, MOST_COST);
+    }
+}
+
+/// How long before a departure to wake: as long as all but one in two hundred wake-ups take.
+#[derive(Clone, Copy, Debug)]
+pub struct Guard {
+    span: Nanos,
+}
+
+const FIRST_GUARD: Nanos = Nanos::micros(100);
+const LEAST_GUARD: Nanos = Nanos::micros(30);
+const MOST_GUARD: Nanos = Nanos::micros(500);
+/// A late wake-up moves it up by so much, one in time down by a 200th of that.
+const GUARD_STEP: i64 = 10_000;
+
+impl Guard {
+    /// Begins with 100 µs, or with nothing where sleep is exact.
+    pub fn new(pace: Pace) -> Self {
+        Self { span: if pace == Pace::Simulated { Nanos::ZERO } else { FIRST_GUARD } }
+    }
+
+    /// Returns how long before a departure to wake.
+    pub const fn span(&self) -> Nanos {
+        self.span
+    }
+
+    /// Learns from a sleep that was to end at `until`. `room`: by how much it had to end before the departure.
+    pub fn woke(&mut self, until: Time, at: Time) {
+        if self.span == Nanos::ZERO {
+            return;
+        }
+        let late = at - until;
+        let moved = if late > self.span { self.span.0 + GUARD_STEP } else { self.span.0 - GUARD_STEP / 200 };
+        self.span = Nanos(moved).clamp(LEAST_GUARD, MOST_GUARD);
+    }
+}
+
+/// How long a look at both ports takes: for so long before a departure only the clock is looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    mean: Nanos,
+}
+
+const LEAST_QUIET: Nanos = Nanos(200);
+const MOST_QUIET: Nanos = Nanos::micros(20);
+
+impl Look {
+    /// Returns how long before a departure to look at the clock alone.
+    pub fn quiet(&self) -> Nanos {
+        Nanos(self.mean.0 * 2).clamp(LEAST_QUIET, MOST_QUIET)
+    }
+
+    /// Learns from a look that found nothing.
+    pub fn took(&mut self, span: Nanos) {
+        self.mean = Nanos(self.mean.0 + (span.0.min(MOST_QUIET.0) - self.mean.0) / 16);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_is_the_median_and_outliers_do_not_move_it() {
+        let mut cost = Cost::default();
+        for number in 0..20_000_i64 {
+            // 4 to 6 µs; one in ten takes a millisecond.
+            let span = if number % 10 == 0 { Nanos::millis(1) } else { Nanos(4_000 + number * 7919 % 2_000) };
+            cost.took(span);
+        }
+        assert!((4_900..5_400).contains(&cost.lead().0), "{:?}", cost.lead());
+    }
+
+    #[test]
+    fn the_cost_is_found_within_fifty_departures() {
+        let mut cost = Cost::default();
+        (0..50).for_each(|_| cost.took(Nanos::micros(12)));
+        assert!((cost.lead() - Nanos::micros(12)).0.abs() < 200, "{:?}", cost.lead());
+    }
+
+    #[test]
+    fn the_guard_follows_what_waking_takes() {
+        let mut guard = Guard::new(Pace::SleepThenSpin);
+        assert_eq!(guard.span(), Nanos::micros(100));
+        (0..100_000).for_each(|_| guard.woke(Time(0), Time(20_000)));
+        assert_eq!(guard.span(), LEAST_GUARD);
+        // One wake-up in fifty takes 300 µs: more than one in two hundred.
+        for number in 0..100_000 {
+            guard.woke(Time(0), Time(if number % 50 == 0 { 300_000 } else { 20_000 }));
+        }
+        assert!((280_000..=320_000).contains(&guard.span().0), "{:?}", guard.span());
+    }
+}

@@ -1,0 +1,490 @@
+//! The loop itself.
+
+use std::collections::VecDeque;
+
+use sojourn_port::PortError;
+use sojourn_port::bridge::BridgePort;
+use sojourn_time::{Clock, Nanos, Source, Time};
+
+use super::pace::{Cost, Guard, Look, Pace};
+use super::shared::is_shared;
+use super::{Calibration, DriverError, Flow, PortReport, Ports, Running, Surroundings};
+use crate::ConfigError;
+use crate::accuracy::Report;
+use crate::config::{Config, Direction, Pipe};
+use crate::engine::{Arrived, Departure, Engine};
+
+/// Frames that one look at a port takes in, so that departures get their turn.
+const MOST_IN: usize = 64;
+/// Departures that are handed to the kernel together: the first waits for the last.
+const MOST_OUT: usize = 32;
+/// How often requests and records get their turn, and how long departures may keep requests from it.
+const LOOK_UP: Nanos = Nanos::millis(1);
+const PATIENCE: Nanos = Nanos::millis(50);
+/// Requests get their turn where the next departure is further away than that.
+const PAUSE: Nanos = Nanos::micros(300);
+/// The longest sleep.
+const NAP: Nanos = Nanos::millis(100);
+/// A clock that goes back by so much has been set.
+const SET_BACK: Nanos = Nanos::seconds(1);
+/// Sentences of ports that are kept.
+const MOST_SAID: usize = 16;
+/// A wait at the end of which only the clock is looked at.
+const SPIN: Nanos = Nanos(i64::MAX);
+
+const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
+
+/// An engine between two ports.
+pub struct Driver<C> {
+    engine: Engine,
+    config: Config,
+    ways: [Way; 2],
+    ports: Ports,
+    clock: C,
+    pace: Pace,
+    cost: Cost,
+    /// What the path costs outside: before the stamp of arrival, and behind the call.
+    beyond: Nanos,
+    /// When waiting ended, and whether the departure after it is one to learn from.
+    left_off: Time,
+    is_learning: bool,
+    guard: Guard,
+    look: Look,
+    is_shared: bool,
+    /// Frames of both ports until they are put in order, and where each lies.
+    arrivals: (Vec<u8>, Vec<Waiting>),
+    start: Time,
+    /// What ports have said meanwhile.
+    said: Vec<String>,
+    /// The latest time seen, and when others last had their turn.
+    latest: Time,
+    kept: Time,
+    looked_up: Time,
+    slept: Nanos,
+}
+
+/// What goes in one direction: in by the port of its index, out by the other.
+#[derive(Debug)]
+struct Way {
+    /// Put into the ring and not yet taken by the kernel.
+    put: Vec<Departure>,
+    /// Due, and the ring had no room.
+    stuck: VecDeque<Departure>,
+    /// Untouched frames are in the ring that the kernel has not been told of.
+    bridged: bool,
+    received: u64,
+    sent: u64,
+    refused: u64,
+    source: Source,
+}
+
+impl Default for Way {
+    fn default() -> Self {
+        Self {
+            put: Vec::with_capacity(MOST_OUT),
+            stuck: VecDeque::new(),
+            bridged: false,
+            received: 0,
+            sent: 0,
+            refused: 0,
+            source: Source::Kernel,
+        }
+    }
+}
+
+/// A frame that waits to be put in order.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    at: Time,
+    way: usize,
+    from: usize,
+    to: usize,
+}
+
+impl<C: Clock> Driver<C> {
+    /// Makes a driver; its traces and outages begin now.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself.
+    pub fn new(config: &Config, ports: Ports, clock: C, pace: Pace) -> Result<Self, ConfigError> {
+        let start = clock.now();
+        Ok(Self {
+            engine: Engine::new(config, start)?,
+            config: config.clone(),
+            ways: Default::default(),
+            ports,
+            clock,
+            pace,
+            cost: Cost::default(),
+            beyond: Nanos::ZERO,
+            left_off: start,
+            is_learning: false,
+            guard: Guard::new(pace),
+            look: Look::default(),
+            is_shared: is_shared(config),
+            arrivals: Default::default(),
+            start,
+            said: Vec::new(),
+            latest: start,
+            kept: start,
+            looked_up: start,
+            slept: Nanos::ZERO,
+        })
+    }
+
+    /// Takes off each departure what the path is known to cost outside the emulator: found out by whoever sees both sides.
+    pub fn take_off(&mut self, path_cost: Nanos) {
+        self.beyond = path_cost;
+    }
+
+    /// Bridges until its surroundings say stop.
+    ///
+    /// # Errors
+    /// When a port fails, or the clock is set back.
+    pub fn run(&mut self, around: &mut dyn Surroundings<C>) -> Result<(), DriverError> {
+        loop {
+            let taken = self.receive()?;
+            let left = self.depart(false)?;
+            let now = self.clock.now();
+            if self.latest - now >= SET_BACK {
+                return Err(DriverError::ClockSetBack(self.latest - now));
+            }
+            self.latest = self.latest.max(now);
+            if self.give_turns(now, around) == Flow::Stop {
+                return Ok(());
+            }
+            if taken + left == 0 {
+                self.idle(around)?;
+            }
+        }
+    }
+
+    /// Changes pipes, all in one step: none is changed where one of them cannot be. Returns the number of the first packet that
+    /// they hold for, and since when each of them holds.
+    ///
+    /// # Errors
+    /// When there is no such pipe, or the new configuration contradicts itself.
+    pub fn set(&mut self, pipes: &[Pipe]) -> Result<(u64, Vec<Time>), ConfigError> {
+        let mut changed = self.config.clone();
+        for pipe in pipes {
+            match changed.pipes.iter_mut().find(|known| known.name == pipe.name) {
+                Some(known) => known.clone_from(pipe),
+                None => return Err(unknown(&pipe.name, &self.config)),
+            }
+        }
+        let times = self.engine.set_all(pipes, self.clock.now())?;
+        self.config = changed;
+        Ok((self.engine.next_number(), times))
+    }
+
+    /// Begins a block, and returns what became of everything in the one before, and the number of the new one's first packet.
+    pub fn begin(&mut self) -> (Report, u64) {
+        (self.engine.begin(), self.engine.next_number())
+    }
+
+    /// Ends what waits: its fate is to have been there at the end.
+    pub fn end(&mut self) {
+        self.engine.end();
+    }
+
+    /// The engine.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// The configuration as it is now.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// When its traces and outages began.
+    pub fn start(&self) -> Time {
+        self.start
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// Who stamps arrivals in a direction.
+    pub fn source(&self, direction: Direction) -> Source {
+        self.ways[direction.index()].source
+    }
+
+    /// Says how it is going.
+    pub fn report(&mut self) -> Running {
+        let [forward, backward] = &self.ways;
+        let ports = [(0, forward, backward), (1, backward, forward)].map(|(index, inward, outward)| {
+            let port = &mut self.ports[index];
+            PortReport {
+                name: port.name().to_owned(),
+                engine: port.engine().to_owned(),
+                received: inward.received,
+                sent: outward.sent,
+                refused: outward.refused,
+                own_drops: port.own_drops(),
+            }
+        });
+        let calibration = Calibration {
+            cost_ns: self.cost.lead(),
+            path_cost_ns: self.beyond,
+            guard_ns: self.guard.span(),
+            wait: self.pace.name(),
+        };
+        Running { engine: self.engine.report(), ports: ports.into(), calibration, said: self.said.clone() }
+    }
+
+    /// Takes in what is there.
+    fn receive(&mut self) -> Result<usize, DriverError> {
+        let before = self.clock.now();
+        let taken = if self.is_shared { self.receive_in_order()? } else { self.receive_straight()? };
+        if taken == 0 {
+            self.look.took(self.clock.now() - before);
+        }
+        Ok(taken)
+    }
+
+    /// Takes frames from their ring right to where they go.
+    fn receive_straight(&mut self) -> Result<usize, DriverError> {
+        let mut taken = 0;
+        for direction in DIRECTIONS {
+            let way = &mut self.ways[direction.index()];
+            let (from, mut out) = outlet(&mut self.ports, way, direction);
+            let engine = &mut self.engine;
+            let mut source = Source::Kernel;
+            let count = from.receive(MOST_IN, &mut |frame, received| {
+                source = received.arrived.source;
+                if let Arrived::Untouched = engine.arrive(direction, frame, received.arrived.at) {
+                    out.put(frame);
+                }
+            })?;
+            out.flush()?;
+            if count > 0 {
+                way.received += count as u64;
+                way.source = source;
+                taken += count;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes frames of both ports, and lets them arrive in the order of their stamps.
+    fn receive_in_order(&mut self) -> Result<usize, DriverError> {
+        let (frames, waiting) = &mut self.arrivals;
+        frames.clear();
+        waiting.clear();
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            let way = &mut self.ways[index];
+            let count = port.receive(MOST_IN, &mut |frame, received| {
+                let from = frames.len();
+                frames.extend_from_slice(frame);
+                waiting.push(Waiting { at: received.arrived.at, way: index, from, to: frames.len() });
+                way.source = received.arrived.source;
+            })?;
+            way.received += count as u64;
+        }
+        waiting.sort_by_key(|frame| frame.at);
+        for frame in waiting.iter() {
+            let (direction, bytes) = (DIRECTIONS[frame.way], &frames[frame.from..frame.to]);
+            if let Arrived::Untouched = self.engine.arrive(direction, bytes, frame.at) {
+                let mut out = outlet(&mut self.ports, &mut self.ways[frame.way], direction).1;
+                out.put(bytes);
+                out.failed?;
+            }
+        }
+        let count = waiting.len();
+        for direction in DIRECTIONS {
+            let (_, out) = outlet(&mut self.ports, &mut self.ways[direction.index()], direction);
+            out.flush()?;
+        }
+        Ok(count)
+    }
+
+    /// How long before its intended departure a frame is let go.
+    fn lead(&self) -> Nanos {
+        self.cost.lead() + self.beyond
+    }
+
+    /// Lets go what is due. `is_awaited`: the driver has waited for the first one's time, and so can learn what it takes.
+    fn depart(&mut self, is_awaited: bool) -> Result<usize, DriverError> {
+        let leaving = self.clock.now();
+        self.retry(leaving)?;
+        let mut count = 0;
+        while count < MOST_OUT
+            && let Some(departure) = self.engine.due(leaving + self.lead())
+        {
+            self.offer(departure)?;
+            count += 1;
+        }
+        let is_single = count == 1 && self.ways.iter().all(|way| way.stuck.is_empty());
+        (self.left_off, self.is_learning) = (leaving, is_awaited && is_single);
+        for index in 0..2 {
+            self.let_go(index)?;
+        }
+        Ok(count)
+    }
+
+    /// Puts a frame into its ring, behind those that wait for room.
+    fn offer(&mut self, departure: Departure) -> Result<(), DriverError> {
+        let index = departure.direction.index();
+        let (way, port) = (&mut self.ways[index], &mut self.ports[1 - index]);
+        let frame = self.engine.frame(&departure);
+        if way.stuck.is_empty() && port.put(frame)? {
+            way.put.push(departure);
+        } else if frame.len() > port.longest() {
+            // Asked afterwards: a port looks whether it has become longer when it is to take what it could not.
+            self.engine.refused(departure);
+        } else {
+            way.stuck.push_back(departure);
+        }
+        Ok(())
+    }
+
+    /// Tries again what found no room, until it is later than the budget allows.
+    fn retry(&mut self, now: Time) -> Result<(), DriverError> {
+        for index in 0..2 {
+            let (way, port) = (&mut self.ways[index], &mut self.ports[1 - index]);
+            if way.stuck.is_empty() {
+                continue;
+            }
+            port.flush()?;
+            while let Some(departure) = way.stuck.front().copied() {
+                if port.put(self.engine.frame(&departure))? {
+                    way.put.push(departure);
+                } else if now > departure.intended + self.config.budget {
+                    self.engine.refused(departure);
+                } else {
+                    break;
+                }
+                way.stuck.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands what is in a ring to the kernel.
+    ///
+    /// A frame counts as gone when the kernel is called to take it, and in a batch when its turn came. Not when the call
+    /// returns: over a veth that call also carries the frame through the receiver's stack, long after it was on the wire.
+    fn let_go(&mut self, index: usize) -> Result<(), DriverError> {
+        let way = &mut self.ways[index];
+        if way.put.is_empty() {
+            return Ok(());
+        }
+        let called = self.clock.now();
+        self.ports[1 - index].flush()?;
+        let count = way.put.len() as i64;
+        let each = if count > 1 { Nanos((self.clock.now() - called).0 / count) } else { Nanos::ZERO };
+        way.sent += count.unsigned_abs();
+        for (place, departure) in way.put.drain(..).enumerate() {
+            self.engine.departed(departure, called + self.beyond + Nanos(each.0 * place as i64));
+        }
+        if self.is_learning {
+            self.cost.took(called - self.left_off);
+        }
+        Ok(())
+    }
+
+    /// Waits: looks again at once, or at the clock alone, or sleeps, by how long there is.
+    fn idle(&mut self, around: &mut dyn Surroundings<C>) -> Result<(), DriverError> {
+        let now = self.clock.now();
+        let due = self.engine.next() - self.lead();
+        if due <= now || self.ways.iter().any(|way| !way.stuck.is_empty()) {
+            return Ok(());
+        }
+        if due - now <= self.look.quiet() {
+            self.clock.wait_until(due, SPIN);
+            return self.depart(true).map(|_| ());
+        }
+        if self.pace == Pace::Spin || due - now <= self.guard.span() {
+            return Ok(());
+        }
+        let until = (due - self.guard.span()).min(now + NAP);
+        let is_asked = around.sleep(&self.ports, until)?;
+        let woke = self.clock.now();
+        self.slept += woke - now;
+        if is_asked {
+            self.looked_up = woke - LOOK_UP;
+        }
+        if woke >= until {
+            self.guard.woke(until, woke);
+        }
+        Ok(())
+    }
+
+    /// Lets others have their turn, where it is time for it.
+    fn give_turns(&mut self, now: Time, around: &mut dyn Surroundings<C>) -> Flow {
+        if now - self.kept >= LOOK_UP {
+            self.kept = now;
+            around.keep(self);
+        }
+        let waited = now - self.looked_up;
+        let is_pause = self.engine.next() - now > PAUSE;
+        if waited < LOOK_UP || !(is_pause || waited >= PATIENCE) {
+            return Flow::On;
+        }
+        self.looked_up = now;
+        let news = self.ports.iter_mut().filter_map(|port| port.news());
+        self.said.extend(news.take(MOST_SAID.saturating_sub(self.said.len())));
+        let rest = self.slept.0 as f64 / waited.0.max(1) as f64;
+        self.slept = Nanos::ZERO;
+        around.look_up(self, now, rest)
+    }
+}
+
+/// Where untouched frames of a direction go.
+struct Outlet<'a> {
+    port: &'a mut dyn BridgePort,
+    way: &'a mut Way,
+    failed: Result<(), PortError>,
+}
+
+/// Returns the port that a direction comes in by, and the way out.
+fn outlet<'a>(ports: &'a mut Ports, way: &'a mut Way, direction: Direction) -> (&'a mut dyn BridgePort, Outlet<'a>) {
+    let [left, right] = ports;
+    let (from, to) = match direction {
+        Direction::Forward => (left, right),
+        Direction::Backward => (right, left),
+    };
+    (&mut **from, Outlet { port: &mut **to, way, failed: Ok(()) })
+}
+
+impl Outlet<'_> {
+    /// Puts a frame into the ring; where there is no room, it is dropped as every bridge drops it.
+    fn put(&mut self, frame: &[u8]) {
+        if self.failed.is_err() {
+            return;
+        }
+        match self.try_put(frame) {
+            Ok(true) => {
+                self.way.sent += 1;
+                self.way.bridged = true;
+            }
+            Ok(false) => self.way.refused += 1,
+            Err(error) => self.failed = Err(error),
+        }
+    }
+
+    fn try_put(&mut self, frame: &[u8]) -> Result<bool, PortError> {
+        if self.port.put(frame)? {
+            return Ok(true);
+        }
+        if frame.len() > self.port.longest() {
+            return Ok(false);
+        }
+        self.port.flush()?;
+        self.port.put(frame)
+    }
+
+    fn flush(self) -> Result<(), PortError> {
+        self.failed?;
+        if std::mem::take(&mut self.way.bridged) { self.port.flush() } else { Ok(()) }
+    }
+}
+
+fn unknown(name: &str, config: &Config) -> ConfigError {
+    let known: Vec<_> = config.pipes.iter().map(|pipe| pipe.name.as_str()).collect();
+    let there = if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    ConfigError { place: format!("pipe {name:?}"), problem: format!("no such pipe; {there}") }
+}

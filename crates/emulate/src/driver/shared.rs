@@ -1,0 +1,16 @@
+//! Whether the order of arrivals counts across directions.
+
+use crate::config::{Action, Config, Direction};
+
+/// Whether packets of both directions meet in one pipe, or pipes share one time as packets go from one to another. Which rule sends them there is the configuration's affair for good:
+/// live changes are of pipes.
+pub fn is_shared(config: &Config) -> bool {
+    let into = |pipe: &str, direction| {
+        config.rules.iter().any(|rule| {
+            let is_open = rule.on.direction.is_none_or(|only| only == direction);
+            is_open && matches!(&rule.action, Action::Pipe { pipe: to, .. } if to == pipe)
+        })
+    };
+    let has_both = |pipe: &str| into(pipe, Direction::Forward) && into(pipe, Direction::Backward);
+    !config.one_pass || config.pipes.iter().any(|pipe| has_both(&pipe.name))
+}

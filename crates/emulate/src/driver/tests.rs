@@ -1,0 +1,452 @@
+//! The driver over ports and a processor that are simulated: frames come in by a list, and each act takes its time.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+
+use sojourn_port::{PortError, Received};
+use sojourn_time::{Source, Stamp};
+
+use super::*;
+use crate::accuracy::Accuracy;
+use crate::config::{Action, Config, Delay, Direction, Link, Match, Pipe, Rule};
+
+/// A simulated processor: looking at the clock, looking at a ring and sending take time, and so does waking up.
+#[derive(Clone, Debug, Default)]
+struct Processor {
+    now: Rc<Cell<Time>>,
+    look: Nanos,
+    put: Nanos,
+    wake: Nanos,
+    slept: Rc<Cell<Nanos>>,
+}
+
+impl Processor {
+    fn work(&self, span: Nanos) -> Time {
+        self.now.set(self.now.get() + span);
+        self.now.get()
+    }
+}
+
+impl Clock for Processor {
+    fn now(&self) -> Time {
+        self.work(self.look)
+    }
+
+    fn wait_until(&self, deadline: Time, _: Nanos) -> Time {
+        self.now.set(self.now.get().max(deadline));
+        self.now.get()
+    }
+}
+
+/// What a port will take in, and what it gave out.
+#[derive(Debug, Default)]
+struct Side {
+    coming: VecDeque<(Time, Vec<u8>)>,
+    gone: Vec<(Time, Vec<u8>)>,
+    in_ring: usize,
+    /// Frames that the ring has room for; nothing is taken from it before `blocked_until`.
+    room: usize,
+    blocked_until: Time,
+    /// The longest frame, if not 1,514 bytes; and what it is found to be when a longer one is put.
+    longest: usize,
+    raised: usize,
+}
+
+struct SimPort {
+    side: Rc<RefCell<Side>>,
+    processor: Processor,
+    nothing: File,
+}
+
+impl BridgePort for SimPort {
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
+        let mut count = 0;
+        while count < most {
+            let now = self.processor.now.get();
+            let mut side = self.side.borrow_mut();
+            if side.coming.front().is_none_or(|(at, _)| *at > now) {
+                break;
+            }
+            let Some((at, frame)) = side.coming.pop_front() else { break };
+            drop(side);
+            let arrived = Stamp { at, source: Source::Simulated };
+            each(&frame, Received { length: frame.len(), arrived, returned: now });
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn put(&mut self, frame: &[u8]) -> Result<bool, PortError> {
+        self.processor.work(self.processor.put);
+        let longest = self.longest();
+        let mut side = self.side.borrow_mut();
+        if frame.len() > longest {
+            side.longest = side.raised;
+        }
+        if frame.len() > longest.max(side.longest) || side.in_ring >= side.room {
+            return Ok(false);
+        }
+        side.in_ring += 1;
+        side.gone.push((Time::NEVER, frame.to_vec()));
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        let now = self.processor.now.get();
+        let mut side = self.side.borrow_mut();
+        if now >= side.blocked_until {
+            side.in_ring = 0;
+            side.gone.iter_mut().filter(|(at, _)| *at == Time::NEVER).for_each(|(at, _)| *at = now);
+        }
+        Ok(())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.nothing.as_fd()
+    }
+
+    fn engine(&self) -> &str {
+        "simulated"
+    }
+
+    fn own_drops(&mut self) -> u64 {
+        0
+    }
+
+    fn longest(&self) -> usize {
+        self.side.borrow().longest.max(1514)
+    }
+
+    fn name(&self) -> &str {
+        "sim"
+    }
+}
+
+/// Ends when all frames have come and gone; sleeps in simulated time.
+struct Until {
+    sides: [Rc<RefCell<Side>>; 2],
+    processor: Processor,
+    /// What to do at a time: a pipe to set.
+    then: Option<(Time, Pipe)>,
+    told: Vec<(u64, Time)>,
+}
+
+impl Surroundings<Processor> for Until {
+    fn sleep(&mut self, _: &Ports, until: Time) -> Result<bool, PortError> {
+        let coming = self.sides.iter().filter_map(|side| side.borrow().coming.front().map(|(at, _)| *at)).min();
+        let wakes = coming.unwrap_or(Time::NEVER).min(until).max(self.processor.now.get());
+        self.processor.slept.set(self.processor.slept.get() + (wakes - self.processor.now.get()));
+        self.processor.now.set(wakes + self.processor.wake);
+        Ok(coming.is_none())
+    }
+
+    fn keep(&mut self, driver: &mut Driver<Processor>) {
+        driver.engine().fates();
+    }
+
+    fn look_up(&mut self, driver: &mut Driver<Processor>, now: Time, _: f64) -> Flow {
+        if let Some((_, pipe)) = self.then.take_if(|(at, _)| *at <= now) {
+            let (number, times) = driver.set(&[pipe]).unwrap();
+            self.told.extend(times.into_iter().map(|at| (number, at)));
+        }
+        let is_over = self.sides.iter().all(|side| side.borrow().coming.is_empty()) && self.then.is_none();
+        let mut holds = || driver.engine().report().memory.held_frames > 0;
+        if is_over && !holds() { Flow::Stop } else { Flow::On }
+    }
+}
+
+const START: Time = Time(1_000_000_000);
+
+fn frame(number: usize) -> Vec<u8> {
+    let mut frame = vec![0_u8; 60];
+    frame[12..14].copy_from_slice(&0x88B6_u16.to_be_bytes());
+    frame[20..28].copy_from_slice(&(number as u64).to_be_bytes());
+    frame
+}
+
+fn number(frame: &[u8]) -> usize {
+    u64::from_be_bytes(frame[20..28].try_into().unwrap()) as usize
+}
+
+/// A frame in each direction every `interval`.
+fn sides(count: usize, interval: Nanos) -> [Rc<RefCell<Side>>; 2] {
+    [0, 1].map(|side| {
+        let at = |number: usize| START + Nanos(interval.0 * number as i64 + interval.0 / 3 * side);
+        let coming = (0..count).map(|number| (at(number), frame(number))).collect();
+        Rc::new(RefCell::new(Side { coming, room: 64, ..Side::default() }))
+    })
+}
+
+fn pipe(name: &str, constant: Nanos) -> Pipe {
+    Pipe { name: name.to_owned(), delay: Delay { constant, ..Delay::default() }, ..Pipe::default() }
+}
+
+fn rule(number: u32, direction: Option<Direction>, pipe: &str) -> Rule {
+    let on = Match { direction, ..Match::default() };
+    Rule { number, on, action: Action::Pipe { pipe: pipe.to_owned(), class: None } }
+}
+
+fn config(delay: Nanos) -> Config {
+    Config {
+        pipes: vec![pipe("forward", delay), pipe("backward", delay)],
+        rules: vec![rule(1, Some(Direction::Forward), "forward"), rule(2, Some(Direction::Backward), "backward")],
+        ..Config::default()
+    }
+}
+
+struct Ran {
+    running: Running,
+    told: Vec<(u64, Time)>,
+}
+
+impl Ran {
+    fn accuracy(&self, pipe: usize) -> Accuracy {
+        self.running.engine.pipes[pipe].accuracy
+    }
+}
+
+fn run(
+    config: &Config,
+    sides: &[Rc<RefCell<Side>>; 2],
+    processor: &Processor,
+    pace: Pace,
+    then: Option<(Time, Pipe)>,
+) -> Ran {
+    processor.now.set(START);
+    let port = |side: &Rc<RefCell<Side>>| -> Box<dyn BridgePort> {
+        let nothing = File::open("/dev/null").unwrap();
+        Box::new(SimPort { side: Rc::clone(side), processor: processor.clone(), nothing })
+    };
+    let ports = [port(&sides[0]), port(&sides[1])];
+    let mut driver = Driver::new(config, ports, processor.clone(), pace).unwrap();
+    let mut until = Until { sides: sides.clone(), processor: processor.clone(), then, told: Vec::new() };
+    driver.run(&mut until).unwrap();
+    Ran { running: driver.report(), told: until.told }
+}
+
+fn real() -> Processor {
+    let (look, put, wake) = (Nanos(40), Nanos::micros(5), Nanos::micros(60));
+    Processor { look, put, wake, ..Processor::default() }
+}
+
+#[test]
+fn in_simulated_time_departures_are_exact() {
+    let sides = sides(2_000, Nanos::micros(97));
+    let ran = run(&config(Nanos::millis(1)), &sides, &Processor::default(), Pace::Simulated, None);
+    for (index, side) in sides.iter().enumerate() {
+        let gone = &side.borrow().gone;
+        assert_eq!(gone.len(), 2_000);
+        for (place, (at, frame)) in gone.iter().enumerate() {
+            assert_eq!(number(frame), place);
+            let arrived = START + Nanos(97_000 * place as i64 + 97_000 / 3 * (1 - index as i64));
+            assert_eq!(*at, arrived + Nanos::millis(1), "frame {place}");
+        }
+    }
+    for pipe in [0, 1] {
+        let Accuracy { count, min_ns, max_ns, .. } = ran.accuracy(pipe);
+        assert_eq!((count, min_ns, max_ns), (2_000, 0, 0));
+    }
+    assert_eq!(
+        ran.running.ports.iter().map(|port| (port.received, port.sent)).collect::<Vec<_>>(),
+        [(2_000, 2_000); 2]
+    );
+}
+
+#[test]
+fn what_a_departure_costs_is_learnt_and_taken_off() {
+    let sides = sides(5_000, Nanos::millis(1));
+    let processor = real();
+    let ran = run(&config(Nanos(2_300_000)), &sides, &processor, Pace::SleepThenSpin, None);
+    for accuracy in [ran.accuracy(0), ran.accuracy(1)] {
+        assert!(accuracy.p50_ns.abs() < 300, "{accuracy:?}");
+        assert!(accuracy.p99_ns < 7_000, "{accuracy:?}");
+    }
+    let cost = ran.running.calibration.cost_ns;
+    assert!((cost - Nanos::micros(5)).0.abs() < 500, "{cost:?}");
+    let guard = ran.running.calibration.guard_ns;
+    assert!((Nanos::micros(30)..Nanos::micros(80)).contains(&guard), "{guard:?}: waking takes 60 µs");
+    let share = processor.slept.get().0 as f64 / 5e9;
+    assert!(share > 0.7, "it slept {share} of the time");
+}
+
+#[test]
+fn what_the_path_costs_outside_is_taken_off_when_it_is_known() {
+    let sides = sides(500, Nanos::millis(1));
+    let processor = Processor::default();
+    processor.now.set(START);
+    let port = |side: &Rc<RefCell<Side>>| -> Box<dyn BridgePort> {
+        let nothing = File::open("/dev/null").unwrap();
+        Box::new(SimPort { side: Rc::clone(side), processor: processor.clone(), nothing })
+    };
+    let ports = [port(&sides[0]), port(&sides[1])];
+    let mut driver = Driver::new(&config(Nanos::millis(2)), ports, processor.clone(), Pace::Simulated).unwrap();
+    driver.take_off(Nanos::micros(5));
+    let mut until = Until { sides: sides.clone(), processor: processor.clone(), then: None, told: Vec::new() };
+    driver.run(&mut until).unwrap();
+    for (place, (at, _)) in sides[1].borrow().gone.iter().enumerate() {
+        let arrived = START + Nanos(1_000_000 * place as i64);
+        assert_eq!(*at - arrived, Nanos(1_995_000), "frame {place}");
+    }
+    let Running { engine, calibration, .. } = driver.report();
+    assert_eq!(calibration.path_cost_ns, Nanos::micros(5));
+    assert!(engine.pipes.iter().all(|pipe| (pipe.accuracy.min_ns, pipe.accuracy.max_ns) == (0, 0)));
+}
+
+#[test]
+fn who_is_not_to_sleep_does_not() {
+    let sides = sides(20, Nanos::millis(1));
+    let processor = real();
+    let ran = run(&config(Nanos::millis(1)), &sides, &processor, Pace::Spin, None);
+    assert_eq!(processor.slept.get(), Nanos::ZERO);
+    assert_eq!(ran.accuracy(0).count, 20);
+}
+
+#[test]
+fn frames_that_nothing_selects_are_bridged_at_once() {
+    let sides = sides(1_000, Nanos::micros(50));
+    let ran = run(&Config::default(), &sides, &Processor::default(), Pace::Simulated, None);
+    for (index, side) in sides.iter().enumerate() {
+        for (place, (at, frame)) in side.borrow().gone.iter().enumerate() {
+            assert_eq!(number(frame), place);
+            assert_eq!(*at, START + Nanos(50_000 * place as i64 + 50_000 / 3 * (1 - index as i64)));
+        }
+        assert_eq!(side.borrow().gone.len(), 1_000);
+    }
+    assert!(ran.running.engine.pipes.is_empty());
+}
+
+#[test]
+fn both_directions_through_one_pipe_come_in_the_order_of_their_stamps() {
+    let mut shared = config(Nanos::millis(1));
+    shared.pipes[0].link = Link { rate_bps: Some(10_000_000), ..Link::default() };
+    shared.pipes.truncate(1);
+    shared.rules = vec![rule(1, None, "forward")];
+    assert!(shared::is_shared(&shared) && !shared::is_shared(&config(Nanos::ZERO)));
+    assert!(shared::is_shared(&Config { one_pass: false, ..config(Nanos::ZERO) }), "all pipes share one time");
+    let sides = sides(500, Nanos::micros(200));
+    // Only woken every now and then, so that several of both wait.
+    let processor = Processor { wake: Nanos::millis(2), ..real() };
+    run(&shared, &sides, &processor, Pace::SleepThenSpin, None);
+    let gone: Vec<_> = sides.iter().map(|side| side.borrow().gone.len()).collect();
+    assert_eq!(gone, [500, 500]);
+}
+
+#[test]
+fn a_full_ring_is_tried_again_within_the_budget_and_then_it_is_the_ports_loss() {
+    let sides = sides(100, Nanos::micros(10));
+    sides[1].borrow_mut().room = 10;
+    sides[1].borrow_mut().blocked_until = START + Nanos::millis(3);
+    let processor = Processor { look: Nanos(40), ..Processor::default() };
+    let ran = run(&config(Nanos::millis(1)), &sides, &processor, Pace::SleepThenSpin, None);
+    let report = serde_json::to_value(&ran.running).unwrap();
+    let forward = &report["pipes"][0];
+    let (sent, lost) = (forward["sent"].as_u64().unwrap(), forward["lost"]["port"].as_u64().unwrap());
+    assert_eq!(sent + lost, 100);
+    assert!((10..=20).contains(&sent), "{sent}");
+    assert_eq!(report["pipes"][1]["sent"], 100, "the other direction goes on");
+}
+
+#[test]
+fn a_bridge_drops_what_its_port_has_no_room_for() {
+    let sides = sides(100, Nanos::micros(10));
+    sides[1].borrow_mut().room = 10;
+    sides[1].borrow_mut().blocked_until = Time::NEVER;
+    let ran = run(&Config::default(), &sides, &Processor::default(), Pace::Simulated, None);
+    assert_eq!((ran.running.ports[1].sent, ran.running.ports[1].refused), (10, 90));
+    assert_eq!(ran.running.ports[0].sent, 100);
+}
+
+#[test]
+fn a_pipe_is_changed_between_two_packets() {
+    let sides = sides(1_000, Nanos::millis(1));
+    let then = Some((START + Nanos(500_400_000), pipe("forward", Nanos::millis(7))));
+    let ran = run(&config(Nanos::millis(2)), &sides, &Processor::default(), Pace::Simulated, then);
+    let [(first, at)] = ran.told[..] else { panic!("{:?}", ran.told) };
+    let gone = &sides[1].borrow().gone;
+    assert_eq!(gone.len(), 1_000, "none is lost");
+    for (left, frame) in gone {
+        let arrived = START + Nanos::millis(number(frame) as i64);
+        // What came at the very moment of the change had been taken in before.
+        let delay = if arrived <= at { 2 } else { 7 };
+        assert_eq!(*left, arrived + Nanos::millis(delay));
+    }
+    assert!((1_000..1_004).contains(&first), "{first}");
+}
+
+#[test]
+fn a_change_that_cannot_be_is_refused_and_changes_nothing() {
+    let sides = sides(0, Nanos::millis(1));
+    let port = |side: &Rc<RefCell<Side>>| -> Box<dyn BridgePort> {
+        let nothing = File::open("/dev/null").unwrap();
+        Box::new(SimPort { side: Rc::clone(side), processor: Processor::default(), nothing })
+    };
+    let before = config(Nanos::millis(1));
+    let ports = [port(&sides[0]), port(&sides[1])];
+    let mut driver = Driver::new(&before, ports, Processor::default(), Pace::Simulated).unwrap();
+    let told = driver.set(&[pipe("forward", Nanos(5)), pipe("sideways", Nanos(5))]).unwrap_err();
+    assert_eq!(told.to_string(), "pipe \"sideways\": no such pipe; there are forward, backward");
+    assert_eq!(driver.config(), &before);
+}
+
+#[test]
+fn a_link_without_delay_lets_packets_go_when_their_last_bit_has() {
+    let mut rated = config(Nanos::ZERO);
+    rated.pipes[0].link.rate_bps = Some(1_000_000);
+    let sides = sides(2_000, Nanos::micros(700));
+    let ran = run(&rated, &sides, &real(), Pace::SleepThenSpin, None);
+    // 60 bytes at 1 Mbit/s take 480 µs.
+    let accuracy = ran.accuracy(0);
+    assert!(accuracy.p50_ns.abs() < 300 && accuracy.p99_ns < 7_000, "{accuracy:?}");
+    let gone = &sides[1].borrow().gone;
+    let late = gone.iter().filter(|(at, frame)| {
+        let due = START + Nanos(700_000 * number(frame) as i64 + 480_000);
+        (*at - due).0.abs() > 10_000
+    });
+    assert!(late.count() < 20);
+}
+
+#[test]
+fn a_port_is_asked_before_a_frame_is_too_long_for_it() {
+    let mut long = vec![0; 3_000];
+    long[12..14].copy_from_slice(&0x88B6_u16.to_be_bytes());
+    for (raised, lost) in [(0, 10), (9_014, 0)] {
+        for config in [config(Nanos::millis(1)), Config::default()] {
+            let sides = sides(0, Nanos::millis(1));
+            let coming = (0..10).map(|number| (START + Nanos::millis(number), long.clone())).collect();
+            *sides[0].borrow_mut() = Side { coming, room: 64, ..Side::default() };
+            sides[1].borrow_mut().raised = raised;
+            let ran = run(&config, &sides, &Processor::default(), Pace::Simulated, None);
+            assert_eq!(sides[1].borrow().gone.len(), 10 - lost);
+            let of_pipe = ran.running.engine.pipes.first().map_or(0, |pipe| pipe.lost["port"]);
+            assert_eq!((of_pipe + ran.running.ports[1].refused) as usize, lost);
+        }
+    }
+}
+
+#[test]
+fn pipes_that_change_together_are_judged_together() {
+    let loaded = |name: &str, delay| {
+        let link = Link { rate_bps: Some(8_000_000_000), ..Link::default() };
+        Pipe { link, ..pipe(name, Nanos::millis(delay)) }
+    };
+    // At 1 GB a second, 100 ms and 10 ms fit the memory, twice 100 ms do not.
+    let before = Config {
+        pipes: vec![loaded("forward", 100), loaded("backward", 10)],
+        memory_bytes: 128 << 20,
+        ..config(Nanos::ZERO)
+    };
+    let port = || -> Box<dyn BridgePort> {
+        let nothing = File::open("/dev/null").unwrap();
+        Box::new(SimPort { side: Rc::default(), processor: Processor::default(), nothing })
+    };
+    let mut driver = Driver::new(&before, [port(), port()], Processor::default(), Pace::Simulated).unwrap();
+    assert!(driver.set(&[loaded("backward", 100)]).is_err());
+    let after = [loaded("backward", 100), loaded("forward", 10)];
+    assert_eq!(driver.set(&after).unwrap().1.len(), 2);
+    assert_eq!(driver.config().pipes, [after[1].clone(), after[0].clone()]);
+    let known = driver.config().clone();
+    assert_eq!(driver.engine().config(), &known);
+}

@@ -1,0 +1,313 @@
+//! The engine: frames and times in, intended departures out.
+//!
+//! Its time is virtual. [`Engine::arrive`] and [`Engine::advance`] let it pass; [`Engine::due`] gives what leaves. When these are
+//! called changes nothing of what is intended, as long as no frame comes later than its own stamp says: then it enters
+//! its pipe where the pipe is, and its fate says so (`entered`).
+//!
+//! With `one_pass` pipes know nothing of each other. Without, a packet that leaves one may enter another, and all of them
+//! share one time.
+
+mod agenda;
+pub(crate) mod ledger;
+mod numbers;
+mod paths;
+
+use std::collections::VecDeque;
+
+use sojourn_time::Time;
+
+use crate::accuracy::Report;
+use crate::config::check::{ConfigError, check};
+use crate::config::{self, Config, Direction};
+use crate::fate::{Cause, Fate, Packet};
+use crate::select::rules::Selected;
+use crate::select::{Key, Rules};
+
+use ledger::Ledger;
+pub(crate) use numbers::{Numbers, Told};
+use paths::Paths;
+
+/// The emulator, without ports and clocks.
+#[derive(Debug)]
+pub struct Engine {
+    rules: Rules,
+    paths: Paths,
+    ledger: Ledger,
+    is_one_pass: bool,
+    /// What left its last pipe; only without `one_pass`.
+    ready: VecDeque<Departure>,
+    /// When something last happened, an arrival or in any pipe; only without `one_pass`.
+    clock: Time,
+}
+
+/// What became of a frame that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// It is to be bridged now; the engine keeps nothing of it.
+    Untouched,
+    /// The engine copied it.
+    Kept,
+    /// It is lost.
+    Lost,
+}
+
+/// A frame that is to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// When.
+    pub intended: Time,
+    /// Which way.
+    pub direction: Direction,
+    /// The packet's number.
+    pub number: u64,
+    /// The pipe that it leaves, by its place in the configuration.
+    pub pipe: u16,
+    slot: u32,
+}
+
+impl Engine {
+    /// Makes an engine whose traces and outages begin at `start`.
+    ///
+    /// # Errors
+    /// Names what contradicts itself in what is asked.
+    pub fn new(config: &Config, start: Time) -> Result<Self, ConfigError> {
+        Self::numbered(config, start, Numbers::Counted(0))
+    }
+
+    pub(crate) fn numbered(config: &Config, start: Time, numbers: Numbers) -> Result<Self, ConfigError> {
+        check(config)?;
+        Ok(Self {
+            rules: Rules::new(config)?,
+            paths: Paths::new(config, start),
+            ledger: Ledger::new(config.memory_bytes, config.budget, config.pipes.len(), numbers),
+            is_one_pass: config.one_pass,
+            ready: VecDeque::new(),
+            clock: Time(i64::MIN),
+        })
+    }
+
+    /// Takes a frame that arrived at `at`, from its destination address on, without FCS.
+    pub fn arrive(&mut self, direction: Direction, frame: &[u8], at: Time) -> Arrived {
+        self.arrive_as(direction, frame, at, at)
+    }
+
+    /// Takes a frame that arrived at `arrived` and came in at `at`.
+    pub(crate) fn arrive_as(&mut self, direction: Direction, frame: &[u8], arrived: Time, at: Time) -> Arrived {
+        let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        let mut packet = Packet::new(self.ledger.numbers.of_arrival(), direction, bytes, Key::of(frame), arrived);
+        packet.entered = at;
+        if !self.is_one_pass {
+            // What is pending at the time at which the packet really comes in is before it.
+            packet.entered = at.max(self.clock);
+            self.advance(packet.entered);
+            self.clock = packet.entered;
+        }
+        match self.rules.select(&packet.key, direction, bytes, None) {
+            Selected::Pass => {
+                self.ledger.untouched(&packet, frame);
+                Arrived::Untouched
+            }
+            Selected::Drop => {
+                self.ledger.lost_by_rule(&packet, frame);
+                Arrived::Lost
+            }
+            Selected::Pipe { pipe, class, rule } => {
+                (packet.pipe, packet.class, packet.rule) = (Some(pipe), class, rule);
+                let Some(slot) = self.ledger.take(packet, frame) else { return Arrived::Lost };
+                self.paths.enter(slot, pipe, &packet.key, packet.entered, &mut self.ledger);
+                Arrived::Kept
+            }
+        }
+    }
+
+    /// Says when [`Engine::due`] has something to do next: [`Time::NEVER`] if nothing.
+    pub fn next(&self) -> Time {
+        let event = if self.is_one_pass { self.paths.needed.next() } else { self.paths.events.next() };
+        event.min(self.next_departure())
+    }
+
+    /// Says when a link does something next.
+    pub fn next_event(&self) -> Time {
+        self.paths.events.next()
+    }
+
+    /// Says when the next packet leaves a delay line, of those that are known to.
+    pub fn next_departure(&self) -> Time {
+        self.ready.front().map_or(Time::NEVER, |departure| departure.intended).min(self.paths.exits.next())
+    }
+
+    /// Lets virtual time pass until `now`. Never goes back.
+    pub fn advance(&mut self, now: Time) {
+        let now = now.min(Time(Time::NEVER.0 - 1));
+        loop {
+            let (event, exit) = (self.paths.events.next(), self.next_exit());
+            if exit <= now && exit < event {
+                self.leave_line();
+            } else if let Some((at, path)) = self.paths.events.first().filter(|(at, _)| *at <= now) {
+                self.paths.serve(path, at, &mut self.ledger);
+                if !self.is_one_pass {
+                    self.clock = self.clock.max(at);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Returns the next frame whose intended departure is not after `until`, in the order of intended departures.
+    ///
+    /// Nobody has to call [`Engine::advance`] before: links are asked for what can leave until then, and for no more, so that
+    /// frames whose stamps are older than `until` still find their place behind a pipe with a delay.
+    pub fn due(&mut self, until: Time) -> Option<Departure> {
+        if !self.is_one_pass {
+            self.advance(until);
+            let is_due = self.ready.front().is_some_and(|departure| departure.intended <= until);
+            return if is_due { self.ready.pop_front() } else { None };
+        }
+        while let Some((_, path)) = self.paths.needed.first().filter(|(at, _)| *at <= until) {
+            let event = self.paths.next_event(path);
+            self.paths.serve(path, event, &mut self.ledger);
+        }
+        self.paths.exits.first().filter(|(at, _)| *at <= until)?;
+        let (slot, intended) = self.paths.leave()?;
+        Some(self.departure(slot, intended))
+    }
+
+    /// Returns the frame of a departure.
+    pub fn frame(&self, departure: &Departure) -> &[u8] {
+        self.ledger.store.frame(departure.slot)
+    }
+
+    /// Notes that a frame has left at `actual`.
+    pub fn departed(&mut self, departure: Departure, actual: Time) {
+        self.ledger.sent(departure.slot, departure.intended, actual);
+    }
+
+    /// Notes that the port could not take a frame: it is lost.
+    pub fn refused(&mut self, departure: Departure) {
+        self.ledger.lose(departure.slot, Cause::Port);
+    }
+
+    /// Gives a pipe other parameters, at once for all of its flows; what waits stays, except where a smaller queue has no room for it.
+    /// Returns the time from which they hold: `now`, or later where the pipe has already gone further.
+    ///
+    /// # Errors
+    /// Says what contradicts itself; then nothing has changed.
+    pub fn set(&mut self, pipe: &str, to: &config::Pipe, now: Time) -> Result<Time, ConfigError> {
+        let to = config::Pipe { name: pipe.to_owned(), ..to.clone() };
+        Ok(self.set_all(std::slice::from_ref(&to), now)?.first().copied().unwrap_or(now))
+    }
+
+    /// Gives several pipes, told by their names, other parameters in one step. Returns the time from which each of them holds.
+    ///
+    /// # Errors
+    /// Says what contradicts itself when all of them have changed; then none has.
+    pub fn set_all(&mut self, pipes: &[config::Pipe], now: Time) -> Result<Vec<Time>, ConfigError> {
+        let config = self.paths.changed(pipes)?;
+        check(&config)?;
+        let places = pipes.iter().map(|pipe| self.paths.place_of(&pipe.name)).collect::<Result<Vec<_>, _>>()?;
+        for place in &places {
+            // What was checked names no class that there is not.
+            self.rules.set(*place, &config.pipes[usize::from(*place)])?;
+        }
+        if !self.is_one_pass {
+            self.advance(now);
+            self.clock = self.clock.max(now);
+        }
+        let (now, mut times) = (now.max(self.clock), Vec::with_capacity(places.len()));
+        for place in places {
+            times.push(self.paths.set(place, &config.pipes[usize::from(place)], now, &mut self.ledger));
+        }
+        Ok(times)
+    }
+
+    /// Keeps fates from now on, or no more.
+    pub fn keep_fates(&mut self, keeps: bool) {
+        if keeps && !self.ledger.keeps_fates {
+            self.ledger.store.keep_heads();
+        }
+        self.ledger.keeps_fates = keeps;
+    }
+
+    /// Gives the fates of packets that have ended since the last call, in the order in which they ended.
+    pub fn fates(&mut self) -> std::vec::Drain<'_, Fate> {
+        self.ledger.fates.drain(..)
+    }
+
+    /// Returns the number that the next arrival will get.
+    pub fn next_number(&self) -> u64 {
+        self.ledger.numbers.next()
+    }
+
+    /// Returns what is asked now.
+    pub fn config(&self) -> &Config {
+        self.paths.config()
+    }
+
+    /// Says what became of everything so far.
+    pub fn report(&self) -> Report {
+        self.told(false)
+    }
+
+    /// Ends a block and begins the next: says what became of everything since the last call.
+    pub fn begin(&mut self) -> Report {
+        let report = self.told(true);
+        self.ledger.begin();
+        report
+    }
+
+    /// Ends it: what still waits is lost.
+    pub fn end(&mut self) {
+        let mut slots: Vec<u32> = self.ledger.store.slots().collect();
+        slots.sort_unstable_by_key(|slot| self.ledger.store.packet(*slot).number);
+        slots.into_iter().for_each(|slot| self.ledger.lose(slot, Cause::Ended));
+        self.ready.clear();
+        self.paths.clear();
+    }
+
+    pub(crate) fn numbers(&mut self) -> &mut Numbers {
+        &mut self.ledger.numbers
+    }
+
+    fn told(&self, is_block: bool) -> Report {
+        let rules = self.rules.counters().collect();
+        Report { rules, ..self.ledger.report(is_block, self.paths.names()) }
+    }
+
+    /// When a packet next goes from pipe to pipe, or out of the last one.
+    fn next_exit(&self) -> Time {
+        if self.is_one_pass { Time::NEVER } else { self.paths.exits.next() }
+    }
+
+    /// Lets a packet go on whose time in a line is over: into the next pipe, or out.
+    fn leave_line(&mut self) {
+        let Some((slot, at)) = self.paths.leave() else { return };
+        self.clock = self.clock.max(at);
+        let packet = *self.ledger.store.packet(slot);
+        match self.rules.select(&packet.key, packet.direction, packet.bytes, Some(packet.rule)) {
+            Selected::Pass => {
+                let departure = self.departure(slot, at);
+                self.ready.push_back(departure);
+            }
+            Selected::Drop => self.ledger.lose(slot, Cause::Rule),
+            Selected::Pipe { pipe, class, rule } => {
+                self.ledger.pass_on(slot, pipe);
+                let held = self.ledger.store.packet_mut(slot);
+                (held.class, held.rule) = (class, rule);
+                self.paths.enter(slot, pipe, &packet.key, at, &mut self.ledger);
+            }
+        }
+    }
+
+    fn departure(&mut self, slot: u32, intended: Time) -> Departure {
+        let packet = self.ledger.store.packet_mut(slot);
+        packet.intended = Some(intended);
+        Departure {
+            intended,
+            direction: packet.direction,
+            number: packet.number,
+            pipe: packet.pipe.unwrap_or_default(),
+            slot,
+        }
+    }
+}

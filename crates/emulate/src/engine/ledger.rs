@@ -1,0 +1,218 @@
+//! What all pipes share: the frames, the numbers of packets, the accounts, the fates.
+
+use sojourn_time::{Nanos, Time};
+
+use super::numbers::Numbers;
+use crate::accuracy::{Account, MemoryReport, PerDirection, Report};
+use crate::config::Direction;
+use crate::fate::{Cause, Fate, Outcome, Packet};
+use crate::queue::{Losses, Why};
+use crate::store::Store;
+
+/// The books.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub store: Store,
+    /// What a queue lost just now; used again and again.
+    pub losses: Losses,
+    pub numbers: Numbers,
+    pub fates: Vec<Fate>,
+    pub keeps_fates: bool,
+    limit: u64,
+    budget: Nanos,
+    books: Vec<Book>,
+    /// Of this block, and of all before.
+    outside: [Outside; 2],
+}
+
+/// What is counted of one pipe.
+#[derive(Debug)]
+struct Book {
+    block: Account,
+    before: Account,
+    held: u64,
+}
+
+/// What is counted of packets that were in no pipe.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outside {
+    untouched: [u64; 2],
+    lost_by_rules: u64,
+}
+
+impl Ledger {
+    pub fn new(limit: u64, budget: Nanos, pipes: usize, numbers: Numbers) -> Self {
+        let book = || Book { block: Account::new(), before: Account::new(), held: 0 };
+        Self {
+            store: Store::new(limit),
+            losses: Losses::new(),
+            numbers,
+            fates: Vec::new(),
+            keeps_fates: false,
+            limit,
+            budget,
+            books: std::iter::repeat_with(book).take(pipes).collect(),
+            outside: [Outside::default(); 2],
+        }
+    }
+
+    /// Returns the counters of a pipe.
+    pub fn counts(&mut self, pipe: u16) -> &mut crate::accuracy::Counts {
+        &mut self.books[usize::from(pipe)].block.counts
+    }
+
+    /// Notes a packet that no rule sent into a pipe.
+    pub fn untouched(&mut self, packet: &Packet, frame: &[u8]) {
+        self.outside[0].untouched[packet.direction.index()] += 1;
+        self.note(packet, frame, Outcome::Untouched, None);
+    }
+
+    /// Notes a packet that a rule lost before it entered a pipe.
+    pub fn lost_by_rule(&mut self, packet: &Packet, frame: &[u8]) {
+        self.outside[0].lost_by_rules += 1;
+        self.note(packet, frame, Outcome::Lost(Cause::Rule), None);
+    }
+
+    /// Takes a packet in for its first pipe, if there is memory; else it is lost.
+    pub fn take(&mut self, packet: Packet, frame: &[u8]) -> Option<u32> {
+        let pipe = packet.pipe.unwrap_or_default();
+        let counts = self.counts(pipe);
+        counts.arrived += 1;
+        counts.arrived_bytes += u64::from(packet.bytes);
+        let has_room = !self.numbers.had_no_memory(packet.number);
+        let slot = if has_room { self.store.take(frame, packet) } else { None };
+        if slot.is_none() {
+            self.counts(pipe).lost[Cause::Memory.index()] += 1;
+            self.note(&packet, frame, Outcome::Lost(Cause::Memory), None);
+        }
+        self.books[usize::from(pipe)].held += u64::from(slot.is_some());
+        slot
+    }
+
+    /// Makes a copy of a packet, if there is memory; else the copy is lost.
+    pub fn copy(&mut self, slot: u32) -> Option<u32> {
+        let original = self.store.packet_mut(slot);
+        original.copies = original.copies.saturating_add(1);
+        let mut packet = *original;
+        packet.number = self.numbers.of_copy(packet.number, packet.copies);
+        packet.copy_of = Some(original.number);
+        packet.copies = 0;
+        let pipe = packet.pipe.unwrap_or_default();
+        self.counts(pipe).duplicated += 1;
+        let has_room = !self.numbers.had_no_memory(packet.number);
+        let copy = if has_room { self.store.copy(slot, packet) } else { None };
+        if copy.is_none() {
+            self.counts(pipe).lost[Cause::Memory.index()] += 1;
+            if self.keeps_fates {
+                self.fates.push(packet.fate(self.store.head(slot), Outcome::Lost(Cause::Memory), None));
+            }
+        }
+        self.books[usize::from(pipe)].held += u64::from(copy.is_some());
+        copy
+    }
+
+    /// Lets a packet go on from its pipe into another.
+    pub fn pass_on(&mut self, slot: u32, pipe: u16) {
+        let packet = self.store.packet_mut(slot);
+        let (before, bytes) = (packet.pipe.replace(pipe).unwrap_or_default(), u64::from(packet.bytes));
+        self.counts(before).passed_on += 1;
+        self.books[usize::from(before)].held -= 1;
+        let counts = self.counts(pipe);
+        counts.arrived += 1;
+        counts.arrived_bytes += bytes;
+        self.books[usize::from(pipe)].held += 1;
+    }
+
+    /// Loses a packet that is held.
+    pub fn lose(&mut self, slot: u32, cause: Cause) {
+        let pipe = self.store.packet(slot).pipe.unwrap_or_default();
+        self.counts(pipe).lost[cause.index()] += 1;
+        self.end(slot, pipe, Outcome::Lost(cause), None);
+    }
+
+    /// Loses what a queue lost.
+    pub fn lose_all(&mut self, losses: &mut Losses) {
+        for (waiting, why) in losses.drain(..) {
+            let cause = match why {
+                Why::Full => Cause::Full,
+                Why::Managed => Cause::Managed,
+            };
+            self.lose(waiting.slot, cause);
+        }
+    }
+
+    /// Notes that a packet has left.
+    pub fn sent(&mut self, slot: u32, intended: Time, actual: Time) {
+        let packet = self.store.packet(slot);
+        let (pipe, bytes) = (packet.pipe.unwrap_or_default(), u64::from(packet.bytes));
+        let account = &mut self.books[usize::from(pipe)].block;
+        account.counts.sent += 1;
+        account.counts.sent_bytes += bytes;
+        account.errors.record(actual - intended, self.budget);
+        self.end(slot, pipe, Outcome::Sent, Some(actual));
+    }
+
+    /// Says what became of everything, of this block alone or of all of them. `flows` counts those of a pipe.
+    pub fn report(&self, is_block: bool, names: impl Iterator<Item = (String, u64)>) -> Report {
+        let pipe = |(book, (name, flows)): (&Book, (String, u64))| {
+            let mut account = book.block.clone();
+            if !is_block {
+                account.add(&book.before);
+            }
+            account.report(&name, book.held, flows)
+        };
+        let [block, before] = self.outside;
+        let outside = if is_block { block } else { block.and(before) };
+        Report {
+            pipes: self.books.iter().zip(names).map(pipe).collect(),
+            rules: Vec::new(),
+            untouched: PerDirection {
+                forward: outside.untouched[Direction::Forward.index()],
+                backward: outside.untouched[Direction::Backward.index()],
+            },
+            lost_by_rules: outside.lost_by_rules,
+            memory: MemoryReport {
+                limit_bytes: self.limit,
+                taken_bytes: self.store.taken(),
+                held_bytes: self.store.held(),
+                most_bytes: self.store.most_held(),
+                held_frames: self.store.frames(),
+            },
+            budget_ns: self.budget,
+        }
+    }
+
+    /// Begins a block.
+    pub fn begin(&mut self) {
+        for book in &mut self.books {
+            book.before.add(&book.block);
+            book.block.clear();
+        }
+        let [block, before] = self.outside;
+        self.outside = [Outside::default(), block.and(before)];
+    }
+
+    fn end(&mut self, slot: u32, pipe: u16, outcome: Outcome, departed: Option<Time>) {
+        if self.keeps_fates {
+            let fate = self.store.packet(slot).fate(self.store.head(slot), outcome, departed);
+            self.fates.push(fate);
+        }
+        self.books[usize::from(pipe)].held -= 1;
+        self.store.release(slot);
+    }
+
+    fn note(&mut self, packet: &Packet, frame: &[u8], outcome: Outcome, departed: Option<Time>) {
+        if self.keeps_fates {
+            self.fates.push(packet.fate(frame, outcome, departed));
+        }
+    }
+}
+
+impl Outside {
+    fn and(self, other: Self) -> Self {
+        Self {
+            untouched: [0, 1].map(|way| self.untouched[way] + other.untouched[way]),
+            lost_by_rules: self.lost_by_rules + other.lost_by_rules,
+        }
+    }
+}

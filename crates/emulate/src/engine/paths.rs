@@ -1,0 +1,259 @@
+//! All pipes at work, and when each of them is to be asked.
+
+use sojourn_time::Time;
+
+use super::agenda::Agenda;
+use super::ledger::Ledger;
+use crate::config::check::ConfigError;
+use crate::config::{self, Config};
+use crate::pipe::Path;
+use crate::pipe::flows::{Flows, SHARED};
+use crate::select::Key;
+
+/// The pipes of a configuration, with those of single flows.
+#[derive(Debug)]
+pub(super) struct Paths {
+    config: Config,
+    start: Time,
+    paths: Vec<Path>,
+    /// Of each pipe of the configuration.
+    ways: Vec<Way>,
+    /// Paths that no flow has any more; they are used again when nothing is in them.
+    left: Vec<u32>,
+    /// How many paths were ever made.
+    made: u64,
+    /// When links do something.
+    pub events: Agenda,
+    /// When they must have done it, at the latest, for what follows to leave in time: later by the smallest delay.
+    pub needed: Agenda,
+    /// When packets leave delay lines.
+    pub exits: Agenda,
+}
+
+/// How a packet finds its path within a pipe.
+#[derive(Debug)]
+enum Way {
+    Only(u32),
+    ByFlow(Box<Flows>),
+}
+
+impl Paths {
+    pub fn new(config: &Config, start: Time) -> Self {
+        let mut paths = Self {
+            config: config.clone(),
+            start,
+            paths: Vec::new(),
+            ways: Vec::new(),
+            left: Vec::new(),
+            made: 0,
+            events: Agenda::default(),
+            needed: Agenda::default(),
+            exits: Agenda::default(),
+        };
+        for place in 0..config.pipes.len() {
+            let way = paths.way(place as u16);
+            paths.ways.push(way);
+        }
+        paths
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns names, and how many flows have a path.
+    pub fn names(&self) -> impl Iterator<Item = (String, u64)> {
+        self.config.pipes.iter().zip(&self.ways).map(|(pipe, way)| {
+            let flows = match way {
+                Way::Only(_) => 1,
+                Way::ByFlow(flows) => flows.len(),
+            };
+            (pipe.name.clone(), flows)
+        })
+    }
+
+    /// Finds a pipe by its name.
+    pub fn place_of(&self, name: &str) -> Result<u16, ConfigError> {
+        let place = self.config.pipes.iter().position(|pipe| pipe.name == name);
+        place.map(|place| place as u16).ok_or_else(|| ConfigError {
+            place: format!("pipe `{name}`"),
+            problem: format!("there is none; there are {}", self.all_names()),
+        })
+    }
+
+    /// Returns the configuration as it would be with others in place of the pipes of their names.
+    pub fn changed(&self, pipes: &[config::Pipe]) -> Result<Config, ConfigError> {
+        let mut config = self.config.clone();
+        for pipe in pipes {
+            config.pipes[usize::from(self.place_of(&pipe.name)?)].clone_from(pipe);
+        }
+        Ok(config)
+    }
+
+    /// Lets a packet enter a pipe.
+    pub fn enter(&mut self, slot: u32, pipe: u16, key: &Key, at: Time, ledger: &mut Ledger) {
+        let (path, at) = match &self.ways[usize::from(pipe)] {
+            Way::Only(path) => (*path, at),
+            Way::ByFlow(_) => self.of_flow(pipe, key, at, ledger),
+        };
+        let at = self.paths[path as usize].enter(slot, at, ledger);
+        if let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)]
+            && flows.shared != Some(path)
+        {
+            flows.note(at);
+        }
+        self.ask(path);
+    }
+
+    /// Says when a link does something next.
+    pub fn next_event(&self, path: u32) -> Time {
+        self.paths[path as usize].next_event()
+    }
+
+    /// Lets a link go on.
+    pub fn serve(&mut self, path: u32, until: Time, ledger: &mut Ledger) {
+        self.paths[path as usize].serve(until, ledger);
+        self.ask(path);
+    }
+
+    /// Lets the next packet leave its line.
+    pub fn leave(&mut self) -> Option<(u32, Time)> {
+        let (_, path) = self.exits.first()?;
+        let left = self.paths[path as usize].line.pop();
+        self.ask(path);
+        left
+    }
+
+    /// Gives all paths of a pipe other parameters; returns the time from which they hold.
+    pub fn set(&mut self, place: u16, to: &config::Pipe, now: Time, ledger: &mut Ledger) -> Time {
+        let old = std::mem::replace(&mut self.config.pipes[usize::from(place)], to.clone());
+        let new = &self.config.pipes[usize::from(place)];
+        let of_pipe = |path: &&mut Path| path.pipe == place;
+        let now = self.paths.iter_mut().filter(of_pipe).map(|path| path.earliest()).fold(now, Time::max);
+        for path in self.paths.iter_mut().filter(of_pipe) {
+            path.set(new, self.start, now, ledger);
+        }
+        let has_other_mask = old.mask != new.mask;
+        for path in 0..self.paths.len() as u32 {
+            self.ask(path);
+        }
+        if has_other_mask {
+            self.leave_flows(place);
+        }
+        now
+    }
+
+    /// Forgets all packets.
+    pub fn clear(&mut self) {
+        for (index, path) in self.paths.iter_mut().enumerate() {
+            let pipe = &self.config.pipes[usize::from(path.pipe)];
+            *path = Path::new(path.pipe, pipe, path.flow, self.config.seed, self.start);
+            self.events.set(index as u32, Time::NEVER);
+            self.needed.set(index as u32, Time::NEVER);
+            self.exits.set(index as u32, Time::NEVER);
+        }
+    }
+
+    /// Notes when a path is to be asked next.
+    fn ask(&mut self, path: u32) {
+        let asked = &self.paths[path as usize];
+        self.events.set(path, asked.next_event());
+        self.needed.set(path, asked.needed());
+        self.exits.set(path, asked.line.next());
+    }
+
+    fn all_names(&self) -> String {
+        let names: Vec<_> = self.config.pipes.iter().map(|pipe| format!("`{}`", pipe.name)).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+
+    fn way(&mut self, place: u16) -> Way {
+        match self.config.pipes[usize::from(place)].mask {
+            Some(mask) => Way::ByFlow(Box::new(Flows::new(mask))),
+            None => Way::Only(self.make(place, 0)),
+        }
+    }
+
+    /// Makes a path, in the place of one that nobody needs any more where there is one.
+    fn make(&mut self, place: u16, flow: u64) -> u32 {
+        let path = Path::new(place, &self.config.pipes[usize::from(place)], flow, self.config.seed, self.start);
+        let unused = self.left.iter().position(|left| self.paths[*left as usize].is_unused());
+        let index = match unused {
+            Some(unused) => {
+                let index = self.left.swap_remove(unused);
+                self.paths[index as usize] = path;
+                index
+            }
+            None => {
+                self.paths.push(path);
+                self.paths.len() as u32 - 1
+            }
+        };
+        // Of things at one time the older path's is first: whose place a path has depends on when packets were fetched.
+        self.made += 1;
+        for agenda in [&mut self.events, &mut self.needed, &mut self.exits] {
+            agenda.set(index, Time::NEVER);
+            agenda.rank(index, self.made);
+        }
+        index
+    }
+
+    /// Finds the path of a packet's flow, or makes it; where there are too many, one that they share. Returns when the packet
+    /// comes: whether somebody makes room is decided at a time at which it could also have gone into the shared path, so that
+    /// the time says which it was.
+    fn of_flow(&mut self, pipe: u16, key: &Key, at: Time, ledger: &mut Ledger) -> (u32, Time) {
+        let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)] else { return (0, at) };
+        let flow = flows.of(key);
+        if let Some(path) = flows.touch(flow) {
+            return (path, at);
+        }
+        let mut at = at;
+        if flows.is_full() {
+            at = flows.shared.map_or(at, |shared| at.max(self.paths[shared as usize].earliest()));
+            if !self.reclaim(pipe, at, ledger) {
+                ledger.counts(pipe).crowded += 1;
+                return (self.shared(pipe), at);
+            }
+        }
+        let path = self.make(pipe, flow);
+        if let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)] {
+            flows.insert(flow, path, at);
+        }
+        (path, at)
+    }
+
+    /// Takes its path from a flow that has been silent, if there is one.
+    fn reclaim(&mut self, pipe: u16, at: Time, ledger: &mut Ledger) -> bool {
+        let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)] else { return false };
+        let Some(path) = flows.idle(at) else { return false };
+        self.paths[path as usize].serve(at, ledger);
+        let is_idle = self.paths[path as usize].is_idle(at);
+        if is_idle {
+            flows.forget();
+            self.left.push(path);
+        }
+        self.ask(path);
+        is_idle
+    }
+
+    fn shared(&mut self, pipe: u16) -> u32 {
+        let Way::ByFlow(flows) = &self.ways[usize::from(pipe)] else { return 0 };
+        if let Some(shared) = flows.shared {
+            return shared;
+        }
+        let path = self.make(pipe, SHARED);
+        if let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)] {
+            flows.shared = Some(path);
+        }
+        path
+    }
+
+    /// Lets all flows of a pipe begin anew; what is in their paths still leaves by them.
+    fn leave_flows(&mut self, place: u16) {
+        let new = self.way(place);
+        match std::mem::replace(&mut self.ways[usize::from(place)], new) {
+            Way::Only(path) => self.left.push(path),
+            Way::ByFlow(flows) => self.left.extend(flows.paths()),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What became of each packet: what the engine knows of it while it holds it, and what it says of it in the end.
+
+use serde::{Deserialize, Serialize};
+use sojourn_time::{Nanos, Time};
+
+use crate::config::Direction;
+use crate::select::Key;
+
+/// How many bytes of a frame's beginning a fate keeps: what rules, masks and targeted losses look at.
+pub const HEAD: usize = 128;
+
+/// What became of one packet. A copy has a fate of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// Counts arrivals and copies in the order in which they came to be, from 0.
+    pub number: u64,
+    /// The packet that it is a copy of.
+    pub copy_of: Option<u64>,
+    /// Which way.
+    pub direction: Direction,
+    /// The pipe that it was in last, by its place in the configuration; `None`: it was in none.
+    pub pipe: Option<u16>,
+    /// The flow within a pipe with a mask; 0 where there is none, all ones for the pipe that the flows too many share.
+    pub flow: u64,
+    /// Its class in the pipe's queue, by its place in the configuration; 0 where there is none.
+    pub class: u16,
+    /// Bytes of its frame, without FCS.
+    pub bytes: u32,
+    /// The beginning of its frame, as it arrived.
+    pub head: [u8; HEAD],
+    /// How many bytes of `head` there are.
+    pub head_len: u8,
+    /// When it arrived, by its stamp.
+    pub arrived: Time,
+    /// When it entered its first pipe: later than `arrived` only where the pipe had already gone further.
+    pub entered: Time,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// How long it was to stay in delay lines.
+    pub drawn: Option<Nanos>,
+    /// When it left the last link that takes time.
+    pub link_left: Option<Time>,
+    /// When it was to leave.
+    pub intended: Option<Time>,
+    /// When it left.
+    pub departed: Option<Time>,
+    /// Whether its congestion mark was set.
+    pub is_marked: bool,
+    /// How many of its bits were flipped.
+    pub flipped: u32,
+    /// Whether it was chosen to overtake.
+    pub is_reordered: bool,
+    /// Packets in the last queue before it.
+    pub queue_slots: u32,
+    /// Their bytes.
+    pub queue_bytes: u64,
+}
+
+impl Fate {
+    /// Returns the beginning of its frame.
+    pub fn head(&self) -> &[u8] {
+        &self.head[..usize::from(self.head_len).min(HEAD)]
+    }
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// No rule sent it into a pipe: bridged as it came.
+    Untouched,
+    /// It left through a pipe.
+    Sent,
+    /// It did not.
+    Lost(Cause),
+}
+
+impl Outcome {
+    /// Returns the name that records carry: untouched, sent, lost.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Untouched => "untouched",
+            Self::Sent => "sent",
+            Self::Lost(_) => "lost",
+        }
+    }
+
+    /// Returns why it was lost.
+    pub const fn cause(self) -> Option<Cause> {
+        match self {
+            Self::Lost(cause) => Some(cause),
+            Self::Untouched | Self::Sent => None,
+        }
+    }
+}
+
+/// Why a packet was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// A loss before the queue: it used no bandwidth.
+    Before,
+    /// The queue had no room.
+    Full,
+    /// Active queue management.
+    Managed,
+    /// A loss behind the link.
+    After,
+    /// The link's profile: it took its time and was lost.
+    Profile,
+    /// A rule.
+    Rule,
+    /// The emulator's memory was full.
+    Memory,
+    /// The port could not take it.
+    Port,
+    /// The emulator ended while it waited.
+    Ended,
+}
+
+impl Cause {
+    /// All of them, in the order of [`Cause::index`].
+    pub const ALL: [Self; 9] = [
+        Self::Before,
+        Self::Full,
+        Self::Managed,
+        Self::After,
+        Self::Profile,
+        Self::Rule,
+        Self::Memory,
+        Self::Port,
+        Self::Ended,
+    ];
+
+    /// Returns the name that records and people use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::Full => "full",
+            Self::Managed => "managed",
+            Self::After => "after",
+            Self::Profile => "profile",
+            Self::Rule => "rule",
+            Self::Memory => "memory",
+            Self::Port => "port",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// Returns its place in [`Cause::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Finds the cause of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.name() == name)
+    }
+}
+
+/// What the engine knows of a packet while it holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    pub number: u64,
+    pub copy_of: Option<u64>,
+    /// How many copies were made of it.
+    pub copies: u8,
+    /// How many pipes it has entered.
+    pub pipes: u8,
+    pub direction: Direction,
+    pub pipe: Option<u16>,
+    /// Its class in that pipe.
+    pub class: u16,
+    /// The rule that sent it there, by its place.
+    pub rule: u32,
+    pub flow: u64,
+    pub bytes: u32,
+    pub key: Key,
+    pub arrived: Time,
+    pub entered: Time,
+    pub drawn: Option<Nanos>,
+    pub link_left: Option<Time>,
+    pub intended: Option<Time>,
+    pub is_marked: bool,
+    pub is_reordered: bool,
+    pub flipped: u32,
+    pub queue_slots: u32,
+    pub queue_bytes: u64,
+}
+
+impl Packet {
+    /// A packet that has just arrived.
+    pub fn new(number: u64, direction: Direction, bytes: u32, key: Key, at: Time) -> Self {
+        Self {
+            number,
+            copy_of: None,
+            copies: 0,
+            pipes: 0,
+            direction,
+            pipe: None,
+            class: 0,
+            rule: 0,
+            flow: 0,
+            bytes,
+            key,
+            arrived: at,
+            entered: at,
+            drawn: None,
+            link_left: None,
+            intended: None,
+            is_marked: false,
+            is_reordered: false,
+            flipped: 0,
+            queue_slots: 0,
+            queue_bytes: 0,
+        }
+    }
+
+    /// What is to be said of it.
+    pub fn fate(&self, frame: &[u8], outcome: Outcome, departed: Option<Time>) -> Fate {
+        let mut head = [0; HEAD];
+        let kept = frame.len().min(HEAD);
+        head[..kept].copy_from_slice(&frame[..kept]);
+        Fate {
+            number: self.number,
+            copy_of: self.copy_of,
+            direction: self.direction,
+            pipe: self.pipe,
+            flow: self.flow,
+            class: self.class,
+            bytes: self.bytes,
+            head,
+            head_len: kept as u8,
+            arrived: self.arrived,
+            entered: self.entered,
+            outcome,
+            drawn: self.drawn,
+            link_left: self.link_left,
+            intended: self.intended,
+            departed,
+            is_marked: self.is_marked,
+            flipped: self.flipped,
+            is_reordered: self.is_reordered,
+            queue_slots: self.queue_slots,
+            queue_bytes: self.queue_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_found_by_their_place_and_their_name() {
+        for (place, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!((cause.index(), Cause::named(cause.name())), (place, Some(cause)));
+        }
+    }
+}

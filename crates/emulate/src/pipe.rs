@@ -1,0 +1,349 @@
+//! One pipe at work, or one flow's own pipe where there is a mask: stage, queue, link, stage, delay line.
+//!
+//! It lives in its own virtual time, which goes on when a packet comes and when the link is done with one. When it is
+//! called does not matter: what is due is done in the order in which it is due.
+
+pub(crate) mod flows;
+mod mark;
+
+use sojourn_time::{Nanos, Time};
+
+use crate::config::queue::effective_limit;
+use crate::config::{self, Distribution, Order, Trace};
+use crate::delay::Sampler;
+use crate::delay::line::Line;
+use crate::engine::ledger::Ledger;
+use crate::fate::Cause;
+use crate::impair::{Met, Stage};
+use crate::link::{Link, Ride};
+use crate::queue::{Discipline, Waiting};
+use crate::random::Origin;
+
+/// How long before it is through a packet's departure may be told: so whoever sends can be ready at the moment. What changes
+/// after that no longer touches it.
+const AHEAD: Nanos = Nanos::millis(1);
+
+/// A pipe at work.
+#[derive(Debug)]
+pub(crate) struct Path {
+    /// The pipe's place in the configuration.
+    pub pipe: u16,
+    /// 0 where there is no mask.
+    pub flow: u64,
+    before: Stage,
+    queue: Discipline,
+    link: Link,
+    ride: Option<(Waiting, Ride)>,
+    after: Stage,
+    sampler: Sampler,
+    order: Order,
+    /// No delay is drawn below it, but for packets that overtake.
+    least: Nanos,
+    /// No packet at all leaves the line sooner.
+    soonest: Nanos,
+    pub line: Line,
+    /// When the link last did something.
+    clock: Time,
+}
+
+impl Path {
+    /// Makes an empty one; traces and outages begin at `start`.
+    pub fn new(place: u16, pipe: &config::Pipe, flow: u64, seed: u64, start: Time) -> Self {
+        let origin = Origin { seed, pipe: &pipe.name, flow };
+        Self {
+            pipe: place,
+            flow,
+            before: Stage::new(&pipe.before, origin, "before"),
+            queue: Discipline::new(&pipe.queue, effective_limit(pipe), pipe.link.largest_rate(), origin),
+            link: Link::new(&pipe.link, start, origin),
+            ride: None,
+            after: Stage::new(&pipe.after, origin, "after"),
+            sampler: Sampler::new(&pipe.delay, origin),
+            order: pipe.delay.order,
+            least: least(pipe),
+            soonest: soonest(pipe),
+            line: Line::new(),
+            clock: Time(i64::MIN),
+        }
+    }
+
+    /// Takes other parameters at `now`. What waits stays where it is, unless a smaller queue has no room for it.
+    pub fn set(&mut self, pipe: &config::Pipe, start: Time, now: Time, ledger: &mut Ledger) {
+        self.serve(now, ledger);
+        let had_link = !self.link.is_instant();
+        self.before.set(&pipe.before);
+        // Who has been told when it leaves, leaves then.
+        let ride = self.ride.as_mut().filter(|(_, ride)| !ride.is_told);
+        self.link.set(&pipe.link, start, now, ride.map(|(_, ride)| ride));
+        let mut losses = std::mem::take(&mut ledger.losses);
+        self.queue.set(&pipe.queue, effective_limit(pipe), pipe.link.largest_rate(), now, &mut losses);
+        ledger.lose_all(&mut losses);
+        ledger.losses = losses;
+        self.after.set(&pipe.after);
+        self.sampler.set(&pipe.delay);
+        (self.order, self.least, self.soonest) = (pipe.delay.order, least(pipe), soonest(pipe));
+        if had_link || !self.link.is_instant() {
+            self.clock = self.clock.max(now);
+            self.go_on(now, ledger);
+        }
+        self.serve(now, ledger);
+    }
+
+    /// Takes a packet; returns when it really came in, as what is over is over.
+    pub fn enter(&mut self, slot: u32, at: Time, ledger: &mut Ledger) -> Time {
+        let at = at.max(self.earliest());
+        self.serve(at, ledger);
+        let packet = ledger.store.packet_mut(slot);
+        packet.flow = self.flow;
+        if packet.pipes == 0 {
+            packet.entered = at;
+        }
+        packet.pipes = packet.pipes.saturating_add(1);
+        let met = self.before.meet(&packet.key, at, None);
+        if met.is_lost {
+            ledger.lose(slot, Cause::Before);
+            return at;
+        }
+        let copy = impair(&mut self.before, met, slot, ledger);
+        self.queue_up(slot, at, ledger);
+        if let Some(copy) = copy {
+            self.queue_up(copy, at, ledger);
+        }
+        at
+    }
+
+    /// Lets the link do what it does until then.
+    pub fn serve(&mut self, until: Time, ledger: &mut Ledger) {
+        while self.next_event() <= until.min(Time::NEVER - Nanos(1)) {
+            if self.link.has_opportunities() && self.ride.is_none_or(|(_, ride)| !ride.is_told) {
+                self.use_opportunity(ledger);
+            } else {
+                self.ride_on(ledger);
+            }
+        }
+    }
+
+    /// Returns when the link does something next.
+    pub fn next_event(&self) -> Time {
+        match &self.ride {
+            Some((_, ride)) if ride.is_told => ride.done,
+            _ if self.link.has_opportunities() => self.next_opportunity(),
+            Some((_, ride)) => tell_at(ride),
+            None => Time::NEVER,
+        }
+    }
+
+    /// Returns when that must have been done for what follows to leave in time.
+    pub fn needed(&self) -> Time {
+        self.next_event() + self.soonest
+    }
+
+    /// Returns the time before which nothing can be done any more: what follows then depends on when the engine was called
+    /// only so far as a packet came later than its stamp says.
+    pub fn earliest(&self) -> Time {
+        match self.order {
+            Order::Kept => self.clock.max(self.line.clock() - self.least),
+            Order::Free => self.clock,
+        }
+    }
+
+    /// Whether there is nothing in it any more, at `now`.
+    pub fn is_idle(&self, now: Time) -> bool {
+        self.ride.is_none() && self.queue.slots() == 0 && self.line.latest() <= now
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_unused(&self) -> bool {
+        self.ride.is_none() && self.queue.slots() == 0 && self.line.len() == 0
+    }
+
+    /// Puts a packet into the queue, or past it where nothing ever waits.
+    fn queue_up(&mut self, slot: u32, at: Time, ledger: &mut Ledger) {
+        if self.link.is_instant() && self.ride.is_none() {
+            self.leave(slot, at, false, ledger);
+            return;
+        }
+        self.clock = self.clock.max(at);
+        let waiting = self.waiting(slot, at, ledger);
+        self.link.pass_opportunities(at);
+        let mut losses = std::mem::take(&mut ledger.losses);
+        self.queue.enqueue(waiting, at, &mut losses);
+        ledger.lose_all(&mut losses);
+        ledger.losses = losses;
+        let counts = ledger.counts(self.pipe);
+        counts.most_slots = counts.most_slots.max(self.queue.slots());
+        counts.most_bytes = counts.most_bytes.max(self.queue.bytes());
+        self.go_on(at, ledger);
+        self.serve(at, ledger);
+    }
+
+    fn waiting(&self, slot: u32, at: Time, ledger: &mut Ledger) -> Waiting {
+        let packet = ledger.store.packet_mut(slot);
+        packet.queue_slots = u32::try_from(self.queue.slots()).unwrap_or(u32::MAX);
+        packet.queue_bytes = self.queue.bytes();
+        Waiting {
+            slot,
+            bytes: packet.bytes,
+            since: at,
+            flow: packet.key.flow(),
+            class: packet.class,
+            ecn: packet.key.ecn,
+            is_marked: false,
+        }
+    }
+
+    /// Goes on with the next packet where the link is free.
+    fn go_on(&mut self, now: Time, ledger: &mut Ledger) {
+        if self.ride.is_none() && !self.link.has_opportunities() {
+            self.start(now, ledger);
+        }
+    }
+
+    /// Puts the next packet on the link, if there is one.
+    fn start(&mut self, now: Time, ledger: &mut Ledger) {
+        if let Some(waiting) = self.dequeue(now, ledger) {
+            self.ride = Some((waiting, self.link.begin(waiting.bytes, now)));
+        }
+    }
+
+    fn dequeue(&mut self, now: Time, ledger: &mut Ledger) -> Option<Waiting> {
+        let mut losses = std::mem::take(&mut ledger.losses);
+        let next = self.queue.dequeue(now, &mut losses);
+        ledger.lose_all(&mut losses);
+        ledger.losses = losses;
+        if let Some(waiting) = next.filter(|waiting| waiting.is_marked) {
+            let mut key = ledger.store.packet(waiting.slot).key;
+            mark::mark(ledger.store.frame_mut(waiting.slot), &mut key);
+            let packet = ledger.store.packet_mut(waiting.slot);
+            (packet.key, packet.is_marked) = (key, true);
+            ledger.counts(self.pipe).marked += 1;
+        }
+        next
+    }
+
+    /// Tells what follows when a packet leaves, or takes the next one when it has left.
+    fn ride_on(&mut self, ledger: &mut Ledger) {
+        let Some((waiting, ride)) = &mut self.ride else { return };
+        if ride.is_told {
+            let done = ride.done;
+            self.clock = self.clock.max(done);
+            self.ride = None;
+            self.go_on(done, ledger);
+        } else {
+            self.clock = self.clock.max(tell_at(ride));
+            ride.is_told = true;
+            let (slot, done, is_lost) = (waiting.slot, ride.done, ride.is_lost);
+            self.leave(slot, done, is_lost, ledger);
+        }
+    }
+
+    fn next_opportunity(&self) -> Time {
+        let is_waiting = self.ride.is_some() || self.queue.slots() > 0;
+        if is_waiting { self.link.next_opportunity() } else { Time::NEVER }
+    }
+
+    /// Lets go what one opportunity carries.
+    fn use_opportunity(&mut self, ledger: &mut Ledger) {
+        let at = self.link.next_opportunity();
+        self.clock = self.clock.max(at);
+        let mut room = Some(self.link.use_opportunity()).filter(|bytes| *bytes > 0);
+        while let Some(bytes) = room.filter(|bytes| *bytes > 0) {
+            if self.ride.is_none() {
+                self.start(at, ledger);
+            }
+            let Some((waiting, ride)) = &mut self.ride else { return };
+            room = self.link.carry(ride, bytes);
+            if room.is_some() {
+                let (slot, is_lost) = (waiting.slot, ride.is_lost);
+                self.ride = None;
+                self.leave(slot, at, is_lost, ledger);
+            }
+        }
+    }
+
+    /// Sends a packet on that leaves the link at `at`.
+    fn leave(&mut self, slot: u32, at: Time, is_lost: bool, ledger: &mut Ledger) {
+        let packet = ledger.store.packet_mut(slot);
+        if !self.link.is_instant() {
+            packet.link_left = Some(at);
+        }
+        if is_lost {
+            ledger.lose(slot, Cause::Profile);
+            return;
+        }
+        let (delay, loss) = self.link.traced(at);
+        let met = self.after.meet(&packet.key, at, loss);
+        if met.is_lost {
+            ledger.lose(slot, Cause::After);
+            return;
+        }
+        let copy = impair(&mut self.after, met, slot, ledger);
+        self.delay(slot, at, delay, ledger);
+        if let Some(copy) = copy {
+            self.delay(copy, at, delay, ledger);
+        }
+    }
+
+    /// Puts a packet into the delay line.
+    fn delay(&mut self, slot: u32, at: Time, constant: Option<Nanos>, ledger: &mut Ledger) {
+        let drawn = self.sampler.draw(at, constant);
+        let packet = ledger.store.packet_mut(slot);
+        packet.drawn = Some(packet.drawn.unwrap_or_default() + drawn.delay);
+        packet.is_reordered |= drawn.is_reordered;
+        let is_free = drawn.is_reordered || self.order == Order::Free;
+        self.line.push(slot, at + drawn.delay, is_free);
+        let counts = ledger.counts(self.pipe);
+        counts.reordered += u64::from(drawn.is_reordered);
+        counts.clipped += u64::from(drawn.is_clipped);
+        counts.most_delayed = counts.most_delayed.max(self.line.len());
+    }
+}
+
+/// Damages and copies a packet as a stage says.
+fn impair(stage: &mut Stage, met: Met, slot: u32, ledger: &mut Ledger) -> Option<u32> {
+    if stage.is_damaging() {
+        let flipped = stage.damage(ledger.store.frame_mut(slot));
+        let packet = ledger.store.packet_mut(slot);
+        packet.flipped += flipped;
+        let pipe = packet.pipe.unwrap_or_default();
+        let counts = ledger.counts(pipe);
+        counts.corrupted += u64::from(flipped > 0);
+        counts.flipped_bits += u64::from(flipped);
+    }
+    if met.is_duplicated { ledger.copy(slot) } else { None }
+}
+
+/// When a packet on the link may be told when it leaves.
+fn tell_at(ride: &Ride) -> Time {
+    if ride.done == Time::NEVER { Time::NEVER } else { ride.since.max(ride.done - AHEAD) }
+}
+
+/// What no delay of a pipe is below, those included that are spared a part or all of it to overtake.
+fn soonest(pipe: &config::Pipe) -> Nanos {
+    match pipe.delay.reorder {
+        None => least(pipe),
+        Some(reorder) => reorder.by.map_or(Nanos::ZERO, |by| (least(pipe) - by).max(Nanos::ZERO)),
+    }
+}
+
+/// What no delay of a pipe is below.
+fn least(pipe: &config::Pipe) -> Nanos {
+    let traced = match &pipe.link.trace {
+        Some(Trace::Points { points, .. }) => points.iter().filter_map(|point| point.delay).min(),
+        _ => None,
+    };
+    let constant = traced.map_or(pipe.delay.constant, |traced| traced.min(pipe.delay.constant));
+    let jitter = match &pipe.delay.jitter {
+        None | Some(Distribution::Exponential { .. } | Distribution::Pareto { .. } | Distribution::Gamma { .. }) => 0,
+        Some(Distribution::Uniform { spread }) => -spread.0.abs(),
+        // Beyond ten standard deviations there is nothing, at any number of packets.
+        Some(Distribution::Normal { sd }) => sd.0.saturating_mul(-10),
+        Some(Distribution::Empirical { points, .. }) => points.first().map_or(0, |(_, least)| least.0),
+        Some(Distribution::Table { sd, values, .. }) => {
+            let least = values.iter().min().map_or(0, |least| i128::from(*least) * i128::from(sd.0));
+            // Down to the next nanosecond.
+            i64::try_from(least.div_euclid(8_192)).unwrap_or(i64::MIN)
+        }
+    };
+    Nanos(constant.0.saturating_add(jitter).max(0))
+}

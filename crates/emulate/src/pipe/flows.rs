@@ -1,0 +1,175 @@
+//! Which flow has which pipe of its own, and whose may be given to another.
+
+use std::collections::HashMap;
+
+use sojourn_time::{Nanos, Time};
+
+use crate::config::Mask;
+use crate::select::{Key, flow_of};
+
+/// How many flows there may be where nobody says: as the configuration's mask has it.
+const MOST: u32 = 4_096;
+/// For so long a flow must have been silent before its pipe may be given away: what a pipe remembers (credit, a burst of
+/// losses) is not forgotten in a pause of a round trip.
+pub(crate) const REST: Nanos = Nanos::seconds(1);
+/// What the pipe that too many flows share has for a flow.
+pub(crate) const SHARED: u64 = u64::MAX;
+const NOBODY: u32 = u32::MAX;
+
+/// The flows of one pipe with a mask, in the order in which they last had a packet.
+#[derive(Debug)]
+pub(crate) struct Flows {
+    pub mask: Mask,
+    most: usize,
+    places: HashMap<u64, u32>,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    oldest: u32,
+    newest: u32,
+    /// The path that the flows share for whom there is no room.
+    pub shared: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    flow: u64,
+    path: u32,
+    last: Time,
+    older: u32,
+    newer: u32,
+}
+
+impl Flows {
+    pub fn new(mask: Mask) -> Self {
+        let most = if mask.most == 0 { MOST } else { mask.most };
+        Self {
+            mask,
+            most: most as usize,
+            places: HashMap::new(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            oldest: NOBODY,
+            newest: NOBODY,
+            shared: None,
+        }
+    }
+
+    /// Says which flow a packet is of.
+    pub fn of(&self, key: &Key) -> u64 {
+        flow_of(&self.mask, key)
+    }
+
+    /// Finds the path of a flow that has a packet now; when that really comes in is for [`Flows::note`] to say.
+    pub fn touch(&mut self, flow: u64) -> Option<u32> {
+        let place = *self.places.get(&flow)?;
+        if self.newest != place {
+            self.unlink(place);
+            self.append(place);
+        }
+        Some(self.entries[place as usize].path)
+    }
+
+    /// Notes when the last packet of the flow that had one last came in.
+    pub fn note(&mut self, at: Time) {
+        if let Some(entry) = self.entries.get_mut(self.newest as usize) {
+            entry.last = entry.last.max(at);
+        }
+    }
+
+    /// Whether one more flow has to wait for another to go.
+    pub fn is_full(&self) -> bool {
+        self.places.len() >= self.most
+    }
+
+    /// Returns the path of the flow that was silent longest, if that was long enough.
+    pub fn idle(&self, now: Time) -> Option<u32> {
+        let entry = self.entries.get(self.oldest as usize)?;
+        (now - entry.last >= REST).then_some(entry.path)
+    }
+
+    /// Forgets the flow that was silent longest.
+    pub fn forget(&mut self) {
+        let place = self.oldest;
+        if place != NOBODY {
+            self.unlink(place);
+            self.places.remove(&self.entries[place as usize].flow);
+            self.free.push(place);
+        }
+    }
+
+    /// Gives a flow a path.
+    pub fn insert(&mut self, flow: u64, path: u32, at: Time) {
+        let entry = Entry { flow, path, last: at, older: NOBODY, newer: NOBODY };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.entries[place as usize] = entry;
+                place
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        };
+        self.places.insert(flow, place);
+        self.append(place);
+    }
+
+    /// Counts the paths.
+    pub fn len(&self) -> u64 {
+        self.places.len() as u64 + u64::from(self.shared.is_some())
+    }
+
+    /// Returns all paths.
+    pub fn paths(&self) -> impl Iterator<Item = u32> {
+        self.places.values().map(|place| self.entries[*place as usize].path).chain(self.shared)
+    }
+
+    fn unlink(&mut self, place: u32) {
+        let Entry { older, newer, .. } = self.entries[place as usize];
+        match self.entries.get_mut(older as usize) {
+            Some(entry) => entry.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.entries.get_mut(newer as usize) {
+            Some(entry) => entry.older = older,
+            None => self.newest = older,
+        }
+    }
+
+    fn append(&mut self, place: u32) {
+        let last = std::mem::replace(&mut self.newest, place);
+        (self.entries[place as usize].older, self.entries[place as usize].newer) = (last, NOBODY);
+        match self.entries.get_mut(last as usize) {
+            Some(entry) => entry.newer = place,
+            None => self.oldest = place,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_that_was_silent_longest_goes_first() {
+        let mut flows = Flows::new(Mask { most: 3, ..Mask::default() });
+        let second = |n: i64| Time(0) + Nanos::seconds(n);
+        (0..3).for_each(|n| flows.insert(100 + n, n as u32, second(n as i64)));
+        assert!(flows.is_full());
+        assert_eq!(flows.touch(100), Some(0));
+        flows.note(second(3));
+        assert_eq!(flows.touch(7), None);
+        assert_eq!(flows.idle(second(1)), None, "not long enough");
+        assert_eq!(flows.idle(second(2)), Some(1));
+        flows.forget();
+        assert_eq!((flows.len(), flows.touch(101), flows.is_full()), (2, None, false));
+        flows.insert(200, 9, second(4));
+        assert_eq!(flows.idle(second(9)), Some(2));
+        flows.forget();
+        assert_eq!(flows.idle(second(9)), Some(0));
+        flows.forget();
+        flows.forget();
+        flows.forget();
+        assert_eq!((flows.len(), flows.idle(second(99))), (0, None));
+    }
+}

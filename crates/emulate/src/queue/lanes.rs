@@ -1,0 +1,283 @@
+//! Lanes of a scheduler: one for each class, or one for each flow.
+//!
+//! Each class has room of its own, as dummynet's queues have. Flows share the room: when there is none, the longest lane (in
+//! bytes) loses, so that nobody can crowd the others out.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::heap::Heap;
+use super::lane::{Lane, Make, Room, exceeds};
+use super::{Context, Setup, Waiting, Why};
+use crate::config::{Aqm, Class};
+
+/// Idle flows that are remembered, with what their management knows; beyond, the one that has been idle longest is forgotten.
+const REMEMBERED: usize = 4096;
+
+/// The lanes, numbered from 0.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    sorting: Sorting,
+    make: Make,
+    /// Lanes whose first packet may be another since they were last asked for.
+    changed: Vec<u32>,
+}
+
+/// What goes into which.
+#[derive(Debug)]
+enum Sorting {
+    Classes(Vec<Terms>),
+    Flows(Box<Flows>),
+}
+
+/// Those of a class.
+#[derive(Debug)]
+struct Terms {
+    name: String,
+    weight: u32,
+    room: Room,
+}
+
+#[derive(Debug)]
+struct Flows {
+    room: Room,
+    /// Into so many lanes flows are hashed; `None`: each has its own.
+    buckets: Option<u32>,
+    perturbation: u64,
+    known: HashMap<u64, u32>,
+    /// The key of each lane in `known`.
+    keys: Vec<u64>,
+    longest: Heap<Reverse<u64>>,
+    /// Empty lanes by when they became it.
+    idle: Heap<u64>,
+    idled: u64,
+}
+
+impl Lanes {
+    /// One for each class; where there are none, one for each flow.
+    pub(super) fn new(setup: &Setup<'_>) -> Self {
+        let room = Room { limit: setup.limit, from: setup.queue.drop };
+        if setup.queue.classes.is_empty() {
+            return Self::of_flows(setup, room, setup.queue.aqm, None);
+        }
+        let make = setup.make(setup.queue.aqm);
+        let lane = |(class, number): (&Class, u64)| {
+            Lane::new(Make { aqm: class.aqm.or(make.aqm), seed: make.seed ^ number, ..make })
+        };
+        let lanes = setup.queue.classes.iter().zip(0..).map(lane).collect();
+        Self { lanes, sorting: Sorting::Classes(terms(setup)), make, changed: Vec::new() }
+    }
+
+    /// Flows hashed into so many lanes, or one for each.
+    pub(super) fn of_flows(setup: &Setup<'_>, room: Room, aqm: Option<Aqm>, buckets: Option<u32>) -> Self {
+        let flows = Flows {
+            room,
+            buckets: buckets.map(|buckets| buckets.max(1)),
+            perturbation: mix(setup.seed),
+            known: HashMap::new(),
+            keys: Vec::new(),
+            longest: Heap::default(),
+            idle: Heap::default(),
+            idled: 0,
+        };
+        let make = setup.make(aqm);
+        Self { lanes: Vec::new(), sorting: Sorting::Flows(Box::new(flows)), make, changed: Vec::new() }
+    }
+
+    /// Takes other parameters in place; no where classes are others, or flows are sorted otherwise.
+    pub(super) fn set(&mut self, setup: &Setup<'_>, cx: &mut Context<'_>) -> bool {
+        let classes = &setup.queue.classes;
+        match &mut self.sorting {
+            Sorting::Classes(old)
+                if old.iter().map(|terms| &terms.name).eq(classes.iter().map(|class| &class.name)) =>
+            {
+                *old = terms(setup);
+                for ((lane, class), terms) in self.lanes.iter_mut().zip(classes).zip(old) {
+                    lane.set(class.aqm.or(setup.queue.aqm), setup.rate_bps, cx.now);
+                    lane.shrink(terms.room, cx);
+                }
+                self.touch_all();
+                true
+            }
+            Sorting::Flows(flows) if classes.is_empty() && flows.buckets.is_none() => {
+                let room = Room { limit: setup.limit, from: setup.queue.drop };
+                self.set_flows(setup, room, setup.queue.aqm, cx);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The same for flows.
+    pub(super) fn set_flows(&mut self, setup: &Setup<'_>, room: Room, aqm: Option<Aqm>, cx: &mut Context<'_>) {
+        if let Sorting::Flows(flows) = &mut self.sorting {
+            flows.room = room;
+        }
+        self.make = setup.make(aqm);
+        for lane in &mut self.lanes {
+            lane.set(aqm, setup.rate_bps, cx.now);
+        }
+        self.shrink(cx);
+        self.touch_all();
+    }
+
+    /// Takes a packet, or loses it or others.
+    pub(super) fn enqueue(&mut self, packet: Waiting, cx: &mut Context<'_>) {
+        if let Some((id, packet)) = self.find(packet, cx)
+            && let Some(packet) = self.lanes[id as usize].manage(packet, cx)
+        {
+            self.put_into(id, packet, cx);
+        }
+    }
+
+    /// Puts a packet in, whatever the management thinks.
+    pub(super) fn put(&mut self, packet: Waiting, cx: &mut Context<'_>) {
+        if let Some((id, packet)) = self.find(packet, cx) {
+            self.put_into(id, packet, cx);
+        }
+    }
+
+    /// Gives the next packet of a lane, losing on the way what its management loses; `None`: nothing is left.
+    pub(super) fn dequeue(&mut self, id: u32, cx: &mut Context<'_>) -> Option<Waiting> {
+        let packet = self.lanes[id as usize].dequeue(cx);
+        self.keep(id);
+        packet
+    }
+
+    /// The bytes of a lane's first packet.
+    pub(super) fn first(&self, id: u32, cx: &Context<'_>) -> Option<u32> {
+        cx.store.first(self.lanes[id as usize].list()).map(|packet| packet.bytes)
+    }
+
+    /// A lane's share, relative to the others'; at least 1.
+    pub(super) fn weight(&self, id: u32) -> u32 {
+        match &self.sorting {
+            Sorting::Classes(terms) => terms[id as usize].weight.max(1),
+            Sorting::Flows(_) => 1,
+        }
+    }
+
+    /// Takes one lane whose first packet may be another.
+    pub(super) fn changed(&mut self) -> Option<u32> {
+        self.changed.pop()
+    }
+
+    /// Which lane a packet goes into; lost, where it would not fit into an empty queue.
+    fn find(&mut self, packet: Waiting, cx: &mut Context<'_>) -> Option<(u32, Waiting)> {
+        let flows = match &mut self.sorting {
+            Sorting::Classes(terms) => {
+                let last = terms.len().saturating_sub(1);
+                return Some((usize::from(packet.class).min(last) as u32, packet));
+            }
+            Sorting::Flows(flows) => flows,
+        };
+        if exceeds(flows.room.limit, 1, u64::from(packet.bytes)) {
+            cx.lost.push((packet, Why::Full));
+            return None;
+        }
+        let key = flows.key(packet.flow);
+        if let Some(id) = flows.known.get(&key) {
+            return Some((*id, packet));
+        }
+        let lane = Lane::new(Make { seed: self.make.seed ^ key, ..self.make });
+        let id = flows.forget();
+        match id {
+            Some(id) => self.lanes[id as usize] = lane,
+            None => self.lanes.push(lane),
+        }
+        let id = id.unwrap_or(self.lanes.len() as u32 - 1);
+        flows.remember(key, id);
+        flows.keep(id, &self.lanes[id as usize]);
+        Some((id, packet))
+    }
+
+    fn put_into(&mut self, id: u32, packet: Waiting, cx: &mut Context<'_>) {
+        self.changed.push(id);
+        match &self.sorting {
+            Sorting::Classes(terms) => self.lanes[id as usize].put(packet, terms[id as usize].room, cx),
+            Sorting::Flows(_) => {
+                self.lanes[id as usize].push(packet, cx);
+                self.keep(id);
+                self.shrink(cx);
+            }
+        }
+    }
+
+    /// Flows: the longest lose until the limit holds.
+    fn shrink(&mut self, cx: &mut Context<'_>) {
+        while let Sorting::Flows(flows) = &self.sorting
+            && exceeds(flows.room.limit, cx.store.slots(), cx.store.bytes())
+            && let Some((_, id)) = flows.longest.first()
+        {
+            let from = flows.room.from;
+            self.lanes[id as usize].lose(from, cx);
+            self.keep(id);
+            self.changed.push(id);
+        }
+    }
+
+    /// Flows: notes how long a lane is now.
+    fn keep(&mut self, id: u32) {
+        if let Sorting::Flows(flows) = &mut self.sorting {
+            flows.keep(id, &self.lanes[id as usize]);
+        }
+    }
+
+    fn touch_all(&mut self) {
+        self.changed.clear();
+        self.changed.extend(0..self.lanes.len() as u32);
+    }
+}
+
+impl Flows {
+    fn key(&self, flow: u64) -> u64 {
+        match self.buckets {
+            Some(buckets) => ((u128::from(mix(flow ^ self.perturbation)) * u128::from(buckets)) >> 64) as u64,
+            None => flow,
+        }
+    }
+
+    fn remember(&mut self, key: u64, id: u32) {
+        self.known.insert(key, id);
+        if self.keys.len() <= id as usize {
+            self.keys.resize(id as usize + 1, 0);
+        }
+        self.keys[id as usize] = key;
+    }
+
+    /// Gives the lane of a flow that has been idle long, if there are many.
+    fn forget(&mut self) -> Option<u32> {
+        if self.buckets.is_some() || self.known.len() < REMEMBERED {
+            return None;
+        }
+        let (_, id) = self.idle.first()?;
+        self.idle.remove(id);
+        self.known.remove(&self.keys[id as usize]);
+        Some(id)
+    }
+
+    fn keep(&mut self, id: u32, lane: &Lane) {
+        if lane.list().is_empty() {
+            self.longest.remove(id);
+            self.idled += 1;
+            self.idle.set(id, self.idled);
+        } else {
+            self.longest.set(id, Reverse(lane.list().bytes()));
+            self.idle.remove(id);
+        }
+    }
+}
+
+fn terms(setup: &Setup<'_>) -> Vec<Terms> {
+    let room = |class: &Class| Room { limit: class.limit.unwrap_or(setup.limit), from: setup.queue.drop };
+    let terms = |class: &Class| Terms { name: class.name.clone(), weight: class.weight, room: room(class) };
+    setup.queue.classes.iter().map(terms).collect()
+}
+
+/// Spreads the bits (the finaliser of SplitMix64).
+fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

@@ -1,0 +1,271 @@
+//! WF2Q+ (Bennett and Zhang, "Hierarchical packet fair queueing algorithms", 1997): of the packets that fluid sharing would
+//! have begun by now, the one that it would have finished first.
+//!
+//! Virtual time is in bytes per weight with 32 binary places, in 128 bits: it cannot wrap. Idle lanes leave the sum of weights
+//! when virtual time passes their last finish. What comes while a packet is on the link sees virtual time as far on as the
+//! packet is (by the link's rate; where it has no constant one, as if the packet were through).
+
+use sojourn_time::Time;
+
+use super::heap::Heap;
+use super::lanes::Lanes;
+use super::{Context, Serve, Setup, Waiting};
+use crate::config;
+
+/// Binary places of virtual time.
+const PLACES: u32 = 32;
+/// Nanoseconds (18 minutes) after which any packet is through.
+const LONGEST: i64 = 1 << 40;
+
+/// Its state.
+#[derive(Debug)]
+pub(super) struct Wf2q {
+    lanes: Lanes,
+    tags: Vec<Tag>,
+    now: u128,
+    /// The packet on the link: since when virtual time has not moved, and how much of it was left then, as bytes with places.
+    serving: (Time, u128),
+    /// The lane that has nothing left but the packet on the link.
+    on_link: Option<u32>,
+    rate_bps: Option<u64>,
+    /// Of all lanes that are not gone.
+    weights: u64,
+    /// Those that wait and may be served, by virtual finish.
+    eligible: Heap<u128>,
+    /// Those that wait and may not yet, by virtual start.
+    later: Heap<u128>,
+    /// Those that do not wait and would not yet have finished, by virtual finish.
+    idle: Heap<u128>,
+}
+
+/// A lane's.
+#[derive(Clone, Copy, Debug)]
+struct Tag {
+    start: u128,
+    finish: u128,
+    weight: u32,
+    place: Place,
+}
+
+/// Where a lane is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Gone,
+    Idle,
+    /// Its last packet is on the link: it still counts as waiting.
+    OnLink,
+    Later,
+    Eligible,
+}
+
+impl Wf2q {
+    pub(super) fn new(setup: &Setup<'_>) -> Self {
+        Self {
+            lanes: Lanes::new(setup),
+            tags: Vec::new(),
+            now: 0,
+            serving: (Time(0), 0),
+            on_link: None,
+            rate_bps: setup.rate_bps,
+            weights: 0,
+            eligible: Heap::default(),
+            later: Heap::default(),
+            idle: Heap::default(),
+        }
+    }
+
+    fn refresh_changed(&mut self, cx: &Context<'_>) {
+        while let Some(id) = self.lanes.changed() {
+            self.refresh(id, cx);
+        }
+    }
+
+    /// Brings a lane's tags up to its first packet.
+    fn refresh(&mut self, id: u32, cx: &Context<'_>) {
+        if self.tags.len() <= id as usize {
+            self.tags.resize(id as usize + 1, Tag { start: 0, finish: 0, weight: 0, place: Place::Gone });
+        }
+        let Tag { start, finish, place, .. } = self.tags[id as usize];
+        let waits = matches!(place, Place::Later | Place::Eligible);
+        match self.lanes.first(id, cx) {
+            None if waits => self.rest(id, start),
+            None => {}
+            Some(bytes) if waits => self.arm(id, start, bytes),
+            Some(bytes) if place == Place::OnLink => self.arm(id, finish, bytes),
+            Some(bytes) => self.arm(id, finish.max(self.now), bytes),
+        }
+    }
+
+    /// A lane's first packet starts then, virtually.
+    fn arm(&mut self, id: u32, start: u128, bytes: u32) {
+        self.leave(id);
+        let tag = &mut self.tags[id as usize];
+        if tag.place == Place::Gone {
+            tag.weight = self.lanes.weight(id);
+            self.weights += u64::from(tag.weight);
+        }
+        tag.start = start;
+        tag.finish = start + span(bytes, u64::from(tag.weight));
+        if start <= self.now {
+            tag.place = Place::Eligible;
+            self.eligible.set(id, tag.finish);
+        } else {
+            tag.place = Place::Later;
+            self.later.set(id, tag.start);
+        }
+    }
+
+    /// A lane has nothing left; virtually it finishes then.
+    fn rest(&mut self, id: u32, finish: u128) {
+        self.leave(id);
+        let tag = &mut self.tags[id as usize];
+        (tag.finish, tag.place) = (finish, Place::Idle);
+        self.idle.set(id, finish);
+    }
+
+    fn leave(&mut self, id: u32) {
+        match self.tags[id as usize].place {
+            Place::Gone => {}
+            Place::OnLink => self.on_link = None,
+            Place::Idle => self.idle.remove(id),
+            Place::Later => self.later.remove(id),
+            Place::Eligible => self.eligible.remove(id),
+        }
+    }
+
+    /// The lane to serve: eligible, first to finish.
+    fn choose(&mut self) -> Option<u32> {
+        if self.eligible.first().is_none() {
+            let (start, _) = self.later.first()?;
+            self.now = self.now.max(start);
+        }
+        while let Some((start, id)) = self.later.first()
+            && start <= self.now
+        {
+            self.later.remove(id);
+            let tag = &mut self.tags[id as usize];
+            tag.place = Place::Eligible;
+            self.eligible.set(id, tag.finish);
+        }
+        self.eligible.first().map(|(_, id)| id)
+    }
+
+    /// Charges a lane for what it gave, which may be another packet than its first one was.
+    fn charge(&mut self, id: u32, bytes: u32, cx: &Context<'_>) {
+        let tag = self.tags[id as usize];
+        let finish = tag.start + span(bytes, u64::from(tag.weight));
+        self.reweigh(id);
+        match self.lanes.first(id, cx) {
+            Some(bytes) => self.arm(id, finish, bytes),
+            None => {
+                self.leave(id);
+                let tag = &mut self.tags[id as usize];
+                (tag.finish, tag.place) = (finish, Place::OnLink);
+                self.on_link = Some(id);
+            }
+        }
+        self.serving = (cx.now, u128::from(bytes) << PLACES);
+        if self.rate_bps.is_none() {
+            self.pass_served();
+        }
+    }
+
+    /// Lets virtual time follow the packet on the link until `now`.
+    fn progress(&mut self, now: Time) {
+        let (since, left) = self.serving;
+        let passed = (now - since).0.clamp(0, LONGEST) as u128;
+        let rate = u128::from(self.rate_bps.unwrap_or(0));
+        let done = left.min(((passed * rate) << PLACES) / 8_000_000_000);
+        self.serving = (now, left - done);
+        self.pass(done);
+    }
+
+    /// The link is free again: its packet is through.
+    fn complete(&mut self) {
+        self.pass_served();
+        if let Some(id) = self.on_link {
+            self.rest(id, self.tags[id as usize].finish);
+            self.retire(self.now);
+        }
+    }
+
+    fn pass_served(&mut self) {
+        let left = std::mem::take(&mut self.serving.1);
+        self.pass(left);
+    }
+
+    /// Virtual time passes by so many bytes on the link, with places, faster whenever a lane retires on the way.
+    fn pass(&mut self, mut left: u128) {
+        while let Some((finish, _)) = self.idle.first() {
+            let until = finish.saturating_sub(self.now) * u128::from(self.weights);
+            if until > left {
+                break;
+            }
+            left -= until;
+            self.retire(finish);
+        }
+        self.now += left / u128::from(self.weights.max(1));
+    }
+
+    /// Another weight holds from the next packet on.
+    fn reweigh(&mut self, id: u32) {
+        let tag = &mut self.tags[id as usize];
+        let weight = self.lanes.weight(id);
+        self.weights = self.weights - u64::from(tag.weight) + u64::from(weight);
+        tag.weight = weight;
+    }
+
+    /// Idle lanes that have finished virtually leave the sum of weights.
+    fn retire(&mut self, until: u128) {
+        while let Some((finish, id)) = self.idle.first()
+            && finish <= until
+        {
+            self.idle.remove(id);
+            let tag = &mut self.tags[id as usize];
+            tag.place = Place::Gone;
+            self.weights -= u64::from(tag.weight);
+            self.now = self.now.max(finish);
+        }
+    }
+}
+
+impl Serve for Wf2q {
+    fn set(&mut self, setup: &Setup<'_>, cx: &mut Context<'_>) -> bool {
+        self.progress(cx.now);
+        self.rate_bps = setup.rate_bps;
+        let is_same = setup.queue.scheduler == config::Scheduler::Wf2q && self.lanes.set(setup, cx);
+        self.refresh_changed(cx);
+        is_same
+    }
+
+    fn enqueue(&mut self, packet: Waiting, cx: &mut Context<'_>) {
+        self.progress(cx.now);
+        self.lanes.enqueue(packet, cx);
+        self.refresh_changed(cx);
+    }
+
+    fn put(&mut self, packet: Waiting, cx: &mut Context<'_>) {
+        self.lanes.put(packet, cx);
+        self.refresh_changed(cx);
+    }
+
+    fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting> {
+        self.complete();
+        while let Some(id) = self.choose() {
+            if let Some(packet) = self.lanes.dequeue(id, cx) {
+                self.charge(id, packet.bytes, cx);
+                return Some(packet);
+            }
+            // Its management has lost all that it had.
+            self.rest(id, self.tags[id as usize].start);
+        }
+        // The link is idle: nobody is ahead of anybody any more.
+        self.retire(u128::MAX);
+        None
+    }
+}
+
+/// Virtual time of so many bytes at a weight.
+fn span(bytes: u32, weight: u64) -> u128 {
+    (u128::from(bytes) << PLACES) / u128::from(weight.max(1))
+}

@@ -1,0 +1,225 @@
+//! The oracle: the same engine, driven by the arrivals of a log, must give the same fates.
+//!
+//! What the log alone can know is taken from it: the numbers of packets, for whom there was no memory (that depends on when
+//! others had really left) and what a port refused. Everything else is worked out anew.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use sojourn_time::{Nanos, Time};
+
+use crate::config::check::ConfigError;
+use crate::config::{Config, Pipe};
+use crate::engine::{Engine, Numbers, Told};
+use crate::fate::{Cause, Fate, Outcome};
+
+/// Parameters that a pipe was given live: the number of the first packet that they hold for, the time, the pipe's name, and what it became.
+pub type Change = (u64, Time, String, Pipe);
+
+/// How a replay differs from its log: packets, of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Differences {
+    /// Packets of the log.
+    pub packets: u64,
+    /// Those that still waited when it ended: what would have become of them is not known.
+    pub unfinished: u64,
+    /// Another fate, or none on one of the sides.
+    pub fates: u64,
+    /// Another delay.
+    pub drawn: u64,
+    /// Another intended departure.
+    pub intended: u64,
+    /// The first packet that differs.
+    pub first: Option<u64>,
+}
+
+impl Differences {
+    /// Whether there are none.
+    pub fn is_identical(&self) -> bool {
+        (self.fates, self.drawn, self.intended) == (0, 0, 0)
+    }
+}
+
+/// Lets the arrivals of a log happen again, from the configuration and the start that it names.
+///
+/// # Errors
+/// When the configuration or a change contradicts itself.
+pub fn replay(config: &Config, start: Time, changes: &[Change], logged: &[Fate]) -> Result<Vec<Fate>, ConfigError> {
+    // Who had no memory is told.
+    let config = Config { memory_bytes: u64::MAX, ..config.clone() };
+    let mut engine = Engine::numbered(&config, start, Numbers::Told(Box::new(told(logged))))?;
+    engine.keep_fates(true);
+    let mut replay = Replay {
+        engine,
+        logged: logged.iter().map(|fate| (fate.number, fate)).collect(),
+        fates: Vec::with_capacity(logged.len()),
+        missing: logged.iter().filter(|fate| has_ended(fate)).count(),
+    };
+    let mut changes = changes.iter().peekable();
+    for (arrival, earliest) in with_earliest(arrivals(logged)) {
+        while let Some((_, at, pipe, to)) = changes.next_if(|(number, ..)| *number <= arrival.number) {
+            replay.engine.set(pipe, to, *at)?;
+        }
+        replay.leave(earliest);
+        replay.arrive(arrival);
+    }
+    for (_, at, pipe, to) in changes {
+        replay.engine.set(pipe, to, *at)?;
+    }
+    Ok(replay.finish(logged))
+}
+
+/// Compares a replay with its log.
+pub fn differences(logged: &[Fate], replayed: &[Fate]) -> Differences {
+    let mut by_number: HashMap<u64, &Fate> = replayed.iter().map(|fate| (fate.number, fate)).collect();
+    let unfinished: HashMap<u64, bool> = logged.iter().map(|fate| (fate.number, !has_ended(fate))).collect();
+    let mut found = Differences { packets: logged.len() as u64, ..Differences::default() };
+    for fate in logged {
+        let other = by_number.remove(&fate.number);
+        if !has_ended(fate) {
+            found.unfinished += 1;
+        } else {
+            found.compare(fate, other);
+        }
+    }
+    // What packets that were unfinished would have become includes copies of them.
+    let is_new =
+        |fate: &&Fate| !fate.copy_of.is_some_and(|original| unfinished.get(&original).copied().unwrap_or(true));
+    for fate in by_number.into_values().filter(is_new) {
+        found.fates += 1;
+        found.differs_at(fate.number);
+    }
+    found
+}
+
+impl Differences {
+    fn compare(&mut self, logged: &Fate, replayed: Option<&Fate>) {
+        let has_fate = |other: &&Fate| {
+            let of =
+                |fate: &Fate| (fate.outcome, fate.pipe, fate.flow, fate.is_marked, fate.flipped, fate.is_reordered);
+            of(other) == of(logged)
+        };
+        let wrong = [
+            !replayed.as_ref().is_some_and(has_fate),
+            replayed.is_some_and(|other| other.drawn != logged.drawn),
+            replayed.is_some_and(|other| other.intended != logged.intended),
+        ];
+        self.fates += u64::from(wrong[0]);
+        self.drawn += u64::from(wrong[1]);
+        self.intended += u64::from(wrong[2]);
+        if wrong.contains(&true) {
+            self.differs_at(logged.number);
+        }
+    }
+
+    fn differs_at(&mut self, number: u64) {
+        self.first = Some(self.first.map_or(number, |first| first.min(number)));
+    }
+}
+
+/// How long after the last time in a log its packets are waited for: what happened to them bears no later time than that.
+const PATIENCE: Nanos = Nanos::seconds(60);
+
+/// A replay under way.
+struct Replay<'a> {
+    engine: Engine,
+    logged: HashMap<u64, &'a Fate>,
+    fates: Vec<Fate>,
+    /// Packets whose fates the log knows and the replay does not yet.
+    missing: usize,
+}
+
+impl Replay<'_> {
+    fn arrive(&mut self, fate: &Fate) {
+        self.engine.numbers().is_told(fate.number);
+        // As long as it was; what is not in the log is nothing that anybody looks at.
+        let mut frame = fate.head().to_vec();
+        frame.resize(fate.bytes as usize, 0);
+        self.engine.arrive_as(fate.direction, &frame, fate.arrived, fate.entered);
+    }
+
+    /// Lets leave what is due.
+    fn leave(&mut self, until: Time) {
+        while let Some(departure) = self.engine.due(until) {
+            let logged = self.logged.get(&departure.number);
+            match logged.map(|fate| (fate.outcome, fate.departed)) {
+                Some((Outcome::Lost(Cause::Port), _)) => self.engine.refused(departure),
+                Some((_, Some(departed))) => self.engine.departed(departure, departed),
+                _ => self.engine.departed(departure, departure.intended),
+            }
+        }
+        self.note();
+    }
+
+    fn note(&mut self) {
+        for fate in self.engine.fates() {
+            self.missing -= usize::from(self.logged.get(&fate.number).is_some_and(|logged| has_ended(logged)));
+            self.fates.push(fate);
+        }
+    }
+
+    /// Goes on until all is known that the log knows.
+    fn finish(mut self, logged: &[Fate]) -> Vec<Fate> {
+        let times = logged.iter().flat_map(|fate| [Some(fate.entered), fate.link_left, fate.intended, fate.departed]);
+        let end = times.flatten().max().unwrap_or(Time(0)) + PATIENCE;
+        while self.missing > 0 {
+            let now = self.engine.next_event().min(self.engine.next_departure());
+            if now > end {
+                break;
+            }
+            self.engine.advance(now);
+            self.leave(now);
+        }
+        self.engine.end();
+        self.fates.extend(self.engine.fates());
+        self.fates
+    }
+}
+
+/// Whether it is known what became of a packet.
+fn has_ended(fate: &Fate) -> bool {
+    fate.outcome != Outcome::Lost(Cause::Ended)
+}
+
+/// Returns what came in by a port, in the order in which it came.
+fn arrivals(logged: &[Fate]) -> Vec<&Fate> {
+    let mut arrivals: Vec<_> = logged.iter().filter(|fate| fate.copy_of.is_none()).collect();
+    arrivals.sort_by_key(|fate| fate.number);
+    arrivals
+}
+
+/// Adds to each arrival the earliest time at which it or a later one came in: nothing behind that may be done before.
+fn with_earliest(arrivals: Vec<&Fate>) -> Vec<(&Fate, Time)> {
+    let mut earliest = Time::NEVER;
+    let mut with: Vec<_> = arrivals
+        .into_iter()
+        .rev()
+        .map(|fate| {
+            earliest = earliest.min(fate.entered);
+            (fate, earliest)
+        })
+        .collect();
+    with.reverse();
+    with
+}
+
+fn told(logged: &[Fate]) -> Told {
+    let mut told = Told {
+        unknown: logged.iter().map(|fate| fate.number + 1).max().unwrap_or(0),
+        without_memory: logged
+            .iter()
+            .filter(|fate| fate.outcome == Outcome::Lost(Cause::Memory))
+            .map(|fate| fate.number)
+            .collect(),
+        ..Told::default()
+    };
+    let mut copies: Vec<_> = logged.iter().filter_map(|fate| Some((fate.copy_of?, fate.number))).collect();
+    copies.sort_unstable();
+    let mut last = (0, 0_u8);
+    for (original, number) in copies {
+        let count = if last.0 == original { last.1.saturating_add(1) } else { 1 };
+        last = (original, count);
+        told.copies.insert((original, count), number);
+    }
+    told
+}

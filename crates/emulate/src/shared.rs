@@ -1,0 +1,41 @@
+//! Values that the pipes of many flows have in common, held once: a table or a pattern may be megabytes, and flows thousands.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// What is in use of one kind. It keeps nothing alive by itself.
+#[derive(Debug)]
+pub(crate) struct Pool<T>(Mutex<Vec<Weak<T>>>);
+
+impl<T> Pool<T> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// Returns the one that is the same, or makes it.
+    pub(crate) fn share(&self, is_same: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|value| value.strong_count() > 0);
+        if let Some(value) = held.iter().filter_map(Weak::upgrade).find(|value| is_same(value)) {
+            return value;
+        }
+        let value = Arc::new(make());
+        held.push(Arc::downgrade(&value));
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_are_one_while_somebody_has_it() {
+        let pool = Pool::new();
+        let share = |word: &str| pool.share(|have: &String| have == word, || word.to_owned());
+        let (one, same, other) = (share("a"), share("a"), share("b"));
+        assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
+        drop((one, same));
+        share("c");
+        assert_eq!(pool.0.lock().unwrap().len(), 2, "b, and c until it is asked again");
+    }
+}

@@ -1,0 +1,70 @@
+//! Drives an engine in virtual time.
+
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+
+pub mod any;
+pub mod frame;
+
+use sojourn_emulate::config::{Action, Config, Limit, Match, Queue, Rule};
+use sojourn_emulate::{Arrived, Direction, Engine, Fate, Pipe};
+use sojourn_time::{Nanos, Time};
+
+/// Where all time begins: some day in 2026 on `CLOCK_TAI`, not a round one.
+pub const START: Time = Time(1_795_300_123_456_789_012);
+
+/// One pipe for both directions.
+pub fn one(pipe: Pipe) -> Config {
+    let pipe = Pipe { name: "p".to_owned(), ..pipe };
+    let action = Action::Pipe { pipe: "p".to_owned(), class: None };
+    let rules = vec![Rule { number: 1, on: Match::default(), action }];
+    Config { pipes: vec![pipe], rules, ..Config::default() }
+}
+
+/// A queue that never is full.
+pub fn endless() -> Queue {
+    Queue { limit: Limit { slots: Some(u64::MAX), bytes: None }, ..Queue::default() }
+}
+
+/// So long after the start.
+pub fn at(nanos: i64) -> Time {
+    START + Nanos(nanos)
+}
+
+/// Lets frames of so many bytes arrive at so many nanoseconds after the start, and returns what became of them, by number.
+pub fn fates(config: &Config, arrivals: impl IntoIterator<Item = (i64, usize)>) -> Vec<Fate> {
+    let mut engine = Engine::new(config, START).expect("a configuration that holds");
+    engine.keep_fates(true);
+    let frame = [0x55; 16_384];
+    let mut all = Vec::new();
+    for (nanos, bytes) in arrivals {
+        drain(&mut engine, at(nanos), &mut all);
+        engine.arrive(Direction::Forward, &frame[..bytes], at(nanos));
+    }
+    finish(&mut engine, &mut all);
+    all.sort_by_key(|fate| fate.number);
+    all
+}
+
+/// Lets leave what is due before a time.
+pub fn drain(engine: &mut Engine, until: Time, all: &mut Vec<Fate>) {
+    while engine.next() < until {
+        let now = engine.next();
+        engine.advance(now);
+        while let Some(departure) = engine.due(now) {
+            engine.departed(departure, departure.intended);
+        }
+    }
+    all.extend(engine.fates());
+}
+
+/// Lets everything leave.
+pub fn finish(engine: &mut Engine, all: &mut Vec<Fate>) {
+    drain(engine, Time::NEVER, all);
+    engine.end();
+    all.extend(engine.fates());
+}
+
+/// Lets a frame arrive that a pipe keeps.
+pub fn keep(engine: &mut Engine, frame: &[u8], at: Time) {
+    assert_eq!(engine.arrive(Direction::Forward, frame, at), Arrived::Kept);
+}

@@ -1,0 +1,208 @@
+//! The delay line: times exactly as drawn, nobody overtakes where order is kept, and changes while it runs lose nothing.
+
+mod drive;
+
+use drive::{START, at, endless, fates, frame::udp, one};
+use sojourn_emulate::config::{Delay, Distribution, Impairments, Limit, Link, Order, Queue, Reorder};
+use sojourn_emulate::{Arrived, Cause, Config, Direction, Engine, Outcome, Pipe};
+use sojourn_time::{Nanos, Time};
+
+fn jittered(order: Order) -> Pipe {
+    let jitter = Some(Distribution::Normal { sd: Nanos::millis(2) });
+    Pipe { delay: Delay { constant: Nanos::millis(20), jitter, order, ..Delay::default() }, ..Pipe::default() }
+}
+
+#[test]
+fn jitter_that_keeps_order_shifts_no_time() {
+    let arrivals: Vec<_> = (0..1_000_000).map(|n| (n * 10_000, 60)).collect();
+    let kept = fates(&one(jittered(Order::Kept)), arrivals.clone());
+    let free = fates(&one(jittered(Order::Free)), arrivals);
+    let own: Vec<_> = free.iter().map(|fate| fate.arrived + fate.drawn.expect("drawn")).collect();
+    assert!(free.iter().zip(&own).all(|(fate, own)| fate.intended == Some(*own)));
+    let left: Vec<_> = kept.iter().map(|fate| fate.intended.expect("sent")).collect();
+    assert!(left.is_sorted(), "nobody overtakes");
+    assert!(!own.is_sorted(), "somebody would have");
+    let mut sorted = own;
+    sorted.sort_unstable();
+    assert_eq!(left, sorted, "the same times, so the mean is the same to the nanosecond");
+    // Of N(20 ms, 2 ms), by a million: the mean within five of its standard errors.
+    let mean = kept.iter().map(|fate| (fate.intended.expect("sent") - fate.arrived).0 as f64).sum::<f64>() / 1e6;
+    assert!((mean - 20e6).abs() < 5.0 * 2e6 / 1e3, "{mean}");
+}
+
+#[test]
+fn chosen_packets_overtake_and_the_others_do_not() {
+    let reorder = Some(Reorder { probability: 0.1, gap: 0, by: None });
+    let pipe = Pipe { delay: Delay { constant: Nanos::millis(1), reorder, ..Delay::default() }, ..Pipe::default() };
+    let fates = fates(&one(pipe), (0..10_000).map(|n| (n * 50_000, 60)));
+    let stay = |fate: &&sojourn_emulate::Fate| (fate.intended.expect("sent") - fate.arrived).0;
+    let (chosen, others): (Vec<_>, Vec<_>) = fates.iter().partition(|fate| fate.is_reordered);
+    assert!((800..1_200).contains(&chosen.len()));
+    assert!(chosen.iter().all(|fate| stay(fate) == 0) && others.iter().all(|fate| stay(fate) == 1_000_000));
+}
+
+#[test]
+fn who_overtakes_behind_a_link_is_known_of_in_time() {
+    for by in [None, Some(Nanos::millis(6))] {
+        let reorder = Some(Reorder { probability: 0.5, gap: 0, by });
+        let delay = Delay { constant: Nanos::millis(10), reorder, ..Delay::default() };
+        let link = Link { rate_bps: Some(10_000_000), ..Link::default() };
+        let mut engine =
+            Engine::new(&one(Pipe { delay, link, queue: endless(), ..Pipe::default() }), START).expect("holds");
+        (0..200).for_each(|flow| drive::keep(&mut engine, &udp(1_250, flow), START));
+        let (mut now, mut left) = (START, 0);
+        while engine.next() < Time::NEVER {
+            now = now.max(engine.next());
+            while let Some(departure) = engine.due(now) {
+                assert_eq!(departure.intended, now, "packet {} is told of too late, by {by:?}", departure.number);
+                engine.departed(departure, now);
+                left += 1;
+            }
+        }
+        assert_eq!(left, 200);
+    }
+}
+
+#[test]
+fn a_shorter_delay_while_it_runs_loses_nothing_and_lets_nobody_overtake() {
+    let millis = |n| Pipe { delay: Delay { constant: Nanos::millis(n), ..Delay::default() }, ..Pipe::default() };
+    let mut engine = Engine::new(&one(millis(100)), START).expect("holds");
+    let mut left = Vec::new();
+    for n in 0..1_000_i64 {
+        let now = at(n * 1_000_000);
+        if n % 100 == 50 {
+            let to = millis([5, 100, 0, 30][n as usize / 100 % 4]);
+            assert_eq!(engine.set("p", &to, now), Ok(now));
+        }
+        engine.arrive(Direction::Forward, &udp(60, n as u16), now);
+        while let Some(departure) = engine.due(now) {
+            left.push(departure.number);
+            engine.departed(departure, now);
+        }
+    }
+    while let Some(departure) = engine.due(Time::NEVER) {
+        left.push(departure.number);
+        engine.departed(departure, departure.intended);
+    }
+    assert_eq!(left, (0..1_000).collect::<Vec<_>>());
+    assert_eq!(engine.report().pipes[0].accuracy.count, 1_000);
+}
+
+#[test]
+fn a_change_while_the_link_is_busy_holds_for_what_is_on_it() {
+    let rated =
+        |rate| Pipe { link: Link { rate_bps: Some(rate), ..Link::default() }, queue: endless(), ..Pipe::default() };
+    let mut engine = Engine::new(&one(rated(1_000_000)), START).expect("holds");
+    (0..3).for_each(|_| drive::keep(&mut engine, &[0; 1_250], START));
+    // 10 ms each; after 4 ms of the first, ten times as fast: 6 ms of it are left, then 0.6 ms.
+    assert_eq!(engine.set("p", &rated(10_000_000), at(4_000_000)), Ok(at(4_000_000)));
+    let mut left = Vec::new();
+    while engine.next() < Time::NEVER {
+        let now = engine.next();
+        while let Some(departure) = engine.due(now) {
+            left.push((departure.intended - START).0);
+            engine.departed(departure, now);
+        }
+    }
+    assert_eq!(left, [4_600_000, 5_600_000, 6_600_000]);
+    // Told already: it is through in less than a millisecond, and leaves as it was told.
+    let start = at(20_000_000);
+    (0..2).for_each(|_| drive::keep(&mut engine, &[0; 1_250], start));
+    engine.set("p", &rated(1_000_000), start + Nanos::micros(500)).expect("holds");
+    let left: Vec<_> = std::iter::from_fn(|| engine.due(at(40_000_000))).map(|due| (due.intended - start).0).collect();
+    assert_eq!(left, [1_000_000, 11_000_000]);
+}
+
+#[test]
+fn a_smaller_queue_loses_what_has_no_room_and_no_link_lets_all_out() {
+    let slots = |slots| Pipe {
+        link: Link { rate_bps: Some(1_000_000), ..Link::default() },
+        queue: Queue { limit: Limit { slots: Some(slots), bytes: None }, ..Queue::default() },
+        ..Pipe::default()
+    };
+    let mut engine = Engine::new(&one(slots(10)), START).expect("holds");
+    (0..13).for_each(|_| drive::keep(&mut engine, &[0; 1_250], START));
+    let lost = |engine: &Engine| engine.report().pipes[0].lost["full"];
+    assert_eq!(lost(&engine), 2, "one on the link, ten in the queue");
+    engine.set("p", &slots(4), at(1_000)).expect("holds");
+    assert_eq!((lost(&engine), engine.report().pipes[0].held), (8, 5));
+    engine.set("p", &Pipe::default(), at(2_000)).expect("holds");
+    let left: Vec<_> = std::iter::from_fn(|| engine.due(at(2_000))).map(|due| (due.intended - START).0).collect();
+    assert_eq!(left, [2_000; 5]);
+}
+
+#[test]
+fn what_contradicts_itself_changes_nothing() {
+    let mut engine = Engine::new(&one(jittered(Order::Kept)), START).expect("holds");
+    let wrong = Pipe { delay: Delay { constant: Nanos(-1), ..Delay::default() }, ..Pipe::default() };
+    assert!(engine.set("p", &wrong, START).is_err());
+    assert!(engine.set("q", &Pipe::default(), START).expect_err("no such pipe").to_string().contains("`q`"));
+    assert_eq!(engine.config(), &one(jittered(Order::Kept)));
+}
+
+#[test]
+fn copies_go_through_all_that_follows_their_stage() {
+    let duplicating = || Impairments { duplication: Some(1.0), ..Impairments::default() };
+    let pipe = Pipe {
+        before: duplicating(),
+        link: Link { rate_bps: Some(8_000_000), ..Link::default() },
+        queue: endless(),
+        after: duplicating(),
+        delay: Delay { constant: Nanos::millis(7), ..Delay::default() },
+        ..Pipe::default()
+    };
+    let fates = fates(&one(pipe), [(0, 1_000)]);
+    let told: Vec<_> =
+        fates.iter().map(|fate| (fate.number, fate.copy_of, (fate.intended.expect("sent") - START).0)).collect();
+    // The link carries two, a millisecond each; behind it there are four.
+    let mut times: Vec<_> = told.iter().map(|(.., time)| *time).collect();
+    times.sort_unstable();
+    assert_eq!(times, [8_000_000, 8_000_000, 9_000_000, 9_000_000]);
+    let mut originals: Vec<_> = told.iter().map(|(_, of, _)| *of).collect();
+    originals.sort_unstable();
+    assert_eq!(originals, [None, Some(0), Some(0), Some(1)]);
+    assert!(fates.iter().all(|fate| fate.outcome == Outcome::Sent && fate.head().len() == 128));
+}
+
+#[test]
+fn memory_that_is_full_loses_packets_and_nothing_else() {
+    let config = Config {
+        memory_bytes: 1 << 20,
+        ..one(Pipe { delay: Delay { constant: Nanos::seconds(10), ..Delay::default() }, ..Pipe::default() })
+    };
+    let mut engine = Engine::new(&config, START).expect("holds");
+    engine.keep_fates(true);
+    let arrived: Vec<_> =
+        (0..2_000).map(|n| engine.arrive(Direction::Forward, &udp(1_514, n), at(i64::from(n)))).collect();
+    let kept = arrived.iter().filter(|arrived| **arrived == Arrived::Kept).count();
+    let report = engine.report();
+    assert!((350..692).contains(&kept), "{kept}");
+    assert_eq!(report.pipes[0].lost["memory"], 2_000 - kept as u64);
+    assert!(report.memory.taken_bytes <= 1 << 20 && report.memory.held_bytes == 1_514 * kept as u64);
+    assert!(engine.fates().all(|fate| fate.outcome == Outcome::Lost(Cause::Memory)));
+    while let Some(departure) = engine.due(Time::NEVER) {
+        assert_eq!(engine.frame(&departure), udp(1_514, departure.number as u16));
+        engine.departed(departure, departure.intended);
+    }
+    assert_eq!(engine.arrive(Direction::Forward, &udp(60, 0), at(0)), Arrived::Kept, "other sizes find room again");
+    assert_eq!(engine.report().pipes[0].sent, kept as u64);
+}
+
+#[test]
+fn accuracy_is_what_departures_missed_and_a_block_has_its_own() {
+    let mut engine = Engine::new(&one(Pipe::default()), START).expect("holds");
+    let mut send = |count: i64, error: i64| {
+        for n in count..2 * count {
+            drive::keep(&mut engine, &[0; 60], at(n));
+            let departure = engine.due(at(n)).expect("due");
+            engine.departed(departure, departure.intended + Nanos(error));
+        }
+        engine.begin().pipes[0].clone()
+    };
+    let (first, second) = (send(100, 150_000), send(300, -40));
+    assert_eq!((first.accuracy.count, first.accuracy.late, first.accuracy.max_ns), (100, 100, 150_000));
+    assert_eq!((second.sent, second.accuracy.late, second.accuracy.p50_ns), (300, 0, -40));
+    let whole = engine.report().pipes[0].clone();
+    assert_eq!((whole.sent, whole.accuracy.late, whole.accuracy.min_ns), (400, 100, -40));
+    assert_eq!(whole.accuracy.mean_ns, (100.0 * 150_000.0 - 300.0 * 40.0) / 400.0);
+}

@@ -1,0 +1,224 @@
+//! What holds for every configuration: no packet gets lost uncounted, when the engine is called changes nothing, and a log
+//! replays to the same fates.
+
+mod drive;
+
+use std::collections::{BTreeMap, HashMap};
+
+use drive::{START, any, at, finish, frame::udp};
+use proptest::prelude::*;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use sojourn_emulate::config::check::check;
+use sojourn_emulate::replay::{Change, differences, replay};
+use sojourn_emulate::{Arrived, Config, Engine, Fate, Outcome, Report};
+use sojourn_time::{Nanos, Time};
+
+/// How an engine is called between arrivals.
+#[derive(Clone, Copy, Debug)]
+enum Calls {
+    /// Whenever something happens.
+    Each,
+    /// Now and then, and not always for everything.
+    Some,
+    /// Not until the end.
+    None,
+}
+
+fn run(
+    config: &Config,
+    arrivals: &[(i64, sojourn_emulate::Direction, usize, u16)],
+    calls: Calls,
+    random: &mut StdRng,
+) -> (Vec<Fate>, Report) {
+    let mut engine = Engine::new(config, START).expect("a configuration that holds");
+    engine.keep_fates(true);
+    let mut all = Vec::new();
+    let mut before = START;
+    for (nanos, direction, bytes, flow) in arrivals {
+        let now = at(*nanos);
+        match calls {
+            Calls::Each => drive::drain(&mut engine, now, &mut all),
+            Calls::Some => some_calls(&mut engine, before, now, random),
+            Calls::None => {}
+        }
+        engine.arrive(*direction, &udp(*bytes, *flow), now);
+        before = now;
+    }
+    finish(&mut engine, &mut all);
+    (all, engine.report())
+}
+
+/// Any calls, but none for a time behind the next arrival.
+fn some_calls(engine: &mut Engine, from: Time, to: Time, random: &mut StdRng) {
+    for _ in 0..random.random_range(0..4) {
+        let now = from + Nanos(random.random_range(0..=(to - from).0));
+        if random.random() {
+            engine.advance(now);
+        }
+        let most = random.random_range(0..3);
+        for _ in 0..most {
+            if let Some(departure) = engine.due(now) {
+                engine.departed(departure, departure.intended);
+            }
+        }
+    }
+}
+
+/// What became of each arrival and of its copies, whatever their numbers: those of copies depend on when links were asked.
+fn by_ancestry(mut fates: Vec<Fate>) -> BTreeMap<Vec<u64>, Fate> {
+    fates.sort_by_key(|fate| fate.number);
+    let (mut names, mut children, mut arrivals) = (HashMap::new(), HashMap::new(), 0);
+    let named = fates.into_iter().map(|mut fate| {
+        let name = match fate.copy_of {
+            None => {
+                arrivals += 1;
+                vec![arrivals]
+            }
+            Some(original) => {
+                let child: &mut u64 = children.entry(original).or_default();
+                *child += 1;
+                let parent: &Vec<u64> = &names[&original];
+                [parent.clone(), vec![*child]].concat()
+            }
+        };
+        names.insert(fate.number, name.clone());
+        (fate.number, fate.copy_of) = (0, None);
+        (name, fate)
+    });
+    named.collect()
+}
+
+fn is_conserved(report: &Report) {
+    for pipe in &report.pipes {
+        let gone = pipe.sent + pipe.passed_on + pipe.lost.values().sum::<u64>();
+        assert_eq!(pipe.arrived + pipe.duplicated, gone + pipe.held, "{pipe:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_500) })]
+
+    #[test]
+    fn when_it_is_called_changes_nothing_and_every_packet_is_counted_once(seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed);
+        let config = any::config(&mut random);
+        let arrivals = any::arrivals(&mut random, 300);
+        let (each, report) = run(&config, &arrivals, Calls::Each, &mut random);
+        is_conserved(&report);
+        prop_assert_eq!(report.memory.held_frames, 0);
+        let of = |outcome: fn(&Outcome) -> bool| each.iter().filter(|fate| outcome(&fate.outcome)).count() as u64;
+        let sent: u64 = report.pipes.iter().map(|pipe| pipe.sent).sum();
+        prop_assert_eq!(of(|outcome| *outcome == Outcome::Sent), sent);
+        let lost: u64 = report.pipes.iter().flat_map(|pipe| pipe.lost.values()).sum();
+        prop_assert_eq!(of(|outcome| outcome.cause().is_some()), lost + report.lost_by_rules);
+        let copies: u64 = report.pipes.iter().map(|pipe| pipe.duplicated).sum();
+        prop_assert_eq!(each.len() as u64, arrivals.len() as u64 + copies);
+        let each = by_ancestry(each);
+        for calls in [Calls::Some, Calls::None] {
+            let (other, _) = run(&config, &arrivals, calls, &mut random);
+            let other = by_ancestry(other);
+            for (name, fate) in &each {
+                prop_assert_eq!(Some(fate), other.get(name), "{:?} {:?}", calls, name);
+            }
+            prop_assert_eq!(each.len(), other.len());
+        }
+    }
+
+    #[test]
+    fn a_log_of_a_rough_run_replays_to_the_same_fates(seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut config = any::config(&mut random);
+        // Too little for some packets, where that is allowed.
+        let small = Config { memory_bytes: 1 << 17, ..config.clone() };
+        if random.random_bool(0.3) && check(&small).is_ok() {
+            config = small;
+        }
+        let arrivals = any::arrivals(&mut random, 300);
+        let (logged, changes) = rough(&config, &arrivals, &mut random);
+        let replayed = replay(&config, START, &changes, &logged).expect("what held before");
+        let found = differences(&logged, &replayed);
+        prop_assert!(found.is_identical(), "{:?}", found);
+        prop_assert_eq!(found.packets, logged.len() as u64);
+    }
+}
+
+/// A run as it happens: stamps that come late, calls that are ahead of them, a port that is full, parameters that change, an end
+/// while packets wait.
+fn rough(
+    config: &Config,
+    arrivals: &[(i64, sojourn_emulate::Direction, usize, u16)],
+    random: &mut StdRng,
+) -> (Vec<Fate>, Vec<Change>) {
+    let mut engine = Engine::new(config, START).expect("a configuration that holds");
+    engine.keep_fates(true);
+    let (mut logged, mut changes) = (Vec::new(), Vec::new());
+    for (nanos, direction, bytes, flow) in arrivals {
+        let now = at(*nanos);
+        if random.random_bool(0.7) {
+            engine.advance(now);
+            while let Some(departure) = engine.due(now) {
+                if random.random_bool(0.02) {
+                    engine.refused(departure);
+                } else {
+                    engine.departed(departure, now);
+                }
+            }
+        }
+        if random.random_bool(0.02) {
+            changes.extend(change(&mut engine, now, random));
+        }
+        let stamp = now - Nanos(random.random_range(0..50_000));
+        engine.arrive(*direction, &udp(*bytes, *flow), stamp);
+        logged.extend(engine.fates());
+    }
+    engine.end();
+    logged.extend(engine.fates());
+    (logged, changes)
+}
+
+fn change(engine: &mut Engine, now: Time, random: &mut StdRng) -> Option<Change> {
+    let name = engine.config().pipes[0].name.clone();
+    let to = any::pipe(random, name.clone());
+    let number = engine.next_number();
+    let from = engine.set(&name, &to, now).ok()?;
+    Some((number, from, name, to))
+}
+
+#[test]
+fn a_log_that_was_altered_is_found() {
+    let mut random = StdRng::seed_from_u64(7);
+    let (config, logged) = loop {
+        let config = any::config(&mut random);
+        let arrivals = any::arrivals(&mut random, 200);
+        let (logged, _) = run(&config, &arrivals, Calls::Each, &mut random);
+        if logged.iter().filter(|fate| fate.outcome == Outcome::Sent).count() > 100 {
+            break (config, logged);
+        }
+    };
+    let again = || replay(&config, START, &[], &logged).expect("what held before");
+    assert!(differences(&logged, &again()).is_identical());
+    let place = logged.iter().position(|fate| fate.outcome == Outcome::Sent).expect("one was sent");
+    let alter = |change: fn(&mut Fate)| {
+        let mut altered = logged.clone();
+        change(&mut altered[place]);
+        differences(&altered, &again())
+    };
+    assert_eq!(alter(|fate| fate.intended = fate.intended.map(|at| at + Nanos(1))).intended, 1);
+    assert_eq!(alter(|fate| fate.drawn = None).drawn, 1);
+    assert_eq!(alter(|fate| fate.outcome = Outcome::Untouched).fates, 1);
+    assert_eq!(alter(|fate| fate.number = 1 << 40).fates, 2);
+    let other = Config { seed: config.seed ^ 1, ..config.clone() };
+    assert!(replay(&other, START, &[], &logged).is_ok());
+}
+
+#[test]
+fn what_is_untouched_is_not_kept() {
+    let mut engine = Engine::new(&Config::default(), START).expect("holds");
+    engine.keep_fates(true);
+    assert_eq!(engine.arrive(sojourn_emulate::Direction::Backward, &udp(60, 0), START), Arrived::Untouched);
+    assert_eq!(
+        (engine.next(), engine.report().untouched.backward, engine.report().memory.taken_bytes),
+        (Time::NEVER, 1, 0)
+    );
+    assert_eq!(engine.fates().next().map(|fate| (fate.outcome, fate.pipe)), Some((Outcome::Untouched, None)));
+}
