@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 3] = ["redirect", "live", "count"];
+const PROGRAMS: [&str; 4] = ["redirect", "live", "count", "bridge"];
 
 fn main() {
     println!("cargo:rerun-if-changed=bpf");

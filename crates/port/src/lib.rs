@@ -9,6 +9,7 @@
 
 mod batch;
 mod bpf;
+pub mod bridge;
 pub mod icmp;
 pub mod kernel;
 mod listen;

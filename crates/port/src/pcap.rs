@@ -5,8 +5,10 @@
 //! tell.
 
 mod format;
+mod ng;
 
 pub use format::{PcapError, Reader, Record, Writer};
+pub use ng::{Capture, NgReader, NgWriter};
 
 use std::io::{self, Read, Write};
 

@@ -14,7 +14,10 @@ use crate::row::{Block, Probe, Reply};
 use crate::schema::{self, Kind, Table};
 use crate::sink::Origin;
 
+pub(crate) mod packet;
 pub(crate) mod stream;
+pub(crate) mod tcp;
+pub(crate) mod tcp_readings;
 
 /// Returns the Arrow schema of a table, with what can be known of all its rows in the metadata.
 pub(crate) fn schema_of(table: Table, origin: &Origin) -> SchemaRef {
@@ -35,6 +38,7 @@ fn field_of(field: &schema::Field, origin: &Origin) -> Field {
         Kind::Int64 => DataType::Int64,
         Kind::Float64 => DataType::Float64,
         Kind::Utf8 => DataType::Utf8,
+        Kind::Binary => DataType::Binary,
         Kind::Utf8Dictionary => DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)),
     };
     let mut metadata = HashMap::from([("unit".to_owned(), field.unit.to_owned())]);
@@ -126,12 +130,17 @@ pub(crate) fn block(schema: &SchemaRef, row: &Block) -> Result<RecordBatch, Arro
     RecordBatch::try_new(Arc::clone(schema), columns)
 }
 
-const SOURCES: [Source; 4] = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
+pub(crate) const SOURCES: [Source; 4] = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
 
 /// Returns a dictionary column. The dictionary is always the whole ladder, so it goes into a stream once.
 fn sources(of: impl Iterator<Item = Option<Source>>) -> Result<ArrayRef, ArrowError> {
-    let keys: Int8Array = of.map(|source| source.map(|source| source as i8)).collect();
-    let names = StringArray::from_iter_values(SOURCES.map(Source::name));
+    dictionary(of.map(|source| source.map(|source| source as i8)), &SOURCES.map(Source::name))
+}
+
+/// Returns a dictionary column of values by their place among `names`.
+fn dictionary(of: impl Iterator<Item = Option<i8>>, names: &[&str]) -> Result<ArrayRef, ArrowError> {
+    let keys: Int8Array = of.collect();
+    let names = StringArray::from_iter_values(names);
     Ok(Arc::new(DictionaryArray::<Int8Type>::try_new(keys, Arc::new(names))?))
 }
 

@@ -5,11 +5,17 @@
 
 mod arrow;
 mod findings;
+mod read;
 mod row;
 pub mod schema;
 mod sink;
 
 pub use findings::{Finding, Severity};
+pub use read::{PacketReader, ReadError};
+pub use row::packet;
+pub use row::packet::Packet;
 pub use row::stream;
+pub use row::tcp;
+pub use row::tcp_readings;
 pub use row::{Block, Counts, Probe, Reply};
-pub use sink::{Memory, Origin, RecordError, RecordSink, RunFolder, StreamFolder};
+pub use sink::{Memory, Origin, PacketFile, ReadingFile, RecordError, RecordSink, RunFolder, StreamFolder, TcpFolder};

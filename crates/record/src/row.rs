@@ -2,7 +2,10 @@
 
 use sojourn_time::{Nanos, Source, Stamp, Time};
 
+pub mod packet;
 pub mod stream;
+pub mod tcp;
+pub mod tcp_readings;
 
 /// One probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,17 @@ use serde::Serialize;
 
 use crate::Finding;
 
+mod packet;
 mod stream;
+mod tcp;
+mod tcp_readings;
+mod tcp_slices;
 
+pub use packet::PACKETS;
 pub use stream::{ARRIVALS, CLOCK_LINES, EXCHANGES, HISTOGRAMS, SENDS, STREAM_TABLES, STREAMS};
+pub use tcp::{TCP_ACCOUNT, TCP_FLOWS, TCP_GAPS, TCP_PRIVATE, TCP_SAMPLES, TCP_TABLES};
+pub use tcp_readings::{BEFORE_INFO as READINGS_BEFORE_INFO, INFO as READINGS_INFO, TCP_CAPTURES, TCP_READINGS};
+pub use tcp_slices::{TCP_COSTS, TCP_SLICE_TABLES, TCP_SLICES};
 
 /// The version of all tables. A change that old readers cannot read raises it.
 pub const VERSION: &str = "1";
@@ -58,6 +66,8 @@ pub enum Kind {
     Utf8,
     /// Text from a small set, dictionary-encoded.
     Utf8Dictionary,
+    /// Bytes.
+    Binary,
 }
 
 /// `CLOCK_TAI`.
@@ -161,7 +171,27 @@ pub const CAPTURES: Table = Table {
 };
 
 /// All tables.
-pub const TABLES: [Table; 9] = [PROBES, BLOCKS, CAPTURES, SENDS, ARRIVALS, STREAMS, HISTOGRAMS, EXCHANGES, CLOCK_LINES];
+pub const TABLES: [Table; 19] = [
+    PROBES,
+    BLOCKS,
+    CAPTURES,
+    SENDS,
+    ARRIVALS,
+    STREAMS,
+    HISTOGRAMS,
+    EXCHANGES,
+    CLOCK_LINES,
+    PACKETS,
+    TCP_SAMPLES,
+    TCP_PRIVATE,
+    TCP_FLOWS,
+    TCP_ACCOUNT,
+    TCP_GAPS,
+    TCP_SLICES,
+    TCP_COSTS,
+    TCP_READINGS,
+    TCP_CAPTURES,
+];
 
 impl Field {
     const fn new(name: &'static str, kind: Kind, doc: &'static str) -> Self {
@@ -226,7 +256,7 @@ mod tests {
                     let is_fixed = ["plan", "user", "kernel", "responder"].contains(&source);
                     assert!(is_column || is_fixed, "{}.{}: {source}", table.name, field.name);
                 }
-                let spans = ["interval_ns", "timeout_ns", "clock_error_ns", "cpu_time_ns"];
+                let spans = ["interval_ns", "timeout_ns", "clock_error_ns", "cpu_time_ns", "drawn_ns"];
                 let is_span = spans.contains(&field.name) || field.kind == Kind::Float64;
                 assert_eq!(ends_in_ns && !is_span, field.clock.is_some(), "{}.{}", table.name, field.name);
             }

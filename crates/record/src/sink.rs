@@ -6,13 +6,19 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
-use arrow_ipc::writer::StreamWriter;
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, SchemaRef};
 
 use crate::arrow;
+use crate::row::packet::Packet;
 use crate::row::stream::StreamBlock;
 use crate::row::{Block, Probe};
-use crate::schema::{BLOCKS, PROBES, STREAM_TABLES, Table};
+use crate::schema::{BLOCKS, PACKETS, PROBES, STREAM_TABLES, Table};
+
+mod readings;
+
+pub use readings::ReadingFile;
 
 /// Something that keeps records.
 pub trait RecordSink {
@@ -30,7 +36,7 @@ pub trait RecordSink {
 }
 
 /// Who writes the records.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// The instrument's version.
     pub instrument: String,
@@ -175,6 +181,63 @@ impl StreamFolder {
     }
 }
 
+/// The log of an emulator: `packets-<who>-<part>.arrow`.
+pub struct PacketFile {
+    stream: Stream,
+    pipes: Vec<String>,
+    is_broken: bool,
+}
+
+impl PacketFile {
+    /// Creates the file of a part, written by `who`, in `folder`, and the folder where it is missing. Rows name `pipes` by
+    /// their place.
+    ///
+    /// # Errors
+    /// When the file is already there or cannot be made.
+    pub fn create(
+        folder: &Path,
+        (who, part): (&str, u16),
+        pipes: Vec<String>,
+        origin: &Origin,
+    ) -> Result<Self, RecordError> {
+        fs::create_dir_all(folder).map_err(|source| failure("create", folder, source))?;
+        let stream = Stream::create(folder, PACKETS, &format!("{who}-{part:03}"), origin)?;
+        Ok(Self { stream, pipes, is_broken: false })
+    }
+
+    /// Writes all these rows, or none.
+    ///
+    /// # Errors
+    /// When it cannot; what was written before stays readable.
+    pub fn write(&mut self, rows: &[Packet]) -> Result<(), RecordError> {
+        if self.is_broken {
+            return Err(RecordError::Broken);
+        }
+        let before = self.stream.length;
+        let batch = arrow::packet::batch(&self.stream.schema, rows, &self.pipes)?;
+        self.stream.write(&batch).inspect_err(|_| {
+            self.is_broken = true;
+            self.stream.cut(before);
+        })
+    }
+
+    /// Ends the log.
+    ///
+    /// # Errors
+    /// When it cannot; what was written stays readable.
+    pub fn finish(&mut self) -> Result<(), RecordError> {
+        if self.is_broken {
+            return Ok(());
+        }
+        self.is_broken = true;
+        self.stream.finish()
+    }
+}
+
+mod tcp;
+
+pub use tcp::TcpFolder;
+
 /// One Arrow IPC stream in a file. Encoded in memory and written whole, so that the file's length is always known.
 struct Stream {
     path: PathBuf,
@@ -186,6 +249,15 @@ struct Stream {
 
 impl Stream {
     fn create(folder: &Path, table: Table, suffix: &str, origin: &Origin) -> Result<Self, RecordError> {
+        Self::create_as(folder, table, suffix, (origin, None))
+    }
+
+    fn create_as(
+        folder: &Path,
+        table: Table,
+        suffix: &str,
+        (origin, compression): (&Origin, Option<CompressionType>),
+    ) -> Result<Self, RecordError> {
         let path = folder.join(format!("{}-{suffix}.arrow", table.name));
         let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|source| {
             if source.kind() == io::ErrorKind::AlreadyExists {
@@ -195,7 +267,8 @@ impl Stream {
             }
         })?;
         let schema = arrow::schema_of(table, origin);
-        let encoder = StreamWriter::try_new(Vec::new(), &schema)?;
+        let options = IpcWriteOptions::default().try_with_compression(compression)?;
+        let encoder = StreamWriter::try_new_with_options(Vec::new(), &schema, options)?;
         let mut stream = Self { path, file, length: 0, schema, encoder };
         stream.flush()?;
         Ok(stream)

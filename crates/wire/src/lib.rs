@@ -6,12 +6,16 @@ mod answer;
 mod checksum;
 pub mod ethernet;
 pub mod icmp;
+pub mod layers;
+pub mod offload;
 pub mod probe;
+pub mod segment;
 pub mod size;
 pub mod stream;
 
 pub use answer::answer;
 pub use ethernet::MacAddress;
+pub use layers::Layers;
 pub use probe::ProbeHeader;
 pub use size::{Carrier, Size};
 pub use stream::StreamHeader;

@@ -64,9 +64,20 @@ pub(crate) struct Attached {
 }
 
 impl Program {
-    /// Loads the program `name` from an object that holds it alone; `constants` are the bytes of its `const volatile`
+    /// Loads the program `name` of an object and no other; `constants` are the bytes of the object's `const volatile`
     /// variables in their order.
     pub fn load(name: &'static str, object: &[u8], constants: &[u8]) -> Result<Self, PortError> {
+        Self::load_for(name, object, constants, None)
+    }
+
+    /// As [`Self::load`], for one device alone where one is named: then the program may ask its driver, and hangs on no other
+    /// and on none in the general path.
+    pub fn load_for(
+        name: &'static str,
+        object: &[u8],
+        constants: &[u8],
+        device: Option<&Interface>,
+    ) -> Result<Self, PortError> {
         let refused = |error| refused(name, &error);
         // What libbpf has to say goes into our errors, not to the terminal.
         libbpf_rs::set_print(None);
@@ -80,6 +91,13 @@ impl Program {
             }
         }
         drop(maps);
+        for mut program in open.progs_mut() {
+            program.set_autoload(program.name() == name);
+            if let Some(device) = device {
+                program.set_ifindex(device.index);
+                program.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
+            }
+        }
         let object = open.load().map_err(refused)?;
         let maps = object.maps().map(|map| MapHandle::try_from(&map)).collect::<Result<_, _>>().map_err(refused)?;
         let program = object.progs().find(|program| program.name() == name);
@@ -91,13 +109,15 @@ impl Program {
 
     /// Hangs it on an interface: in the driver where that can be, else in the general path.
     pub fn attach(&self, interface: &Interface) -> Result<Attached, PortError> {
-        let attach = |mode| {
-            let link = sys::attach_xdp(self.fd.as_fd(), interface.index.cast_signed(), mode)?;
-            Ok(Attached { _link: link, mode })
-        };
-        attach(Mode::Native)
-            .or_else(|error: io::Error| if is_final(&error) { Err(error) } else { attach(Mode::Generic) })
+        self.attach_as(interface, Mode::Native)
+            .or_else(|error| if is_final(&error) { Err(error) } else { self.attach_as(interface, Mode::Generic) })
             .map_err(|error| attach_refused(interface, error))
+    }
+
+    /// Hangs it on an interface in this mode and no other.
+    pub fn attach_as(&self, interface: &Interface, mode: Mode) -> io::Result<Attached> {
+        let link = sys::attach_xdp(self.fd.as_fd(), interface.index.cast_signed(), mode)?;
+        Ok(Attached { _link: link, mode })
     }
 
     /// Runs it on `count` copies of `frame`, each of which goes where the program sends it, so many `together`.
@@ -187,7 +207,8 @@ fn io_kind(kind: libbpf_rs::ErrorKind) -> io::ErrorKind {
     }
 }
 
-fn attach_refused(interface: &Interface, source: io::Error) -> PortError {
+/// Makes a sentence of why a program could not be hung on an interface.
+pub(crate) fn attach_refused(interface: &Interface, source: io::Error) -> PortError {
     let Interface { name, mtu, .. } = interface;
     let object = format!("an XDP program to {name}");
     match source.raw_os_error() {

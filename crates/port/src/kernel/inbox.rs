@@ -17,6 +17,7 @@ pub struct Inbox {
     from: Vec<Name>,
     control: Vec<ControlBuffer>,
     messages: Vec<Message>,
+    most: usize,
     count: usize,
     returned: Time,
 }
@@ -33,6 +34,7 @@ impl Inbox {
             from: vec![Name::default(); sys::MOST_AT_ONCE],
             control: vec![ControlBuffer::default(); sys::MOST_AT_ONCE],
             messages: vec![Message::default(); sys::MOST_AT_ONCE],
+            most: sys::MOST_AT_ONCE,
             count: 0,
             returned: Time(0),
         }
@@ -53,6 +55,11 @@ impl Inbox {
     /// How many messages the last call took.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// Lets the next calls take at most so many messages each.
+    pub fn take_at_most(&mut self, messages: usize) {
+        self.most = messages.min(sys::MOST_AT_ONCE);
     }
 
     /// How long the `nth` message is.
@@ -83,7 +90,7 @@ impl Inbox {
             headroom: self.headroom,
             from: &mut self.from,
             control: &mut self.control,
-            messages: &mut self.messages,
+            messages: &mut self.messages[..self.most],
         }
     }
 }

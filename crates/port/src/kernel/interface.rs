@@ -165,6 +165,14 @@ impl Interface {
         Some(receiving + combined)
     }
 
+    /// Whether it takes VLAN tags off frames and keeps them beside, where not everybody looks; `true` where the kernel
+    /// does not tell.
+    pub fn takes_tags_off(&self) -> bool {
+        const RECEIVE_VLAN: u32 = 1 << 8;
+        let flags = asking_socket().and_then(|socket| sys::feature_flags(socket.as_fd(), self.name.as_bytes()));
+        !flags.is_ok_and(|flags| flags & RECEIVE_VLAN == 0)
+    }
+
     /// Returns its first address of the same family as `like`.
     pub fn address_like(&self, like: IpAddr) -> Option<IpAddr> {
         let addresses = sys::interface_addresses().ok()?;

@@ -286,6 +286,14 @@ pub fn channels(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 9]> {
     Ok(channels)
 }
 
+/// Asks ethtool for the old flags of features that an interface has switched on: `struct ethtool_value`.
+pub fn feature_flags(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<u32> {
+    const ETHTOOL_GET_FLAGS: u32 = 0x25;
+    let mut value = [ETHTOOL_GET_FLAGS, 0];
+    interface_request(fd, name, libc::SIOCETHTOOL as c_ulong, value.as_mut_ptr().cast())?;
+    Ok(value[1])
+}
+
 /// Lists the names of all interfaces of this network namespace.
 pub fn interface_names() -> io::Result<Vec<String>> {
     // SAFETY: no memory is passed.

@@ -3,7 +3,7 @@
 //! Hides the packet socket and its options. Frames that are addressed to other stations are passed over, which a
 //! promiscuous interface would show. Does not build or read Ethernet headers.
 
-mod sys;
+pub(crate) mod sys;
 
 use sojourn_time::Time;
 use sojourn_wire::MacAddress;
@@ -89,7 +89,11 @@ impl PacketPort {
             return Err(PortError::Wrong { object: group.to_string(), problem });
         }
         self.socket
-            .set_bytes(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership(self.interface.index, group))
+            .set_bytes(
+                libc::SOL_PACKET,
+                libc::PACKET_ADD_MEMBERSHIP,
+                &membership(self.interface.index, libc::PACKET_MR_MULTICAST, group),
+            )
             .map_err(|error| self.socket.refused("join a group by", error))
     }
 
@@ -180,7 +184,7 @@ impl Batch for PacketPort {
 }
 
 /// Opens a transmit ring past the queueing discipline of an interface.
-fn open_ring(interface: &Interface) -> std::io::Result<sys::TransmitRing> {
+pub(crate) fn open_ring(interface: &Interface) -> std::io::Result<sys::TransmitRing> {
     let object = "a transmit ring";
     let opening = Opening { kind: [libc::AF_PACKET, libc::SOCK_RAW, 0], object, stamps: Stamps::None, interface: None };
     let socket = Socket::open(opening)?;
@@ -218,7 +222,7 @@ fn send_by_ring(ring: &mut sys::TransmitRing, frames: &[u8], frame_bytes: usize)
 }
 
 /// Puts the tag back that the kernel took off a frame, before which [`TAG_BYTES`] are free.
-fn with_tag(room: &mut [u8], tag: Option<[u8; TAG_BYTES]>) -> &[u8] {
+pub(crate) fn with_tag(room: &mut [u8], tag: Option<[u8; TAG_BYTES]>) -> &[u8] {
     let Some(tag) = tag.filter(|_| room.len() >= TAG_BYTES + ADDRESS_BYTES) else {
         return room.get(TAG_BYTES..).unwrap_or_default();
     };
@@ -283,7 +287,7 @@ impl std::os::fd::AsFd for PacketListener {
 }
 
 /// Opens a packet socket that hears nothing yet, so that no frame comes in before it is bound.
-fn open(object: &str, interface: Option<&Interface>, stamps: Stamps) -> Result<Socket, PortError> {
+pub(crate) fn open(object: &str, interface: Option<&Interface>, stamps: Stamps) -> Result<Socket, PortError> {
     let kind = [libc::AF_PACKET, libc::SOCK_RAW, 0];
     let socket =
         Socket::open(Opening { kind, object, stamps, interface }).map_err(|error| match error.raw_os_error() {
@@ -296,15 +300,15 @@ fn open(object: &str, interface: Option<&Interface>, stamps: Stamps) -> Result<S
     Ok(socket)
 }
 
-fn bind(socket: &Socket, index: u32, ethertype: u16) -> Result<(), PortError> {
+pub(crate) fn bind(socket: &Socket, index: u32, ethertype: u16) -> Result<(), PortError> {
     socket.bind(&Name::link(signed(index), ethertype)).map_err(|error| socket.refused("bind", error))
 }
 
 /// The kernel's `packet_mreq`.
-fn membership(index: u32, group: MacAddress) -> [u8; 16] {
+pub(crate) fn membership(index: u32, kind: i32, group: MacAddress) -> [u8; 16] {
     let mut request = [0; 16];
     request[..4].copy_from_slice(&index.to_ne_bytes());
-    request[4..6].copy_from_slice(&(libc::PACKET_MR_MULTICAST as u16).to_ne_bytes());
+    request[4..6].copy_from_slice(&(kind as u16).to_ne_bytes());
     request[6..8].copy_from_slice(&6_u16.to_ne_bytes());
     request[8..14].copy_from_slice(&group.0);
     request
@@ -335,7 +339,7 @@ fn take_tagged(socket: &Socket, ethertype: u16) -> std::io::Result<()> {
 }
 
 /// An interface's index as socket names have it.
-fn signed(index: u32) -> i32 {
+pub(crate) fn signed(index: u32) -> i32 {
     i32::try_from(index).unwrap_or(i32::MAX)
 }
 

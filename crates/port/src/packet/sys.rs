@@ -62,6 +62,11 @@ impl TransmitRing {
         }
     }
 
+    /// The longest frame that a place holds.
+    pub fn longest(&self) -> usize {
+        self.place_bytes - FRAME_AT
+    }
+
     /// Puts copies of the frames of `bytes` bytes each that lie back to back in `frames` into the ring, as many as there is
     /// room for, and returns how many.
     pub fn put(&mut self, frames: &[u8], bytes: usize) -> usize {

@@ -1,4 +1,5 @@
-//! The pcap file format, as tcpdump writes it: both byte orders, stamps in microseconds or nanoseconds. Not pcapng.
+//! The pcap file format, as tcpdump writes it: both byte orders, stamps in microseconds or nanoseconds. pcapng is in
+//! `ng`.
 //!
 //! Source: `draft-ietf-opsawg-pcap`.
 
@@ -8,8 +9,8 @@ use sojourn_time::Time;
 
 const MICROSECONDS: u32 = 0xA1B2_C3D4;
 const NANOSECONDS: u32 = 0xA1B2_3C4D;
-const PCAPNG: u32 = 0x0A0D_0D0A;
-const ETHERNET: u32 = 1;
+pub(super) const PCAPNG: u32 = 0x0A0D_0D0A;
+pub(super) const ETHERNET: u32 = 1;
 const FILE_HEADER_BYTES: usize = 24;
 const RECORD_HEADER_BYTES: usize = 16;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
@@ -32,6 +33,12 @@ pub enum PcapError {
     /// A header says what cannot be.
     #[error("frame {number}: its header is damaged")]
     Damaged {
+        /// Which frame, from 1.
+        number: u64,
+    },
+    /// A frame of a pcapng file has no stamp.
+    #[error("frame {number} has no time: it was saved as a simple packet block")]
+    Untimed {
         /// Which frame, from 1.
         number: u64,
     },
@@ -176,7 +183,7 @@ impl<W: Write> Writer<W> {
 }
 
 /// Fills `buffer`; `false` when there was nothing at all.
-fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+pub(super) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {
         match input.read(&mut buffer[filled..]) {
@@ -190,11 +197,11 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     Ok(true)
 }
 
-fn cut(error: io::Error, number: u64) -> PcapError {
+pub(super) fn cut(error: io::Error, number: u64) -> PcapError {
     if error.kind() == ErrorKind::UnexpectedEof { PcapError::Truncated { number } } else { error.into() }
 }
 
-fn word<const N: usize>(header: &[u8; N], at: usize, is_big_endian: bool) -> u32 {
+pub(super) fn word<const N: usize>(header: &[u8; N], at: usize, is_big_endian: bool) -> u32 {
     let mut bytes = [0; 4];
     bytes.copy_from_slice(&header[at..at + 4]);
     if is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }

@@ -5,7 +5,7 @@
 //! that spreads frames over several is refused. There are no transmit stamps. Frames that are addressed to other stations
 //! come in, too: the program sits before the filter.
 
-mod sys;
+pub(crate) mod sys;
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -18,7 +18,7 @@ use crate::kernel::{Interface, denied_raw, wait_until_readable};
 use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
 
 /// A page without what the kernel leaves free before a frame (256 bytes and ours) and behind it (320).
-const LONGEST_FRAME: usize = 4096 - 256 - sys::HEADROOM - 320;
+pub(crate) const LONGEST_FRAME: usize = 4096 - 256 - sys::HEADROOM - 320;
 /// `struct arrival` of `bpf/redirect.bpf.c`, before each frame.
 const ARRIVAL_MARK: u64 = 0x534F_4A41_5252_4956;
 /// How often the kernel is asked to send what it did not send at once, before that counts as a full queue.
@@ -46,7 +46,7 @@ impl XdpPort {
         check_queues(&interface)?;
         let program = Program::load("redirect", object!("redirect.bpf.o"), &ethertype.to_ne_bytes())?;
         let attached = program.attach(&interface)?;
-        let rings = open(&interface, attached.mode)?;
+        let rings = open_rings(&interface, attached.mode)?;
         let socket = rings.descriptor().as_raw_fd();
         program.write("sockets", &0_u32.to_ne_bytes(), &socket.to_ne_bytes())?;
         let copies = if rings.is_zero_copy() { "zero-copy" } else { "copy" };
@@ -91,7 +91,8 @@ impl XdpPort {
 
     /// Shows the frames that are there, or one of them.
     fn take(&mut self, is_single: bool, each: &mut dyn FnMut(&[u8], Option<Time>)) -> Result<usize, PortError> {
-        let taken = self.rings.receive(is_single, &mut |bytes| {
+        let most = if is_single { 1 } else { sys::MOST_AT_ONCE };
+        let taken = self.rings.receive(most, &mut |bytes| {
             if let Some((arrival, frame)) = bytes.split_first_chunk() {
                 each(frame, arrival_time(*arrival));
             }
@@ -187,7 +188,7 @@ impl std::fmt::Debug for XdpPort {
 }
 
 /// Opens the rings: zero-copy where the driver can, else with a copy.
-fn open(interface: &Interface, mode: Mode) -> Result<sys::Rings, PortError> {
+pub(crate) fn open_rings(interface: &Interface, mode: Mode) -> Result<sys::Rings, PortError> {
     let opened = match mode {
         Mode::Native => sys::Rings::open(interface.index, true).or_else(|_| sys::Rings::open(interface.index, false)),
         Mode::Generic => sys::Rings::open(interface.index, false),
@@ -206,7 +207,7 @@ fn open(interface: &Interface, mode: Mode) -> Result<sys::Rings, PortError> {
 }
 
 /// Refuses an interface whose frames may come in by a queue without a socket.
-fn check_queues(interface: &Interface) -> Result<(), PortError> {
+pub(crate) fn check_queues(interface: &Interface) -> Result<(), PortError> {
     let Interface { name, .. } = interface;
     match interface.receive_queues() {
         Some(queues) if queues > 1 => Err(PortError::Unusable {
@@ -234,7 +235,7 @@ fn stamp(arrived: Option<Time>, returned: Time) -> Stamp {
 }
 
 /// Whether the kernel has sent what it could for now.
-fn is_busy(error: &std::io::Error) -> bool {
+pub(crate) fn is_busy(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR))
 }
 

@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "packets of the crate `xdp` must not outlive their memory, for which its user vouches")]
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr;
@@ -26,8 +27,7 @@ const TRANSMIT_CHUNKS: u32 = 2048;
 pub struct Rings {
     rings: WakableRings,
     socket: XdpSocket,
-    received: HeapSlab,
-    single: HeapSlab,
+    received: Received,
     outgoing: HeapSlab,
     is_zero_copy: bool,
     // Last: fields are dropped in their order, and the memory is to outlive all that points into it.
@@ -62,8 +62,9 @@ impl Rings {
             flags.force_copy()
         }
         let socket = socket.bind(NicIndex::new(interface), 0, flags).map_err(system)?;
-        let [single, received, outgoing] = [1, MOST_AT_ONCE, MOST_AT_ONCE].map(HeapSlab::with_capacity);
-        let mut opened = Self { rings, socket, received, single, outgoing, is_zero_copy, memory };
+        let received = Received { packets: VecDeque::with_capacity(MOST_AT_ONCE), most: 0 };
+        let outgoing = HeapSlab::with_capacity(MOST_AT_ONCE);
+        let mut opened = Self { rings, socket, received, outgoing, is_zero_copy, memory };
         opened.fill(RECEIVE_CHUNKS as usize)?;
         Ok(opened)
     }
@@ -73,14 +74,14 @@ impl Rings {
         self.is_zero_copy
     }
 
-    /// Shows the frames that are there, one or [`MOST_AT_ONCE`] at most, each with the [`HEADROOM`] bytes before it, and returns how
-    /// many.
-    pub fn receive(&mut self, is_single: bool, each: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+    /// Shows the frames that are there, `most` or [`MOST_AT_ONCE`] at most, each with the [`HEADROOM`] bytes before it, and
+    /// returns how many. What is written into them is gone when they have been shown.
+    pub fn receive(&mut self, most: usize, each: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
         let Some(ring) = &mut self.rings.rx_ring else { return Ok(0) };
-        let received = if is_single { &mut self.single } else { &mut self.received };
+        self.received.most = most.min(MOST_AT_ONCE);
         // SAFETY: the packets are given back to their memory below, before this returns.
-        let count = unsafe { ring.recv(&self.memory, received) };
-        while let Some(mut packet) = received.pop_back() {
+        let count = unsafe { ring.recv(&self.memory, &mut self.received) };
+        while let Some(mut packet) = self.received.pop_back() {
             show(&mut packet, each);
             self.memory.free_packet(packet);
         }
@@ -88,6 +89,35 @@ impl Rings {
             self.fill(count)?;
         }
         Ok(count)
+    }
+
+    /// Puts a copy of a frame where [`Self::hand_over`] takes it from, and says whether there was room.
+    pub fn put_one(&mut self, frame: &[u8]) -> io::Result<bool> {
+        if self.outgoing.available() == 0 && self.hand_over() > 0 {
+            return Ok(false);
+        }
+        if self.memory.allocatable() == 0 {
+            self.rings.completion_ring.dequeue(&mut self.memory, TRANSMIT_CHUNKS as usize);
+        }
+        // SAFETY: the packet goes into the ring by `hand_over`, or stays in this value until it is dropped, memory last.
+        let Some(mut packet) = (unsafe { self.memory.alloc() }) else { return Ok(false) };
+        if let Err(error) = packet.append(frame) {
+            self.memory.free_packet(packet);
+            return Err(io::Error::other(error));
+        }
+        self.outgoing.push_front(packet);
+        Ok(true)
+    }
+
+    /// Puts the frames of [`Self::put_one`] into the ring, and returns how many found no room there.
+    pub fn hand_over(&mut self) -> usize {
+        self.rings.completion_ring.dequeue(&mut self.memory, TRANSMIT_CHUNKS as usize);
+        if let Some(ring) = &mut self.rings.tx_ring {
+            // SAFETY: all packets are of the memory that the socket was made with, which outlives it. Without a call to the
+            // kernel nothing can fail.
+            let _ = unsafe { ring.send(&mut self.outgoing, false) };
+        }
+        self.outgoing.len()
     }
 
     /// Puts copies of the frames of `bytes` bytes each that lie back to back in `frames` into the ring, [`MOST_AT_ONCE`] at
@@ -134,10 +164,42 @@ impl Rings {
     }
 }
 
+/// Packets that were received, as many at once as are asked for.
+struct Received {
+    packets: VecDeque<Packet>,
+    most: usize,
+}
+
+impl Slab for Received {
+    fn available(&self) -> usize {
+        self.most.saturating_sub(self.packets.len())
+    }
+
+    fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    fn push_front(&mut self, packet: Packet) -> Option<Packet> {
+        if self.available() == 0 {
+            return Some(packet);
+        }
+        self.packets.push_front(packet);
+        None
+    }
+
+    fn pop_back(&mut self) -> Option<Packet> {
+        self.packets.pop_back()
+    }
+}
+
 /// Shows a packet with the bytes before it, and wipes these: the next frame there may come without any.
-fn show(packet: &mut Packet, each: &mut dyn FnMut(&[u8])) {
-    let shown = packet.adjust_head(-(HEADROOM as i32)).and_then(|()| packet.slice_at_offset(0, packet.len()).map(each));
-    if shown.is_ok() {
+fn show(packet: &mut Packet, each: &mut dyn FnMut(&mut [u8])) {
+    if packet.adjust_head(-(HEADROOM as i32)).is_ok() {
+        each(packet);
         packet.clear();
         // It has room for what it held.
         let _ = packet.append(&[0; HEADROOM]);

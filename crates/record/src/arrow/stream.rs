@@ -164,19 +164,19 @@ fn clock_lines(block: u32, rows: &[ClockLine]) -> Vec<ArrayRef> {
     ]
 }
 
-fn int32s<R>(rows: &[R], of: impl Fn(&R) -> i32) -> ArrayRef {
+pub(super) fn int32s<R>(rows: &[R], of: impl Fn(&R) -> i32) -> ArrayRef {
     Arc::new(Int32Array::from_iter_values(rows.iter().map(of)))
 }
 
-fn int64s<R>(rows: &[R], of: impl Fn(&R) -> i64) -> ArrayRef {
+pub(super) fn int64s<R>(rows: &[R], of: impl Fn(&R) -> i64) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values(rows.iter().map(of)))
 }
 
-fn times<R>(rows: &[R], of: impl Fn(&R) -> Time) -> ArrayRef {
+pub(super) fn times<R>(rows: &[R], of: impl Fn(&R) -> Time) -> ArrayRef {
     int64s(rows, |row| of(row).0)
 }
 
-fn optional_times<R>(rows: &[R], of: impl Fn(&R) -> Option<Time>) -> ArrayRef {
+pub(super) fn optional_times<R>(rows: &[R], of: impl Fn(&R) -> Option<Time>) -> ArrayRef {
     Arc::new(rows.iter().map(|row| of(row).map(|time| time.0)).collect::<Int64Array>())
 }
 
@@ -184,10 +184,10 @@ fn float64s<R>(rows: &[R], of: impl Fn(&R) -> Option<f64>) -> ArrayRef {
     Arc::new(rows.iter().map(of).collect::<Float64Array>())
 }
 
-fn bools<R>(rows: &[R], of: impl Fn(&R) -> bool) -> ArrayRef {
+pub(super) fn bools<R>(rows: &[R], of: impl Fn(&R) -> bool) -> ArrayRef {
     Arc::new(rows.iter().map(|row| Some(of(row))).collect::<BooleanArray>())
 }
 
-fn texts<'a, R>(rows: &'a [R], of: impl Fn(&'a R) -> &'a str) -> ArrayRef {
+pub(super) fn texts<'a, R>(rows: &'a [R], of: impl Fn(&'a R) -> &'a str) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(rows.iter().map(of)))
 }

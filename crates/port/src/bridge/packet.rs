@@ -1,0 +1,263 @@
+//! A bridge's port over AF_PACKET: every frame of an interface, of which the kernel's stack sees its own copy.
+//!
+//! The kernel tells beside each frame what it left undone (`struct virtio_net_hdr`, the VLAN tag): it is done here.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use sojourn_wire::stream::TAG_BYTES;
+use sojourn_wire::{MacAddress, offload, segment};
+
+use super::BridgePort;
+use super::seat::Seat;
+use crate::kernel::{Inbox, Interface, Socket};
+use crate::packet::{bind, membership, open, open_ring, sys::TransmitRing, with_tag};
+use crate::{PortError, Received, Stamps};
+
+const BUFFER_BYTES: usize = 64 << 20;
+/// The longest super-frame that is taken; larger ones (Linux calls them big TCP) are lost and counted.
+const LONGEST_SUPER_FRAME: usize = 66_000;
+/// How often the kernel is asked to send what is in the ring, each time all of it.
+const PUSHES: usize = 64;
+
+/// A bridge's port over AF_PACKET.
+#[derive(Debug)]
+pub struct PacketBridge {
+    socket: Socket,
+    inbox: Inbox,
+    ring: TransmitRing,
+    seat: Seat,
+    scratch: Vec<u8>,
+    /// Whether the interface was found down when frames were to be sent.
+    is_down: bool,
+    lost: u64,
+}
+
+impl PacketBridge {
+    /// Opens one, and says what of the kernel's stack is to be known.
+    pub fn open(seat: Seat, said: &mut Vec<String>) -> Result<Self, PortError> {
+        let interface = seat.interface();
+        let socket = open_socket(interface)?;
+        let ring = make_ring(interface)?;
+        let name = &interface.name;
+        said.push(format!(
+            "frames of {name} reach this host's own stack, too, over AF_PACKET: leave it without addresses and out of \
+             any bridge"
+        ));
+        let inbox = Inbox::new(LONGEST_SUPER_FRAME + Undone::BYTES, 0);
+        Ok(Self { socket, inbox, ring, seat, scratch: Vec::with_capacity(1 << 16), is_down: false, lost: 0 })
+    }
+
+    /// What a failed call means for a bridge: an interface that is down shows no frames, and a frame that the kernel
+    /// cannot describe is lost.
+    fn tolerate(&mut self, error: PortError) -> Result<usize, PortError> {
+        match error {
+            PortError::System { ref source, .. } if source.raw_os_error() == Some(libc::EINVAL) => self.lost += 1,
+            PortError::Unusable { .. } => self.seat.look()?,
+            error => return Err(error),
+        }
+        Ok(0)
+    }
+}
+
+impl BridgePort for PacketBridge {
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
+        let mut count = 0;
+        while count < most {
+            self.inbox.take_at_most(most - count);
+            let taken = match self.socket.receive_batch(&mut self.inbox) {
+                Ok(taken) => taken,
+                Err(error) => self.tolerate(error)?,
+            };
+            for nth in 0..taken {
+                let arrival = self.socket.arrival(&self.inbox, nth);
+                let mut show = |frame: &[u8]| {
+                    count += 1;
+                    each(frame, Received { length: frame.len(), arrived: arrival.arrived, returned: arrival.returned });
+                };
+                let message = self.inbox.message(nth);
+                if !finish(message, arrival.control.tag, &mut self.scratch, &mut show) {
+                    self.lost += 1;
+                }
+            }
+            if taken == 0 {
+                break;
+            }
+        }
+        if count == 0 {
+            self.seat.watch()?;
+        }
+        Ok(count)
+    }
+
+    fn put(&mut self, frame: &[u8]) -> Result<bool, PortError> {
+        if self.is_down {
+            self.flush()?;
+        }
+        if self.is_down || !self.seat.carries(frame.len()) {
+            return Ok(false);
+        }
+        if frame.len() > self.ring.longest() {
+            // The MTU was raised meanwhile.
+            self.flush()?;
+            self.lost += self.ring.withdraw() as u64;
+            self.ring = make_ring(self.seat.interface())?;
+        }
+        if frame.is_empty() || self.ring.put(frame, frame.len()) == 1 {
+            return Ok(!frame.is_empty());
+        }
+        // A super-frame alone may be more than the ring holds.
+        self.flush()?;
+        Ok(self.ring.put(frame, frame.len()) == 1)
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        self.is_down = false;
+        for _ in 0..PUSHES {
+            let Err(error) = self.ring.push() else { break };
+            self.is_down = error.raw_os_error() == Some(libc::ENETDOWN);
+            if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) {
+                // Down, gone, or a frame that the device does not take: neither it nor those behind it are to leave later.
+                self.lost += self.ring.withdraw() as u64;
+                return self.seat.look();
+            }
+            if !self.ring.is_waiting() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn engine(&self) -> &str {
+        "AF_PACKET recvmmsg, TX_RING, qdisc bypassed"
+    }
+
+    fn own_drops(&mut self) -> u64 {
+        self.socket.drops() + self.lost
+    }
+
+    fn longest(&self) -> usize {
+        self.seat.longest()
+    }
+
+    fn name(&self) -> &str {
+        &self.seat.interface().name
+    }
+}
+
+/// Opens a socket that hears every frame of an interface, and what was left undone of each.
+fn open_socket(interface: &Interface) -> Result<Socket, PortError> {
+    let object = format!("a packet socket on {}", interface.name);
+    let socket = open(&object, Some(interface), Stamps::None)?;
+    let all = membership(interface.index, libc::PACKET_MR_PROMISC, MacAddress::default());
+    socket
+        .set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
+        .and_then(|()| socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1))
+        .and_then(|()| socket.set_bytes(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all))
+        .and_then(|()| socket.resize_receive_buffer(BUFFER_BYTES))
+        .map_err(|error| socket.refused("set up", error))?;
+    bind(&socket, interface.index, libc::ETH_P_ALL as u16)?;
+    Ok(socket)
+}
+
+fn make_ring(interface: &Interface) -> Result<TransmitRing, PortError> {
+    let object = format!("a transmit ring on {}", interface.name);
+    open_ring(interface).map_err(|source| PortError::System { operation: "open", object, source })
+}
+
+/// Shows a frame as it would be on the wire, or all the frames that a super-frame stands for; `message` begins with
+/// what was left undone. Returns whether it could be done.
+fn finish(
+    message: &mut [u8],
+    tag: Option<[u8; TAG_BYTES]>,
+    scratch: &mut Vec<u8>,
+    show: &mut dyn FnMut(&[u8]),
+) -> bool {
+    let Some((head, frame)) = message.split_first_chunk_mut::<{ Undone::BYTES }>() else { return false };
+    let undone = Undone::read(*head);
+    if frame.len() >= LONGEST_SUPER_FRAME {
+        return false;
+    }
+    if let (Some((start, offset)), None) = (undone.checksum, undone.segment) {
+        // SCTP has a CRC, of which the kernel tells as of a sum.
+        let _ = offload::complete(frame) || offload::finish(frame, start, offset);
+    }
+    let frame = with_tag(&mut message[Undone::BYTES - TAG_BYTES..], tag);
+    match undone.segment {
+        None => show(frame),
+        Some(bytes) => return segment::split(frame, bytes, scratch, show).is_some(),
+    }
+    true
+}
+
+/// What the kernel left undone of a frame: `struct virtio_net_hdr`.
+struct Undone {
+    /// Where to sum from, and how far behind that the sum goes.
+    checksum: Option<(usize, usize)>,
+    /// User data of each segment that a super-frame is to become.
+    segment: Option<usize>,
+}
+
+impl Undone {
+    const BYTES: usize = 10;
+
+    fn read(bytes: [u8; Self::BYTES]) -> Self {
+        const NEEDS_CHECKSUM: u8 = 1;
+        let [flags, kind, _, _, rest @ ..] = bytes;
+        let [size, start, offset] = [0, 2, 4].map(|at| usize::from(u16::from_ne_bytes([rest[at], rest[at + 1]])));
+        Self {
+            checksum: (flags & NEEDS_CHECKSUM != 0).then_some((start, offset)),
+            segment: (kind != 0).then_some(size),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn finished(message: &[u8], tag: Option<[u8; 4]>) -> Option<Vec<Vec<u8>>> {
+        let mut frames = Vec::new();
+        let is_done = finish(&mut message.to_vec(), tag, &mut Vec::new(), &mut |frame| frames.push(frame.to_vec()));
+        is_done.then_some(frames)
+    }
+
+    #[test]
+    fn what_is_whole_stays_as_it_is_but_for_its_tag() {
+        let frame: Vec<u8> = (0..60).collect();
+        let message = [&[0; 10][..], &frame].concat();
+        assert_eq!(finished(&message, None), Some(vec![frame.clone()]));
+        let tagged = [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat();
+        assert_eq!(finished(&message, Some([0x81, 0, 0, 7])), Some(vec![tagged]));
+    }
+
+    #[test]
+    fn sums_are_finished_where_the_kernel_says() {
+        let mut frame = vec![0; 60];
+        frame[20..24].copy_from_slice(&[1, 2, 3, 4]);
+        let start = 20_u16.to_ne_bytes();
+        let offset = 10_u16.to_ne_bytes();
+        let head = [1, 0, 0, 0, 0, 0, start[0], start[1], offset[0], offset[1]];
+        let done = finished(&[&head[..], &frame].concat(), None).expect("is done");
+        assert_eq!(done[0][30..32], (!0x0406_u16).to_be_bytes());
+    }
+
+    #[test]
+    fn what_cannot_be_split_is_lost() {
+        let head = [0, 3, 0, 0, 100, 0, 0, 0, 0, 0];
+        assert_eq!(finished(&[&head[..], &[0; 60]].concat(), None), None);
+        assert_eq!(finished(&[0; 9], None), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_survived(message: Vec<u8>, tag: Option<[u8; 4]>) {
+            let _ = finished(&message, tag);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! A bridge's port over AF_XDP: every frame of an interface, which the kernel's stack then never sees.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use sojourn_time::{Clock, HostClock, Source, Stamp, Time};
+use sojourn_wire::ethernet::HEADER_BYTES;
+use sojourn_wire::offload;
+use sojourn_wire::stream::TAG_BYTES;
+
+use super::redirect::{self, Redirect};
+use super::seat::Seat;
+use super::{BridgePort, Means, Wanted};
+use crate::bpf::{Attached, Mode, Program, attach_refused, object};
+use crate::kernel::Interface;
+use crate::packet::with_tag;
+use crate::xdp::{LONGEST_FRAME, check_queues, is_busy, open_rings, sys};
+use crate::{PortError, Received};
+
+/// `struct arrival` of `bpf/bridge.bpf.c`, before each frame.
+const ARRIVAL_MARK: u32 = 0x534F_4A42;
+/// How often the kernel is asked to send; it sends 32 frames a call, and the ring holds 2,048.
+const PUSHES: usize = 128;
+
+/// A program on an interface that hands frames over, and the rings that it hands them to.
+pub struct Entrance {
+    // First: frames are to end before the socket does.
+    attached: Attached,
+    program: Program,
+    wanted: Wanted,
+    rings: sys::Rings,
+}
+
+/// Why there is no entrance.
+pub struct Refusal {
+    pub error: PortError,
+    /// Whether another means is not to be tried: somebody else has the interface.
+    pub is_final: bool,
+}
+
+/// A bridge's port over AF_XDP.
+pub struct XdpBridge {
+    entrance: Entrance,
+    seat: Seat,
+    engine: String,
+    /// Whether the interface was found down when frames were to be sent.
+    is_down: bool,
+    /// Frames for which the far end had no room.
+    refused: u64,
+    redirect: Option<Redirect>,
+}
+
+impl Entrance {
+    /// Opens one where AF_XDP carries all that may come; where only [`Means::Xdp`] will do, also where tags may get
+    /// lost, which is said.
+    pub fn open(interface: &Interface, means: Means, wanted: &Wanted, said: &mut Vec<String>) -> Result<Self, Refusal> {
+        check_queues(interface).map_err(Refusal::other)?;
+        check_mtu(interface).map_err(Refusal::other)?;
+        let (program, attached) = attach(interface, means, &redirect::constants(wanted), said)?;
+        let rings = open_rings(interface, attached.mode).map_err(Refusal::of)?;
+        let socket = rings.descriptor().as_raw_fd();
+        program.write("sockets", &0_u32.to_ne_bytes(), &socket.to_ne_bytes()).map_err(Refusal::other)?;
+        Ok(Self { attached, program, wanted: wanted.clone(), rings })
+    }
+}
+
+impl Refusal {
+    fn other(error: PortError) -> Self {
+        Self { error, is_final: false }
+    }
+
+    /// What the kernel said where somebody else's program or socket may be in the way.
+    fn of(error: PortError) -> Self {
+        let is_final = matches!(error, PortError::Unusable { .. });
+        Self { error, is_final }
+    }
+}
+
+impl XdpBridge {
+    /// Puts an entrance into its seat.
+    pub fn new(entrance: Entrance, seat: Seat) -> Self {
+        let copies = if entrance.rings.is_zero_copy() { "zero-copy" } else { "copy" };
+        let engine = format!("AF_XDP {copies}, {}", entrance.attached.mode.name());
+        Self { entrance, seat, engine, is_down: false, refused: 0, redirect: None }
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &Interface {
+        self.seat.interface()
+    }
+
+    /// Lets frames that nobody wants to see go straight to another port, if there may be any.
+    pub fn redirect_to(&mut self, other: &Interface) -> Result<(), PortError> {
+        if redirect::may_go_on(&self.entrance.wanted) {
+            self.redirect = Some(Redirect::begin(&self.entrance.program, other)?);
+            self.engine.push_str(", redirecting");
+        }
+        Ok(())
+    }
+
+    fn put_one(&mut self, frame: &[u8]) -> Result<bool, PortError> {
+        self.entrance.rings.put_one(frame).map_err(|error| self.failed("send on", error))
+    }
+
+    fn failed(&self, operation: &'static str, source: std::io::Error) -> PortError {
+        PortError::System { operation, object: format!("AF_XDP on {}", self.seat.interface().name), source }
+    }
+
+    /// Makes the kernel send; returns whether it would, and is to be asked again for the rest.
+    fn push(&mut self) -> Result<bool, PortError> {
+        let pushed = self.entrance.rings.push();
+        self.is_down = false;
+        let error = match pushed {
+            Ok(()) => return Ok(self.entrance.rings.hand_over() > 0),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN) => {
+                self.is_down = true;
+                self.seat.look().map(|()| false)
+            }
+            Some(libc::ENXIO | libc::ENODEV) => self.seat.look().map(|()| false),
+            // The kernel took a frame that its queue or the far end had no room for, and lost it.
+            Some(libc::EBUSY) => {
+                self.refused += 1;
+                self.entrance.rings.hand_over();
+                Ok(true)
+            }
+            _ if is_busy(&error) => {
+                self.entrance.rings.hand_over();
+                Ok(true)
+            }
+            _ => Err(self.failed("send on", error)),
+        }
+    }
+}
+
+impl BridgePort for XdpBridge {
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
+        let mut count = 0;
+        let mut returned = None;
+        while count < most {
+            let taken = self.entrance.rings.receive(most - count, &mut |bytes| {
+                let returned = *returned.get_or_insert_with(|| HostClock.now());
+                show(bytes, returned, each);
+            });
+            match taken.map_err(|error| self.failed("receive from", error))? {
+                0 => break,
+                taken => count += taken,
+            }
+        }
+        if count == 0 {
+            self.seat.watch()?;
+        }
+        if let Some(redirect) = &mut self.redirect {
+            redirect.watch(&self.entrance.program)?;
+        }
+        Ok(count)
+    }
+
+    fn put(&mut self, frame: &[u8]) -> Result<bool, PortError> {
+        if frame.len() > LONGEST_FRAME || !self.seat.carries(frame.len()) {
+            return Ok(false);
+        }
+        if self.is_down {
+            // What is put while it is down would leave when it is up again, much too late.
+            self.push()?;
+            if self.is_down {
+                return Ok(false);
+            }
+        }
+        if self.put_one(frame)? {
+            return Ok(true);
+        }
+        self.flush()?;
+        self.put_one(frame)
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        self.entrance.rings.hand_over();
+        for _ in 0..PUSHES {
+            if !self.push()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.entrance.rings.descriptor()
+    }
+
+    fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    fn own_drops(&mut self) -> u64 {
+        self.entrance.rings.drops() + self.refused + self.redirect.as_ref().map_or(0, Redirect::lost)
+    }
+
+    fn longest(&self) -> usize {
+        self.seat.longest().min(LONGEST_FRAME)
+    }
+
+    fn name(&self) -> &str {
+        &self.seat.interface().name
+    }
+
+    fn news(&mut self) -> Option<String> {
+        self.redirect.as_mut().and_then(Redirect::news)
+    }
+}
+
+impl std::fmt::Debug for XdpBridge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("XdpBridge").field("seat", &self.seat).field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
+/// Hangs a program on the interface that sees the tags which are kept beside frames, or else one that does not.
+fn attach(
+    interface: &Interface,
+    means: Means,
+    constants: &[u8],
+    said: &mut Vec<String>,
+) -> Result<(Program, Attached), Refusal> {
+    let object = object!("bridge.bpf.o");
+    if let Ok(program) = Program::load_for("bridge_tags", object, constants, Some(interface)) {
+        match program.attach_as(interface, Mode::Native) {
+            Ok(attached) => return Ok((program, attached)),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
+                return Err(Refusal::of(attach_refused(interface, error)));
+            }
+            Err(_) => {}
+        }
+    }
+    let program = Program::load("bridge", object, constants).map_err(Refusal::other)?;
+    let attached = program.attach(interface).map_err(Refusal::of)?;
+    for problem in defects(interface, attached.mode) {
+        let object = interface.name.clone();
+        if means == Means::Auto {
+            return Err(Refusal::other(PortError::Unusable { object, problem }));
+        }
+        said.push(format!("{object}: {problem}"));
+    }
+    Ok((program, attached))
+}
+
+/// What frames would lose by a program that cannot ask the driver.
+fn defects(interface: &Interface, mode: Mode) -> Vec<String> {
+    let mut defects = Vec::new();
+    if interface.takes_tags_off() {
+        defects.push(format!(
+            "it takes VLAN tags off frames before XDP sees them, which are bridged without; \
+             `ethtool -K {} rxvlan off` leaves them where they are",
+            interface.name
+        ));
+    }
+    // A program in the driver makes the kernel switch segmentation off at the far end; one in the general path does not.
+    if mode == Mode::Generic && interface.driver().as_deref() == Some("veth") {
+        defects.push(
+            "its far end sends super-frames, which generic XDP loses; `ethtool -K PEER tso off gso off` there".into(),
+        );
+    }
+    defects
+}
+
+/// Refuses an interface whose frames do not fit into a place of the ring.
+fn check_mtu(interface: &Interface) -> Result<(), PortError> {
+    let Interface { name, mtu, .. } = interface;
+    let most = LONGEST_FRAME - HEADER_BYTES - TAG_BYTES;
+    if *mtu <= most {
+        return Ok(());
+    }
+    let problem = format!("its MTU of {mtu} bytes is too large for AF_XDP, which carries {most}");
+    Err(PortError::Unusable { object: name.clone(), problem })
+}
+
+/// Shows a frame as it would be on the wire; `bytes` begin with what the program wrote before it.
+fn show(bytes: &mut [u8], returned: Time, each: &mut dyn FnMut(&[u8], Received)) {
+    let Some((head, frame)) = bytes.split_first_chunk_mut::<{ sys::HEADROOM }>() else { return };
+    let arrival = Arrival::read(head);
+    offload::complete(frame);
+    let arrived = match &arrival {
+        Some(arrival) => Stamp { at: arrival.at, source: Source::Kernel },
+        None => Stamp { at: returned, source: Source::User },
+    };
+    let frame = with_tag(&mut bytes[sys::HEADROOM - TAG_BYTES..], arrival.and_then(|arrival| arrival.tag));
+    each(frame, Received { length: frame.len(), arrived, returned });
+}
+
+/// What the program wrote before a frame.
+struct Arrival {
+    tag: Option<[u8; TAG_BYTES]>,
+    at: Time,
+}
+
+impl Arrival {
+    fn read(bytes: &[u8; sys::HEADROOM]) -> Option<Self> {
+        let (mark, rest) = bytes.split_first_chunk::<4>()?;
+        let (tag, at) = rest.split_first_chunk::<TAG_BYTES>()?;
+        if u32::from_ne_bytes(*mark) != ARRIVAL_MARK {
+            return None;
+        }
+        let at = Time(i64::from_ne_bytes(*at.first_chunk()?));
+        Some(Self { tag: (tag[..2] != [0, 0]).then_some(*tag), at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(mark: u32, tag: [u8; 4], frame: &[u8]) -> (Vec<u8>, Stamp) {
+        let mut bytes = [&mark.to_ne_bytes()[..], &tag, &7_i64.to_ne_bytes(), frame].concat();
+        let mut seen = Vec::new();
+        show(&mut bytes, Time(9), &mut |frame, received| {
+            assert_eq!(received.length, frame.len());
+            seen.push((frame.to_vec(), received.arrived));
+        });
+        seen.remove(0)
+    }
+
+    #[test]
+    fn a_tag_beside_a_frame_goes_back_into_it() {
+        let frame: Vec<u8> = (1..=20).collect();
+        let (bytes, stamp) = shown(ARRIVAL_MARK, [0x81, 0, 0, 10], &frame);
+        assert_eq!(bytes, [&frame[..12], &[0x81, 0, 0, 10], &frame[12..]].concat());
+        assert_eq!(stamp, Stamp { at: Time(7), source: Source::Kernel });
+        let (bytes, _) = shown(ARRIVAL_MARK, [0; 4], &frame);
+        assert_eq!(bytes, frame);
+    }
+
+    #[test]
+    fn without_its_mark_nothing_is_believed() {
+        let (bytes, stamp) = shown(0, [0x81, 0, 0, 10], &[1; 20]);
+        assert_eq!((bytes, stamp), (vec![1; 20], Stamp { at: Time(9), source: Source::User }));
+    }
+}

@@ -1,0 +1,371 @@
+//! The pcapng file format, as Wireshark writes it: all byte orders and resolutions of stamps that there are.
+//!
+//! Source: `draft-ietf-opsawg-pcapng`. Sections, interfaces and packets are read; all other blocks are passed over.
+
+use std::io::{self, BufRead, ErrorKind, Read, Write};
+
+use sojourn_time::Time;
+
+use super::format::{ETHERNET, LONGEST_FRAME_BYTES, PCAPNG, Reader, Record, cut, fill};
+use super::{PcapError, format};
+
+const BYTE_ORDER: u32 = 0x1A2B_3C4D;
+const INTERFACE: u32 = 1;
+const OLD_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const PACKET: u32 = 6;
+const OPTION_END: u16 = 0;
+const OPTION_RESOLUTION: u16 = 9;
+const OPTION_OFFSET: u16 = 14;
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
+/// A longer block is damage, and must not make us take so much memory.
+const LONGEST_BLOCK_BYTES: u32 = 1 << 24;
+
+/// Frames of a capture file of either format. Give it a buffered input.
+#[derive(Debug)]
+pub enum Capture<R> {
+    /// pcap.
+    Pcap(Reader<R>),
+    /// pcapng.
+    Pcapng(NgReader<R>),
+}
+
+impl<R: BufRead> Capture<R> {
+    /// Reads the beginning of the file.
+    ///
+    /// # Errors
+    /// When it is neither, or holds no Ethernet frames.
+    pub fn new(mut input: R) -> Result<Self, PcapError> {
+        if input.fill_buf()?.starts_with(&PCAPNG.to_be_bytes()) {
+            NgReader::new(input).map(Self::Pcapng)
+        } else {
+            Reader::new(input).map(Self::Pcap)
+        }
+    }
+
+    /// Reads the next frame into `frame`, in place of what was there; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// When the file is damaged or cut; what was read before stays good.
+    pub fn next(&mut self, frame: &mut Vec<u8>) -> Result<Option<Record>, PcapError> {
+        match self {
+            Self::Pcap(reader) => reader.next(frame),
+            Self::Pcapng(reader) => reader.next(frame),
+        }
+    }
+}
+
+/// Reads frames of a pcapng file.
+#[derive(Debug)]
+pub struct NgReader<R> {
+    input: R,
+    is_big_endian: bool,
+    interfaces: Vec<Interface>,
+    body: Vec<u8>,
+    /// Frames that were read.
+    number: u64,
+}
+
+/// How stamps of an interface are to be read.
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link_type: u32,
+    /// Units in a second.
+    per_second: u64,
+    /// Seconds to be added.
+    offset: i64,
+}
+
+impl<R: Read> NgReader<R> {
+    /// Reads the first section's header.
+    ///
+    /// # Errors
+    /// When it is not a pcapng file.
+    pub fn new(input: R) -> Result<Self, PcapError> {
+        let mut reader = Self { input, is_big_endian: false, interfaces: Vec::new(), body: Vec::new(), number: 0 };
+        match reader.block()? {
+            Some(PCAPNG) => Ok(reader),
+            Some(other) => Err(PcapError::Magic(other)),
+            None => Err(PcapError::Truncated { number: 0 }),
+        }
+    }
+
+    /// Reads the next frame, as [`Capture::next`].
+    ///
+    /// # Errors
+    /// As [`Capture::next`].
+    pub fn next(&mut self, frame: &mut Vec<u8>) -> Result<Option<Record>, PcapError> {
+        loop {
+            match self.block()? {
+                None => return Ok(None),
+                Some(INTERFACE) => self.interface()?,
+                Some(PACKET) => return self.packet(frame, 0).map(Some),
+                // Its interface has 16 bits, and 16 more count drops.
+                Some(OLD_PACKET) => return self.packet(frame, 16).map(Some),
+                Some(SIMPLE_PACKET) => return Err(PcapError::Untimed { number: self.number + 1 }),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Reads a block into `body`, without its type and lengths, and returns its type; `None` at the end of the file.
+    fn block(&mut self) -> Result<Option<u32>, PcapError> {
+        let number = self.number + 1;
+        let mut head = [0; 8];
+        match fill(&mut self.input, &mut head) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) => return Err(cut(error, number)),
+        }
+        let [kind, mut length] = [0, 4].map(|at| format::word(&head, at, self.is_big_endian));
+        let mut taken = 8;
+        self.body.clear();
+        // The same in both byte orders.
+        if kind == PCAPNG {
+            let mut magic = [0; 4];
+            self.input.read_exact(&mut magic).map_err(|error| cut(error, number))?;
+            self.is_big_endian = match u32::from_be_bytes(magic) {
+                BYTE_ORDER => true,
+                other if other.swap_bytes() == BYTE_ORDER => false,
+                other => return Err(PcapError::Magic(other)),
+            };
+            length = format::word(&head, 4, self.is_big_endian);
+            self.interfaces.clear();
+            taken = 12;
+        }
+        if length % 4 != 0 || length < taken + 4 || length > LONGEST_BLOCK_BYTES {
+            return Err(PcapError::Damaged { number });
+        }
+        self.body.resize((length - taken) as usize, 0);
+        self.input.read_exact(&mut self.body).map_err(|error| cut(error, number))?;
+        let at = self.body.len() - 4;
+        if self.word(at) != Some(length) {
+            return Err(PcapError::Damaged { number });
+        }
+        self.body.truncate(at);
+        Ok(Some(kind))
+    }
+
+    /// Takes in the description of an interface.
+    fn interface(&mut self) -> Result<(), PcapError> {
+        let damaged = PcapError::Damaged { number: self.number + 1 };
+        let Some(link_type) = self.half(0) else { return Err(damaged) };
+        let mut interface = Interface { link_type: u32::from(link_type), per_second: 1_000_000, offset: 0 };
+        let mut at = 8;
+        while let (Some(code), Some(length)) = (self.half(at), self.half(at + 2)) {
+            let value = self.body.get(at + 4..at + 4 + usize::from(length));
+            match (code, value) {
+                (OPTION_END, _) => break,
+                (OPTION_RESOLUTION, Some(&[power])) => match resolution(power) {
+                    Some(per_second) => interface.per_second = per_second,
+                    None => return Err(damaged),
+                },
+                (OPTION_OFFSET, Some(bytes)) => {
+                    let bytes = <[u8; 8]>::try_from(bytes).map_err(|_| damaged_at(self.number))?;
+                    interface.offset =
+                        if self.is_big_endian { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) };
+                }
+                (_, None) => return Err(damaged),
+                _ => {}
+            }
+            at += 4 + usize::from(length).next_multiple_of(4);
+        }
+        self.interfaces.push(interface);
+        Ok(())
+    }
+
+    /// Takes a frame out of a block; of its first word, the interface has all but `dropped` bits.
+    fn packet(&mut self, frame: &mut Vec<u8>, dropped: u32) -> Result<Record, PcapError> {
+        self.number += 1;
+        let damaged = || damaged_at(self.number - 1);
+        let index = if dropped == 0 { self.word(0) } else { self.half(0).map(u32::from) }.ok_or_else(damaged)?;
+        let [high, low, length, original_bytes] =
+            [4, 8, 12, 16].map(|at| self.word(at)).map(|word| word.ok_or_else(damaged));
+        let (length, original_bytes) = (length?, original_bytes?);
+        let interface = self.interfaces.get(index as usize).copied().ok_or_else(damaged)?;
+        if interface.link_type != ETHERNET {
+            return Err(PcapError::LinkType(interface.link_type));
+        }
+        let bytes = self.body.get(20..20 + length as usize).filter(|_| length <= LONGEST_FRAME_BYTES);
+        frame.clear();
+        frame.extend_from_slice(bytes.ok_or_else(damaged)?);
+        let units = u64::from(high?) << 32 | u64::from(low?);
+        Ok(Record { at: interface.time(units).ok_or_else(damaged)?, original_bytes })
+    }
+
+    fn word(&self, at: usize) -> Option<u32> {
+        let bytes: [u8; 4] = self.body.get(at..at + 4)?.try_into().ok()?;
+        Some(if self.is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    }
+
+    fn half(&self, at: usize) -> Option<u16> {
+        let bytes: [u8; 2] = self.body.get(at..at + 2)?.try_into().ok()?;
+        Some(if self.is_big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+    }
+}
+
+fn damaged_at(before: u64) -> PcapError {
+    PcapError::Damaged { number: before + 1 }
+}
+
+/// Returns how many units of this resolution a second has.
+fn resolution(power: u8) -> Option<u64> {
+    let exponent = u32::from(power & 0x7F);
+    if power & 0x80 == 0 { 10_u64.checked_pow(exponent) } else { 1_u64.checked_shl(exponent).filter(|_| exponent < 64) }
+}
+
+impl Interface {
+    /// Returns the time of a stamp; `None` where it is beyond all times.
+    fn time(&self, units: u64) -> Option<Time> {
+        let nanos = i128::from(units) * NANOS_PER_SECOND / i128::from(self.per_second);
+        i64::try_from(nanos + i128::from(self.offset) * NANOS_PER_SECOND).ok().map(Time)
+    }
+}
+
+/// Writes frames into a pcapng file, with stamps in nanoseconds.
+#[derive(Debug)]
+pub struct NgWriter<W> {
+    output: W,
+}
+
+impl<W: Write> NgWriter<W> {
+    /// Writes the headers of the file and of its one interface.
+    ///
+    /// # Errors
+    /// When the system would not write.
+    pub fn new(mut output: W) -> io::Result<Self> {
+        // Version 1.0, of unknown length.
+        for word in [PCAPNG, 28, BYTE_ORDER, 1, u32::MAX, u32::MAX, 28] {
+            output.write_all(&word.to_le_bytes())?;
+        }
+        // One option: stamps in 10⁻⁹ s.
+        let option = u32::from(OPTION_RESOLUTION) | 1 << 16;
+        for word in [INTERFACE, 32, ETHERNET, 0, option, 9, u32::from(OPTION_END), 32] {
+            output.write_all(&word.to_le_bytes())?;
+        }
+        Ok(Self { output })
+    }
+
+    /// Writes a frame that was stamped at `at` on `CLOCK_REALTIME`.
+    ///
+    /// # Errors
+    /// When the system would not write, or the time or the length cannot be in such a file.
+    pub fn write(&mut self, at: Time, frame: &[u8]) -> io::Result<()> {
+        let refusal = |what| io::Error::new(ErrorKind::InvalidInput, what);
+        let nanos = u64::try_from(at.0).map_err(|_| refusal("a time before 1970"))?;
+        let length = u32::try_from(frame.len())
+            .ok()
+            .filter(|length| *length <= LONGEST_FRAME_BYTES)
+            .ok_or_else(|| refusal("a frame of more than 262,144 bytes"))?;
+        let padding = (length.next_multiple_of(4) - length) as usize;
+        let total = 32 + length.next_multiple_of(4);
+        for word in [PACKET, total, 0, (nanos >> 32) as u32, nanos as u32, length, length] {
+            self.output.write_all(&word.to_le_bytes())?;
+        }
+        self.output.write_all(frame)?;
+        self.output.write_all(&[0; 3][..padding])?;
+        self.output.write_all(&total.to_le_bytes())
+    }
+
+    /// Writes what is held back, and returns the output.
+    ///
+    /// # Errors
+    /// When the system would not write.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.output.flush()?;
+        Ok(self.output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read_all(bytes: &[u8]) -> (Vec<(Time, Vec<u8>)>, Option<PcapError>) {
+        let (mut frames, mut frame) = (Vec::new(), Vec::new());
+        let mut reader = match Capture::new(bytes) {
+            Ok(reader) => reader,
+            Err(error) => return (frames, Some(error)),
+        };
+        loop {
+            match reader.next(&mut frame) {
+                Ok(Some(record)) => frames.push((record.at, frame.clone())),
+                Ok(None) => return (frames, None),
+                Err(error) => return (frames, Some(error)),
+            }
+        }
+    }
+
+    fn written(frames: &[(Time, Vec<u8>)]) -> Vec<u8> {
+        let mut writer = NgWriter::new(Vec::new()).unwrap();
+        frames.iter().for_each(|(at, frame)| writer.write(*at, frame).unwrap());
+        writer.finish().unwrap()
+    }
+
+    fn frames() -> impl Strategy<Value = Vec<(Time, Vec<u8>)>> {
+        let frame = (0..i64::MAX, prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(at, bytes)| (Time(at), bytes));
+        prop::collection::vec(frame, 0..20)
+    }
+
+    proptest! {
+        #[test]
+        fn frames_survive_the_file(frames in frames()) {
+            let (read, error) = read_all(&written(&frames));
+            prop_assert_eq!(read, frames);
+            prop_assert!(error.is_none());
+        }
+
+        #[test]
+        fn foreign_bytes_never_panic(
+            frames in frames(),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            keep: prop::sample::Index,
+        ) {
+            let mut bytes = written(&frames);
+            for (place, value) in damage {
+                let place = place.index(bytes.len());
+                bytes[place] = value;
+            }
+            bytes.truncate(keep.index(bytes.len() + 1));
+            let _ = read_all(&bytes);
+        }
+    }
+
+    /// A block of a big-endian file.
+    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let total = (12 + body.len().next_multiple_of(4)) as u32;
+        let padding = vec![0; body.len().next_multiple_of(4) - body.len()];
+        [&kind.to_be_bytes()[..], &total.to_be_bytes(), body, &padding, &total.to_be_bytes()].concat()
+    }
+
+    #[test]
+    fn another_byte_order_a_resolution_of_two_and_an_offset_are_read() {
+        let section = block(PCAPNG, &[&BYTE_ORDER.to_be_bytes()[..], &[0, 1, 0, 0], &[0xFF; 8]].concat());
+        // Stamps in 2⁻¹⁰ s, 100 s to be added; a name that is passed over.
+        let options = [
+            &[0, 2, 0, 3, b'e', b't', b'h', 0][..],
+            &[0, 9, 0, 1, 0x8A, 0, 0, 0],
+            &[0, 14, 0, 8, 0, 0, 0, 0, 0, 0, 0, 100],
+            &[0, 0, 0, 0],
+        ];
+        let interface = block(INTERFACE, &[&[0, 1, 0, 0, 0, 0, 0, 0][..], &options.concat()].concat());
+        let packet = block(PACKET, &[&[0; 8][..], &[0, 0, 8, 0], &[0, 0, 0, 5], &[0, 0, 0, 9], b"abcde"].concat());
+        let file = [section, interface, block(0x0BAD, b"unknown"), packet].concat();
+        let (read, error) = read_all(&file);
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(read, [(Time(102_000_000_000), b"abcde".to_vec())]);
+    }
+
+    #[test]
+    fn a_frame_without_a_time_and_one_of_another_link_are_told() {
+        let section = block(PCAPNG, &[&BYTE_ORDER.to_be_bytes()[..], &[0, 1, 0, 0], &[0xFF; 8]].concat());
+        let simple =
+            [section.clone(), block(INTERFACE, &[0, 1, 0, 0, 0, 0, 0, 0]), block(SIMPLE_PACKET, b"\0\0\0\x01a")];
+        assert!(matches!(read_all(&simple.concat()).1, Some(PcapError::Untimed { number: 1 })));
+        let wireless = block(INTERFACE, &[0, 105, 0, 0, 0, 0, 0, 0]);
+        let other = [section, wireless, block(PACKET, &[0; 20])].concat();
+        assert!(matches!(read_all(&other).1, Some(PcapError::LinkType(105))));
+    }
+}

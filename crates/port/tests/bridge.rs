@@ -1,0 +1,218 @@
+//! Bridge ports: the suite over a simulated cable and over veth cables by each way in which the kernel moves frames;
+//! how they are opened, and that they go with their process.
+
+mod cables;
+mod namespace;
+mod twins;
+
+use std::process::{Command, Stdio};
+
+use sojourn_port::bridge::{self, BridgePort, How, Means, sim};
+use sojourn_port::kernel::Interface;
+use sojourn_port::xdp::XdpPort;
+use sojourn_time::{Clock, HostClock, Nanos, SimulatedClock, Source, Time};
+use sojourn_wire::stream::STREAM_ETHERTYPE;
+
+use cables::{Bridge, FOUR, MEANS, at, cables, hosts, settle, tcp, within_permitted};
+use namespace::{ip, ip_says};
+use twins::Twin;
+
+const HOLDS: &str = "SOJOURN_TEST_HOLDS_A_BRIDGE";
+
+#[test]
+fn simulated_ports_pass_the_suite() {
+    let clock = SimulatedClock::default();
+    clock.advance_to(Time(1_000_000_000));
+    let [(left, west), (right, east)] = sim::pair(&clock).expect("makes them");
+    twins::run(&mut Simulated { clock, ports: (left, right), stations: [west, east] });
+}
+
+struct Simulated {
+    clock: SimulatedClock,
+    ports: (sim::SimPort, sim::SimPort),
+    stations: [sim::Station; 2],
+}
+
+impl Twin for Simulated {
+    fn ports(&mut self) -> [&mut dyn BridgePort; 2] {
+        [&mut self.ports.0, &mut self.ports.1]
+    }
+
+    fn send(&mut self, side: usize, frame: &[u8]) {
+        self.stations[side].send(frame, self.clock.now() + Nanos::micros(1));
+    }
+
+    fn take(&mut self, side: usize) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.stations[side].take()).map(|(_, frame)| frame).collect()
+    }
+
+    fn source(&self) -> Source {
+        Source::Simulated
+    }
+
+    fn settle(&mut self) {
+        self.clock.advance_to(self.clock.now() + Nanos::micros(2));
+    }
+}
+
+#[test]
+fn kernel_ports_pass_the_suite() {
+    within_permitted("kernel_ports_pass_the_suite", || {
+        cables("stations", "stations");
+        for (means, engine) in MEANS {
+            kernel_twin(means, engine);
+        }
+        // What is too large for a program in the driver leaves the general path.
+        for station in ["west", "east"] {
+            ip(&format!("-n stations link set dev {station} mtu 9000"));
+        }
+        let said = kernel_twin(Means::Xdp, "AF_XDP copy, generic XDP");
+        assert!(said.iter().any(|sentence| sentence.contains("super-frames, which generic XDP loses")), "{said:?}");
+        let (left, _, said) = bridge::open("left", "right", &How::default()).expect("opens");
+        assert_eq!(left.engine(), MEANS[1].1);
+        assert!(said[0].starts_with("AF_PACKET in place of AF_XDP: left: it takes VLAN tags off"), "{said:?}");
+    });
+}
+
+fn kernel_twin(means: Means, engine: &str) -> Vec<String> {
+    let how = How { means: Means::Packet, ..How::default() };
+    let (west, east, _) = at("stations", || bridge::open("west", "east", &how)).expect("opens");
+    let (left, right, said) = bridge::open("left", "right", &How { means, ..How::default() }).expect("opens");
+    assert_eq!((left.engine(), right.engine()), (engine, engine));
+    twins::run(&mut Kernel { ports: [left, right], stations: [west, east] });
+    said
+}
+
+struct Kernel {
+    ports: [Box<dyn BridgePort>; 2],
+    stations: [Box<dyn BridgePort>; 2],
+}
+
+impl Twin for Kernel {
+    fn ports(&mut self) -> [&mut dyn BridgePort; 2] {
+        let [left, right] = &mut self.ports;
+        [left.as_mut(), right.as_mut()]
+    }
+
+    fn send(&mut self, side: usize, frame: &[u8]) {
+        assert!(self.stations[side].put(frame).expect("puts"), "there is room");
+        self.stations[side].flush().expect("sends");
+    }
+
+    fn take(&mut self, side: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        while self.stations[side].receive(64, &mut |frame, _| frames.push(frame.to_vec())).expect("receives") > 0 {}
+        frames
+    }
+
+    fn source(&self) -> Source {
+        Source::Kernel
+    }
+
+    fn settle(&mut self) {
+        settle(Nanos::millis(5));
+    }
+}
+
+#[test]
+fn what_cannot_be_bridged_is_said_in_a_sentence() {
+    within_permitted("what_cannot_be_bridged_is_said_in_a_sentence", || {
+        hosts();
+        let said = |left: &str, right: &str, means| {
+            bridge::open(left, right, &How { means, ..How::default() }).map(drop).expect_err("is refused").to_string()
+        };
+        assert_eq!(
+            said("left", "left", Means::Auto),
+            "left: a bridge stands between two interfaces; name another one for its other side"
+        );
+        assert!(said("left", "nosuch", Means::Auto).contains("no such interface"));
+        ip("link set dev right down");
+        assert_eq!(
+            said("left", "right", Means::Auto),
+            "right: the interface is down; switch it on with `ip link set dev right up`"
+        );
+        ip("link set dev right up");
+        // Another emulator, whatever moves its frames.
+        for (has, _) in MEANS {
+            let _first = Bridge::open(has);
+            for (wants, _) in MEANS {
+                let error = said("right", "left", wants);
+                assert!(error.starts_with("right: another emulator bridges it already; `ss -xap"), "{error}");
+            }
+        }
+        // Somebody else's program.
+        let foreign = XdpPort::open("right", STREAM_ETHERTYPE).expect("opens");
+        for means in [Means::Auto, Means::Xdp] {
+            assert_eq!(
+                said("left", "right", means),
+                "right: an XDP program hangs on it already; `ip link show dev right` tells which"
+            );
+        }
+        drop(foreign);
+        assert!(!ip_says("link show").contains("xdp"), "nothing is left attached");
+        ip("-n east link set dev east down");
+        // The kernel tells of it some time after.
+        until(|| !Interface::named("right").expect("is there").running, "it still has its carrier");
+        let bridge = Bridge::open(Means::Auto);
+        assert_eq!(bridge.said, ["right has no carrier: frames flow when its other end is there"]);
+        drop(bridge);
+        ip("-n east link set dev east up");
+        sojourn_port::rights::keep_only(&[]).expect("gives up rights");
+        assert!(said("left", "right", Means::Xdp).contains("CAP_BPF"));
+        assert!(said("left", "right", Means::Auto).contains("CAP_NET_RAW"));
+    });
+}
+
+#[test]
+fn several_queues_are_left_to_af_packet() {
+    within_permitted("several_queues_are_left_to_af_packet", || {
+        hosts();
+        ip("link delete dev left");
+        ip(
+            "link add name left numrxqueues 2 numtxqueues 2 type veth peer name west numrxqueues 2 numtxqueues 2 netns west",
+        );
+        ip("link set dev left up");
+        ip("-n west link set dev west up");
+        ip("-n west address add 10.77.2.1/24 dev west");
+        let mut bridge = Bridge::open(Means::Auto);
+        assert!(bridge.left.engine().starts_with("AF_PACKET"));
+        assert_eq!(bridge.right.engine(), MEANS[0].1);
+        assert!(bridge.said[0].contains("2 queues"), "{:?}", bridge.said);
+        tcp(&mut bridge, FOUR, 1_000_000);
+    });
+}
+
+#[test]
+fn a_bridge_goes_with_the_process_that_was_killed() {
+    within_permitted("a_bridge_goes_with_the_process_that_was_killed", || {
+        if std::env::var_os(HOLDS).is_some() {
+            let _bridge = Bridge::open(Means::Xdp);
+            loop {
+                settle(Nanos::seconds(1));
+            }
+        }
+        cables("west", "east");
+        let program = std::env::current_exe().expect("this test's program");
+        let arguments = ["--exact", "a_bridge_goes_with_the_process_that_was_killed", "--nocapture"];
+        let mut holder =
+            Command::new(program).args(arguments).env(HOLDS, "1").stdout(Stdio::null()).spawn().expect("starts");
+        let hangs = || ["left", "right"].map(|port| ip_says(&format!("link show dev {port}")).contains("xdp"));
+        until(|| hangs() == [true, true], "the programs were never there");
+        let taken = bridge::open("left", "right", &How { means: Means::Packet, ..How::default() })
+            .map(drop)
+            .expect_err("is taken");
+        assert!(taken.to_string().contains("another emulator"), "{taken}");
+        holder.kill().expect("is killed");
+        holder.wait().expect("ends");
+        until(|| hangs() == [false, false], "the programs are still there");
+        until(|| bridge::open("left", "right", &How::default()).is_ok(), "the seats are still taken");
+    });
+}
+
+fn until(mut holds: impl FnMut() -> bool, else_say: &str) {
+    let give_up = HostClock.now() + Nanos::seconds(10);
+    while !holds() {
+        assert!(HostClock.now() < give_up, "{else_say}");
+        settle(Nanos::millis(5));
+    }
+}

@@ -1,0 +1,319 @@
+//! Bridge ports over veth cables, with what real hosts send: TCP and UDP with all that they leave to their interfaces, tags
+//! beside frames, jumbo frames; and with what happens to interfaces while they are bridged.
+//!
+//! Programs in the kernel need root: else these tests are skipped and say why; with `CI` set that is a failure.
+
+mod cables;
+mod namespace;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+
+use sojourn_port::bridge::{self, How, Means, Wanted};
+use sojourn_port::kernel::wait_for_any;
+use sojourn_port::packet::{PacketOptions, PacketPort};
+use sojourn_port::{Port, PortError};
+use sojourn_time::{Clock, HostClock, Nanos};
+use sojourn_wire::ethernet::PROBE_ETHERTYPE;
+use sojourn_wire::stream::STREAM_ETHERTYPE;
+
+use cables::{Bridge, ENOUGH, FOUR, MEANS, SIX, at, cables, hosts, pattern, settle, tcp, udp, within_permitted};
+use namespace::{ip, run};
+
+#[test]
+fn tcp_and_udp_go_through_with_all_that_hosts_leave_to_interfaces() {
+    within_permitted("tcp_and_udp_go_through_with_all_that_hosts_leave_to_interfaces", || {
+        hosts();
+        for (means, engine) in MEANS {
+            let mut bridge = Bridge::open(means);
+            assert_eq!((bridge.left.engine(), bridge.right.engine()), (engine, engine), "{:?}", bridge.said);
+            let features = run("ip", "netns exec west ethtool -k west");
+            assert!(features.contains("tx-checksum-ip-generic: on"), "{features}");
+            // The kernel takes super-frames from a neighbour of XDP by itself.
+            let segments = format!("tcp-segmentation-offload: {}", if means == Means::Auto { "off" } else { "on" });
+            assert!(features.contains(&segments), "{features}");
+            for addresses in [FOUR, SIX] {
+                tcp(&mut bridge, addresses, 4_000_000);
+                udp(&mut bridge, addresses, &[0, 1, 20, 1400, 1452, 3000, 20_000]);
+            }
+            assert_eq!(bridge.longest_seen, 1514);
+            assert_eq!((bridge.left.own_drops(), bridge.right.own_drops()), (0, 0));
+        }
+    });
+}
+
+#[test]
+fn datagrams_that_were_sent_together_are_split() {
+    within_permitted("datagrams_that_were_sent_together_are_split", || {
+        hosts();
+        for (means, _) in MEANS {
+            let mut bridge = Bridge::open(means);
+            for [west, east] in [FOUR, SIX] {
+                let east: SocketAddr = SocketAddr::new(east.parse().expect("an address"), 7779);
+                let to = at("east", || UdpSocket::bind(east)).expect("binds");
+                to.set_nonblocking(true).expect("does not block");
+                let family = if east.is_ipv4() { "AF_INET" } else { "AF_INET6" };
+                // SOL_UDP, UDP_SEGMENT: five datagrams of 1,000 bytes and one of 234 in one call.
+                let program = format!(
+                    "import socket;s=socket.socket(socket.{family},socket.SOCK_DGRAM);s.bind(('{west}',0));\
+                     s.setsockopt(17,103,1000);s.sendto(bytes(i%251_for_i_in_range(5234)),('{}',7779))",
+                    east.ip()
+                );
+                let program = program.replace("_for_i_in_", " for i in ");
+                let mut child = Command::new("ip")
+                    .args(["netns", "exec", "west", "python3", "-c", &program])
+                    .spawn()
+                    .expect("starts");
+                let mut arrived = Vec::new();
+                let mut buffer = [0; 2000];
+                bridge.run_until(|| {
+                    arrived.extend(to.recv(&mut buffer).map(|length| buffer[..length].to_vec()));
+                    arrived.len() == 6
+                });
+                assert!(child.wait().expect("ends").success());
+                assert_eq!(arrived.iter().map(Vec::len).collect::<Vec<_>>(), [1000, 1000, 1000, 1000, 1000, 234]);
+                assert!(arrived.concat() == (0..5234).map(|n| (n % 251) as u8).collect::<Vec<_>>());
+            }
+        }
+    });
+}
+
+/// A kernel's bridge takes tags off frames and keeps them beside: one behind `west`, whose other port's far end is `outer`.
+fn bridge_behind_west() {
+    ip("-n west link add name outer type veth peer name inner");
+    ip("-n west link add name switch type bridge");
+    for device in ["outer", "inner", "switch"] {
+        ip(&format!("-n west link set dev {device} up"));
+    }
+    for device in ["inner", "west"] {
+        ip(&format!("-n west link set dev {device} master switch"));
+    }
+}
+
+#[test]
+fn tags_that_are_kept_beside_frames_are_bridged() {
+    within_permitted("tags_that_are_kept_beside_frames_are_bridged", || {
+        cables("west", "east");
+        bridge_behind_west();
+        ip("-n east link set dev lo up");
+        let tagged = |tags: &[u8], bytes: usize| {
+            let head = [&[2, 0, 0, 0, 9, 2, 2, 0, 0, 0, 9, 1][..], tags, &STREAM_ETHERTYPE.to_be_bytes()].concat();
+            [head, pattern(bytes)].concat()
+        };
+        for (means, _) in MEANS {
+            let mut bridge = Bridge::open(means);
+            let mut outer = at("west", || PacketPort::open("outer", false)).expect("opens");
+            let mut east = at("east", || bridge::open("east", "lo", &How { means: Means::Packet, ..How::default() }))
+                .expect("opens")
+                .0;
+            for tags in [&[][..], &[0x81, 0, 0x60, 10], &[0x88, 0xA8, 0, 20, 0x81, 0, 0, 10], &[0x81, 0, 0, 0]] {
+                for bytes in [46, 1000, 1492] {
+                    let sent = tagged(tags, bytes);
+                    outer.transmit(&sent).expect("sends");
+                    let mut arrived = Vec::new();
+                    bridge.run_until(|| {
+                        east.receive(64, &mut |frame, _| arrived.push(frame.to_vec())).expect("receives");
+                        arrived.iter().any(|frame| frame[6..12] == sent[6..12])
+                    });
+                    assert!(arrived.contains(&sent), "{means:?}, {tags:x?}, {bytes}: {:x?}", &arrived[0][..24]);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn jumbo_frames_are_bridged_by_what_carries_them() {
+    within_permitted("jumbo_frames_are_bridged_by_what_carries_them", || {
+        hosts();
+        let mtu = |bytes: usize| {
+            for (port, host) in [("left", "west"), ("right", "east")] {
+                ip(&format!("link set dev {port} mtu {bytes}"));
+                ip(&format!("-n {host} link set dev {host} mtu {bytes}"));
+            }
+        };
+        mtu(9000);
+        let mut bridge = Bridge::open(Means::Auto);
+        assert!(bridge.left.engine().starts_with("AF_PACKET"));
+        assert!(bridge.said[0].contains("MTU of 9000 bytes is too large for AF_XDP"), "{:?}", bridge.said);
+        for addresses in [FOUR, SIX] {
+            tcp(&mut bridge, addresses, 4_000_000);
+            udp(&mut bridge, addresses, &[8952, 30_000]);
+        }
+        assert_eq!(bridge.longest_seen, 9014);
+        drop(bridge);
+        let refused = bridge::open("left", "right", &How { means: Means::Xdp, ..How::default() })
+            .map(drop)
+            .expect_err("is too long");
+        assert!(refused.to_string().contains("too large for AF_XDP"), "{refused}");
+        mtu(3486);
+        let mut bridge = Bridge::open(Means::Auto);
+        assert_eq!(bridge.left.engine(), MEANS[0].1, "{:?}", bridge.said);
+        tcp(&mut bridge, FOUR, 4_000_000);
+        udp(&mut bridge, SIX, &[3438]);
+        assert_eq!(bridge.longest_seen, 3500);
+    });
+}
+
+#[test]
+fn a_changed_mtu_is_followed() {
+    within_permitted("a_changed_mtu_is_followed", || {
+        hosts();
+        let mtus = |bytes: usize| {
+            for (port, host) in [("left", "west"), ("right", "east")] {
+                ip(&format!("link set dev {port} mtu {bytes}"));
+                ip(&format!("-n {host} link set dev {host} mtu {bytes}"));
+            }
+        };
+        for (means, bytes) in [(Means::Auto, 3000), (Means::Packet, 9000)] {
+            mtus(1500);
+            let mut bridge = Bridge::open(means);
+            udp(&mut bridge, FOUR, &[1472]);
+            mtus(bytes);
+            // Nor does it help that nothing came for a while.
+            let then = HostClock.now() + Nanos::millis(250);
+            bridge.run_until(|| HostClock.now() >= then);
+            udp(&mut bridge, FOUR, &[bytes - 28]);
+            assert_eq!(bridge.longest_seen, bytes + 14);
+            mtus(1400);
+            udp(&mut bridge, FOUR, &[1372, 3000]);
+            tcp(&mut bridge, SIX, 1_000_000);
+        }
+    });
+}
+
+#[test]
+fn an_interface_may_go_down_and_come_back() {
+    within_permitted("an_interface_may_go_down_and_come_back", || {
+        hosts();
+        for (means, _) in MEANS {
+            let mut bridge = Bridge::open(means);
+            udp(&mut bridge, FOUR, &[100]);
+            for (down, up) in [
+                ("link set dev left down", "link set dev left up"),
+                ("-n east link set dev east down", "-n east link set dev east up"),
+                ("link set dev right down", "link set dev right up"),
+            ] {
+                ip(down);
+                let from = at("west", || UdpSocket::bind("10.77.2.1:0")).expect("binds");
+                let _ = from.send_to(b"lost", "10.77.2.2:7778");
+                let end = HostClock.now() + Nanos::millis(250);
+                bridge.run_until(|| HostClock.now() > end);
+                for port in [&mut bridge.left, &mut bridge.right] {
+                    let mut has_room = true;
+                    for _ in 0..2 {
+                        has_room = port.put(&[0xFF; 60]).expect("puts");
+                        port.flush().expect("flushes");
+                    }
+                    assert_eq!(has_room, !down.contains(port.name()), "{down}");
+                    if !has_room {
+                        let start = HostClock.now();
+                        wait_for_any([port.descriptor()].into_iter(), Nanos::millis(5)).expect("waits");
+                        assert!(HostClock.now() - start > Nanos::millis(4), "an interface that is down wakes nobody");
+                    }
+                }
+                ip(up);
+                for host in ["west", "east"] {
+                    ip(&format!("-n {host} neighbor flush dev {host}"));
+                }
+                // IPv6 addresses go with the link.
+                tcp(&mut bridge, FOUR, 100_000);
+            }
+        }
+    });
+}
+
+#[test]
+fn an_interface_that_vanishes_is_an_error() {
+    within_permitted("an_interface_that_vanishes_is_an_error", || {
+        hosts();
+        for (means, _) in MEANS {
+            for gone in ["link delete dev right", "link set dev right netns west"] {
+                let Bridge { left, mut right, .. } = Bridge::open(means);
+                ip(gone);
+                let give_up = HostClock.now() + ENOUGH;
+                let error = loop {
+                    match right.receive(64, &mut |_, _| {}) {
+                        Err(error) => break error,
+                        Ok(_) => assert!(HostClock.now() < give_up, "it is never noticed"),
+                    }
+                };
+                assert!(matches!(&error, PortError::Unusable { object, .. } if object == "right"), "{error}");
+                assert!(error.to_string().contains("vanished"), "{error}");
+                let put = right.put(&[0xFF; 60]).and_then(|_| right.flush());
+                assert!(put.is_err_and(|error| error.to_string().contains("vanished")));
+                drop((left, right));
+                if gone.contains("netns") {
+                    ip("-n west link delete dev right");
+                }
+                ip("link add name right type veth peer name east netns east");
+                ip("link set dev right up");
+                ip("-n east link set dev east up");
+            }
+        }
+    });
+}
+
+/// A bridge that wants to see frames of our probes alone.
+fn redirecting() -> Bridge {
+    let wanted = [PROBE_ETHERTYPE; 2].map(|ethertype| Wanted::Ethertypes(vec![ethertype]));
+    let (left, right, said) = bridge::open("left", "right", &How { means: Means::Xdp, wanted }).expect("opens");
+    assert_eq!((left.engine(), said.len()), ("AF_XDP copy, native XDP, redirecting", 0));
+    Bridge { left, right, said, longest_seen: 0 }
+}
+
+#[test]
+fn what_nobody_wants_to_see_stays_in_the_kernel() {
+    within_permitted("what_nobody_wants_to_see_stays_in_the_kernel", || {
+        hosts();
+        for host in ["west", "east"] {
+            run("ip", &format!("netns exec {host} ethtool -K {host} gro on"));
+        }
+        let mut bridge = redirecting();
+        // The bridge sleeps meanwhile.
+        run("ip", "netns exec west ping -c 5 -i 0.01 -W 5 10.77.2.2");
+        run("ip", "netns exec west ping -c 5 -i 0.01 -W 5 fd77:2::2");
+        settle(Nanos::millis(20));
+        bridge.turn();
+        // Only reports of multicast groups, whose extension header the program does not read.
+        assert!(bridge.longest_seen < 98, "{}", bridge.longest_seen);
+        // Unfinished checksums are its business.
+        for addresses in [FOUR, SIX] {
+            tcp(&mut bridge, addresses, 1_000_000);
+            udp(&mut bridge, addresses, &[1, 20, 1400, 3000]);
+        }
+        let mut west = at("west", || PacketPort::open("west", false)).expect("opens");
+        let frames = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1][..], &PROBE_ETHERTYPE.to_be_bytes(), &[0; 46]].concat();
+        west.transmit(&frames).expect("sends");
+        settle(Nanos::millis(20));
+        let mut seen = Vec::new();
+        bridge.left.receive(64, &mut |frame, _| seen.push(frame.to_vec())).expect("receives");
+        assert_eq!(seen, [frames]);
+        for port in [&mut bridge.left, &mut bridge.right] {
+            assert_eq!((port.own_drops(), port.news()), (0, None));
+        }
+    });
+}
+
+#[test]
+fn a_port_that_takes_no_redirected_frames_is_found_out() {
+    within_permitted("a_port_that_takes_no_redirected_frames_is_found_out", || {
+        hosts();
+        let mut bridge = redirecting();
+        let mut west =
+            at("west", || PacketPort::open_for("west", STREAM_ETHERTYPE, PacketOptions::default())).expect("opens");
+        let mut east =
+            at("east", || PacketPort::open_for("east", STREAM_ETHERTYPE, PacketOptions::default())).expect("opens");
+        let head = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1][..], &STREAM_ETHERTYPE.to_be_bytes()].concat();
+        let mut sent = 0;
+        bridge.run_until(|| {
+            west.transmit(&[&head[..], &[0; 46]].concat()).expect("sends");
+            sent += 1;
+            settle(Nanos::millis(1));
+            east.receive(&mut [0; 100]).expect("receives").is_some()
+        });
+        assert!(bridge.left.news().is_some_and(|news| news.contains("frames that were redirected to right")));
+        assert!((1..100).contains(&sent) && bridge.left.own_drops() < sent, "{sent}");
+        tcp(&mut bridge, FOUR, 1_000_000);
+    });
+}

@@ -1,0 +1,167 @@
+//! Two cables for a bridge: `left` and `right` here, `west` and `east` in other namespaces.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::thread::{JoinHandle, spawn};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sojourn_port::bridge::{self, BridgePort, How, Means};
+use sojourn_time::{Clock, HostClock, Nanos};
+
+use super::namespace::{ip, run, within};
+
+/// Addresses of west and east.
+pub const FOUR: [&str; 2] = ["10.77.2.1", "10.77.2.2"];
+pub const SIX: [&str; 2] = ["fd77:2::1", "fd77:2::2"];
+/// After which a test is given up.
+pub const ENOUGH: Nanos = Nanos::seconds(60);
+
+/// Both ways in which the kernel moves frames, and what they call themselves.
+pub const MEANS: [(Means, &str); 2] =
+    [(Means::Auto, "AF_XDP copy, native XDP"), (Means::Packet, "AF_PACKET recvmmsg, TX_RING, qdisc bypassed")];
+
+/// Two cables from `left` and `right` here to `west` and `east` elsewhere, without the kernel's own chatter.
+pub fn cables(west: &str, east: &str) {
+    ip("link set dev lo up");
+    quiet("");
+    for (port, station, namespace, number) in [("left", "west", west, 1), ("right", "east", east, 2)] {
+        if number == 1 || west != east {
+            ip(&format!("netns add {namespace}"));
+            quiet(&format!("ip netns exec {namespace} "));
+        }
+        ip(&format!(
+            "link add name {port} type veth peer name {station} address 02:00:00:00:00:0{number} netns {namespace}"
+        ));
+        ip(&format!("link set dev {port} up"));
+        ip(&format!("-n {namespace} link set dev {station} up"));
+    }
+}
+
+/// Keeps the kernel from sending frames of its own.
+pub fn quiet(prefix: &str) {
+    for which in ["all", "default"] {
+        let setting = format!("net.ipv6.conf.{which}.disable_ipv6=1");
+        let words = format!("{prefix}sysctl -qw {setting}");
+        let (program, arguments) = words.split_once(' ').expect("a command");
+        run(program, arguments);
+    }
+}
+
+pub fn settle(span: Nanos) {
+    HostClock.wait_until(HostClock.now() + span, Nanos::ZERO);
+}
+
+/// Runs `open` in another namespace; the sockets that it opens stay there.
+pub fn at<T>(namespace: &str, open: impl FnOnce() -> T) -> T {
+    let here = File::open("/proc/thread-self/ns/net").expect("this namespace");
+    let there = File::open(format!("/run/netns/{namespace}")).expect("the other namespace");
+    let enter = |namespace: &File| {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("enters the namespace");
+    };
+    enter(&there);
+    let opened = open();
+    enter(&here);
+    opened
+}
+
+/// Runs `test` in a namespace of its own where programs in the kernel are permitted.
+pub fn within_permitted(name: &str, test: fn()) {
+    if std::env::var_os("CI").is_none() && !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: programs in the kernel need root");
+        return;
+    }
+    within(name, test);
+}
+
+/// A bridge without an emulator.
+pub struct Bridge {
+    pub left: Box<dyn BridgePort>,
+    pub right: Box<dyn BridgePort>,
+    pub said: Vec<String>,
+    pub longest_seen: usize,
+}
+
+impl Bridge {
+    pub fn open(means: Means) -> Self {
+        let (left, right, said) = bridge::open("left", "right", &How { means, ..How::default() }).expect("opens");
+        Self { left, right, said, longest_seen: 0 }
+    }
+
+    /// Bridges until `done`, which must come.
+    pub fn run_until(&mut self, mut done: impl FnMut() -> bool) {
+        let give_up = HostClock.now() + ENOUGH;
+        while !done() {
+            assert!(HostClock.now() < give_up, "it takes too long");
+            self.turn();
+        }
+    }
+
+    /// Bridges what is there.
+    pub fn turn(&mut self) {
+        for is_back in [false, true] {
+            let (from, to) =
+                if is_back { (&mut self.right, &mut self.left) } else { (&mut self.left, &mut self.right) };
+            let longest = &mut self.longest_seen;
+            from.receive(64, &mut |frame, _| {
+                *longest = frame.len().max(*longest);
+                to.put(frame).expect("puts");
+            })
+            .expect("receives");
+            to.flush().expect("flushes");
+        }
+    }
+}
+
+/// Two hosts at the ends of the cables, with addresses.
+pub fn hosts() {
+    cables("west", "east");
+    for (number, host) in [(1, "west"), (2, "east")] {
+        run("ip", &format!("netns exec {host} sysctl -qw net.ipv6.conf.{host}.disable_ipv6=0"));
+        ip(&format!("-n {host} link set dev lo up"));
+        ip(&format!("-n {host} address add 10.77.2.{number}/24 dev {host}"));
+        ip(&format!("-n {host} address add fd77:2::{number}/64 dev {host} nodad"));
+    }
+}
+
+/// Runs `job` in a thread in a namespace.
+pub fn on<T: Send + 'static>(host: &'static str, job: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    spawn(move || at(host, job))
+}
+
+pub fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// Sends so many bytes by TCP from west to east over the bridge; they are to arrive unchanged.
+pub fn tcp(bridge: &mut Bridge, addresses: [&str; 2], bytes: usize) {
+    let east: SocketAddr = (addresses[1].parse::<IpAddr>().expect("an address"), 7777).into();
+    let listener = at("east", || TcpListener::bind(east)).expect("listens");
+    let reader = on("east", move || {
+        let mut arrived = Vec::new();
+        listener.accept().and_then(|(mut stream, _)| stream.read_to_end(&mut arrived)).expect("reads");
+        arrived
+    });
+    let writer = on("west", move || TcpStream::connect(east).and_then(|mut s| s.write_all(&pattern(bytes))));
+    bridge.run_until(|| reader.is_finished() && writer.is_finished());
+    writer.join().expect("ends").expect("writes");
+    assert!(reader.join().expect("ends") == pattern(bytes), "{bytes} bytes to {east}");
+}
+
+/// Sends datagrams of such lengths; they are to arrive.
+pub fn udp(bridge: &mut Bridge, addresses: [&str; 2], lengths: &[usize]) {
+    let [west, east] = addresses.map(|address| SocketAddr::new(address.parse().expect("an address"), 7778));
+    let to = at("east", || UdpSocket::bind(east)).expect("binds");
+    to.set_nonblocking(true).expect("does not block");
+    let from = at("west", || UdpSocket::bind(west)).expect("binds");
+    for length in lengths {
+        from.send_to(&pattern(*length), east).expect("sends");
+        let mut buffer = vec![0; 70_000];
+        let mut arrived = 0;
+        bridge.run_until(|| to.recv(&mut buffer).map(|length| arrived = length).is_ok());
+        assert!(buffer[..arrived] == pattern(*length), "{length} bytes to {east}: {arrived}");
+    }
+}

@@ -1,0 +1,104 @@
+//! A log that was written is read again as it was, and whatever else is read panics never.
+
+use std::fs;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Origin, PacketFile};
+
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("sojourn-packets-{}-{name}", std::process::id()))
+}
+
+fn origin() -> Origin {
+    Origin { instrument: "0.1.0".to_owned(), profile: "debug".to_owned(), is_simulated: false }
+}
+
+fn pipes() -> Vec<String> {
+    (0..300).map(|number| format!("pipe {number}")).collect()
+}
+
+fn packet(number: u64, head_bytes: u8) -> Packet {
+    let odd = number % 2 == 1;
+    Packet {
+        block: 7 - 8 * i32::from(odd),
+        number,
+        copy_of: odd.then_some(number / 2),
+        direction: DIRECTIONS[usize::from(odd)],
+        pipe: odd.then_some((number % 300) as u16),
+        flow: number.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        frame_bytes: 64 + number as u32,
+        head: std::array::from_fn(|byte| if byte < usize::from(head_bytes) { byte as u8 } else { 0 }),
+        head_bytes,
+        arrival: Stamp { at: Time(i64::MAX - number as i64), source: Source::Kernel },
+        entered: Time(number as i64),
+        fate: FATES[number as usize % 3],
+        cause: CAUSES[number as usize % CAUSES.len()],
+        drawn: odd.then_some(Nanos(-5)),
+        link_left: odd.then_some(Time(1)),
+        intended: odd.then_some(Time(2)),
+        departure: (!odd).then_some(Time(3)),
+        is_marked: odd,
+        flipped: 3,
+        is_reordered: !odd,
+        queue_slots: 9,
+        queue_bytes: 1 << 40,
+    }
+}
+
+fn write(folder: &Path, batches: &[Vec<Packet>]) -> PathBuf {
+    let _ = fs::remove_dir_all(folder);
+    let mut file = PacketFile::create(folder, ("d", 3), pipes(), &origin()).unwrap();
+    for batch in batches {
+        file.write(batch).unwrap();
+    }
+    file.finish().unwrap();
+    folder.join("packets-d-003.arrow")
+}
+
+fn read(path: &Path) -> Result<Vec<Packet>, ReadError> {
+    let mut rows = Vec::new();
+    let mut reader = PacketReader::open(path, pipes())?;
+    while reader.next(&mut rows)? {}
+    Ok(rows)
+}
+
+#[test]
+fn what_was_written_is_read_again() {
+    let folder = path("again");
+    let rows: Vec<_> = (0..1000).map(|number| packet(number, (number % 129) as u8)).collect();
+    let file = write(&folder, &[rows[..10].to_vec(), rows[10..].to_vec()]);
+    assert_eq!(read(&file).unwrap(), rows);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn another_table_and_an_unknown_pipe_are_told() {
+    let folder = path("told");
+    let file = write(&folder, &[vec![packet(299, 0)]]);
+    let mut reader = PacketReader::open(&file, vec!["forward".to_owned()]).unwrap();
+    let told = reader.next(&mut Vec::new()).unwrap_err().to_string();
+    assert!(told.ends_with("row 0: pipe \"pipe 299\" is not in the configuration"), "{told}");
+    crate::StreamFolder::create(&folder, "d", 0, &origin()).unwrap();
+    let told = read(&folder.join("sends-d-000.arrow")).unwrap_err().to_string();
+    assert!(told.ends_with("expected the table packets, version 1"), "{told}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn a_damaged_log_never_panics(places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut: prop::sample::Index) {
+        let folder = path("damaged");
+        let file = write(&folder, &[(0..20).map(|number| packet(number, 20)).collect()]);
+        let mut bytes = fs::read(&file).unwrap();
+        for (place, value) in places {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        let end = cut.index(bytes.len() * 4).min(bytes.len());
+        fs::write(&file, &bytes[..end]).unwrap();
+        let _ = read(&file);
+    }
+}
