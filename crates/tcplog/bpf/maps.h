@@ -1,0 +1,135 @@
+/* What the programs share with each other and with user space. */
+#ifndef SOJOURN_TCPLOG_MAPS_H
+#define SOJOURN_TCPLOG_MAPS_H
+
+#define PASS 1 /* lets the packet pass */
+
+#define SOCKET_STREAM 1
+#define SOCKET_RAW 3
+#define TCP_STATE_CLOSE 7
+#define TCP_STATE_LISTEN 10
+
+/* What belongs to a socket: who made it, and where its flow is. A listener's children inherit the first, and the second is
+ * found out not to be theirs. */
+struct place {
+	__u64 seat; /* generation of the slot << 32 | slot + 1; 0: none yet */
+	__u32 process;
+	__u32 reserved;
+	char command[NAME_BYTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, struct place);
+} places SEC(".maps");
+
+/* User space says how many there are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+/* Slots that user space gave back. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__uint(value_size, sizeof(__u32));
+} free_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct totals);
+} all_totals SEC(".maps");
+
+struct ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+/* One for each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct ring);
+} rings SEC(".maps");
+
+struct prefix4 {
+	__u32 length;
+	__u8 address[4];
+};
+
+struct prefix6 {
+	__u32 length;
+	__u8 address[16];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct prefix4);
+	__type(value, __u8);
+} prefixes4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct prefix6);
+	__type(value, __u8);
+} prefixes6 SEC(".maps");
+
+/* What is asked is written where nobody reads, and then becomes what is read, all of it at once. */
+struct control {
+	struct options asked[2];
+	__u32 which;
+	__u32 reserved;
+};
+
+struct control control SEC(".data.control");
+
+/* How many flows there may be. */
+const volatile __u32 flow_room SEC(".rodata.room") = 1;
+
+/* Numbers of processes are those of the namespace that user space lives in; set before the programs are loaded. */
+struct numbering {
+	__u64 device;
+	__u64 inode;
+	__u32 is_first; /* the first namespace: the kernel's own numbers are the right ones */
+	__u32 can_ask;  /* whether programs at cgroups may ask for those of another (Linux 6.10) */
+};
+
+const volatile struct numbering numbering SEC(".rodata.numbering") = { .is_first = 1 };
+
+/* Slots that were handed out for the first time. */
+__u32 handed_out SEC(".data.handed_out") = 0;
+
+static __always_inline const struct options *current_options(void)
+{
+	return &control.asked[*(volatile __u32 *)&control.which & 1];
+}
+
+static __always_inline struct totals *totals_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&all_totals, &zero);
+}
+
+/* CLOCK_TAI, or CLOCK_MONOTONIC where there is no helper for it (before 6.1). */
+static __always_inline __u64 time_now(void)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_ktime_get_tai_ns))
+		return bpf_ktime_get_tai_ns();
+	return bpf_ktime_get_ns();
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* TCP's own state at every packet: samples into a ring for each CPU, every packet into exactly one count.
+ *
+ * The packets are met between IP and TCP (cgroup_skb), on their way in before TCP has dealt with them. Other samples are taken
+ * after the fact, at tracepoints and at the callback for RTTs. Every program that hangs on packets lets all of them pass.
+ */
+
+#include <linux/bpf.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+
+#include "layout.h"
+
+#include "decide.h"
+#include "kernel.h"
+#include "maps.h"
+#include "packet.h"
+#include "state.h"
+
+#include "flows.h"
+#include "record.h"
+
+#include "events.h"
+#include "idle.h"
+#include "presence.h"
+
+static __always_inline __u32 segments_of(struct __sk_buff *skb)
+{
+	__u32 segments = skb->gso_segs, size;
+
+	if (segments)
+		return segments;
+	/* Nobody has counted them yet, if there are any (SKB_GSO_DODGY). */
+	size = skb->gso_size;
+	return size ? (skb->len + size - 1) / size : 1;
+}
+
+/* Counts a packet at the entry. On the way in nothing interrupts us that counts too: the softirq is this CPU's only one; on the
+ * way out, where a process can be interrupted, each must be whole. */
+static __always_inline void count_seen(struct totals *totals, __u32 way, __u32 segments)
+{
+	if (way == POINT_IN) {
+		totals->seen[POINT_IN]++;
+		totals->segments[POINT_IN] += segments - 1;
+		return;
+	}
+	__sync_fetch_and_add(&totals->seen[POINT_OUT], 1);
+	if (segments > 1)
+		__sync_fetch_and_add(&totals->segments[POINT_OUT], segments - 1);
+}
+
+/* Counts a packet that has no flow. */
+static __always_inline int without_flow(struct totals *totals, __u32 way, __u32 fate, __u32 segments)
+{
+	__sync_fetch_and_add(&totals->fates[way][fate], 1);
+	if (segments > 1)
+		__sync_fetch_and_add(&totals->segments_of_fates[way][fate], segments - 1);
+	return PASS;
+}
+
+/* Counts a packet of a flow at the entry, both ways together, which gives it its number. */
+static __always_inline void count_in_flow(struct flow *flow, struct seen *seen)
+{
+	seen->packet = __sync_fetch_and_add(&flow->packets, 1);
+	if (seen->segments > 1)
+		__sync_fetch_and_add(&flow->segments, seen->segments - 1);
+}
+
+/* Whether a sample is wanted of a packet of this flow; else what becomes of the packet. */
+static __always_inline __u32 decided(const struct options *asked, struct flow *flow, __u32 way, struct seen *seen)
+{
+	__u64 first;
+
+	if (!(flow->verdict & 1) || !(asked->points & (1U << way)))
+		return FATE_FILTERED;
+	if (asked->by_segment) {
+		first = __sync_fetch_and_add(&flow->ticks, seen->segments);
+		return is_multiple(first, seen->segments, asked->ppl) ? FATE_LOGGED : FATE_DECIMATED;
+	}
+	return is_multiple(seen->packet, 1, asked->ppl) ? FATE_LOGGED : FATE_DECIMATED;
+}
+
+static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
+{
+	const struct options *asked = current_options();
+	struct totals *totals;
+	struct bpf_sock *sk;
+	struct flow *flow = NULL;
+	struct seen seen;
+	__u32 fate;
+
+	if (!asked->enabled)
+		return PASS;
+	sk = skb->sk;
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->protocol != PROTOCOL_TCP) {
+		if ((sk && sk->type != SOCKET_RAW) || !is_tcp(skb))
+			return PASS;
+	}
+	totals = totals_here();
+	if (!totals)
+		return PASS;
+	seen.segments = segments_of(skb);
+	count_seen(totals, way, seen.segments);
+	if (!sk)
+		return without_flow(totals, way, skb->sk ? FATE_NO_STATE : FATE_NO_SOCKET, seen.segments);
+	if (sk->type != SOCKET_STREAM)
+		return without_flow(totals, way, FATE_CONTROL, seen.segments);
+	if (sk->state == TCP_STATE_LISTEN)
+		return without_flow(totals, way, FATE_NO_STATE, seen.segments);
+	fate = flow_of(skb, sk, &seen.slot, &flow);
+	if (!flow)
+		return without_flow(totals, way, fate, seen.segments);
+	count_in_flow(flow, &seen);
+	if (flow->verdict >> 1 != asked->generation)
+		judge(sk, seen.slot);
+	fate = decided(asked, flow, way, &seen);
+	if (fate == FATE_LOGGED)
+		fate = log_packet(skb, sk, asked, flow, totals, way, &seen);
+	if (fate != FATE_LOGGED)
+		touch(flow, asked);
+	if (fate >= FATES_OF_FLOW)
+		return PASS;
+	__sync_fetch_and_add(&flow->directions[way].fates[fate], 1);
+	if (seen.segments > 1)
+		__sync_fetch_and_add(&flow->directions[way].segments_of_fates[fate], seen.segments - 1);
+	return PASS;
+}
+
+SEC("cgroup_skb/ingress")
+int packet_in(struct __sk_buff *skb)
+{
+	return on_packet(skb, POINT_IN);
+}
+
+SEC("cgroup_skb/egress")
+int packet_out(struct __sk_buff *skb)
+{
+	return on_packet(skb, POINT_OUT);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

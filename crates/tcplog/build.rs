@@ -1,0 +1,56 @@
+//! Compiles the programs of `bpf/` with clang, for [`src/kernel`](src/kernel/mod.rs) to carry in the binary, and what they
+//! decide by once more for this machine, so that tests and simulations run the very same lines.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The same programs twice: with tests for the fields that some kernel since 5.15 is known to lack, and with a test for each.
+const OBJECTS: [(&str, &[&str]); 2] = [("tcplog.bpf.o", &[]), ("tcplog_careful.bpf.o", &["-DCAREFUL"])];
+
+fn main() {
+    println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
+    for (object, flags) in OBJECTS {
+        if let Err(why) = compile(flags, &out.join(object)) {
+            // One line: cargo shows it as it is.
+            eprintln!("crates/tcplog/bpf/tcplog.bpf.c was not compiled: {why}");
+            std::process::exit(1);
+        }
+    }
+    cc::Build::new().file("bpf/decide.c").flag("-O2").warnings_into_errors(true).compile("sojourn_decide");
+}
+
+fn compile(flags: &[&str], object: &Path) -> Result<(), String> {
+    let clang = std::env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang"));
+    let output = Command::new(&clang)
+        .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-mcpu=v3"])
+        .args(flags)
+        .args(includes())
+        .args(["-c", "bpf/tcplog.bpf.c", "-o"])
+        .arg(object)
+        .output()
+        .map_err(|error| {
+            format!("{} does not start ({error}); install it: `apt-get install clang`", clang.display())
+        })?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    // What debuggers want is most of it, and the loader does not; where the tool is missing, it stays.
+    let _ = Command::new("llvm-strip").arg("-g").arg(object).output();
+    Ok(())
+}
+
+/// Where the headers are: libbpf's own, which libbpf-sys brings, and those of the kernel's interface, of which Debian keeps
+/// a part by architecture.
+fn includes() -> Vec<OsString> {
+    let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let mut includes = vec![OsString::from(format!("-I/usr/include/{architecture}-linux-gnu"))];
+    if let Some(libbpf) = std::env::var_os("DEP_BPF_INCLUDE") {
+        let mut include = OsString::from("-I");
+        include.push(libbpf);
+        includes.push(include);
+    }
+    includes
+}

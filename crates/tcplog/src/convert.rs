@@ -1,0 +1,269 @@
+//! Samples as the kernel gives them into rows with the units of the tables. Sequence numbers and 32-bit counters wrap.
+
+use sojourn_record::tcp;
+use sojourn_time::Time;
+
+use crate::layout::{Sample, State, point};
+
+const MICROSECONDS: i64 = 1_000_000;
+
+/// `packet` of a sample that belongs to none.
+const NO_PACKET: u64 = u64::MAX;
+
+// Of include/net/tcp_states.h.
+const SYN_SENT: u8 = 2;
+const SYN_RECV: u8 = 3;
+const FIN_WAIT1: u8 = 4;
+const CLOSE_WAIT: u8 = 8;
+const LAST_ACK: u8 = 9;
+const CLOSING: u8 = 11;
+
+/// Where a sample belongs, and what its jiffies are.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The block's number.
+    pub block: i32,
+    /// The flow's.
+    pub flow: i32,
+    /// The CPU that took it.
+    pub cpu: u32,
+    /// Jiffies a second.
+    pub hz: u32,
+}
+
+/// Returns the row of a sample.
+#[must_use]
+pub fn row(sample: &Sample, place: Place) -> tcp::Sample {
+    let [before, after] = sample.detail.to_be_bytes();
+    let mut state = state_of(&sample.state, place.hz);
+    match sample.point {
+        point::STATE => state.state = after,
+        point::RECOVERY => state.ca_state = after,
+        _ => {}
+    }
+    tcp::Sample {
+        block: place.block,
+        flow: place.flow,
+        cpu: place.cpu,
+        number: sample.number,
+        time: Time(sample.time_ns.cast_signed()),
+        point: sample.point,
+        before: matches!(sample.point, point::STATE | point::RECOVERY).then_some(before),
+        packet: (sample.packet != NO_PACKET).then(|| packet_of(sample)),
+        state,
+    }
+}
+
+fn packet_of(sample: &Sample) -> tcp::SampledPacket {
+    tcp::SampledPacket {
+        number: sample.packet,
+        seq: sample.seq,
+        ack: sample.ack,
+        tcp_flags: sample.tcp_flags,
+        window: sample.window,
+        packet_bytes: sample.packet_bytes,
+        payload_bytes: sample.payload_bytes,
+        segments: sample.segments,
+        ip_id: sample.ip_id,
+        tos: sample.tos,
+    }
+}
+
+fn state_of(state: &State, hz: u32) -> tcp::State {
+    let jiffies = |jiffies: u32| i64::from(jiffies) * MICROSECONDS / i64::from(hz.max(1));
+    let [_, receiver, buffer] = state.chrono_jiffies;
+    let has_rtt = state.srtt_us8 != 0;
+    tcp::State {
+        state: state.state,
+        snd_cwnd: state.snd_cwnd,
+        snd_ssthresh: state.snd_ssthresh,
+        mss_bytes: state.mss_cache,
+        snd_wnd_bytes: state.snd_wnd,
+        rcv_wnd_bytes: state.rcv_wnd,
+        snd_wscale: state.snd_wscale,
+        rcv_wscale: state.rcv_wscale,
+        srtt_us: eighths(state.srtt_us8),
+        rto_us: jiffies(state.rto_jiffies),
+        sndbuf_bytes: state.sndbuf,
+        snd_queued_bytes: snd_queued(state),
+        rcvbuf_bytes: state.rcvbuf,
+        rcv_queued_bytes: rcv_queued(state),
+        in_flight_bytes: behind(state.snd_nxt, state.snd_una),
+        flags: state.flags,
+        snd_una: state.snd_una,
+        snd_nxt: state.snd_nxt,
+        rcv_nxt: state.rcv_nxt,
+        ca_state: state.ca_state,
+        snd_cwnd_cnt: state.snd_cwnd_cnt,
+        prior_cwnd: state.prior_cwnd,
+        pacing_rate_bps: pacing_rate(state.pacing_rate),
+        packets_out: state.packets_out,
+        sacked_out: state.sacked_out,
+        lost_out: state.lost_out,
+        retrans_out: state.retrans_out,
+        total_retrans: state.total_retrans,
+        lost: state.lost,
+        delivered: state.delivered,
+        delivered_ce: state.delivered_ce,
+        received_ce: state.received_ce,
+        delivery_rate_bps: delivery_rate(state),
+        reordering: state.reordering,
+        reord_seen: state.reord_seen,
+        dsack_dups: state.dsack_dups,
+        total_rto: state.total_rto,
+        backoff: state.backoff,
+        retransmits: state.retransmits,
+        probes_out: state.probes_out,
+        rtt_last_us: (state.rtt_last_us != 0).then_some(state.rtt_last_us),
+        rtt_min_us: (state.rtt_min_us != u32::MAX).then_some(state.rtt_min_us),
+        rttvar_us: has_rtt.then(|| f64::from(state.rttvar_us4) / 4.0),
+        mdev_us: has_rtt.then(|| f64::from(state.mdev_us4) / 4.0),
+        rcv_rtt_us: eighths(state.rcv_rtt_us8),
+        limited_by: state.chrono,
+        busy_us: state.chrono_jiffies.into_iter().map(jiffies).sum(),
+        receiver_limited_us: jiffies(receiver),
+        buffer_limited_us: jiffies(buffer),
+        snd_memory_bytes: state.wmem_queued,
+        rcv_memory_bytes: state.rmem_alloc,
+        rcv_ssthresh_bytes: state.rcv_ssthresh,
+        rcv_space_bytes: state.rcv_space,
+        rcv_ooopack: state.rcv_ooopack,
+        num_sacks: state.num_sacks,
+        advmss_bytes: state.advmss,
+        sent_bytes: state.bytes_sent,
+        acked_bytes: state.bytes_acked,
+        received_bytes: state.bytes_received,
+        retransmitted_bytes: state.bytes_retrans,
+        segs_in: state.segs_in,
+        segs_out: state.segs_out,
+        data_segs_in: state.data_segs_in,
+        data_segs_out: state.data_segs_out,
+    }
+}
+
+/// Returns what an RTT is that the kernel holds in eighths; 0 is none yet.
+fn eighths(us: u32) -> Option<f64> {
+    (us != 0).then(|| f64::from(us) / 8.0)
+}
+
+/// Returns how far `end` is ahead of `start`; 0 where it is behind.
+fn behind(end: u32, start: u32) -> u32 {
+    end.wrapping_sub(start).cast_signed().max(0).cast_unsigned()
+}
+
+/// User data to send or without acknowledgement. SYN and FIN take a sequence number each and are no data.
+fn snd_queued(state: &State) -> u32 {
+    let is_off_by_one = matches!(state.state, SYN_SENT | SYN_RECV | FIN_WAIT1 | LAST_ACK | CLOSING);
+    behind(state.write_seq, state.snd_una).saturating_sub(is_off_by_one.into())
+}
+
+/// User data that can be read; the peer's FIN is none.
+fn rcv_queued(state: &State) -> u32 {
+    let is_off_by_one = matches!(state.state, CLOSE_WAIT | LAST_ACK | CLOSING);
+    behind(state.rcv_nxt, state.copied_seq).saturating_sub(is_off_by_one.into())
+}
+
+fn pacing_rate(bytes_per_second: u64) -> i64 {
+    // sk_pacing_rate is an unsigned long: all ones is no limit.
+    if bytes_per_second == u64::MAX {
+        return -1;
+    }
+    i64::try_from(bytes_per_second.saturating_mul(8)).unwrap_or(i64::MAX)
+}
+
+/// As tcp_compute_delivery_rate has it.
+fn delivery_rate(state: &State) -> Option<f64> {
+    let bits = f64::from(state.rate_delivered) * f64::from(state.mss_cache) * 8.0;
+    (state.rate_interval_us != 0).then(|| bits * 1e6 / f64::from(state.rate_interval_us))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Raw, whole};
+
+    fn state() -> State {
+        whole(&vec![0; State::BYTES]).unwrap()
+    }
+
+    fn converted(state: &State) -> tcp::State {
+        state_of(state, 250)
+    }
+
+    #[test]
+    fn units_are_those_of_the_tables() {
+        let state = State {
+            srtt_us8: 1001,
+            mdev_us4: 10,
+            rttvar_us4: 7,
+            rto_jiffies: 51,
+            pacing_rate: 1_000_000,
+            rate_delivered: 10,
+            rate_interval_us: 1_000,
+            mss_cache: 1_448,
+            rtt_min_us: 90,
+            chrono: 2,
+            chrono_jiffies: [100, 20, 5],
+            ..state()
+        };
+        let row = converted(&state);
+        assert_eq!(row.srtt_us, Some(125.125));
+        assert_eq!((row.mdev_us, row.rttvar_us), (Some(2.5), Some(1.75)));
+        assert_eq!(row.rto_us, 204_000);
+        assert_eq!(row.pacing_rate_bps, 8_000_000);
+        assert_eq!(row.delivery_rate_bps, Some(115_840_000.0));
+        assert_eq!((row.busy_us, row.receiver_limited_us, row.buffer_limited_us), (500_000, 80_000, 20_000));
+        assert_eq!(tcp::LIMITS[usize::from(row.limited_by)], "receiver");
+    }
+
+    #[test]
+    fn what_has_no_value_yet_is_none() {
+        let row = converted(&State { rtt_min_us: u32::MAX, pacing_rate: u64::MAX, ..state() });
+        assert_eq!((row.srtt_us, row.rttvar_us, row.mdev_us, row.rcv_rtt_us), (None, None, None, None));
+        assert_eq!((row.rtt_last_us, row.rtt_min_us, row.delivery_rate_bps), (None, None, None));
+        assert_eq!(row.pacing_rate_bps, -1);
+        assert_eq!(pacing_rate(u64::MAX - 1), i64::MAX);
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let state = State { state: 1, snd_una: u32::MAX - 9, snd_nxt: 90, write_seq: 190, ..state() };
+        let row = converted(&state);
+        assert_eq!((row.in_flight_bytes, row.snd_queued_bytes), (100, 200));
+        let row = converted(&State { copied_seq: u32::MAX, rcv_nxt: 4, ..state });
+        assert_eq!(row.rcv_queued_bytes, 5);
+        // Never negative, whatever another CPU was doing to the socket.
+        let row = converted(&State { copied_seq: 5, rcv_nxt: 4, ..state });
+        assert_eq!(row.rcv_queued_bytes, 0);
+    }
+
+    #[test]
+    fn syn_and_fin_are_no_data() {
+        for (state_now, sent, received) in
+            [(1, 100, 50), (2, 99, 50), (4, 99, 50), (5, 100, 50), (8, 100, 49), (9, 99, 49)]
+        {
+            let state = State { state: state_now, snd_una: 1, write_seq: 101, copied_seq: 1, rcv_nxt: 51, ..state() };
+            let row = converted(&state);
+            assert_eq!((row.snd_queued_bytes, row.rcv_queued_bytes), (sent, received), "state {state_now}");
+        }
+    }
+
+    #[test]
+    fn a_change_tells_what_was_and_what_will_be() {
+        let mut sample: Sample = whole(&vec![0; Sample::BYTES]).unwrap();
+        sample.packet = NO_PACKET;
+        sample.point = point::STATE;
+        sample.detail = 2 << 8 | 1;
+        let place = Place { block: 0, flow: 1, cpu: 0, hz: 250 };
+        let told = row(&sample, place);
+        assert_eq!((told.before, told.state.state, told.packet), (Some(2), 1, None));
+        sample.point = point::RECOVERY;
+        sample.detail = 3;
+        let told = row(&sample, place);
+        assert_eq!((told.before, told.state.ca_state, told.state.state), (Some(0), 3, 0));
+        sample.point = point::OUT;
+        sample.packet = 0;
+        let told = row(&sample, place);
+        assert_eq!((told.before, told.packet.map(|packet| packet.number)), (None, Some(0)));
+    }
+}

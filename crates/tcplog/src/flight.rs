@@ -1,0 +1,403 @@
+//! The flight recorder: keeps the last samples of each flow, and gives them out only when the flow gets into trouble.
+//!
+//! Trouble is a retransmission timeout, a reset, a loss, or that somebody asks. Then what is kept goes out, and so do the next
+//! samples, until so many have passed. A flow that ends without trouble is forgotten; how many of its packets are is counted
+//! by flow and direction, so that the law of the log holds. Samples come as the bytes that the rings hold and go out as these.
+//!
+//! "Last" means last to come: the rings of several CPUs are drained one after another, so samples of a flow on two CPUs may
+//! change places within one drain. Pure: bytes in, bytes out.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::offset_of;
+
+use crate::account::LeftOut;
+use crate::layout::{PrivateState, Sample, State, kind, point};
+
+/// The congestion control's state after a retransmission timeout (TCP_CA_Loss).
+const LOSS: u8 = 4;
+
+/// How many of the samples that went out are remembered for the private state that follows them.
+const REMEMBERED: usize = 8;
+
+/// What makes a flow's samples go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// A retransmission timeout.
+    pub rto: bool,
+    /// A reset, ours or the peer's.
+    pub reset: bool,
+    /// A segment sent again.
+    pub loss: bool,
+}
+
+impl Trouble {
+    /// All of it.
+    pub const ANY: Self = Self { rto: true, reset: true, loss: true };
+}
+
+/// What is asked of a flight recorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlightOptions {
+    /// How many samples of each flow are kept; at least 1.
+    pub keep: usize,
+    /// How many more go out after trouble.
+    pub after: usize,
+    /// What trouble is.
+    pub on: Trouble,
+    /// How much may be kept of all flows together: beyond it, the flows that have been silent for longest are forgotten.
+    pub limit_bytes: usize,
+}
+
+impl FlightOptions {
+    /// The last `keep` samples and half as many after any trouble, in 256 MiB.
+    #[must_use]
+    pub const fn keeping(keep: usize) -> Self {
+        Self { keep, after: keep / 2, on: Trouble::ANY, limit_bytes: 256 << 20 }
+    }
+}
+
+/// How many records of each kind there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Samples of a packet.
+    pub packets: u64,
+    /// Samples after the fact.
+    pub events: u64,
+    /// Private states.
+    pub privates: u64,
+}
+
+impl Recorded {
+    /// All of them.
+    #[must_use]
+    pub const fn sum(self) -> u64 {
+        self.packets + self.events + self.privates
+    }
+}
+
+/// Keeps the last samples of each flow.
+#[derive(Debug)]
+pub struct Flight {
+    options: FlightOptions,
+    flows: HashMap<u64, Kept>,
+    kept_bytes: usize,
+    /// Counts what came, to tell who has been silent for longest.
+    clock: u64,
+    left_out: LeftOut,
+    forgotten: Recorded,
+    troubles: u64,
+}
+
+/// One flow.
+#[derive(Debug, Default)]
+struct Kept {
+    samples: VecDeque<Record>,
+    /// How many more samples go out as they come.
+    passing: usize,
+    /// CPU and number of samples that went out lately.
+    out: VecDeque<(u32, u64)>,
+    highest: Option<Signs>,
+    last_come: u64,
+}
+
+/// A sample, with the private state that belongs to it.
+#[derive(Debug)]
+struct Record {
+    cpu: u32,
+    sample: Vec<u8>,
+    private: Option<Vec<u8>>,
+}
+
+/// What tells of trouble, as high as it was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Signs {
+    total_rto: u16,
+    total_retrans: u32,
+    /// Of the latest sample.
+    retransmits: u8,
+    ca_state: u8,
+    time_ns: u64,
+}
+
+/// Where records go: the CPU, and the event's bytes.
+type Out<'a> = &'a mut dyn FnMut(u32, &[u8]);
+
+impl Flight {
+    /// A recorder that has kept nothing yet.
+    #[must_use]
+    pub fn new(options: FlightOptions) -> Self {
+        Self {
+            options: FlightOptions { keep: options.keep.max(1), ..options },
+            flows: HashMap::new(),
+            kept_bytes: 0,
+            clock: 0,
+            left_out: LeftOut::default(),
+            forgotten: Recorded::default(),
+            troubles: 0,
+        }
+    }
+
+    /// Takes a record of a CPU and hands on what is to be written now: nothing, itself, or much. What is neither a sample nor a
+    /// private state goes out as it is.
+    pub fn take(&mut self, cpu: u32, event: &[u8], out: Out<'_>) {
+        match event.first() {
+            Some(&kind::SAMPLE) if event.len() >= size_of::<Sample>() => self.take_sample(cpu, event, out),
+            Some(&kind::PRIVATE) if event.len() >= size_of::<PrivateState>() => self.take_private(cpu, event, out),
+            _ => out(cpu, event),
+        }
+    }
+
+    /// Gives out what is kept of a flow, or of all, because somebody asks; and what comes next of it.
+    pub fn dump(&mut self, cookie: Option<u64>, out: Out<'_>) {
+        for (_, flow) in self.flows.iter_mut().filter(|(at, _)| cookie.is_none_or(|cookie| cookie == **at)) {
+            self.kept_bytes -= flow.release(out);
+            flow.passing = flow.passing.max(self.options.after);
+        }
+    }
+
+    /// Forgets a flow that has ended: its slot is about to be released, and all of its samples have been taken.
+    pub fn end(&mut self, cookie: u64) {
+        if let Some(mut flow) = self.flows.remove(&cookie) {
+            while let Some(record) = flow.samples.pop_front() {
+                self.forget(cookie, &record);
+            }
+        }
+    }
+
+    /// Forgets all that is kept: nothing comes any more.
+    pub fn finish(&mut self) {
+        let cookies: Vec<u64> = self.flows.keys().copied().collect();
+        cookies.into_iter().for_each(|cookie| self.end(cookie));
+    }
+
+    /// Packets forgotten so far, by flow and direction.
+    #[must_use]
+    pub const fn left_out(&self) -> &LeftOut {
+        &self.left_out
+    }
+
+    /// Records forgotten so far.
+    #[must_use]
+    pub const fn forgotten(&self) -> Recorded {
+        self.forgotten
+    }
+
+    /// How often a flow got into trouble.
+    #[must_use]
+    pub const fn troubles(&self) -> u64 {
+        self.troubles
+    }
+
+    /// Records kept now.
+    #[must_use]
+    pub fn kept(&self) -> Recorded {
+        let mut kept = Recorded::default();
+        self.flows.values().flat_map(|flow| &flow.samples).for_each(|record| record.count(&mut kept));
+        kept
+    }
+
+    fn take_sample(&mut self, cpu: u32, event: &[u8], out: Out<'_>) {
+        self.clock += 1;
+        let flow = self.flows.entry(u64_at(event, offset_of!(Sample, cookie))).or_default();
+        flow.last_come = self.clock;
+        if flow.trouble(event, self.options.on) {
+            self.troubles += 1;
+            self.kept_bytes -= flow.release(out);
+            // The sample that shows it is not one that follows.
+            flow.passing = self.options.after + 1;
+        }
+        if flow.passing > 0 {
+            flow.passing -= 1;
+            flow.pass(cpu, event, out);
+            return;
+        }
+        self.keep_sample(cpu, event);
+    }
+
+    fn keep_sample(&mut self, cpu: u32, event: &[u8]) {
+        let cookie = u64_at(event, offset_of!(Sample, cookie));
+        let keep = self.options.keep;
+        let Some(flow) = self.flows.get_mut(&cookie) else { return };
+        let oldest = (flow.samples.len() >= keep).then(|| flow.samples.pop_front()).flatten();
+        if let Some(record) = &oldest {
+            self.forget(cookie, record);
+        }
+        // Its place in memory is the new one's.
+        let mut sample = oldest.map(|record| record.sample).unwrap_or_default();
+        sample.clear();
+        sample.extend_from_slice(event);
+        let record = Record { cpu, sample, private: None };
+        self.kept_bytes += record.bytes();
+        if let Some(flow) = self.flows.get_mut(&cookie) {
+            flow.samples.push_back(record);
+        }
+        self.hold_limit(cookie);
+    }
+
+    /// A private state goes where its sample went.
+    fn take_private(&mut self, cpu: u32, event: &[u8], out: Out<'_>) {
+        let cookie = u64_at(event, offset_of!(PrivateState, cookie));
+        let number = u64_at(event, offset_of!(PrivateState, sample));
+        let flow = self.flows.get_mut(&cookie);
+        if let Some(flow) = flow {
+            let mut kept = flow.samples.iter_mut().rev();
+            if let Some(record) = kept.find(|record| record.cpu == cpu && record.number() == number) {
+                let replaced = record.private.replace(event.to_vec());
+                self.kept_bytes += event.len() - replaced.as_ref().map_or(0, Vec::len);
+                self.forgotten.privates += u64::from(replaced.is_some());
+                return self.hold_limit(cookie);
+            }
+            if flow.out.contains(&(cpu, number)) {
+                return out(cpu, event);
+            }
+        }
+        self.forgotten.privates += 1;
+    }
+
+    fn hold_limit(&mut self, cookie: u64) {
+        if self.kept_bytes > self.options.limit_bytes {
+            self.make_room(cookie);
+        }
+    }
+
+    /// Forgets the flows that have been silent for longest, until an eighth of the room is free.
+    fn make_room(&mut self, but: u64) {
+        let mut silent: Vec<(u64, u64)> = self.flows.iter().map(|(&cookie, flow)| (flow.last_come, cookie)).collect();
+        silent.sort_unstable();
+        for (_, cookie) in silent.into_iter().filter(|&(_, cookie)| cookie != but) {
+            if self.kept_bytes <= self.options.limit_bytes / 8 * 7 {
+                return;
+            }
+            self.empty(cookie, 0);
+        }
+        // One flow alone may be too much.
+        let most = self.flows.get(&but).map_or(0, |flow| flow.samples.len() / 8 * 7);
+        if self.kept_bytes > self.options.limit_bytes {
+            self.empty(but, most);
+        }
+    }
+
+    /// Forgets the oldest samples of a flow but so many; what it has shown of trouble stays known.
+    fn empty(&mut self, cookie: u64, most: usize) {
+        while let Some(flow) = self.flows.get_mut(&cookie).filter(|flow| flow.samples.len() > most)
+            && let Some(record) = flow.samples.pop_front()
+        {
+            self.forget(cookie, &record);
+        }
+    }
+
+    fn forget(&mut self, cookie: u64, record: &Record) {
+        self.kept_bytes -= record.bytes();
+        record.count(&mut self.forgotten);
+        if let Some(direction) = record.direction() {
+            self.left_out.note(cookie, direction, u64::from(record.segments()));
+        }
+    }
+}
+
+impl Kept {
+    /// Whether this sample shows trouble that was not there before.
+    fn trouble(&mut self, event: &[u8], on: Trouble) -> bool {
+        let state = offset_of!(Sample, state);
+        let is_recovery = event[offset_of!(Sample, point)] == point::RECOVERY;
+        let detail = u16_at(event, offset_of!(Sample, detail));
+        let now = Signs {
+            total_rto: u16_at(event, state + offset_of!(State, total_rto)),
+            total_retrans: u32_at(event, state + offset_of!(State, total_retrans)),
+            retransmits: event[state + offset_of!(State, retransmits)],
+            ca_state: if is_recovery { (detail & 0xff) as u8 } else { event[state + offset_of!(State, ca_state)] },
+            time_ns: u64_at(event, offset_of!(Sample, time_ns)),
+        };
+        // A flow that was there before us has had its troubles already.
+        let before = self.highest.unwrap_or(now);
+        self.highest = Some(before.raised(now));
+        let is_rto = now.total_rto > before.total_rto
+            || now.time_ns >= before.time_ns
+                && (now.retransmits > before.retransmits || now.ca_state == LOSS && before.ca_state != LOSS)
+            || is_recovery && now.ca_state == LOSS && before.ca_state != LOSS;
+        let at = event[offset_of!(Sample, point)];
+        on.rto && is_rto
+            || on.reset && matches!(at, point::RESET_IN | point::RESET_OUT)
+            || on.loss && (now.total_retrans > before.total_retrans || at == point::RETRANSMIT)
+    }
+
+    /// Gives out all that is kept: how many bytes that was.
+    fn release(&mut self, out: Out<'_>) -> usize {
+        let mut released = 0;
+        while let Some(record) = self.samples.pop_front() {
+            released += record.bytes();
+            self.pass(record.cpu, &record.sample, out);
+            if let Some(private) = &record.private {
+                out(record.cpu, private);
+            }
+        }
+        released
+    }
+
+    fn pass(&mut self, cpu: u32, event: &[u8], out: Out<'_>) {
+        if self.out.len() >= REMEMBERED {
+            self.out.pop_front();
+        }
+        self.out.push_back((cpu, u64_at(event, offset_of!(Sample, number))));
+        out(cpu, event);
+    }
+}
+
+impl Signs {
+    fn raised(self, now: Self) -> Self {
+        let latest = if now.time_ns >= self.time_ns { now } else { self };
+        Self {
+            total_rto: self.total_rto.max(now.total_rto),
+            total_retrans: self.total_retrans.max(now.total_retrans),
+            ..latest
+        }
+    }
+}
+
+impl Record {
+    fn number(&self) -> u64 {
+        u64_at(&self.sample, offset_of!(Sample, number))
+    }
+
+    fn segments(&self) -> u16 {
+        u16_at(&self.sample, offset_of!(Sample, segments))
+    }
+
+    /// In or out; none: it belongs to no packet.
+    fn direction(&self) -> Option<usize> {
+        match self.sample[offset_of!(Sample, point)] {
+            point::IN => Some(0),
+            point::OUT => Some(1),
+            _ => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.sample.len() + self.private.as_ref().map_or(0, Vec::len)
+    }
+
+    fn count(&self, recorded: &mut Recorded) {
+        recorded.packets += u64::from(self.direction().is_some());
+        recorded.events += u64::from(self.direction().is_none());
+        recorded.privates += u64::from(self.private.is_some());
+    }
+}
+
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes(bytes_at(bytes, at))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes_at(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes_at(bytes, at))
+}
+
+#[cfg(test)]
+mod tests;

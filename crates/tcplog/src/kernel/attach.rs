@@ -1,0 +1,226 @@
+//! Hangs programs on a cgroup and on tracepoints, and takes them away: links, so the kernel does it too when we are gone.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{Link, Object};
+
+use super::sys::attached;
+use super::{KernelError, Mode};
+use crate::layout::point;
+
+/// Others may hang there too: `BPF_F_ALLOW_MULTI`.
+const MULTI: u32 = 2;
+
+/// Programs on the way of packets, by mode; then what they need besides.
+const OURS: [&str; 5] = ["made", "state_set", "destroyed", "packet_in", "packet_out"];
+const EMPTY: [&str; 2] = ["empty_in", "empty_out"];
+const SHAM: [&str; 2] = ["sham_in", "sham_out"];
+
+/// Programs that only some samples need.
+const BY_POINT: [(u8, &str); 5] = [
+    (point::RTT, "rtt_taken"),
+    (point::RETRANSMIT, "retransmitted"),
+    (point::RECOVERY, "recovery_set"),
+    (point::RESET_OUT, "reset_sent"),
+    (point::RESET_IN, "reset_received"),
+];
+
+/// What hangs on a cgroup, by libbpf's name of the place, bpftool's, and the kernel's number.
+const PLACES: [(&str, &str, u32); 4] = [
+    ("cgroup_skb/ingress", "ingress", libbpf_sys::BPF_CGROUP_INET_INGRESS),
+    ("cgroup_skb/egress", "egress", libbpf_sys::BPF_CGROUP_INET_EGRESS),
+    ("cgroup/sock_create", "sock_create", libbpf_sys::BPF_CGROUP_INET_SOCK_CREATE),
+    ("sockops", "sock_ops", libbpf_sys::BPF_CGROUP_SOCK_OPS),
+];
+
+/// A cgroup of version 2.
+#[derive(Debug)]
+pub struct Cgroup {
+    file: File,
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// Opens a cgroup; `None`: the root.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn open(path: Option<&Path>) -> Result<Self, KernelError> {
+        let path = match path {
+            Some(path) => path.to_owned(),
+            None => cgroup_root()?,
+        };
+        let missing = |why: String| KernelError::NoCgroup(path.clone(), why);
+        if !path.join("cgroup.procs").exists() || !path.join("cgroup.controllers").exists() {
+            return Err(missing("it has no cgroup.controllers".to_owned()));
+        }
+        let file = File::open(&path).map_err(|error| missing(error.to_string()))?;
+        Ok(Self { file, path })
+    }
+
+    /// Returns where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Finds a program, here or above, that tolerates no other at this place.
+    fn occupant(&self, place: u32) -> Option<(PathBuf, u32)> {
+        self.path.ancestors().find_map(|path| {
+            let (flags, programs) = attached(File::open(path).ok()?.as_fd(), place).ok()?;
+            let first = programs.first().copied()?;
+            (flags & MULTI == 0).then(|| (path.to_owned(), first))
+        })
+    }
+}
+
+/// Finds the root of the cgroups of version 2 from the table of mounts; where it is hidden, from that of a process above us:
+/// `ip netns exec` puts a new /sys over what is mounted below the old one.
+///
+/// # Errors
+/// When they are not mounted.
+pub fn cgroup_root() -> Result<PathBuf, KernelError> {
+    let mounts = |process: u32| std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    let own = std::process::id();
+    let above = || {
+        std::iter::successors(parent(own), |process| parent(*process))
+            .filter_map(|process| Some(as_seen_by(process, &find_root(&mounts(process))?)))
+            .find(|root| root.is_dir())
+    };
+    find_root(&mounts(own)).or_else(above).ok_or_else(|| {
+        let usual = PathBuf::from("/sys/fs/cgroup");
+        KernelError::NoCgroup(usual, "no mount of that kind is in /proc/self/mountinfo".to_owned())
+    })
+}
+
+/// Returns the parent of a process: none of the first.
+fn parent(process: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
+    (parent != 0).then_some(parent)
+}
+
+/// Returns where something of another process's file system is for us.
+fn as_seen_by(process: u32, path: &Path) -> PathBuf {
+    Path::new("/proc").join(process.to_string()).join("root").join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// A line: number, parent, device, root, place, options, optional fields, "-", kind, source, options.
+fn find_root(mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let place = mount.split(' ').nth(4)?;
+        (kind.split(' ').next() == Some("cgroup2")).then(|| PathBuf::from(unescaped(place)))
+    })
+}
+
+/// Spaces and the like are written as `\040`.
+fn unescaped(place: &str) -> String {
+    let mut parts = place.split('\\');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                plain.push(char::from(byte));
+                plain.push_str(&part[3..]);
+            }
+            None => {
+                plain.push('\\');
+                plain.push_str(part);
+            }
+        }
+    }
+    plain
+}
+
+/// Programs that hang somewhere.
+#[derive(Debug, Default)]
+pub(super) struct Links(Vec<(&'static str, Link)>);
+
+impl Links {
+    /// Makes what hangs what the mode and the points want.
+    pub fn hang(&mut self, object: &Object, cgroup: &Cgroup, mode: Mode, points: u32) -> Result<(), KernelError> {
+        let wanted = wanted(mode, points);
+        self.0.retain(|(name, _)| wanted.contains(name));
+        for name in wanted {
+            if !self.0.iter().any(|(hung, _)| *hung == name)
+                && let Some(link) = hang(object, cgroup, name)?
+            {
+                self.0.push((name, link));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all away, packets' programs first.
+    pub fn clear(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|(name, _)| *name).collect()
+    }
+}
+
+fn wanted(mode: Mode, points: u32) -> Vec<&'static str> {
+    match mode {
+        Mode::Off => Vec::new(),
+        Mode::Empty => EMPTY.to_vec(),
+        Mode::Sham => SHAM.to_vec(),
+        Mode::On | Mode::Disabled => {
+            let by_point = BY_POINT.iter().filter(|(point, _)| points & (1 << point) != 0).map(|(_, name)| *name);
+            by_point.chain(OURS).collect()
+        }
+    }
+}
+
+/// Hangs one program where its section says; `None` where this kernel has no such tracepoint.
+fn hang(object: &Object, cgroup: &Cgroup, name: &'static str) -> Result<Option<Link>, KernelError> {
+    let program = object.progs_mut().find(|program| program.name() == name);
+    let program = program.ok_or(KernelError::Damaged(name))?;
+    let section = program.section().to_string_lossy().into_owned();
+    if section.starts_with("tp_btf/") {
+        if !program.autoload() {
+            return Ok(None);
+        }
+        return program.attach_trace().map(Some).map_err(|error| KernelError::system("attach to", &section, &error));
+    }
+    program.attach_cgroup(cgroup.file.as_raw_fd()).map(Some).map_err(|error| {
+        let place = PLACES.iter().find(|(libbpf, _, _)| *libbpf == section);
+        match place.and_then(|(_, place, number)| cgroup.occupant(*number).map(|occupant| (*place, occupant))) {
+            Some((place, (at, program))) => KernelError::Occupied { path: cgroup.path.clone(), at, place, program },
+            None => KernelError::system("attach to", &cgroup.path.display().to_string(), &error),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_hidden_from_us_is_looked_for_above_us() {
+        assert_eq!(as_seen_by(7, Path::new("/sys/fs/cgroup")), Path::new("/proc/7/root/sys/fs/cgroup"));
+        assert_eq!(parent(std::process::id()), std::os::unix::process::parent_id().into());
+        assert_eq!(parent(1), None);
+    }
+
+    #[test]
+    fn the_root_is_found_among_mounts_of_both_versions() {
+        let mounts = "31 23 0:28 / /sys/fs/cgroup rw shared:4 - tmpfs tmpfs rw\n\
+                      35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+                      41 31 0:38 / /sys/fs/cgroup/uni\\040fied rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+        assert_eq!(find_root(mounts), Some(PathBuf::from("/sys/fs/cgroup/uni fied")));
+        assert_eq!(find_root("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\nnonsense\n"), None);
+    }
+
+    #[test]
+    fn only_the_points_that_are_wanted_have_programs() {
+        assert_eq!(wanted(Mode::On, 0b11), OURS);
+        let with_rtt = wanted(Mode::Disabled, 1 << point::RTT | 1);
+        assert_eq!(with_rtt.first(), Some(&"rtt_taken"));
+        assert_eq!(with_rtt.len(), OURS.len() + 1);
+        assert!(wanted(Mode::Off, u32::MAX).is_empty());
+    }
+}

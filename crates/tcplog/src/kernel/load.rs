@@ -1,0 +1,274 @@
+//! Loads the object, and asks it what this kernel has.
+
+use std::io;
+use std::os::linux::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use libbpf_rs::btf::{Btf, types::Typedef};
+use libbpf_rs::{Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramInput};
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::KernelError;
+use super::fields::FIELDS;
+use super::sys;
+
+/// Where the kernel tells its types.
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+/// What loading needs, with the name that `capabilities(7)` has for it.
+const RIGHTS: [(CapabilitySet, &str); 3] = [
+    (CapabilitySet::BPF, "CAP_BPF"),
+    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+    (CapabilitySet::PERFMON, "CAP_PERFMON"),
+];
+
+/// Programs at tracepoints that a kernel may lack: then their samples are not to be had.
+const OPTIONAL: [(&str, &str); 4] = [
+    ("retransmitted", "tcp_retransmit_skb"),
+    ("recovery_set", "tcp_cong_state_set"),
+    ("reset_sent", "tcp_send_reset"),
+    ("reset_received", "tcp_receive_reset"),
+];
+
+/// Bytes at a multiple of 8, as libelf wants them.
+#[repr(C, align(8))]
+struct Aligned<const N: usize>([u8; N]);
+
+/// A compiled object.
+macro_rules! object {
+    ($file:literal) => {{
+        static OBJECT: Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/", $file)).len() }> =
+            Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $file)));
+        &OBJECT.0
+    }};
+}
+
+/// The programs as most kernels can have them, and as every one can.
+pub(super) const OBJECTS: [fn() -> &'static [u8]; 2] = [|| object!("tcplog.bpf.o"), || object!("tcplog_careful.bpf.o")];
+
+/// What libbpf said last, for our errors.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+/// Loads all programs that this kernel can have, with a table of so many flows.
+pub(super) fn load(room: u32, types: Option<&Path>) -> Result<Object, KernelError> {
+    check_rights()?;
+    let types = types.unwrap_or(Path::new(TYPES));
+    let known = read_types(types)?;
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+        if let Ok(mut said) = SAID.lock() {
+            said.push_str(&text);
+        }
+    })));
+    let [usual, careful] = OBJECTS;
+    let loaded = load_object(usual(), types, &known, room)
+        .or_else(|_| {
+            forget_said();
+            load_object(careful(), types, &known, room)
+        })
+        .map_err(|error| refused(&error));
+    libbpf_rs::set_print(None);
+    loaded
+}
+
+fn load_object(object: &[u8], types: &Path, known: &Btf<'_>, room: u32) -> Result<Object, libbpf_rs::Error> {
+    let mut open = open(object, types)?;
+    prepare(&mut open, room)?;
+    for mut program in open.progs_mut() {
+        let wanted = OPTIONAL.iter().find(|(name, _)| program.name() == *name).is_none_or(|(_, tracepoint)| {
+            known.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}")).is_some()
+        });
+        program.set_autoload(wanted);
+    }
+    open.load()
+}
+
+/// Opens an object without loading it.
+pub(super) fn open(object: &[u8], types: &Path) -> Result<OpenObject, libbpf_rs::Error> {
+    let mut builder = ObjectBuilder::default();
+    builder.name("tcplog")?;
+    if types != Path::new(TYPES) {
+        builder.btf_custom_path(types)?;
+    }
+    builder.open_memory(object)
+}
+
+/// Sizes what is sized by what was asked.
+fn prepare(open: &mut OpenObject, room: u32) -> Result<(), libbpf_rs::Error> {
+    let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(1);
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        match name.as_str() {
+            "flows" | "free_slots" => map.set_max_entries(room)?,
+            "rings" => map.set_max_entries(cpus)?,
+            ".rodata.room" => map.set_initial_value(&room.to_ne_bytes())?,
+            ".rodata.numbering" => map.set_initial_value(&numbering())?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// `struct numbering` of `bpf/maps.h`: the namespace that our numbers of processes are of.
+fn numbering() -> [u8; 24] {
+    const FIRST: u64 = 0xEFFF_FFFC; // PROC_PID_INIT_INO
+    let seen = std::fs::metadata("/proc/self/ns/pid").map(|own| (own.st_dev(), own.st_ino()));
+    let (device, inode) = seen.unwrap_or((0, FIRST));
+    // User space has the minor number in two parts, the kernel in one; the major number of what has no device is 0.
+    let device = device & 0xff | device >> 12 & 0xf_ff00;
+    let is_first = inode == FIRST;
+    let can_ask = !is_first && sys::can_ask_for_processes();
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&device.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&inode.to_ne_bytes());
+    bytes[16..20].copy_from_slice(&u32::from(is_first).to_ne_bytes());
+    bytes[20..].copy_from_slice(&u32::from(can_ask).to_ne_bytes());
+    bytes
+}
+
+/// What libbpf has said so far, which is then forgotten.
+fn forget_said() -> String {
+    SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default()
+}
+
+fn check_rights() -> Result<(), KernelError> {
+    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    if held.contains(CapabilitySet::SYS_ADMIN) {
+        return Ok(());
+    }
+    let missing: Vec<_> = RIGHTS.iter().filter(|(set, _)| !held.contains(*set)).map(|(_, name)| *name).collect();
+    if missing.is_empty() { Ok(()) } else { Err(KernelError::Denied(missing)) }
+}
+
+fn read_types(path: &Path) -> Result<Btf<'static>, KernelError> {
+    let missing = |error| KernelError::NoTypes(path.to_owned(), error);
+    std::fs::metadata(path).map_err(missing)?;
+    Btf::from_path(path).map_err(|error| missing(io::Error::other(error.to_string())))
+}
+
+/// Makes one sentence of what libbpf and the verifier say, of which the verifier's last words matter.
+fn refused(error: &libbpf_rs::Error) -> KernelError {
+    let said = forget_said();
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
+        return KernelError::Denied(RIGHTS.map(|(_, name)| name).to_vec());
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim_end().to_owned();
+    let why = complaint(&said).unwrap_or_else(|| error.to_string());
+    KernelError::Refused { release, why }
+}
+
+/// Finds the verifier's complaint: the line before it sums up.
+fn complaint(said: &str) -> Option<String> {
+    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let end = lines.iter().position(|line| line.starts_with("processed ")).unwrap_or(lines.len());
+    let program = lines.iter().find(|line| line.contains("BPF program load failed"));
+    let last = end.checked_sub(1).and_then(|index| lines.get(index))?;
+    Some(program.map_or_else(|| (*last).to_owned(), |program| format!("{last} ({program})")))
+}
+
+/// What the program `find_facts` finds out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub offset_ns: u64,
+    pub has_tai: bool,
+    pub present: [bool; FIELDS],
+}
+
+impl Facts {
+    pub fn find(object: &Object) -> Result<Self, KernelError> {
+        let failed = |error: libbpf_rs::Error| KernelError::system("ask", "the kernel what it has", &error);
+        let program = object.progs_mut().find(|program| program.name() == "find_facts");
+        let program = program.ok_or(KernelError::Damaged("find_facts"))?;
+        program.test_run(ProgramInput::default()).map_err(failed)?;
+        let value = map(object, ".data.facts")?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        value.as_deref().and_then(Self::read).ok_or(KernelError::Damaged("facts"))
+    }
+
+    /// As `struct facts` of `bpf/presence.h` has them.
+    fn read(value: &[u8]) -> Option<Self> {
+        let (offset, rest) = value.split_first_chunk()?;
+        let (has_tai, rest) = rest.split_first_chunk()?;
+        let present = rest.get(4..)?.first_chunk::<FIELDS>()?.map(|present| present != 0);
+        Some(Self { offset_ns: u64::from_ne_bytes(*offset), has_tai: u32::from_ne_bytes(*has_tai) != 0, present })
+    }
+}
+
+/// Finds a map of the object, by the end of its name.
+pub(super) fn map<'a>(object: &'a Object, name: &'static str) -> Result<Map<'a>, KernelError> {
+    let ends = |map: &Map<'_>| map.name().to_string_lossy().ends_with(name);
+    object.maps().find(ends).ok_or(KernelError::Damaged(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use libbpf_rs::HasSize;
+    use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
+
+    use super::*;
+    use crate::kernel::fields::NAMES;
+    use crate::layout::{Counts, Flow, Options, PrivateState, Sample, State, Totals};
+
+    fn types() -> Btf<'static> {
+        let object = concat!(env!("OUT_DIR"), "/tcplog.bpf.o");
+        Btf::from_path(object).expect("the object has the types of its own")
+    }
+
+    fn assert_same(name: &str, size: usize, fields: &[(&str, usize)]) {
+        let types = types();
+        let found = types.type_by_name::<Struct<'_>>(name).unwrap_or_else(|| panic!("{name} is in the object"));
+        let members: Vec<_> = found
+            .iter()
+            .map(|member| match member.attr {
+                MemberAttr::Normal { offset } => {
+                    (member.name.expect("it has a name").to_string_lossy().into_owned(), offset as usize / 8)
+                }
+                MemberAttr::BitField { .. } => panic!("{name} has no bit fields"),
+            })
+            .collect();
+        let fields: Vec<_> = fields.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();
+        assert_eq!(members, fields, "{name}");
+        assert_eq!(found.size(), size, "{name}");
+    }
+
+    #[test]
+    fn the_layout_is_that_of_the_compiled_object() {
+        assert_same("state", size_of::<State>(), State::FIELDS);
+        assert_same("sample", size_of::<Sample>(), Sample::FIELDS);
+        assert_same("private_state", size_of::<PrivateState>(), PrivateState::FIELDS);
+        assert_same("counts", size_of::<Counts>(), Counts::FIELDS);
+        assert_same("flow", size_of::<Flow>(), Flow::FIELDS);
+        assert_same("totals", size_of::<Totals>(), Totals::FIELDS);
+        assert_same("options", size_of::<Options>(), Options::FIELDS);
+    }
+
+    #[test]
+    fn the_fields_asked_for_are_those_of_the_compiled_object() {
+        let types = types();
+        let found = types.type_by_name::<Enum<'_>>("field").expect("it is in the object");
+        let named: Vec<_> =
+            found.iter().map(|field| field.name.expect("it has a name").to_string_lossy().into_owned()).collect();
+        let expected: Vec<_> = NAMES.iter().map(|name| format!("FIELD_{name}")).chain(["FIELDS".to_owned()]).collect();
+        assert_eq!(named, expected);
+    }
+
+    #[test]
+    fn the_verifier_takes_the_careful_programs_too() {
+        if let Err(why) = check_rights() {
+            return eprintln!("skipped: {why}");
+        }
+        let types = Path::new(TYPES);
+        let known = read_types(types).expect("this kernel tells its types");
+        for object in OBJECTS {
+            load_object(object(), types, &known, 1).expect("loads");
+        }
+    }
+
+    #[test]
+    fn the_verifiers_last_words_are_found() {
+        let said = "libbpf: prog 'x': BPF program load failed: -EACCES\nlibbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n0: R1\n\
+                    access beyond struct sock at off 760 size 4\nprocessed 12 insns\n-- END --\n";
+        let found = complaint(said).expect("there is one");
+        assert!(found.starts_with("access beyond struct sock"), "{found}");
+        assert_eq!(complaint(""), None);
+    }
+}

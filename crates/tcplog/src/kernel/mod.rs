@@ -1,0 +1,418 @@
+//! The programs in the kernel: loaded from the object that the build compiled from `bpf/`, hung on a cgroup and on tracepoints
+//! by links that end with this process, however it ends.
+//!
+//! Hides libbpf. Nothing is pinned, so nothing stays. Knows nothing of what becomes of the samples.
+
+mod adopt;
+mod attach;
+mod fields;
+mod load;
+mod rings;
+mod sys;
+mod table;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{MapCore, MapFlags, Object};
+
+use crate::decode::{Raw, whole};
+use crate::layout::{Flow, Options, Totals};
+use crate::{Prefix, Source, SourceError};
+use attach::Links;
+pub use attach::{Cgroup, cgroup_root};
+use load::Facts;
+use rings::Rings;
+use table::{Table, completed_totals};
+
+/// What does not change while the programs are loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelOptions {
+    /// The cgroup that the programs hang on; all below it is seen. None: the root, found from the table of mounts.
+    pub attach: Option<PathBuf>,
+    /// How many flows there may be at once.
+    pub flows: u32,
+    /// How large the ring of each CPU is, in bytes; made a power of two.
+    pub ring_bytes: usize,
+    /// Where the kernel's type information is, where it is not in `/sys/kernel/btf/vmlinux`.
+    pub btf: Option<PathBuf>,
+}
+
+impl Default for KernelOptions {
+    fn default() -> Self {
+        Self { attach: None, flows: 65_536, ring_bytes: 8 << 20, btf: None }
+    }
+}
+
+/// What hangs on the cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Our programs; they log as they are asked.
+    On,
+    /// Our programs, which return at once.
+    Disabled,
+    /// Nothing.
+    Off,
+    /// Programs that return at once and could do nothing else.
+    Empty,
+    /// Programs that burn time, as much as [`Options::burn`] says, and do nothing else.
+    Sham,
+}
+
+/// The clock of the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleClock {
+    /// `TAI` or, before Linux 6.1, `MONOTONIC`.
+    pub name: &'static str,
+    /// What to add to `CLOCK_MONOTONIC` to have it: 0 where it is that.
+    pub minus_monotonic_ns: i64,
+}
+
+/// What a program has cost since it was loaded, in the stretches in which the kernel measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// The program's name.
+    pub name: String,
+    /// How often it ran.
+    pub runs: u64,
+    /// How long, all runs together; the measuring itself is in it, so take off what the empty program shows.
+    pub run_ns: u64,
+}
+
+/// Our programs in the kernel, loaded; gone with this.
+#[derive(Debug)]
+pub struct Kernel {
+    // Before what they hang on.
+    links: Links,
+    object: Object,
+    cgroup: Cgroup,
+    rings: Rings,
+    table: Table,
+    room: u32,
+    mode: Mode,
+    asked: Options,
+    asked_enabled: u32,
+    which: u32,
+    measuring: Option<OwnedFd>,
+}
+
+impl Kernel {
+    /// Loads the programs; they hang nowhere yet ([`Self::set_mode`]), and nothing is asked.
+    ///
+    /// # Errors
+    /// When this machine cannot: no rights, no type information, no cgroup2, or a kernel that is too old.
+    pub fn open(options: &KernelOptions) -> Result<Self, KernelError> {
+        let cgroup = Cgroup::open(options.attach.as_deref())?;
+        let room = options.flows.max(1);
+        let object = load::load(room, options.btf.as_deref())?;
+        let rings = Rings::make(&object, options.ring_bytes)?;
+        let table = Table::open(&object, room)?;
+        let asked = Options { ppl: 1, one_in_flows: 1, ..Options::take(&mut [].as_slice()) };
+        Ok(Self {
+            links: Links::default(),
+            object,
+            cgroup,
+            rings,
+            table,
+            room,
+            mode: Mode::Off,
+            asked,
+            asked_enabled: 0,
+            which: 0,
+            measuring: None,
+        })
+    }
+
+    /// Says what hangs on the cgroup from now on. Flows end when our programs go: what they counted stays.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then nothing hangs there.
+    pub fn set_mode(&mut self, mode: Mode) -> Result<(), KernelError> {
+        let was = self.mode;
+        if was.is_ours() && !mode.is_ours() || was != mode && !was.is_ours() {
+            self.links.clear();
+            self.rings.settle(&self.object)?;
+            if was.is_ours() {
+                self.table.end_all(self.used()?);
+            }
+            self.mode = Mode::Off;
+        }
+        self.mode = mode;
+        self.put()?;
+        let hung = self.links.hang(&self.object, &self.cgroup, mode, self.asked.points);
+        if hung.is_err() {
+            self.links.clear();
+            self.mode = Mode::Off;
+        }
+        hung
+    }
+
+    /// Returns what hangs on the cgroup.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns the cgroup that the programs hang on.
+    pub fn cgroup(&self) -> &Path {
+        self.cgroup.path()
+    }
+
+    /// Returns the names of the programs that hang somewhere now.
+    pub fn programs(&self) -> Vec<&'static str> {
+        self.links.names()
+    }
+
+    /// Returns the columns of a sample's state that this kernel has, and those that it lacks.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn fields(&self) -> Result<(Vec<&'static str>, Vec<&'static str>), KernelError> {
+        Ok(fields::columns(&self.facts()?.present))
+    }
+
+    /// Returns the clock of the samples, and where it is now.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn clock(&self) -> Result<SampleClock, KernelError> {
+        let facts = self.facts()?;
+        let name = if facts.has_tai { "TAI" } else { "MONOTONIC" };
+        Ok(SampleClock { name, minus_monotonic_ns: facts.offset_ns.cast_signed() })
+    }
+
+    /// Has the kernel measure what programs cost, or no more; all programs of the host, so it costs a little by itself.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn measure_cost(&mut self, wanted: bool) -> Result<(), KernelError> {
+        let failed = |error| KernelError::io("measure", "the cost of programs", error);
+        self.measuring = if wanted { Some(sys::measure_cost().map_err(failed)?) } else { None };
+        Ok(())
+    }
+
+    /// Returns what each program has cost so far.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn cost(&self) -> Result<Vec<Cost>, KernelError> {
+        let failed = |error| KernelError::io("measure", "the cost of programs", error);
+        self.object
+            .progs()
+            .map(|program| {
+                let name = program.name().to_string_lossy().into_owned();
+                let measured = sys::measured(program.as_fd()).map_err(failed)?;
+                Ok(Cost { name, runs: measured.runs, run_ns: measured.run_ns })
+            })
+            .collect()
+    }
+
+    /// Gives the sockets of TCP that a process has already to it, for [`Options::process`]; those that it makes while our
+    /// programs hang are its own anyway. Returns how many were nobody's before. Ask again afterwards.
+    ///
+    /// # Errors
+    /// When there is no such process, or the kernel refuses.
+    pub fn adopt(&self, process: u32) -> Result<u32, KernelError> {
+        adopt::adopt(&self.object, process)
+    }
+
+    /// Changes what is asked: the other half of the control block is written and then becomes what is read, and no program
+    /// that read the old runs any more when this returns.
+    fn put(&mut self) -> Result<(), KernelError> {
+        self.asked.generation += 1;
+        self.asked.enabled = u32::from(self.asked_enabled != 0 && self.mode == Mode::On);
+        self.asked.offset_ns = self.facts()?.offset_ns;
+        let next = 1 - self.which;
+        let map = load::map(&self.object, ".data.control")?;
+        let failed = |error: libbpf_rs::Error| KernelError::system("change", "what is asked", &error);
+        let zero = 0_u32.to_ne_bytes();
+        let mut value = map.lookup(&zero, MapFlags::ANY).map_err(failed)?.ok_or(KernelError::Damaged("control"))?;
+        let size = size_of::<Options>();
+        let mut asked = Vec::with_capacity(size);
+        self.asked.put(&mut asked);
+        value[next as usize * size..][..size].copy_from_slice(&asked);
+        map.update(&zero, &value, MapFlags::ANY).map_err(failed)?;
+        value[2 * size..][..4].copy_from_slice(&next.to_ne_bytes());
+        map.update(&zero, &value, MapFlags::ANY).map_err(failed)?;
+        self.which = next;
+        self.rings.settle(&self.object)
+    }
+
+    fn facts(&self) -> Result<Facts, KernelError> {
+        Facts::find(&self.object)
+    }
+
+    /// How many slots have been handed out.
+    fn used(&self) -> Result<u32, KernelError> {
+        let failed = |error: libbpf_rs::Error| KernelError::system("read", "the number of flows", &error);
+        let value =
+            load::map(&self.object, ".data.handed_out")?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        let bytes = value.and_then(|value| value.first_chunk().copied()).ok_or(KernelError::Damaged("handed_out"))?;
+        Ok(u32::from_ne_bytes(bytes).min(self.room))
+    }
+
+    /// Puts other prefixes in the place of those that are there.
+    fn set_prefixes(&self, prefixes: &[Prefix]) -> Result<(), KernelError> {
+        let failed = |error: libbpf_rs::Error| KernelError::system("change", "the prefixes", &error);
+        for name in ["prefixes4", "prefixes6"] {
+            let map = load::map(&self.object, name)?;
+            let wanted: Vec<_> = prefixes.iter().filter(|prefix| prefix.map() == name).map(Prefix::key).collect();
+            for key in map.keys().filter(|key| !wanted.contains(key)).collect::<Vec<_>>() {
+                map.delete(&key).map_err(failed)?;
+            }
+            for key in wanted {
+                map.update(&key, &[1], MapFlags::ANY).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn totals_of_cpus(&self) -> Result<Vec<Totals>, KernelError> {
+        let failed = |error: libbpf_rs::Error| KernelError::system("read", "the totals", &error);
+        let values = load::map(&self.object, "all_totals")?
+            .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(failed)?;
+        let totals = values.into_iter().flatten().map(|value| whole(&value).ok().map(completed_totals));
+        totals.collect::<Option<_>>().ok_or(KernelError::Damaged("totals"))
+    }
+}
+
+impl Source for Kernel {
+    fn drain(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<u64, SourceError> {
+        Ok(self.rings.drain(take))
+    }
+
+    fn ask(&mut self, options: &Options, prefixes: &[Prefix]) -> Result<(), SourceError> {
+        self.set_prefixes(prefixes)?;
+        let generation = self.asked.generation;
+        self.asked = *options;
+        self.asked.generation = generation;
+        self.asked.prefixes = u32::try_from(prefixes.len()).unwrap_or(u32::MAX);
+        self.asked_enabled = options.enabled;
+        self.put()?;
+        Ok(self.links.hang(&self.object, &self.cgroup, self.mode, self.asked.points)?)
+    }
+
+    fn flows(&self, show: &mut dyn FnMut(u32, &Flow)) {
+        self.table.show(self.used().unwrap_or(self.room), show);
+    }
+
+    fn ended_flows(&self, show: &mut dyn FnMut(u32, &Flow)) {
+        self.table.show_ended(self.used().unwrap_or(self.room), show);
+    }
+
+    /// Wait some milliseconds after the flow's end, or for [`Source::ask`], so that no packet of it is under way.
+    fn release(&mut self, slot: u32) -> Result<(), SourceError> {
+        Ok(self.table.release(&self.object, slot)?)
+    }
+
+    /// An entry for each CPU, and one more with the fates of all flows.
+    fn totals(&self) -> Result<Vec<Totals>, SourceError> {
+        let mut totals = self.totals_of_cpus()?;
+        totals.push(self.table.sums(self.used()?));
+        Ok(totals)
+    }
+}
+
+impl Mode {
+    const fn is_ours(self) -> bool {
+        matches!(self, Self::On | Self::Disabled)
+    }
+}
+
+impl Prefix {
+    const fn map(&self) -> &'static str {
+        if self.address.is_ipv4() { "prefixes4" } else { "prefixes6" }
+    }
+
+    /// As a trie of the kernel wants it: the length, then the address.
+    fn key(&self) -> Vec<u8> {
+        let mut key = u32::from(self.length).to_ne_bytes().to_vec();
+        match self.address {
+            IpAddr::V4(address) => key.extend(address.octets()),
+            IpAddr::V6(address) => key.extend(address.octets()),
+        }
+        key
+    }
+}
+
+/// Why the programs cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// A right is missing.
+    #[error(
+        "load programs into the kernel: {missing} {is} missing: run it as root (sudo); a user namespace does not grant it",
+        missing = .0.join(" and "),
+        is = if .0.len() == 1 { "is" } else { "are" }
+    )]
+    Denied(Vec<&'static str>),
+    /// The kernel does not tell its types.
+    #[error(
+        "this kernel tells nothing of its types ({0}: {1}): boot one built with CONFIG_DEBUG_INFO_BTF, or name a file with \
+         its BTF"
+    )]
+    NoTypes(PathBuf, io::Error),
+    /// There is no cgroup of the second version.
+    #[error("{0} is not a cgroup of version 2: {1}; `mount -t cgroup2 none /sys/fs/cgroup/unified` makes their root")]
+    NoCgroup(PathBuf, String),
+    /// A program hangs there that tolerates no other.
+    #[error(
+        "attach to {path}: program {program} hangs on {at} and tolerates no other; `bpftool cgroup detach {at} {place} id \
+         {program}` takes it away, or attach to a cgroup beside it"
+    )]
+    Occupied {
+        /// Where we wanted to be.
+        path: PathBuf,
+        /// Where the other is.
+        at: PathBuf,
+        /// Its place there.
+        place: &'static str,
+        /// Its number.
+        program: u32,
+    },
+    /// The kernel did not take a program.
+    #[error("this kernel ({release}) refuses a program of ours; Linux 5.15 and later should not: {why}")]
+    Refused {
+        /// The kernel.
+        release: String,
+        /// What it says.
+        why: String,
+    },
+    /// Our own object lacks something.
+    #[error("the compiled programs have no `{0}`: build them again")]
+    Damaged(&'static str),
+    /// The system refused.
+    #[error("{operation} {object}: {source}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        object: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl KernelError {
+    fn io(operation: &'static str, object: &str, source: impl Into<io::Error>) -> Self {
+        Self::System { operation, object: object.to_owned(), source: source.into() }
+    }
+
+    fn system(operation: &'static str, object: &str, error: &libbpf_rs::Error) -> Self {
+        Self::io(operation, object, io::Error::other(error.to_string()))
+    }
+}
+
+impl From<KernelError> for SourceError {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::System { operation, object, source } => Self::System { operation, object, source },
+            other => Self::System {
+                operation: "use",
+                object: "our programs in the kernel".to_owned(),
+                source: io::Error::other(other.to_string()),
+            },
+        }
+    }
+}

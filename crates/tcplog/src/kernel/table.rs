@@ -1,0 +1,144 @@
+//! The table of flows, which the programs write and we read as it is, and what flows that are gone have counted.
+//!
+//! Each number is whole, but those of a flow that is in use need not be of one moment: a packet may be in one count already and
+//! not yet in the other. What the programs leave to us is filled in here.
+
+use std::os::fd::AsFd;
+
+use libbpf_rs::{MapCore, MapFlags, Object};
+
+use super::KernelError;
+use super::sys::{Mapping, page};
+use crate::decode::Raw;
+use crate::layout::{Flow, Totals, fate};
+
+const FLOW: usize = size_of::<Flow>();
+const GENERATION: usize = std::mem::offset_of!(Flow, generation);
+const COOKIE: usize = std::mem::offset_of!(Flow, cookie);
+const FIRST: usize = std::mem::offset_of!(Flow, first_ns);
+const LAST: usize = std::mem::offset_of!(Flow, last_ns);
+const ENDED: usize = std::mem::offset_of!(Flow, ended_ns);
+const IN: usize = 0;
+const OUT: usize = 1;
+
+/// The flows.
+#[derive(Debug)]
+pub(super) struct Table {
+    memory: Mapping,
+    room: u32,
+    /// What flows whose slots were given back have counted.
+    gone: Totals,
+}
+
+impl Table {
+    pub fn open(object: &Object, room: u32) -> Result<Self, KernelError> {
+        let map = object.maps().find(|map| map.name() == "flows").ok_or(KernelError::Damaged("flows"))?;
+        let length = (FLOW * room as usize).next_multiple_of(page());
+        let memory =
+            Mapping::new(map.as_fd(), 0, length, true).map_err(|error| KernelError::io("map", "the flows", error))?;
+        Ok(Self { memory, room, gone: Totals::take(&mut [].as_slice()) })
+    }
+
+    /// Shows every flow of the first `used` slots.
+    pub fn show(&self, used: u32, show: &mut dyn FnMut(u32, &Flow)) {
+        for slot in 0..used.min(self.room) {
+            let at = at(slot);
+            if self.memory.load(at + COOKIE) == 0 || self.memory.load(at + FIRST) == 0 {
+                continue;
+            }
+            show(slot, &self.flow(at));
+        }
+    }
+
+    /// The same of those that have ended; of the others only a number is read.
+    pub fn show_ended(&self, used: u32, show: &mut dyn FnMut(u32, &Flow)) {
+        for slot in (0..used.min(self.room)).filter(|slot| self.memory.load(at(*slot) + ENDED) != 0) {
+            let at = at(slot);
+            if self.memory.load(at + COOKIE) != 0 && self.memory.load(at + FIRST) != 0 {
+                show(slot, &self.flow(at));
+            }
+        }
+    }
+
+    /// Takes a slot back, so that it can be used again: the next generation of it is another flow.
+    pub fn release(&mut self, object: &Object, slot: u32) -> Result<(), KernelError> {
+        let at = at(slot);
+        if slot >= self.room || self.memory.load(at + COOKIE) == 0 {
+            return Ok(());
+        }
+        // Packets that come from now on are late, and counted so.
+        self.memory.store(at + GENERATION, self.memory.load(at + GENERATION) + 1);
+        let last = self.flow(at);
+        add(&mut self.gone, &last);
+        for word in (0..FLOW).step_by(8).filter(|offset| *offset != GENERATION) {
+            self.memory.store(at + word, 0);
+        }
+        let free = object.maps().find(|map| map.name() == "free_slots").ok_or(KernelError::Damaged("free_slots"))?;
+        free.update(&[], &slot.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| KernelError::system("give back", "a flow's place", &error))
+    }
+
+    /// Ends every flow, when the programs that would have noticed are gone.
+    pub fn end_all(&self, used: u32) {
+        for slot in 0..used.min(self.room) {
+            let at = at(slot);
+            if self.memory.load(at + COOKIE) != 0 && self.memory.load(at + ENDED) == 0 {
+                self.memory.store(at + ENDED, self.memory.load(at + LAST).max(1));
+                self.memory.store(at + GENERATION, self.memory.load(at + GENERATION) + 1);
+            }
+        }
+    }
+
+    /// What all flows, those that are gone too, have counted.
+    pub fn sums(&self, used: u32) -> Totals {
+        let mut sums = self.gone;
+        self.show(used, &mut |_, flow| add(&mut sums, flow));
+        sums
+    }
+
+    fn flow(&self, at: usize) -> Flow {
+        completed(Flow::take(&mut self.memory.load_all(at, FLOW).as_slice()))
+    }
+}
+
+fn at(slot: u32) -> usize {
+    FLOW * slot as usize
+}
+
+fn add(sums: &mut Totals, flow: &Flow) {
+    for (way, counts) in flow.directions.iter().enumerate() {
+        for fate in 0..fate::OF_FLOW {
+            sums.fates[way][fate] += counts.fates[fate];
+            sums.segments_of_fates[way][fate] += counts.segments_of_fates[fate];
+        }
+    }
+}
+
+/// Fills in what the programs leave out. Of segments they count only those behind the first of each packet. At the entry they
+/// count both ways together: what came in is the rest of what met a fate on its way out, so that a packet without a fate shows
+/// there.
+fn completed(mut flow: Flow) -> Flow {
+    flow.segments += flow.packets;
+    for counts in &mut flow.directions {
+        for (segments, packets) in counts.segments_of_fates.iter_mut().zip(counts.fates) {
+            *segments += packets;
+        }
+    }
+    let [come, gone] = &mut flow.directions;
+    gone.seen = gone.fates.iter().sum();
+    gone.segments = gone.segments_of_fates.iter().sum();
+    come.seen = flow.packets.saturating_sub(gone.seen);
+    come.segments = flow.segments.saturating_sub(gone.segments);
+    flow
+}
+
+/// The same for the counters of a CPU.
+pub(super) fn completed_totals(mut totals: Totals) -> Totals {
+    for way in [IN, OUT] {
+        totals.segments[way] += totals.seen[way];
+        for fate in 0..fate::ALL {
+            totals.segments_of_fates[way][fate] += totals.fates[way][fate];
+        }
+    }
+    totals
+}

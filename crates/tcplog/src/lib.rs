@@ -1,0 +1,23 @@
+//! TCP's own state at every packet, as SIFTR logged it on FreeBSD (siftr-2007).
+//!
+//! Programs in the kernel (`bpf/`) take samples and count every packet in exactly one fate; a [`Source`] hands the samples on
+//! as bytes; they are spooled as they are while traffic runs, and made into records afterwards. Opens no socket of its own
+//! and sends nothing.
+
+pub mod account;
+pub mod convert;
+pub mod decide;
+mod decode;
+pub mod flight;
+pub mod gaps;
+pub mod kernel;
+pub mod layout;
+pub mod private;
+pub mod settle;
+pub mod simulated;
+mod source;
+pub mod spool;
+
+pub use decode::{DecodeError, Event, Raw, decode};
+pub use kernel::{Kernel, KernelError, KernelOptions, Mode};
+pub use source::{Prefix, Source, SourceError};

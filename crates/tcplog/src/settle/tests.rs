@@ -1,0 +1,337 @@
+//! Records of a spool hold what was logged, and an account that is off by one is found.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::account::LeftOut;
+use crate::decode::{Raw, whole};
+use crate::layout::{Flow, fate, kind};
+use crate::spool::Spool;
+
+use super::*;
+
+const HEADER: &str = r#"{"hz": 250, "absent": ["received_ce"], "kernel": "0.0.0"}"#;
+const PACKETS: u64 = 2_000;
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("sojourn-settle-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn zeros<R: Raw>() -> R {
+    whole(&vec![0; R::BYTES]).unwrap()
+}
+
+/// Flow 0 has cookie 100, is IPv4 and gets every third packet; flow 1 has cookie 101 and is IPv6. Every second packet is
+/// logged.
+struct Made {
+    flows: [Flow; 2],
+    totals: Totals,
+    samples: Vec<Sample>,
+}
+
+fn made() -> Made {
+    let mut made = Made { flows: [zeros(), zeros()], totals: zeros(), samples: Vec::new() };
+    for (slot, flow) in made.flows.iter_mut().enumerate() {
+        (flow.cookie, flow.first_ns, flow.verdict) = (100 + slot as u64, 1, 1);
+        (flow.local_port, flow.remote_port) = (40_000, 5201);
+        flow.command[..6].copy_from_slice(b"iperf3");
+        flow.algorithm[..5].copy_from_slice(b"cubic");
+    }
+    made.flows[0].family = 2;
+    made.flows[0].local[..4].copy_from_slice(&[10, 0, 0, 1]);
+    made.flows[0].remote[..4].copy_from_slice(&[10, 0, 0, 2]);
+    made.flows[1].family = 10;
+    (made.flows[1].local[15], made.flows[1].remote[15]) = (1, 1);
+    for packet in 0..PACKETS {
+        made.see(packet);
+    }
+    made
+}
+
+impl Made {
+    fn see(&mut self, packet: u64) {
+        let (slot, way) = (usize::from(!packet.is_multiple_of(3)), usize::from(packet.is_multiple_of(5)));
+        let fate = if packet.is_multiple_of(2) { fate::LOGGED } else { fate::DECIMATED };
+        let counts = &mut self.flows[slot].directions[way];
+        let totals = &mut self.totals;
+        (counts.seen, totals.seen[way]) = (counts.seen + 1, totals.seen[way] + 1);
+        (counts.segments, totals.segments[way]) = (counts.segments + 2, totals.segments[way] + 2);
+        counts.fates[fate] += 1;
+        counts.segments_of_fates[fate] += 2;
+        totals.fates[way][fate] += 1;
+        totals.segments_of_fates[way][fate] += 2;
+        if fate == fate::LOGGED {
+            let number = totals.number;
+            totals.number += 1;
+            let cookie = self.flows[slot].cookie;
+            let (time_ns, slot, point) = (1_000 + packet, slot as u32, way as u8);
+            let sample =
+                Sample { kind: kind::SAMPLE, point, slot, number, time_ns, cookie, packet, segments: 2, ..zeros() };
+            self.samples.push(sample);
+        }
+    }
+
+    /// Spools what was logged and the flows, but no end.
+    fn spool(&self, folder: &Path) -> Spool {
+        let mut spool = Spool::create(folder, HEADER).unwrap();
+        for (place, sample) in self.samples.iter().enumerate() {
+            spool.event(0, &bytes(sample));
+            if place % 100 == 0 {
+                spool.flush().unwrap();
+            }
+        }
+        for (slot, flow) in (0..).zip(&self.flows) {
+            spool.flow(slot, flow);
+        }
+        spool.totals(&[self.totals]);
+        spool
+    }
+
+    fn account(&self) -> Account {
+        let mut account = Account::default();
+        account.add_totals(&self.totals);
+        self.flows.iter().for_each(|flow| account.add_flow(flow));
+        account
+    }
+}
+
+fn bytes(record: &impl Raw) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.put(&mut bytes);
+    bytes
+}
+
+fn settle_in(folder: &Path) -> Settled {
+    recover(folder, &Origin::default()).unwrap()
+}
+
+/// How much of a fate there is in total.
+fn total(settled: &Settled, fate: Option<Fate>) -> u64 {
+    settled.totals.iter().filter(|entry| entry.fate == fate).map(|entry| entry.tally.packets).sum()
+}
+
+#[test]
+fn what_was_logged_is_settled_and_conserved() {
+    let folder = folder("whole");
+    let made = made();
+    let mut spool = made.spool(&folder);
+    spool.account(&made.account());
+    spool.end().unwrap();
+    let settled = settle_in(&folder);
+    assert_eq!(settled.problems, [""; 0]);
+    assert!(settled.is_conserved && settled.is_whole);
+    assert_eq!((settled.records, settled.flows, settled.gaps), (PACKETS / 2, 2, 0));
+    assert_eq!((total(&settled, None), total(&settled, Some(Fate::Decimated))), (PACKETS, PACKETS / 2));
+    assert_eq!(settled.flow_list, ["10.0.0.1;40000-10.0.0.2;5201", "::1;40000-::1;5201"]);
+    assert!(!folder.join(spool::NAME).exists());
+    assert!(File::open(folder.join("records/tcp_account-tcplog-000.arrow")).unwrap().metadata().unwrap().len() > 0);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_a_killed_run_left_is_recovered() {
+    let folder = folder("killed");
+    let made = made();
+    let mut spool = made.spool(&folder);
+    // A sample of a flow that is known, and one of a flow of which nothing was said yet, after the last words.
+    for cookie in [100, 102] {
+        let late = Sample { number: PACKETS, cookie, packet: PACKETS, slot: cookie as u32 - 100, ..made.samples[0] };
+        spool.event(1, &bytes(&late));
+    }
+    spool.flush().unwrap();
+    drop(spool);
+    let settled = settle_in(&folder);
+    assert_eq!((settled.records, settled.flows), (PACKETS / 2 + 2, 3));
+    assert!(!settled.is_conserved && !settled.is_whole);
+    let problems = [
+        "the log has no end: the program that wrote it was killed",
+        "its last account was written before the last 2 packets were logged: they were added",
+    ];
+    assert_eq!(settled.problems, problems);
+    assert_eq!((total(&settled, None), total(&settled, Some(Fate::Logged))), (PACKETS + 2, PACKETS / 2 + 2));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn records_that_were_broken_off_are_made_again_and_a_log_that_goes_on_is_left_alone() {
+    let folder = folder("again");
+    let mut spool = made().spool(&folder);
+    spool.flush().unwrap();
+    let busy = |error: SettleError| matches!(error, SettleError::Spool(SpoolError::Busy(_)));
+    assert!(spool::is_held(&folder) && busy(recover(&folder, &Origin::default()).unwrap_err()));
+    assert!(!folder.join("records").exists());
+    drop(spool);
+    assert!(!spool::is_held(&folder));
+    let samples = folder.join("records/tcp_samples-tcplog-000.arrow");
+    fs::create_dir(folder.join("records")).unwrap();
+    fs::write(&samples, "killed in the middle").unwrap();
+    assert_eq!(settle_in(&folder).records, PACKETS / 2);
+    assert!(fs::metadata(&samples).unwrap().len() > 1_000);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn where_records_have_no_room_none_are_left_and_a_later_try_makes_them() {
+    let Some(disk) = Disk::make(folder("no-room"), 64 << 10) else {
+        eprintln!("skipped: no file system can be mounted here");
+        return;
+    };
+    let folder = folder("no-room-spool");
+    made().spool(&folder).end().unwrap();
+    let origin = Origin::default();
+    let job = |records| Job { folder: &folder, records, who: "a", part: 0, block: 1, origin: &origin };
+    let filler = disk.0.join("filler");
+    let _ = fs::write(&filler, vec![0; 40 << 10]);
+    assert!(matches!(settle(&job(&disk.0)), Err(SettleError::Records(_))));
+    assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 1, "the filler");
+    let records = folder.join("elsewhere");
+    assert_eq!(settle(&job(&records)).unwrap().records, PACKETS / 2);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_sample_that_is_missing_is_found() {
+    let folder = folder("missing");
+    let mut made = made();
+    made.samples.remove(500);
+    let mut spool = made.spool(&folder);
+    spool.account(&made.account());
+    spool.end().unwrap();
+    let settled = settle_in(&folder);
+    assert!(!settled.is_conserved && settled.is_whole);
+    assert_eq!(settled.problems.len(), 2, "{:?}", settled.problems);
+    assert!(settled.problems[0].starts_with("all flows"), "{:?}", settled.problems);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn samples_that_were_left_out_are_accounted_for() {
+    let folder = folder("left-out");
+    let mut made = made();
+    let gone = made.samples.remove(500);
+    let mut spool = made.spool(&folder);
+    let mut account = made.account();
+    let mut left_out = LeftOut::default();
+    left_out.note(gone.cookie, usize::from(gone.point), gone.segments.into());
+    account.leave_out(Fate::Broken, &left_out);
+    spool.account(&account);
+    spool.end().unwrap();
+    let settled = settle_in(&folder);
+    assert_eq!(settled.problems, [""; 0]);
+    assert!(settled.is_conserved);
+    assert_eq!(total(&settled, Some(Fate::Broken)), 1);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn gaps_are_held_against_what_had_no_room() {
+    let folder = folder("gaps");
+    let mut made = made();
+    made.totals.events_full = 3;
+    made.totals.number += 3;
+    let mut spool = made.spool(&folder);
+    spool.gap(&Gap { cpu: 0, number: 4, missing: 2, after_ns: Some(3), before_ns: None });
+    spool.account(&made.account());
+    spool.end().unwrap();
+    let settled = settle_in(&folder);
+    assert_eq!(settled.gaps, 1);
+    assert_eq!(settled.problems, ["gaps of 2 records where 3 had no room"]);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn private_states_and_flows_of_which_nothing_is_known_have_their_rows() {
+    let folder = folder("private");
+    let mut spool = Spool::create(&folder, HEADER).unwrap();
+    let mut state: PrivateState = zeros();
+    (state.kind, state.cookie, state.sample) = (kind::PRIVATE, 9, 4);
+    state.algorithm[..3].copy_from_slice(b"bbr");
+    spool.event(1, &bytes(&state));
+    spool.event(1, &[77; 5]);
+    spool.end().unwrap();
+    let settled = settle_in(&folder);
+    assert_eq!((settled.privates, settled.flows, settled.records), (1, 1, 0));
+    assert_eq!(settled.flow_list, [";0-;0"]);
+    assert_eq!(settled.problems, ["decode a record: no kind is called 77"]);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_header_that_says_too_little_is_refused() {
+    for (header, problem) in [("", "JSON"), ("{}", "hz"), (r#"{"hz":0}"#, "hz")] {
+        let folder = folder("header");
+        Spool::create(&folder, header).unwrap().end().unwrap();
+        let error = recover(&folder, &Origin::default()).unwrap_err();
+        assert!(error.to_string().ends_with(&format!("its header has no {problem}")), "{error}");
+        assert!(folder.join(spool::NAME).exists());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+/// A disk of its own, gone with it; `None` where this process may not make one.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn make(folder: PathBuf, bytes: usize) -> Option<Self> {
+        let size = format!("size={bytes}");
+        let made = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(&folder).output();
+        made.is_ok_and(|made| made.status.success()).then_some(Self(folder))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).output();
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_loses_samples_and_counts_them() {
+    let Some(disk) = Disk::make(folder("disk"), 2 << 20) else {
+        eprintln!("skipped: no file system can be mounted here");
+        return;
+    };
+    let records = folder("disk-records");
+    let made = made();
+    let mut spool = Spool::create(&disk.0, HEADER).unwrap();
+    let mut told = None;
+    for round in 0..100 {
+        for sample in &made.samples {
+            // Noise, so that nothing can be packed.
+            let noise =
+                std::array::from_fn(|place| (place as u64 ^ sample.number).wrapping_mul(0x9e37_79b9_7f4a_7c15) as u32);
+            let mut record = bytes(sample);
+            record[72..]
+                .as_chunks_mut::<4>()
+                .0
+                .iter_mut()
+                .zip::<[u32; 64]>(noise)
+                .for_each(|(word, noise)| *word = noise.to_ne_bytes());
+            spool.event(round % 2, &record);
+        }
+        told = told.or(spool.flush().err());
+    }
+    assert!(matches!(told, Some(SpoolError::Full(_))), "{told:?}");
+    let mut account = Account::default();
+    for _ in 0..100 {
+        account.add_totals(&made.totals);
+        made.flows.iter().for_each(|flow| account.add_flow(flow));
+    }
+    account.leave_out(Fate::Broken, spool.left_out());
+    made.flows.iter().zip(0..).for_each(|(flow, slot)| spool.flow(slot, flow));
+    spool.account(&account);
+    spool.end().unwrap();
+
+    let job = Job { folder: &disk.0, records: &records, who: "a", part: 0, block: 1, origin: &Origin::default() };
+    let settled = settle(&job).unwrap();
+    assert_eq!(settled.problems, [""; 0]);
+    assert!(settled.is_conserved && settled.is_whole);
+    assert!(settled.records > 1_000 && total(&settled, Some(Fate::Broken)) > 1_000);
+    assert_eq!(settled.records + total(&settled, Some(Fate::Broken)), 100 * PACKETS / 2);
+    fs::remove_dir_all(&records).unwrap();
+}

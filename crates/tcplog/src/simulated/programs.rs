@@ -1,0 +1,537 @@
+//! The programs of the kernel, in the steps between which they can be interrupted, and the tables that they share.
+//!
+//! They take their steps in the order of `bpf/`, and decide by the same lines of C. A CPU runs the program that came last
+//! first, as an interrupt does.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use super::ring::Ring;
+use super::tcp::Packet;
+use super::wanted::{is_wanted, new_flow};
+use crate::decide::{self, Watched};
+use crate::decode::Raw;
+use crate::layout::{Flow, NAME_BYTES, Options, PRIVATE_BYTES, PrivateState, Sample, State, Totals, fate, kind, point};
+use crate::source::{Prefix, SourceError};
+
+const NO_PACKET: u64 = u64::MAX;
+/// What belongs to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Socket {
+    /// A connection's, with this cookie; its headers can be followed or not.
+    Connection {
+        /// The kernel's name of it.
+        cookie: u64,
+        /// Whether the headers can be followed.
+        is_parsed: bool,
+        /// It is there no more.
+        is_closed: bool,
+    },
+    /// None.
+    None,
+    /// A listener's, a request's or a TIME_WAIT's.
+    NoState,
+    /// The kernel's own.
+    Control,
+}
+
+/// What became of a packet: the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Met {
+    /// The CPU that it passed.
+    pub cpu: u32,
+    /// Its flow's; 0: it had none.
+    pub cookie: u64,
+    /// In or out.
+    pub way: u8,
+    /// Segments in it.
+    pub segments: u16,
+    /// Its number in its flow.
+    pub packet: u64,
+    /// The number of its first segment.
+    pub segment: u64,
+    /// As in [`fate`].
+    pub fate: usize,
+    /// Which options it met: how often they had been asked before.
+    pub generation: u64,
+}
+
+/// What runs a program.
+#[derive(Clone, Copy, Debug)]
+pub enum Cause {
+    /// A packet passes.
+    Packet(Socket, Packet),
+    /// A point after the fact, of the socket with this cookie.
+    Event {
+        /// The socket's.
+        cookie: u64,
+        /// Which.
+        point: u8,
+        /// Old and new state.
+        detail: u16,
+        /// At that moment.
+        state: State,
+    },
+}
+
+/// What is asked, all of it at once.
+#[derive(Debug)]
+struct Asked {
+    options: Options,
+    prefixes: Vec<Prefix>,
+}
+
+/// A program between two steps.
+#[derive(Debug)]
+struct Program {
+    asked: Arc<Asked>,
+    cause: Cause,
+    step: Step,
+    slot: u32,
+    packet: u64,
+    segment: u64,
+    now_ns: u64,
+    changes: u64,
+    place: u64,
+    number: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Begin,
+    FindFlow,
+    Decide,
+    Reserve,
+    Submit,
+    ReservePrivate,
+    SubmitPrivate,
+    Count(usize),
+    Done,
+}
+
+#[derive(Debug)]
+struct Cpu {
+    totals: Totals,
+    ring: Ring,
+    running: Vec<Program>,
+}
+
+/// Tables, rings, and the programs that run.
+#[derive(Debug)]
+pub struct Kernel {
+    asked: Arc<Asked>,
+    cpus: Vec<Cpu>,
+    flows: Vec<Flow>,
+    free: VecDeque<u32>,
+    /// Where each socket's flow is: generation and slot.
+    places: HashMap<u64, (u64, u32)>,
+    /// What became of every packet that was seen.
+    pub truth: Vec<Met>,
+}
+
+impl Kernel {
+    /// Nothing is asked, so nothing is counted.
+    pub fn new(cpus: u32, ring_bytes: usize, slots: u32) -> Self {
+        let cpu = |_| Cpu { totals: nothing(), ring: Ring::new(ring_bytes), running: Vec::new() };
+        Self {
+            asked: Arc::new(Asked { options: NOTHING_ASKED, prefixes: Vec::new() }),
+            cpus: (0..cpus).map(cpu).collect(),
+            flows: (0..slots).map(|_| nothing()).collect(),
+            free: (0..slots).collect(),
+            places: HashMap::new(),
+            truth: Vec::new(),
+        }
+    }
+
+    /// Starts a program on a CPU, above those that run there.
+    pub fn start(&mut self, cpu: usize, cause: Cause) {
+        let asked = Arc::clone(&self.asked);
+        let program = Program {
+            asked,
+            cause,
+            step: Step::Begin,
+            slot: 0,
+            packet: NO_PACKET,
+            segment: 0,
+            now_ns: 0,
+            changes: 0,
+            place: 0,
+            number: 0,
+        };
+        self.cpus[cpu].running.push(program);
+    }
+
+    /// How many programs run on a CPU, one interrupting the other.
+    pub fn depth(&self, cpu: usize) -> usize {
+        self.cpus[cpu].running.len()
+    }
+
+    /// Whether a program runs that belongs to this socket.
+    pub fn is_busy(&self, socket: u64) -> bool {
+        self.cpus.iter().flat_map(|cpu| &cpu.running).any(|program| program.cookie() == Some(socket))
+    }
+
+    /// Takes the next step of the program that came last to this CPU.
+    pub fn advance(&mut self, cpu: usize, now_ns: u64) {
+        let Some(mut program) = self.cpus[cpu].running.pop() else { return };
+        program.step = match program.step {
+            Step::Begin => self.begin(cpu, &program),
+            Step::FindFlow => self.find_flow(&mut program, now_ns),
+            Step::Decide => self.decide(&mut program, now_ns),
+            Step::Reserve => self.reserve(cpu, &mut program),
+            Step::Submit => self.submit(cpu, &mut program),
+            Step::ReservePrivate => self.reserve_private(cpu, &mut program),
+            Step::SubmitPrivate => self.submit_private(cpu, &program),
+            Step::Count(fate) => self.count(cpu, &program, fate),
+            Step::Done => Step::Done,
+        };
+        if program.step == Step::Done {
+            self.end_of(&program, now_ns);
+        } else {
+            self.cpus[cpu].running.push(program);
+        }
+    }
+
+    /// Replaces what is asked; programs that run go on with what they began with.
+    pub fn ask(&mut self, options: &Options, prefixes: &[Prefix]) {
+        let generation = self.asked.options.generation + 1;
+        let options = Options { generation, prefixes: u32::from(!prefixes.is_empty()), ..*options };
+        self.asked = Arc::new(Asked { options, prefixes: prefixes.to_vec() });
+    }
+
+    /// Takes the oldest record of a CPU's ring.
+    pub fn take(&mut self, cpu: usize) -> Option<Vec<u8>> {
+        self.cpus[cpu].ring.take()
+    }
+
+    /// Shows the flows. One whose programs still run has not ended for user space.
+    pub fn show(&self, show: &mut dyn FnMut(u32, &Flow)) {
+        for (slot, flow) in (0..).zip(&self.flows).filter(|(_, flow)| flow.cookie != 0) {
+            let ended_ns = if self.is_busy(flow.cookie) { 0 } else { flow.ended_ns };
+            show(slot, &Flow { ended_ns, ..*flow });
+        }
+    }
+
+    /// Gives a slot back.
+    ///
+    /// # Errors
+    /// Where its flow has not ended.
+    pub fn release(&mut self, slot: u32) -> Result<(), SourceError> {
+        let refused = || SourceError::System {
+            operation: "release",
+            object: format!("slot {slot}"),
+            source: io::ErrorKind::InvalidInput.into(),
+        };
+        let flow = self.flows.get(slot as usize).ok_or_else(refused)?;
+        if flow.cookie == 0 || flow.ended_ns == 0 || self.is_busy(flow.cookie) {
+            return Err(refused());
+        }
+        self.flows[slot as usize] = Flow { generation: flow.generation + 1, ..nothing() };
+        self.free.push_back(slot);
+        Ok(())
+    }
+
+    /// What each CPU counted.
+    pub fn totals(&self) -> Vec<Totals> {
+        self.cpus.iter().map(|cpu| cpu.totals).collect()
+    }
+
+    fn begin(&mut self, cpu: usize, program: &Program) -> Step {
+        let options = &program.asked.options;
+        if options.enabled == 0 {
+            return Step::Done;
+        }
+        let (socket, packet) = match &program.cause {
+            Cause::Event { point, .. } => {
+                return if options.points & 1 << point == 0 { Step::Done } else { Step::FindFlow };
+            }
+            Cause::Packet(socket, packet) => (socket, packet),
+        };
+        let totals = &mut self.cpus[cpu].totals;
+        totals.seen[usize::from(packet.way)] += 1;
+        totals.segments[usize::from(packet.way)] += u64::from(packet.segments);
+        match socket {
+            Socket::None => Step::Count(fate::NO_SOCKET),
+            Socket::NoState => Step::Count(fate::NO_STATE),
+            Socket::Control => Step::Count(fate::CONTROL),
+            Socket::Connection { .. } => Step::FindFlow,
+        }
+    }
+
+    fn find_flow(&mut self, program: &mut Program, now_ns: u64) -> Step {
+        let Some(cookie) = program.cookie() else { return Step::Done };
+        let known = self.places.get(&cookie).copied();
+        let live = known.filter(|&(generation, slot)| self.flows[slot as usize].generation == generation);
+        let (packet, is_closed) = match &program.cause {
+            Cause::Packet(Socket::Connection { is_closed, .. }, packet) => (packet, *is_closed),
+            _ => {
+                // An event makes no flow.
+                let wanted = live.filter(|(_, slot)| self.flows[*slot as usize].verdict & 1 != 0);
+                program.slot = wanted.map_or(0, |(_, slot)| slot);
+                program.now_ns = now_ns;
+                return if wanted.is_some() { Step::Reserve } else { Step::Done };
+            }
+        };
+        let slot = match live {
+            Some((_, slot)) => slot,
+            None if known.is_some() && is_closed => return Step::Count(fate::LATE),
+            None => match self.make_flow(cookie, now_ns) {
+                Some(slot) => slot,
+                None => return Step::Count(fate::NO_ROOM),
+            },
+        };
+        let flow = &mut self.flows[slot as usize];
+        let counts = &mut flow.directions[usize::from(packet.way)];
+        counts.seen += 1;
+        counts.segments += u64::from(packet.segments);
+        (program.slot, program.packet, program.segment) = (slot, flow.packets, flow.segments);
+        flow.packets += 1;
+        flow.segments += u64::from(packet.segments);
+        flow.last_ns = now_ns;
+        Step::Decide
+    }
+
+    fn make_flow(&mut self, cookie: u64, now_ns: u64) -> Option<u32> {
+        let slot = self.free.pop_front()?;
+        let generation = self.flows[slot as usize].generation;
+        self.flows[slot as usize] = Flow { generation, first_ns: now_ns, ..new_flow(cookie) };
+        self.places.insert(cookie, (generation, slot));
+        Some(slot)
+    }
+
+    fn decide(&mut self, program: &mut Program, now_ns: u64) -> Step {
+        let options = &program.asked.options;
+        let Cause::Packet(Socket::Connection { is_parsed, .. }, packet) = program.cause else { return Step::Done };
+        let flow = &mut self.flows[program.slot as usize];
+        if flow.verdict >> 1 != options.generation {
+            flow.verdict = options.generation << 1 | u64::from(is_wanted(options, &program.asked.prefixes, flow));
+        }
+        if flow.verdict & 1 == 0 || options.points & 1 << packet.way == 0 {
+            return Step::Count(fate::FILTERED);
+        }
+        let (first, count) =
+            if options.by_segment == 0 { (program.packet, 1) } else { (program.segment, packet.segments.into()) };
+        if !decide::is_multiple(first, count, options.ppl) {
+            return Step::Count(fate::DECIMATED);
+        }
+        if options.changes != 0 {
+            program.changes = decide::digest(&watched(&packet.state), options.changes);
+            if program.changes == flow.changes {
+                return Step::Count(fate::UNCHANGED);
+            }
+        }
+        program.now_ns = now_ns;
+        if decide::is_early(now_ns, flow.logged_ns, options.min_interval_ns) {
+            return Step::Count(fate::EARLY);
+        }
+        if is_parsed { Step::Reserve } else { Step::Count(fate::UNPARSED) }
+    }
+
+    fn reserve(&mut self, cpu: usize, program: &mut Program) -> Step {
+        let cpu = &mut self.cpus[cpu];
+        if let Some(place) = cpu.ring.reserve(size_of::<Sample>()) {
+            program.place = place;
+            return Step::Submit;
+        }
+        cpu.totals.number += 1;
+        if program.is_event() {
+            cpu.totals.events_full += 1;
+            return Step::Done;
+        }
+        Step::Count(fate::FULL)
+    }
+
+    fn submit(&mut self, cpu: usize, program: &mut Program) -> Step {
+        let cpu = &mut self.cpus[cpu];
+        let flow = &mut self.flows[program.slot as usize];
+        program.number = cpu.totals.number;
+        cpu.totals.number += 1;
+        cpu.ring.submit(program.place, bytes_of(&program.sample(flow.cookie)));
+        if program.is_event() {
+            cpu.totals.events += 1;
+            return Step::Done;
+        }
+        flow.logged_ns = program.now_ns;
+        flow.changes = program.changes;
+        let every = program.asked.options.private_every;
+        if every == 0 {
+            return Step::Count(fate::LOGGED);
+        }
+        flow.samples += 1;
+        if (flow.samples - 1).is_multiple_of(every) { Step::ReservePrivate } else { Step::Count(fate::LOGGED) }
+    }
+
+    fn reserve_private(&mut self, cpu: usize, program: &mut Program) -> Step {
+        let cpu = &mut self.cpus[cpu];
+        if let Some(place) = cpu.ring.reserve(size_of::<PrivateState>()) {
+            program.place = place;
+            return Step::SubmitPrivate;
+        }
+        cpu.totals.number += 1;
+        cpu.totals.privates_full += 1;
+        Step::Count(fate::LOGGED)
+    }
+
+    fn submit_private(&mut self, cpu: usize, program: &Program) -> Step {
+        let cpu = &mut self.cpus[cpu];
+        let flow = &self.flows[program.slot as usize];
+        let private = PrivateState {
+            kind: kind::PRIVATE,
+            reserved: [0; 3],
+            slot: program.slot,
+            number: cpu.totals.number,
+            time_ns: program.now_ns,
+            cookie: flow.cookie,
+            sample: program.number,
+            algorithm: flow.algorithm,
+            bytes: [0; PRIVATE_BYTES],
+        };
+        cpu.totals.number += 1;
+        cpu.totals.privates += 1;
+        cpu.ring.submit(program.place, bytes_of(&private));
+        Step::Count(fate::LOGGED)
+    }
+
+    fn count(&mut self, cpu: usize, program: &Program, fate: usize) -> Step {
+        let Cause::Packet(_, packet) = program.cause else { return Step::Done };
+        let way = usize::from(packet.way);
+        let totals = &mut self.cpus[cpu].totals;
+        totals.fates[way][fate] += 1;
+        totals.segments_of_fates[way][fate] += u64::from(packet.segments);
+        if fate < fate::OF_FLOW {
+            let counts = &mut self.flows[program.slot as usize].directions[way];
+            counts.fates[fate] += 1;
+            counts.segments_of_fates[fate] += u64::from(packet.segments);
+        }
+        self.truth.push(Met {
+            cpu: u32::try_from(cpu).unwrap_or(u32::MAX),
+            cookie: if fate < fate::OF_FLOW { program.cookie().unwrap_or(0) } else { 0 },
+            way: packet.way,
+            segments: packet.segments,
+            packet: program.packet,
+            segment: program.segment,
+            fate,
+            generation: program.asked.options.generation,
+        });
+        Step::Done
+    }
+
+    /// A socket that went away: its flow has ended, whether anybody wanted to know or not.
+    fn end_of(&mut self, program: &Program, now_ns: u64) {
+        let Cause::Event { point: point::DESTROY, cookie, .. } = program.cause else { return };
+        let place = self.places.get(&cookie);
+        if let Some(&(generation, slot)) = place
+            && self.flows[slot as usize].generation == generation
+        {
+            self.flows[slot as usize].ended_ns = now_ns;
+        }
+    }
+}
+
+impl Program {
+    fn cookie(&self) -> Option<u64> {
+        match self.cause {
+            Cause::Packet(Socket::Connection { cookie, .. }, _) | Cause::Event { cookie, .. } => Some(cookie),
+            Cause::Packet(..) => None,
+        }
+    }
+
+    const fn is_event(&self) -> bool {
+        matches!(self.cause, Cause::Event { .. })
+    }
+
+    fn sample(&self, cookie: u64) -> Sample {
+        let named = Sample {
+            kind: kind::SAMPLE,
+            point: 0,
+            detail: 0,
+            slot: self.slot,
+            number: self.number,
+            time_ns: self.now_ns,
+            cookie,
+            packet: NO_PACKET,
+            seq: 0,
+            ack: 0,
+            tcp_flags: 0,
+            window: 0,
+            packet_bytes: 0,
+            payload_bytes: 0,
+            segments: 0,
+            ip_id: 0,
+            tos: 0,
+            reserved: [0; 7],
+            state: nothing(),
+        };
+        match self.cause {
+            Cause::Event { point, detail, state, .. } => Sample { point, detail, state, ..named },
+            Cause::Packet(_, packet) => Sample {
+                point: packet.way,
+                packet: self.packet,
+                seq: packet.seq,
+                ack: packet.ack,
+                tcp_flags: packet.flags,
+                window: u16::MAX,
+                packet_bytes: packet.packet_bytes,
+                payload_bytes: packet.payload_bytes,
+                segments: packet.segments,
+                state: packet.state,
+                ..named
+            },
+        }
+    }
+}
+
+fn bytes_of(record: &impl Raw) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.put(&mut bytes);
+    bytes
+}
+
+/// All of it zero.
+pub fn nothing<R: Raw>() -> R {
+    R::take(&mut [].as_slice())
+}
+
+/// The fields whose changes can be asked for, in their order.
+fn watched(state: &State) -> Watched {
+    Watched {
+        fields: [
+            state.snd_cwnd.into(),
+            state.snd_ssthresh.into(),
+            state.ca_state.into(),
+            state.state.into(),
+            state.rtt_last_us.into(),
+            state.rto_jiffies.into(),
+            state.snd_wnd.into(),
+            state.rcv_wnd.into(),
+            state.total_retrans.into(),
+            state.mss_cache.into(),
+            state.pacing_rate,
+        ],
+    }
+}
+
+/// Nothing: disabled. With `enabled` it asks for every packet of every flow, both ways.
+pub const NOTHING_ASKED: Options = Options {
+    generation: 0,
+    enabled: 0,
+    ppl: 1,
+    by_segment: 0,
+    points: 1 << point::IN | 1 << point::OUT,
+    min_interval_ns: 0,
+    changes: 0,
+    private_every: 0,
+    one_in_flows: 1,
+    netns: 0,
+    cgroup: 0,
+    cgroup_level: 0,
+    process: 0,
+    ports: 0,
+    prefixes: 0,
+    port: [0; crate::layout::PORTS],
+    algorithm: [0; NAME_BYTES],
+    burn: 0,
+    reserved: 0,
+    offset_ns: 0,
+};

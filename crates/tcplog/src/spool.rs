@@ -1,0 +1,448 @@
+//! Where samples wait while traffic runs: one file, appended to with one write a drain, made into records afterwards.
+//!
+//! Whatever kills the program, the file is readable to its last whole frame. A frame is a kind, a checksum and a payload;
+//! records of rings are packed against the one before them of the same flow ([`pack`]), since writing is what costs. A disk
+//! that is full ends the events but not the account: room for that is kept aside. A file that was removed is noticed and not
+//! made again. Memory is bounded by [`BUFFER`] and one record.
+//!
+//! Whoever writes a spool, or makes records of it, holds a lock on it: it is not settled under somebody's hands. The bytes are
+//! in this host's order: a spool is settled where it was written.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::account::{Account, Entry, Fate, LeftOut};
+use crate::decode::{Event, Raw, decode};
+use crate::gaps::Gap;
+use crate::layout::{Flow, Totals, point};
+use pack::Packer;
+pub use read::{Counted, Ending, Frame, Reader, Records};
+
+mod pack;
+mod read;
+
+/// The spool's name in its folder.
+pub const NAME: &str = "spool-000.tcplog";
+
+const MAGIC: [u8; 8] = *b"SJTCPLOG";
+const VERSION: u32 = 1;
+
+/// How much waits in memory at most before it is written.
+const BUFFER: usize = 1 << 20;
+/// How long a frame of events gets before the next is begun.
+const FRAME: usize = 256 << 10;
+/// Kind, where it comes from, length, checksum.
+const FRAME_HEADER: usize = 16;
+
+/// Kept aside, to be given back when the disk is full: the account of what was lost must not be.
+const RESERVE_NAME: &str = "spool-000.reserve";
+const RESERVE: usize = 1 << 20;
+
+/// What a frame holds.
+mod frame {
+    pub const EVENTS: u32 = 1;
+    pub const FLOW: u32 = 2;
+    pub const TOTALS: u32 = 3;
+    pub const GAP: u32 = 4;
+    pub const NOTE: u32 = 5;
+    pub const ACCOUNT: u32 = 6;
+    pub const END: u32 = 7;
+}
+
+/// Why a spool cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    /// There is one already.
+    #[error("create {}: a log is there already; `sojourn tcplog recover` makes records of it", .0.display())]
+    Exists(PathBuf),
+    /// The disk is full.
+    #[error("write {}: the disk is full; what was logged before stays readable", .0.display())]
+    Full(PathBuf),
+    /// Somebody writes it, or makes records of it.
+    #[error("read {}: the log goes on, or records are being made of it", .0.display())]
+    Busy(PathBuf),
+    /// Somebody removed or replaced the file.
+    #[error("write {}: the log was removed or replaced while it was written", .0.display())]
+    Gone(PathBuf),
+    /// It is none, or of another version.
+    #[error("read {}: {problem}", path.display())]
+    Foreign {
+        /// What.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Another failure of the file system.
+    #[error("{operation} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A spool that is being written.
+pub struct Spool {
+    path: PathBuf,
+    file: File,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// Up to where the file holds whole frames.
+    length: u64,
+    buffer: Vec<u8>,
+    /// Where the open frame of events begins in the buffer, and its CPU.
+    open: Option<(usize, u32)>,
+    packer: Packer,
+    state: Health,
+    /// What went wrong before [`Spool::flush`] was called.
+    failure: Option<SpoolError>,
+    left_out: LeftOut,
+    others_left_out: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Good,
+    /// Events are counted, not written.
+    Broken,
+    /// Nothing is written.
+    Gone,
+}
+
+impl Spool {
+    /// Creates the spool in a folder that exists; `header` is kept in it, as JSON.
+    ///
+    /// # Errors
+    /// When there is one, or it cannot be made.
+    pub fn create(folder: &Path, header: &str) -> Result<Self, SpoolError> {
+        let path = folder.join(NAME);
+        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|source| {
+            if source.kind() == io::ErrorKind::AlreadyExists {
+                SpoolError::Exists(path.clone())
+            } else {
+                failure("create", &path, source)
+            }
+        })?;
+        // Where a file system has no locks it goes without.
+        let _ = file.try_lock();
+        let about = file.metadata().map_err(|source| failure("create", &path, source))?;
+        let mut spool = Self {
+            path,
+            file,
+            identity: (about.dev(), about.ino()),
+            length: 0,
+            buffer: Vec::with_capacity(BUFFER + FRAME),
+            open: None,
+            packer: Packer::default(),
+            state: Health::Good,
+            failure: None,
+            left_out: LeftOut::default(),
+            others_left_out: 0,
+        };
+        spool.begin(header, folder).inspect_err(|_| spool.remove())?;
+        Ok(spool)
+    }
+
+    fn begin(&mut self, header: &str, folder: &Path) -> Result<(), SpoolError> {
+        self.buffer.extend_from_slice(&MAGIC);
+        VERSION.put(&mut self.buffer);
+        count(header.len()).put(&mut self.buffer);
+        self.buffer.extend_from_slice(header.as_bytes());
+        crc32fast::hash(header.as_bytes()).put(&mut self.buffer);
+        self.write()?;
+        let reserve = folder.join(RESERVE_NAME);
+        // A new file: a link that somebody left there would lead anywhere.
+        let created = fs::remove_file(&reserve).or_else(is_missing);
+        let written =
+            created.and_then(|()| File::create_new(&reserve)).and_then(|mut file| file.write_all(&[0; RESERVE]));
+        written.map_err(|source| failure("write", &reserve, source))
+    }
+
+    /// Appends a record of a CPU's ring; what cannot be written is counted.
+    pub fn event(&mut self, cpu: u32, bytes: &[u8]) {
+        if self.state != Health::Good {
+            return self.leave_out(bytes);
+        }
+        let start = match self.open {
+            Some((start, open)) if open == cpu && self.buffer.len() - start < FRAME => start,
+            _ => self.begin_frame(frame::EVENTS, cpu),
+        };
+        self.open = Some((start, cpu));
+        self.packer.put(bytes, &mut self.buffer);
+        if self.buffer.len() >= BUFFER {
+            self.failure = self.write().err().or(self.failure.take());
+        }
+    }
+
+    /// Says what a flow is and has counted so far; the last word on it counts.
+    pub fn flow(&mut self, slot: u32, flow: &Flow) {
+        self.frame(frame::FLOW, slot, |bytes| flow.put(bytes));
+    }
+
+    /// Says what was counted so far in total, an entry as [`crate::Source::totals`] gives it; the last word counts.
+    pub fn totals(&mut self, totals: &[Totals]) {
+        self.frame(frame::TOTALS, 0, |bytes| totals.iter().for_each(|one| one.put(bytes)));
+    }
+
+    /// Says what is missing.
+    pub fn gap(&mut self, gap: &Gap) {
+        self.frame(frame::GAP, gap.cpu, |bytes| {
+            // A time of all ones is none.
+            let times = [gap.after_ns, gap.before_ns].map(|time| time.unwrap_or(u64::MAX));
+            [gap.number, gap.missing, times[0], times[1]].put(bytes);
+        });
+    }
+
+    /// Keeps a sentence.
+    pub fn note(&mut self, text: &str) {
+        self.frame(frame::NOTE, 0, |bytes| bytes.extend_from_slice(text.as_bytes()));
+    }
+
+    /// Says what became of all packets, once that is known; without it, flows and totals must do.
+    pub fn account(&mut self, account: &Account) {
+        let breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
+        self.frame(frame::ACCOUNT, 0, |bytes| {
+            [account.events, account.full(), breach.len() as u64].put(bytes);
+            bytes.extend_from_slice(breach.as_bytes());
+            account.entries().for_each(|entry| put_entry(&entry, bytes));
+        });
+    }
+
+    /// Writes what waits. To be called once a drain.
+    ///
+    /// # Errors
+    /// When it cannot: from then on events are only counted, see [`Spool::left_out`].
+    pub fn flush(&mut self) -> Result<(), SpoolError> {
+        let written = self.write();
+        match self.failure.take() {
+            Some(earlier) => Err(earlier),
+            None => written,
+        }
+    }
+
+    /// Writes the last frame: the log is whole.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn end(&mut self) -> Result<(), SpoolError> {
+        self.frame(frame::END, 0, |_| ());
+        let ended = self.flush();
+        let _ = self.file.unlock();
+        let _ = fs::remove_file(self.path.with_file_name(RESERVE_NAME));
+        ended
+    }
+
+    /// Removes the spool: its records are not wanted, or are made.
+    pub fn remove(&mut self) {
+        if let Some(folder) = self.path.parent() {
+            discard(folder);
+        }
+    }
+
+    /// The packets whose samples could not be written.
+    pub fn left_out(&self) -> &LeftOut {
+        &self.left_out
+    }
+
+    /// How many records of no packet could not be written.
+    pub fn others_left_out(&self) -> u64 {
+        self.others_left_out
+    }
+
+    /// Whether events are no longer written.
+    pub fn is_broken(&self) -> bool {
+        self.state != Health::Good
+    }
+
+    /// How long the file is.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn frame(&mut self, kind: u32, from: u32, put: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.begin_frame(kind, from);
+        put(&mut self.buffer);
+        self.seal(start);
+    }
+
+    /// Leaves room for a frame's header; its length and checksum follow in [`Spool::seal`].
+    fn begin_frame(&mut self, kind: u32, from: u32) -> usize {
+        self.close();
+        let start = self.buffer.len();
+        [kind, from, 0, 0].put(&mut self.buffer);
+        start
+    }
+
+    /// Ends the open frame of events.
+    fn close(&mut self) {
+        if let Some((start, _)) = self.open.take() {
+            self.seal(start);
+            self.packer.forget();
+        }
+    }
+
+    fn seal(&mut self, start: usize) {
+        let (header, payload) = self.buffer[start..].split_at_mut(FRAME_HEADER);
+        header[8..12].copy_from_slice(&count(payload.len()).to_ne_bytes());
+        let sum = checksum(&header[..12], payload);
+        header[12..].copy_from_slice(&sum.to_ne_bytes());
+    }
+
+    fn write(&mut self) -> Result<(), SpoolError> {
+        self.close();
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let written = self.try_write();
+        if let Err(problem) = &written {
+            self.state = if matches!(problem, SpoolError::Gone(_)) { Health::Gone } else { Health::Broken };
+            self.give_up();
+        }
+        self.buffer.clear();
+        written
+    }
+
+    fn try_write(&mut self) -> Result<(), SpoolError> {
+        if self.state == Health::Gone {
+            return Ok(());
+        }
+        self.look()?;
+        self.file.write_all(&self.buffer).map_err(|source| failure("write", &self.path, source))?;
+        self.length += self.buffer.len() as u64;
+        Ok(())
+    }
+
+    /// Makes sure that the file is still where it was made.
+    fn look(&self) -> Result<(), SpoolError> {
+        let there = fs::metadata(&self.path).map(|about| (about.dev(), about.ino()));
+        match there {
+            Ok(identity) if identity == self.identity => Ok(()),
+            Ok(_) => Err(SpoolError::Gone(self.path.clone())),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Err(SpoolError::Gone(self.path.clone())),
+            Err(source) => Err(failure("look at", &self.path, source)),
+        }
+    }
+
+    /// Counts the events that wait as not written, takes back what was written of them, and keeps the rest for another try.
+    fn give_up(&mut self) {
+        let _ = self.file.set_len(self.length);
+        let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length));
+        let _ = fs::remove_file(self.path.with_file_name(RESERVE_NAME));
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut rest = Vec::new();
+        read::each_frame(&buffer, |kind, bytes| match kind {
+            frame::EVENTS => {
+                let mut unpacker = pack::Unpacker::default();
+                let mut payload = &bytes[FRAME_HEADER..];
+                while let Ok(Some(record)) = unpacker.take(&mut payload) {
+                    self.leave_out(record);
+                }
+            }
+            _ => rest.extend_from_slice(bytes),
+        });
+        self.buffer = rest;
+        // There is room again for so little, if the disk was full; if not, no more can be done.
+        if self.state == Health::Broken && self.try_write().is_err() {
+            let _ = self.file.set_len(self.length);
+            let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length));
+        }
+    }
+
+    fn leave_out(&mut self, bytes: &[u8]) {
+        match decode(bytes) {
+            Ok(Event::Sample(sample)) if matches!(sample.point, point::IN | point::OUT) => {
+                self.left_out.note(sample.cookie, usize::from(sample.point), sample.segments.into());
+            }
+            _ => self.others_left_out += 1,
+        }
+    }
+}
+
+/// Holds a spool for whoever makes records of it, until what this returns is dropped.
+///
+/// # Errors
+/// When there is none, or somebody else holds it.
+pub(crate) fn hold(path: &Path) -> Result<Held, SpoolError> {
+    let file = File::open(path).map_err(|source| failure("open", path, source))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(SpoolError::Busy(path.to_owned())),
+        _ => Ok(Held(file)),
+    }
+}
+
+/// A spool that nobody else makes records of.
+pub(crate) struct Held(File);
+
+// Closing it is not enough: a program that is just being started has it too, for a moment.
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
+/// Whether somebody writes a folder's spool, or makes records of it.
+#[must_use]
+pub fn is_held(folder: &Path) -> bool {
+    matches!(hold(&folder.join(NAME)), Err(SpoolError::Busy(_)))
+}
+
+fn is_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+/// Removes a folder's spool: its records are made.
+pub fn discard(folder: &Path) {
+    let _ = fs::remove_file(folder.join(NAME));
+    let _ = fs::remove_file(folder.join(RESERVE_NAME));
+}
+
+fn put_entry(entry: &Entry, bytes: &mut Vec<u8>) {
+    let fate = entry.fate.map_or(0, |fate| fate as u32 + 1);
+    // Cookies of sockets begin at 1: 0 is none.
+    entry.cookie.unwrap_or_default().put(bytes);
+    [u32::try_from(entry.direction).unwrap_or_default(), fate].put(bytes);
+    [entry.tally.packets, entry.tally.segments].put(bytes);
+}
+
+/// Returns the fate of a number that [`put_entry`] wrote; `None`: seen.
+fn fate_of(number: u32) -> Option<Option<Fate>> {
+    match number.checked_sub(1) {
+        None => Some(None),
+        Some(place) => Fate::ALL.get(place as usize).map(|fate| Some(*fate)),
+    }
+}
+
+fn checksum(header: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(header);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+fn failure(operation: &'static str, path: &Path, source: io::Error) -> SpoolError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            SpoolError::Full(path)
+        }
+        _ => SpoolError::File { operation, path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Records of rings without what the record before them of the same flow said already: from one packet to the next, most of a
+//! control block stays as it is.
+//!
+//! A record is its length (16 bits), whether it is packed, and if so against which of the samples that are remembered; then,
+//! packed, a bit for each 32-bit word that is another one than in that, and those words; otherwise the bytes as they are.
+//! What is remembered is forgotten at the end of each frame, so that each can be read by itself.
+
+use crate::decode::Raw;
+use crate::layout::{Sample, kind};
+
+const WORD: usize = 4;
+/// As many words as a byte of the map has bits.
+const GROUP: usize = 8 * WORD;
+const GROUPS: usize = Sample::BYTES.div_ceil(GROUP);
+const PADDED: usize = GROUPS * GROUP;
+const HEADER: usize = 4;
+
+/// How many samples are remembered at a time.
+const FLOWS: usize = 64;
+
+type Words = [u8; PADDED];
+
+/// The last sample of each flow, by the last bits of the flow's slot.
+struct Memory(Box<[Words]>);
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self(vec![[0; PADDED]; FLOWS].into_boxed_slice())
+    }
+}
+
+impl Memory {
+    fn forget(&mut self) {
+        self.0.fill([0; PADDED]);
+    }
+
+    fn of(&mut self, place: u8) -> &mut Words {
+        &mut self.0[usize::from(place) % FLOWS]
+    }
+}
+
+/// Packs records.
+#[derive(Default)]
+pub(super) struct Packer(Memory);
+
+impl Packer {
+    /// Begins a frame.
+    pub(super) fn forget(&mut self) {
+        self.0.forget();
+    }
+
+    /// Appends a record; of one that no ring could hold, the beginning.
+    pub(super) fn put(&mut self, bytes: &[u8], to: &mut Vec<u8>) {
+        let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+        length.put(to);
+        if bytes.len() != Sample::BYTES || bytes[0] != kind::SAMPLE {
+            [0_u8; 2].put(to);
+            return to.extend_from_slice(&bytes[..usize::from(length)]);
+        }
+        let place = bytes[std::mem::offset_of!(Sample, slot)] % FLOWS as u8;
+        [1, place].put(to);
+        let mut words: Words = [0; PADDED];
+        words[..Sample::BYTES].copy_from_slice(bytes);
+        let mut packed = [0; GROUPS + PADDED];
+        let length = put_words(&words, self.0.of(place), &mut packed);
+        to.extend_from_slice(&packed[..length]);
+    }
+}
+
+/// Writes the map and the words that are new, which become the old ones; returns how long that is.
+fn put_words(words: &Words, old: &mut Words, packed: &mut [u8; GROUPS + PADDED]) -> usize {
+    let (map, changed) = packed.split_at_mut(GROUPS);
+    let mut at = 0;
+    let groups = words.chunks_exact(GROUP).zip(old.chunks_exact(GROUP));
+    for (bits, (new, old)) in map.iter_mut().zip(groups) {
+        if new == old {
+            continue;
+        }
+        for (word, (new, old)) in new.chunks_exact(WORD).zip(old.chunks_exact(WORD)).enumerate() {
+            // Written always and kept if it is new: cheaper than a branch that cannot be foretold.
+            changed[at..at + WORD].copy_from_slice(new);
+            let is_new = new != old;
+            *bits |= u8::from(is_new) << word;
+            at += usize::from(is_new) * WORD;
+        }
+    }
+    *old = *words;
+    GROUPS + at
+}
+
+/// Unpacks the records of a frame.
+#[derive(Default)]
+pub(super) struct Unpacker(Memory);
+
+/// What was read is no packed record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Cut;
+
+impl Unpacker {
+    /// Begins a frame.
+    pub(super) fn forget(&mut self) {
+        self.0.forget();
+    }
+
+    /// Takes the next record off the front of a frame's payload; `None` at its end.
+    pub(super) fn take<'a, 'p: 'a>(&'a mut self, payload: &mut &'p [u8]) -> Result<Option<&'a [u8]>, Cut> {
+        if payload.is_empty() {
+            return Ok(None);
+        }
+        let [low, high, is_packed, place] = *front::<HEADER>(payload)?;
+        if is_packed == 1 {
+            return self.unpack(place, payload).map(Some);
+        }
+        let length = usize::from(u16::from_ne_bytes([low, high]));
+        let (record, rest) = payload.split_at_checked(length).ok_or(Cut)?;
+        *payload = rest;
+        Ok(Some(record))
+    }
+
+    fn unpack(&mut self, place: u8, payload: &mut &[u8]) -> Result<&[u8], Cut> {
+        let map = *front::<GROUPS>(payload)?;
+        let sample = self.0.of(place);
+        for (bits, words) in map.into_iter().zip(sample.chunks_exact_mut(GROUP)) {
+            let mut bits = bits;
+            while bits != 0 {
+                let at = bits.trailing_zeros() as usize * WORD;
+                words[at..at + WORD].copy_from_slice(front::<WORD>(payload)?);
+                bits &= bits - 1;
+            }
+        }
+        Ok(&sample[..Sample::BYTES])
+    }
+}
+
+/// Takes so many bytes off the front.
+fn front<'a, const N: usize>(bytes: &mut &'a [u8]) -> Result<&'a [u8; N], Cut> {
+    let (first, rest) = bytes.split_first_chunk().ok_or(Cut)?;
+    *bytes = rest;
+    Ok(first)
+}

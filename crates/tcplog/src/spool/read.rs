@@ -1,0 +1,277 @@
+//! Reads a spool, frame by frame, to its end or to where it was cut. Foreign bytes: nothing panics.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use super::pack::Unpacker;
+use super::{FRAME_HEADER, MAGIC, SpoolError, VERSION, checksum, failure, fate_of, frame};
+use crate::account::{Entry, Tally};
+use crate::decode::Raw;
+use crate::gaps::Gap;
+use crate::layout::{Flow, Totals};
+
+/// No frame is longer: one that says so is damaged.
+const LONGEST: u32 = 1 << 30;
+
+/// What a frame says.
+pub enum Frame<'a> {
+    /// Records of a CPU's ring, in its order.
+    Events(u32, Records<'a>),
+    /// A flow: its slot, and itself.
+    Flow(u32, Box<Flow>),
+    /// What was counted in total.
+    Totals(Vec<Totals>),
+    /// Records that are missing.
+    Gap(Gap),
+    /// A sentence.
+    Note(String),
+    /// What became of all packets.
+    Account(Counted),
+    /// The log is whole.
+    End,
+}
+
+/// What became of all packets, as the account had it when it was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// In total and of each flow.
+    pub entries: Vec<Entry>,
+    /// Samples of no packet.
+    pub events: u64,
+    /// Records without room.
+    pub full: u64,
+    /// How the law was broken; empty: it was not.
+    pub breach: String,
+}
+
+/// Records of one frame.
+pub struct Records<'a> {
+    payload: &'a [u8],
+    unpacker: &'a mut Unpacker,
+}
+
+impl Records<'_> {
+    /// Shows each record. False where the frame does not hold what it says: nothing more of it can be read.
+    pub fn each(mut self, mut show: impl FnMut(&[u8])) -> bool {
+        loop {
+            match self.unpacker.take(&mut self.payload) {
+                Ok(Some(record)) => show(record),
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// How a spool ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With its last frame.
+    Whole,
+    /// Behind a whole frame, without the last: whoever wrote it was killed.
+    Unfinished,
+    /// Within a frame, or with one that is damaged; what follows this place is lost.
+    Torn(u64),
+}
+
+/// A spool that is being read.
+pub struct Reader {
+    path: PathBuf,
+    file: BufReader<File>,
+    header: String,
+    /// How much has been read, and how long it is.
+    at: u64,
+    length: u64,
+    payload: Vec<u8>,
+    unpacker: Unpacker,
+    ending: Option<Ending>,
+}
+
+impl Reader {
+    /// Opens a spool.
+    ///
+    /// # Errors
+    /// When it cannot be read, is none, or one of another version.
+    pub fn open(path: &Path) -> Result<Self, SpoolError> {
+        let file = File::open(path).map_err(|source| failure("open", path, source))?;
+        let length = file.metadata().map_err(|source| failure("open", path, source))?.len();
+        let mut reader = Self {
+            path: path.to_owned(),
+            file: BufReader::with_capacity(1 << 20, file),
+            header: String::new(),
+            at: 0,
+            length,
+            payload: Vec::new(),
+            unpacker: Unpacker::default(),
+            ending: None,
+        };
+        reader.header = reader.begin().ok_or_else(|| SpoolError::Foreign {
+            path: path.to_owned(),
+            problem: format!("expected a spool of tcplog, version {VERSION}, of this kind of machine"),
+        })?;
+        Ok(reader)
+    }
+
+    /// The JSON that the spool was created with.
+    pub fn header(&self) -> &str {
+        &self.header
+    }
+
+    /// How it ends; known behind the last frame.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
+    }
+
+    /// Reads the next frame; `None` at the end.
+    ///
+    /// # Errors
+    /// When the file system refuses. What is damaged is no error, but the end.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, SpoolError> {
+        loop {
+            let Some((kind, from)) = self.read_frame()? else { return Ok(None) };
+            // Of a kind that a later version may add: passed over.
+            if (frame::EVENTS..=frame::END).contains(&kind) {
+                return Ok(self.interpret(kind, from));
+            }
+        }
+    }
+
+    fn interpret(&mut self, kind: u32, from: u32) -> Option<Frame<'_>> {
+        if kind == frame::END {
+            self.ending = Some(Ending::Whole);
+        } else if kind == frame::EVENTS {
+            self.unpacker.forget();
+            return Some(Frame::Events(from, Records { payload: &self.payload, unpacker: &mut self.unpacker }));
+        }
+        let payload = &mut self.payload.as_slice();
+        let found = match kind {
+            frame::FLOW => exact::<Flow>(payload).map(|flow| Frame::Flow(from, Box::new(flow))),
+            frame::TOTALS => every::<Totals>(payload).map(Frame::Totals),
+            frame::GAP => exact::<[u64; 4]>(payload).map(|numbers| Frame::Gap(gap_of(from, numbers))),
+            frame::NOTE => Some(Frame::Note(String::from_utf8_lossy(payload).into_owned())),
+            frame::ACCOUNT => counted(payload).map(Frame::Account),
+            _ => Some(Frame::End),
+        };
+        if found.is_none() {
+            self.ending = Some(Ending::Torn(self.at));
+        }
+        found
+    }
+
+    /// Reads a frame's payload; returns its kind and where it comes from.
+    fn read_frame(&mut self) -> Result<Option<(u32, u32)>, SpoolError> {
+        if self.ending.is_some() {
+            return Ok(None);
+        }
+        if self.at == self.length {
+            self.ending = Some(Ending::Unfinished);
+            return Ok(None);
+        }
+        let start = self.at;
+        let mut header = [0; FRAME_HEADER];
+        let is_whole = self.read(&mut header)? && {
+            let length = u64::from(u32::from_ne_bytes(part(&header, 8)));
+            let fits = length <= u64::from(LONGEST) && length <= self.length - self.at;
+            self.payload.resize(if fits { length as usize } else { 0 }, 0);
+            let mut payload = std::mem::take(&mut self.payload);
+            let is_read = fits && self.read(&mut payload)?;
+            self.payload = payload;
+            is_read && checksum(&header[..12], &self.payload) == u32::from_ne_bytes(part(&header, 12))
+        };
+        if !is_whole {
+            self.ending = Some(Ending::Torn(start));
+            return Ok(None);
+        }
+        Ok(Some((u32::from_ne_bytes(part(&header, 0)), u32::from_ne_bytes(part(&header, 4)))))
+    }
+
+    /// Fills the bytes; false where the file ends before.
+    fn read(&mut self, bytes: &mut [u8]) -> Result<bool, SpoolError> {
+        match self.file.read_exact(bytes) {
+            Ok(()) => {
+                self.at += bytes.len() as u64;
+                Ok(true)
+            }
+            Err(source) if source.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(source) => Err(failure("read", &self.path, source)),
+        }
+    }
+
+    fn begin(&mut self) -> Option<String> {
+        let mut fixed = [0; 16];
+        if !self.read(&mut fixed).ok()? || fixed[..8] != MAGIC || u32::from_ne_bytes(part(&fixed, 8)) != VERSION {
+            return None;
+        }
+        let length = u32::from_ne_bytes(part(&fixed, 12));
+        if u64::from(length) > self.length {
+            return None;
+        }
+        let mut text = vec![0; length as usize];
+        let mut sum = [0; 4];
+        let is_whole = self.read(&mut text).ok()? && self.read(&mut sum).ok()?;
+        (is_whole && crc32fast::hash(&text) == u32::from_ne_bytes(sum)).then(|| String::from_utf8(text).ok())?
+    }
+}
+
+/// Shows the frames of a buffer that this program has written, headers included.
+pub(super) fn each_frame(mut bytes: &[u8], mut show: impl FnMut(u32, &[u8])) {
+    while let Some(header) = bytes.first_chunk::<FRAME_HEADER>() {
+        let length = FRAME_HEADER + u32::from_ne_bytes(part(header, 8)) as usize;
+        let Some((whole, rest)) = bytes.split_at_checked(length) else { return };
+        show(u32::from_ne_bytes(part(header, 0)), whole);
+        bytes = rest;
+    }
+}
+
+/// Returns four bytes from `at` on, which must be there.
+fn part(bytes: &[u8], at: usize) -> [u8; 4] {
+    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default()
+}
+
+/// Takes a value off the front, if it is there.
+fn next<R: Raw>(payload: &mut &[u8]) -> Option<R> {
+    (payload.len() >= R::BYTES).then(|| R::take(payload))
+}
+
+/// Returns the value that the payload is.
+fn exact<R: Raw>(payload: &mut &[u8]) -> Option<R> {
+    next(payload).filter(|_| payload.is_empty())
+}
+
+/// Returns the values that the payload is.
+fn every<R: Raw>(payload: &mut &[u8]) -> Option<Vec<R>> {
+    let mut all = Vec::new();
+    while !payload.is_empty() {
+        all.push(next(payload)?);
+    }
+    Some(all)
+}
+
+fn gap_of(cpu: u32, [number, missing, after, before]: [u64; 4]) -> Gap {
+    let [after_ns, before_ns] = [after, before].map(|time| (time != u64::MAX).then_some(time));
+    Gap { cpu, number, missing, after_ns, before_ns }
+}
+
+fn counted(payload: &mut &[u8]) -> Option<Counted> {
+    let [events, full, length] = next(payload)?;
+    let (breach, rest) = payload.split_at_checked(usize::try_from(length).ok()?)?;
+    *payload = rest;
+    let mut entries = Vec::new();
+    while !payload.is_empty() {
+        entries.push(entry(payload)?);
+    }
+    Some(Counted { entries, events, full, breach: String::from_utf8_lossy(breach).into_owned() })
+}
+
+fn entry(payload: &mut &[u8]) -> Option<Entry> {
+    let cookie: u64 = next(payload)?;
+    let [direction, fate]: [u32; 2] = next(payload)?;
+    let [packets, segments] = next(payload)?;
+    Some(Entry {
+        cookie: (cookie != 0).then_some(cookie),
+        direction: usize::try_from(direction).ok().filter(|&direction| direction < 2)?,
+        fate: fate_of(fate)?,
+        tally: Tally { packets, segments },
+    })
+}

@@ -1,0 +1,272 @@
+//! What was spooled is read again, up to wherever the file was cut; what could not be written is counted.
+
+use std::os::unix::fs::OpenOptionsExt;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::decode::whole;
+use crate::layout::{PrivateState, Sample, kind};
+
+/// Returns a folder that is empty.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("sojourn-tcplog-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn sample(slot: u32, number: u64) -> Vec<u8> {
+    let mut sample: Sample = whole(&vec![0; Sample::BYTES]).unwrap();
+    sample.kind = kind::SAMPLE;
+    sample.slot = slot;
+    sample.number = number;
+    sample.cookie = u64::from(slot) + 1;
+    sample.point = (number % 2) as u8;
+    sample.segments = 3;
+    sample.state.snd_cwnd = number as u32;
+    let mut bytes = Vec::new();
+    sample.put(&mut bytes);
+    bytes
+}
+
+/// A CPU, and a record of its ring.
+type Record = (u32, Vec<u8>);
+
+/// Every record that a spool holds; the other frames by name; and how it ends.
+fn read(folder: &Path) -> (Vec<Record>, Vec<&'static str>, Ending) {
+    let mut reader = Reader::open(&folder.join(NAME)).unwrap();
+    let (mut records, mut others) = (Vec::new(), Vec::new());
+    while let Some(frame) = reader.next_frame().unwrap() {
+        match frame {
+            Frame::Events(cpu, all) => assert!(all.each(|bytes| records.push((cpu, bytes.to_vec())))),
+            Frame::Flow(..) => others.push("flow"),
+            Frame::Totals(_) => others.push("totals"),
+            Frame::Gap(_) => others.push("gap"),
+            Frame::Note(_) => others.push("note"),
+            Frame::Account(_) => others.push("account"),
+            Frame::End => others.push("end"),
+        }
+    }
+    (records, others, reader.ending().unwrap().clone())
+}
+
+/// Which record, and on which CPU.
+fn record() -> impl Strategy<Value = Record> {
+    let noise = proptest::collection::vec(any::<u8>(), 0..2 * Sample::BYTES);
+    let samples = (0..200_u32, any::<u64>()).prop_map(|(slot, number)| sample(slot, number));
+    let strange = proptest::collection::vec(any::<u8>(), Sample::BYTES);
+    (0..3_u32, prop_oneof![1 => noise, 8 => samples, 1 => strange])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn records_come_back_as_they_were(records in proptest::collection::vec(record(), 0..300), rhythm in 1..50_usize) {
+        let folder = folder("round");
+        let mut spool = Spool::create(&folder, "{}").unwrap();
+        for (place, (cpu, bytes)) in records.iter().enumerate() {
+            spool.event(*cpu, bytes);
+            if place % rhythm == 0 {
+                spool.flush().unwrap();
+            }
+        }
+        spool.end().unwrap();
+        let (found, _, ending) = read(&folder);
+        prop_assert_eq!(found, records);
+        prop_assert_eq!(ending, Ending::Whole);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_spool_that_was_cut_or_damaged_is_read_up_to_there(
+        records in proptest::collection::vec(record(), 1..60),
+        place in any::<prop::sample::Index>(),
+        damage: Option<u8>,
+    ) {
+        let folder = folder("cut");
+        let mut spool = Spool::create(&folder, "{\"hz\":250}").unwrap();
+        for (cpu, bytes) in &records {
+            spool.event(*cpu, bytes);
+            spool.flush().unwrap();
+        }
+        let path = folder.join(NAME);
+        let mut bytes = fs::read(&path).unwrap();
+        let start = 16 + "{\"hz\":250}".len() + 4;
+        let at = start + place.index(bytes.len() - start);
+        match damage {
+            Some(bit) => bytes[at] ^= 1 << (bit % 8),
+            None => bytes.truncate(at),
+        }
+        fs::write(&path, bytes).unwrap();
+        let (found, _, ending) = read(&folder);
+        prop_assert_eq!(&found[..], &records[..found.len()]);
+        prop_assert!(ending != Ending::Whole);
+        prop_assert!(found.len() < records.len());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes: Vec<u8>, has_header: bool) {
+        let folder = folder("noise");
+        let mut spool = Spool::create(&folder, "{}").unwrap();
+        spool.flush().unwrap();
+        let mut file = if has_header { fs::read(folder.join(NAME)).unwrap() } else { Vec::new() };
+        // Frames with the right checksums and foreign payloads.
+        for kind in 0..9_u32 {
+            let header = [kind, 0, bytes.len() as u32].map(u32::to_ne_bytes).concat();
+            file.extend_from_slice(&header);
+            file.extend_from_slice(&checksum(&header, &bytes).to_ne_bytes());
+            file.extend_from_slice(&bytes);
+        }
+        fs::write(folder.join(NAME), file).unwrap();
+        if let Ok(mut reader) = Reader::open(&folder.join(NAME)) {
+            while let Some(frame) = reader.next_frame().unwrap() {
+                if let Frame::Events(_, records) = frame {
+                    records.each(|_| ());
+                }
+            }
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+#[test]
+fn everything_else_comes_back_too() {
+    let folder = folder("others");
+    let mut spool = Spool::create(&folder, "{\"hz\":250}").unwrap();
+    let mut flow: Flow = whole(&vec![0; Flow::BYTES]).unwrap();
+    flow.cookie = 7;
+    spool.flow(3, &flow);
+    let mut totals: Totals = whole(&vec![0; Totals::BYTES]).unwrap();
+    totals.seen = [5, 0];
+    spool.totals(&[totals, totals]);
+    let gap = Gap { cpu: 1, number: 4, missing: 2, after_ns: None, before_ns: Some(9) };
+    spool.gap(&gap);
+    spool.note("ring of CPU 1 was full");
+    let mut account = Account::default();
+    account.add_totals(&totals);
+    spool.account(&account);
+    spool.end().unwrap();
+
+    let mut reader = Reader::open(&folder.join(NAME)).unwrap();
+    assert_eq!(reader.header(), "{\"hz\":250}");
+    let mut seen = 0;
+    while let Some(frame) = reader.next_frame().unwrap() {
+        seen += 1;
+        match frame {
+            Frame::Flow(slot, found) => assert_eq!((slot, *found), (3, flow)),
+            Frame::Totals(found) => assert_eq!(found, [totals, totals]),
+            Frame::Gap(found) => assert_eq!(found, gap),
+            Frame::Note(text) => assert_eq!(text, "ring of CPU 1 was full"),
+            Frame::Account(counted) => {
+                assert_eq!(counted.entries, account.entries().collect::<Vec<_>>());
+                assert!(counted.breach.contains("seen"), "{}", counted.breach);
+            }
+            Frame::End => {}
+            Frame::Events(..) => panic!("there were none"),
+        }
+    }
+    assert_eq!(seen, 6);
+    assert!(!folder.join(RESERVE_NAME).exists());
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn samples_of_a_flow_take_little_room() {
+    let folder = folder("packed");
+    let mut spool = Spool::create(&folder, "{}").unwrap();
+    for number in 0..10_000 {
+        spool.event(0, &sample((number % 50) as u32, number));
+    }
+    spool.flush().unwrap();
+    assert!(spool.length() < 10_000 * 40, "{}", spool.length());
+    assert!(spool.buffer.capacity() < 4 << 20, "{}", spool.buffer.capacity());
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_full_disk_ends_the_events_and_not_the_account() {
+    let folder = folder("full");
+    let mut spool = Spool::create(&folder, "{}").unwrap();
+    spool.event(0, &sample(1, 0));
+    spool.flush().unwrap();
+    // A device that is always full stands for the disk.
+    let file = std::mem::replace(&mut spool.file, OpenOptions::new().write(true).open("/dev/full").unwrap());
+    for number in 1..10 {
+        spool.event(0, &sample(1, number));
+    }
+    spool.note("kept");
+    let error = spool.flush().unwrap_err();
+    assert!(matches!(&error, SpoolError::Full(_)), "{error}");
+    assert_eq!(error.to_string().lines().count(), 1);
+    assert!(spool.is_broken() && !folder.join(RESERVE_NAME).exists());
+    // The first try to keep the note failed with the disk still full; from here on there is room.
+    spool.file = file;
+    spool.event(0, &sample(1, 10));
+    spool.event(0, &[kind::PRIVATE; PrivateState::BYTES]);
+    spool.totals(&[]);
+    spool.end().unwrap();
+
+    let left_out: Vec<_> = spool.left_out().iter().collect();
+    assert_eq!(left_out.len(), 1);
+    let (cookie, [into, out]) = left_out[0];
+    assert_eq!((cookie, into.packets, out.packets, into.segments), (2, 5, 5, 15));
+    assert_eq!(spool.others_left_out(), 1);
+    let (records, others, ending) = read(&folder);
+    assert_eq!((records.len(), others, ending), (1, vec!["totals", "end"], Ending::Whole));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_log_that_was_removed_is_missed() {
+    let folder = folder("gone");
+    let mut spool = Spool::create(&folder, "{}").unwrap();
+    spool.event(0, &sample(1, 0));
+    fs::remove_file(folder.join(NAME)).unwrap();
+    let error = spool.flush().unwrap_err();
+    assert!(matches!(error, SpoolError::Gone(_)), "{error}");
+    assert!(error.to_string().contains("was removed"));
+    spool.event(0, &sample(1, 1));
+    spool.end().unwrap();
+    assert!(!folder.join(NAME).exists());
+    let left_out = spool.left_out().sum();
+    assert_eq!(left_out.map(|tally| tally.packets), [1, 1]);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_log_that_was_replaced_is_missed() {
+    let folder = folder("replaced");
+    let mut spool = Spool::create(&folder, "{}").unwrap();
+    fs::rename(folder.join(NAME), folder.join("elsewhere")).unwrap();
+    let other = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(NAME));
+    drop(other.unwrap());
+    spool.event(0, &sample(1, 0));
+    assert!(matches!(spool.flush(), Err(SpoolError::Gone(_))));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_spool_that_is_there_is_not_overwritten() {
+    let folder = folder("exists");
+    let mut spool = Spool::create(&folder, "{}").unwrap();
+    assert!(matches!(Spool::create(&folder, "{}"), Err(SpoolError::Exists(_))));
+    spool.remove();
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_link_in_the_place_of_a_file_of_ours_leads_nowhere() {
+    let folder = folder("link");
+    let theirs = folder.join("theirs");
+    fs::write(&theirs, "theirs").unwrap();
+    std::os::unix::fs::symlink(&theirs, folder.join(RESERVE_NAME)).unwrap();
+    let spool = Spool::create(&folder, "{}").unwrap();
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    assert_eq!(fs::symlink_metadata(folder.join(RESERVE_NAME)).unwrap().len(), RESERVE as u64);
+    drop(spool);
+    fs::remove_dir_all(&folder).unwrap();
+}

@@ -1,0 +1,97 @@
+//! What the programs decide, by their own lines of C compiled for this machine, held to plain arithmetic.
+
+use proptest::prelude::*;
+use sojourn_tcplog::decide::{WATCHED, Watched, digest, flow_is_chosen, is_early, is_multiple, ports_match};
+
+fn watched() -> impl Strategy<Value = Watched> {
+    // Often the same numbers, so that fields resemble each other.
+    prop::array::uniform11(prop_oneof![0_u64..4, any::<u64>()]).prop_map(|fields| Watched { fields })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// A multiple lies in the range, or does not, as counting says.
+    #[test]
+    fn multiples_are_those_that_counting_finds(
+        first in prop_oneof![0_u64..500, (1_u64 << 32) - 200..(1 << 32) + 200, 0..u64::MAX / 2],
+        count in 1_u32..70,
+        ppl in prop_oneof![0_u32..80, any::<u32>()],
+    ) {
+        let is_there = (first..first + u64::from(count)).any(|number| number.is_multiple_of(ppl.max(1).into()));
+        prop_assert_eq!(is_multiple(first, count, ppl), is_there);
+    }
+
+    /// However packets divide a row of segments, each multiple is in one of them: with packets of one segment, exactly one in
+    /// `ppl` is due; with larger ones, no multiple is passed over.
+    #[test]
+    fn no_multiple_is_passed_over(counts in prop::collection::vec(1_u32..46, 1..300), ppl in 1_u32..100) {
+        let mut first = 0_u64;
+        for count in &counts {
+            let multiples = (first + u64::from(*count)).div_ceil(ppl.into()) - first.div_ceil(ppl.into());
+            prop_assert_eq!(is_multiple(first, *count, ppl), multiples > 0);
+            first += u64::from(*count);
+        }
+        let due = (0..first).filter(|&packet| is_multiple(packet, 1, ppl)).count() as u64;
+        prop_assert_eq!(due, first.div_ceil(ppl.into()));
+    }
+
+    /// Sooner than the interval is early; without an interval, or a sample before, nothing is.
+    #[test]
+    fn early_is_sooner_than_the_interval(last in 1_u64..1 << 62, after in 0_u64..1 << 40, interval in 1_u64..1 << 40) {
+        prop_assert_eq!(is_early(last + after, last, interval), after < interval);
+        prop_assert!(!is_early(last + after, last, 0));
+        prop_assert!(!is_early(last + after, 0, interval));
+        // Another CPU may have logged a moment later.
+        prop_assert!(is_early(last, last + after.min(interval), interval));
+    }
+
+    /// The digest changes if a chosen field does, and only then; it is never 0.
+    #[test]
+    fn the_digest_is_of_the_chosen_fields(
+        before in watched(),
+        field in 0..WATCHED,
+        value in any::<u64>(),
+        changes in 0_u64..1 << WATCHED,
+    ) {
+        let mut after = before;
+        after.fields[field] = value;
+        let has_changed = changes >> field & 1 != 0 && after != before;
+        prop_assert_eq!(digest(&before, changes) != digest(&after, changes), has_changed);
+        prop_assert_ne!(digest(&before, changes), 0);
+    }
+
+    /// Two fields that change places are a change.
+    #[test]
+    fn the_digest_tells_fields_apart(before in watched(), one in 0..WATCHED, other in 0..WATCHED) {
+        let mut after = before;
+        after.fields.swap(one, other);
+        let all = (1 << WATCHED) - 1;
+        prop_assert_eq!(digest(&before, all) == digest(&after, all), before == after);
+    }
+
+    /// Either end's port counts; none asked, all do.
+    #[test]
+    fn ports_are_either_ends(ports in prop::collection::vec(0_u16..30, 0..=16), local in 0_u16..30, remote in 0_u16..30) {
+        let is_one = ports.is_empty() || ports.contains(&local) || ports.contains(&remote);
+        prop_assert_eq!(ports_match(&ports, local, remote), is_one);
+    }
+}
+
+/// One flow in N is chosen, of cookies in a row, as the kernel gives them, as well as of any others; N of them give the share
+/// within five standard deviations.
+#[test]
+fn one_flow_in_n_is_chosen() {
+    const FLOWS: u64 = 100_000;
+    let rows: [fn(u64) -> u64; 4] =
+        [|at| at + 1, |at| at * 2, |at| at * 4096 + 7, |at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15)];
+    for n in [1_u32, 2, 3, 7, 16, 100] {
+        for row in rows {
+            let chosen = (0..FLOWS).filter(|&at| flow_is_chosen(row(at), n)).count() as f64;
+            let share = 1.0 / f64::from(n);
+            let deviation = (FLOWS as f64 * share * (1.0 - share)).sqrt();
+            assert!((chosen - FLOWS as f64 * share).abs() <= 5.0 * deviation, "{chosen} of {FLOWS} for 1 in {n}");
+        }
+    }
+    assert!((0..1000).all(|cookie| flow_is_chosen(cookie, 0)), "0 is as 1");
+}

@@ -1,0 +1,280 @@
+//! The programs in the kernel, over real connections on loopback in a namespace and a cgroup of their own.
+
+mod place;
+mod traffic;
+
+use std::collections::HashMap;
+
+use sojourn_tcplog::layout::{Flow, Options, PrivateState, Sample, Totals, fate, point};
+use sojourn_tcplog::{Event, Kernel, KernelOptions, Mode, Source, decode};
+
+use place::{Place, within};
+use traffic::{Traffic, connections};
+
+const WAYS: [usize; 2] = [0, 1];
+
+/// What a log has seen.
+struct Log {
+    samples: Vec<(u32, Sample)>,
+    privates: Vec<(u32, PrivateState)>,
+    flows: HashMap<u32, Flow>,
+    totals: Totals,
+}
+
+fn options(ppl: u32) -> Options {
+    Options {
+        generation: 0,
+        enabled: 1,
+        ppl,
+        by_segment: 0,
+        points: 1 << point::IN | 1 << point::OUT,
+        min_interval_ns: 0,
+        changes: 0,
+        private_every: 0,
+        one_in_flows: 1,
+        netns: 0,
+        cgroup: 0,
+        cgroup_level: 0,
+        process: 0,
+        ports: 0,
+        prefixes: 0,
+        port: [0; 16],
+        algorithm: [0; 16],
+        burn: 0,
+        reserved: 0,
+        offset_ns: 0,
+    }
+}
+
+fn open(place: &Place) -> Kernel {
+    let options = KernelOptions { attach: Some(place.path().to_owned()), flows: 1024, ring_bytes: 1 << 22, btf: None };
+    Kernel::open(&options).expect("loads")
+}
+
+/// Logs while `traffic` runs, until all of it has been counted.
+fn log(kernel: &mut Kernel, options: &Options, traffic: impl FnOnce()) -> Log {
+    kernel.ask(options, &[]).expect("asks");
+    kernel.set_mode(Mode::On).expect("attaches");
+    traffic();
+    kernel.ask(&Options { enabled: 0, ..*options }, &[]).expect("asks");
+    read(kernel)
+}
+
+fn read(kernel: &mut Kernel) -> Log {
+    let (mut samples, mut privates) = (Vec::new(), Vec::new());
+    kernel
+        .drain(&mut |cpu, bytes| match decode(bytes).expect("a record") {
+            Event::Sample(sample) => samples.push((cpu, sample)),
+            Event::Private(private) => privates.push((cpu, private)),
+        })
+        .expect("drains");
+    let mut flows = HashMap::new();
+    kernel.flows(&mut |slot, flow| assert!(flows.insert(slot, *flow).is_none()));
+    Log { samples, privates, flows, totals: sum(&kernel.totals().expect("reads")) }
+}
+
+fn sum(totals: &[Totals]) -> Totals {
+    let mut sum = totals[0];
+    for totals in &totals[1..] {
+        for way in WAYS {
+            sum.seen[way] += totals.seen[way];
+            sum.segments[way] += totals.segments[way];
+            for fate in 0..fate::ALL {
+                sum.fates[way][fate] += totals.fates[way][fate];
+                sum.segments_of_fates[way][fate] += totals.segments_of_fates[way][fate];
+            }
+        }
+        sum.events += totals.events;
+        sum.events_full += totals.events_full;
+        sum.privates += totals.privates;
+        sum.privates_full += totals.privates_full;
+        sum.number += totals.number;
+    }
+    sum
+}
+
+/// Every packet that was seen is in one count, in total and for each flow, and what is logged is there.
+fn assert_conserved(log: &Log) {
+    let totals = &log.totals;
+    for way in WAYS {
+        assert_eq!(totals.seen[way], totals.fates[way].iter().sum::<u64>(), "way {way}: {totals:?}");
+        assert_eq!(totals.segments[way], totals.segments_of_fates[way].iter().sum::<u64>(), "way {way}: {totals:?}");
+        let logged = log.samples.iter().filter(|(_, sample)| usize::from(sample.point) == way).count() as u64;
+        assert_eq!(totals.fates[way][fate::LOGGED], logged);
+    }
+    let full: u64 = WAYS.iter().map(|way| totals.fates[*way][fate::FULL]).sum();
+    let records = (log.samples.len() + log.privates.len()) as u64;
+    assert_eq!(totals.number, records + full + totals.events_full + totals.privates_full);
+    for (slot, flow) in &log.flows {
+        let fates: u64 = flow.directions.iter().flat_map(|counts| counts.fates).sum();
+        assert_eq!(flow.packets, fates, "slot {slot}: {flow:?}");
+        for counts in flow.directions {
+            assert_eq!(counts.seen, counts.fates.iter().sum::<u64>(), "slot {slot}: {flow:?}");
+            assert_eq!(counts.segments, counts.segments_of_fates.iter().sum::<u64>(), "slot {slot}: {flow:?}");
+        }
+    }
+}
+
+#[test]
+fn every_packet_of_real_connections_is_in_one_count() {
+    within("every_packet_of_real_connections_is_in_one_count", |place| {
+        for traffic in [Traffic::V4, Traffic::V6] {
+            for (ppl, count) in [(1, 1), (7, 1), (1, 20), (7, 20)] {
+                let mut kernel = open(place);
+                let log = log(&mut kernel, &options(ppl), || connections(traffic, count, 300_000));
+                assert_conserved(&log);
+                assert_eq!(log.flows.len(), 2 * count, "both ends of each");
+                for (slot, flow) in &log.flows {
+                    assert!(flow.ended_ns > flow.first_ns && flow.packets > 10, "{flow:?}");
+                    let mut packets: Vec<_> =
+                        log.samples.iter().filter(|(_, sample)| sample.slot == *slot).map(|(_, s)| s.packet).collect();
+                    packets.sort_unstable();
+                    let due: Vec<_> = (0..flow.packets).step_by(ppl as usize).collect();
+                    assert_eq!(packets, due, "exactly every {ppl}th");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended() {
+    within("disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended", |place| {
+        let mut kernel = open(place);
+        kernel.ask(&options(1), &[]).expect("asks");
+        for mode in [Mode::Disabled, Mode::Empty, Mode::Sham, Mode::Off] {
+            kernel.set_mode(mode).expect("attaches");
+            connections(Traffic::V4, 1, 10_000);
+            let log = read(&mut kernel);
+            assert!(log.samples.is_empty() && log.flows.is_empty(), "{mode:?}");
+            assert_eq!(log.totals.seen, [0, 0], "{mode:?}");
+        }
+        assert!(kernel.programs().is_empty());
+        kernel.set_mode(Mode::On).expect("attaches");
+        let held = traffic::held(Traffic::V4);
+        kernel.set_mode(Mode::Off).expect("detaches");
+        let log = read(&mut kernel);
+        assert_conserved(&log);
+        assert!(log.flows.len() == 2 && log.flows.values().all(|flow| flow.ended_ns > 0), "{:?}", log.flows);
+        drop(held);
+    });
+}
+
+#[test]
+fn places_that_are_given_back_are_used_again_and_counts_stay() {
+    within("places_that_are_given_back_are_used_again_and_counts_stay", |place| {
+        let settings =
+            KernelOptions { attach: Some(place.path().to_owned()), flows: 4, ring_bytes: 1 << 22, btf: None };
+        let mut kernel = Kernel::open(&settings).expect("loads");
+        let mut released = 0;
+        for _ in 0..5 {
+            let log = log(&mut kernel, &options(3), || connections(Traffic::V6, 2, 1_000));
+            assert_eq!(log.totals.fates.iter().map(|fates| fates[fate::NO_ROOM]).sum::<u64>(), 0);
+            assert_eq!(log.flows.len(), 4);
+            for way in WAYS {
+                assert_eq!(log.totals.seen[way], log.totals.fates[way].iter().sum::<u64>());
+            }
+            for (slot, flow) in &log.flows {
+                assert!(flow.ended_ns > 0 && u64::from(*slot) < 4);
+                kernel.release(*slot).expect("gives back");
+                released += 1;
+            }
+        }
+        assert_eq!(released, 20);
+    });
+}
+
+#[test]
+fn a_table_that_is_full_is_said() {
+    within("a_table_that_is_full_is_said", |place| {
+        let settings =
+            KernelOptions { attach: Some(place.path().to_owned()), flows: 2, ring_bytes: 1 << 20, btf: None };
+        let mut kernel = Kernel::open(&settings).expect("loads");
+        let log = log(&mut kernel, &options(1), || connections(Traffic::V4, 3, 10_000));
+        assert_conserved(&log);
+        assert_eq!(log.flows.len(), 2);
+        assert!(WAYS.iter().all(|way| log.totals.fates[*way][fate::NO_ROOM] > 5), "{:?}", log.totals);
+    });
+}
+
+#[test]
+fn samples_after_the_fact_come_from_their_programs() {
+    within("samples_after_the_fact_come_from_their_programs", |place| {
+        let mut kernel = open(place);
+        let points = 1 << point::RTT | 1 << point::STATE | 1 << point::DESTROY | 1 << point::RESET_IN;
+        let asked = Options { points, private_every: 1, ..options(1) };
+        let log = log(&mut kernel, &asked, || connections(Traffic::V4, 3, 100_000));
+        assert_conserved(&log);
+        for way in WAYS {
+            let totals = &log.totals;
+            assert_eq!(totals.fates[way][fate::LOGGED], 0, "a way that is not sampled");
+            assert_eq!(totals.seen[way], totals.fates[way][fate::FILTERED] + totals.fates[way][fate::NO_STATE]);
+        }
+        let count = |wanted| log.samples.iter().filter(|(_, sample)| sample.point == wanted).count();
+        assert!(count(point::RTT) >= 6, "both ends know their round trip");
+        assert!(
+            count(point::STATE) >= 6 && count(point::DESTROY) >= 6,
+            "{} {}",
+            count(point::STATE),
+            log.samples.len()
+        );
+        assert_eq!(log.totals.events, log.samples.len() as u64);
+        assert!(log.samples.iter().all(|(_, sample)| sample.packet == u64::MAX && sample.segments == 0));
+    });
+}
+
+#[test]
+fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sample() {
+    within("every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sample", |place| {
+        let mut kernel = open(place);
+        let (there, lacking) = kernel.fields().expect("asks");
+        assert!(there.len() >= 60, "{lacking:?}");
+        let clock = kernel.clock().expect("asks");
+        assert!(clock.name == "TAI" || clock.minus_monotonic_ns == 0);
+        let log = log(&mut kernel, &Options { private_every: 4, ..options(1) }, || {
+            connections(Traffic::V4, 1, 200_000);
+        });
+        assert_conserved(&log);
+        assert_eq!(log.totals.privates, log.privates.len() as u64);
+        for flow in log.flows.values() {
+            let of_flow = |cookie| cookie == flow.cookie;
+            let samples = log.samples.iter().filter(|(_, sample)| of_flow(sample.cookie)).count();
+            let privates = log.privates.iter().filter(|(_, private)| of_flow(private.cookie)).count();
+            assert_eq!(privates, samples.div_ceil(4), "with every fourth");
+            assert_eq!(flow.process, std::process::id());
+        }
+        for (cpu, private) in &log.privates {
+            let of = log.samples.iter().find(|(on, sample)| on == cpu && sample.number == private.sample);
+            assert_eq!(of.expect("its sample").1.cookie, private.cookie);
+        }
+    });
+}
+
+#[test]
+fn what_programs_cost_is_measured() {
+    within("what_programs_cost_is_measured", |place| {
+        let mut kernel = open(place);
+        kernel.measure_cost(true).expect("measures");
+        for (mode, name) in [(Mode::On, "packet_out"), (Mode::Empty, "empty_out"), (Mode::Sham, "sham_out")] {
+            kernel.ask(&Options { burn: 100, ..options(1) }, &[]).expect("asks");
+            kernel.set_mode(mode).expect("attaches");
+            connections(Traffic::V4, 2, 100_000);
+            let cost = kernel.cost().expect("asks");
+            let cost = cost.iter().find(|cost| cost.name == name).expect("it is there");
+            assert!(cost.runs > 10 && cost.run_ns / cost.runs < 1_000_000, "{cost:?}");
+        }
+        kernel.measure_cost(false).expect("stops");
+    });
+}
+
+#[test]
+fn a_cgroup_that_is_none_is_refused_in_a_sentence() {
+    let settings = KernelOptions { attach: Some("/proc".into()), ..KernelOptions::default() };
+    let why = Kernel::open(&settings).expect_err("it is none").to_string();
+    assert!(why.starts_with("/proc is not a cgroup of version 2"), "{why}");
+    let settings = KernelOptions { btf: Some("/nowhere".into()), ..KernelOptions::default() };
+    if rustix::process::geteuid().is_root() {
+        let why = Kernel::open(&settings).expect_err("there are none").to_string();
+        assert!(why.contains("/nowhere") && why.contains("CONFIG_DEBUG_INFO_BTF"), "{why}");
+    }
+}

@@ -1,0 +1,300 @@
+//! The one suite that every source passes: what [`Source`] promises, and the law of the log, held against connections that are
+//! really made.
+
+mod reader;
+
+use sojourn_tcplog::account::{Account, Fate};
+use sojourn_tcplog::layout::{Options, point};
+use sojourn_tcplog::{Prefix, Source};
+
+pub use reader::Reader;
+
+/// A source, and something that makes connections for it to see.
+pub trait Stand {
+    /// What is tested.
+    type Source: Source;
+
+    /// What is tested.
+    fn source(&mut self) -> &mut Self::Source;
+
+    /// Makes so many connections at the same time, carries so many bytes over each, closes them. Calls `meanwhile` again and
+    /// again while that goes on; it may drain the rings, ask for something else, or do nothing.
+    fn carry(&mut self, connections: usize, bytes: usize, meanwhile: &mut dyn FnMut(&mut Self::Source));
+
+    /// Waits until no program runs and no packet is on its way.
+    fn rest(&mut self);
+
+    /// Asked for everything: every packet of every flow, both ways, enabled.
+    fn everything(&self) -> Options;
+
+    /// A port of the connections that are made, at either end.
+    fn port(&self) -> u16;
+
+    /// A prefix that holds an end of some connection.
+    fn prefix(&self) -> Prefix;
+
+    /// How many bytes a connection has to carry to fill the rings by far, if nobody drains them.
+    fn overfull_bytes(&self) -> usize;
+}
+
+/// Runs the whole suite; each case on a stand of its own.
+pub fn run<S: Stand>(stand: impl Fn() -> S) {
+    every_packet_meets_one_fate(&stand);
+    decimation_is_exact(&stand);
+    a_stalled_reader_keeps_the_law(&stand);
+    disabled_counts_nothing(&stand);
+    what_is_asked_may_change(&stand);
+    filters_put_packets_where_they_belong(&stand);
+    events_come_too(&stand);
+    slots_are_given_back(&stand);
+}
+
+/// Every packet per log, or every seventh, or every seventh segment; for 1 to 100 connections.
+fn every_packet_meets_one_fate<S: Stand>(stand: &impl Fn() -> S) {
+    for connections in [1, 5, 20, 100] {
+        for (ppl, by_segment) in [(1, 0), (7, 0), (1, 1), (7, 1)] {
+            let mut stand = stand();
+            let asked = Options { ppl, by_segment, ..stand.everything() };
+            let (reader, account) = observe(&mut stand, &asked, connections, 100_000);
+            assert!(account.flows.len() >= connections, "{} flows of {connections} connections", account.flows.len());
+            assert!(seen(&account) > 10 * connections as u64);
+            assert_eq!(account.full(), 0, "with a reader, nothing is lost");
+            let unparsed = total(&account, Fate::Unparsed);
+            if ppl == 1 {
+                let of_flows: u64 = account.flows.values().flatten().map(|ledger| ledger.seen.packets).sum();
+                assert_eq!(total(&account, Fate::Logged) + unparsed, of_flows);
+            }
+            assert_eq!(reader.packets(), total(&account, Fate::Logged));
+        }
+    }
+}
+
+/// The packets that are logged are exactly those whose number is a multiple, in each flow for itself; by segment, those that
+/// hold a multiple.
+fn decimation_is_exact<S: Stand>(stand: &impl Fn() -> S) {
+    for ppl in [1, 2, 7, 10, 100] {
+        let mut stand = stand();
+        let asked = Options { ppl, ..stand.everything() };
+        let (reader, account) = observe(&mut stand, &asked, 10, 200_000);
+        for (cookie, both) in &account.flows {
+            let seen: u64 = both.iter().map(|ledger| ledger.seen.packets).sum();
+            let unparsed: u64 = both.iter().map(|ledger| ledger.of(Fate::Unparsed).packets).sum();
+            let due = (0..seen).step_by(ppl as usize);
+            let logged = reader.numbers(*cookie);
+            assert!(logged.iter().all(|number| number.is_multiple_of(u64::from(ppl)) && *number < seen));
+            assert_eq!(logged.len() as u64 + unparsed, due.count() as u64, "flow {cookie} at 1 of {ppl}");
+        }
+    }
+    by_segment_holds_every_multiple(stand);
+}
+
+fn by_segment_holds_every_multiple<S: Stand>(stand: &impl Fn() -> S) {
+    for ppl in [2, 7, 64] {
+        let mut stand = stand();
+        let asked = Options { ppl, by_segment: 1, ..stand.everything() };
+        let (reader, account) = observe(&mut stand, &asked, 10, 200_000);
+        for (cookie, both) in &account.flows {
+            let segments: u64 = both.iter().map(|ledger| ledger.seen.segments).sum();
+            let unparsed: u64 = both.iter().map(|ledger| ledger.of(Fate::Unparsed).packets).sum();
+            let logged = reader.numbers(*cookie).len() as u64 + unparsed;
+            // Each of these multiples lies in one packet; a packet may hold several.
+            let multiples = segments.div_ceil(u64::from(ppl));
+            assert!(logged <= multiples, "flow {cookie}: {logged} packets hold {multiples} multiples of {ppl}");
+            assert!(logged > 0 && (ppl < 64 || logged * 46 * 2 >= multiples));
+        }
+    }
+}
+
+/// Nobody reads until the rings are overfull: the law holds, and the gaps are what had no room.
+fn a_stalled_reader_keeps_the_law<S: Stand>(stand: &impl Fn() -> S) {
+    for private_every in [0, 3] {
+        let mut stand = stand();
+        let asked = Options { private_every, points: u32::MAX, ..stand.everything() };
+        let bytes = stand.overfull_bytes();
+        let mut reader = Reader::default();
+        begin(&mut stand, &asked);
+        let mut calls = 0;
+        stand.carry(4, bytes, &mut |source| {
+            calls += 1;
+            // Now and then it wakes up, so that there are several gaps.
+            if calls % 400 == 0 {
+                reader.read(source);
+            }
+        });
+        let account = end(&mut stand, &mut reader);
+        assert!(total(&account, Fate::Full) > 0, "the rings were to be overfull");
+        assert!(reader.missing() > 0 && !reader.gaps.is_empty());
+        assert_eq!(reader.unexpected(), 0);
+    }
+}
+
+/// Disabled: nothing is counted and nothing is logged.
+fn disabled_counts_nothing<S: Stand>(stand: &impl Fn() -> S) {
+    let mut stand = stand();
+    let asked = Options { enabled: 0, ..stand.everything() };
+    let (reader, account) = observe(&mut stand, &asked, 5, 50_000);
+    assert_eq!((reader.packets(), seen(&account), account.numbers), (0, 0, 0));
+    assert!(account.flows.is_empty());
+}
+
+/// What is asked changes all the time, on and off too: nothing is lost and nothing is counted twice.
+fn what_is_asked_may_change<S: Stand>(stand: &impl Fn() -> S) {
+    let mut stand = stand();
+    let everything = stand.everything();
+    let mut reader = Reader::default();
+    begin(&mut stand, &everything);
+    let mut calls = 0_u32;
+    stand.carry(10, 300_000, &mut |source| {
+        calls += 1;
+        let asked = turned(&everything, calls);
+        source.ask(&asked, &[]).expect("takes what is asked");
+        reader.read(source);
+    });
+    let account = end(&mut stand, &mut reader);
+    assert!(calls > 20, "changed {calls} times only");
+    assert_eq!(account.full(), 0);
+    assert!(total(&account, Fate::Decimated) > 0);
+}
+
+/// Something else each time.
+fn turned(everything: &Options, turn: u32) -> Options {
+    let (ppl, by_segment) = [(1, 0), (2, 1), (7, 0), (100, 1)][turn as usize / 5 % 4];
+    Options {
+        ppl,
+        by_segment,
+        points: if turn.is_multiple_of(3) { everything.points } else { u32::MAX },
+        enabled: u32::from(!turn.is_multiple_of(11)),
+        changes: turn.is_multiple_of(4).into(),
+        min_interval_ns: if turn.is_multiple_of(6) { 50_000 } else { 0 },
+        ..*everything
+    }
+}
+
+/// What is not asked for is filtered, and nothing else is.
+fn filters_put_packets_where_they_belong<S: Stand>(stand: &impl Fn() -> S) {
+    let filtered = |change: &dyn Fn(&S, &mut Options) -> Vec<Prefix>| {
+        let mut stand = stand();
+        let mut asked = stand.everything();
+        let prefixes = change(&stand, &mut asked);
+        let mut reader = Reader::default();
+        begin_with(&mut stand, &asked, &prefixes);
+        stand.carry(10, 50_000, &mut |source| reader.read(source));
+        let account = end(&mut stand, &mut reader);
+        let of_flows: u64 = account.flows.values().flatten().map(|ledger| ledger.seen.packets).sum();
+        (total(&account, Fate::Filtered), total(&account, Fate::Logged) + total(&account, Fate::Unparsed), of_flows)
+    };
+    let with_port = |port: &dyn Fn(&S) -> u16| {
+        filtered(&|stand, asked| {
+            (asked.ports, asked.port[0]) = (1, port(stand));
+            Vec::new()
+        })
+    };
+    let (none, logged, of_flows) = with_port(&|_| 1);
+    assert_eq!((none, logged), (of_flows, 0), "nobody uses port 1");
+    let (_, logged, of_flows) = with_port(&S::port);
+    assert!(logged > 0 && logged <= of_flows);
+    let elsewhere = Prefix { address: "203.0.113.0".parse().expect("is one"), length: 24 };
+    let (none, logged, of_flows) = filtered(&|_, _| vec![elsewhere]);
+    assert_eq!((none, logged), (of_flows, 0), "nobody is there");
+    let (_, logged, _) = filtered(&|stand, _| vec![elsewhere, stand.prefix()]);
+    assert!(logged > 0);
+    let (none, logged, of_flows) = filtered(&|_, asked| {
+        asked.algorithm[..4].copy_from_slice(b"none");
+        Vec::new()
+    });
+    assert_eq!((none, logged), (of_flows, 0), "nobody controls congestion so");
+    let (filtered, logged, of_flows) = filtered(&|_, asked| {
+        asked.points = 1 << point::OUT;
+        Vec::new()
+    });
+    assert!(filtered > 0 && logged > 0);
+    assert_eq!(filtered + logged, of_flows, "what is on its way in is not asked for");
+}
+
+/// Points after the fact are logged beside the packets, and have their numbers.
+fn events_come_too<S: Stand>(stand: &impl Fn() -> S) {
+    let mut stand = stand();
+    let asked = Options { points: u32::MAX, private_every: 2, ppl: 10, ..stand.everything() };
+    let (reader, account) = observe(&mut stand, &asked, 5, 100_000);
+    assert!(reader.events(point::RTT) > 0 && reader.events(point::STATE) > 0 && reader.events(point::DESTROY) > 0);
+    assert!(reader.privates() > 0);
+    assert!(reader.privates() <= reader.packets());
+    assert_eq!(reader.records(), account.numbers);
+}
+
+/// Flows that have ended give their slots back; what they counted stays in the account.
+fn slots_are_given_back<S: Stand>(stand: &impl Fn() -> S) {
+    let mut stand = stand();
+    let asked = Options { ppl: 3, ..stand.everything() };
+    let mut reader = Reader::default();
+    begin(&mut stand, &asked);
+    for _ in 0..5 {
+        stand.carry(8, 20_000, &mut |source| reader.read(source));
+        stand.rest();
+        reader.release_ended(stand.source());
+    }
+    assert!(reader.released.len() >= 8 * 4, "{} flows were released", reader.released.len());
+    let account = end(&mut stand, &mut reader);
+    assert_eq!(account.full(), 0);
+    assert!(account.flows.len() >= 40);
+}
+
+/// More flows than the table holds: those that find no room are counted, and the law holds. Once flows have ended and their
+/// slots have been given back, others find room.
+pub fn a_full_table_keeps_the_law<S: Stand>(mut stand: S, slots: usize) {
+    let mut reader = Reader::default();
+    let asked = stand.everything();
+    begin(&mut stand, &asked);
+    stand.carry(slots * 3, 30_000, &mut |source| reader.read(source));
+    stand.rest();
+    let full = Account::read(stand.source(), []).expect("counts");
+    assert!(total(&full, Fate::NoRoom) > 0);
+    assert_eq!(full.flows.len(), slots);
+    reader.release_ended(stand.source());
+    assert_eq!(reader.released.len(), slots, "all of them have ended");
+    stand.carry(1, 30_000, &mut |source| reader.read(source));
+    let account = end(&mut stand, &mut reader);
+    assert!(account.flows.len() > slots);
+    assert_eq!(account.full(), 0);
+}
+
+/// Asks, carries, and holds what is found to the law.
+pub fn observe<S: Stand>(stand: &mut S, asked: &Options, connections: usize, bytes: usize) -> (Reader, Account) {
+    let mut reader = Reader::default();
+    begin(stand, asked);
+    stand.carry(connections, bytes, &mut |source| reader.read(source));
+    let account = end(stand, &mut reader);
+    (reader, account)
+}
+
+fn begin<S: Stand>(stand: &mut S, asked: &Options) {
+    begin_with(stand, asked, &[]);
+}
+
+fn begin_with<S: Stand>(stand: &mut S, asked: &Options, prefixes: &[Prefix]) {
+    stand.source().ask(asked, prefixes).expect("takes what is asked");
+}
+
+/// Disables, waits until all is still, reads what is left: the account, which keeps the law, and agrees with the records.
+fn end<S: Stand>(stand: &mut S, reader: &mut Reader) -> Account {
+    let disabled = Options { enabled: 0, ..stand.everything() };
+    stand.source().ask(&disabled, &[]).expect("takes what is asked");
+    stand.rest();
+    let source = stand.source();
+    reader.read(source);
+    reader.finish(&source.totals().expect("counts"));
+    let (account, is_still) = Account::read_still(source, &reader.released, 3, &mut || ()).expect("counts");
+    account.check().expect("the law holds");
+    account.check_gaps(reader.missing()).expect("the gaps add up");
+    assert!(is_still, "nothing is counted any more");
+    reader.agrees_with(&account);
+    account
+}
+
+fn seen(account: &Account) -> u64 {
+    account.all.iter().map(|ledger| ledger.seen.packets).sum()
+}
+
+fn total(account: &Account, fate: Fate) -> u64 {
+    account.all.iter().map(|ledger| ledger.of(fate).packets).sum()
+}

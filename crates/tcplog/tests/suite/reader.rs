@@ -1,0 +1,140 @@
+//! Reads all records of a source, and counts them apart from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::offset_of;
+
+use sojourn_tcplog::Source;
+use sojourn_tcplog::account::{Account, Fate, Tally};
+use sojourn_tcplog::gaps::{Gap, Gaps};
+use sojourn_tcplog::layout::{Flow, PrivateState, Sample, Totals, kind, point};
+
+/// What was read.
+#[derive(Default)]
+pub struct Reader {
+    /// All gaps so far.
+    pub gaps: Vec<Gap>,
+    /// Flows whose slots were given back, as they were.
+    pub released: Vec<Flow>,
+    found: Gaps,
+    cpus: BTreeSet<u32>,
+    flows: BTreeMap<u64, Read>,
+    events: BTreeMap<u8, u64>,
+    privates: u64,
+}
+
+/// What was read of one flow.
+#[derive(Default)]
+struct Read {
+    tallies: [Tally; 2],
+    numbers: BTreeSet<u64>,
+}
+
+impl Reader {
+    /// Drains all rings once.
+    pub fn read(&mut self, source: &mut impl Source) {
+        let mut records = 0;
+        let drained = source.drain(&mut |cpu, event| {
+            records += 1;
+            self.cpus.insert(cpu);
+            self.note(cpu, event);
+        });
+        assert_eq!(drained.expect("drains"), records);
+        for cpu in self.cpus.clone() {
+            self.gaps.extend(self.found.settle_batch(cpu));
+        }
+    }
+
+    /// Finds the gaps that are open, and those at the very end.
+    pub fn finish(&mut self, totals: &[Totals]) {
+        for (cpu, totals) in (0..).zip(totals) {
+            self.gaps.extend(self.found.finish(cpu, totals.number));
+        }
+    }
+
+    /// Gives back the slots of all flows that have ended.
+    pub fn release_ended(&mut self, source: &mut impl Source) {
+        let mut ended = Vec::new();
+        source.ended_flows(&mut |slot, flow| ended.push((slot, *flow)));
+        for (slot, flow) in ended {
+            source.release(slot).expect("it has ended");
+            self.released.push(flow);
+        }
+    }
+
+    /// Samples of packets.
+    pub fn packets(&self) -> u64 {
+        self.flows.values().flat_map(|read| read.tallies).map(|tally| tally.packets).sum()
+    }
+
+    /// Samples taken at this point after the fact.
+    pub fn events(&self, point: u8) -> u64 {
+        self.events.get(&point).copied().unwrap_or(0)
+    }
+
+    /// Private states.
+    pub fn privates(&self) -> u64 {
+        self.privates
+    }
+
+    /// Records of any kind.
+    pub fn records(&self) -> u64 {
+        self.packets() + self.privates + self.events.values().sum::<u64>()
+    }
+
+    /// The numbers of a flow's packets that were logged.
+    pub fn numbers(&self, cookie: u64) -> BTreeSet<u64> {
+        self.flows.get(&cookie).map(|read| read.numbers.clone()).unwrap_or_default()
+    }
+
+    /// How many records the gaps add up to.
+    pub fn missing(&self) -> u64 {
+        assert_eq!(self.found.missing(), self.gaps.iter().map(|gap| gap.missing).sum::<u64>());
+        self.found.missing()
+    }
+
+    /// Records that came twice, or after they had been given up.
+    pub fn unexpected(&self) -> u64 {
+        self.found.unexpected()
+    }
+
+    /// Each flow's records are what the programs counted as logged, each way, in packets and in segments.
+    pub fn agrees_with(&self, account: &Account) {
+        for (cookie, both) in &account.flows {
+            let read = self.flows.get(cookie).map_or([Tally::default(); 2], |read| read.tallies);
+            assert_eq!(read, [both[0].of(Fate::Logged), both[1].of(Fate::Logged)], "flow {cookie}: in and out");
+        }
+        assert!(self.flows.keys().all(|cookie| account.flows.contains_key(cookie)), "no record without a flow");
+        assert_eq!(self.unexpected(), 0, "no number came twice");
+        let records = self.records() + self.missing();
+        assert_eq!(records, account.numbers, "each number came, or is missing");
+    }
+
+    fn note(&mut self, cpu: u32, event: &[u8]) {
+        let word = |at: usize| u64::from_ne_bytes(event[at..at + 8].try_into().expect("eight bytes"));
+        if event[0] == kind::PRIVATE {
+            assert!(event.len() >= size_of::<PrivateState>());
+            self.privates += 1;
+            return self.found.note(
+                cpu,
+                word(offset_of!(PrivateState, number)),
+                word(offset_of!(PrivateState, time_ns)),
+            );
+        }
+        assert_eq!(event[0], kind::SAMPLE);
+        assert!(event.len() >= size_of::<Sample>());
+        self.found.note(cpu, word(offset_of!(Sample, number)), word(offset_of!(Sample, time_ns)));
+        let at = event[offset_of!(Sample, point)];
+        let packet = word(offset_of!(Sample, packet));
+        if !matches!(at, point::IN | point::OUT) {
+            assert_eq!(packet, u64::MAX, "it belongs to no packet");
+            *self.events.entry(at).or_default() += 1;
+            return;
+        }
+        let place = offset_of!(Sample, segments);
+        let segments = u16::from_ne_bytes([event[place], event[place + 1]]);
+        assert!(segments > 0);
+        let read = self.flows.entry(word(offset_of!(Sample, cookie))).or_default();
+        read.tallies[usize::from(at)].add(Tally { packets: 1, segments: segments.into() });
+        assert!(read.numbers.insert(packet), "packet {packet} was logged twice");
+    }
+}
