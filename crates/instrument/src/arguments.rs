@@ -10,7 +10,10 @@ use sojourn_time::Nanos;
 use sojourn_wire::{MacAddress, Size};
 
 use crate::clock::arguments::{ClockCommand, PretendedClock};
+use crate::emulate::arguments::Emulate;
 use crate::stream::arguments::Stream;
+use crate::tcp::arguments::Tcp;
+use crate::tcplog::arguments::Tcplog;
 
 /// Sojourn's instruments: they measure what a box in the path does to packets.
 ///
@@ -40,6 +43,19 @@ pub enum Command {
         after_help = "`sojourn clock … --plot FILE.svg` (or FILE.html) also draws offset and drift over time."
     )]
     Clock(ClockCommand),
+    /// Be a bridge that delays, loses, queues and reorders what passes, and tells how exactly it did
+    ///
+    /// `emulate LEFT RIGHT` is short for `emulate run LEFT RIGHT`. Example: sojourn emulate eth1 eth2 --delay 20ms --loss 1%
+    #[command(subcommand)]
+    Emulate(Emulate),
+    /// Send or receive over TCP as any application does, and read TCP_INFO meanwhile
+    #[command(subcommand)]
+    Tcp(Tcp),
+    /// Log TCP's own state at every packet (cwnd, RTT, windows …), from within the kernel, and tell what was not logged
+    ///
+    /// Example: sojourn tcplog run --port 5201 --out out/t -- iperf3 -c 10.0.0.2
+    #[command(subcommand)]
+    Tcplog(Tcplog),
     /// Print the tables that instruments write, and the findings, as JSON
     Schema,
     /// Say what this machine can do, and what would mend what is missing

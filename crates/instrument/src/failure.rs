@@ -1,5 +1,6 @@
 //! From an error to an exit status and one sentence.
 
+use sojourn_emulate::driver::DriverError;
 use sojourn_port::PortError;
 use sojourn_port::sim::LineError;
 use sojourn_probe::RequestError;
@@ -23,14 +24,23 @@ pub struct NotTrusted(pub String);
 #[error("{0}")]
 pub struct WrongRequest(pub String);
 
+/// The command that ran beside an instrument failed; the instrument did not. Its status is the command's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the command ended with status {0}")]
+pub struct CommandFailed(pub u8);
+
 /// Returns the exit status that an error means. What is not known better is the machine's fault.
 pub fn status(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
+        if let Some(CommandFailed(status)) = cause.downcast_ref() {
+            return *status;
+        }
         let is_wrong = cause.is::<WrongRequest>()
             || cause.is::<RequestError>()
             || cause.is::<LineError>()
             || cause.is::<SizeError>()
             || cause.is::<serde_json::Error>()
+            || cause.is::<sojourn_emulate::ConfigError>()
             || matches!(cause.downcast_ref(), Some(PortError::Wrong { .. }))
             || matches!(cause.downcast_ref(), Some(RecordError::Exists(_)));
         if is_wrong {
@@ -38,7 +48,8 @@ pub fn status(error: &anyhow::Error) -> u8 {
         }
         let is_cut = matches!(cause.downcast_ref(), Some(RecordError::Full(_) | RecordError::Broken));
         let is_unanswered = matches!(cause.downcast_ref(), Some(PortError::Refused(_)));
-        if is_cut || is_unanswered || cause.is::<NotTrusted>() {
+        let is_set_back = matches!(cause.downcast_ref(), Some(DriverError::ClockSetBack(_)));
+        if is_cut || is_unanswered || is_set_back || cause.is::<NotTrusted>() {
             return NOT_TRUSTED;
         }
     }

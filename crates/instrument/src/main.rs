@@ -3,8 +3,11 @@
 mod arguments;
 mod blocks;
 mod clock;
+mod control;
 mod doctor;
+mod emulate;
 mod failure;
+mod numbers;
 mod open;
 mod place;
 mod respond;
@@ -13,6 +16,8 @@ mod single;
 mod stream;
 mod summary;
 mod sys;
+mod tcp;
+mod tcplog;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,7 +32,8 @@ use arguments::{Arguments, Command, Probe};
 const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let words = emulate::arguments::complete(std::env::args_os().collect());
+    let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
@@ -69,6 +75,9 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Probe(Probe::Respond(arguments)) => respond::run(arguments),
         Command::Stream(command) => stream::run(command),
         Command::Clock(command) => clock::run(command),
+        Command::Emulate(command) => emulate::run(command),
+        Command::Tcp(command) => tcp::run(command),
+        Command::Tcplog(command) => tcplog::run(command),
         Command::Schema => {
             println!("{:#}", sojourn_record::schema::to_json());
             Ok(())

@@ -1,6 +1,9 @@
-//! The system calls that need unsafe code: signal handlers and the scheduler. Nothing is decided here.
+//! The system calls that need unsafe code: signal handlers, the scheduler, the umask, the session. Nothing is decided here.
 
-#![expect(unsafe_code, reason = "signal handlers and sched_setscheduler have no safe interface in rustix")]
+#![expect(
+    unsafe_code,
+    reason = "signal handlers, sched_setscheduler, umask and getsid have no safe interface in rustix as it is built here"
+)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -28,15 +31,36 @@ pub fn stop_on_signals(waker: BorrowedFd<'static>) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs this process under SCHED_FIFO.
+/// Runs this thread under SCHED_FIFO.
 pub fn run_real_time(priority: i32) -> io::Result<()> {
+    schedule(libc::SCHED_FIFO, priority)
+}
+
+/// Runs this thread as ordinary work is run.
+pub fn run_ordinarily() -> io::Result<()> {
+    schedule(libc::SCHED_OTHER, 0)
+}
+
+fn schedule(policy: libc::c_int, priority: i32) -> io::Result<()> {
     // SAFETY: all-zero is a valid sched_param; the pointer outlives the call.
     let result = unsafe {
         let mut parameters: libc::sched_param = std::mem::zeroed();
         parameters.sched_priority = priority;
-        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters)
+        libc::sched_setscheduler(0, policy, &raw const parameters)
     };
     check(result)
+}
+
+/// Sets which permissions new files do not get, for the whole process; returns what it was.
+pub fn set_umask(mask: libc::mode_t) -> libc::mode_t {
+    // SAFETY: it takes a number and cannot fail.
+    unsafe { libc::umask(mask) }
+}
+
+/// Returns this process's session: 0 where its leader is not in this PID namespace, which rustix does not allow for.
+pub fn session() -> libc::pid_t {
+    // SAFETY: it takes a number, and asks for nothing but this process's own.
+    unsafe { libc::getsid(0) }
 }
 
 extern "C" fn on_signal(_signal: libc::c_int) {

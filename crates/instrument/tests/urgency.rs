@@ -20,6 +20,22 @@ fn a_program_that_may_is_as_urgent_as_ordinary_work_can_be() {
     assert_eq!(said_and_true(&blocks), (Some(expected.into()), expected));
 }
 
+#[test]
+fn a_session_led_from_outside_the_pid_namespace_is_nobody_s_own() {
+    let namespace = ["--pid", "--fork", "--kill-child"];
+    if !Command::new("unshare").args(namespace).arg("true").status().is_ok_and(|status| status.success()) {
+        return; // Not permitted here: the root's own CI run lives in such a namespace.
+    }
+    let output = Command::new("unshare")
+        .args(namespace)
+        .arg(env!("CARGO_BIN_EXE_sojourn-instrument"))
+        .args(RESPOND)
+        .stdin(Stdio::null())
+        .output()
+        .expect("starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// What the ready line says, and what the kernel says.
 fn said_and_true(arguments: &[&str]) -> (Option<i64>, i32) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is the one place that reads the host clock")]
 
 use rustix::thread::{ClockId as SleepClock, NanosleepRelativeResult, clock_nanosleep_relative};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
 use crate::{Clock, Nanos, Time};
 
@@ -43,6 +43,19 @@ impl HostClock {
     /// Reads how much processor time this program, all its threads together, has taken.
     pub fn processor_time(&self) -> Nanos {
         read(ClockId::ProcessCPUTime) - Time(0)
+    }
+
+    /// Reads by how much `CLOCK_TAI` is ahead of `CLOCK_MONOTONIC`, to a microsecond or so.
+    pub fn monotonic_offset(&self) -> Nanos {
+        let (before, monotonic, after) = (tai(), read(ClockId::Monotonic), tai());
+        Time(before.0 + (after.0 - before.0) / 2) - monotonic
+    }
+
+    /// Returns how many jiffies a second has in this kernel (HZ): its coarse clocks go on once in each.
+    pub fn jiffies_per_second(&self) -> i64 {
+        let tick = clock_getres(ClockId::MonotonicCoarse);
+        let nanos = (tick.tv_sec * NANOS_PER_SECOND + tick.tv_nsec).max(1);
+        (NANOS_PER_SECOND + nanos / 2) / nanos
     }
 
     /// Reads by how many whole seconds `CLOCK_TAI` is ahead of `CLOCK_REALTIME`.
@@ -178,6 +191,19 @@ mod tests {
         assert_eq!(read(37 * second - 50, 37 * second + 50), Some(TaiOffset(Nanos::seconds(37))));
         assert_eq!(read(36 * second + second / 4, 37 * second + 50), None);
         assert_eq!(read(37 * second, 36 * second), None, "set back meanwhile");
+    }
+
+    #[test]
+    fn a_second_has_as_many_jiffies_as_kernels_are_built_with() {
+        let hertz = HostClock.jiffies_per_second();
+        assert!([24, 48, 100, 128, 250, 256, 300, 1_000, 1_024, 1_200].contains(&hertz), "{hertz}");
+    }
+
+    #[test]
+    fn tai_is_ahead_of_monotonic_by_what_their_readings_differ() {
+        let offset = HostClock.monotonic_offset();
+        let (monotonic, tai) = (read(ClockId::Monotonic), tai());
+        assert!(((tai - monotonic) - offset).0.abs() < NANOS_PER_SECOND / 10);
     }
 
     #[test]

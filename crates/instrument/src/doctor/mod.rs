@@ -4,6 +4,7 @@
 
 mod network;
 mod sys;
+mod tcplog;
 mod timing;
 
 use std::io::{self, Write};
@@ -64,6 +65,7 @@ fn examine() -> Examined {
     checks.extend(Right::ALL.map(right));
     checks.extend(network::examine());
     checks.push(bpf());
+    checks.extend(tcplog::examine());
     checks.push(locked_memory());
     checks.extend(timing::examine());
     Examined { version: env!("CARGO_PKG_VERSION"), profile: crate::PROFILE, checks }
@@ -76,7 +78,7 @@ fn right(right: Right) -> Check {
         Right::SysNice => "SCHED_FIFO",
         Right::IpcLock => "memory locked beyond the limit",
         Right::Bpf => "programs in the kernel",
-        Right::Perfmon => "live frames and their counter, in the kernel",
+        Right::Perfmon => "live frames, their counter and TCP's state, in the kernel",
         Right::SysAdmin => "network namespaces",
         Right::SysResource => "raised limits",
     };

@@ -227,7 +227,7 @@ impl FromStr for UdpPeer {
 }
 
 /// Reads a name that can stand in a file's name.
-fn name(text: &str) -> Result<String, String> {
+pub fn name(text: &str) -> Result<String, String> {
     let is_plain = !text.is_empty() && text.len() <= 16 && text.chars().all(|c| c.is_ascii_alphanumeric());
     if is_plain { Ok(text.to_owned()) } else { Err("expected 1 to 16 letters and digits".to_owned()) }
 }

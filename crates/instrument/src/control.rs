@@ -1,0 +1,386 @@
+//! Who may ask an instrument that runs: a Unix socket for its owner alone, one JSON request a line, one JSON answer a line.
+//!
+//! Never blocks, and answers each client once in a turn: the thread that answers may be the one that moves packets.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use serde_json::{Value, json};
+
+use crate::failure::WrongRequest;
+use crate::sys;
+
+/// Clients at once; one more is turned away.
+pub const MOST_CLIENTS: usize = 8;
+/// A longer request is refused.
+const LONGEST_LINE_BYTES: usize = 1 << 16;
+/// What is read at a time, and how often in a turn: whoever never stops is not listened to for ever.
+const READ_BYTES: usize = 4096;
+const MOST_READS: usize = LONGEST_LINE_BYTES / READ_BYTES + 1;
+/// What the kernel takes for a socket's path, the zero at its end left out.
+const MOST_PATH_BYTES: usize = 107;
+/// Where sockets are that nobody placed elsewhere.
+const SYSTEM_FOLDER: &str = "/run/sojourn";
+
+/// The folders in which sockets are by default: the user's own first.
+pub fn folders() -> Vec<PathBuf> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
+    own.into_iter().chain([PathBuf::from(SYSTEM_FOLDER)]).collect()
+}
+
+/// A socket that answers requests.
+pub struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+    clients: Vec<Client>,
+}
+
+struct Client {
+    stream: UnixStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    has_ended: bool,
+    /// What it asked was too long: the rest is thrown away, for a connection that is closed before loses the answer.
+    is_refused: bool,
+}
+
+impl Control {
+    /// Listens at a path; one that nobody listens at any more is taken over.
+    ///
+    /// # Errors
+    /// When somebody listens there, or the path cannot be used.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        make_folder(path)?;
+        clear(path)?;
+        // From the first moment for its owner alone.
+        let before = sys::set_umask(0o177);
+        let bound = Short::of(path).and_then(|short| UnixListener::bind(&short.path));
+        sys::set_umask(before);
+        let listener = bound.with_context(|| format!("listen at {}", path.display()))?;
+        let control = Self { listener, path: path.to_owned(), clients: Vec::new() };
+        fs::set_permissions(path, Permissions::from_mode(0o600))
+            .and_then(|()| control.listener.set_nonblocking(true))
+            .with_context(|| format!("listen at {}", path.display()))?;
+        Ok(control)
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What becomes readable when somebody asks, 9 at most.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let clients = self.clients.iter().filter(|client| client.is_to_be_read()).map(|client| client.stream.as_fd());
+        std::iter::once(self.listener.as_fd()).chain(clients)
+    }
+
+    /// Answers what has been asked.
+    pub fn serve(&mut self, answer: &mut dyn FnMut(&[u8]) -> Value) {
+        self.accept();
+        self.clients.retain_mut(|client| client.serve(answer));
+    }
+
+    /// Whether there are requests to answer that have been read already.
+    pub fn is_pending(&self) -> bool {
+        self.clients.iter().any(Client::is_pending)
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.clients.len() < MOST_CLIENTS && stream.set_nonblocking(true).is_ok() {
+                let (input, output) = (Vec::new(), Vec::new());
+                self.clients.push(Client { stream, input, output, has_ended: false, is_refused: false });
+            }
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // It may be gone with its folder.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Client {
+    /// Reads, answers one request and writes; `false` when it is done with.
+    fn serve(&mut self, answer: &mut dyn FnMut(&[u8]) -> Value) -> bool {
+        if !self.read() {
+            return false;
+        }
+        if let Some(end) = self.line_end().filter(|_| self.output.is_empty()) {
+            let rest = self.input.split_off(end + 1);
+            let line = std::mem::replace(&mut self.input, rest);
+            self.say(&answer(&line[..end]));
+        }
+        if self.input.len() > LONGEST_LINE_BYTES && self.line_end().is_none() {
+            self.say(&json!({ "error": "a request is longer than 64 KiB" }));
+            self.input.clear();
+            self.is_refused = true;
+        }
+        self.write() && (!self.has_ended || !self.output.is_empty() || self.line_end().is_some())
+    }
+
+    /// Whether it has asked more than was answered, and has read all answers.
+    fn is_pending(&self) -> bool {
+        self.output.is_empty() && self.line_end().is_some()
+    }
+
+    /// Whether there may be more, and room for it.
+    fn is_to_be_read(&self) -> bool {
+        !self.has_ended && self.input.len() <= LONGEST_LINE_BYTES
+    }
+
+    fn line_end(&self) -> Option<usize> {
+        self.input.iter().position(|byte| *byte == b'\n')
+    }
+
+    fn say(&mut self, answer: &Value) {
+        self.output.extend_from_slice(answer.to_string().as_bytes());
+        self.output.push(b'\n');
+    }
+
+    /// Takes what is there, no more than a turn's worth; `false` when the connection is broken.
+    fn read(&mut self) -> bool {
+        let mut chunk = [0; READ_BYTES];
+        for _ in 0..MOST_READS {
+            if !self.is_to_be_read() {
+                break;
+            }
+            match self.stream.read(&mut chunk) {
+                Ok(0) => self.has_ended = true,
+                Ok(_) if self.is_refused => {}
+                Ok(length) => self.input.extend_from_slice(&chunk[..length]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn write(&mut self) -> bool {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(length) => drop(self.output.drain(..length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+/// Makes the default folder for its owner alone; others must be there.
+fn make_folder(path: &Path) -> anyhow::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| *folder == Path::new(SYSTEM_FOLDER)) else { return Ok(()) };
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("create {}; give --control PATH, or --control none", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes a socket that nobody listens at.
+fn clear(path: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    match fs::symlink_metadata(path) {
+        Err(_) => return Ok(()),
+        Ok(found) if !found.file_type().is_socket() => {
+            let problem = format!("{}: it exists and is no socket; choose another place", path.display());
+            return Err(WrongRequest(problem).into());
+        }
+        Ok(_) => {}
+    }
+    match connect(path) {
+        Ok(_) => {
+            Err(anyhow!("{}: another instrument listens there; end it first, or choose another place", path.display()))
+        }
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).with_context(|| format!("remove {}", path.display()))
+        }
+        Err(error) => Err(error).with_context(|| format!("connect to {}", path.display())),
+    }
+}
+
+/// Connects to whoever listens at a path.
+///
+/// # Errors
+/// When nobody does, or we may not.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(&Short::of(path)?.path)
+}
+
+/// A path that the kernel takes for a socket: a long one goes by its folder's descriptor, which has to stay open.
+struct Short {
+    path: PathBuf,
+    _folder: Option<File>,
+}
+
+impl Short {
+    fn of(path: &Path) -> io::Result<Self> {
+        let (true, Some(folder), Some(name)) =
+            (path.as_os_str().len() > MOST_PATH_BYTES, path.parent(), path.file_name())
+        else {
+            return Ok(Self { path: path.to_owned(), _folder: None });
+        };
+        let folder = File::open(folder)?;
+        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        Ok(Self { path, _folder: Some(folder) })
+    }
+}
+
+/// Asks an instrument that listens at `path`, called `who`, and waits for its answer.
+///
+/// # Errors
+/// When nobody answers, or the answer is a refusal.
+pub fn ask(stream: &mut UnixStream, (who, path): (&str, &Path), request: &Value) -> anyhow::Result<Value> {
+    let answer = exchange(stream, request).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+            anyhow!("{}: {who} has ended", path.display())
+        }
+        _ => anyhow!(error).context(format!("ask {}", path.display())),
+    })?;
+    match answer["error"].as_str() {
+        Some(problem) => Err(WrongRequest(problem.to_owned()).into()),
+        None => Ok(answer),
+    }
+}
+
+fn exchange(stream: &mut UnixStream, request: &Value) -> io::Result<Value> {
+    stream.write_all(format!("{request}\n").as_bytes())?;
+    let mut answer = Vec::new();
+    let mut chunk = [0; 1 << 16];
+    while !answer.ends_with(b"\n") {
+        match stream.read(&mut chunk)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            length => answer.extend_from_slice(&chunk[..length]),
+        }
+    }
+    serde_json::from_slice(&answer).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("sojourn-control-{}-{name}", std::process::id()))
+    }
+
+    fn echo(line: &[u8]) -> Value {
+        json!({ "ok": true, "bytes": line.len() })
+    }
+
+    /// Lets the server have its turn while a client asks.
+    fn asked(control: &mut Control, sent: &[u8]) -> String {
+        let mut stream = UnixStream::connect(control.path()).unwrap();
+        stream.write_all(sent).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        for _ in 0..4 {
+            control.serve(&mut echo);
+        }
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn each_line_is_answered_and_the_socket_is_its_owners() {
+        let path = path("lines");
+        let mut control = Control::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            asked(&mut control, b"abc\n\nde\n"),
+            "{\"bytes\":3,\"ok\":true}\n{\"bytes\":0,\"ok\":true}\n{\"bytes\":2,\"ok\":true}\n"
+        );
+        assert!(control.clients.is_empty());
+        drop(control);
+        assert!(!path.exists(), "it is removed at the end");
+    }
+
+    #[test]
+    fn a_request_without_end_is_refused() {
+        let path = path("long");
+        let mut control = Control::open(&path).unwrap();
+        let told = asked(&mut control, &vec![b'x'; LONGEST_LINE_BYTES + 5_000]);
+        assert_eq!(told, "{\"error\":\"a request is longer than 64 KiB\"}\n");
+    }
+
+    #[test]
+    fn who_asks_much_at_once_gets_one_answer_a_turn_and_none_before_he_has_read_the_last() {
+        let path = path("much");
+        let mut control = Control::open(&path).unwrap();
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(&b"x\n".repeat(40_000)).unwrap();
+        let mut answered = 0;
+        // Longer than a socket's buffer.
+        let long = json!("y".repeat(1 << 20));
+        let mut turn = |control: &mut Control| {
+            control.serve(&mut |_| {
+                answered += 1;
+                long.clone()
+            });
+            answered
+        };
+        assert_eq!([turn(&mut control), turn(&mut control), turn(&mut control)], [1, 1, 1]);
+        assert!(!control.is_pending(), "it is the client's turn");
+        assert_eq!(control.descriptors().count(), 1, "nor does it wake anybody by what nobody reads");
+        while turn(&mut control) < 2 {
+            assert!(stream.read(&mut [0; 1 << 16]).unwrap() > 0);
+        }
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let path = path("stale");
+        drop(UnixListener::bind(&path).unwrap());
+        let control = Control::open(&path).unwrap();
+        let told = Control::open(&path).err().unwrap().to_string();
+        assert!(told.contains("another instrument listens there"), "{told}");
+        drop(control);
+        fs::write(&path, "mine").unwrap();
+        let told = Control::open(&path).err().unwrap().to_string();
+        assert!(told.contains("is no socket"), "{told}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_path_may_be_longer_than_the_kernel_takes() {
+        let folder = path(&"long".repeat(40));
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("control.sock");
+        let mut control = Control::open(&path).unwrap();
+        let mut stream = connect(&path).unwrap();
+        stream.write_all(b"abc\n").unwrap();
+        control.serve(&mut echo);
+        let mut answer = [0; 9];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"{\"bytes\":");
+        assert!(Control::open(&path).is_err(), "somebody listens there");
+        drop(control);
+        fs::remove_dir(folder).unwrap();
+    }
+
+    #[test]
+    fn more_clients_than_there_is_room_for_are_turned_away() {
+        let path = path("many");
+        let mut control = Control::open(&path).unwrap();
+        let streams: Vec<_> = (0..MOST_CLIENTS + 3).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        control.serve(&mut echo);
+        assert_eq!(control.clients.len(), MOST_CLIENTS);
+        assert_eq!(control.descriptors().count(), MOST_CLIENTS + 1);
+        drop(streams);
+        control.serve(&mut echo);
+        assert!(control.clients.is_empty());
+    }
+}

@@ -1,0 +1,54 @@
+//! What `tcplog` needs: the kernel's types, a cgroup to hang on, and programs that the kernel takes; all of it tried.
+
+use std::path::Path;
+
+use sojourn_tcplog::kernel::{Kernel, KernelError, KernelOptions, cgroup_root};
+
+use super::{Check, Status};
+
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+/// Only to be tried: no flow is ever in it.
+const SMALL: KernelOptions = KernelOptions { attach: None, flows: 1, ring_bytes: 4096, btf: None };
+
+pub fn examine() -> Vec<Check> {
+    vec![types(), cgroup(), programs()]
+}
+
+fn types() -> Check {
+    const NAME: &str = "kernel types (BTF)";
+    if Path::new(TYPES).exists() {
+        return Check::ok(NAME, format!("{TYPES}, for tcplog"));
+    }
+    Check::new(NAME, Status::Missing, format!("no {TYPES}: tcplog cannot find the kernel's fields"))
+        .mend("a kernel with CONFIG_DEBUG_INFO_BTF".to_owned())
+}
+
+fn cgroup() -> Check {
+    const NAME: &str = "cgroup2";
+    match cgroup_root() {
+        Ok(root) => Check::ok(NAME, format!("{}, for tcplog", root.display())),
+        Err(error) => Check::new(NAME, Status::Missing, error.to_string())
+            .mend("mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned()),
+    }
+}
+
+fn programs() -> Check {
+    const NAME: &str = "tcplog";
+    match Kernel::open(&SMALL) {
+        Ok(kernel) => {
+            let absent = kernel.fields().map(|(_, absent)| absent).unwrap_or_default();
+            let found = match absent.as_slice() {
+                [] => "the kernel takes its programs, and has every field".to_owned(),
+                _ => format!("the kernel takes its programs; it has no {}", absent.join(", ")),
+            };
+            Check::ok(NAME, found).value("absent", absent)
+        }
+        Err(error) => {
+            let mend = match error {
+                KernelError::Denied(_) => "run as root",
+                _ => "Linux 5.15 or later with BTF, cgroup2 and BPF ring buffers",
+            };
+            Check::new(NAME, Status::Missing, error.to_string()).mend(mend.to_owned())
+        }
+    }
+}

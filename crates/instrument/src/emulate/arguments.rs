@@ -1,0 +1,373 @@
+//! The command line of `emulate`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use sojourn_emulate::Direction;
+use sojourn_emulate::config::units;
+use sojourn_port::bridge::Means;
+use sojourn_time::Nanos;
+
+use crate::arguments::span;
+
+/// What to do with an emulator.
+#[derive(Debug, Subcommand)]
+pub enum Emulate {
+    /// Bridge two interfaces, and delay, lose, queue and reorder what passes as asked
+    ///
+    /// Options hold for each direction by itself; --forward (in by LEFT, out by RIGHT) and --backward take words for one, as tc
+    /// netem or dummynet spell them. Without any it is a plain bridge. Needs CAP_NET_RAW and, for AF_XDP, CAP_NET_ADMIN and
+    /// CAP_BPF. Example: sojourn emulate eth1 eth2 --delay 20ms --jitter 2ms --loss 1% --rate 10Mbit/s
+    Run(Box<Run>),
+    /// Change pipes of a running emulator, at once and without losing a packet
+    ///
+    /// Only what is named changes. Example: sojourn emulate set forward delay 50ms loss 2%
+    Set(Set),
+    /// Show the pipes of a running emulator: what they do, what became of packets, and how exactly
+    ///
+    /// Example: sojourn emulate show --watch
+    Show(Show),
+    /// Do again what an emulator logged, in virtual time: the same arrivals and seed must give the same fates
+    ///
+    /// Exit status 4 where they do not. Example: sojourn emulate replay runs/log
+    Replay(Replay),
+    /// Do to the frames of a capture file what an emulator would do, in virtual time
+    ///
+    /// Reads pcap and pcapng, writes pcapng with the times at which frames would have left. Example: sojourn emulate offline
+    /// in.pcapng --delay 20ms -o out.pcapng
+    Offline(Box<Offline>),
+    /// Print the commands that make the kernel's netem do it, or what of it the kernel cannot do exactly
+    ///
+    /// Example: sojourn emulate kernel eth1 eth2 --delay 20ms --loss 1%
+    Kernel(Box<Kernel>),
+    /// Say how options, words and files are understood, and do nothing
+    ///
+    /// Example: sojourn emulate explain --forward "pipe 1 config bw 10Mbit/s delay 20 plr 0.01"
+    Explain(Box<Explain>),
+}
+
+/// The first words after `emulate` that are not an interface.
+const SUBCOMMANDS: [&str; 10] =
+    ["run", "set", "show", "replay", "offline", "kernel", "explain", "help", "--help", "-h"];
+
+/// Completes what is short for something: `emulate LEFT RIGHT` for `emulate run LEFT RIGHT`, `emulate --offline FILE` for `emulate
+/// offline FILE`.
+pub fn complete(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_none_or(|word| word != "emulate") {
+        return words;
+    }
+    if let Some(at) = words.iter().position(|word| word == "--offline") {
+        words.remove(at);
+        let file = (at < words.len()).then(|| words.remove(at));
+        words.insert(2, "offline".into());
+        words.splice(3..3, file);
+    } else if words.get(2).is_some_and(|word| !SUBCOMMANDS.iter().any(|known| word == known)) {
+        words.insert(2, "run".into());
+    }
+    words
+}
+
+/// What is asked of packets.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Asked {
+    /// Constant delay: 20ms
+    #[arg(long, value_name = "SPAN", help_heading = PIPES)]
+    pub delay: Option<String>,
+    /// How far delays spread around it: 2ms
+    #[arg(long, value_name = "SPAN", help_heading = PIPES)]
+    pub jitter: Option<String>,
+    /// How they spread: uniform, normal, exponential, gamma SHAPE, lomax SHAPE, pareto, paretonormal, ecdf FILE, or an iproute2
+    /// .dist file
+    #[arg(long, value_name = "SHAPE", help_heading = PIPES)]
+    pub distribution: Option<String>,
+    /// After this time half of a delay's deviation is left: correlation in time
+    #[arg(long, value_name = "SPAN", help_heading = PIPES)]
+    pub half_life: Option<String>,
+    /// Whether packets may overtake: kept, free
+    #[arg(long, value_name = "ORDER", help_heading = PIPES)]
+    pub order: Option<String>,
+    /// Let chosen packets overtake: 1%, "25% gap 5", "1% by 5ms"
+    #[arg(long, value_name = "CHOICE", help_heading = PIPES)]
+    pub reorder: Option<String>,
+    /// Lose packets: 1%, "burst 1% 3", "gemodel 1% 10%", "every 100", "syn 1", "segment 3", "pattern FILE"; may be repeated
+    #[arg(long, value_name = "LOSS", help_heading = PIPES)]
+    pub loss: Vec<String>,
+    /// Lose packets behind the link, when they have used its bandwidth; may be repeated
+    #[arg(long, value_name = "LOSS", help_heading = PIPES)]
+    pub loss_after: Vec<String>,
+    /// Flip one bit in this share of packets: 0.1%
+    #[arg(long, value_name = "SHARE", help_heading = PIPES)]
+    pub corrupt: Option<String>,
+    /// Flip each bit with this probability: 1e-6
+    #[arg(long, value_name = "P", help_heading = PIPES)]
+    pub ber: Option<String>,
+    /// Send this share of packets twice: 0.1%
+    #[arg(long, value_name = "SHARE", help_heading = PIPES)]
+    pub duplicate: Option<String>,
+    /// Rate of the bottleneck link: 10Mbit/s
+    #[arg(long, value_name = "RATE", help_heading = PIPES)]
+    pub rate: Option<String>,
+    /// Bytes that each frame takes on the link beside its own: 24 for Ethernet's preamble, FCS and gap
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, help_heading = PIPES)]
+    pub overhead: Option<String>,
+    /// Bytes that may go at once after idle time: 15KB
+    #[arg(long, value_name = "SIZE", help_heading = PIPES)]
+    pub burst: Option<String>,
+    /// What the queue before the link holds, packets or bytes: 50, 64KB [default: rate × delay, 50 packets at least]
+    #[arg(long, value_name = "LIMIT", help_heading = PIPES)]
+    pub queue: Option<String>,
+    /// How the queue is managed and shared: codel, "pie target 15ms", "red 0.002/5/15/0.1", fq_codel, dualpi2
+    #[arg(long, value_name = "AQM", help_heading = PIPES)]
+    pub aqm: Option<String>,
+    /// Rate, delay and loss over time: a mahimahi file, or a CSV file of time, rate, delay and loss
+    #[arg(long, value_name = "FILE", help_heading = PIPES)]
+    pub trace: Option<String>,
+    /// When nothing goes: "at 10s for 500ms every 60s"
+    #[arg(long, value_name = "OUTAGE", help_heading = PIPES)]
+    pub outage: Option<String>,
+    /// One pipe for each flow: all, "src-ip 0xffffff00", "dst-port 0xffff"
+    #[arg(long, value_name = "MASK", help_heading = PIPES)]
+    pub mask: Option<String>,
+    /// Words for the direction from LEFT to RIGHT, over the options: "delay 20ms 2ms loss 1%", "bw 10Mbit/s queue 50", or ""
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = PIPES)]
+    pub forward: Option<String>,
+    /// Words for the direction from RIGHT to LEFT
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = PIPES)]
+    pub backward: Option<String>,
+    /// Pipes and rules from a file (TOML, or lines as ipfw has them), instead of options
+    #[arg(short = 'C', long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What all randomness comes from: the same seed and the same arrivals give the same fates [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// How many bytes of frames may be held at once [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+    /// How far behind its time a packet may leave before it counts as late [default: 100us]
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub budget: Option<Nanos>,
+}
+
+const PIPES: &str = "What happens to packets";
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The left port: an interface
+    pub left: String,
+    /// The right port
+    pub right: String,
+    #[command(flatten)]
+    pub asked: Asked,
+    /// Log every packet into this folder (Arrow IPC stream), for `emulate replay`
+    #[arg(long, value_name = "DIR")]
+    pub log: Option<PathBuf>,
+    /// The number in the log's file names: packets-NAME-KKK.arrow
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..1000))]
+    pub part: u16,
+    /// Who writes it, in its file names: letters and digits
+    #[arg(long, value_name = "NAME", default_value = "emulate", value_parser = crate::stream::arguments::name)]
+    pub name: String,
+    /// Where to listen for `emulate set` and `emulate show`: a path, or "none" [default: emulate-LEFT-RIGHT.sock in
+    /// $XDG_RUNTIME_DIR or /run/sojourn]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// By which means of the kernel frames move
+    #[arg(long, value_name = "ENGINE", default_value = "auto")]
+    pub engine: EngineArgument,
+    /// Let frames of EtherTypes that no rule selects pass within the kernel (AF_XDP): sooner, and counted nowhere
+    #[arg(long, conflicts_with = "log")]
+    pub redirect: bool,
+    /// Who does it: this program, or the kernel's netem, which needs both ports in a bridge
+    #[arg(long, value_name = "WHO", default_value = "user")]
+    pub backend: Backend,
+    /// Run on this CPU
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<u32>,
+    /// Never sleep: takes a whole CPU, and is most exact with one of its own [default: where there are 4 CPUs or more]
+    #[arg(long, conflicts_with_all = ["sleep", "fifo"])]
+    pub spin: bool,
+    /// Sleep until shortly before each departure
+    #[arg(long)]
+    pub sleep: bool,
+    /// Run under SCHED_FIFO as long as it mostly sleeps. Needs CAP_SYS_NICE
+    #[arg(long)]
+    pub fifo: bool,
+    /// What the path costs outside: before a frame's arrival is stamped, and behind the call that sends it. Taken off each departure
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "0ns")]
+    pub path_cost: Nanos,
+    /// End after this time [default: at SIGINT or SIGTERM]
+    #[arg(long = "for", value_name = "SPAN", value_parser = span)]
+    pub lasts: Option<Nanos>,
+    /// Print JSON: a line when frames flow, a line at the end
+    #[arg(long)]
+    pub json: bool,
+    /// Also write the line that says that frames flow to this descriptor
+    #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
+    pub ready_fd: Option<i32>,
+    /// Be killed when the parent process dies
+    #[arg(long)]
+    pub die_with_parent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Set {
+    /// The pipe, or "all"
+    pub pipe: String,
+    /// What changes: delay 50ms loss 2%. A word that begins with a hyphen stands behind "--"
+    #[arg(required = true)]
+    pub words: Vec<String>,
+    /// Begin with an idle pipe, so that what is not named is off
+    #[arg(long)]
+    pub replace: bool,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+#[derive(Debug, Args)]
+pub struct Show {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Show it again every second
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// Which emulator.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// The emulator that listens here [default: the only one that runs]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The folder of the log
+    pub folder: PathBuf,
+    /// Only the log of this name [default: every log there]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Only this part
+    #[arg(long, value_name = "K")]
+    pub part: Option<u16>,
+    /// Print JSON, a line for each log
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Offline {
+    /// A capture: pcap or pcapng, of Ethernet frames
+    pub input: PathBuf,
+    /// Where the frames that leave are written, in pcapng
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Which way its frames go
+    #[arg(long, value_name = "WAY", default_value = "forward")]
+    pub direction: DirectionArgument,
+    #[command(flatten)]
+    pub asked: Asked,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Kernel {
+    /// The left port: an interface
+    pub left: String,
+    /// The right port
+    pub right: String,
+    #[command(flatten)]
+    pub asked: Asked,
+}
+
+#[derive(Debug, Args)]
+pub struct Explain {
+    #[command(flatten)]
+    pub asked: Asked,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// By which means of the kernel frames move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineArgument {
+    /// AF_XDP where it can be had, else AF_PACKET
+    Auto,
+    /// AF_XDP: past most of the kernel
+    Xdp,
+    /// AF_PACKET: every interface
+    Packet,
+}
+
+/// Who does to packets what is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// This program
+    User,
+    /// The kernel's queueing disciplines, where it has them
+    Kernel,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DirectionArgument {
+    /// From left to right
+    Forward,
+    /// From right to left
+    Backward,
+}
+
+impl From<EngineArgument> for Means {
+    fn from(engine: EngineArgument) -> Self {
+        match engine {
+            EngineArgument::Auto => Self::Auto,
+            EngineArgument::Xdp => Self::Xdp,
+            EngineArgument::Packet => Self::Packet,
+        }
+    }
+}
+
+impl From<DirectionArgument> for Direction {
+    fn from(direction: DirectionArgument) -> Self {
+        match direction {
+            DirectionArgument::Forward => Self::Forward,
+            DirectionArgument::Backward => Self::Backward,
+        }
+    }
+}
+
+/// Reads a size: "64KB", "4MiB".
+fn size(text: &str) -> Result<u64, String> {
+    units::size(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(line: &str) -> String {
+        let words = complete(line.split(' ').map(OsString::from).collect());
+        words.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_is_short_is_completed() {
+        assert_eq!(completed("x emulate eth1 eth2 --delay 1ms"), "x emulate run eth1 eth2 --delay 1ms");
+        assert_eq!(completed("x emulate --delay 1ms eth1 eth2"), "x emulate run --delay 1ms eth1 eth2");
+        for same in ["x emulate run a b", "x emulate --help", "x emulate", "x probe icmp 10.0.0.2", "x"] {
+            assert_eq!(completed(same), same);
+        }
+        assert_eq!(
+            completed("x emulate --offline in.pcap -C c.toml -o out.pcapng"),
+            "x emulate offline in.pcap -C c.toml -o out.pcapng"
+        );
+        assert_eq!(completed("x emulate -C c.toml --offline in -o out"), "x emulate offline in -C c.toml -o out");
+        assert_eq!(completed("x emulate --offline"), "x emulate offline");
+    }
+}

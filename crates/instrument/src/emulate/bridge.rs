@@ -1,0 +1,199 @@
+//! `emulate run`: opens the ports, takes its place, gives up what it no longer needs, and bridges until it is told to end.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use sojourn_emulate::config::to_words;
+use sojourn_emulate::driver::Pace;
+use sojourn_emulate::select::Rules;
+use sojourn_emulate::{Config, Direction};
+use sojourn_port::bridge::{self, How, Wanted};
+use sojourn_port::rights::{self, Right};
+use sojourn_time::{Clock, HostClock, Time};
+
+use super::arguments::Run;
+use super::events::Event;
+use super::live::{Live, Urgency};
+use super::log::{self, Files, Log};
+use super::{Bridge, asked, show};
+use crate::arguments::{PlaceArguments, WaitArgument};
+use crate::control::{self, Control};
+use crate::failure::WrongRequest;
+use crate::place::{self, Fifo, Place, Processors};
+
+/// With so many processors one may be spun on.
+const ENOUGH_PROCESSORS: u32 = 4;
+
+/// Bridges until a signal comes, the time is over or a client says so.
+///
+/// # Errors
+/// When the request is wrong, the ports cannot be had or fail, or the log cannot be written.
+pub fn run(asked: &Run) -> anyhow::Result<()> {
+    if asked.left == "verify" {
+        let problem = "emulate verify: the measurement is done by `sojourn emulate verify`, not by this program";
+        return Err(WrongRequest(problem.to_owned()).into());
+    }
+    let config = asked::config(&asked.asked)?;
+    let signal = place::stop_signal()?;
+    let processors = Processors::own()?;
+    let pace = pace(asked, &processors);
+    let place = Place::take(&place_arguments(asked, pace), fifo(asked))?;
+    let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config)?)?;
+    let control = control_path(asked)?.map(|path| Control::open(&path)).transpose()?;
+    let files = files(asked, &config)?;
+    rights::keep_only(&kept_rights(&place, [left.engine(), right.engine()]))?;
+    said.extend(place::autogroup_problem().filter(|_| !place.is_real_time));
+    let log = files.map(|files| Log::begin(files, processors)).transpose()?;
+
+    let mut bridge = Bridge::new(&config, [left, right], HostClock, pace)?;
+    bridge.engine().keep_fates(log.is_some());
+    bridge.take_off(asked.path_cost);
+    let now = HostClock.now();
+    let until = asked.lasts.map_or(Time::NEVER, |lasts| now + lasts);
+    let urgency = Urgency::new(place.is_real_time, now);
+    let mut live = Live { signal, control, log, until, urgency, is_stopped: false, block: 0 };
+    begin_log(asked, &mut bridge, &mut live, &config);
+    let ready = ready(asked, &mut bridge, &live, &place, &said);
+    tell_ready(asked, &ready)?;
+    let ran = bridge.run(&mut live);
+    let ended = end(&mut bridge, &mut live);
+    // Whoever started it may have stopped reading; what it did does not depend on that.
+    let _ = tell_ended(asked, &ended.0);
+    ran?;
+    ended.1
+}
+
+/// Chooses how to wait.
+fn pace(asked: &Run, processors: &Processors) -> Pace {
+    let is_roomy = processors.count() >= ENOUGH_PROCESSORS && !asked.sleep && !asked.fifo;
+    if asked.spin || is_roomy { Pace::Spin } else { Pace::SleepThenSpin }
+}
+
+/// What it still needs once it runs: priority that it may take back, and a longer ring where a raised MTU asks for one.
+fn kept_rights(place: &Place, engines: [&str; 2]) -> Vec<Right> {
+    let rings = engines.iter().any(|engine| engine.starts_with("AF_PACKET")).then_some(Right::NetRaw);
+    let priority = place.is_real_time.then_some(Right::SysNice);
+    [Right::IpcLock].into_iter().chain(rings).chain(priority).collect()
+}
+
+fn how(asked: &Run, config: &Config) -> anyhow::Result<How> {
+    let mut how = How { means: asked.engine.into(), ..How::default() };
+    if asked.redirect {
+        let rules = Rules::new(config)?;
+        how.wanted = [Direction::Forward, Direction::Backward]
+            .map(|direction| rules.ethertypes(direction).map_or(Wanted::All, Wanted::Ethertypes));
+    }
+    Ok(how)
+}
+
+fn place_arguments(asked: &Run, pace: Pace) -> PlaceArguments {
+    let wait = if pace == Pace::Spin { WaitArgument::Spin } else { WaitArgument::SleepThenSpin };
+    // One that never sleeps is throttled under SCHED_FIFO, and is worse for it.
+    let fifo = pace != Pace::Spin;
+    PlaceArguments { cpu: asked.cpu, fifo, wait, die_with_parent: asked.die_with_parent }
+}
+
+fn fifo(asked: &Run) -> Fifo {
+    if asked.fifo { Fifo::Required } else { Fifo::IfPermitted }
+}
+
+fn control_path(asked: &Run) -> anyhow::Result<Option<PathBuf>> {
+    match &asked.control {
+        Some(path) if path.as_os_str() == "none" => Ok(None),
+        Some(path) => Ok(Some(path.clone())),
+        None => {
+            let folder = control::folders().into_iter().next().context("a folder for the control socket")?;
+            Ok(Some(folder.join(format!("emulate-{}-{}.sock", asked.left, asked.right))))
+        }
+    }
+}
+
+fn files(asked: &Run, config: &Config) -> anyhow::Result<Option<Files>> {
+    let pipes = config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
+    asked.log.as_ref().map(|folder| log::create(folder, (&asked.name, asked.part), pipes)).transpose()
+}
+
+fn begin_log(asked: &Run, bridge: &mut Bridge, live: &mut Live, config: &Config) {
+    let Some(log) = &mut live.log else { return };
+    let running = bridge.report();
+    log.note(Event::Start {
+        config: Box::new(config.clone()),
+        start_ns: bridge.start(),
+        left: asked.left.clone(),
+        right: asked.right.clone(),
+        engine: [0, 1].map(|port| running.ports[port].engine.clone()),
+        wait: running.calibration.wait.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        profile: crate::PROFILE.to_owned(),
+    });
+}
+
+fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[String]) -> Value {
+    let running = bridge.report();
+    let config = bridge.config();
+    let pipes: Vec<_> = config.pipes.iter().map(|pipe| json!({ "name": pipe.name, "words": to_words(pipe) })).collect();
+    json!({
+        "event": "ready",
+        "version": env!("CARGO_PKG_VERSION"),
+        "profile": crate::PROFILE,
+        "left": asked.left,
+        "right": asked.right,
+        "engine": running.ports.iter().map(|port| &port.engine).collect::<Vec<_>>(),
+        "wait": running.calibration.wait,
+        "fifo": place.is_real_time,
+        "nice": place.nice,
+        "cpu": place.cpu,
+        "memory_locked": place.is_locked,
+        "control": live.control.as_ref().map(|control| control.path().display().to_string()),
+        "log": asked.log,
+        "seed": config.seed,
+        "pipes": pipes,
+        "said": said,
+    })
+}
+
+fn tell_ready(asked: &Run, ready: &Value) -> anyhow::Result<()> {
+    if asked.json {
+        say(&ready.to_string())?;
+    } else {
+        say(&show::ready(ready))?;
+    }
+    if let Some(number) = asked.ready_fd {
+        let mut pipe = File::options().write(true).open(format!("/proc/self/fd/{number}"));
+        pipe.as_mut().map_or_else(
+            |_| Err(WrongRequest(format!("--ready-fd {number}: nothing to write to is open there")).into()),
+            |pipe| writeln!(pipe, "{ready}").context("write to --ready-fd"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Ends what waits, and the log; says what became of everything.
+fn end(bridge: &mut Bridge, live: &mut Live) -> (Value, anyhow::Result<()>) {
+    bridge.end();
+    let mut report = live.report(bridge);
+    let finished = match live.log.take() {
+        None => Ok(()),
+        Some(mut log) => {
+            let finished = log.finish(bridge, report.clone());
+            report["log"] = log.told();
+            finished
+        }
+    };
+    // The socket is gone before anybody is told that it is over.
+    live.control = None;
+    (json!({ "event": "ended", "report": report, "marks": show::marks(&report), "config": bridge.config() }), finished)
+}
+
+fn tell_ended(asked: &Run, ended: &Value) -> io::Result<()> {
+    if asked.json { say(&ended.to_string()) } else { say(&show::table(&ended["report"], &ended["config"])) }
+}
+
+fn say(text: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{}", text.trim_end())?;
+    output.flush()
+}

@@ -1,0 +1,116 @@
+//! The same pipes by the kernel's netem: which commands make them, and `--backend kernel`, which runs these.
+
+use std::io::{self, Write};
+use std::process;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, anyhow};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
+use sojourn_emulate::kernel::{Command, commands, to_text, undo};
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+
+use super::arguments::{Kernel, Run};
+use super::asked;
+use crate::failure::WrongRequest;
+use crate::place;
+use crate::sys::STOP;
+
+/// Prints the commands.
+///
+/// # Errors
+/// When netem cannot do exactly what is asked.
+pub fn print(asked: &Kernel) -> anyhow::Result<()> {
+    let config = asked::config(&asked.asked)?;
+    let text = to_text(&commands(&config, &asked.left, &asked.right)?);
+    let undone = to_text(&undo(&config, &asked.left, &asked.right)?);
+    let mut output = io::stdout().lock();
+    match text.is_empty() {
+        true => writeln!(output, "# nothing is asked of the kernel: a bridge as it is")?,
+        false => write!(
+            output,
+            "{text}# and to end it:\n{}",
+            undone.lines().map(|line| format!("# {line}\n")).collect::<String>()
+        )?,
+    }
+    Ok(())
+}
+
+/// Lets the kernel do it until a signal comes or the time is over.
+///
+/// # Errors
+/// When netem cannot do exactly what is asked, this kernel has none, or the ports are in no bridge.
+pub fn run(asked: &Run) -> anyhow::Result<()> {
+    if asked.log.is_some() {
+        let problem = "--log: the kernel's netem tells nobody what became of packets; use --backend user";
+        return Err(WrongRequest(problem.to_owned()).into());
+    }
+    let config = asked::config(&asked.asked)?;
+    let (left, right) = (asked.left.as_str(), asked.right.as_str());
+    let (doing, undoing) = (commands(&config, left, right)?, undo(&config, left, right)?);
+    [left, right].into_iter().try_for_each(in_bridge)?;
+    let signal = place::stop_signal()?;
+    let _undo = Undo(undoing);
+    doing.iter().try_for_each(carry_out)?;
+    let event = json!({ "event": "ready", "backend": "kernel", "left": left, "right": right, "commands": doing });
+    let text = format!("the kernel does it:\n{}Ctrl-C ends it", to_text(&doing));
+    say(asked.json, &event.to_string(), &text)?;
+    let until = asked.lasts.map_or(Time::NEVER, |lasts| HostClock.now() + lasts);
+    while !STOP.load(Ordering::Relaxed) && HostClock.now() < until {
+        let left = (until - HostClock.now()).min(Nanos::seconds(1)).max(Nanos::ZERO);
+        let span = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
+        // A signal ends it early.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(signal, PollFlags::IN)], Some(&span));
+    }
+    say(asked.json, &json!({ "event": "ended", "backend": "kernel" }).to_string(), "ended")
+}
+
+/// Takes back what was done, however it ends.
+struct Undo(Vec<Command>);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        for command in &self.0 {
+            // What was never done cannot be undone.
+            let _ = output(command);
+        }
+    }
+}
+
+/// Packets must get from one port to the other without us.
+fn in_bridge(port: &str) -> anyhow::Result<()> {
+    let shown = output(&["ip", "-o", "link", "show", "dev", port].map(str::to_owned).to_vec())?;
+    if !shown.status.success() {
+        return Err(WrongRequest(format!("{port}: no such interface; `ip link` lists them")).into());
+    }
+    if String::from_utf8_lossy(&shown.stdout).contains(" master ") {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "{port}: it is in no bridge, and --backend kernel only delays what the kernel forwards: \
+         `ip link add br0 type bridge`, `ip link set {port} master br0`"
+    ))
+}
+
+fn carry_out(command: &Command) -> anyhow::Result<()> {
+    let done = output(command)?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.stderr).trim().replace('\n', " ");
+    Err(anyhow!(
+        "{}: {said}; this kernel may have no netem (`modprobe sch_netem`): use --backend user",
+        command.join(" ")
+    ))
+}
+
+fn output(command: &Command) -> anyhow::Result<process::Output> {
+    let (program, arguments) = command.split_first().context("a command")?;
+    process::Command::new(program).args(arguments).output().with_context(|| format!("run {program}"))
+}
+
+fn say(as_json: bool, event: &str, text: &str) -> anyhow::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{}", if as_json { event } else { text })?;
+    Ok(output.flush()?)
+}

@@ -1,0 +1,245 @@
+//! What goes on beside a bridge that runs: who asks, what is written down, when it ends, how urgent it is.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sojourn_emulate::Pipe;
+use sojourn_emulate::config::pipe_from_words;
+use sojourn_emulate::driver::{Flow, Ports, Surroundings};
+use sojourn_port::PortError;
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+
+use super::Bridge;
+use super::events::Event;
+use super::log::Log;
+use crate::control::{Control, MOST_CLIENTS};
+use crate::failure;
+use crate::place;
+use crate::sys::{self, STOP};
+
+/// The ports, the signal, the listening socket and its clients.
+const MOST_POLLED: usize = 2 + 1 + 1 + MOST_CLIENTS;
+/// A port that is down wakes at once: then it is looked at so often.
+const DOWN_NAP: Nanos = Nanos::millis(1);
+/// How long a client that asks much at once waits for its next answer.
+const PENDING_NAP: Nanos = Nanos::millis(1);
+/// Urgency is judged over so long.
+const JUDGED: Nanos = Nanos::millis(100);
+/// A real-time program that sleeps less than the first share is made an ordinary one, and more than the second a real-time
+/// one again: the kernel stops one that never sleeps for 50 ms in each second, and it starves those who receive.
+const TOO_BUSY: f64 = 0.3;
+const AT_REST: f64 = 0.6;
+
+/// Everything beside the bridge.
+pub struct Live {
+    pub signal: BorrowedFd<'static>,
+    pub control: Option<Control>,
+    pub log: Option<Log>,
+    /// When it is to end.
+    pub until: Time,
+    pub urgency: Urgency,
+    /// Asked for by a client.
+    pub is_stopped: bool,
+    /// The block that was begun last.
+    pub block: i32,
+}
+
+/// Whether it runs in real time, where it may.
+#[derive(Clone, Copy, Debug)]
+pub struct Urgency {
+    /// It may be.
+    pub is_wanted: bool,
+    /// It is now.
+    pub is_real_time: bool,
+    /// Times that it was made an ordinary program.
+    pub demotions: u64,
+    since: Time,
+    rested: f64,
+    judged: f64,
+}
+
+/// What a client may ask.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+enum Request {
+    Show {},
+    Set {
+        #[serde(default)]
+        pipe: String,
+        #[serde(default)]
+        all: bool,
+        words: String,
+        #[serde(default)]
+        replace: bool,
+    },
+    Begin {
+        block: i32,
+        #[serde(default = "yes")]
+        keep: bool,
+    },
+    Stop {},
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Surroundings<HostClock> for Live {
+    fn sleep(&mut self, ports: &Ports, until: Time) -> Result<bool, PortError> {
+        let signal = self.signal;
+        let mut polled: [PollFd<'_>; MOST_POLLED] =
+            std::array::from_fn(|_| PollFd::from_borrowed_fd(signal, PollFlags::IN));
+        let asked = self.control.iter().flat_map(Control::descriptors);
+        let all = ports.iter().map(|port| port.descriptor()).chain([signal]).chain(asked);
+        let mut count = 0;
+        for (slot, descriptor) in polled.iter_mut().zip(all) {
+            *slot = PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+            count += 1;
+        }
+        // Requests that came together with one that was answered have no descriptor that would wake anybody.
+        let is_pending = self.control.as_ref().is_some_and(Control::is_pending);
+        let until = if is_pending { until.min(HostClock.now() + PENDING_NAP) } else { until };
+        let left = (until - HostClock.now()).max(Nanos::ZERO);
+        match poll(&mut polled[..count], Some(&timespec(left))) {
+            Ok(0) => return Ok(is_pending),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let bad = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+        if polled[..2].iter().any(|port| port.revents().intersects(bad)) {
+            HostClock.wait_until(until.min(HostClock.now() + DOWN_NAP), Nanos::ZERO);
+        }
+        Ok(is_pending || polled[2..count].iter().any(|asked| !asked.revents().is_empty()))
+    }
+
+    fn keep(&mut self, bridge: &mut Bridge) {
+        if let Some(log) = &mut self.log {
+            let now = bridge.clock().now();
+            log.keep(bridge, now);
+        }
+    }
+
+    fn look_up(&mut self, bridge: &mut Bridge, now: Time, rest: f64) -> Flow {
+        self.urgency.judge(now, rest);
+        if let Some(mut control) = self.control.take() {
+            control.serve(&mut |line| self.answer(bridge, line));
+            self.control = Some(control);
+        }
+        let log_failed = self.log.as_ref().is_some_and(Log::has_failed);
+        let is_over = self.is_stopped || log_failed || now >= self.until || STOP.load(Ordering::Relaxed);
+        if is_over { Flow::Stop } else { Flow::On }
+    }
+}
+
+impl Live {
+    /// Says how it is going.
+    pub fn report(&self, bridge: &mut Bridge) -> Value {
+        let mut report = json!(bridge.report());
+        report["urgency"] = json!({
+            "fifo": self.urgency.is_real_time,
+            "demotions": self.urgency.demotions,
+        });
+        if let Some(log) = &self.log {
+            report["log"] = log.told();
+        }
+        report
+    }
+
+    /// Answers a request.
+    fn answer(&mut self, bridge: &mut Bridge, line: &[u8]) -> Value {
+        let answered = serde_json::from_slice(line).map_err(anyhow::Error::from);
+        match answered.and_then(|request| self.carry_out(bridge, request)) {
+            Ok(answer) => answer,
+            Err(error) => json!({ "error": failure::sentence(&error), "status": failure::status(&error) }),
+        }
+    }
+
+    fn carry_out(&mut self, bridge: &mut Bridge, request: Request) -> anyhow::Result<Value> {
+        match request {
+            Request::Show {} => Ok(json!({ "ok": true, "report": self.report(bridge), "config": bridge.config() })),
+            Request::Set { pipe, all, words, replace } => self.set(bridge, (&pipe, all), &words, replace),
+            Request::Begin { block, keep } => Ok(self.begin(bridge, block, keep)),
+            Request::Stop {} => {
+                self.is_stopped = true;
+                Ok(json!({ "ok": true }))
+            }
+        }
+    }
+
+    fn set(
+        &mut self,
+        bridge: &mut Bridge,
+        (name, is_all): (&str, bool),
+        words: &str,
+        replace: bool,
+    ) -> anyhow::Result<Value> {
+        let chosen: Vec<Pipe> = match is_all {
+            true => bridge.config().pipes.clone(),
+            false => bridge.config().pipes.iter().filter(|pipe| pipe.name == name).cloned().collect(),
+        };
+        // The driver says which ones there are.
+        let chosen = if chosen.is_empty() { vec![named(name)] } else { chosen };
+        let change = |pipe: &Pipe| pipe_from_words(words, &if replace { idle(pipe) } else { pipe.clone() });
+        let pipes = chosen.iter().map(change).collect::<Result<Vec<_>, _>>()?;
+        let (number, times) = bridge.set(&pipes)?;
+        for (pipe, at_ns) in pipes.iter().zip(&times) {
+            let event = Event::Set { number, at_ns: *at_ns, pipe: pipe.name.clone(), to: Box::new(pipe.clone()) };
+            self.log.iter_mut().for_each(|log| log.note(event.clone()));
+        }
+        Ok(json!({ "ok": true, "number": number, "at_ns": times.iter().max(), "to": pipes.first(), "pipes": pipes }))
+    }
+
+    fn begin(&mut self, bridge: &mut Bridge, block: i32, keep: bool) -> Value {
+        let (summary, number) = bridge.begin();
+        if let Some(log) = &mut self.log {
+            log.note(Event::Begin { block, number, keep });
+        }
+        let finished = std::mem::replace(&mut self.block, block);
+        json!({ "ok": true, "block": finished, "number": number, "summary": summary })
+    }
+}
+
+fn named(name: &str) -> Pipe {
+    Pipe { name: name.to_owned(), ..Pipe::default() }
+}
+
+/// The same pipe, doing nothing.
+fn idle(pipe: &Pipe) -> Pipe {
+    Pipe { mask: pipe.mask, ..named(&pipe.name) }
+}
+
+impl Urgency {
+    /// Begins as it is.
+    pub fn new(is_wanted: bool, now: Time) -> Self {
+        Self { is_wanted, is_real_time: is_wanted, demotions: 0, since: now, rested: 0.0, judged: 0.0 }
+    }
+
+    /// Takes or gives up real-time priority by how much it slept.
+    fn judge(&mut self, now: Time, rest: f64) {
+        self.rested += rest;
+        self.judged += 1.0;
+        if !self.is_wanted || now - self.since < JUDGED {
+            return;
+        }
+        let share = self.rested / self.judged;
+        (self.since, self.rested, self.judged) = (now, 0.0, 0.0);
+        if self.is_real_time && share < TOO_BUSY {
+            self.is_real_time = sys::run_ordinarily().is_err();
+            self.demotions += 1;
+            place::hurry();
+        } else if !self.is_real_time && share > AT_REST {
+            self.is_real_time = sys::run_real_time(place::PRIORITY).is_ok();
+        }
+    }
+}
+
+fn timespec(span: Nanos) -> Timespec {
+    Timespec { tv_sec: span.0 / 1_000_000_000, tv_nsec: span.0 % 1_000_000_000 }
+}
+
+fn failed(error: rustix::io::Errno) -> PortError {
+    PortError::System { operation: "wait for", object: "frames".to_owned(), source: error.into() }
+}

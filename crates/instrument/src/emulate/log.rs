@@ -1,0 +1,299 @@
+//! The log of an emulator, written by a thread of its own so that no packet waits for a disk.
+//!
+//! Rows that would make the queue to that thread too long are not written, and counted: a log with gaps says so.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, anyhow};
+use serde_json::Value;
+use sojourn_emulate::Direction;
+use sojourn_emulate::fate::Fate;
+use sojourn_port::rights;
+use sojourn_record::{Packet, PacketFile, RecordError};
+use sojourn_time::{Nanos, Source, Stamp, Time};
+
+use super::Bridge;
+use super::events::Event;
+use crate::place::Processors;
+
+/// Rows that may wait for the writer: 80 MB of them.
+const MOST_WAITING: usize = 1 << 18;
+/// Rows go to the writer when there are so many or they are so old.
+const BATCH: usize = 4096;
+const AGE: Nanos = Nanos::millis(10);
+
+/// What the thread that moves packets has of the log.
+pub struct Log {
+    to_writer: Option<Sender<Item>>,
+    back: Receiver<Vec<Fate>>,
+    thread: Option<JoinHandle<anyhow::Result<()>>>,
+    gathered: Vec<Fate>,
+    since: Time,
+    counts: Arc<Counts>,
+    skipped: u64,
+}
+
+/// The files of a log, before anything is written to them.
+pub struct Files {
+    packets: PacketFile,
+    events: File,
+    path: PathBuf,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    waiting: AtomicUsize,
+    written: AtomicU64,
+    not_kept: AtomicU64,
+}
+
+enum Item {
+    Rows(Vec<Fate>, [Source; 2]),
+    Event(Box<Event>),
+    End(Box<Value>, u64),
+}
+
+/// Creates the files of a log.
+///
+/// # Errors
+/// When they are there already, or cannot be made.
+pub fn create(folder: &Path, who: (&str, u16), pipes: Vec<String>) -> anyhow::Result<Files> {
+    let packets = PacketFile::create(folder, who, pipes, &crate::origin(false))?;
+    let path = folder.join(format!("emulation-{}-{:03}.jsonl", who.0, who.1));
+    let events = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => anyhow!(RecordError::Exists(path.clone())),
+        _ => anyhow!(error).context(format!("create {}", path.display())),
+    })?;
+    Ok(Files { packets, events, path })
+}
+
+impl Log {
+    /// Begins to write.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn begin(files: Files, processors: Processors) -> anyhow::Result<Self> {
+        let (to_writer, from_bridge) = mpsc::channel();
+        let (to_bridge, back) = mpsc::channel();
+        let counts = Arc::new(Counts::default());
+        let mut writer = Writer { files, counts: Arc::clone(&counts), blocks: vec![(0, 0, true)], rows: Vec::new() };
+        let write = move || {
+            let _ = rights::keep_only(&[rights::Right::IpcLock]);
+            processors.take_it_easy();
+            writer.run(&from_bridge, &to_bridge)
+        };
+        let thread = thread::Builder::new().name("log".to_owned()).spawn(write).context("start a thread")?;
+        Ok(Self {
+            to_writer: Some(to_writer),
+            back,
+            thread: Some(thread),
+            gathered: Vec::with_capacity(BATCH),
+            since: Time(0),
+            counts,
+            skipped: 0,
+        })
+    }
+
+    /// Takes the fates that there are.
+    pub fn keep(&mut self, bridge: &mut Bridge, now: Time) {
+        if self.gathered.is_empty() {
+            self.since = now;
+        }
+        self.gathered.extend(bridge.engine().fates());
+        if self.gathered.len() >= BATCH || (!self.gathered.is_empty() && now - self.since >= AGE) {
+            self.hand_over(bridge);
+        }
+    }
+
+    /// Writes an event, after the rows that came before it.
+    pub fn note(&mut self, event: Event) {
+        self.send(Item::Event(Box::new(event)));
+    }
+
+    /// Rows written and rows skipped so far.
+    pub fn told(&self) -> Value {
+        serde_json::json!({
+            "written": self.counts.written.load(Ordering::Relaxed),
+            "not_kept": self.counts.not_kept.load(Ordering::Relaxed),
+            "skipped": self.skipped,
+        })
+    }
+
+    /// Writes what is left, and ends.
+    ///
+    /// # Errors
+    /// When something could not be written.
+    pub fn finish(&mut self, bridge: &mut Bridge, report: Value) -> anyhow::Result<()> {
+        self.gathered.extend(bridge.engine().fates());
+        self.hand_over(bridge);
+        self.send(Item::End(Box::new(report), self.skipped));
+        self.to_writer = None;
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(anyhow!("write the log: its thread has died")),
+            None => Ok(()),
+        }
+    }
+
+    fn hand_over(&mut self, bridge: &Bridge) {
+        let rows = self.gathered.len();
+        if self.counts.waiting.load(Ordering::Relaxed) + rows > MOST_WAITING {
+            self.skipped += rows as u64;
+            self.gathered.clear();
+            return;
+        }
+        self.counts.waiting.fetch_add(rows, Ordering::Relaxed);
+        let emptied = self.back.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+        let full = std::mem::replace(&mut self.gathered, emptied);
+        self.send(Item::Rows(full, [Direction::Forward, Direction::Backward].map(|way| bridge.source(way))));
+    }
+
+    /// A writer that has failed says so when it is waited for.
+    fn send(&mut self, item: Item) {
+        if let Some(writer) = &self.to_writer
+            && let Err(mpsc::SendError(Item::Rows(rows, _))) = writer.send(item)
+        {
+            self.skipped += rows.len() as u64;
+        }
+    }
+
+    /// Whether the writer has failed.
+    pub fn has_failed(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+}
+
+/// What the writer's thread has.
+struct Writer {
+    files: Files,
+    counts: Arc<Counts>,
+    /// From which packet on which block, and whether it is logged.
+    blocks: Vec<(u64, i32, bool)>,
+    rows: Vec<Packet>,
+}
+
+impl Writer {
+    fn run(&mut self, items: &Receiver<Item>, back: &Sender<Vec<Fate>>) -> anyhow::Result<()> {
+        while let Ok(item) = items.recv() {
+            match item {
+                Item::Rows(mut fates, sources) => {
+                    self.write(&fates, sources)?;
+                    self.counts.waiting.fetch_sub(fates.len(), Ordering::Relaxed);
+                    fates.clear();
+                    let _ = back.send(fates);
+                }
+                Item::Event(event) => {
+                    if let Event::Begin { block, number, keep } = *event {
+                        self.blocks.push((number, block, keep));
+                    }
+                    self.say(&event)?;
+                }
+                Item::End(report, skipped) => {
+                    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+                    let (written, not_kept) = (count(&self.counts.written), count(&self.counts.not_kept));
+                    self.files.packets.finish()?;
+                    self.say(&Event::End { written, skipped, not_kept, report: *report })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, fates: &[Fate], sources: [Source; 2]) -> anyhow::Result<()> {
+        self.rows.clear();
+        for fate in fates {
+            let after = self.blocks.partition_point(|(first, _, _)| *first <= fate.number);
+            let (_, block, keep) = self.blocks[after.saturating_sub(1)];
+            if keep {
+                self.rows.push(row(fate, block, sources[fate.direction.index()]));
+            }
+        }
+        if !self.rows.is_empty() {
+            self.files.packets.write(&self.rows)?;
+        }
+        self.counts.written.fetch_add(self.rows.len() as u64, Ordering::Relaxed);
+        self.counts.not_kept.fetch_add((fates.len() - self.rows.len()) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn say(&mut self, event: &Event) -> anyhow::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        self.files.events.write_all(&line).with_context(|| format!("write {}", self.files.path.display()))
+    }
+}
+
+/// Four bytes of FCS, which frames in the engine do not have.
+const FCS_BYTES: u32 = 4;
+
+fn row(fate: &Fate, block: i32, source: Source) -> Packet {
+    Packet {
+        block,
+        number: fate.number,
+        copy_of: fate.copy_of,
+        direction: fate.direction.name(),
+        pipe: fate.pipe,
+        flow: fate.flow,
+        frame_bytes: fate.bytes.saturating_add(FCS_BYTES),
+        head: fate.head,
+        head_bytes: fate.head_len,
+        arrival: Stamp { at: fate.arrived, source },
+        entered: fate.entered,
+        fate: fate.outcome.name(),
+        cause: fate.outcome.cause().map_or("", |cause| cause.name()),
+        drawn: fate.drawn,
+        link_left: fate.link_left,
+        intended: fate.intended,
+        departure: fate.departed,
+        is_marked: fate.is_marked,
+        flipped: fate.flipped,
+        is_reordered: fate.is_reordered,
+        queue_slots: fate.queue_slots,
+        queue_bytes: fate.queue_bytes,
+    }
+}
+
+/// What a row says, as the engine had it.
+///
+/// # Errors
+/// When it contradicts itself.
+pub fn fate(row: &Packet) -> anyhow::Result<Fate> {
+    use sojourn_emulate::fate::{Cause, Outcome};
+    let outcome = match row.fate {
+        "untouched" => Outcome::Untouched,
+        "sent" => Outcome::Sent,
+        _ => Outcome::Lost(
+            Cause::named(row.cause).with_context(|| format!("packet {}: lost without cause", row.number))?,
+        ),
+    };
+    let direction = if row.direction == Direction::Forward.name() { Direction::Forward } else { Direction::Backward };
+    Ok(Fate {
+        number: row.number,
+        copy_of: row.copy_of,
+        direction,
+        pipe: row.pipe,
+        flow: row.flow,
+        class: 0,
+        bytes: row.frame_bytes.saturating_sub(FCS_BYTES),
+        head: row.head,
+        head_len: row.head_bytes,
+        arrived: row.arrival.at,
+        entered: row.entered,
+        outcome,
+        drawn: row.drawn,
+        link_left: row.link_left,
+        intended: row.intended,
+        departed: row.departure,
+        is_marked: row.is_marked,
+        flipped: row.flipped,
+        is_reordered: row.is_reordered,
+        queue_slots: row.queue_slots,
+        queue_bytes: row.queue_bytes,
+    })
+}

@@ -1,0 +1,42 @@
+//! `emulate`: a bridge that does to packets what is asked, and proves how exactly.
+//!
+//! The engine and its driver are in `sojourn-emulate`; here are its ports, its place on the machine, who may ask it, and what it
+//! writes down.
+
+pub mod arguments;
+mod asked;
+mod bridge;
+mod client;
+mod events;
+mod explain;
+mod kernel;
+mod live;
+mod log;
+mod offline;
+mod replay;
+mod show;
+
+use sojourn_emulate::driver::Driver;
+use sojourn_time::HostClock;
+
+use arguments::{Backend, Emulate};
+
+/// A driver over the kernel's ports.
+type Bridge = Driver<HostClock>;
+
+/// Carries out a command.
+///
+/// # Errors
+/// As each of them.
+pub fn run(command: &Emulate) -> anyhow::Result<()> {
+    match command {
+        Emulate::Run(asked) if asked.backend == Backend::Kernel => kernel::run(asked),
+        Emulate::Run(asked) => bridge::run(asked),
+        Emulate::Set(asked) => client::set(asked),
+        Emulate::Show(asked) => client::show(asked),
+        Emulate::Replay(asked) => replay::run(asked),
+        Emulate::Offline(asked) => offline::run(asked),
+        Emulate::Kernel(asked) => kernel::print(asked),
+        Emulate::Explain(asked) => explain::run(asked),
+    }
+}

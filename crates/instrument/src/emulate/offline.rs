@@ -1,0 +1,165 @@
+//! `emulate offline`: the frames of a capture file through the engine, in the time of their stamps.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use serde_json::json;
+use sojourn_emulate::{Arrived, Config, Direction, Engine, Report};
+use sojourn_port::pcap::{Capture, NgWriter, PcapError, Record};
+use sojourn_time::Time;
+
+use super::arguments::Offline;
+use super::{asked, show};
+use crate::failure::{NotTrusted, WrongRequest};
+
+/// Lets every frame of a file pass.
+///
+/// # Errors
+/// When the request is wrong, or a file cannot be read or written. What was read before damage is written.
+pub fn run(asked: &Offline) -> anyhow::Result<()> {
+    let config = asked::config(&asked.asked)?;
+    let input = File::open(&asked.input).with_context(|| format!("open {}", asked.input.display()))?;
+    let capture = Capture::new(BufReader::new(input)).map_err(|error| unreadable(&asked.input, &error))?;
+    if is_same(&asked.input, &asked.output) {
+        let problem = format!("--output {}: that is the input; give another file", asked.output.display());
+        return Err(WrongRequest(problem).into());
+    }
+    let open = OpenOptions::new().write(true).create(true).truncate(true).open(&asked.output);
+    let output = open.with_context(|| format!("create {}", asked.output.display()))?;
+    let writer = NgWriter::new(BufWriter::new(output)).with_context(|| writing(&asked.output))?;
+    let mut offline = Passage::new(&config, asked, capture, writer);
+    let read = offline.pass();
+    let (report, frames, cut) = offline.finish()?;
+    tell(asked, &config, &report, (frames, cut))?;
+    read
+}
+
+/// A file on its way through the engine.
+struct Passage<'a> {
+    config: &'a Config,
+    capture: Capture<BufReader<File>>,
+    writer: NgWriter<BufWriter<File>>,
+    /// Made when the first frame's time is known: traces and outages begin there.
+    engine: Option<Engine>,
+    direction: Direction,
+    input: &'a Path,
+    output: &'a Path,
+    latest: Time,
+    frames: u64,
+    /// Frames that the capture had not kept whole.
+    cut: u64,
+}
+
+impl<'a> Passage<'a> {
+    fn new(
+        config: &'a Config,
+        asked: &'a Offline,
+        capture: Capture<BufReader<File>>,
+        writer: NgWriter<BufWriter<File>>,
+    ) -> Self {
+        Self {
+            config,
+            capture,
+            writer,
+            engine: None,
+            direction: asked.direction.into(),
+            input: &asked.input,
+            output: &asked.output,
+            latest: Time(i64::MIN),
+            frames: 0,
+            cut: 0,
+        }
+    }
+
+    /// Lets all frames in, and all out that leave.
+    fn pass(&mut self) -> anyhow::Result<()> {
+        let mut frame = Vec::new();
+        loop {
+            let next = self.capture.next(&mut frame).map_err(|error| unreadable(self.input, &error));
+            // Stamps of several interfaces may be out of order by a little: then a frame came when the one before it did.
+            let Some(Record { at, original_bytes }) = next? else { break };
+            self.latest = self.latest.max(at);
+            self.frames += 1;
+            self.cut += u64::from(original_bytes as usize > frame.len());
+            self.arrive(&frame)?;
+        }
+        self.leave(Time(Time::NEVER.0 - 1))
+    }
+
+    fn arrive(&mut self, frame: &[u8]) -> anyhow::Result<()> {
+        if self.engine.is_none() {
+            self.engine = Some(Engine::new(self.config, self.latest)?);
+        }
+        self.leave(self.latest)?;
+        let Some(engine) = &mut self.engine else { return Ok(()) };
+        if let Arrived::Untouched = engine.arrive(self.direction, frame, self.latest) {
+            self.writer.write(self.latest, frame).with_context(|| writing(self.output))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what leaves until then.
+    fn leave(&mut self, until: Time) -> anyhow::Result<()> {
+        let Some(engine) = &mut self.engine else { return Ok(()) };
+        // From event to event: what a link does next depends on what it has done.
+        loop {
+            let next = engine.next();
+            if next > until {
+                return Ok(());
+            }
+            engine.advance(next);
+            while let Some(departure) = engine.due(next) {
+                self.writer
+                    .write(departure.intended, engine.frame(&departure))
+                    .with_context(|| writing(self.output))?;
+                engine.departed(departure, departure.intended);
+            }
+        }
+    }
+
+    fn finish(mut self) -> anyhow::Result<(Report, u64, u64)> {
+        let mut output = self.writer.finish().with_context(|| writing(self.output))?;
+        output.flush().with_context(|| writing(self.output))?;
+        let engine = match self.engine.take() {
+            Some(engine) => engine,
+            None => Engine::new(self.config, Time(0))?,
+        };
+        Ok((engine.report(), self.frames, self.cut))
+    }
+}
+
+fn tell(asked: &Offline, config: &Config, report: &Report, (frames, cut): (u64, u64)) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    if asked.json {
+        let told = json!({ "event": "passed", "frames": frames, "cut": cut, "report": report, "config": config });
+        writeln!(output, "{told}")?;
+        return Ok(());
+    }
+    writeln!(output, "{frames} frames read")?;
+    if cut > 0 {
+        writeln!(output, "! {cut} of them were cut by the capture: they count as long as what is left of them")?;
+    }
+    write!(output, "{}", show::pipes_alone(&json!(report), &json!(config)))?;
+    Ok(())
+}
+
+fn unreadable(path: &Path, error: &PcapError) -> anyhow::Error {
+    match error {
+        PcapError::Truncated { number: 1.. } | PcapError::Damaged { .. } => {
+            NotTrusted(format!("{}: {error}; what was before it has been written", path.display())).into()
+        }
+        PcapError::Read(_) => anyhow!("{}: {error}", path.display()),
+        _ => WrongRequest(format!("{}: {error}", path.display())).into(),
+    }
+}
+
+fn writing(path: &Path) -> String {
+    format!("write {}", path.display())
+}
+
+/// Whether both names are of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}

@@ -1,0 +1,195 @@
+//! `emulate replay`: the same engine, driven by the arrivals of a log, must give the same fates.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use serde_json::json;
+use sojourn_emulate::replay::{Change, Differences, differences, replay};
+use sojourn_emulate::{Config, Fate};
+use sojourn_record::PacketReader;
+use sojourn_time::Time;
+
+use super::arguments::Replay;
+use super::events::Event;
+use super::log;
+use crate::failure::{NotTrusted, WrongRequest};
+use crate::numbers::span;
+
+/// Replays each log of a folder.
+///
+/// # Errors
+/// When there is none, one cannot be replayed, or one does not give the same fates.
+pub fn run(asked: &Replay) -> anyhow::Result<()> {
+    let found = logs(asked)?;
+    let mut is_identical = true;
+    for (name, part, path) in found {
+        let told = Told::of(&asked.folder, &name, part, &path)?;
+        is_identical &= told.differences.is_identical();
+        let sentence = told.sentence();
+        if asked.json {
+            println!("{}", told.json(&name, part, &sentence));
+        } else {
+            println!("{name}-{part:03}: {sentence}");
+        }
+    }
+    if is_identical { Ok(()) } else { Err(NotTrusted("the replay differs from the log".to_owned()).into()) }
+}
+
+/// Finds the logs that are meant: their name, their part, and the file of their events.
+fn logs(asked: &Replay) -> anyhow::Result<Vec<(String, u16, PathBuf)>> {
+    let folder = &asked.folder;
+    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    let mut found: Vec<_> = entries.flatten().filter_map(|entry| named(&entry.path())).collect();
+    found.retain(|(name, part, _)| {
+        asked.name.as_ref().is_none_or(|only| only == name) && asked.part.is_none_or(|only| only == *part)
+    });
+    found.sort();
+    if found.is_empty() {
+        let problem = format!("{}: no such log of an emulator there (emulation-NAME-KKK.jsonl)", folder.display());
+        return Err(WrongRequest(problem).into());
+    }
+    Ok(found)
+}
+
+fn named(path: &Path) -> Option<(String, u16, PathBuf)> {
+    let name = path.file_name()?.to_str()?.strip_prefix("emulation-")?.strip_suffix(".jsonl")?;
+    let (name, part) = name.rsplit_once('-')?;
+    Some((name.to_owned(), part.parse().ok()?, path.to_owned()))
+}
+
+/// What a replay showed.
+struct Told {
+    differences: Differences,
+    errors: Vec<i64>,
+}
+
+impl Told {
+    fn of(folder: &Path, name: &str, part: u16, path: &Path) -> anyhow::Result<Self> {
+        let log = Log::read(path)?;
+        let pipes = log.config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
+        let logged = rows(&folder.join(format!("packets-{name}-{part:03}.arrow")), pipes)?;
+        let replayed = replay(&log.config, log.start, &log.changes, &logged)?;
+        let mut errors: Vec<i64> = logged.iter().filter_map(error).collect();
+        errors.sort_unstable();
+        Ok(Self { differences: differences(&logged, &replayed), errors })
+    }
+
+    fn sentence(&self) -> String {
+        let Differences { packets, unfinished, fates, drawn, intended, first } = self.differences;
+        let mut told = if self.differences.is_identical() {
+            format!("identical: {packets} packets have the fates, delays and intended departures of the log")
+        } else {
+            let first = first.map_or(String::new(), |first| format!(", first at packet {first}"));
+            format!(
+                "of {packets} packets {fates} have another fate, {drawn} another delay, {intended} another intended departure{first}"
+            )
+        };
+        if unfinished > 0 {
+            told.push_str(&format!("; {unfinished} still waited at the end"));
+        }
+        if !self.errors.is_empty() {
+            let at = |share| span(self.quantile(share));
+            told.push_str(&format!(
+                "; emulation error p50 {}, p99 {}, p99.9 {}, at most {}",
+                at(0.5),
+                at(0.99),
+                at(0.999),
+                at(1.0)
+            ));
+        }
+        told
+    }
+
+    fn json(&self, name: &str, part: u16, sentence: &str) -> serde_json::Value {
+        let Differences { packets, unfinished, fates, drawn, intended, first } = self.differences;
+        json!({
+            "event": "replayed",
+            "name": name,
+            "part": part,
+            "identical": self.differences.is_identical(),
+            "packets": packets,
+            "unfinished": unfinished,
+            "fates": fates,
+            "drawn": drawn,
+            "intended": intended,
+            "first": first,
+            "departures": self.errors.len(),
+            "error_p50_ns": self.quantile(0.5),
+            "error_p99_ns": self.quantile(0.99),
+            "error_p999_ns": self.quantile(0.999),
+            "error_max_ns": self.quantile(1.0),
+            "sentence": sentence,
+        })
+    }
+
+    /// The error that this share of departures does not exceed.
+    fn quantile(&self, share: f64) -> i64 {
+        let rank = (share * self.errors.len() as f64).ceil() as usize;
+        self.errors.get(rank.max(1) - 1).copied().unwrap_or_default()
+    }
+}
+
+/// By how much a packet missed its intended departure.
+fn error(fate: &Fate) -> Option<i64> {
+    Some((fate.departed? - fate.intended?).0)
+}
+
+/// What a log says beside its rows.
+struct Log {
+    config: Config,
+    start: Time,
+    changes: Vec<Change>,
+}
+
+impl Log {
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+        let mut begun = None;
+        let mut changes = Vec::new();
+        let mut has_ended = false;
+        for (number, line) in BufReader::new(file).lines().enumerate() {
+            let line = line.with_context(|| format!("read {}", path.display()))?;
+            let event =
+                serde_json::from_str(&line).map_err(|error| refusal(path, &format!("line {}: {error}", number + 1)))?;
+            match event {
+                Event::Start { config, start_ns, .. } => begun = Some((*config, start_ns)),
+                Event::Set { number, at_ns, pipe, to } => changes.push((number, at_ns, pipe, *to)),
+                Event::Begin { .. } => {}
+                Event::End { skipped: 0, not_kept: 0, .. } => has_ended = true,
+                Event::End { skipped, not_kept, .. } => {
+                    let problem = format!(
+                        "the log has gaps: {skipped} packets came too fast for it and {not_kept} were not to be logged; \
+                         without them nobody knows what the others met"
+                    );
+                    return Err(refusal(path, &problem));
+                }
+            }
+        }
+        let (config, start) = begun.ok_or_else(|| refusal(path, "its first line is missing"))?;
+        if !has_ended {
+            return Err(refusal(path, "its last line is missing: the emulator did not end well"));
+        }
+        Ok(Self { config, start, changes })
+    }
+}
+
+fn refusal(path: &Path, problem: &str) -> anyhow::Error {
+    NotTrusted(format!("{}: {problem}", path.display())).into()
+}
+
+fn rows(path: &Path, pipes: Vec<String>) -> anyhow::Result<Vec<Fate>> {
+    let mut reader = PacketReader::open(path, pipes)?;
+    let (mut batch, mut fates) = (Vec::new(), Vec::new());
+    loop {
+        batch.clear();
+        let is_more = reader.next(&mut batch)?;
+        for row in &batch {
+            fates.push(log::fate(row).map_err(|error| anyhow!("{}: {error}", path.display()))?);
+        }
+        if !is_more {
+            return Ok(fates);
+        }
+    }
+}

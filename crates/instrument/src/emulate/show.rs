@@ -1,0 +1,226 @@
+//! What a person reads of an emulator: what the pipes do, what became of packets, how exactly.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+use sojourn_emulate::Pipe;
+use sojourn_emulate::config::to_words;
+
+use crate::numbers::{grouped, span};
+
+/// Says that frames flow.
+pub fn ready(ready: &Value) -> String {
+    let text = |key: &str| ready[key].as_str().unwrap_or_default();
+    let engine = |port: usize| ready["engine"][port].as_str().unwrap_or_default();
+    let mut told = format!("bridging {} ({}) and {} ({})", text("left"), engine(0), text("right"), engine(1));
+    let fifo = if ready["fifo"] == true { ", SCHED_FIFO" } else { "" };
+    let _ = writeln!(told, "; {}{fifo}; Ctrl-C ends it", waiting(text("wait")));
+    for pipe in ready["pipes"].as_array().into_iter().flatten() {
+        let words = pipe["words"].as_str().filter(|words| !words.is_empty()).unwrap_or("(idle)");
+        let _ = writeln!(told, "  {}: {words}", pipe["name"].as_str().unwrap_or_default());
+    }
+    for said in ready["said"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        let _ = writeln!(told, "  note: {said}");
+    }
+    if let Some(path) = ready["control"].as_str() {
+        let _ = writeln!(told, "  `sojourn emulate show` and `set` ask it at {path}");
+    }
+    told
+}
+
+fn waiting(wait: &str) -> &str {
+    match wait {
+        "spin" => "it never sleeps",
+        "sleep-then-spin" => "it sleeps until shortly before each departure",
+        other => other,
+    }
+}
+
+/// A pipe in words, as a person would write it.
+pub fn words(pipe: &Value) -> String {
+    match serde_json::from_value::<Pipe>(pipe.clone()).map(|pipe| to_words(&pipe)) {
+        Ok(words) if words.is_empty() => "(idle)".to_owned(),
+        Ok(words) => words,
+        Err(_) => String::new(),
+    }
+}
+
+/// What makes the departures doubtful, a sentence each.
+pub fn marks(report: &Value) -> Vec<String> {
+    let budget = report["budget_ns"].as_i64().unwrap_or_default();
+    let late = pipes(report).filter_map(|pipe| {
+        let (late, count) = (number(&pipe["accuracy"]["late"]), number(&pipe["accuracy"]["count"]));
+        (late > 0).then(|| {
+            let name = pipe["name"].as_str().unwrap_or_default();
+            let share = share(late, count);
+            format!(
+                "{name}: {} of {} packets ({share}) left later than the budget of {}",
+                grouped(late),
+                grouped(count),
+                span(budget)
+            )
+        })
+    });
+    let ports = report["ports"].as_array().into_iter().flatten().filter_map(|port| {
+        let (drops, refused) = (number(&port["own_drops"]), number(&port["refused"]));
+        let name = port["name"].as_str().unwrap_or_default();
+        (drops + refused > 0).then(|| {
+            format!(
+                "{name}: {} frames were lost on the way in, and {} found no room on the way out",
+                grouped(drops),
+                grouped(refused)
+            )
+        })
+    });
+    let skipped = number(&report["log"]["skipped"]);
+    let log = (skipped > 0).then(|| format!("log: {} packets are missing in it", grouped(skipped)));
+    let said = report["said"].as_array().into_iter().flatten().filter_map(|said| said.as_str().map(str::to_owned));
+    late.chain(ports).chain(log).chain(said).collect()
+}
+
+/// All of it.
+pub fn table(report: &Value, config: &Value) -> String {
+    let mut told = String::new();
+    for port in report["ports"].as_array().into_iter().flatten() {
+        let text = |key: &str| port[key].as_str().unwrap_or_default();
+        let count = |key: &str| grouped(number(&port[key]));
+        let _ = writeln!(told, "{}: {} in, {} out; {}", text("name"), count("received"), count("sent"), text("engine"));
+    }
+    let untouched = number(&report["untouched"]["forward"]) + number(&report["untouched"]["backward"]);
+    if untouched > 0 {
+        let _ = writeln!(told, "bridged untouched: {}", grouped(untouched));
+    }
+    if number(&report["lost_by_rules"]) > 0 {
+        let _ = writeln!(told, "lost by rules: {}", grouped(number(&report["lost_by_rules"])));
+    }
+    told.push_str(&pipes_alone(report, config));
+    machine(&mut told, report);
+    for mark in marks(report) {
+        let _ = writeln!(told, "! {mark}");
+    }
+    told
+}
+
+/// The pipes, without what is the machine's.
+pub fn pipes_alone(report: &Value, config: &Value) -> String {
+    let mut told = String::new();
+    for (place, pipe) in pipes(report).enumerate() {
+        told.push('\n');
+        pipe_lines(&mut told, pipe, config["pipes"].get(place));
+    }
+    told
+}
+
+fn pipe_lines(told: &mut String, pipe: &Value, configured: Option<&Value>) {
+    let count = |key: &str| grouped(number(&pipe[key]));
+    let name = pipe["name"].as_str().unwrap_or_default();
+    let _ = writeln!(told, "{name}: {}", configured.map(words).unwrap_or_default());
+    let _ = writeln!(told, "  packets   {} came, {} left, {} wait", count("arrived"), count("sent"), count("held"));
+    let lost: Vec<_> = pipe["lost"].as_object().into_iter().flatten().filter(|(_, lost)| number(lost) > 0).collect();
+    if !lost.is_empty() {
+        let total = lost.iter().map(|(_, lost)| number(lost)).sum();
+        let causes: Vec<_> = lost.iter().map(|(cause, lost)| format!("{} {cause}", grouped(number(lost)))).collect();
+        let share = share(total, number(&pipe["arrived"]) + number(&pipe["duplicated"]));
+        let _ = writeln!(told, "  lost      {} ({share}): {}", grouped(total), causes.join(", "));
+    }
+    let kinds = ["duplicated", "corrupted", "reordered", "marked", "clipped"];
+    let met: Vec<_> =
+        kinds.iter().filter(|kind| number(&pipe[**kind]) > 0).map(|kind| format!("{} {kind}", count(kind))).collect();
+    if !met.is_empty() {
+        let _ = writeln!(told, "  besides   {}", met.join(", "));
+    }
+    if number(&pipe["most_slots"]) > 0 {
+        let bytes = grouped(number(&pipe["most_bytes"]));
+        let _ = writeln!(told, "  queue     {} packets, {bytes} bytes at most", count("most_slots"));
+    }
+    accuracy(told, &pipe["accuracy"]);
+}
+
+/// How far departures missed what was intended.
+fn accuracy(told: &mut String, accuracy: &Value) {
+    let count = number(&accuracy["count"]);
+    if count == 0 {
+        return;
+    }
+    let at = |key: &str| span(accuracy[key].as_i64().unwrap_or_default());
+    let _ = writeln!(
+        told,
+        "  accuracy  p50 {}, p99 {}, p99.9 {}, {} to {}; {} late ({})",
+        at("p50_ns"),
+        at("p99_ns"),
+        at("p999_ns"),
+        at("min_ns"),
+        at("max_ns"),
+        grouped(number(&accuracy["late"])),
+        share(number(&accuracy["late"]), count),
+    );
+}
+
+fn machine(told: &mut String, report: &Value) {
+    let memory = &report["memory"];
+    let calibration = &report["calibration"];
+    let cost = calibration["cost_ns"].as_i64().unwrap_or_default();
+    let guard = calibration["guard_ns"].as_i64().unwrap_or_default();
+    let _ = writeln!(
+        told,
+        "\nmemory {} of {} bytes at most; a departure takes {}; it wakes {} before a departure; {}",
+        grouped(number(&memory["most_bytes"])),
+        grouped(number(&memory["limit_bytes"])),
+        span(cost),
+        span(guard),
+        waiting(calibration["wait"].as_str().unwrap_or_default()),
+    );
+}
+
+fn pipes(report: &Value) -> impl Iterator<Item = &Value> {
+    report["pipes"].as_array().into_iter().flatten()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+fn share(part: u64, whole: u64) -> String {
+    if whole == 0 { "none".to_owned() } else { format!("{:.3} %", 100.0 * part as f64 / whole as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_report_can_be_read_at_a_glance() {
+        let pipe = Pipe { name: "forward".to_owned(), ..Pipe::default() };
+        let pipe = sojourn_emulate::config::pipe_from_words("delay 20ms loss 1%", &pipe).unwrap();
+        let config = json!({ "pipes": [pipe] });
+        let accuracy = json!({
+            "count": 9_900, "late": 3, "p50_ns": 120, "p99_ns": 12_000, "p999_ns": 40_000, "min_ns": -300, "max_ns": 1_200_000,
+        });
+        let report = json!({
+            "budget_ns": 100_000,
+            "pipes": [{
+                "name": "forward", "arrived": 10_000, "sent": 9_900, "held": 12, "duplicated": 0, "accuracy": accuracy,
+                "lost": { "before": 88, "full": 0 },
+            }],
+            "untouched": { "forward": 0, "backward": 7 },
+            "memory": { "most_bytes": 30_000, "limit_bytes": 268_435_456 },
+            "ports": [{ "name": "eth1", "engine": "AF_PACKET", "received": 10_000, "sent": 7, "own_drops": 0, "refused": 0 }],
+            "calibration": { "cost_ns": 5_210, "guard_ns": 100_000, "wait": "sleep-then-spin" },
+        });
+        let expected = "eth1: 10,000 in, 7 out; AF_PACKET
+bridged untouched: 7
+
+forward: loss 1% delay 20ms
+  packets   10,000 came, 9,900 left, 12 wait
+  lost      88 (0.880 %): 88 before
+  accuracy  p50 120 ns, p99 12.0 µs, p99.9 40.0 µs, -300 ns to 1.20 ms; 3 late (0.030 %)
+
+memory 30,000 of 268,435,456 bytes at most; a departure takes 5.21 µs; it wakes 100 µs before a departure; it sleeps until \
+                        shortly before each departure
+! forward: 3 of 9,900 packets (0.030 %) left later than the budget of 100 µs
+";
+        assert_eq!(table(&report, &config), expected);
+    }
+}

@@ -1,0 +1,165 @@
+//! Sockets with the settings that were asked for, what the kernel made of these, and readings of TCP_INFO.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use serde::Serialize;
+use sojourn_record::tcp_readings::{Reading, Socket};
+use sojourn_time::{Clock, HostClock, Time};
+
+use super::arguments::Settings;
+use super::info::{self, ROOM_BYTES};
+use super::sys;
+use crate::failure::WrongRequest;
+
+const TCP_INFO: sys::Name = (libc::IPPROTO_TCP, libc::TCP_INFO);
+const TCP_MAXSEG: sys::Name = (libc::IPPROTO_TCP, libc::TCP_MAXSEG);
+const SO_NETNS_COOKIE: sys::Name = (libc::SOL_SOCKET, 71);
+
+/// What a socket turned out to be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Facts {
+    pub connection: u32,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub socket_cookie: u64,
+    pub netns_cookie: Option<u64>,
+    pub congestion: String,
+    /// As the kernel has it: twice what was asked.
+    pub sndbuf_bytes: usize,
+    pub rcvbuf_bytes: usize,
+    pub mss_bytes: Option<u32>,
+    pub is_nodelay: bool,
+}
+
+/// A connected socket, and how often it was read.
+pub struct Connection {
+    fd: OwnedFd,
+    whose: Arc<Socket>,
+    readings: u64,
+}
+
+/// Returns a socket that has what can only be set before it is connected.
+///
+/// # Errors
+/// When the kernel refuses a setting: it says which.
+pub fn open(family: IpAddr, settings: &Settings) -> anyhow::Result<OwnedFd> {
+    let family = if family.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = net::socket_with(family, SocketType::STREAM, flags, None).context("open a TCP socket")?;
+    if let Some(name) = &settings.congestion {
+        let set = sockopt::set_tcp_congestion(&fd, name);
+        set.map_err(|error| WrongRequest(format!("congestion control {name}: {error}; {}", offered())))?;
+    }
+    if let Some(bytes) = settings.sndbuf_bytes {
+        sockopt::set_socket_send_buffer_size(&fd, bytes).context("set the send buffer")?;
+    }
+    if let Some(bytes) = settings.rcvbuf_bytes {
+        sockopt::set_socket_recv_buffer_size(&fd, bytes).context("set the receive buffer")?;
+    }
+    if let Some(bytes) = settings.mss_bytes {
+        let set = sys::set_option(&fd, TCP_MAXSEG, i32::from(bytes));
+        set.map_err(|error| WrongRequest(format!("MSS of {bytes} bytes: {error}")))?;
+    }
+    if settings.is_nodelay {
+        sockopt::set_tcp_nodelay(&fd, true).context("set TCP_NODELAY")?;
+    }
+    Ok(fd)
+}
+
+fn offered() -> String {
+    let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    format!("this kernel offers {}", names.split_whitespace().collect::<Vec<_>>().join(", "))
+}
+
+impl Connection {
+    /// Takes a connected socket.
+    ///
+    /// # Errors
+    /// When the kernel does not say whose it is.
+    pub fn new(fd: OwnedFd, connection: u32, role: &'static str) -> anyhow::Result<Self> {
+        let local = net::getsockname(&fd).context("ask for our address")?;
+        let remote = net::getpeername(&fd).context("ask for the peer's address")?;
+        let remote = remote.ok_or_else(|| anyhow!("ask for the peer's address: there is none"))?;
+        let whose = Socket {
+            connection,
+            role,
+            cookie: sockopt::socket_cookie(&fd).context("ask for the socket's cookie")?,
+            netns: netns_cookie(fd.as_fd()),
+            local: plain(local.try_into().context("read our address")?),
+            remote: plain(remote.try_into().context("read the peer's address")?),
+        };
+        Ok(Self { fd, whose: Arc::new(whose), readings: 0 })
+    }
+
+    /// Returns what it turned out to be.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn facts(&self) -> io::Result<Facts> {
+        let mut mss = [0; 4];
+        let has_mss = sys::option(&self.fd, TCP_MAXSEG, &mut mss).is_ok();
+        Ok(Facts {
+            connection: self.whose.connection,
+            local: self.whose.local,
+            remote: self.whose.remote,
+            socket_cookie: self.whose.cookie,
+            netns_cookie: self.whose.netns,
+            congestion: sockopt::tcp_congestion(&self.fd)?,
+            sndbuf_bytes: sockopt::socket_send_buffer_size(&self.fd)?,
+            rcvbuf_bytes: sockopt::socket_recv_buffer_size(&self.fd)?,
+            mss_bytes: has_mss.then(|| u32::from_ne_bytes(mss)),
+            is_nodelay: sockopt::tcp_nodelay(&self.fd)?,
+        })
+    }
+
+    /// Reads TCP_INFO; it was due at `intended`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn read(&mut self, why: &'static str, intended: Option<Time>) -> io::Result<Reading> {
+        let mut bytes = [0_u8; ROOM_BYTES];
+        let before = HostClock.now();
+        let length = sys::option(&self.fd, TCP_INFO, &mut bytes)?;
+        let after = HostClock.now();
+        let number = self.readings;
+        self.readings += 1;
+        Ok(Reading {
+            socket: Arc::clone(&self.whose),
+            why,
+            number,
+            intended: intended.unwrap_or(before),
+            before,
+            after,
+            handed: None,
+            info_bytes: length,
+            info: info::decode(&bytes[..length.min(ROOM_BYTES)]),
+        })
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn netns_cookie(fd: BorrowedFd<'_>) -> Option<u64> {
+    let mut value = [0; 8];
+    let length = sys::option(fd, SO_NETNS_COOKIE, &mut value).ok()?;
+    (length == value.len()).then(|| u64::from_ne_bytes(value))
+}
+
+/// Returns an address of IPv4 as such, where a socket for both families has it in the other's form.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Returns the address that stands for all of its family.
+pub fn any(is_ipv6: bool) -> IpAddr {
+    if is_ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
+}

@@ -1,0 +1,86 @@
+//! What is due when, and waiting for a socket until then.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+
+/// Nobody waits longer without looking whether a signal has come.
+const LONGEST_WAIT: Nanos = Nanos::millis(100);
+
+/// What comes again and again: multiples of its interval from the start, so that it does not drift.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    next: Time,
+    every: Option<Nanos>,
+}
+
+impl Due {
+    /// First an interval after the start; never where there is none.
+    pub fn every(every: Option<Nanos>, start: Time) -> Self {
+        Self { next: every.map_or(Time::NEVER, |every| start + every), every }
+    }
+
+    /// First at the start.
+    pub fn at_and_every(every: Option<Nanos>, start: Time) -> Self {
+        Self { next: start, every }
+    }
+
+    /// Returns when.
+    pub fn next(self) -> Time {
+        self.next
+    }
+
+    /// Whether it is time.
+    pub fn has_come(self) -> bool {
+        self.next != Time::NEVER && HostClock.now() >= self.next
+    }
+
+    /// Goes on to the next that lies ahead: what was missed is not made up for.
+    pub fn advance(&mut self) {
+        self.next = after(self.next, self.every, HostClock.now());
+    }
+}
+
+fn after(due: Time, every: Option<Nanos>, now: Time) -> Time {
+    match every {
+        None => due,
+        Some(every) => {
+            let step = every.0.max(1);
+            let missed = ((now - due).0.max(0)) / step;
+            due + Nanos(step.saturating_mul(missed + 1))
+        }
+    }
+}
+
+/// Waits until a socket is ready or the time has come, but not for long; returns whether it is ready.
+///
+/// # Errors
+/// When the kernel refuses to wait.
+pub fn ready(socket: impl AsFd, flags: PollFlags, until: Time) -> io::Result<bool> {
+    let span = (until - HostClock.now()).0.clamp(0, LONGEST_WAIT.0);
+    let timeout = Timespec { tv_sec: 0, tv_nsec: span };
+    let mut asked = [PollFd::new(&socket, flags)];
+    match poll(&mut asked, Some(&timeout)) {
+        Ok(_) => Ok(!asked[0].revents().is_empty()),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_stays_on_its_grid_and_what_was_missed_is_left_out() {
+        let every = Some(Nanos(10));
+        assert_eq!(after(Time(100), every, Time(100)), Time(110));
+        assert_eq!(after(Time(100), every, Time(137)), Time(140));
+        assert_eq!(after(Time(100), every, Time(140)), Time(150));
+        assert_eq!(after(Time(100), every, Time(90)), Time(110));
+        assert_eq!(after(Time(100), None, Time(137)), Time(100));
+    }
+}

@@ -1,0 +1,96 @@
+//! What a running log is asked through its socket, and what it answers.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sojourn_time::{Clock, HostClock};
+
+use super::drain::Drain;
+use super::knobs::Knobs;
+use super::programs::Mode;
+use super::show;
+use crate::failure;
+
+/// A request.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+enum Request {
+    Status {},
+    Flows {},
+    Set(Set),
+    Dump {},
+    Mode { mode: Mode },
+    Cost {},
+    Stop {},
+}
+
+/// Knobs, and on and off.
+#[derive(Debug, Deserialize)]
+struct Set {
+    enabled: Option<bool>,
+    #[serde(flatten)]
+    knobs: serde_json::Map<String, Value>,
+}
+
+/// Answers a request; sets `is_stopped` where it asks for the end.
+pub fn answer(drain: &Drain, line: &[u8], is_stopped: &mut bool) -> Value {
+    let request = serde_json::from_slice(line).map_err(anyhow::Error::from);
+    match request.and_then(|request| carry_out(drain, request, is_stopped)) {
+        Ok(answer) => answer,
+        Err(error) => refusal(&error),
+    }
+}
+
+fn refusal(error: &anyhow::Error) -> Value {
+    json!({ "error": failure::sentence(error), "status": failure::status(error) })
+}
+
+fn carry_out(drain: &Drain, request: Request, is_stopped: &mut bool) -> anyhow::Result<Value> {
+    match request {
+        Request::Status {} => status(drain),
+        Request::Flows {} => flows(drain),
+        Request::Set(Set { enabled, knobs }) => {
+            let knobs: Knobs = serde_json::from_value(knobs.into())?;
+            drain.with(|logger| {
+                let said = logger.set(&knobs, enabled)?;
+                Ok(json!({ "ok": true, "options": logger.asked, "said": said }))
+            })
+        }
+        Request::Dump {} => drain.with(|logger| Ok(json!({ "ok": true, "records": logger.dump() }))),
+        Request::Mode { mode } => drain.with(|logger| {
+            logger.be(mode)?;
+            Ok(json!({ "ok": true, "mode": mode }))
+        }),
+        Request::Cost {} => drain.with(|logger| Ok(json!({ "ok": true, "programs": logger.costs()? }))),
+        Request::Stop {} => {
+            *is_stopped = true;
+            Ok(json!({ "ok": true }))
+        }
+    }
+}
+
+fn status(drain: &Drain) -> anyhow::Result<Value> {
+    let mut status = drain.with(|logger| logger.status())?;
+    status["ok"] = true.into();
+    status["logger_cpu_s"] = (drain.processor_time().0 as f64 / 1e9).into();
+    Ok(status)
+}
+
+/// The flows as `watch` prints them. Only the copying holds up the drain.
+///
+/// # Errors
+/// When the log has ended.
+pub fn flows(drain: &Drain) -> anyhow::Result<Value> {
+    let (flows, status, absent) =
+        drain.with(|logger| Ok((logger.flows(), logger.status()?, logger.facts().absent.clone())))?;
+    let hertz = u32::try_from(HostClock.jiffies_per_second()).unwrap_or(1);
+    let flows: Vec<Value> = flows.iter().map(|flow| show::flow(flow, (&absent, hertz))).collect();
+    Ok(json!({
+        "event": "flows",
+        "time_ns": HostClock.now().0,
+        "enabled": status["enabled"],
+        "totals": status["totals"],
+        "events": status["events"],
+        "events_full": status["events_full"],
+        "flows": flows,
+    }))
+}

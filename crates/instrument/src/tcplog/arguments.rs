@@ -1,0 +1,186 @@
+//! The command line of `tcplog`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use sojourn_emulate::config::units;
+use sojourn_time::Nanos;
+
+use super::knobs::Knobs;
+use crate::arguments::span;
+
+/// What to do with a log of TCP's state.
+#[derive(Debug, Subcommand)]
+pub enum Tcplog {
+    /// Log TCP's own state at every packet, while COMMAND runs or until SIGINT, SIGTERM or --duration
+    ///
+    /// Programs in the kernel take it between IP and TCP, for all sockets below a cgroup: the whole machine's unless told
+    /// otherwise. Nothing is lost silently: in + out = logged + decimated + filtered + skipped by reason. Needs CAP_BPF,
+    /// CAP_NET_ADMIN and CAP_PERFMON. Its exit status is COMMAND's where nothing else went wrong. Example: sojourn tcplog
+    /// run --port 5201 --out out/t -- iperf3 -c 10.0.0.2
+    Run(Box<Run>),
+    /// Show the account of a log: what was logged so far, and what was not and why
+    ///
+    /// Example: sojourn tcplog status out/t
+    Status(Status),
+    /// Change what a running log asks for, at once: any knob of `run`, and on and off
+    ///
+    /// Only what is named changes; "all" takes a filter away. Example: sojourn tcplog set out/t --ppl 10 --port all
+    Set(Box<Set>),
+    /// Print the flows with their state as JSON, a line each interval: those of a running log, or of this machine
+    ///
+    /// Without OUT programs of its own are attached, and nothing is logged. `sojourn tcplog top` is a table of it.
+    Watch(Box<Watch>),
+    /// Log block by block, as asked on standard input: one JSON request a line, one JSON answer a line
+    ///
+    /// For programs. Ends at the end of the input, or on SIGINT or SIGTERM.
+    Serve(Serve),
+    /// Make records of what a killed log left behind
+    ///
+    /// Example: sojourn tcplog recover out/t
+    Recover(Recover),
+}
+
+/// Where programs are attached, and how much they hold.
+#[derive(Clone, Debug, Args)]
+pub struct Attach {
+    /// Attach to this cgroup, so that only its sockets cost anything [default: the root, found from the mount table]
+    #[arg(long, value_name = "CGROUP", help_heading = KERNEL)]
+    pub attach: Option<PathBuf>,
+    /// How many flows can be told apart at once
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = KERNEL)]
+    pub flows: u32,
+    /// How much each CPU's ring holds until it is drained, rounded up to a power of 2 [default: its share of 256 MiB, from 8 to
+    /// 64 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = KERNEL)]
+    pub ring: Option<u64>,
+    /// Take the kernel's types from this file
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub btf: Option<PathBuf>,
+    /// Instead of the kernel ask a simulated TCP, whose randomness comes from this seed
+    #[arg(long, value_name = "SEED", hide = true)]
+    pub simulated: Option<u64>,
+}
+
+/// What all rings hold together, and the least and the most that one does, unless told otherwise.
+const RINGS_BYTES: u64 = 256 << 20;
+const RING_BYTES: [u64; 2] = [8 << 20, 64 << 20];
+
+impl Attach {
+    /// How much each CPU's ring is to hold: a second without the processor is to lose nothing.
+    pub fn ring_bytes(&self) -> u64 {
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+        let share = (RINGS_BYTES / cpus).clamp(RING_BYTES[0], RING_BYTES[1]);
+        self.ring.unwrap_or(share).next_power_of_two()
+    }
+}
+
+const KERNEL: &str = "In the kernel";
+
+/// What is kept back until a flow ends badly.
+#[derive(Clone, Debug, Default, Args)]
+pub struct FlightArguments {
+    /// Flight recorder: keep the last N samples of each flow, and write them only when something happens to it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub flight: Option<u32>,
+    /// What has to happen: rto, reset, loss
+    #[arg(long, value_name = "EVENTS", requires = "flight", value_delimiter = ',', default_value = "rto,reset,loss")]
+    pub flight_on: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub knobs: Knobs,
+    #[command(flatten)]
+    pub flight: FlightArguments,
+    #[command(flatten)]
+    pub attach: Attach,
+    /// End after this time: 60s
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub duration: Option<Nanos>,
+    /// Begin switched off, until `tcplog set OUT --enable`
+    #[arg(long)]
+    pub disabled: bool,
+    /// The folder of the log
+    #[arg(long, value_name = "OUT")]
+    pub out: PathBuf,
+    /// Print the summary as JSON, on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Run this while logging, and end with it
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Status {
+    /// The folder of the log
+    pub out: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Set {
+    /// The folder of the log
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub knobs: Knobs,
+    /// Go on
+    #[arg(long, conflicts_with = "disable")]
+    pub enable: bool,
+    /// Neither log nor count, without detaching
+    #[arg(long)]
+    pub disable: bool,
+    /// Write what the flight recorder holds of every flow
+    #[arg(long)]
+    pub dump: bool,
+    /// Print what is asked now as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// The folder of a running log [default: watch this machine, without a log]
+    pub out: Option<PathBuf>,
+    /// Print a line each
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1s")]
+    pub interval: Nanos,
+    /// End after so many lines [default: at SIGINT or SIGTERM]
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    #[command(flatten)]
+    pub knobs: Knobs,
+    #[command(flatten)]
+    pub attach: Attach,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    #[command(flatten)]
+    pub attach: Attach,
+    /// Answers are JSON; said for the sake of those who read the command
+    #[arg(long)]
+    pub json: bool,
+    /// Be killed when the parent process dies
+    #[arg(long)]
+    pub die_with_parent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Recover {
+    /// The folder of the log
+    pub out: PathBuf,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Reads a size: "64KB", "4MiB".
+fn size(text: &str) -> Result<u64, String> {
+    units::size(text)
+}

@@ -1,0 +1,415 @@
+//! What is asked, read from words once: refused in a sentence, or resolved to what the programs in the kernel compare.
+
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use sojourn_emulate::config::units;
+use sojourn_tcplog::Prefix;
+use sojourn_tcplog::layout::{NAME_BYTES, Options, PORTS, change, point};
+
+use super::knobs::{Knobs, NONE};
+use super::sys;
+use crate::failure::WrongRequest;
+
+/// Where the kernel lists the congestion controls that are loaded.
+const CONGESTION_CONTROLS: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+/// Where `ip netns` keeps the namespaces that have names.
+const NAMED_NAMESPACES: &str = "/run/netns";
+
+/// Fields that can be watched for changes: as they are asked for, as their column is called, their bit.
+const CHANGES: [(&str, &str, u64); 11] = [
+    ("cwnd", "snd_cwnd", change::CWND),
+    ("ssthresh", "snd_ssthresh", change::SSTHRESH),
+    ("ca-state", "ca_state", change::CA_STATE),
+    ("state", "state", change::STATE),
+    ("rtt", "srtt_us", change::RTT),
+    ("rto", "rto_us", change::RTO),
+    ("snd-wnd", "snd_wnd_bytes", change::SND_WND),
+    ("rcv-wnd", "rcv_wnd_bytes", change::RCV_WND),
+    ("retrans", "total_retrans", change::RETRANS),
+    ("mss", "mss_bytes", change::MSS),
+    ("pacing", "pacing_rate_bps", change::PACING),
+];
+
+const PRE: u32 = 1 << point::IN | 1 << point::OUT;
+/// What happens seldom, and what a flight recorder waits for.
+const RARE: u32 = 1 << point::RETRANSMIT
+    | 1 << point::STATE
+    | 1 << point::RECOVERY
+    | 1 << point::RESET_OUT
+    | 1 << point::RESET_IN
+    | 1 << point::DESTROY;
+const POST: u32 = RARE | 1 << point::RTT;
+
+/// What is asked, as header and status show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Asked {
+    pub enabled: bool,
+    pub ppl: u32,
+    pub ppl_by: &'static str,
+    pub sample: &'static str,
+    pub on_change: Vec<&'static str>,
+    pub min_interval_ns: u64,
+    /// Every so many samples; 0: never.
+    pub private: u32,
+    pub port: Vec<u16>,
+    pub prefix: Vec<String>,
+    pub cgroup: Option<PathBuf>,
+    pub netns: Option<String>,
+    pub process: Option<u32>,
+    pub congestion: Option<String>,
+    pub one_in: u32,
+    /// Also takes samples of what happens seldom: a flight recorder waits for it.
+    #[serde(skip)]
+    pub waits_for_rare: bool,
+    #[serde(skip)]
+    resolved: Resolved,
+}
+
+/// What words stand for in the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Resolved {
+    changes: u64,
+    prefixes: Vec<Prefix>,
+    cgroup: (u64, u32),
+    netns: u64,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            ppl: 1,
+            ppl_by: "packet",
+            sample: "pre",
+            on_change: Vec::new(),
+            min_interval_ns: 0,
+            private: 16,
+            port: Vec::new(),
+            prefix: Vec::new(),
+            cgroup: None,
+            netns: None,
+            process: None,
+            congestion: None,
+            one_in: 1,
+            waits_for_rare: false,
+            resolved: Resolved::default(),
+        }
+    }
+}
+
+impl Asked {
+    /// Takes over what is named, all of it or nothing. `absent` are the columns that this kernel has nothing for; what is
+    /// odd without being wrong comes back as sentences.
+    ///
+    /// # Errors
+    /// When a word makes no sense here.
+    pub fn apply(&mut self, knobs: &Knobs, absent: &[String]) -> anyhow::Result<Vec<String>> {
+        let mut next = self.clone();
+        next.take_sampling(knobs)?;
+        next.take_changes(&knobs.on_change, absent)?;
+        let said = next.take_filters(knobs)?;
+        *self = next;
+        Ok(said)
+    }
+
+    /// Where samples are taken.
+    fn points(&self) -> u32 {
+        let points = match self.sample {
+            "pre" => PRE,
+            "post" => POST,
+            _ => PRE | POST,
+        };
+        if self.waits_for_rare { points | RARE } else { points }
+    }
+
+    /// Returns it as the programs in the kernel read it.
+    pub fn options(&self) -> Options {
+        let mut port = [0; PORTS];
+        port.iter_mut().zip(&self.port).for_each(|(slot, port)| *slot = *port);
+        let mut algorithm = [0; NAME_BYTES];
+        let name = self.congestion.as_deref().unwrap_or_default().as_bytes();
+        algorithm[..name.len()].copy_from_slice(name);
+        Options {
+            enabled: self.enabled.into(),
+            ppl: self.ppl,
+            by_segment: (self.ppl_by == "segment").into(),
+            points: self.points(),
+            min_interval_ns: self.min_interval_ns,
+            changes: self.resolved.changes,
+            private_every: self.private,
+            one_in_flows: self.one_in,
+            netns: self.resolved.netns,
+            cgroup: self.resolved.cgroup.0,
+            cgroup_level: self.resolved.cgroup.1,
+            process: self.process.unwrap_or_default(),
+            ports: self.port.len() as u32,
+            prefixes: (!self.prefix.is_empty()).into(),
+            port,
+            algorithm,
+            generation: 0,
+            burn: 0,
+            reserved: 0,
+            offset_ns: 0,
+        }
+    }
+
+    /// Returns the prefixes that flows must have an address in; none: all.
+    pub fn prefixes(&self) -> &[Prefix] {
+        &self.resolved.prefixes
+    }
+
+    fn take_sampling(&mut self, knobs: &Knobs) -> anyhow::Result<()> {
+        if let Some(word) = &knobs.ppl {
+            self.ppl = number("--ppl", word, 1)?;
+        }
+        if let Some(word) = &knobs.ppl_by {
+            self.ppl_by = one_of("--ppl-by", word, &["packet", "segment"])?;
+        }
+        if let Some(word) = &knobs.sample {
+            self.sample = one_of("--sample", word, &["pre", "post", "both"])?;
+        }
+        if let Some(word) = &knobs.min_interval {
+            self.min_interval_ns = match word.as_str() {
+                "0" | NONE => 0,
+                _ => units::time(word).map_err(|problem| wrong("--min-interval", word, &problem))?.0 as u64,
+            };
+        }
+        if let Some(word) = &knobs.private {
+            self.private = if word == "off" { 0 } else { number("--private", word, 0)? };
+        }
+        Ok(())
+    }
+
+    fn take_changes(&mut self, words: &[String], absent: &[String]) -> anyhow::Result<()> {
+        if words.is_empty() {
+            return Ok(());
+        }
+        (self.on_change, self.resolved.changes) = (Vec::new(), 0);
+        for word in words.iter().filter(|word| *word != NONE && *word != "none") {
+            let (name, column, bit) =
+                CHANGES.into_iter().find(|(name, column, _)| name == word || column == word).ok_or_else(|| {
+                    wrong("--on-change", word, &format!("expected {}", CHANGES.map(|known| known.0).join(", ")))
+                })?;
+            if absent.iter().any(|absent| absent == column) {
+                return Err(wrong("--on-change", word, "this kernel has no such field"));
+            }
+            self.on_change.push(name);
+            self.resolved.changes |= bit;
+        }
+        Ok(())
+    }
+
+    fn take_filters(&mut self, knobs: &Knobs) -> anyhow::Result<Vec<String>> {
+        let mut said = Vec::new();
+        if !knobs.port.is_empty() {
+            self.port = listed(&knobs.port).map(|word| port(word)).collect::<Result<_, _>>()?;
+            if self.port.len() > PORTS {
+                return Err(WrongRequest(format!("--port: {} of them; {PORTS} at most", self.port.len())).into());
+            }
+        }
+        if !knobs.prefix.is_empty() {
+            self.resolved.prefixes = listed(&knobs.prefix).map(|word| prefix(word)).collect::<Result<_, _>>()?;
+            self.prefix = listed(&knobs.prefix).cloned().collect();
+        }
+        if let Some(word) = &knobs.cgroup {
+            self.cgroup = chosen(word).map(PathBuf::from);
+            self.resolved.cgroup = self.cgroup.as_deref().map(cgroup).transpose()?.unwrap_or_default();
+        }
+        if let Some(word) = &knobs.netns {
+            self.netns = chosen(word);
+            self.resolved.netns = self.netns.as_deref().map(netns).transpose()?.unwrap_or_default();
+        }
+        if let Some(word) = &knobs.process {
+            self.process = chosen(word).map(|word| number("--process", &word, 1)).transpose()?;
+            said.extend(self.process.and_then(unknown_process));
+        }
+        if let Some(word) = &knobs.congestion {
+            self.congestion = chosen(word);
+            said.extend(self.congestion.as_deref().map(congestion).transpose()?.flatten());
+        }
+        if let Some(word) = &knobs.one_in {
+            self.one_in = number("--one-in", word, 1)?;
+        }
+        Ok(said)
+    }
+}
+
+/// The words that choose something.
+fn listed(words: &[String]) -> impl Iterator<Item = &String> {
+    words.iter().filter(|word| *word != NONE)
+}
+
+fn chosen(word: &str) -> Option<String> {
+    (word != NONE).then(|| word.to_owned())
+}
+
+fn wrong(option: &str, word: &str, problem: &str) -> anyhow::Error {
+    WrongRequest(format!("{option} {word}: {problem}")).into()
+}
+
+fn number(option: &str, word: &str, least: u32) -> anyhow::Result<u32> {
+    let number = word.parse().ok().filter(|number| *number >= least);
+    number.ok_or_else(|| wrong(option, word, &format!("expected a whole number from {least} to {}", u32::MAX)))
+}
+
+fn one_of(option: &str, word: &str, known: &[&'static str]) -> anyhow::Result<&'static str> {
+    let found = known.iter().find(|known| **known == word);
+    found.copied().ok_or_else(|| wrong(option, word, &format!("expected {}", known.join(", "))))
+}
+
+fn port(word: &str) -> anyhow::Result<u16> {
+    let port = word.parse().ok().filter(|port| *port > 0);
+    port.ok_or_else(|| wrong("--port", word, "expected a port from 1 to 65535"))
+}
+
+fn prefix(word: &str) -> anyhow::Result<Prefix> {
+    let (address, length) = word.split_once('/').map_or((word, None), |(address, length)| (address, Some(length)));
+    let refused =
+        || wrong("--prefix", word, "expected an address and how many bits of it count: 10.0.0.0/8, fd00::/16");
+    let address: IpAddr = address.parse().map_err(|_| refused())?;
+    let whole: u8 = if address.is_ipv4() { 32 } else { 128 };
+    let length = length.map_or(Ok(whole), str::parse).map_err(|_| refused())?;
+    if length > whole {
+        return Err(refused());
+    }
+    Ok(Prefix { address: cut(address, length), length })
+}
+
+/// Clears the bits behind the first `length`.
+fn cut(address: IpAddr, length: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            IpAddr::V4((address.to_bits() & mask).into())
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+            IpAddr::V6((address.to_bits() & mask).into())
+        }
+    }
+}
+
+/// A cgroup's number and how far below the root it is.
+fn cgroup(path: &Path) -> anyhow::Result<(u64, u32)> {
+    let word = path.display().to_string();
+    let path = path.canonicalize().map_err(|error| wrong("--cgroup", &word, &error.to_string()))?;
+    let number = fs::metadata(&path).map_err(|error| wrong("--cgroup", &word, &error.to_string()))?.ino();
+    // Every cgroup but the root has it; above the mount there is none.
+    let is_cgroup = |path: &Path| path.join("cgroup.procs").is_file();
+    if !is_cgroup(&path) {
+        return Err(wrong("--cgroup", &word, "no folder of a cgroup"));
+    }
+    let level = path.ancestors().skip(1).take_while(|above| is_cgroup(above)).count();
+    Ok((number, level as u32))
+}
+
+/// A network namespace by its cookie: "#5120". It means the same wherever it is said.
+///
+/// # Errors
+/// When there is no such namespace.
+pub fn netns_word(word: &str) -> anyhow::Result<String> {
+    if word == NONE { Ok(word.to_owned()) } else { Ok(format!("#{}", netns(word)?)) }
+}
+
+/// The cookie of a network namespace.
+fn netns(word: &str) -> anyhow::Result<u64> {
+    if let Some(cookie) = word.strip_prefix('#') {
+        return cookie.parse().map_err(|_| wrong("--netns", word, "expected a cookie: #5120"));
+    }
+    let path = match word {
+        _ if word.contains('/') => PathBuf::from(word),
+        _ if word.parse::<u32>().is_ok() => PathBuf::from(format!("/proc/{word}/ns/net")),
+        _ => Path::new(NAMED_NAMESPACES).join(word),
+    };
+    sys::netns_cookie(&path).map_err(|error| wrong("--netns", word, &error.to_string()))
+}
+
+fn unknown_process(process: u32) -> Option<String> {
+    let is_there = Path::new(&format!("/proc/{process}")).exists();
+    (!is_there).then(|| format!("--process {process}: no such process runs now"))
+}
+
+/// Checks a congestion control's name; says when it is not loaded now, for it may be later.
+fn congestion(name: &str) -> anyhow::Result<Option<String>> {
+    if name.is_empty() || name.len() >= NAME_BYTES || !name.is_ascii() {
+        return Err(wrong("--congestion", name, "expected a name of 15 letters at most"));
+    }
+    let loaded = fs::read_to_string(CONGESTION_CONTROLS).unwrap_or_default();
+    let is_loaded = loaded.split_whitespace().any(|known| known == name);
+    Ok((!is_loaded).then(|| format!("--congestion {name}: not loaded now; loaded are: {}", loaded.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn knobs(text: &str) -> Knobs {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_named_changes_and_all_takes_a_filter_away() {
+        let mut asked = Asked::default();
+        asked.apply(&knobs(r#"{"ppl":7,"port":[80,5201],"prefix":"10.1.2.3/8","sample":"both","on_change":["cwnd","srtt_us"]}"#), &[]).unwrap();
+        let options = asked.options();
+        assert_eq!((options.ppl, options.ports, &options.port[..3]), (7, 2, &[80, 5201, 0][..]));
+        assert_eq!((options.points, options.changes, options.prefixes), (0x1ff, change::CWND | change::RTT, 1));
+        assert_eq!(asked.prefixes(), [Prefix { address: "10.0.0.0".parse().unwrap(), length: 8 }]);
+        asked.apply(&knobs(r#"{"min_interval":"1ms","port":"all","prefix":[],"sample":"pre"}"#), &[]).unwrap();
+        let options = asked.options();
+        assert_eq!((options.ppl, options.ports, options.prefixes, options.points), (7, 0, 0, 3));
+        assert_eq!(options.min_interval_ns, 1_000_000);
+        assert!(asked.prefixes().is_empty());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_and_changes_nothing() {
+        let mut asked = Asked::default();
+        for (text, sentence) in [
+            (r#"{"ppl":0}"#, "--ppl 0: expected a whole number from 1"),
+            (r#"{"ppl":-1}"#, "--ppl -1"),
+            (r#"{"one_in":0}"#, "--one-in 0"),
+            (r#"{"port":65536}"#, "--port 65536: expected a port from 1 to 65535"),
+            (r#"{"port":0}"#, "--port 0"),
+            (r#"{"prefix":"10.0.0.0/33"}"#, "--prefix 10.0.0.0/33: expected an address"),
+            (r#"{"prefix":"nowhere"}"#, "--prefix nowhere"),
+            (r#"{"sample":"during"}"#, "--sample during: expected pre, post, both"),
+            (r#"{"ppl":9,"on_change":"mss"}"#, "--on-change mss: this kernel has no such field"),
+            (r#"{"on_change":"colour"}"#, "--on-change colour: expected cwnd,"),
+            (r#"{"congestion":"much-too-long-a-name"}"#, "--congestion"),
+            (r#"{"cgroup":"/nowhere"}"#, "--cgroup /nowhere: No such file"),
+            (r#"{"cgroup":"/"}"#, "no folder of a cgroup"),
+            (r#"{"netns":"nobody"}"#, "--netns nobody"),
+            (r#"{"min_interval":"soon"}"#, "--min-interval soon"),
+        ] {
+            let error = asked.apply(&knobs(text), &["mss_bytes".to_owned()]).unwrap_err();
+            assert!(error.to_string().contains(sentence), "{text}: {error}");
+            assert_eq!(crate::failure::status(&error), crate::failure::WRONG_REQUEST);
+            assert_eq!(asked, Asked::default(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_odd_is_said() {
+        let mut asked = Asked::default();
+        let said = asked.apply(&knobs(r#"{"congestion":"no_such_cc"}"#), &[]).unwrap();
+        assert!(said[0].contains("--congestion no_such_cc: not loaded now"), "{said:?}");
+        assert_eq!(&asked.options().algorithm[..11], b"no_such_cc\0");
+    }
+
+    #[test]
+    fn a_prefix_keeps_its_first_bits() {
+        for (word, address, length) in [
+            ("fd00:1:2::3/16", "fd00::", 16),
+            ("::1", "::1", 128),
+            ("0.0.0.0/0", "0.0.0.0", 0),
+            ("10.9.8.7/31", "10.9.8.6", 31),
+        ] {
+            assert_eq!(prefix(word).unwrap(), Prefix { address: address.parse().unwrap(), length });
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! How a log ends: detached, drained, counted, made into records, told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use sojourn_tcplog::account::Entry;
+use sojourn_tcplog::settle::{self, Job, Settled};
+use sojourn_tcplog::spool::SpoolError;
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+
+use super::drain::Drain;
+use super::folder::{self, Moment};
+use super::logger::Ended;
+use super::show;
+use crate::failure::NotTrusted;
+
+/// Between two readings of counters that are to stand still.
+const STILL: Nanos = Nanos::millis(2);
+
+/// Where a log's spool is, and where its records go.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The spool's folder.
+    pub spool: PathBuf,
+    /// `None`: nothing is kept.
+    pub records: Option<PathBuf>,
+    /// In the names of files.
+    pub who: String,
+    /// Likewise.
+    pub part: u16,
+    pub block: i32,
+    /// Whether times are simulated.
+    pub is_simulated: bool,
+}
+
+/// A log that has ended.
+pub struct Closed {
+    /// What its footer says.
+    pub footer: Value,
+    /// Whether it can be trusted.
+    pub outcome: anyhow::Result<()>,
+}
+
+/// What is known of an end.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    pub why: &'static str,
+    pub began: Time,
+    pub command_status: Option<i32>,
+}
+
+impl Place {
+    /// Of a log that belongs to no study.
+    pub fn of_log(out: &Path, is_simulated: bool) -> Self {
+        Self {
+            spool: out.to_owned(),
+            records: Some(out.join(folder::RECORDS)),
+            who: folder::WHO.to_owned(),
+            part: 0,
+            block: 0,
+            is_simulated,
+        }
+    }
+}
+
+/// Ends a log.
+///
+/// # Errors
+/// When nothing can be said of it any more: rings or counters cannot be read.
+pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
+    let took = drain.processor_time();
+    let (logger, drained) = drain.stop();
+    let logger = logger.ok_or_else(|| NotTrusted("the log has ended already".to_owned()));
+    let before = HostClock.thread_time();
+    let mut wait = || {
+        HostClock.wait_until(HostClock.now() + STILL, Nanos::ZERO);
+    };
+    let ended = drained.and(logger?.end(&mut wait))?;
+    let took = took + (HostClock.thread_time() - before);
+    let (moment, lasted) = (Moment::now(), HostClock.now() - end.began);
+    let settled = place.records.as_ref().map_or(Ok(None), |records| make_records(place, records).map(Some));
+    let law = law(&ended);
+    let mut footer = counted(ended.account.entries(), ended.gaps, &ended.flow_list);
+    let more = json!({
+        "ended": moment.iso(),
+        "disable_time_secs": moment.seconds,
+        "disable_time_usecs": moment.nanos / 1_000,
+        "why": ended.failed.as_ref().map_or(end.why, why_failed),
+        "records": ended.records,
+        "events": ended.account.events.saturating_sub(ended.privates),
+        "privates": ended.privates,
+        "events_full": ended.account.events_full,
+        "missing": ended.missing,
+        "logger_cpu_s": seconds(took),
+        "duration_s": seconds(lasted),
+        "command_status": end.command_status,
+        "conserved": law.is_ok(),
+    });
+    join(&mut footer, more);
+    let outcome = match (ended.failed, settled) {
+        (Some(error), _) => Err(failed(error)),
+        (None, Err(error)) => Err(error),
+        (None, Ok(settled)) => law.and(settled.map_or(Ok(()), |settled| complete(&settled))),
+    };
+    Ok(Closed { footer, outcome })
+}
+
+/// What a footer says of what was counted.
+pub fn counted(totals: impl IntoIterator<Item = Entry>, gaps: u64, flow_list: &[String]) -> Value {
+    json!({
+        "totals": show::totals(totals),
+        "gaps": gaps,
+        "flows": flow_list.len(),
+        "flow_list": flow_list,
+    })
+}
+
+/// Adds the members of one object to another.
+pub fn join(to: &mut Value, mut more: Value) {
+    if let (Some(to), Some(more)) = (to.as_object_mut(), more.as_object_mut()) {
+        to.append(more);
+    }
+}
+
+/// Throws a spool away that nobody wants records of.
+///
+/// # Errors
+/// When it cannot.
+pub fn throw_away(folder: &Path) -> anyhow::Result<()> {
+    fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))
+}
+
+/// Makes records of a spool, and removes it.
+///
+/// # Errors
+/// When it cannot; the spool is left then.
+pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<Settled> {
+    let job = Job {
+        folder: &place.spool,
+        records,
+        who: &place.who,
+        part: place.part,
+        block: place.block,
+        origin: &crate::origin(place.is_simulated),
+    };
+    settle::settle(&job).map_err(|error| {
+        let spool = place.spool.display();
+        anyhow::Error::from(error)
+            .context(format!("{spool}: what was logged is there still; `sojourn tcplog recover {spool}`"))
+    })
+}
+
+/// Holds an account to the law.
+fn law(ended: &Ended) -> anyhow::Result<()> {
+    let doubt = |problem: &str| Err(NotTrusted(format!("the account of the log does not add up: {problem}")).into());
+    if let Err(breach) = ended.account.check() {
+        return doubt(&breach.to_string());
+    }
+    if let Err(breach) = ended.account.check_gaps(ended.missing) {
+        return doubt(&breach.to_string());
+    }
+    match (ended.is_still, ended.unexpected) {
+        (true, 0) => Ok(()),
+        (false, _) => doubt("packets were still being counted when the programs had been taken away"),
+        (true, twice) => doubt(&format!("{twice} records came twice")),
+    }
+}
+
+/// Holds the records to the account.
+fn complete(settled: &Settled) -> anyhow::Result<()> {
+    match settled.problems.first() {
+        Some(problem) => Err(NotTrusted(format!("the records of the log do not add up: {problem}")).into()),
+        None => Ok(()),
+    }
+}
+
+const fn why_failed(error: &SpoolError) -> &'static str {
+    match error {
+        SpoolError::Full(_) => "disk full",
+        SpoolError::Gone(_) => "log file removed",
+        _ => "log could not be written",
+    }
+}
+
+fn failed(error: SpoolError) -> anyhow::Error {
+    NotTrusted(format!("{error}: the log ends there, and the footer tells what was not written")).into()
+}
+
+fn seconds(span: Nanos) -> f64 {
+    span.0 as f64 / 1e9
+}

@@ -1,0 +1,152 @@
+//! The thread that empties the rings by a timer, and nothing else: who asks must not make records wait.
+//!
+//! No record wakes anybody up. The timer is quicker while rings fill quickly.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, anyhow};
+use rustix::process::setpriority_process;
+use sojourn_port::rights;
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+
+use super::logger::Logger;
+use crate::place::NICEST;
+
+/// How long rings are left alone.
+const QUICKEST: Nanos = Nanos::millis(1);
+const USUAL: Nanos = Nanos::millis(5);
+const SLOWEST: Nanos = Nanos::millis(10);
+/// A ring that is so full when it is drained is drained more often, and less often when it is so empty.
+const FULL: f64 = 0.1;
+const EMPTY: f64 = 0.01;
+/// How often flows are looked after, and how often what was counted is written down.
+const TENDED: Nanos = Nanos::millis(20);
+const WRITTEN_DOWN: Nanos = Nanos::seconds(1);
+
+/// A logger with its thread.
+pub struct Drain {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+struct Shared {
+    logger: Mutex<Option<Logger>>,
+    is_to_end: AtomicBool,
+    /// Of the thread, so far.
+    processor_ns: AtomicI64,
+}
+
+impl Drain {
+    /// Starts the thread; each CPU has a ring so large.
+    ///
+    /// # Errors
+    /// When there can be none.
+    pub fn start(logger: Logger, ring_bytes: u64) -> anyhow::Result<Self> {
+        let shared = Arc::new(Shared {
+            logger: Mutex::new(Some(logger)),
+            is_to_end: AtomicBool::new(false),
+            processor_ns: AtomicI64::new(0),
+        });
+        let seen = Arc::clone(&shared);
+        let drain = move || seen.run(ring_bytes);
+        let thread = thread::Builder::new().name("drain".to_owned()).spawn(drain).context("start a thread")?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Does something with the logger, between two drains.
+    ///
+    /// # Errors
+    /// When it has ended, or as what is done.
+    pub fn with<T>(&self, act: impl FnOnce(&mut Logger) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        self.shared.lock().as_mut().map_or_else(|| Err(anyhow!("the log has ended")), act)
+    }
+
+    /// Whether it goes on no more.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Processor time that draining took so far.
+    pub fn processor_time(&self) -> Nanos {
+        Nanos(self.shared.processor_ns.load(Ordering::Relaxed))
+    }
+
+    /// Ends the thread; gives the logger back.
+    ///
+    /// # Errors
+    /// As the thread did.
+    pub fn stop(mut self) -> (Option<Logger>, anyhow::Result<()>) {
+        self.shared.is_to_end.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map_or(Ok(()), |thread| match thread.join() {
+            Ok(ended) => ended,
+            Err(_) => Err(anyhow!("the thread that drains the rings ended early: a mistake of ours")),
+        });
+        (self.shared.lock().take(), ended)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<Logger>> {
+        self.logger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, ring_bytes: u64) -> anyhow::Result<()> {
+        // More urgent than traffic: a logger that waits for its turn loses records. Then nothing else needs the right to be.
+        let _ = setpriority_process(None, NICEST);
+        let _ = rights::keep_only(&super::WHILE_LOGGING);
+        let mut pause = USUAL;
+        let now = HostClock.now();
+        let mut due = [now + TENDED, now + WRITTEN_DOWN];
+        while !self.is_to_end.load(Ordering::Relaxed) {
+            let now = HostClock.wait_until(HostClock.now() + pause, Nanos::ZERO);
+            let mut logger = self.lock();
+            let Some(logger) = logger.as_mut() else { break };
+            let turn = logger.drain()?;
+            pause = paused(pause, turn.most_bytes as f64 / ring_bytes.max(1) as f64);
+            look_after(logger, now, &mut due)?;
+            self.processor_ns.store(HostClock.thread_time().0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 2]) -> anyhow::Result<()> {
+    // A clock that was set back makes them due at once.
+    let is_due = |due: &mut Time, every: Nanos| {
+        let is_due = now >= *due || *due - now > every;
+        if is_due {
+            *due = now + every;
+        }
+        is_due
+    };
+    if is_due(&mut due[0], TENDED) {
+        logger.tend(now)?;
+    }
+    if is_due(&mut due[1], WRITTEN_DOWN) {
+        logger.write_down()?;
+    }
+    Ok(())
+}
+
+fn paused(pause: Nanos, fill: f64) -> Nanos {
+    if fill > FULL {
+        QUICKEST.max(Nanos(pause.0 / 2))
+    } else if fill < EMPTY {
+        SLOWEST.min(Nanos(pause.0 + pause.0 / 8))
+    } else {
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_that_fill_quickly_are_drained_more_often() {
+        let after = |fill: f64| (0..20).fold(USUAL, |pause, _| paused(pause, fill));
+        assert_eq!((after(0.5), after(0.05), after(0.0)), (QUICKEST, USUAL, SLOWEST));
+    }
+}

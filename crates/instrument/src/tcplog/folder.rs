@@ -1,0 +1,238 @@
+//! The folder of a log: refused where one is already, header at the start, footer at the end.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use sojourn_record::RecordError;
+use sojourn_time::{Clock, HostClock, Time};
+
+use super::programs::Facts;
+use crate::failure::WrongRequest;
+
+pub const HEADER: &str = "header.json";
+pub const FOOTER: &str = "footer.json";
+pub const RECORDS: &str = "records";
+pub const SOCKET: &str = "control.sock";
+/// Who writes the records of a log that belongs to no study.
+pub const WHO: &str = "tcplog";
+/// Where the kernel says what it is.
+const KERNEL: &str = "/proc/sys/kernel";
+
+/// Makes the folder of a new log.
+///
+/// # Errors
+/// When it holds a log already, or cannot be written.
+pub fn create(out: &Path) -> anyhow::Result<()> {
+    DirBuilder::new().recursive(true).create(out).with_context(|| format!("create {}", out.display()))?;
+    refuse_one_in_use(out)?;
+    let records = out.join(RECORDS);
+    fs::create_dir_all(&records).with_context(|| format!("create {}", records.display()))
+}
+
+/// Refuses a folder that holds a log.
+///
+/// # Errors
+/// When it does.
+pub fn refuse_one_in_use(out: &Path) -> anyhow::Result<()> {
+    if let Some(found) = what_is_there(out) {
+        let problem = format!(
+            "{}: it holds {found} of an earlier log, and logs are written once: choose another folder",
+            out.display()
+        );
+        return Err(WrongRequest(problem).into());
+    }
+    Ok(())
+}
+
+fn what_is_there(out: &Path) -> Option<String> {
+    let of_a_log = |name: &str| {
+        [HEADER, FOOTER].contains(&name)
+            || name.starts_with("spool-")
+            || (name.starts_with("tcp_") && name.ends_with(".arrow"))
+    };
+    [out.to_owned(), out.join(RECORDS)]
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .find(|name| of_a_log(name))
+}
+
+/// Writes a file whole or not at all.
+///
+/// # Errors
+/// When it cannot.
+pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
+    let temporary = path.with_extension("json.part");
+    let write = || {
+        // A new file: a link that somebody left there would lead anywhere.
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::create_new(&temporary)?;
+        file.write_all(format!("{value:#}\n").as_bytes())?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|error: std::io::Error| {
+        let _ = fs::remove_file(&temporary);
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                anyhow::Error::from(RecordError::Full(path.to_owned()))
+            }
+            _ => anyhow::Error::from(error).context(format!("write {}", path.display())),
+        }
+    })
+}
+
+/// Reads a header or footer.
+///
+/// # Errors
+/// When there is none.
+pub fn read(path: &Path) -> anyhow::Result<Value> {
+    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    serde_json::from_reader(std::io::BufReader::new(file)).map_err(|error| {
+        WrongRequest(format!("{}: it is not what a log's begins or ends with: {error}", path.display())).into()
+    })
+}
+
+/// What a log begins with.
+pub fn header(facts: &Facts, options: &Value, command: Option<Vec<String>>) -> Value {
+    let now = Moment::now();
+    let kernel = |file: &str| fs::read_to_string(Path::new(KERNEL).join(file)).unwrap_or_default().trim().to_owned();
+    json!({
+        "tcplog": 1,
+        "started": now.iso(),
+        "enable_time_secs": now.seconds,
+        "enable_time_usecs": now.nanos / 1_000,
+        "kernel": kernel("osrelease"),
+        "machine": std::env::consts::ARCH,
+        "hostname": kernel("hostname"),
+        "hz": HostClock.jiffies_per_second(),
+        "simulated": facts.is_simulated,
+        "clock": facts.clock,
+        "tai_minus_utc_s": HostClock.tai_offset().0.0 / 1_000_000_000,
+        "tai_minus_monotonic_ns": HostClock.monotonic_offset().0,
+        "fields": facts.fields,
+        "absent": facts.absent,
+        "tcp_flag_names": FLAG_NAMES,
+        "options": options,
+        "attach": facts.attach,
+        "programs": facts.programs,
+        "instrument": env!("CARGO_PKG_VERSION"),
+        "profile": crate::PROFILE,
+        "command": command,
+    })
+}
+
+/// The bits of the column `flags`, from the lowest.
+pub const FLAG_NAMES: [&str; 20] = [
+    "timestamps",
+    "sack",
+    "window-scaling",
+    "dsack",
+    "ecn",
+    "ecn-queue-cwr",
+    "ecn-demand-cwr",
+    "ecn-seen",
+    "nagle-off",
+    "cork",
+    "cwnd-limited",
+    "app-limited",
+    "frto",
+    "out-of-order",
+    "undo",
+    "tlp",
+    "in-use",
+    "syn-data",
+    "fastopen",
+    "repair",
+];
+
+/// A moment on the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Since 1970, UTC.
+    pub seconds: i64,
+    /// And of the next second.
+    pub nanos: i64,
+}
+
+impl Moment {
+    /// This one.
+    pub fn now() -> Self {
+        Self::of(HostClock.now())
+    }
+
+    /// The moment of a stamp of `CLOCK_TAI`.
+    pub fn of(tai: Time) -> Self {
+        let utc = tai.0 - HostClock.tai_offset().0.0;
+        Self { seconds: utc.div_euclid(1_000_000_000), nanos: utc.rem_euclid(1_000_000_000) }
+    }
+
+    /// "2026-11-22T01:30:00.123456Z".
+    pub fn iso(self) -> String {
+        let (year, month, day) = date(self.seconds.div_euclid(86_400));
+        let second = self.seconds.rem_euclid(86_400);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:06}Z", self.nanos / 1_000)
+    }
+}
+
+/// The date of a day since 1970 in the Gregorian calendar, reckoned from the 1 March of year 0, after which leap days come last.
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day = days.rem_euclid(146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let of_month = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + i64::from(month <= 2), month, of_month)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_has_its_date() {
+        for (seconds, iso) in [
+            (0, "1970-01-01T00:00:00.000001Z"),
+            (951_782_399, "2000-02-28T23:59:59.000001Z"),
+            (951_782_400, "2000-02-29T00:00:00.000001Z"),
+            (1_795_312_800, "2026-11-22T02:00:00.000001Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000001Z"),
+        ] {
+            assert_eq!(Moment { seconds, nanos: 1_999 }.iso(), iso);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_holds_a_log_is_refused_and_nothing_of_it_is_lost() {
+        let out = std::env::temp_dir().join(format!("sojourn-tcplog-folder-{}", std::process::id()));
+        create(&out).unwrap();
+        create(&out).unwrap();
+        for file in ["header.json", "spool-000.tcplog", "records/tcp_samples-tcplog-000.arrow"] {
+            let path = out.join(file);
+            fs::write(&path, "mine").unwrap();
+            let error = create(&out).unwrap_err();
+            assert!(error.to_string().contains("earlier log"), "{error}");
+            assert_eq!(crate::failure::status(&error), crate::failure::WRONG_REQUEST);
+            assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+            fs::remove_file(path).unwrap();
+        }
+        write_whole(&out.join(FOOTER), &json!({ "why": "signal" })).unwrap();
+        assert_eq!(read(&out.join(FOOTER)).unwrap()["why"], "signal");
+        assert!(!out.join("footer.json.part").exists());
+        let theirs = out.join("theirs");
+        fs::write(&theirs, "theirs").unwrap();
+        std::os::unix::fs::symlink(&theirs, out.join("footer.json.part")).unwrap();
+        write_whole(&out.join(FOOTER), &json!({ "why": "duration" })).unwrap();
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+        fs::remove_dir_all(out).unwrap();
+    }
+}

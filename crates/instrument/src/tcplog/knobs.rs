@@ -1,0 +1,124 @@
+//! What can be asked of a log while it runs, as words: from the command line, a control socket or a study alike.
+
+use clap::Args;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// Every knob; what is not named stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Knobs {
+    /// Packets per log: log every N-th packet of each flow, both directions counted together [default: 1]
+    #[arg(long, value_name = "N", help_heading = SAMPLING)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub ppl: Option<String>,
+    /// What is counted for it: packet, as the kernel handles them (GSO), or segment, as the wire carries them
+    #[arg(long, value_name = "UNIT", help_heading = SAMPLING)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub ppl_by: Option<String>,
+    /// pre: at each packet, before TCP deals with it; post: after RTT samples, retransmissions and changes of state; both
+    /// [default: pre]
+    #[arg(long, value_name = "WHEN", help_heading = SAMPLING)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub sample: Option<String>,
+    /// Log only when one of these has changed: cwnd, ssthresh, ca-state, state, rtt, rto, snd-wnd, rcv-wnd, retrans, mss,
+    /// pacing
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', help_heading = SAMPLING)]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "words")]
+    pub on_change: Vec<String>,
+    /// Log a flow no more often than this: 1ms
+    #[arg(long, value_name = "SPAN", help_heading = SAMPLING)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub min_interval: Option<String>,
+    /// The congestion control's private state with every N-th sample of a flow, or off [default: 16]
+    #[arg(long, value_name = "N", help_heading = SAMPLING)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub private: Option<String>,
+    /// Only flows with this port, at either end; may be repeated, 16 times at most
+    #[arg(long, value_name = "PORT", value_delimiter = ',', help_heading = FILTERS)]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "words")]
+    pub port: Vec<String>,
+    /// Only flows with an address in this prefix, at either end: 10.0.0.0/8, fd00::/16; may be repeated
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',', help_heading = FILTERS)]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "words")]
+    pub prefix: Vec<String>,
+    /// Only sockets made in this cgroup, or below it: its folder
+    #[arg(long, value_name = "PATH", help_heading = FILTERS)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub cgroup: Option<String>,
+    /// Only this network namespace: its name, the path of its file, a process in it, or #COOKIE
+    #[arg(long, value_name = "NETNS", help_heading = FILTERS)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub netns: Option<String>,
+    /// Only sockets that this process made
+    #[arg(long, value_name = "PID", help_heading = FILTERS)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub process: Option<String>,
+    /// Only flows under this congestion control: cubic
+    #[arg(long, value_name = "NAME", help_heading = FILTERS)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub congestion: Option<String>,
+    /// Only 1 in N flows, chosen by chance
+    #[arg(long, value_name = "N", help_heading = FILTERS)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
+    pub one_in: Option<String>,
+}
+
+const SAMPLING: &str = "How often";
+const FILTERS: &str = "Which flows";
+
+/// Reads a word; a number is one too.
+fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(None),
+        value => scalar(&value).map(Some).ok_or_else(|| D::Error::custom(format!("{value} is no word and no number"))),
+    }
+}
+
+/// Reads words; one is enough, and an empty list takes a filter away.
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(values) if values.is_empty() => Ok(vec![NONE.to_owned()]),
+        Value::Array(values) => values
+            .iter()
+            .map(|value| scalar(value).ok_or_else(|| D::Error::custom(format!("{value} is no word and no number"))))
+            .collect(),
+        value => {
+            scalar(&value).map(|word| vec![word]).ok_or_else(|| D::Error::custom("expected words, or one".to_owned()))
+        }
+    }
+}
+
+/// Takes a filter away.
+pub const NONE: &str = "all";
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_numbers_mean_the_same_and_what_is_unknown_is_refused() {
+        let read = |text: &str| serde_json::from_str::<Knobs>(text);
+        let asked = Knobs { ppl: Some("10".to_owned()), port: vec!["5201".to_owned()], ..Knobs::default() };
+        for text in [
+            r#"{"ppl":10,"port":5201}"#,
+            r#"{"ppl":"10","port":["5201"]}"#,
+            r#"{"ppl":10,"port":[5201],"cgroup":null}"#,
+        ] {
+            assert_eq!(read(text).unwrap(), asked, "{text}");
+        }
+        assert_eq!(read(r#"{"port":[]}"#).unwrap().port, ["all"]);
+        assert!(read(r#"{"pll":10}"#).unwrap_err().to_string().contains("unknown field `pll`"));
+        assert!(read(r#"{"ppl":{}}"#).is_err());
+    }
+}

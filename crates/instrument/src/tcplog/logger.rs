@@ -1,0 +1,423 @@
+//! The logger: empties the rings, spools what comes, looks after flows that end, and says how it is going.
+//!
+//! Knows no thread and no timer; [`super::drain`] drives it.
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+
+use serde_json::{Value, json};
+use sojourn_tcplog::account::{Account, Fate};
+use sojourn_tcplog::flight::Flight;
+use sojourn_tcplog::gaps::Gaps;
+use sojourn_tcplog::layout::{Flow, Options, Sample, Totals, kind};
+use sojourn_tcplog::spool::{Spool, SpoolError};
+use sojourn_time::{Nanos, Time};
+
+use super::asked::Asked;
+use super::knobs::Knobs;
+use super::programs::{Cost, Facts, Mode, Programs};
+use super::show;
+
+/// A flow is looked at for so long after its socket went away: what is under way comes and is counted.
+const GRACE: Nanos = Nanos::seconds(1);
+/// The same where the table is getting full: as long as programs that run may take.
+const SHORT_GRACE: Nanos = Nanos::millis(20);
+/// So many readings of the counters at the end, until two are the same.
+const STILL_TRIES: u32 = 200;
+/// A CPU's numbers start where every event has them, whatever its kind.
+const NUMBER: usize = offset_of!(Sample, number);
+const TIME: usize = offset_of!(Sample, time_ns);
+/// More than a table can have: foreign bytes make nothing grow beyond it.
+pub const MOST_SLOTS: u32 = 1 << 20;
+const SLOT: usize = offset_of!(Sample, slot);
+
+/// A source, what is asked of it, and what has come of it.
+pub struct Logger {
+    programs: Box<dyn Programs>,
+    facts: Facts,
+    pub asked: Asked,
+    /// How often the sham's loop turns.
+    pub burn: u32,
+    /// How many flows the table holds.
+    pub room: u32,
+    spool: Option<Spool>,
+    flight: Option<Flight>,
+    gaps: Gaps,
+    /// The latest sample of each slot.
+    latest: Vec<Vec<u8>>,
+    /// By slot: the generation that has ended, and when that was seen.
+    ending: HashMap<u32, (u64, Time)>,
+    released: Vec<Flow>,
+    /// By slot: packets of the flow when it was last written down.
+    written: HashMap<u32, (u64, u64)>,
+    /// Samples.
+    records: u64,
+    /// Private states.
+    privates: u64,
+    /// Gaps so far.
+    found: u64,
+    failed: Option<SpoolError>,
+}
+
+/// What a turn brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Records of all CPUs.
+    pub records: u64,
+    /// Bytes of the CPU that had the most.
+    pub most_bytes: u64,
+    /// Those that had any, and how many bytes.
+    cpus: Vec<(u32, u64)>,
+}
+
+/// What a log amounts to.
+pub struct Ended {
+    pub account: Account,
+    /// Whether counters stood still at the end, so that the account is exact.
+    pub is_still: bool,
+    /// Samples written.
+    pub records: u64,
+    /// Private states drained.
+    pub privates: u64,
+    pub gaps: u64,
+    pub missing: u64,
+    /// Numbers that came twice.
+    pub unexpected: u64,
+    /// As footers have them.
+    pub flow_list: Vec<String>,
+    pub failed: Option<SpoolError>,
+}
+
+impl Logger {
+    /// A logger that nothing is asked of yet, and that only watches until it has a spool.
+    ///
+    /// # Errors
+    /// When the source does not say what it is.
+    pub fn new(programs: Box<dyn Programs>, flight: Option<Flight>) -> anyhow::Result<Self> {
+        let facts = programs.facts()?;
+        let mut asked = Asked::default();
+        asked.waits_for_rare = flight.is_some();
+        Ok(Self {
+            programs,
+            facts,
+            asked,
+            burn: 0,
+            room: u32::MAX,
+            spool: None,
+            flight,
+            gaps: Gaps::default(),
+            latest: Vec::new(),
+            ending: HashMap::new(),
+            released: Vec::new(),
+            written: HashMap::new(),
+            records: 0,
+            privates: 0,
+            found: 0,
+            failed: None,
+        })
+    }
+
+    /// Writes what comes from now on.
+    pub fn spool_to(&mut self, spool: Spool) {
+        self.spool = Some(spool);
+    }
+
+    /// What it logs from.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Whether it cannot write any more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Changes what is named, all of it or nothing; says what is odd about it.
+    ///
+    /// # Errors
+    /// When it makes no sense, or the kernel refuses.
+    pub fn set(&mut self, knobs: &Knobs, enabled: Option<bool>) -> anyhow::Result<Vec<String>> {
+        let mut asked = self.asked.clone();
+        let said = asked.apply(knobs, &self.facts.absent)?;
+        asked.enabled = enabled.unwrap_or(asked.enabled);
+        let before = std::mem::replace(&mut self.asked, asked);
+        if let Err(error) = self.ask() {
+            self.asked = before;
+            return Err(error);
+        }
+        if let Some(spool) = &mut self.spool {
+            spool.note(&json!({ "set": self.asked }).to_string());
+        }
+        Ok(said)
+    }
+
+    /// Attaches what a mode means.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn be(&mut self, mode: Mode) -> anyhow::Result<()> {
+        self.programs.attach_as(mode)?;
+        self.facts = self.programs.facts()?;
+        Ok(())
+    }
+
+    /// Has the kernel measure what programs cost, or no more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn measure(&mut self, wanted: bool) -> anyhow::Result<()> {
+        self.programs.measure(wanted)
+    }
+
+    fn ask(&mut self) -> anyhow::Result<()> {
+        let options = Options { burn: self.burn, ..self.asked.options() };
+        Ok(self.programs.ask(&options, self.asked.prefixes())?)
+    }
+
+    /// What each program has cost.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn costs(&self) -> anyhow::Result<Vec<Cost>> {
+        self.programs.costs()
+    }
+
+    /// Empties the rings.
+    ///
+    /// # Errors
+    /// When they cannot be read. A spool that cannot be written is kept in mind instead, for counting goes on.
+    pub fn drain(&mut self) -> anyhow::Result<Turn> {
+        let Self { programs, spool, flight, gaps, latest, .. } = self;
+        let (mut turn, mut privates) = (Turn::default(), 0);
+        programs.drain(&mut |cpu, event| {
+            turn.note(cpu, event.len() as u64);
+            if let (Some(number), Some(time)) = (number_at(event, NUMBER), number_at(event, TIME)) {
+                gaps.note(cpu, number, time);
+            }
+            keep_latest(latest, event);
+            privates += u64::from(event.first() == Some(&kind::PRIVATE));
+            let Some(spool) = spool else { return };
+            match flight {
+                Some(flight) => flight.take(cpu, event, &mut |cpu, event| spool.event(cpu, event)),
+                None => spool.event(cpu, event),
+            }
+        })?;
+        self.records += turn.records - privates;
+        self.privates += privates;
+        for (cpu, _) in &turn.cpus {
+            let found = self.gaps.settle_batch(*cpu);
+            self.found += found.len() as u64;
+            if let Some(spool) = &mut self.spool {
+                found.iter().for_each(|gap| spool.gap(gap));
+            }
+        }
+        self.flush();
+        Ok(turn)
+    }
+
+    /// Looks after flows: those that have ended are written down, and their places given back after a while.
+    ///
+    /// # Errors
+    /// When a place cannot be given back.
+    pub fn tend(&mut self, now: Time) -> anyhow::Result<()> {
+        let (mut over, ending) = (Vec::new(), &mut self.ending);
+        self.programs.ended_flows(&mut |slot, flow| {
+            let (generation, since) = *ending.entry(slot).or_insert((flow.generation, now));
+            // A clock that was set back begins anew.
+            if generation != flow.generation || now < since {
+                ending.insert(slot, (flow.generation, now));
+            } else if now - since >= SHORT_GRACE {
+                over.push((slot, since, *flow));
+            }
+        });
+        // Where places run short, those that have waited for long enough make room.
+        let grace = if self.ending.len() > self.room as usize / 4 { SHORT_GRACE } else { GRACE };
+        over.retain(|(_, since, _)| now - *since >= grace);
+        for (slot, _, flow) in over {
+            self.release(slot, flow)?;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, slot: u32, flow: Flow) -> anyhow::Result<()> {
+        self.ending.remove(&slot);
+        if let Some(latest) = self.latest.get_mut(slot as usize) {
+            latest.clear();
+        }
+        self.written.remove(&slot);
+        if let Some(flight) = &mut self.flight {
+            flight.end(flow.cookie);
+        }
+        if let Some(spool) = &mut self.spool {
+            spool.flow(slot, &flow);
+            // Who only watches has no account to give.
+            self.released.push(flow);
+        }
+        Ok(self.programs.release(slot)?)
+    }
+
+    /// Writes down flows that have gone on and what was counted, so that a killed log has them.
+    ///
+    /// # Errors
+    /// When counters cannot be read.
+    pub fn write_down(&mut self) -> anyhow::Result<()> {
+        let Some(spool) = &mut self.spool else { return Ok(()) };
+        let written = &mut self.written;
+        self.programs.flows(&mut |slot, flow| {
+            let state = (flow.generation, flow.packets);
+            if written.insert(slot, state) != Some(state) {
+                spool.flow(slot, flow);
+            }
+        });
+        spool.totals(&self.programs.totals()?);
+        self.flush();
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        if let Some(Err(error)) = self.spool.as_mut().map(Spool::flush) {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Writes what the flight recorder holds; returns how many records.
+    pub fn dump(&mut self) -> u64 {
+        let (Some(flight), Some(spool)) = (&mut self.flight, &mut self.spool) else { return 0 };
+        let mut dumped = 0;
+        flight.dump(None, &mut |cpu, event| {
+            dumped += 1;
+            spool.event(cpu, event);
+        });
+        self.flush();
+        dumped
+    }
+
+    /// Samples that the flight recorder let go, so far.
+    fn forgotten(&self) -> u64 {
+        self.flight.as_ref().map_or(0, |flight| flight.forgotten().packets + flight.forgotten().events)
+    }
+
+    /// How it is going.
+    ///
+    /// # Errors
+    /// When counters cannot be read.
+    pub fn status(&self) -> anyhow::Result<Value> {
+        let mut account = Account::read(&*self.programs, [])?;
+        if let Some(flight) = &self.flight {
+            account.leave_out(Fate::Forgotten, flight.left_out());
+        }
+        let (mut flows, mut ended) = (0_u64, 0_u64);
+        self.programs.flows(&mut |_, flow| {
+            flows += 1;
+            ended += u64::from(flow.ended_ns != 0);
+        });
+        Ok(json!({
+            "enabled": self.asked.enabled,
+            "options": self.asked,
+            "totals": show::totals(account.entries()),
+            "events": account.events.saturating_sub(self.privates),
+            "events_full": account.events_full,
+            "records": self.records - self.forgotten(),
+            "privates": self.privates,
+            "missing": self.gaps.missing(),
+            "flows": flows + self.released.len() as u64,
+            "flows_open": flows - ended,
+        }))
+    }
+
+    /// Every flow in use, and the latest sample of it.
+    pub fn flows(&self) -> Vec<(u32, Flow, Option<Vec<u8>>)> {
+        let mut flows = Vec::new();
+        self.programs.flows(&mut |slot, flow| flows.push((slot, *flow, self.latest.get(slot as usize).cloned())));
+        flows
+    }
+
+    /// Ends: nothing is counted any more, what is left is drained, and all of it is written down.
+    ///
+    /// # Errors
+    /// When rings or counters cannot be read.
+    pub fn end(mut self, wait: &mut dyn FnMut()) -> anyhow::Result<Ended> {
+        self.programs.attach_as(Mode::Disabled)?;
+        let (_, is_still) = Account::read_still(&*self.programs, &self.released, STILL_TRIES, wait)?;
+        while self.drain()?.records > 0 {}
+        let totals = self.programs.totals()?;
+        self.finish_gaps(&totals);
+        let mut account = Account::read(&*self.programs, &self.released)?;
+        if let Some(flight) = &mut self.flight {
+            flight.finish();
+            account.leave_out(Fate::Forgotten, flight.left_out());
+        }
+        let mut flow_list: Vec<String> = self.released.iter().map(show::flow_name).collect();
+        self.programs.flows(&mut |_, flow| flow_list.push(show::flow_name(flow)));
+        let mut broken = 0;
+        if let Some(mut spool) = self.spool.take() {
+            self.programs.flows(&mut |slot, flow| spool.flow(slot, flow));
+            spool.totals(&totals);
+            account.leave_out(Fate::Broken, spool.left_out());
+            spool.account(&account);
+            broken = spool.left_out().sum().iter().map(|tally| tally.packets).sum();
+            if let Err(error) = spool.end() {
+                self.failed.get_or_insert(error);
+            }
+        }
+        self.programs.attach_as(Mode::Off)?;
+        Ok(Ended {
+            flow_list,
+            account,
+            is_still,
+            records: self.records - self.forgotten() - broken,
+            privates: self.privates,
+            gaps: self.found,
+            missing: self.gaps.missing(),
+            unexpected: self.gaps.unexpected(),
+            failed: self.failed,
+        })
+    }
+
+    fn finish_gaps(&mut self, totals: &[Totals]) {
+        for (cpu, totals) in (0..).zip(totals) {
+            let found = self.gaps.finish(cpu, totals.number);
+            self.found += found.len() as u64;
+            if let Some(spool) = &mut self.spool {
+                found.iter().for_each(|gap| spool.gap(gap));
+            }
+        }
+    }
+}
+
+impl Turn {
+    fn note(&mut self, cpu: u32, bytes: u64) {
+        self.records += 1;
+        // They come CPU by CPU.
+        if self.cpus.last().is_none_or(|(last, _)| *last != cpu) {
+            self.cpus.push((cpu, 0));
+        }
+        if let Some((_, sum)) = self.cpus.last_mut() {
+            *sum += bytes;
+            self.most_bytes = self.most_bytes.max(*sum);
+        }
+    }
+}
+
+/// Reads a number where events have one.
+fn number_at(event: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(event.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn keep_latest(latest: &mut Vec<Vec<u8>>, event: &[u8]) {
+    if event.first() != Some(&kind::SAMPLE) {
+        return;
+    }
+    let Some(slot) = event.get(SLOT..SLOT + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes) else {
+        return;
+    };
+    if slot >= MOST_SLOTS {
+        return;
+    }
+    if latest.len() <= slot as usize {
+        latest.resize(slot as usize + 1, Vec::new());
+    }
+    let kept = &mut latest[slot as usize];
+    kept.clear();
+    kept.extend_from_slice(event);
+}

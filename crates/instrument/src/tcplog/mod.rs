@@ -1,0 +1,48 @@
+//! `tcplog`: TCP's own state at every packet, logged by programs in the kernel, and an account of what was not.
+//!
+//! The programs, the records and the law are in `sojourn-tcplog`; here are who asks, when it begins and ends, and what a person
+//! is told.
+
+mod answer;
+pub mod arguments;
+mod asked;
+mod child;
+mod client;
+mod close;
+mod drain;
+mod folder;
+mod knobs;
+mod logger;
+mod open;
+mod pretended;
+mod programs;
+mod recover;
+mod run;
+mod serve;
+mod show;
+mod sys;
+mod watch;
+
+use sojourn_port::rights::Right;
+
+use arguments::Tcplog;
+
+/// What a log needs once it is loaded: maps that can be changed, and places to hang on as other samples are asked for.
+const WHILE_LOGGING: [Right; 3] = [Right::Bpf, Right::NetAdmin, Right::Perfmon];
+/// The same, until its thread is as urgent as it will be.
+const WHILE_BEGINNING: [Right; 4] = [Right::Bpf, Right::NetAdmin, Right::Perfmon, Right::SysNice];
+
+/// Carries out a command.
+///
+/// # Errors
+/// As each of them.
+pub fn run(command: &Tcplog) -> anyhow::Result<()> {
+    match command {
+        Tcplog::Run(asked) => run::run(asked),
+        Tcplog::Status(asked) => client::status(asked),
+        Tcplog::Set(asked) => client::set(asked),
+        Tcplog::Watch(asked) => watch::run(asked),
+        Tcplog::Serve(asked) => serve::run(asked),
+        Tcplog::Recover(asked) => recover::run(asked),
+    }
+}

@@ -1,0 +1,95 @@
+//! A simulated TCP in the place of the kernel: for studies of known truth, and where there are no rights.
+//!
+//! Its time goes on with every drain, by so many steps, whatever the clock on the wall says.
+
+use sojourn_tcplog::layout::{Flow, Options, Totals};
+use sojourn_tcplog::simulated::{NOTHING_ASKED, Setup, Simulated};
+use sojourn_tcplog::{Prefix, Source, SourceError};
+
+use super::programs::{Cost, Facts, Mode, Programs};
+
+/// Steps between two drains.
+const STEPS: u32 = 400;
+/// Connections at once, and what each carries.
+const CONNECTIONS: u32 = 4;
+const BYTES: u64 = 400_000;
+
+/// The simulated kernel, told what hangs on it.
+pub struct Pretended {
+    twin: Simulated,
+    mode: Mode,
+    asked: Options,
+    prefixes: Vec<Prefix>,
+}
+
+impl Pretended {
+    /// Begins with some connections; all that happens follows from the seed.
+    pub fn new(seed: u64, ring_bytes: usize, slots: u32) -> Self {
+        let mut twin = Simulated::new(Setup { seed, ring_bytes, slots, ..Setup::default() });
+        (0..CONNECTIONS).for_each(|_| {
+            twin.connect(BYTES);
+        });
+        Self { twin, mode: Mode::Off, asked: NOTHING_ASKED, prefixes: Vec::new() }
+    }
+
+    fn put(&mut self) -> Result<(), SourceError> {
+        let is_on = self.mode == Mode::On && self.asked.enabled != 0;
+        let asked = Options { enabled: is_on.into(), ..self.asked };
+        self.twin.ask(&asked, &self.prefixes)?;
+        if !is_on {
+            self.twin.rest();
+        }
+        Ok(())
+    }
+}
+
+impl Source for Pretended {
+    fn drain(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<u64, SourceError> {
+        if self.mode == Mode::On {
+            for _ in 0..STEPS {
+                if !self.twin.step() {
+                    self.twin.connect(BYTES);
+                }
+            }
+        }
+        self.twin.drain(take)
+    }
+
+    fn ask(&mut self, options: &Options, prefixes: &[Prefix]) -> Result<(), SourceError> {
+        self.asked = *options;
+        self.prefixes = prefixes.to_vec();
+        self.put()
+    }
+
+    fn flows(&self, show: &mut dyn FnMut(u32, &Flow)) {
+        self.twin.flows(show);
+    }
+
+    fn release(&mut self, slot: u32) -> Result<(), SourceError> {
+        self.twin.release(slot)
+    }
+
+    fn totals(&self) -> Result<Vec<Totals>, SourceError> {
+        self.twin.totals()
+    }
+}
+
+impl Programs for Pretended {
+    fn facts(&self) -> anyhow::Result<Facts> {
+        let attach = "nothing: it is simulated".to_owned();
+        Ok(Facts { attach, is_simulated: true, clock: "TAI".to_owned(), ..Facts::default() })
+    }
+
+    fn attach_as(&mut self, mode: Mode) -> anyhow::Result<()> {
+        self.mode = mode;
+        Ok(self.put()?)
+    }
+
+    fn measure(&mut self, _wanted: bool) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn costs(&self) -> anyhow::Result<Vec<Cost>> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,117 @@
+//! What a log is made with: the programs in the kernel, or a simulated TCP in their place.
+
+use serde::{Deserialize, Serialize};
+use sojourn_tcplog::Source;
+use sojourn_tcplog::kernel::{self, Kernel};
+
+/// A source that is more than one: it can be attached as something else, and tells what it is and what it costs.
+pub trait Programs: Source + Send {
+    /// What it is now.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn facts(&self) -> anyhow::Result<Facts>;
+
+    /// Attaches what a mode means in the place of what is attached.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn attach_as(&mut self, mode: Mode) -> anyhow::Result<()>;
+
+    /// Has the kernel measure what programs cost, or no more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn measure(&mut self, wanted: bool) -> anyhow::Result<()>;
+
+    /// What each program has cost so far, in the stretches that were measured.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn costs(&self) -> anyhow::Result<Vec<Cost>>;
+}
+
+/// What a log's header says of its source.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Facts {
+    /// The cgroup that it hangs on.
+    pub attach: String,
+    /// Whether it is a simulated TCP.
+    pub is_simulated: bool,
+    /// Names of what is attached.
+    pub programs: Vec<String>,
+    /// TAI or MONOTONIC.
+    pub clock: String,
+    /// Columns of tcp_samples that this kernel has something for.
+    pub fields: Vec<String>,
+    /// And those that it has nothing for.
+    pub absent: Vec<String>,
+}
+
+/// What is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The programs that log.
+    #[default]
+    On,
+    /// The same, told to return at once.
+    Disabled,
+    /// Nothing.
+    Off,
+    /// Programs that do nothing.
+    Empty,
+    /// Programs that log nothing and take as long.
+    Sham,
+}
+
+/// What a program has cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// Its name.
+    pub name: String,
+    /// How often it ran.
+    pub runs: u64,
+    /// How long, all together.
+    pub run_ns: u64,
+}
+
+impl Programs for Kernel {
+    fn facts(&self) -> anyhow::Result<Facts> {
+        let (fields, absent) = self.fields()?;
+        let owned = |names: Vec<&'static str>| names.into_iter().map(str::to_owned).collect();
+        Ok(Facts {
+            attach: self.cgroup().display().to_string(),
+            is_simulated: false,
+            programs: owned(self.programs()),
+            clock: self.clock()?.name.to_owned(),
+            fields: owned(fields),
+            absent: owned(absent),
+        })
+    }
+
+    fn attach_as(&mut self, mode: Mode) -> anyhow::Result<()> {
+        Ok(self.set_mode(mode.into())?)
+    }
+
+    fn measure(&mut self, wanted: bool) -> anyhow::Result<()> {
+        Ok(self.measure_cost(wanted)?)
+    }
+
+    fn costs(&self) -> anyhow::Result<Vec<Cost>> {
+        let costs = self.cost()?.into_iter();
+        Ok(costs.map(|cost| Cost { name: cost.name, runs: cost.runs, run_ns: cost.run_ns }).collect())
+    }
+}
+
+impl From<Mode> for kernel::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::On => Self::On,
+            Mode::Disabled => Self::Disabled,
+            Mode::Off => Self::Off,
+            Mode::Empty => Self::Empty,
+            Mode::Sham => Self::Sham,
+        }
+    }
+}

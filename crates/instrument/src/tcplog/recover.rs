@@ -1,0 +1,63 @@
+//! `tcplog recover`: records of what a killed log left behind.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde_json::json;
+use sojourn_tcplog::spool;
+
+use super::arguments::Recover;
+use super::client::Conversation;
+use super::close::{Place, counted, join, make_records};
+use super::folder::{self, Moment};
+use super::run::summary;
+use crate::failure::WrongRequest;
+
+/// Makes records, and a footer that says that the log was killed.
+///
+/// # Errors
+/// When there is nothing to recover, or it goes on.
+pub fn run(asked: &Recover) -> anyhow::Result<()> {
+    let out = &asked.out;
+    if let Some(mut log) = Conversation::open(out)? {
+        log.ask(&json!({ "do": "status" }))?;
+        return Err(WrongRequest(format!("{}: this log goes on; end it first", out.display())).into());
+    }
+    let header = folder::read(&out.join(folder::HEADER))?;
+    let last = written_last(&out.join(spool::NAME))?;
+    let is_simulated = header["simulated"] == json!(true);
+    let settled = make_records(&Place::of_log(out, is_simulated), &out.join(folder::RECORDS))?;
+    // What a killed log could not remove.
+    let _ = fs::remove_file(out.join(folder::SOCKET));
+    let began = header["enable_time_secs"].as_i64().unwrap_or(last.seconds);
+    let mut footer = counted(settled.totals, settled.gaps, &settled.flow_list);
+    let more = json!({
+        "ended": last.iso(),
+        "disable_time_secs": last.seconds,
+        "disable_time_usecs": last.nanos / 1_000,
+        "why": "killed",
+        "records": settled.records,
+        "duration_s": last.seconds - began,
+        "conserved": settled.is_conserved,
+        "problems": settled.problems,
+    });
+    join(&mut footer, more);
+    folder::write_whole(&out.join(folder::FOOTER), &footer)?;
+    if asked.json {
+        println!("{footer}");
+    } else {
+        eprint!("{}", summary(&footer));
+    }
+    let problems = settled.problems.iter();
+    problems.for_each(|problem| eprintln!("{}: {problem}", crate::program()));
+    Ok(())
+}
+
+/// When the spool was written last: then the log was killed, or a little later.
+fn written_last(spool: &Path) -> anyhow::Result<Moment> {
+    let found = fs::metadata(spool).map_err(|_| {
+        WrongRequest(format!("{}: nothing to recover: the log ended well, or its spool is gone", spool.display()))
+    })?;
+    Ok(Moment { seconds: found.mtime(), nanos: found.mtime_nsec() })
+}

@@ -1,0 +1,248 @@
+//! `tcplog run`: attaches, gives up what it no longer needs, logs until COMMAND or something else ends it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, getpgrp};
+use serde_json::{Value, json};
+use sojourn_port::rights;
+use sojourn_tcplog::spool::Spool;
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+
+use super::answer::answer;
+use super::arguments::Run;
+use super::child::{self, Companion};
+use super::close::{End, Place, close};
+use super::drain::Drain;
+use super::logger::Logger;
+use super::programs::Mode;
+use super::{folder, open, show};
+use crate::control::Control;
+use crate::failure::CommandFailed;
+use crate::numbers::grouped;
+use crate::place;
+use crate::sys::STOP;
+
+/// How often it looks whether the log goes on.
+const LOOK: Nanos = Nanos::millis(50);
+/// A command that the terminal told may take so long until it is told again, and then so long until it is killed.
+const PATIENCE: Nanos = Nanos::seconds(2);
+const LAST_PATIENCE: Nanos = Nanos::seconds(10);
+const COMMAND_ENDED: &str = "command ended";
+
+/// Logs until COMMAND, a signal or the time ends it.
+///
+/// # Errors
+/// When the request is wrong, the machine cannot, the log cannot be trusted, or COMMAND failed.
+pub fn run(asked: &Run) -> anyhow::Result<()> {
+    child::check(&asked.command)?;
+    let flight = open::flight(&asked.flight)?;
+    let signal = place::stop_signal()?;
+    let programs = open::open(&asked.attach, &asked.knobs)?;
+    folder::refuse_one_in_use(&asked.out)?;
+    let logger = attach(asked, Logger::new(programs, flight)?)?;
+    rights::keep_only(&super::WHILE_BEGINNING)?;
+    let (logger, control) = begin(asked, logger)?;
+    let began = HostClock.now();
+    let until = asked.duration.map_or(Time::NEVER, |lasts| began + lasts);
+    let drain = Drain::start(logger, asked.attach.ring_bytes())?;
+    rights::keep_only(&super::WHILE_LOGGING)?;
+    let (companion, started) = match Companion::start(&asked.command) {
+        Ok(companion) => (companion, Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    let mut beside = Beside { signal, control, companion, until, is_stopped: started.is_err(), told: None };
+    let why = beside.wait(&drain)?;
+    let command_status = beside.companion.as_mut().and_then(Companion::status);
+    // Nobody is answered any more.
+    drop(beside);
+    let place = Place::of_log(&asked.out, asked.attach.simulated.is_some());
+    let closed = close(drain, &place, End { why, began, command_status })?;
+    folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer)?;
+    tell_ended(asked, &closed.footer);
+    closed.outcome.and(started)?;
+    match command_status {
+        Some(status) if status != 0 && why == COMMAND_ENDED => {
+            Err(CommandFailed(u8::try_from(status).unwrap_or(1)).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Attaches, without counting anything yet.
+fn attach(asked: &Run, mut logger: Logger) -> anyhow::Result<Logger> {
+    logger.room = asked.attach.flows;
+    let said = logger.set(&asked.knobs, Some(!asked.disabled))?;
+    logger.be(Mode::Disabled)?;
+    said.iter().for_each(|said| eprintln!("{}: {said}", crate::program()));
+    Ok(logger)
+}
+
+/// Makes the folder and its files, listens, and switches on.
+fn begin(asked: &Run, mut logger: Logger) -> anyhow::Result<(Logger, Control)> {
+    folder::create(&asked.out)?;
+    let command = asked.command.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    let mut options = json!(logger.asked);
+    options["flows"] = json!(asked.attach.flows);
+    options["ring_bytes"] = json!(asked.attach.ring_bytes());
+    options["flight"] = json!(asked.flight.flight);
+    options["flight_on"] = json!(asked.flight.flight.map(|_| &asked.flight.flight_on));
+    let header = folder::header(logger.facts(), &options, (!command.is_empty()).then_some(command));
+    logger.spool_to(Spool::create(&asked.out, &header.to_string())?);
+    folder::write_whole(&asked.out.join(folder::HEADER), &header)?;
+    let control = Control::open(&asked.out.join(folder::SOCKET))?;
+    logger.be(Mode::On)?;
+    eprintln!("{}: {}", crate::program(), begun(asked, &options, &logger.facts().attach));
+    Ok((logger, control))
+}
+
+/// What is logged and where, in a line.
+fn begun(asked: &Run, options: &Value, attach: &str) -> String {
+    let often = match options["ppl"].as_u64() {
+        Some(1) => format!("every {}", text(&options["ppl_by"])),
+        ppl => format!("1 of {} {}s of each flow", ppl.unwrap_or_default(), text(&options["ppl_by"])),
+    };
+    let filters = ["port", "prefix", "cgroup", "netns", "process", "congestion"]
+        .iter()
+        .filter_map(|name| shown(&options[*name]).map(|value| format!(", {name} {value}")))
+        .collect::<String>();
+    let state = if asked.disabled { "will log, once enabled," } else { "logs" };
+    format!("{state} TCP's state at {often}{filters}, of sockets below {attach}, into {}", asked.out.display())
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A filter's words; `None` where there is none.
+fn shown(value: &Value) -> Option<String> {
+    match value {
+        Value::Array(values) if !values.is_empty() => {
+            Some(values.iter().filter_map(shown).collect::<Vec<_>>().join(" or "))
+        }
+        Value::String(word) => Some(word.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// What goes on beside the drain.
+struct Beside {
+    signal: BorrowedFd<'static>,
+    control: Control,
+    companion: Option<Companion>,
+    until: Time,
+    /// Somebody asked for the end.
+    is_stopped: bool,
+    /// When the command was told to end, and whether it will be killed next.
+    told: Option<(Time, bool)>,
+}
+
+impl Beside {
+    /// Answers who asks until there is a reason to end; says which.
+    fn wait(&mut self, drain: &Drain) -> anyhow::Result<&'static str> {
+        let mut why = None;
+        loop {
+            self.sleep()?;
+            let is_stopped = &mut self.is_stopped;
+            self.control.serve(&mut |line| answer(drain, line, is_stopped));
+            let is_over = self.companion.as_mut().is_some_and(|companion| companion.status().is_some());
+            why = why.or_else(|| self.reason(drain, is_over));
+            match (why, &self.companion) {
+                (Some(why), None) => return Ok(why),
+                (Some(why), Some(_)) if is_over => return Ok(why),
+                (Some(_), Some(_)) => self.end_command(),
+                (None, _) => {}
+            }
+        }
+    }
+
+    fn reason(&self, drain: &Drain, is_over: bool) -> Option<&'static str> {
+        let has_failed = drain.has_ended() || drain.with(|logger| Ok(logger.has_failed())).unwrap_or(true);
+        match () {
+            () if is_over => Some(COMMAND_ENDED),
+            () if STOP.load(Ordering::Relaxed) => Some("signal"),
+            () if HostClock.now() >= self.until => Some("duration"),
+            () if self.is_stopped => Some("asked to stop"),
+            () if has_failed => Some("failed"),
+            () => None,
+        }
+    }
+
+    /// Sleeps until something happens, or for so long that one has to look.
+    fn sleep(&self) -> anyhow::Result<()> {
+        let ended = self.companion.as_ref().map(Companion::descriptor);
+        // A signal that has come stays readable: it is waited for once.
+        let signal = (!STOP.load(Ordering::Relaxed)).then_some(self.signal.as_fd());
+        let all = ended.into_iter().chain(signal).chain(self.control.descriptors());
+        let mut polled: Vec<_> = all.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)).collect();
+        let left = if self.control.is_pending() { Nanos::millis(1) } else { LOOK };
+        let left = left.min(self.until - HostClock.now()).max(Nanos::ZERO);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: left.0 };
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tells the command to end; one whose terminal was interrupted knows it already, and gets some time.
+    fn end_command(&mut self) {
+        let now = HostClock.now();
+        let Some(companion) = &self.companion else { return };
+        match self.told {
+            None if is_foreground() && STOP.load(Ordering::Relaxed) => self.told = Some((now + PATIENCE, false)),
+            None => {
+                companion.tell(Signal::TERM);
+                self.told = Some((now + LAST_PATIENCE, true));
+            }
+            Some((due, _)) if now < due => {}
+            Some((_, false)) => {
+                companion.tell(Signal::TERM);
+                self.told = Some((now + LAST_PATIENCE, true));
+            }
+            Some((_, true)) => companion.tell(Signal::KILL),
+        }
+    }
+}
+
+/// Whether the terminal's signals come to us, and so to the command too.
+fn is_foreground() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| rustix::termios::tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
+}
+
+/// Prints what became of everything.
+fn tell_ended(asked: &Run, footer: &Value) {
+    if asked.json {
+        println!("{footer}");
+    } else {
+        eprint!("{}", summary(footer));
+    }
+}
+
+/// What became of everything, for a person.
+pub fn summary(footer: &Value) -> String {
+    let number = |name: &str| footer[name].as_u64().unwrap_or_default();
+    let real = |name: &str| footer[name].as_f64().unwrap_or_default();
+    let (_, law) = show::law(&footer["totals"]);
+    let mut text = show::table(&footer["totals"]);
+    let lasted = real("duration_s").max(1e-9);
+    text.push_str(&format!(
+        "{} records of {} flows in {lasted:.1} s; logging took {:.2} s of a CPU ({:.1} %)\n",
+        grouped(number("records")),
+        grouped(number("flows")),
+        real("logger_cpu_s"),
+        100.0 * real("logger_cpu_s") / lasted,
+    ));
+    text.push_str(&format!("{law}\n"));
+    let lost = show::lost(&footer["totals"]) + number("events_full");
+    if lost > 0 {
+        text.push_str(&format!(
+            "! {} records had no room: {} gaps in the log tell where; a larger --ring or --ppl, fewer flows or --flows N help\n",
+            grouped(lost),
+            grouped(number("gaps")),
+        ));
+    }
+    text
+}

@@ -1,0 +1,261 @@
+//! `tcplog serve`: a log for each block of a study, asked line by line. Decides nothing about what is measured.
+//!
+//! Programs are loaded for each block, so that every block begins with nothing counted.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sojourn_port::rights::{self, Right};
+use sojourn_tcplog::spool::Spool;
+use sojourn_time::{Clock, HostClock, Time};
+
+use super::arguments::{FlightArguments, Serve};
+use super::close::{End, Place, close, throw_away};
+use super::drain::Drain;
+use super::knobs::Knobs;
+use super::logger::Logger;
+use super::open;
+use super::programs::Mode;
+use super::{answer, folder};
+use crate::blocks::{Lines, block_of};
+use crate::failure::{self, WrongRequest};
+use crate::place;
+
+/// What it needs as long as it loads programs, and for their statistics.
+const KEPT: [Right; 6] =
+    [Right::Bpf, Right::NetAdmin, Right::Perfmon, Right::SysAdmin, Right::SysResource, Right::SysNice];
+
+/// Carries out requests until the input ends or a signal comes.
+///
+/// # Errors
+/// When the machine refuses what all need.
+pub fn run(asked: &Serve) -> anyhow::Result<()> {
+    let signal = place::stop_signal()?;
+    if asked.die_with_parent {
+        place::die_with_parent()?;
+    }
+    rights::keep_only(&KEPT)?;
+    let facts = open::open(&asked.attach, &Knobs::default())?.facts()?;
+    say(&json!({
+        "event": "ready",
+        "ready": true,
+        "version": env!("CARGO_PKG_VERSION"),
+        "profile": crate::PROFILE,
+        "attach": facts.attach,
+        "clock": facts.clock,
+        "fields": facts.fields,
+        "absent": facts.absent,
+        "programs": facts.programs,
+    }))?;
+    let mut server = Server { asked, log: None, measures: false };
+    let mut lines = Lines::new(signal);
+    while let Some(line) = lines.next()? {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let request = serde_json::from_slice(&line).context("request");
+        match request.and_then(|request| server.carry_out(request)) {
+            Ok(answer) => say(&answer)?,
+            Err(error) => say(&json!({
+                "event": "error",
+                "block": block_of(&line),
+                "status": failure::status(&error),
+                "message": failure::sentence(&error),
+            }))?,
+        }
+    }
+    server.log.take().map_or(Ok(()), |log| log.end("end of input").map(|_| ()))
+}
+
+/// A request.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+enum Request {
+    Begin(Box<Begin>),
+    Mode { mode: Mode },
+    Set { options: Options },
+    Cost {},
+    Status {},
+    Flows {},
+    Dump {},
+    Statistics { on: bool },
+    End {},
+}
+
+/// A block to log.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Begin {
+    #[serde(rename = "do")]
+    _do: Option<String>,
+    block: i32,
+    who: String,
+    records: PathBuf,
+    #[serde(default)]
+    options: Options,
+    #[serde(default)]
+    mode: Mode,
+    #[serde(default = "yes")]
+    keep: bool,
+    /// In the files' names; else the first that is free.
+    part: Option<u16>,
+    /// Flight recorder: how many samples of each flow, and what it waits for.
+    flight: Option<u32>,
+    flight_on: Option<Vec<String>>,
+}
+
+/// Knobs, and how often the sham's loop turns.
+#[derive(Debug, Default, Deserialize)]
+struct Options {
+    sham_loops: Option<u32>,
+    #[serde(flatten)]
+    knobs: serde_json::Map<String, Value>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Options {
+    fn knobs(&self) -> anyhow::Result<Knobs> {
+        serde_json::from_value(self.knobs.clone().into()).context("options")
+    }
+}
+
+struct Server<'a> {
+    asked: &'a Serve,
+    log: Option<Log>,
+    /// Whether the kernel is to measure what programs cost.
+    measures: bool,
+}
+
+/// The log of one block.
+struct Log {
+    drain: Drain,
+    place: Place,
+    began: Time,
+    said: Vec<String>,
+}
+
+impl Server<'_> {
+    fn carry_out(&mut self, request: Request) -> anyhow::Result<Value> {
+        match request {
+            Request::Begin(begin) => self.begin(&begin),
+            Request::Mode { mode } => {
+                self.log()?.drain.with(|logger| logger.be(mode))?;
+                Ok(json!({ "event": "mode", "mode": mode }))
+            }
+            Request::Set { options } => {
+                let knobs = options.knobs()?;
+                let said = self.log()?.drain.with(|logger| {
+                    logger.burn = options.sham_loops.unwrap_or(logger.burn);
+                    logger.set(&knobs, None)
+                })?;
+                Ok(json!({ "event": "set", "said": said }))
+            }
+            Request::Cost {} => {
+                let programs = self.log()?.drain.with(|logger| logger.costs())?;
+                Ok(json!({ "event": "cost", "programs": programs }))
+            }
+            Request::Status {} => {
+                let mut status = self.log()?.drain.with(|logger| logger.status())?;
+                status["event"] = json!("status");
+                Ok(status)
+            }
+            Request::Flows {} => answer::flows(&self.log()?.drain),
+            Request::Dump {} => {
+                let records = self.log()?.drain.with(|logger| Ok(logger.dump()))?;
+                Ok(json!({ "event": "dumped", "records": records }))
+            }
+            Request::Statistics { on } => {
+                self.measures = on;
+                if let Some(log) = &self.log {
+                    log.drain.with(|logger| logger.measure(on))?;
+                }
+                Ok(json!({ "event": "statistics", "on": on }))
+            }
+            Request::End {} => {
+                let log = self.log.take().ok_or_else(nothing_begun)?;
+                log.end("asked to end")
+            }
+        }
+    }
+
+    fn log(&self) -> anyhow::Result<&Log> {
+        self.log.as_ref().ok_or_else(nothing_begun)
+    }
+
+    fn begin(&mut self, begin: &Begin) -> anyhow::Result<Value> {
+        if self.log.is_some() {
+            return Err(WrongRequest("begin: the block before has not been ended".to_owned()).into());
+        }
+        let who =
+            crate::stream::arguments::name(&begin.who).map_err(|problem| WrongRequest(format!("who: {problem}")))?;
+        let knobs = begin.options.knobs()?;
+        let flight_on = begin.flight_on.clone().unwrap_or_else(|| ["rto", "reset", "loss"].map(str::to_owned).to_vec());
+        let flight = open::flight(&FlightArguments { flight: begin.flight, flight_on })?;
+        let mut logger = Logger::new(open::open(&self.asked.attach, &knobs)?, flight)?;
+        logger.measure(self.measures)?;
+        logger.room = self.asked.attach.flows;
+        logger.burn = begin.options.sham_loops.unwrap_or(logger.burn);
+        let said = logger.set(&knobs, None)?;
+        logger.be(if begin.mode == Mode::On { Mode::Disabled } else { begin.mode })?;
+        let spool = begin.records.join(format!("tcplog-{who}-{}", begin.block));
+        fs::create_dir_all(&spool).with_context(|| format!("create {}", spool.display()))?;
+        let header = folder::header(logger.facts(), &json!(logger.asked), None);
+        logger.spool_to(Spool::create(&spool, &header.to_string())?);
+        // For who has to recover it.
+        folder::write_whole(&spool.join(folder::HEADER), &header)?;
+        logger.be(begin.mode)?;
+        let place = Place {
+            spool,
+            records: begin.keep.then(|| begin.records.clone()),
+            part: begin.part.map_or_else(|| free_part(&begin.records, &who), Ok)?,
+            who,
+            block: begin.block,
+            is_simulated: self.asked.attach.simulated.is_some(),
+        };
+        self.log = Some(Log {
+            drain: Drain::start(logger, self.asked.attach.ring_bytes())?,
+            place,
+            began: HostClock.now(),
+            said,
+        });
+        let said = self.log.as_ref().map(|log| &log.said);
+        Ok(json!({ "event": "begun", "block": begin.block, "mode": begin.mode, "header": header, "said": said }))
+    }
+}
+
+impl Log {
+    fn end(self, why: &'static str) -> anyhow::Result<Value> {
+        let closed = close(self.drain, &self.place, End { why, began: self.began, command_status: None })?;
+        closed.outcome?;
+        throw_away(&self.place.spool)?;
+        let mut answer = closed.footer;
+        answer["event"] = json!("ended");
+        answer["block"] = json!(self.place.block);
+        answer["account"] = answer["totals"].clone();
+        Ok(answer)
+    }
+}
+
+/// The first part that nobody has written: a study logs many blocks into one folder.
+fn free_part(records: &Path, who: &str) -> anyhow::Result<u16> {
+    let is_free = |part: &u16| !records.join(format!("tcp_samples-{who}-{part:03}.arrow")).exists();
+    let part = (0..1_000).find(is_free);
+    part.ok_or_else(|| WrongRequest(format!("{}: 1000 parts of {who} are there already", records.display())).into())
+}
+
+fn nothing_begun() -> anyhow::Error {
+    WrongRequest("no block was begun".to_owned()).into()
+}
+
+fn say(answer: &Value) -> anyhow::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{answer}")?;
+    Ok(output.flush()?)
+}

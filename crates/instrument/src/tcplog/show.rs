@@ -1,0 +1,218 @@
+//! What a log tells: as JSON for programs, as a table for people.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde_json::{Map, Value, json};
+use sojourn_tcplog::account::{Both, DIRECTIONS, Entry, Fate, Ledger, Tally};
+use sojourn_tcplog::layout::{Flow, NAME_BYTES, fate};
+use sojourn_tcplog::{Event, convert, decode};
+
+use crate::numbers::grouped;
+
+/// Of the address families that flows have, the one with long addresses.
+const AF_INET6: u16 = 10;
+
+/// An account as footer, status and answers have it: packets by direction and fate, and segments likewise.
+pub fn totals(entries: impl IntoIterator<Item = Entry>) -> Value {
+    let mut totals = json!({ "in": {}, "out": {}, "segments": { "in": {}, "out": {} } });
+    for entry in entries.into_iter().filter(|entry| entry.cookie.is_none()) {
+        let way = DIRECTIONS[entry.direction];
+        let fate = entry.fate.map_or("seen", Fate::name);
+        totals[way][fate] = entry.tally.packets.into();
+        totals["segments"][way][fate] = entry.tally.segments.into();
+    }
+    totals
+}
+
+/// A flow as `watch` prints it, with its latest sample.
+pub fn flow((slot, flow, latest): &(u32, Flow, Option<Vec<u8>>), (absent, hertz): (&[String], u32)) -> Value {
+    let both: Both = [0, 1].map(|way| Ledger::from(&flow.directions[way]));
+    let skipped: u64 =
+        both.iter().map(|ledger| ledger.of(Fate::Full).packets + ledger.of(Fate::Unparsed).packets).sum();
+    let by_way = |of: fn(Tally) -> u64| {
+        let ways = DIRECTIONS.iter().zip(&both).map(|(name, ledger)| ((*name).to_owned(), of_flow(ledger, of)));
+        Value::from(ways.collect::<Map<_, _>>())
+    };
+    json!({
+        "flow": flow.generation << 20 | u64::from(*slot),
+        "cookie": flow.cookie,
+        "netns": flow.netns,
+        "cgroup": flow.cgroup,
+        "process": (flow.process > 0).then_some(flow.process),
+        "command": name(&flow.command),
+        "algorithm": name(&flow.algorithm),
+        "local_address": address(flow.family, flow.local).to_string(),
+        "local_port": flow.local_port,
+        "remote_address": address(flow.family, flow.remote).to_string(),
+        "remote_port": flow.remote_port,
+        "first_ns": flow.first_ns,
+        "last_ns": flow.last_ns,
+        "ended": flow.ended_ns != 0,
+        "wanted": flow.verdict & 1 == 1,
+        "packets_in": both[0].seen.packets,
+        "packets_out": both[1].seen.packets,
+        "segments_in": both[0].seen.segments,
+        "segments_out": both[1].seen.segments,
+        "logged_in": both[0].of(Fate::Logged).packets,
+        "logged_out": both[1].of(Fate::Logged).packets,
+        "skipped": skipped,
+        "fates": by_way(|tally| tally.packets),
+        "sample": latest.as_deref().and_then(|event| sample(event, absent, hertz)),
+    })
+}
+
+fn of_flow(ledger: &Ledger, of: fn(Tally) -> u64) -> Value {
+    let met =
+        Fate::ALL.into_iter().take(fate::OF_FLOW).map(|fate| (fate.name().to_owned(), json!(of(ledger.of(fate)))));
+    met.collect::<Map<_, _>>().into()
+}
+
+/// A sample under the names of its columns, without those that this kernel has nothing for.
+fn sample(event: &[u8], absent: &[String], hertz: u32) -> Option<Value> {
+    let Ok(Event::Sample(sample)) = decode(event) else { return None };
+    let sample = convert::row(&sample, convert::Place { block: 0, flow: 0, cpu: 0, hz: hertz });
+    let mut columns = sample.to_json();
+    columns.retain(|name, _| !absent.iter().any(|absent| absent == name));
+    Some(columns.into())
+}
+
+/// A name as the kernel writes it, up to the first zero.
+pub fn name(bytes: &[u8; NAME_BYTES]) -> String {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+/// An address as the table of flows has it.
+pub fn address(family: u16, bytes: [u8; 16]) -> IpAddr {
+    match family {
+        AF_INET6 => Ipv6Addr::from(bytes).into(),
+        _ => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into(),
+    }
+}
+
+/// A flow as footers list it, in SIFTR's way.
+pub fn flow_name(flow: &Flow) -> String {
+    let [local, remote] = [flow.local, flow.remote].map(|bytes| address(flow.family, bytes));
+    format!("{local};{}-{remote};{}", flow.local_port, flow.remote_port)
+}
+
+/// An account for people: a line for each fate that packets met.
+pub fn table(totals: &Value) -> String {
+    let packets = |way: &str, fate: &str| totals[way][fate].as_u64().unwrap_or_default();
+    let segments = |fate: &str| DIRECTIONS.map(|way| totals["segments"][way][fate].as_u64().unwrap_or_default());
+    let line = |what: &str, fate: &str| {
+        let [inward, outward] = DIRECTIONS.map(|way| packets(way, fate));
+        let segments: u64 = segments(fate).iter().sum();
+        format!("{what:<34}{:>14}{:>14}{:>16}\n", grouped(inward), grouped(outward), grouped(segments))
+    };
+    let mut text = format!("{:<34}{:>14}{:>14}{:>16}\n", "packets", "in", "out", "segments");
+    text.push_str(&line("seen", "seen"));
+    for fate in Fate::ALL {
+        let is_met = DIRECTIONS.iter().any(|way| packets(way, fate.name()) > 0);
+        if is_met || fate == Fate::Logged {
+            let what = if fate.is_skipped() { format!("  skipped: {}", why(fate)) } else { format!("  {}", why(fate)) };
+            text.push_str(&line(&what, fate.name()));
+        }
+    }
+    text
+}
+
+/// What a fate means, in few words.
+const fn why(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Logged => "logged",
+        Fate::Decimated => "decimated (packets per log)",
+        Fate::Unchanged => "unchanged",
+        Fate::Early => "early (minimum interval)",
+        Fate::Filtered => "filtered",
+        Fate::Full => "ring full",
+        Fate::NoSocket => "no socket",
+        Fate::NoState => "no state yet, or any more",
+        Fate::Control => "the kernel's own socket",
+        Fate::Unparsed => "headers not followed",
+        Fate::NoRoom => "table of flows full",
+        Fate::Late => "flow already closed",
+        Fate::Forgotten => "forgotten (flight recorder)",
+        Fate::Broken => "not written",
+    }
+}
+
+/// Whether in + out is the sum of all fates, told with its numbers.
+pub fn law(totals: &Value) -> (bool, String) {
+    let of = |way: &str, fate: &str| totals[way][fate].as_u64().unwrap_or_default();
+    let sum = |chosen: &dyn Fn(Fate) -> bool| -> u64 {
+        let fates = Fate::ALL.into_iter().filter(|fate| chosen(*fate));
+        fates.map(|fate| DIRECTIONS.map(|way| of(way, fate.name())).iter().sum::<u64>()).sum()
+    };
+    let [inward, outward] = DIRECTIONS.map(|way| of(way, "seen"));
+    let logged = sum(&|fate| fate == Fate::Logged);
+    let skipped = sum(&Fate::is_skipped);
+    let filtered = sum(&|fate| fate == Fate::Filtered);
+    let rest = sum(&|_| true) - logged - skipped - filtered;
+    let holds = inward + outward == logged + skipped + filtered + rest;
+    let numbers = [inward, outward, logged, rest, filtered, skipped].map(grouped);
+    let [inward, outward, logged, rest, filtered, skipped] = numbers;
+    let verb = if holds { "=" } else { "≠" };
+    (
+        holds,
+        format!(
+            "in {inward} + out {outward} {verb} logged {logged} + decimated {rest} + filtered {filtered} + skipped {skipped}"
+        ),
+    )
+}
+
+/// What was skipped because a ring or the table was full, both ways.
+pub fn lost(totals: &Value) -> u64 {
+    [Fate::Full, Fate::NoRoom, Fate::Broken]
+        .iter()
+        .flat_map(|fate| DIRECTIONS.map(|way| totals[way][fate.name()].as_u64().unwrap_or_default()))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use sojourn_tcplog::account::Account;
+
+    use super::*;
+
+    fn counted() -> Account {
+        let mut totals = sojourn_tcplog::layout::Totals {
+            seen: [1_200, 34],
+            segments: [2_400, 68],
+            fates: [[0; fate::ALL]; 2],
+            segments_of_fates: [[0; fate::ALL]; 2],
+            events: 0,
+            events_full: 0,
+            privates: 0,
+            privates_full: 0,
+            number: 0,
+        };
+        totals.fates[0][fate::LOGGED] = 1_000;
+        totals.fates[0][fate::FULL] = 200;
+        totals.fates[1][fate::DECIMATED] = 30;
+        totals.fates[1][fate::FILTERED] = 4;
+        let mut account = Account::default();
+        account.add_totals(&totals);
+        account
+    }
+
+    #[test]
+    fn an_account_is_told_with_its_law() {
+        let totals = totals(counted().entries());
+        assert_eq!((&totals["in"]["full"], &totals["segments"]["out"]["seen"]), (&json!(200), &json!(68)));
+        let expected = "in 1,200 + out 34 = logged 1,000 + decimated 30 + filtered 4 + skipped 200";
+        assert_eq!(law(&totals), (true, expected.to_owned()));
+        assert_eq!(lost(&totals), 200);
+        let table = table(&totals);
+        assert!(table.contains("  skipped: ring full                         200             0"), "{table}");
+        assert!(!table.contains("no socket"), "what did not happen is not listed: {table}");
+    }
+
+    #[test]
+    fn a_law_that_is_broken_is_told() {
+        let mut account = counted();
+        account.all[0].seen.packets += 1;
+        let (holds, told) = law(&totals(account.entries()));
+        assert!(!holds && told.contains("in 1,201 + out 34 ≠"), "{told}");
+    }
+}

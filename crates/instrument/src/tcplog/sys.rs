@@ -1,0 +1,42 @@
+//! The one system call that no safe crate offers: which network namespace a file stands for. Nothing is decided here.
+
+#![expect(unsafe_code, reason = "SO_NETNS_COOKIE has no safe interface in rustix")]
+
+use std::fs::File;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+const SO_NETNS_COOKIE: libc::c_int = 71;
+
+/// Returns the kernel's name for the namespace of a file, such as /proc/1/ns/net.
+pub fn netns_cookie(path: &Path) -> io::Result<u64> {
+    let file = File::open(path)?;
+    // In a thread of its own, which does not come back.
+    let ask = move || {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+        cookie_of(&UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?)
+    };
+    let thread = thread::Builder::new().spawn(ask)?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread ended early")))
+}
+
+fn cookie_of(socket: &UdpSocket) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    let mut length = size_of_val(&cookie) as libc::socklen_t;
+    // SAFETY: the pointers describe a live number and its length, which the kernel fills in.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,88 @@
+//! `tcplog watch`: the flows as JSON, a line each interval; of a running log, or by programs of its own without one.
+
+use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::Ordering;
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+use sojourn_port::rights;
+use sojourn_time::{Clock, HostClock, Nanos};
+
+use super::answer;
+use super::arguments::Watch;
+use super::client::{Conversation, not_running};
+use super::drain::Drain;
+use super::logger::Logger;
+use super::open;
+use super::programs::Mode;
+use crate::failure::WrongRequest;
+use crate::place;
+use crate::sys::STOP;
+
+/// Prints the flows until a signal comes, the log ends, or so many lines are printed.
+///
+/// # Errors
+/// When there is no such log, or the machine cannot.
+pub fn run(asked: &Watch) -> anyhow::Result<()> {
+    if asked.interval <= Nanos::ZERO {
+        return Err(WrongRequest("--interval: expected more than nothing".to_owned()).into());
+    }
+    match &asked.out {
+        Some(out) => {
+            if asked.knobs != super::knobs::Knobs::default() {
+                let problem =
+                    "what a running log asks for is changed by `tcplog set`; filters are for watching without a log";
+                return Err(WrongRequest(problem.to_owned()).into());
+            }
+            let mut log = Conversation::open(out)?.ok_or_else(|| not_running(out))?;
+            lines(asked, &mut || log.ask(&json!({ "do": "flows" })))
+        }
+        None => own(asked),
+    }
+}
+
+/// Watches by programs of its own.
+fn own(asked: &Watch) -> anyhow::Result<()> {
+    let programs = open::open(&asked.attach, &asked.knobs)?;
+    let mut logger = Logger::new(programs, None)?;
+    logger.room = asked.attach.flows;
+    let said = logger.set(&asked.knobs, Some(true))?;
+    said.iter().for_each(|said| eprintln!("{}: {said}", crate::program()));
+    logger.be(Mode::On)?;
+    rights::keep_only(&super::WHILE_BEGINNING)?;
+    let drain = Drain::start(logger, asked.attach.ring_bytes())?;
+    let printed = lines(asked, &mut || answer::flows(&drain));
+    let (_, drained) = drain.stop();
+    printed.and(drained)
+}
+
+fn lines(asked: &Watch, flows: &mut dyn FnMut() -> anyhow::Result<Value>) -> anyhow::Result<()> {
+    let signal = place::stop_signal()?;
+    let mut printed = 0;
+    let mut due = HostClock.now();
+    while !STOP.load(Ordering::Relaxed) {
+        let now = HostClock.now();
+        // A clock that was set does not make it wait for longer, or catch up.
+        due = (due + asked.interval).min(now + asked.interval).max(now);
+        let left = due - now;
+        let timeout = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
+        match poll(&mut [PollFd::new(&signal, PollFlags::IN)], Some(&timeout)) {
+            Ok(1..) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(0) => {}
+            Err(error) => return Err(error).context("wait"),
+        }
+        let mut output = io::stdout().lock();
+        let told = flows()?;
+        match writeln!(output, "{told}").and_then(|()| output.flush()) {
+            // Whoever read has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            written => written?,
+        }
+        printed += 1;
+        if asked.count.is_some_and(|count| printed >= count) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

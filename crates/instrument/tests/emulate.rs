@@ -1,0 +1,429 @@
+//! `emulate`, started as a user starts it, between two hosts in namespaces of their own.
+
+#[path = "../../port/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use sojourn_port::pcap::{Capture, Writer};
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+
+use namespace::{ip, ip_says, within};
+
+const SOCKET: &str = "/run/sojourn/emulate-left-right.sock";
+
+#[test]
+fn a_ping_is_delayed_pipes_are_changed_live_and_all_of_it_is_shown() {
+    within("a_ping_is_delayed_pipes_are_changed_live_and_all_of_it_is_shown", || {
+        hosts();
+        for engine in ["xdp", "packet"] {
+            let emulator = Emulator::start(&["left", "right", "--delay", "5ms", "--engine", engine]);
+            rtt_is("5 ms each way", 10.0);
+            let told = said(&["emulate", "set", "forward", "delay", "25ms", "loss", "every", "4"]);
+            assert_eq!(told.trim(), "forward: loss every 4 delay 25ms");
+            rtt_is("25 ms there, 5 ms back", 30.0);
+            said(&["emulate", "set", "all", "delay", "2ms", "--replace"]);
+            rtt_is("2 ms each way", 4.0);
+
+            let shown: Value = serde_json::from_str(&said(&["emulate", "show", "--json"])).expect("JSON");
+            let [forward, backward] = [0, 1].map(|pipe| shown["report"]["pipes"][pipe].clone());
+            // Ten pings, and what IPv6 says by itself.
+            assert!((2..=4).contains(&count(&forward["lost"], "before")), "{shown}");
+            assert_eq!(backward["lost"]["before"], 0, "{shown}");
+            for pipe in [&forward, &backward] {
+                let sum = count(pipe, "sent") + count(pipe, "held") + count(&pipe["lost"], "before");
+                assert_eq!(count(pipe, "arrived"), sum, "{pipe}");
+            }
+            assert_eq!(shown["config"]["pipes"][0]["delay"]["constant"], 2_000_000);
+            let table = said(&["emulate", "show"]);
+            assert!(table.contains("forward: delay 2ms") && table.contains("accuracy  p50"), "{table}");
+            let ended = emulator.end();
+            assert!(count(&ended["report"]["pipes"][0], "sent") >= 28, "{ended}");
+            assert!(!Path::new(SOCKET).exists(), "the socket goes with it");
+        }
+    });
+}
+
+#[test]
+fn an_idle_pipe_and_a_plain_bridge_let_pings_pass_at_once() {
+    within("an_idle_pipe_and_a_plain_bridge_let_pings_pass_at_once", || {
+        hosts();
+        for pipes in [&["--forward", "", "--backward", ""][..], &[], &["--redirect"]] {
+            let emulator = Emulator::start(&[&["left", "right"], pipes].concat());
+            let rtt = least_rtt_ms(20);
+            assert!(rtt < 2.0, "{pipes:?}: {rtt} ms");
+            emulator.end();
+        }
+    });
+}
+
+#[test]
+fn who_is_killed_leaves_nothing_behind_that_hinders_the_next() {
+    within("who_is_killed_leaves_nothing_behind_that_hinders_the_next", || {
+        hosts();
+        let mut killed = Emulator::start(&["left", "right", "--delay", "1ms"]);
+        assert!(ip_says("-d link show left").contains("xdp"), "its program hangs there");
+        killed.process.kill().expect("kills");
+        killed.process.wait().expect("ends");
+        let patience = HostClock.now() + Nanos::seconds(5);
+        while ip_says("-d link show left").contains("xdp") {
+            assert!(HostClock.now() < patience, "its program still hangs there");
+        }
+        assert!(Path::new(SOCKET).exists(), "nobody could remove it");
+        let next = Emulator::start(&["left", "right", "--delay", "1ms"]);
+        rtt_is("1 ms each way", 2.0);
+        next.end();
+    });
+}
+
+#[test]
+fn it_keeps_no_right_that_it_does_not_need() {
+    within("it_keeps_no_right_that_it_does_not_need", || {
+        hosts();
+        let emulator = Emulator::start(&["left", "right"]);
+        let status = fs::read_to_string(format!("/proc/{}/status", emulator.process.id())).expect("its status");
+        let held = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).expect("its rights").trim().to_owned();
+        let (ipc_lock, sys_nice) = (1 << 14, 1 << 23);
+        assert_eq!(u64::from_str_radix(&held, 16).expect("a mask") & !(ipc_lock | sys_nice), 0, "{held}");
+        emulator.end();
+    });
+}
+
+#[test]
+fn a_log_replays_to_the_same_fates_and_one_that_was_changed_does_not() {
+    within("a_log_replays_to_the_same_fates_and_one_that_was_changed_does_not", || {
+        hosts();
+        let folder = folder("replay");
+        let log = folder.to_str().expect("a name");
+        let words = "delay 3ms jitter 1ms distribution normal loss 20% duplicate 5%";
+        let emulator = Emulator::start(&["left", "right", "--forward", words, "--seed", "9", "--log", log]);
+        least_rtt_ms(40);
+        said(&["emulate", "set", "forward", "rate", "1Mbit/s", "loss", "burst", "10%", "3"]);
+        let answer = ask(&json!({ "do": "begin", "block": 7 }));
+        assert_eq!((&answer["ok"], &answer["block"]), (&json!(true), &json!(0)), "{answer}");
+        assert!(count(&answer["summary"]["pipes"][0]["accuracy"], "count") > 10, "{answer}");
+        least_rtt_ms(40);
+        let report = emulator.end()["report"].clone();
+        assert_eq!(report["log"]["skipped"], 0);
+
+        let (status, told) = done(&["emulate", "replay", log, "--json"]);
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        assert_eq!((status, &told["identical"]), (0, &json!(true)), "{told}");
+        assert_eq!(told["packets"], report["log"]["written"], "{told}");
+        assert!(count(&told, "departures") > 40, "{told}");
+
+        // The same arrivals with another seed.
+        let events = folder.join("emulation-emulate-000.jsonl");
+        let text = fs::read_to_string(&events).expect("reads");
+        fs::write(&events, text.replacen("\"seed\":9", "\"seed\":10", 1)).expect("writes");
+        let (status, told) = done(&["emulate", "replay", log]);
+        assert_eq!(status, 4, "{told}");
+        assert!(told.contains("have another fate"), "{told}");
+        // A log that did not end.
+        let lines: Vec<_> = text.lines().collect();
+        fs::write(&events, lines[..lines.len() - 1].join("\n")).expect("writes");
+        let (status, told) = done(&["emulate", "replay", log]);
+        assert!(status == 4 && told.contains("its last line is missing"), "{told}");
+        fs::remove_dir_all(folder).expect("removes");
+    });
+}
+
+#[test]
+fn a_log_with_gaps_is_not_replayed() {
+    within("a_log_with_gaps_is_not_replayed", || {
+        hosts();
+        let folder = folder("gaps");
+        let log = folder.to_str().expect("a name");
+        let emulator =
+            Emulator::start(&["left", "right", "--delay", "1ms", "--log", log, "--name", "d", "--part", "3"]);
+        ask(&json!({ "do": "begin", "block": -1, "keep": false }));
+        least_rtt_ms(5);
+        emulator.end();
+        let (status, told) = done(&["emulate", "replay", log]);
+        assert!(status == 4 && told.contains("the log has gaps"), "{told}");
+        fs::remove_dir_all(folder).expect("removes");
+    });
+}
+
+#[test]
+fn who_asks_for_nonsense_is_told_and_nothing_changes() {
+    within("who_asks_for_nonsense_is_told_and_nothing_changes", || {
+        hosts();
+        let emulator = Emulator::start(&["left", "right", "--delay", "1ms"]);
+        for request in [
+            json!({ "do": "dance" }),
+            json!({ "do": "set", "pipe": "sideways", "words": "delay 1ms" }),
+            json!({ "do": "set", "pipe": "forward", "words": "delay 1" }),
+            json!({ "do": "set", "pipe": "forward", "words": "loss 200%" }),
+            json!({ "do": "show", "loudly": true }),
+            json!(7),
+        ] {
+            let answer = ask(&request);
+            assert!(answer["error"].as_str().is_some_and(|told| !told.contains('\n')), "{request}: {answer}");
+        }
+        let shown = ask(&json!({ "do": "show" }));
+        assert_eq!(shown["config"]["pipes"][0]["delay"]["constant"], 1_000_000);
+        assert_eq!(ask(&json!({ "do": "stop" }))["ok"], true);
+        emulator.ended();
+    });
+}
+
+#[test]
+fn a_port_that_vanishes_ends_it_with_a_sentence() {
+    within("a_port_that_vanishes_ends_it_with_a_sentence", || {
+        hosts();
+        for engine in ["xdp", "packet"] {
+            let mut emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--engine", engine]);
+            ip("link delete left");
+            let status = emulator.process.wait().expect("ends");
+            let mut told = String::new();
+            emulator.process.stderr.take().expect("a pipe").read_to_string(&mut told).expect("reads");
+            assert_eq!(status.code(), Some(3), "{told}");
+            assert!(told.contains("left") && told.lines().count() == 1, "{told}");
+            ip("netns delete west");
+            host("west", "left", 1);
+        }
+    });
+}
+
+#[test]
+fn an_interface_that_goes_down_and_up_again_is_bridged_again() {
+    within("an_interface_that_goes_down_and_up_again_is_bridged_again", || {
+        hosts();
+        let emulator = Emulator::start(&["left", "right", "--delay", "1ms"]);
+        rtt_is("1 ms each way", 2.0);
+        ip("link set left down");
+        let lost = Command::new("ip").args("netns exec west ping -c 2 -i 0.1 -W 1 10.77.2.2".split(' ')).output();
+        assert!(!lost.expect("ping").status.success());
+        ip("link set left up");
+        // The kernel lets a second pass before it tells the far end of the carrier.
+        least_rtt_ms(100);
+        rtt_is("1 ms each way", 2.0);
+        emulator.end();
+    });
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_sentence() {
+    within("what_is_wrong_is_said_in_one_sentence", || {
+        hosts();
+        let mine = folder("wrong");
+        fs::create_dir_all(&mine).expect("makes");
+        let trace = mine.join("back.csv");
+        fs::write(&trace, "time,rate\n0s,1Mbit/s\n2s,2Mbit/s\n1s,1Mbit/s\n").expect("writes");
+        let trace = trace.to_str().expect("a name");
+        let cases: &[(&[&str], u8)] = &[
+            (&["left", "left"], 2),
+            (&["left", "nowhere"], 2),
+            (&["left"], 2),
+            (&["left", "right", "--delay", "20"], 2),
+            (&["left", "right", "--loss", "1"], 2),
+            (&["left", "right", "--forward", "delay 1ms nonsense 3"], 2),
+            (&["left", "right", "--queue", "50"], 2),
+            (&["left", "right", "--rate", "1Mbit/s", "--queue", "0"], 2),
+            (&["left", "right", "--trace", trace], 2),
+            (&["left", "right", "--config", "/no/such/file"], 2),
+            (&["left", "right", "--config", trace, "--delay", "1ms"], 2),
+            (&["left", "right", "--memory", "lots"], 2),
+            (&["left", "right", "--spin", "--fifo"], 2),
+            (&["left", "right", "--cpu", "9999"], 2),
+            (&["left", "right", "--backend", "kernel", "--delay", "1ms"], 3),
+            (&["kernel", "left", "right", "--loss", "segment 3"], 2),
+            (&["replay", "/no/such/folder"], 3),
+            (&["replay", mine.to_str().expect("a name")], 2),
+            (&["offline", trace, "-o", "/tmp/never.pcapng"], 2),
+            (&["set", "forward", "delay", "1ms"], 3),
+            (&["show", "--control", "/no/such/socket"], 3),
+        ];
+        for (arguments, expected) in cases {
+            let (status, told) = done(&[&["emulate"], *arguments].concat());
+            assert_eq!(status, i32::from(*expected), "{arguments:?}: {told}");
+            assert!(
+                told.starts_with("sojourn-instrument: ") && told.trim().lines().count() == 1,
+                "{arguments:?}: {told}"
+            );
+        }
+        ip("link set right down");
+        let (status, told) = done(&["emulate", "left", "right"]);
+        assert!(status == 3 && told.contains("right"), "{told}");
+        ip("link set right up");
+        let first = Emulator::start(&["left", "right"]);
+        let (status, told) = done(&["emulate", "left", "right", "--control", "none"]);
+        assert!(status == 3 && told.contains("left"), "two on one port: {told}");
+        first.end();
+        fs::remove_dir_all(mine).expect("removes");
+    });
+}
+
+#[test]
+fn a_capture_passes_offline_in_the_time_of_its_stamps() {
+    let folder = folder("offline");
+    fs::create_dir_all(&folder).expect("makes");
+    let [input, output, again] = ["in.pcap", "out.pcapng", "again.pcapng"].map(|name| folder.join(name));
+    let start = Time(1_700_000_000_000_000_000);
+    let mut writer = Writer::new(File::create(&input).expect("creates")).expect("writes");
+    for number in 0..1_000_u32 {
+        let mut frame = [0_u8; 60];
+        frame[20..24].copy_from_slice(&number.to_be_bytes());
+        writer.write(start + Nanos::millis(i64::from(number)), &frame).expect("writes");
+    }
+    writer.finish().expect("writes");
+    let name = |path: &PathBuf| path.to_str().expect("a name").to_owned();
+    let (status, told) =
+        done(&["emulate", "--offline", &name(&input), "--delay", "20ms", "--loss", "every 10", "-o", &name(&output)]);
+    assert_eq!(status, 0, "{told}");
+    assert!(told.contains("1,000 came, 900 left") && told.contains("100 before"), "{told}");
+    let frames = frames(&output);
+    assert_eq!(frames.len(), 900);
+    for (at, number) in &frames {
+        assert_eq!(*at, start + Nanos::millis(20 + i64::from(*number)));
+        assert_ne!(number % 10, 9, "every tenth is lost");
+    }
+    // What was written is read again, from pcapng.
+    let (status, told) =
+        done(&["emulate", "offline", &name(&output), "--rate", "1Gbit/s", "-o", &name(&again), "--json"]);
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((status, &told["frames"]), (0, &json!(900)), "{told}");
+    assert_eq!(self::frames(&again)[0].0, start + Nanos::millis(20) + Nanos(480), "60 bytes at 1 Gbit/s");
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+/// When each frame of a capture was stamped, and its number.
+fn frames(path: &Path) -> Vec<(Time, u32)> {
+    let mut capture = Capture::new(BufReader::new(File::open(path).expect("opens"))).expect("a capture");
+    let (mut frames, mut frame) = (Vec::new(), Vec::new());
+    while let Some(record) = capture.next(&mut frame).expect("reads") {
+        frames.push((record.at, u32::from_be_bytes(frame[20..24].try_into().expect("four bytes"))));
+    }
+    frames
+}
+
+/// A host in a namespace of its own, at the other end of a port's cable.
+fn host(name: &str, port: &str, number: u8) {
+    ip(&format!("netns add {name}"));
+    ip(&format!("link add name {port} type veth peer name {name} netns {name}"));
+    ip(&format!("link set dev {port} up"));
+    ip(&format!("-n {name} address add 10.77.2.{number}/24 dev {name}"));
+    ip(&format!("-n {name} link set dev {name} up"));
+}
+
+/// Two hosts; the emulator is to stand between `left` and `right`.
+fn hosts() {
+    host("west", "left", 1);
+    host("east", "right", 2);
+}
+
+/// Pings from west to east, and returns the least round trip in milliseconds. Lost ones do not matter.
+fn least_rtt_ms(count: u32) -> f64 {
+    let ping = format!("netns exec west ping -c {count} -i 0.02 -W 1 10.77.2.2");
+    let output = Command::new("ip").args(ping.split(' ')).output().expect("ping starts");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let least = told.rsplit_once("= ").and_then(|(_, times)| times.split('/').next()?.parse().ok());
+    assert!(least.is_some(), "no answer: {told}");
+    least.unwrap_or_default()
+}
+
+/// A tenth of a millisecond below what is asked, for pings count in whole microseconds and departures are learnt; and a busy
+/// machine's delay above it.
+fn rtt_is(what: &str, expected_ms: f64) {
+    let least = least_rtt_ms(10);
+    assert!((expected_ms - 0.1..expected_ms + 5.0).contains(&least), "{what}: {least} ms");
+}
+
+fn count(value: &Value, key: &str) -> u64 {
+    assert!(value[key].is_u64(), "{key} in {value}");
+    value[key].as_u64().unwrap_or_default()
+}
+
+fn instrument() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"));
+    command.env_remove("XDG_RUNTIME_DIR");
+    command
+}
+
+/// Runs the instrument to its end: its status, and all that it says.
+fn done(arguments: &[&str]) -> (i32, String) {
+    let output = instrument().args(arguments).output().expect("starts");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().expect("a status"), String::from_utf8_lossy(&said).into_owned())
+}
+
+fn said(arguments: &[&str]) -> String {
+    let (status, told) = done(arguments);
+    assert_eq!(status, 0, "{arguments:?}: {told}");
+    told
+}
+
+/// Asks the emulator as a program does.
+fn ask(request: &Value) -> Value {
+    let mut stream = UnixStream::connect(SOCKET).expect("connects");
+    writeln!(stream, "{request}").expect("asks");
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).expect("is answered");
+    serde_json::from_str(&answer).expect("JSON")
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("sojourn-emulate-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
+
+/// An emulator that runs.
+struct Emulator {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Emulator {
+    /// Starts it, and waits until frames flow.
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = instrument();
+        command.args(["emulate", "run"]).args(arguments).args(["--json", "--die-with-parent"]);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the instrument starts");
+        let output = BufReader::new(process.stdout.take().expect("a pipe"));
+        let mut emulator = Self { process, output };
+        let ready = emulator.event();
+        assert_eq!(ready["event"], "ready", "{ready}");
+        emulator
+    }
+
+    fn event(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("reads");
+        let mut told = String::new();
+        if line.is_empty() {
+            let _ = self.process.stderr.take().map(|mut pipe| pipe.read_to_string(&mut told));
+        }
+        assert!(!line.is_empty(), "it ended: {told}");
+        serde_json::from_str(&line).expect("JSON")
+    }
+
+    /// Ends it as Ctrl-C does, and returns what it says.
+    fn end(self) -> Value {
+        let process = Pid::from_child(&self.process);
+        kill_process(process, Signal::INT).expect("is told to end");
+        self.ended()
+    }
+
+    /// Waits for its end.
+    fn ended(mut self) -> Value {
+        let ended = self.event();
+        assert_eq!(ended["event"], "ended", "{ended}");
+        assert!(self.process.wait().expect("ends").success());
+        ended
+    }
+}
+
+#[test]
+fn netem_is_told_in_tcs_words() {
+    let told = said(&["emulate", "kernel", "l", "r", "--delay", "20ms", "--loss", "1%"]);
+    let expected = "tc qdisc replace dev r root netem";
+    assert!(told.starts_with(expected) && told.contains("# tc qdisc del dev l root"), "{told}");
+}

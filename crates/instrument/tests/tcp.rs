@@ -1,0 +1,230 @@
+//! `tcp` as other programs use it: lines in, lines out, exit status, records. Over the loopback interface.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_ipc::reader::StreamReader;
+use serde_json::{Value, json};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
+
+/// A folder of its own for each test, gone at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sojourn-tcp-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    fn argument(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    /// The readings that a process wrote.
+    fn readings(&self, who: &str) -> RecordBatch {
+        let file = File::open(self.0.join(format!("tcp_readings-{who}-000.arrow"))).unwrap();
+        let reader = StreamReader::try_new(file, None).unwrap();
+        let schema = reader.schema();
+        let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+        arrow_select_all(&schema, &batches)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// These tests write one batch.
+fn arrow_select_all(schema: &arrow_schema::SchemaRef, batches: &[RecordBatch]) -> RecordBatch {
+    batches.first().cloned().unwrap_or_else(|| RecordBatch::new_empty(schema.clone()))
+}
+
+fn int64s(batch: &RecordBatch, name: &str) -> Vec<Option<i64>> {
+    batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().iter().collect()
+}
+
+fn int32s(batch: &RecordBatch, name: &str) -> Vec<Option<i32>> {
+    batch.column_by_name(name).unwrap().as_primitive::<Int32Type>().iter().collect()
+}
+
+fn words(batch: &RecordBatch, name: &str) -> Vec<String> {
+    let column = batch.column_by_name(name).unwrap().as_dictionary::<arrow_array::types::Int8Type>();
+    let values = column.values().as_string::<i32>();
+    (0..column.len()).map(|at| values.value(usize::try_from(column.keys().value(at)).unwrap()).to_owned()).collect()
+}
+
+/// A running `tcp serve`.
+struct Serve {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Serve {
+    fn start(folder: &Folder, name: &str) -> Self {
+        let mut child = Command::new(BINARY)
+            .args(["tcp", "serve", "--record", folder.argument(), "--name", name, "--die-with-parent"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut serve = Self { child, output };
+        assert_eq!(serve.answer()["event"], "ready");
+        serve
+    }
+
+    fn ask(&mut self, request: &Value) -> Value {
+        self.tell(request);
+        self.answer()
+    }
+
+    fn tell(&mut self, request: &Value) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{request}").unwrap();
+    }
+
+    fn answer(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn finish(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn messages_are_read_before_each_and_all_of_them_arrive() {
+    let folder = Folder::new("messages");
+    let (mut near, mut far) = (Serve::start(&folder, "a"), Serve::start(&folder, "b"));
+    let listening = far.ask(&json!({ "do": "listen", "block": 3, "port": 0, "address": "127.0.0.1" }));
+    let to = format!("127.0.0.1:{}", listening["port"]);
+    let sent = near.ask(&json!({ "do": "send", "block": 3, "to": to, "bytes": 50_000, "message_bytes": 1_000,
+        "interval_ns": 1_000_000, "read_before_send": true, "settings": { "congestion": "reno", "mss_bytes": 1_200,
+        "is_nodelay": true } }));
+    assert_eq!(sent["connections"][0]["problem"], Value::Null, "{sent}");
+    assert_eq!(sent["connections"][0]["moved_bytes"], 50_000);
+    assert_eq!(sent["connections"][0]["congestion"], "reno");
+    let received = far.ask(&json!({ "do": "finish", "block": 3 }));
+    assert_eq!(received["connections"][0]["moved_bytes"], 50_000, "{received}");
+    assert_ne!(received["connections"][0]["socket_cookie"], sent["connections"][0]["socket_cookie"]);
+    near.finish();
+    far.finish();
+
+    let rows = folder.readings("a");
+    assert_eq!(words(&rows, "why").iter().filter(|why| *why == "send").count(), 50);
+    assert!(int32s(&rows, "block").iter().all(|block| *block == Some(3)));
+    let cookie = sent["connections"][0]["socket_cookie"].as_i64();
+    assert!(int64s(&rows, "socket_cookie").iter().all(|read| *read == cookie));
+    let (before, after, handed) =
+        (int64s(&rows, "read_before_ns"), int64s(&rows, "read_after_ns"), int64s(&rows, "sent_ns"));
+    for at in 0..rows.num_rows() {
+        assert!(before[at] <= after[at] && handed[at].is_none_or(|handed| after[at] <= Some(handed)));
+    }
+    // Message n is handed over when n have been: the kernel's own count says so, for nothing waits on this path.
+    let sent_bytes = int64s(&rows, "sent_bytes");
+    assert_eq!(sent_bytes.last(), Some(&Some(50_000)));
+    assert_eq!(int64s(&rows, "acked_bytes").last(), Some(&Some(50_000 + 2)), "SYN and FIN are counted as bytes");
+    assert!(int64s(&rows, "mss_bytes").iter().all(|mss| *mss <= Some(1_200)));
+}
+
+#[test]
+fn readings_keep_to_their_times_while_as_much_is_sent_as_goes() {
+    let folder = Folder::new("bulk");
+    let (mut near, mut far) = (Serve::start(&folder, "a"), Serve::start(&folder, "b"));
+    let listening =
+        far.ask(&json!({ "do": "listen", "block": 1, "port": 0, "connections": 2, "read_every_ns": 20_000_000 }));
+    let to = format!("[::1]:{}", listening["port"]);
+    let sent = near.ask(&json!({ "do": "send", "block": 1, "to": to, "duration_ns": 300_000_000, "connections": 2,
+        "read_every_ns": 10_000_000 }));
+    let received = far.ask(&json!({ "do": "finish", "block": 1 }));
+    for at in 0..2 {
+        assert_eq!(sent["connections"][at]["problem"], Value::Null, "{sent}");
+    }
+    let total = |answer: &Value| {
+        answer["connections"].as_array().unwrap().iter().map(|one| one["moved_bytes"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(total(&sent), total(&received));
+    near.finish();
+    far.finish();
+
+    let rows = folder.readings("a");
+    let times = words(&rows, "why").iter().filter(|why| *why == "time").count();
+    assert!((40..=62).contains(&times), "{times} readings in twice 0.3 s");
+    let started = sent["connections"][0]["started_ns"].as_i64().unwrap();
+    for (why, intended) in words(&rows, "why").iter().zip(int64s(&rows, "intended_ns")) {
+        assert!(why != "time" || (intended.unwrap() - started) % 10_000_000 == 0, "{intended:?} is off the grid");
+    }
+    assert!(folder.readings("b").num_rows() > 20);
+}
+
+#[test]
+fn what_is_wrong_is_said_and_the_next_request_is_answered() {
+    let folder = Folder::new("wrong");
+    let mut serve = Serve::start(&folder, "a");
+    let refused = |serve: &mut Serve, request: Value| {
+        let answer = serve.ask(&request);
+        assert_eq!(answer["event"], "error", "{answer}");
+        (answer["status"].as_u64().unwrap(), answer["message"].as_str().unwrap().to_owned())
+    };
+    let (status, message) = refused(&mut serve, json!({ "do": "send", "block": 1, "to": "127.0.0.1:1" }));
+    assert_eq!((status, message.as_str()), (2, "send: say either duration_ns, above 0, or bytes"));
+    let request = json!({ "do": "send", "block": 1, "to": "127.0.0.1:1", "bytes": 1 });
+    let (status, message) = refused(&mut serve, request);
+    assert!(status == 3 && message.starts_with("connect to 127.0.0.1:1: "), "{message}");
+    let request =
+        json!({ "do": "send", "block": 1, "to": "127.0.0.1:1", "bytes": 1, "settings": { "congestion": "none" } });
+    let (status, message) = refused(&mut serve, request);
+    assert!(status == 2 && message.contains("this kernel offers"), "{message}");
+    let (status, _) = refused(&mut serve, json!({ "do": "finish", "block": 9 }));
+    assert_eq!(status, 2);
+    let listening = serve.ask(&json!({ "do": "listen", "block": 1, "port": 0 }));
+    assert_eq!(listening["event"], "listening");
+    let nothing = serve.ask(&json!({ "do": "finish", "block": 1, "patience_ns": 1_000_000 }));
+    assert_eq!(nothing["connections"], json!([]));
+    serve.finish();
+    assert_eq!(folder.readings("a").num_rows(), 0);
+}
+
+#[test]
+fn by_hand_it_says_what_came_of_it() {
+    let receive =
+        Command::new(BINARY).args(["tcp", "receive", "127.0.0.1:0", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut receive = Ended(receive);
+    let mut output = BufReader::new(receive.0.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let listening: Value = serde_json::from_str(&line).unwrap();
+    let to = listening["at"].as_str().unwrap();
+    let sent =
+        Command::new(BINARY).args(["tcp", "send", to, "--bytes", "1000000", "--congestion", "cubic"]).output().unwrap();
+    let said = String::from_utf8(sent.stdout).unwrap();
+    assert!(sent.status.success() && said.contains("1000000 bytes sent") && said.contains("cubic"), "{said}");
+    line.clear();
+    output.read_line(&mut line).unwrap();
+    let received: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(received["connection"]["moved_bytes"], 1_000_000);
+    assert!(receive.0.wait().unwrap().success());
+}
+
+/// A process that does not outlive its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,171 @@
+//! `tcplog` with its programs in the kernel, over connections of this test's own: in a cgroup and a namespace that go with it.
+
+#[path = "../../port/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use serde_json::{Value, json};
+use sojourn_time::{Clock, HostClock, Nanos};
+
+use namespace::{ip, within};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
+
+#[test]
+fn every_packet_of_a_connection_is_logged_and_the_law_holds() {
+    within("every_packet_of_a_connection_is_logged_and_the_law_holds", || {
+        let Some(bed) = Bed::make("whole") else { return };
+        let logger = bed.run("--ppl 1 --netns /proc/self/ns/net");
+        transfer("127.0.0.1:0", 3_000_000);
+        transfer("[::1]:0", 3_000_000);
+        let footer = logger.end();
+        assert_eq!(footer["conserved"], true, "{footer}");
+        let of = |way: &str, fate: &str| footer["totals"][way][fate].as_u64().unwrap_or_default();
+        // Each segment over loopback leaves once and comes once; the kernel puts them together otherwise each way.
+        let segments = |way: &str| footer["totals"]["segments"][way]["seen"].as_u64();
+        assert_eq!(segments("in"), segments("out"), "{footer}");
+        assert!(of("in", "logged") > 40 && of("in", "full") == 0, "{footer}");
+        assert_eq!(footer["flows"], 4, "both ends of two connections: {footer}");
+        assert_eq!(footer["records"].as_u64(), Some(of("in", "logged") + of("out", "logged")), "{footer}");
+    });
+}
+
+#[test]
+fn who_lacks_a_right_is_told_which_and_nothing_is_left_behind() {
+    within("who_lacks_a_right_is_told_which_and_nothing_is_left_behind", || {
+        let out = std::env::temp_dir().join(format!("sojourn-tcplog-rights-{}", std::process::id()));
+        let drop = ["--bounding-set=-all", "--inh-caps=-all", BINARY, "tcplog", "run", "--duration", "1s", "--out"];
+        let output = Command::new("setpriv").args(drop).arg(&out).output().expect("setpriv starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("CAP_") && said.lines().count() == 1, "{said}");
+        assert!(!out.exists());
+    });
+}
+
+#[test]
+fn it_keeps_no_right_that_it_does_not_need() {
+    within("it_keeps_no_right_that_it_does_not_need", || {
+        let Some(bed) = Bed::make("least") else { return };
+        let logger = bed.run("--ppl 1");
+        let (net_admin, perfmon, bpf) = (1 << 12, 1 << 38, 1_u64 << 39);
+        let needless =
+            || rights(logger.process.id()).map(|held| held & !(net_admin | perfmon | bpf)).any(|held| held != 0);
+        let patience = HostClock.now() + Nanos::seconds(5);
+        while needless() {
+            assert!(HostClock.now() < patience, "{:x?}", rights(logger.process.id()).collect::<Vec<_>>());
+        }
+        logger.end();
+    });
+}
+
+/// What each thread of a process may.
+fn rights(process: u32) -> impl Iterator<Item = u64> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
+    tasks.flatten().filter_map(|task| {
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        let held = status.lines().find_map(|line| line.strip_prefix("CapPrm:"))?.trim().to_owned();
+        u64::from_str_radix(&held, 16).ok()
+    })
+}
+
+/// Sends so many bytes over a connection of our own, and closes it.
+fn transfer(address: &str, bytes: usize) {
+    let listener = TcpListener::bind(address).expect("listens");
+    let address = listener.local_addr().expect("its address");
+    let receive = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("accepts");
+        stream.read_to_end(&mut Vec::new()).expect("receives")
+    });
+    let mut stream = TcpStream::connect(address).expect("connects");
+    stream.write_all(&vec![7; bytes]).expect("sends");
+    drop(stream);
+    assert_eq!(receive.join().expect("ends"), bytes);
+}
+
+/// A cgroup that this test is in, and a folder.
+struct Bed {
+    cgroup: PathBuf,
+    root: PathBuf,
+    folder: PathBuf,
+}
+
+impl Bed {
+    /// `None` where there may be no cgroup: then it says why.
+    fn make(name: &str) -> Option<Self> {
+        ip("link set dev lo up");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+        let line = mounts.lines().find(|line| line.contains(" - cgroup2 "));
+        let root = PathBuf::from(line.and_then(|line| line.split(' ').nth(4)).unwrap_or("/sys/fs/cgroup"));
+        let cgroup = root.join(format!("sojourn-test-{}-{name}", std::process::id()));
+        let entered = fs::create_dir(&cgroup).and_then(|()| enter(&cgroup));
+        if let Err(why) = entered {
+            eprintln!("skipped: cannot make a cgroup here: {why}");
+            return None;
+        }
+        let folder = std::env::temp_dir().join(format!("sojourn-tcplog-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        Some(Self { cgroup, root, folder })
+    }
+
+    fn run(&self, words: &str) -> Logger {
+        let out = self.folder.join("t");
+        let mut process = Command::new(BINARY)
+            .args(["tcplog", "run", "--ring", "1MiB", "--flows", "64", "--attach"])
+            .arg(&self.cgroup)
+            .arg("--out")
+            .arg(&out)
+            .args(words.split_whitespace())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut line = String::new();
+        let mut errors = BufReader::new(process.stderr.take().expect("its messages"));
+        errors.read_line(&mut line).expect("a line");
+        assert!(line.contains("logs TCP's state"), "{line}");
+        thread::spawn(move || errors.lines().map_while(Result::ok).for_each(drop));
+        Logger { process, out }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = enter(&self.root);
+        let _ = fs::remove_dir(&self.cgroup);
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn enter(cgroup: &Path) -> std::io::Result<()> {
+    fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())
+}
+
+struct Logger {
+    process: Child,
+    out: PathBuf,
+}
+
+impl Logger {
+    fn end(mut self) -> Value {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("signals");
+        assert_eq!(self.process.wait().expect("ends").code(), Some(0));
+        let footer = fs::read(self.out.join("footer.json")).expect("a footer");
+        let footer: Value = serde_json::from_slice(&footer).expect("JSON");
+        assert_eq!(footer["why"], json!("signal"));
+        footer
+    }
+}
+
+impl Drop for Logger {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
