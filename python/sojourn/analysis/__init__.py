@@ -21,7 +21,7 @@ What it writes:
 How a figure is made is said where it is made: `pairs` (a device's latency), `sizes` (a + b x size), `paths` (round-trip
 times, losses), `departures` (senders), `laws`, and `tester`, `shape`, `soundness` (findings). Of streams, `streams`
 says what every method has in common, and each method's module what is its own: `one_way`, `throughput`, `loss`,
-`fan_in`, `multicast`, `background`, `stages`, `model`, `suites`.
+`fan_in`, `multicast`, `background`, `stages`, `model`, `suites`. `links` has the laws of links with rates.
 """
 
 from __future__ import annotations
@@ -54,6 +54,10 @@ METHODS = {
     "background": "background",
     "stages": "stages",
     "model": "model",
+    "emulator": "emulator",
+    "tcp-cost": "costs",
+    "tcp-truth": "tcp.truth",
+    "tcp-perturbation": "tcp.perturbation",
     "rfc2544": "suites",
     "rfc8219": "suites",
     "rfc2889": "suites",

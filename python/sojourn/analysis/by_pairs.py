@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sojourn.analysis.laws import answer_laws
+from sojourn.analysis.links import slope
 from sojourn.analysis.pairs import latency_rows, resolution, rounds_of
 from sojourn.analysis.paths import path_rows
 from sojourn.analysis.samples import samples_of_pairs
@@ -28,5 +29,5 @@ def study(run: Run) -> Study:
     bed_ns = 0.0 if bed is None else bed.estimate
     findings = [*tester_findings(run), *soundness_findings(rows, bed_ns), *shape_findings(run, rounds, bed_ns)]
     stamp_sources(run, rows)
-    laws = answer_laws(run, rounds, bed_ns)
+    laws = answer_laws(run, rounds, bed_ns, slope.LAWS)
     return Study(rows, findings, latency_sentence(run, rows), laws, samples_of_pairs(run, rounds, fits))

@@ -35,6 +35,7 @@ class Factors:
     receivers: int | None = None
     load: float | None = None
     load_via: str | None = None
+    pipe: str | None = None
 
     @property
     def mean_frame_bytes(self) -> float:
@@ -76,6 +77,8 @@ def factors_of(block: dict[str, Any], plan: dict[str, Any]) -> Factors:
 def factors_of_stream(told: dict[str, Any]) -> Factors:
     """The factors of a cell of streams, as the log tells them; what this version does not know is left out."""
     known = {one.name: told[one.name] for one in fields(Factors) if told.get(one.name) is not None}
+    if not known.get("pipe"):
+        known.pop("pipe", None)
     known["engine"] = str(known.get("engine", "auto"))
     known["probe"] = str(known.get("probe") or _stream_name(known))
     if "interval_ns" not in known and known.get("rate_pps"):
@@ -119,6 +122,8 @@ def _describe_stream(factors: Factors) -> str:
         parts.append(f"{factors.receivers} other receivers")
     if factors.load:
         parts.append(f"load {percent(factors.load)} {factors.load_via or 'through'}")
+    if factors.pipe:
+        parts.append(factors.pipe)
     return ", ".join(parts)
 
 

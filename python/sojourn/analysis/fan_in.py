@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.laws import Answer
+from sojourn.analysis.links import sharing
 from sojourn.analysis.rates import jain, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
 
 LAW = "width-grows-with-senders"
+TOTAL = "fan-in-total"
 
 
 def study(run: Run) -> Study:
@@ -46,6 +48,8 @@ def study(run: Run) -> Study:
                    for _, _, here in per_arm(run, fair))  # fmt: skip
     asked = [str(one) for one in run.study.get("laws", [])]
     of.laws.extend(answer for answer in answer_law(run, each) if LAW in asked or not asked)
+    if TOTAL in asked:
+        of.laws.extend(sharing.answers(TOTAL, run, of.flows, of.packets))
     of.samples["widths"] = row_samples(run, wide)
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
     of.samples["shares"] = with_cells(run, of.flows.select("device", "cell", "block", "round", "flow", "received_pps"))

@@ -8,7 +8,7 @@ run cannot tell. No law is ever confirmed, or refuted, by a mere lack of evidenc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,10 @@ WIDEST_MARGIN = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a run says of a law: `shown` is the deviation that decided it, or the largest, with its interval."""
+    """What a run says of a law: `shown` is the deviation that decided it, or the largest, with its interval.
+
+    Where the law foretells a figure, `expected` is that and `shown` what was measured.
+    """
 
     law: str
     answer: str
@@ -45,6 +48,7 @@ class Answer:
     margin_ns: float | None = None
     shown: Interval | None = None
     unit: str = "ns"
+    expected: float | None = None
 
     def tidy(self) -> dict[str, Any]:
         """The answer as verdict.json holds it."""
@@ -57,6 +61,7 @@ class Answer:
             "ci_low": None if shown is None else finite(shown.low),
             "ci_high": None if shown is None else finite(shown.high),
             "unit": self.unit,
+            "expected": finite(self.expected),
             "level": None if shown is None else shown.level,
             "margin": finite(self.margin_ns),
             "p": None if self.found is None else self.found.p,
@@ -65,15 +70,19 @@ class Answer:
         }
 
 
-def answer_laws(run: Run, rounds: Rounds, bed_ns: float) -> list[Answer]:
-    """The plan's laws, answered; an unknown law is answered "cannot tell"."""
+def answer_laws(run: Run, rounds: Rounds, bed_ns: float, more: Mapping[str, Law]) -> list[Answer]:
+    """The plan's laws, answered, `more` of them by others; an unknown law is answered "cannot tell"."""
+    known = LAWS | dict(more)
     asked = [str(one) for one in run.study.get("laws", [])]
-    return [answer for law in asked for answer in LAWS.get(law, _unknown)(law, run, rounds, bed_ns)]
+    return [answer for law in asked for answer in known.get(law, _unknown)(law, run, rounds, bed_ns)]
 
 
 def main_device(devices: list[str]) -> str | None:
-    """The device that a run is about: the bridge, or the first that is not the wire."""
+    """The device that a run is about: an emulator, the bridge, or the first that is not the wire."""
     tested = [one for one in devices if one not in (DIRECT, A_A)]
+    emulators = [one for one in tested if one.partition(":")[0] == "emulate"]
+    if emulators:
+        return emulators[0]
     if "bridge" in tested:
         return "bridge"
     return next((one for one in tested if one != WIRE), tested[0] if tested else None)

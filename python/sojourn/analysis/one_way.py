@@ -18,6 +18,7 @@ import polars as pl
 
 from sojourn.analysis.factors import Factors, in_common, spell_interval
 from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.links import waiting
 from sojourn.analysis.rates import pace_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
 
+WAITING = "md1"
 PARTS = 20
 """A trial is cut in so many parts of equally many packets, each told by its median."""
 
@@ -87,6 +89,8 @@ def study(run: Run) -> Study:
     knees = [row for one in found for row in knee_rows(run, one, judged)]
     of.rows.extend(knees)
     of.findings.extend(knee_limits(found, knees))
+    if WAITING in run.study.get("laws", []):
+        of.laws.extend(waiting.answers(WAITING, run, of.packets))
     of.samples["knees"] = row_samples(run, knees)
     of.samples["delay_by_interval"] = by_interval(run, of.rows, bounded)
     of.samples["growth"] = judged.select(

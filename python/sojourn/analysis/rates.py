@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.finding import Finding, Place, worst_apart
+from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.statistics.interval import Interval
@@ -49,16 +50,21 @@ class Pace:
     why: str
     bps: float | None = None
     pps: float | None = None
+    overhead: int = 0
+    """Bytes that a frame takes of `bps` besides itself."""
 
     def interval_ns(self, frame_bytes: int) -> float | None:
         """The time that one frame takes."""
         if self.bps is not None:
-            return frame_bytes * 8e9 / self.bps
+            return (frame_bytes + self.overhead) * 8e9 / self.bps
         return None if self.pps is None else 1e9 / self.pps
 
 
-def pace_of(run: Run, device: str) -> Pace:
-    """The slowest line on the way over a device: a shaper that the plan asks for, a simulated serialiser, or a link."""
+def pace_of(run: Run, device: str, senders: int = 1) -> Pace:
+    """The slowest line on the way over a device: a shaper that the plan asks for, a simulated serialiser, or a link.
+
+    Of rated links, so many senders have one each before those that they share.
+    """
     bed, empty = run.plan.get("bed", {}), device in (DIRECT, A_A)
     line = bed.get("lines", {}).get(DIRECT if empty else device, {}).get("serialiser")
     if line:
@@ -66,6 +72,10 @@ def pace_of(run: Run, device: str) -> Pace:
     shaped = _bits(bed.get("rate"))
     if shaped is not None and not empty:
         return Pace("the shaper's rate, in bits of frames with FCS", shaped)
+    rated = cables_of(run).get(DIRECT if empty else device)
+    if rated is not None:
+        why = "the rate of the slowest link, in bits on the wire"
+        return Pace(why, rated.through_bps(senders), overhead=L1_OVERHEAD)
     return Pace("no line rate is known: a virtual link hands frames on without sending bits")
 
 
@@ -181,7 +191,7 @@ def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
         told = (
             offered.estimate, received.estimate, received.low, received.high, received.estimate * payload * 8,
             received.estimate * frame * 8, loss.estimate, loss.low, loss.high, gap.estimate, gap.low, gap.high,
-            pace_of(run, device).interval_ns(frame), clean_rate(run, run.cells[cell]),
+            pace_of(run, device, run.cells[cell].senders or 1).interval_ns(frame), clean_rate(run, run.cells[cell]),
         )  # fmt: skip
         limited = is_testers(run, here, received)
         rows.append(dict(zip(_RATES, told, strict=True)) | {"device": device, "cell": cell, "tester_limited": limited})

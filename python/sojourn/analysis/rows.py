@@ -16,8 +16,18 @@ if TYPE_CHECKING:
     from sojourn.analysis.statistics.interval import Interval
 
 
-STREAM_FACTORS = ("kind", "engine", "rate_pps", "rate_share", "to", "senders", "receivers", "load", "load_via")
+STREAM_FACTORS = ("kind", "engine", "rate_pps", "rate_share", "to", "senders", "receivers", "load", "load_via", "pipe")
 """The factors that only cells of streams have: they stand at the end of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSetting:
+    """Under which traffic the log of TCP's state was measured, and how: columns of rows that have it alone."""
+
+    path: str | None = None
+    flows: int | None = None
+    where: str | None = None
+    packets_per_log: int | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +56,7 @@ class Row:
     against: str | None = None
     port: int | None = None
     node: int | None = None
+    setting: LogSetting | None = None
 
     def tidy(self) -> dict[str, Any]:
         """The row as results.json holds it; what is not a number is null."""
@@ -75,6 +86,7 @@ class Row:
             "port": self.port,
             "node": self.node,
             **of_streams,
+            **({} if self.setting is None else asdict(self.setting)),
         }
 
 

@@ -125,6 +125,12 @@ class Run:
         return self._of_streams("clock_lines")
 
     @cached_property
+    def emulated(self) -> pl.DataFrame:
+        """What emulators wrote of every packet, of the blocks that are judged, as the last part has it."""
+        rows = read_table(self.folder.records, "packets", self.judged_blocks).frame
+        return rows.filter(pl.col("part") == pl.col("part").max().over("block"))
+
+    @cached_property
     def trial_events(self) -> dict[int, dict[str, Any]]:
         """The log's account of each trial of streams, by block: the last one, where a block was measured again."""
         return {int(event["block"]): event for event in self.log if event.get("event") == "stream-trial"}

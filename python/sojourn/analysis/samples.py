@@ -29,7 +29,7 @@ CURVE_POINTS = 200
 TIMELINE_POINTS = 20_000
 BAND_POINTS = 41
 FACTOR_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("probe", "schedule", "kind", "engine", "to", "load_via"), pl.String),
+    **dict.fromkeys(("probe", "schedule", "kind", "engine", "to", "load_via", "pipe"), pl.String),
     **dict.fromkeys(("rate_pps", "rate_share", "load"), pl.Float64),
 }
 """The factors of a cell that are no whole numbers."""

@@ -32,6 +32,7 @@ the same arm that was subtracted ("load=0.0", "load_via=beside", "to=unicast", "
       [1/s bit/s]
     - inter_frame_time; mean [ns]
     - inter_frame_intercept, inter_frame_slope (of a + b x frame size); fit [ns, ns/byte]
+    - min_frame_interval (of a flood over rated links); saturated calculated [ns]
     - clean_rate_pps (device direct; what the tester alone can, from its qualification); mean [1/s]
 - loss:
     - as throughput, but for the line

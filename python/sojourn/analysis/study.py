@@ -7,7 +7,7 @@ marks the rows with the findings, judges, and writes; a method does none of that
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,6 +27,8 @@ class Study:
     sentence: str
     laws: list[Answer] = field(default_factory=list)
     samples: dict[str, pl.DataFrame] = field(default_factory=dict)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    """Configured against measured, each with its verdict (`emulator.checks`)."""
 
 
 class Method(Protocol):

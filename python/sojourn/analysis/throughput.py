@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import in_common
+from sojourn.analysis.links import pacing
 from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
 
 LEAST_SIZES = 2
+PACING = "minimum-frame-time"
 LINE = {
     "device": pl.String, "frame_bytes": pl.Float64,
     "estimate_ns": pl.Float64, "ci_low_ns": pl.Float64, "ci_high_ns": pl.Float64,
@@ -40,6 +42,9 @@ def study(run: Run) -> Study:
     of.begin(flood=True)
     of.rows.extend(rate_rows(run, of.trials))
     of.overloads.update(overloads_of(run, of.trials))
+    of.rows.extend(pacing.least_rows(run, of.trials))
+    if PACING in run.study.get("laws", []):
+        of.laws.extend(pacing.answers(PACING, run, of.trials))
     fits = lines_over_size(run, of.trials)
     of.rows.extend(row for device, (line, cells, _) in fits.items() for row in line_rows(run, device, line, cells))
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))

@@ -37,6 +37,7 @@ class Verdict:
     pairs: dict[str, Any]
     coverage: dict[str, Any]
     engines: dict[str, list[str]]
+    checks: list[dict[str, Any]]
 
     def tidy(self) -> dict[str, Any]:
         """The verdict as JSON."""
@@ -50,6 +51,7 @@ class Verdict:
             "pairs": self.pairs,
             "coverage": self.coverage,
             "engines": self.engines,
+            "checks": self.checks,
         }
 
 
@@ -67,6 +69,7 @@ def judge(run: Run, study: Study) -> Verdict:
         _pairs(run, study.rows),
         _coverage(study.rows),
         engines_of(run),
+        study.checks,
     )
 
 
@@ -86,7 +89,9 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
         return "No device was measured against the empty path"
     bed = next((row.value.estimate for row in rows if row.quantity == "resolution"), None)
     limit = f"the bed can resolve {micro(bed)}" if bed is not None else "no A/A control says what the bed can resolve"
-    return f"{_adds(run, device, pooled, rows, bed)}; {limit}"
+    beside = find(rows, "bridge", "device_latency", "pooled") if device != "bridge" else None
+    other = f", where the Linux bridge adds {_one_way(beside.value)}" if beside is not None else ""
+    return f"{_adds(run, device, pooled, rows, bed)}{other}; {limit}"
 
 
 def departures_sentence(run: Run, rows: list[Row]) -> str:
@@ -158,10 +163,17 @@ def amid(device: str) -> str:
 def called(device: str) -> str:
     """The device's name where a sentence begins."""
     single, _, count = device.partition("*")
-    names = {"bridge": "The Linux bridge", "wire": "The wire (a redirect)"}
+    names = {"bridge": "The Linux bridge", "wire": "The wire (a redirect)", "emulate": "The emulator", **EMULATORS}
     if count:
         return f"A cascade of {count} {'Linux bridges' if single == 'bridge' else single}"
     return names.get(device, f"The device {device}")
+
+
+EMULATORS = {
+    "emulate:bare": "The emulator without any pipe",
+    "emulate:idle": "The emulator with an idle pipe",
+    "emulate:zero": "The emulator with a delay of 0",
+}
 
 
 def _adds(run: Run, device: str, pooled: Row, rows: list[Row], bed: float | None) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from sojourn.bed.build import Bed, build_bed
-from sojourn.bed.model import BedSpec, Device, Host, Link, Topology
+from sojourn.bed.device import Device
+from sojourn.bed.emulated import Emulated, LinkSpec
+from sojourn.bed.model import BedSpec, Host, Link, Topology
 
-__all__ = ["Bed", "BedSpec", "Device", "Host", "Link", "Topology", "build_bed"]
+__all__ = ["Bed", "BedSpec", "Device", "Emulated", "Host", "Link", "LinkSpec", "Topology", "build_bed"]

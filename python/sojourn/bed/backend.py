@@ -38,11 +38,20 @@ class Backend(Protocol):
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         """Runs a command on a host to its end and gives its standard output; raises MachineError when it fails."""
 
+    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        """Starts a program on no host: it watches them from outside, and dies with this process as they do."""
+
+    def cgroup(self, host: HostName) -> str:
+        """The cgroup in which the programs of a host run; raises MachineError where it has none of its own."""
+
     def put(self, host: HostName, path: str, text: str) -> None:
         """Writes a file of a host, the kernel's own (`/proc`, `/sys`) included."""
 
     def get(self, host: HostName, path: str) -> str:
         """Reads a file of a host."""
+
+    def socket(self, name: str) -> str:
+        """Where a program may listen for this process alone: a path that goes with the bed."""
 
     def facts(self) -> dict[str, Any]:
         """What kind of hosts these are."""

@@ -54,9 +54,21 @@ class Bed:
         """Starts a program on a host; it dies with the thread that called this."""
         return self._backend.start(host, argv, **popen)
 
+    def beside(self, argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
+        """Starts a program on no host, and in none of their cgroups; it dies with the thread that called this."""
+        return self._backend.beside(argv, **popen)
+
+    def cgroup(self, host: HostName) -> str:
+        """The folder of a host's cgroup, of a bed with `cgroups`; raises MachineError where there is none."""
+        return self._backend.cgroup(host)
+
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         """Runs a command on a host to its end and gives its output; raises MachineError when it fails."""
         return self._backend.run(host, argv, input)
+
+    def socket(self, name: str) -> str:
+        """Where a program of the bed may listen for this process: a path that goes with the bed."""
+        return self._backend.socket(name)
 
     def put(self, host: HostName, path: str, text: str) -> None:
         """Writes a file of a host; under `/sys` and `/proc/sys/net`, the host's own."""

@@ -1,4 +1,4 @@
-"""Removes what dead runs left behind: their processes, and with these their namespaces and links; their state files.
+"""Removes what dead runs left behind: processes, and with these their namespaces and links; cgroups; state files.
 
 A process is a dead run's when it carries a bed's mark in its environment and the controller that the mark names no
 longer runs. Everything else, live runs above all, is left alone, and so is what cannot be judged.
@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sojourn.bed import cgroups
 from sojourn.bed.processes import MARK_VARIABLE
-from sojourn.bed.state import Mark, Process, pid_namespace, states
+from sojourn.bed.state import Mark, Process, pid_namespace, remove_sockets, states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,7 @@ def clean() -> Cleaning:
             done.left.append(f"Process {process.pid} of the dead run {mark.run} did not end.")
         else:
             done.removed.append(f"Ended process {process.pid} of the dead run {mark.run}.")
+    _clean_cgroups(done)
     _clean_states(done)
     return done
 
@@ -63,6 +65,21 @@ def marked_processes() -> Iterator[tuple[Process, Mark]]:
                 yield process, mark
 
 
+def _clean_cgroups(done: Cleaning) -> None:
+    """Those whose controller is gone, of this user and this process namespace; a live run's are told with its state."""
+    others = {str(state.mark) for _, state in states() if state is not None and state.is_live()}
+    for folder, mark in cgroups.left():
+        if mark.controller.is_alive() or str(mark) in others or cgroups.is_of_others(folder):
+            continue
+        with suppress(FileNotFoundError):  # its keeper may be about to remove it, too
+            if folder.stat().st_uid != os.geteuid():
+                continue
+        if cgroups.remove(folder):
+            done.removed.append(f"Removed the cgroups of the dead run {mark.run}.")
+        else:
+            done.left.append(f"The cgroups of the dead run {mark.run} could not be removed: {folder}.")
+
+
 def _clean_states(done: Cleaning) -> None:
     for path, state in states():
         if state is None:
@@ -70,6 +87,7 @@ def _clean_states(done: Cleaning) -> None:
         elif state.is_live():
             done.live.append(f"Run {state.mark.run} is going on in process {state.mark.controller.pid}: not touched.")
         else:
+            remove_sockets(path)
             path.unlink(missing_ok=True)
             done.removed.append(f"Removed the state file of the dead run {state.mark.run}.")
 

@@ -16,11 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn.bed.model import BedSpec, DeviceCpu, HostName, Topology
+from sojourn.bed.device import DeviceCpu
 from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
+    from sojourn.bed.model import BedSpec, HostName, Topology
 
 _LOAD = Path(__file__).with_name("load.py")
 _ANSWER_SECONDS = 1.0

@@ -6,10 +6,10 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sojourn.bed.model import Link, Topology
+    from sojourn.bed.model import Link, Stretch, Topology
 
 _CORNERS = ("┘", "└", "┘└")
-_STATION_LABEL = {"bridge": "bridge", "wire": "redirect"}
+_STATION_LABEL = {"bridge": "bridge", "wire": "redirect", "emulate": "emulator"}
 
 
 Row = tuple[str, str, str, str]
@@ -50,15 +50,21 @@ def _links(topology: Topology) -> list[dict[str, str]]:
     links = []
     for link in topology.links:
         last = f"{link.arm}/{len(link.stations)}"
-        for cable in link.further_cables:
-            first_end = ("a", f"{link.arm}/1") if cable.left.host == "a" else (last, "b")
+        for stretch in link.further_stretches:
+            first_end = ("a", f"{link.arm}/1") if stretch.left.host == "a" else (last, "b")
             ends = {"from": first_end[0], "to": first_end[1]}
-            links.append({"arm": link.arm, **ends, "from_port": cable.left.dev, "to_port": cable.right.dev})
+            links.append({"arm": link.arm, **ends, **_ports(stretch)})
         way = ["a", *(f"{link.arm}/{i}" for i in range(1, len(link.stations) + 1)), "b"]
-        for i, cable in enumerate(link.cables):
-            ends = {"from": way[i], "to": way[i + 1], "from_port": cable.left.dev, "to_port": cable.right.dev}
-            links.append({"arm": link.arm, **ends})
+        for i, stretch in enumerate(link.stretches):
+            links.append({"arm": link.arm, "from": way[i], "to": way[i + 1], **_ports(stretch)})
     return links
+
+
+def _ports(stretch: Stretch) -> dict[str, str]:
+    """Where a link begins and ends, and what it is held to, if it is."""
+    held = stretch.emulated.rated if stretch.emulated else None
+    label = {"label": held.label} if held else {}
+    return {"from_port": stretch.left.dev, "to_port": stretch.right.dev} | label
 
 
 def _row(link: Link) -> Row:
@@ -79,4 +85,10 @@ def _further_rows(link: Link) -> list[Row]:
 
 
 def _middle(link: Link) -> str:
-    return "──".join(f"[{_STATION_LABEL[station.kind]}]" for station in link.stations)
+    """The device's boxes, and between them what their links are held to."""
+    names = [f"[{_STATION_LABEL[station.kind]}]" for station in link.stations]
+    held = [one.emulated.rated.label if one.emulated and one.emulated.rated else "" for one in link.stretches]
+    if not any(held):
+        return "──".join(names)
+    said = [f"({label})" if label else "" for label in held]
+    return "─".join(part for pair in zip(said, [*names, ""], strict=True) for part in pair if part)

@@ -118,7 +118,9 @@ def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
 def _arm(topology: Topology, name: str) -> dict[str, Any]:
     link = topology.arm(name)
     names = ("arm", "a_dev", "b_dev", "a_mac", "b_mac", "a_ip4", "b_ip4", "a_ip6", "b_ip6")
-    return {**{key: getattr(link, key) for key in names}, "stations": [asdict(station) for station in link.stations]}
+    rated = [asdict(one) if one else None for one in link.rated]
+    stations = [asdict(station) for station in link.stations]
+    return {**{key: getattr(link, key) for key in names}, "stations": stations, **({"rated": rated} if rated else {})}
 
 
 def _host(backend: Backend, host: HostName) -> dict[str, Any]:

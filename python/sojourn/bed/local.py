@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.processes import end_all, environment, finish, guarded, launch
-from sojourn.bed.state import Mark
+from sojourn.bed.state import Mark, StateFile
+from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     import subprocess
@@ -43,11 +44,20 @@ class LocalBackend:
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         return finish(guarded(argv), input, environment(self._mark), shown=shlex.join(argv))
 
+    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        return self.start("a", argv, **popen)
+
+    def cgroup(self, host: HostName) -> str:
+        raise MachineError(f"host {host.upper()} is simulated: it has no cgroup")
+
     def put(self, host: HostName, path: str, text: str) -> None:
         Path(path).write_text(text)
 
     def get(self, host: HostName, path: str) -> str:
         return Path(path).read_text()
+
+    def socket(self, name: str) -> str:
+        return str(StateFile(self._mark.run).socket(name))
 
     def facts(self) -> dict[str, Any]:
         return {"backend": "sim", "unprivileged": self.unprivileged, "missing": list(self.missing)}

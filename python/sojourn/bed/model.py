@@ -11,24 +11,29 @@ further far ends `b-<arm>-<j>` with 10.77.k.(100+j), ::(40+j hex) and 02:77:00:0
 `…r<j>`. A decoy is one more link with the same device, its arm `<device>/decoy`, its names ending in `-y`: what loads
 it loads the machine as the device does, and not the device. Nobody has 02:77:00:00:k:fe. Interface indexes differ
 everywhere: two veth ends with the same index stay down for up to a second.
+
+A device may have a label, which then stands for it in the names: several of one kind can so be told apart. Where a
+cable is held to a rate, an emulator stands in it (bed/emulated.py): its ports are `l-<arm>-<i>l` and `…r`, i from 1 at
+A, and `l-<arm>-n<j>l` or `-f<j>l` on the cables of further ends.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from sojourn.bed.device import Device, DeviceCpu
+from sojourn.bed.emulated import Emulated, LinkSpec, Rated
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HostName = Literal["a", "b", "d"]
-DeviceKind = Literal["direct", "wire", "bridge"]
+    from sojourn.bed.device import DeviceKind
 
-LONGEST_CASCADE = 4
+HostName = Literal["a", "b", "d"]
+
 MOST_ENDS = 17  # sixteen senders, and one more pair that loads the device meanwhile
 DECOY = "/decoy"
 ETHERNET_BYTES = 18  # header and FCS
@@ -55,6 +60,10 @@ class BedSpec:
     """Bits of frames with their FCS per second at each device's far side; None leaves them unshaped."""
     burst_bytes: int = 16_000
     queue_bytes: int = 150_000
+    links: Mapping[str, LinkSpec] = field(default_factory=dict)
+    """By arm, what its cables are held to."""
+    cgroups: bool = False
+    """Whether hosts A and B have a cgroup each, in which their programs run."""
 
 
 @dataclass(frozen=True)
@@ -65,43 +74,7 @@ class Host:
     role: str
 
 
-_PLAIN: dict[str, tuple[DeviceKind, int]] = {"direct": ("direct", 0), "wire": ("wire", 1), "bridge": ("bridge", 1)}
-
 HOSTS: tuple[Host, ...] = (Host("a", "prober"), Host("b", "responder"), Host("d", "devices under test"))
-
-
-@dataclass(frozen=True)
-class Device:
-    """What stands between A and B on one link: nothing (`direct`), or `stations` boxes of one kind in a row."""
-
-    name: str
-    kind: DeviceKind
-    stations: int
-
-    @classmethod
-    def parse(cls, name: str) -> Device:
-        """Reads a plan's name: `direct`, `wire`, `bridge` or `bridge*N` with N from 2 to 4."""
-        if name in _PLAIN:
-            return cls(name, *_PLAIN[name])
-        found = re.fullmatch(r"bridge\*([0-9]+)", name)
-        if found and 2 <= int(found[1]) <= LONGEST_CASCADE:
-            return cls(f"bridge*{int(found[1])}", "bridge", int(found[1]))
-        raise RequestError(f"device '{name}': {_what_is_wrong(name, found)}")
-
-    @property
-    def slug(self) -> str:
-        """The name as it appears in interface names."""
-        return self.name.replace("*", "x")
-
-
-def _what_is_wrong(name: str, cascade: re.Match[str] | None) -> str:
-    if cascade and int(cascade[1]) == 1:
-        return "one bridge is written 'bridge'"
-    if cascade:
-        return f"a cascade has from 2 to {LONGEST_CASCADE} bridges"
-    if name.startswith("bridge:"):
-        return "a bridge has no modes yet; expected 'bridge'"
-    return f"expected 'direct', 'wire', 'bridge' or 'bridge*N' with N from 2 to {LONGEST_CASCADE}"
 
 
 @dataclass(frozen=True)
@@ -128,6 +101,24 @@ class Cable:
 
     left: Port
     right: Port
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """From one port to the next: a cable, or two with a rated link between them."""
+
+    cables: tuple[Cable, ...]
+    emulated: Emulated | None
+
+    @property
+    def left(self) -> Port:
+        """Its end towards A."""
+        return self.cables[0].left
+
+    @property
+    def right(self) -> Port:
+        """Its end towards B."""
+        return self.cables[-1].right
 
 
 @dataclass(frozen=True)
@@ -168,6 +159,8 @@ class Link:
     device: Device
     near_ends: int = 1
     far_ends: int = 1
+    rated: tuple[Rated | None, ...] = ()
+    """What each cable from A to B is held to; empty where none is. Further ends have what their side's cable has."""
 
     @property
     def is_decoy(self) -> bool:
@@ -244,11 +237,17 @@ class Link:
     @cached_property
     def further_cables(self) -> tuple[Cable, ...]:
         """The cables of the further ends, which join the first and the last station."""
-        if not self.stations:
-            return ()
-        near = [Cable(end, port) for end, port in zip(self.near[1:], self.stations[0].further_left, strict=True)]
-        far = [Cable(port, end) for port, end in zip(self.stations[-1].further_right, self.far[1:], strict=True)]
-        return (*near, *far)
+        return tuple(cable for one in self.further_stretches for cable in one.cables)
+
+    @cached_property
+    def emulated(self) -> tuple[Emulated, ...]:
+        """What only running emulators join: the device, where it is one, and each cable that is held to a rate."""
+        devices = [
+            Emulated(_plain_name(self.slug), self.arm, station.left, station.right, label=self.device.label)
+            for station in self.stations
+            if station.kind == "emulate"
+        ]
+        return (*devices, *(one.emulated for one in (*self.stretches, *self.further_stretches) if one.emulated))
 
     @property
     def ports(self) -> tuple[Port, ...]:
@@ -257,9 +256,52 @@ class Link:
 
     @cached_property
     def cables(self) -> tuple[Cable, ...]:
-        """The cables from A to B: one more than there are stations."""
+        """The cables from A to B: one more than there are stations, and one more for each that is held to a rate."""
+        return tuple(cable for one in self.stretches for cable in one.cables)
+
+    @cached_property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """From A to B, port to port: one more than there are stations."""
         ports = [self.a_port, *(p for s in self.stations for p in (s.left, s.right)), self.b_port]
-        return tuple(Cable(left, right) for left, right in zip(ports[::2], ports[1::2], strict=True))
+        pairs = zip(ports[::2], ports[1::2], strict=True)
+        rated = self.rated or (None,) * (len(self.stations) + 1)
+        return tuple(
+            self._stretch(Cable(*pair), str(i), 2 * i, one)
+            for i, (pair, one) in enumerate(zip(pairs, rated, strict=True), start=1)
+        )
+
+    @cached_property
+    def further_stretches(self) -> tuple[Stretch, ...]:
+        """The same for the further ends."""
+        if not self.stations:
+            return ()
+        near = list(zip(self.near[1:], self.stations[0].further_left, strict=True))
+        far = list(zip(self.stations[-1].further_right, self.far[1:], strict=True))
+        first, last = (self.rated[0], self.rated[-1]) if self.rated else (None, None)
+        return (
+            *(self._stretch(Cable(*pair), f"n{j}", 0x10 + 2 * j, first) for j, pair in enumerate(near, start=2)),
+            *(self._stretch(Cable(*pair), f"f{j}", 0x40 + 2 * j, last) for j, pair in enumerate(far, start=2)),
+        )
+
+    def _stretch(self, cable: Cable, which: str, place: int, rated: Rated | None) -> Stretch:
+        """A cable as it is, or with an emulator in it; `place` numbers the emulator's ports within the link."""
+        if rated is None:
+            return Stretch((cable,), None)
+        name = f"l-{self.slug}-{which}"
+        left, right = (
+            Port(
+                "d",
+                f"{name}{side}",
+                200_000 + self.number * 0x100 + place + which_port,
+                self._rated_mac(place + which_port),
+            )
+            for which_port, side in enumerate("lr")
+        )
+        joined = Emulated(_plain_name(name), self.arm, left, right, rated=rated)
+        return Stretch((Cable(cable.left, left), Cable(right, cable.right)), joined)
+
+    def _rated_mac(self, place: int) -> str:
+        return f"02:77:00:03:{self.number:02x}:{place:02x}"
 
     def _station(self, i: int) -> Station:
         base, stem = self.number * 100 + 10 * i, f"d-{self.slug}-{i}"
@@ -298,12 +340,18 @@ class Topology:
     hosts: tuple[Host, ...] = field(default=HOSTS)
 
     @classmethod
-    def of(cls, devices: tuple[str, ...], near: int = 1, far: int = 1, *, decoy: bool = False) -> Topology:
+    def of(
+        cls,
+        devices: tuple[str, ...],
+        near: int = 1,
+        far: int = 1,
+        *,
+        decoy: bool = False,
+        links: Mapping[str, LinkSpec] | None = None,
+    ) -> Topology:
         """Lays out the direct link and one link per device, bridges with their further ends; then the decoys."""
         parsed = [Device.parse(name) for name in devices]
-        for device in parsed:
-            if parsed.count(device) > 1:
-                raise RequestError(f"device '{device.name}' is asked for twice; once is enough")
+        _require_names_of_their_own(parsed)
         others = [device for device in parsed if device.kind != "direct"]
         row = [Device.parse("direct"), *others]
         for name, ends in (("near", near), ("far", far)):
@@ -311,12 +359,13 @@ class Topology:
                 raise RequestError(f"{name} = {ends}: a bridge has from 1 to {MOST_ENDS} ports on a side")
         arms = [(device.name, device) for device in row]
         arms += [(f"{device.name}{DECOY}", device) for device in row if decoy]
-        return cls(tuple(_link(arm, number, device, near, far) for number, (arm, device) in enumerate(arms, start=1)))
+        found = (_link(arm, number, device, near, far) for number, (arm, device) in enumerate(arms, start=1))
+        return cls(tuple(_rated(link, links or {}) for link in found))
 
     @classmethod
     def of_spec(cls, spec: BedSpec) -> Topology:
         """The layout that a spec asks."""
-        return cls.of(spec.devices, spec.near, spec.far, decoy=spec.decoy)
+        return cls.of(spec.devices, spec.near, spec.far, decoy=spec.decoy, links=spec.links)
 
     @cached_property
     def arms(self) -> Mapping[str, Link]:
@@ -341,9 +390,19 @@ class Topology:
     def stations(self) -> tuple[Station, ...]:
         return tuple(station for link in self.links for station in link.stations)
 
+    @property
+    def emulated(self) -> tuple[Emulated, ...]:
+        """Everything that only running emulators join."""
+        return tuple(one for link in self.links for one in link.emulated)
+
     def ports(self, host: HostName) -> tuple[Port, ...]:
         """Every cable end at a host."""
         return tuple(port for cable in self.cables for port in (cable.left, cable.right) if port.host == host)
+
+
+def _plain_name(dashed: str) -> str:
+    """A name of records: letters and digits alone."""
+    return dashed.replace("-", "")
 
 
 def _link(arm: str, number: int, device: Device, near: int, far: int) -> Link:
@@ -351,6 +410,25 @@ def _link(arm: str, number: int, device: Device, near: int, far: int) -> Link:
     if device.kind != "bridge" or arm.endswith(DECOY):
         return Link(arm, number, device)
     return Link(arm, number, device, near, far)
+
+
+def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:
+    """A decoy's cables are as its device's."""
+    spec = links.get(link.device.name)
+    if spec is None:
+        return link
+    return replace(link, rated=spec.cables(len(link.stations) + 1, link.arm))
+
+
+def _require_names_of_their_own(devices: list[Device]) -> None:
+    """Interfaces are named after devices and labels."""
+    taken = {"direct": Device.parse("direct")}
+    for device in (device for device in devices if device.kind != "direct"):
+        if device.slug in taken and taken[device.slug] == device:
+            raise RequestError(f"device '{device.name}' is asked for twice; once is enough")
+        if device.slug in taken:
+            raise RequestError(f"devices '{taken[device.slug].name}' and '{device.name}': expected labels that differ")
+        taken[device.slug] = device
 
 
 def checked(spec: BedSpec) -> BedSpec:
@@ -370,23 +448,3 @@ def checked(spec: BedSpec) -> BedSpec:
     Topology.of_spec(spec)
     DeviceCpu.parse(spec.device_cpu)
     return spec
-
-
-@dataclass(frozen=True)
-class DeviceCpu:
-    """Where a device's packets are handled: by whoever sent them (`shared`), by a core of its own, by a loaded core."""
-
-    kind: Literal["shared", "own", "loaded"]
-    load: float = 0.0
-
-    @classmethod
-    def parse(cls, text: str) -> DeviceCpu:
-        """Reads `shared`, `own` or `loaded:NN%` with NN from 1 to 95."""
-        if text == "shared":
-            return cls("shared")
-        if text == "own":
-            return cls("own")
-        found = re.fullmatch(r"loaded:([0-9]{1,3})%", text)
-        if found and 1 <= int(found[1]) <= 95:
-            return cls("loaded", int(found[1]) / 100)
-        raise RequestError(f"device_cpu = '{text}': expected 'shared', 'own' or 'loaded:NN%' with NN from 1 to 95")

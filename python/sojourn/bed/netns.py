@@ -7,8 +7,9 @@ reads the end of the pipe and goes, and with it the mounts, the namespaces and t
 the bed die with this process by the parent-death signal, which follows the *thread* that started them: a thread that
 calls `start` must live as long as what it started. What they have started in turn is killed by the holder's last act.
 
-Programs join only the network (and user) namespace of their host. So they see the files that everybody sees, cgroups
-included, and write their records where they are told; but `/sys/class/net` is not their host's: ask netlink.
+Programs join only the network (and user) namespace of their host, and its cgroup where the bed has some, which the
+holder removes too. So they see the files that everybody sees, and write their records where they are told; but
+`/sys/class/net` is not their host's: ask netlink.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed import cgroups
 from sojourn.bed.processes import end, end_all, environment, finish, guarded, launch, require_tools
 from sojourn.bed.rights import what_is_missing_without_root, why_no_namespaces
 from sojourn.bed.state import Process, StateFile
@@ -27,6 +29,7 @@ from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
 
@@ -42,8 +45,9 @@ for try in 1 2 3 4 5 6 7 8 9 10; do
     [ -n "$pids" ] || break
     kill -KILL $pids 2>/dev/null
 done
-rm -f -- "$0.json" "$0.draft"
-"""
+{cgroups}
+rm -f -- "$0.json" "$0.draft" "$0".*.sock
+""".replace("{cgroups}", cgroups.HOLDERS_LAST_ACT)
 
 TOOL_PACKAGES = {
     "ip": "iproute2",
@@ -56,6 +60,7 @@ TOOL_PACKAGES = {
 }
 
 _READY_SECONDS = 10.0
+_WITH_CGROUPS: tuple[HostName, ...] = ("a", "b")
 
 
 class NetnsBackend:
@@ -71,12 +76,15 @@ class NetnsBackend:
         self._state = StateFile(run_id)
         self._holder: subprocess.Popen[str] | None = None
         self._started: list[subprocess.Popen[Any]] = []
+        self._cgroups: Path | None = None
 
     def open(self, topology: Topology, spec: BedSpec) -> None:
         """Starts the holder and makes the namespaces; as root where it can, else in a user namespace."""
         require_tools(TOOL_PACKAGES)
         self._state.claim()
+        self._cgroups = cgroups.folder_of(self._state.mark) if spec.cgroups else None
         self._hold()
+        self._make_cgroups()
         names = [self._namespace(host.name) for host in topology.hosts]
         self._in_holder(["ip", "-batch", "-"], "".join(f"netns add {name}\n" for name in names))
 
@@ -95,6 +103,16 @@ class NetnsBackend:
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         return finish(self._enter(host, argv), input, environment(self._state.mark), shown=shlex.join(argv))
 
+    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        process = launch(guarded(argv), argv[0], self._state.mark, popen)
+        self._started.append(process)
+        return process
+
+    def cgroup(self, host: HostName) -> str:
+        if self._cgroups is None or host not in _WITH_CGROUPS:
+            raise MachineError(f"host {host.upper()} of this bed has no cgroup: they need root")
+        return str(self._cgroups / host)
+
     def put(self, host: HostName, path: str, text: str) -> None:
         if path.startswith("/sys/"):
             self._in_sysfs(host, ["sh", "-c", 'cat > "$0"', path], text)
@@ -105,6 +123,9 @@ class NetnsBackend:
         if path.startswith("/sys/"):
             return self._in_sysfs(host, ["cat", path], None)
         return self.run(host, ["cat", path])
+
+    def socket(self, name: str) -> str:
+        return str(self._state.socket(name))
 
     def facts(self) -> dict[str, Any]:
         return {"backend": "netns", "unprivileged": self.unprivileged, "missing": list(self.missing)}
@@ -119,6 +140,8 @@ class NetnsBackend:
                 self._holder.stdin.close()
             end(self._holder)
             self._holder = None
+            if self._cgroups is not None:
+                cgroups.remove(self._cgroups)
             self._state.remove()
 
     def _hold(self) -> None:
@@ -134,11 +157,21 @@ class NetnsBackend:
         self._state.remove()
         raise MachineError(why_no_namespaces("; ".join(refusals)))
 
+    def _make_cgroups(self) -> None:
+        """Makes the hosts' cgroups where they were asked for; only root can."""
+        if self._cgroups is None:
+            return
+        if self.unprivileged:
+            self._cgroups = None
+            self.missing.append("Cgroups of hosts: only root can make them.")
+            return
+        cgroups.make(self._cgroups, _WITH_CGROUPS)
+
     def _try_to_hold(self, unprivileged: bool) -> str | None:
         argv = ["unshare", "--mount", "--net", "--propagation", "private"]
         argv += ["--user", "--map-root-user"] if unprivileged else []
         self._holder = subprocess.Popen(
-            [*argv, "sh", "-c", _HOLDER, self._state.stem],
+            [*argv, "sh", "-c", _HOLDER, self._state.stem, str(self._cgroups or "")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -168,7 +201,8 @@ class NetnsBackend:
 
     def _enter(self, host: HostName, argv: Sequence[str]) -> list[str]:
         where = [f"--net={self._proc}/root/run/netns/{self._namespace(host)}"]
-        return ["nsenter", *self._user, *where, "--", *guarded(argv)]
+        cgroup = self._cgroups / host if self._cgroups is not None and host in _WITH_CGROUPS else None
+        return ["nsenter", *self._user, *where, "--", *guarded(argv, cgroup)]
 
     def _end(self, port: Port, mtu: int) -> str:
         return (

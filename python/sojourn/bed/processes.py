@@ -16,6 +16,7 @@ from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from sojourn.bed.state import Mark
 
@@ -24,14 +25,16 @@ MARK_VARIABLE = "SOJOURN_BED"
 
 # The parent may have died before the signal was armed: then `$PPID` is not the one that started us.
 _GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
+_JOIN = f'echo $$ > "$1/cgroup.procs" && shift && {_GUARD}'
 
 _COMMAND_SECONDS = 30.0
 _PATIENCE_SECONDS = 1.0
 
 
-def guarded(argv: Sequence[str]) -> list[str]:
-    """The command that becomes `argv`, and is killed when this process ends before it."""
-    return ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", _GUARD, str(os.getpid()), *argv]
+def guarded(argv: Sequence[str], cgroup: Path | None = None) -> list[str]:
+    """The command that becomes `argv`, in a cgroup where one is named, and is killed when this process ends first."""
+    script, where = (_GUARD, []) if cgroup is None else (_JOIN, [str(cgroup)])
+    return ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", script, str(os.getpid()), *where, *argv]
 
 
 def environment(mark: Mark, env: Mapping[str, str] | None = None) -> dict[str, str]:

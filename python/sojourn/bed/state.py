@@ -7,6 +7,7 @@ stays behind all the same is for `clean`.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -119,9 +120,20 @@ class StateFile:
             file.write(json.dumps(text) + "\n")
         draft.replace(self.path)
 
+    def socket(self, name: str) -> Path:
+        """A socket of one of the bed's programs, beside the file; it goes with it."""
+        return self.folder / f"{self.stem}.{name}.sock"
+
     def remove(self) -> None:
-        """Removes the file."""
+        """Removes the file, and the sockets beside it."""
+        remove_sockets(self.path)
         self.path.unlink(missing_ok=True)
+
+
+def remove_sockets(path: Path) -> None:
+    """Removes the sockets beside a state file."""
+    for socket in path.parent.glob(f"{glob.escape(path.stem)}.*.sock"):
+        socket.unlink(missing_ok=True)
 
 
 def state_folder() -> Path:

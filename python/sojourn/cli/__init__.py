@@ -1,6 +1,7 @@
 """The program `sojourn`: one sentence for an error, and its exit status.
 
-`sojourn probe …`, `sojourn stream …` and `sojourn clock …` become the Rust instrument before anything heavy is loaded.
+`sojourn probe …`, `stream …`, `clock …`, `emulate …` and most of `tcplog …` become the Rust instrument before anything
+heavy is loaded.
 The commands are in cli/commands.py, and each imports what it needs when it is called.
 """
 
@@ -15,11 +16,20 @@ from sojourn.errors import MachineError, RequestError, SojournError
 
 INTERRUPTED = 130
 
-BY_HAND = frozenset({"probe", "stream", "clock"})
+BY_HAND = frozenset({"probe", "stream", "clock", "emulate"})
 """The commands that the instrument does itself."""
+
+OF_TCPLOG = frozenset({"run", "status", "set", "watch", "serve", "recover"})
+"""Those of `tcplog` that the instrument does; the others are ours."""
 
 OURS = "--plot"
 """The option of `clock` that the instrument does not know."""
+
+VERIFY = ["emulate", "verify"]
+"""The one command of the emulator that needs a bed and an analysis."""
+
+HELP_OF_EMULATE = (["emulate"], ["emulate", "--help"], ["emulate", "-h"], ["emulate", "help"])
+"""Where the instrument lists its commands, `verify` is missing: it is ours."""
 
 DENIED = {
     errno.EACCES: "ask its owner, or choose another place",
@@ -34,7 +44,9 @@ DENIED = {
 def main() -> NoReturn:
     """Run the program and exit."""
     try:
-        if BY_HAND.intersection(sys.argv[1:2]) and not any(word.startswith(OURS) for word in sys.argv[2:]):
+        if sys.argv[1:] in HELP_OF_EMULATE:
+            help_of_emulate(sys.argv[1:])
+        if is_by_hand(sys.argv[1:]):
             become_instrument(sys.argv[1:])
         run_command()
     except SojournError as error:
@@ -52,6 +64,14 @@ def main() -> NoReturn:
         print(f"sojourn: {where}{error.strerror}: {DENIED[error.errno]}", file=sys.stderr)
         sys.exit(MachineError.status)
     sys.exit(0)
+
+
+def is_by_hand(words: list[str]) -> bool:
+    """Whether the instrument does it."""
+    if words[:1] == ["tcplog"]:
+        return bool(OF_TCPLOG.intersection(words[1:2]))
+    ours = any(word.startswith(OURS) for word in words[1:]) if words[:1] == ["clock"] else words[:2] == VERIFY
+    return bool(BY_HAND.intersection(words[:1])) and not ours
 
 
 def run_command() -> None:
@@ -86,3 +106,15 @@ def become_instrument(argv: list[str]) -> NoReturn:
     from sojourn.instruments.binary import find_instrument
 
     os.execv(find_instrument(), ["sojourn", *argv])
+
+
+def help_of_emulate(argv: list[str]) -> NoReturn:
+    """The instrument's help, and the command that it does not have."""
+    import subprocess
+
+    from sojourn.instruments.binary import find_instrument
+
+    done = subprocess.run(["sojourn", *argv], executable=find_instrument(), check=False)
+    more = "\n`sojourn emulate verify` proves on this machine how exactly a pipe is emulated: see its own --help."
+    print(more, file=sys.stdout if done.returncode == 0 else sys.stderr)
+    sys.exit(done.returncode)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sojourn.cli.emulate import app as emulators
+from sojourn.cli.tcplog import app as tcplogs
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ app = typer.Typer(
 )
 beds = typer.Typer(help="Show a bed, or remove what dead ones left.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(beds, name="bed")
+app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")
+app.add_typer(tcplogs, name="tcplog", short_help="TCP's state at every packet: log, watch, plot, convert.")
 
 
 def show_version(asked: bool) -> None:
@@ -68,6 +72,7 @@ def run(  # noqa: PLR0913 - one for each option
     as_json: JsonOutput = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="At most 60 s: the plan's own [quick] values.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="As published, however long: the plan's [full] values.")] = False,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Analyse only; `sojourn report RUN` makes the report when it is wanted.")
@@ -75,14 +80,15 @@ def run(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Measure: build the bed, take the plan's blocks, analyse, report."""
     if resume is not None:
-        beside = {"a study": study, "--set": sets, "--bed": bed, "--out": out, "--quick": quick, "--dry-run": dry_run}
+        beside = {"a study": study, "--set": sets, "--bed": bed, "--out": out, "--quick": quick, "--full": full}
+        beside["--dry-run"] = dry_run
         resume_run(resume, [name for name, value in beside.items() if value], as_json=as_json, report=not no_report)
         return
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
     from sojourn.plan import load_plan
 
-    plan = load_plan(study, sets=sets or [], quick=quick, backend=bed)
+    plan = load_plan(study, sets=sets or [], quick=quick, full=full, backend=bed)
     if dry_run:
         show_plan(plan, as_json=as_json)
         return
@@ -123,7 +129,7 @@ def conclude(folder: RunFolder, *, as_json: bool, report: bool = True) -> None:
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
     if as_json:
         results = json.loads(folder.results.read_text(encoding="utf-8"))
-        said = {"verdict": verdict["verdict"], "sentence": verdict["sentence"]}
+        said = {key: verdict[key] for key in ("verdict", "sentence", "checks") if key in verdict}
         print(json.dumps({"run": str(folder.path), **said, "results": results}))
     else:
         render_terminal(folder.path, Console(highlight=False))
@@ -200,12 +206,13 @@ def bed_show(
     sets: Sets = None,
 ) -> None:
     """Draw the hosts, links and devices of a plan."""
-    from sojourn.bed import Topology
+    from sojourn.bed import LinkSpec, Topology
     from sojourn.bed.drawing import text
     from sojourn.plan import load_plan
 
     bed = load_plan(plan, sets=sets or []).bed
-    print(text(Topology.of(bed.devices, bed.near, bed.far, decoy=bed.decoy)))
+    links = {arm: LinkSpec(link.rates_bps, link.delays_ns, bed.queue_bytes) for arm, link in bed.links.items()}
+    print(text(Topology.of(bed.devices, bed.near, bed.far, decoy=bed.decoy, links=links)))
 
 
 @beds.command("clean")

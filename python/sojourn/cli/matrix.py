@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sojourn.cli.matrices import print_searches, print_trials, searches_matrix, trials_matrix
-from sojourn.plan import SEARCH_METHODS, STREAM_METHODS, Plan, arms, cells, estimate, expand
+from sojourn.cli.matrix_costs import costs_matrix, print_costs
+from sojourn.cli.matrix_tcp import print_tcp, tcp_matrix
+from sojourn.plan import SEARCH_METHODS, STREAM_METHODS, TCP_METHODS, Plan, arms, cells, estimate, expand
 from sojourn.plan.sizes import KINDS, frame_of
 from sojourn.plan.values import as_duration
 
@@ -17,6 +19,10 @@ def matrix(plan: Plan) -> dict[str, Any]:
     """Cells, arms, counts and times, with units in their names."""
     if plan.study.method in STREAM_METHODS:
         return trials_matrix(plan)
+    if plan.study.method == "tcp-cost":
+        return costs_matrix(plan)
+    if plan.study.method in TCP_METHODS:
+        return tcp_matrix(plan)
     if plan.study.method in SEARCH_METHODS:
         return searches_matrix(plan)
     blocks = expand(plan)
@@ -60,6 +66,10 @@ def print_matrix(shown: dict[str, Any]) -> None:
     console.print(f"{shown['study']}: {shown['question']}" if shown["question"] else shown["study"], markup=False)
     if "trials" in shown:
         print_trials(shown, console)
+    elif "connections" in shown:
+        print_tcp(shown, console)
+    elif "pairs" in shown:
+        print_costs(shown, console)
     elif "searches" in shown:
         print_searches(shown, console)
     else:

@@ -50,6 +50,8 @@ class Asked:
     """All senders together; None is a flood."""
     load_link: Link | None = None
     load_pps: float = 0.0
+    pipe_ns: int = 0
+    """How long emulators and rated links may keep a frame: a trial waits so much longer, and nothing is late before."""
 
     @property
     def frames(self) -> int:
@@ -74,6 +76,11 @@ class Asked:
             return self.plan.trials.keep
         few = not self.is_flood and self.frames * self.trial.factors.senders <= MOST_KEPT
         return "packets" if few and self.trial.purpose == "measure" else "histograms"
+
+    @property
+    def late_after_ns(self) -> int:
+        """A frame that comes later counts as late."""
+        return self.plan.stream.late_after_ns + self.pipe_ns
 
     @property
     def answering(self) -> int:
@@ -130,7 +137,7 @@ def sending(asked: Asked) -> dict[str, Any]:
 def own_answers(asked: Asked) -> dict[str, float]:
     """Answers to UDP come back to the socket that asked, so the sender accounts for them itself."""
     udp = asked.engines.send in ("udp", "udp6")
-    return {"answers_late_after_ns": asked.plan.stream.late_after_ns} if udp and asked.answering else {}
+    return {"answers_late_after_ns": asked.late_after_ns} if udp and asked.answering else {}
 
 
 def stamps(asked: Asked) -> str:
@@ -220,7 +227,7 @@ def receiving(asked: Asked) -> dict[str, Any]:
         "ports": ports,
         "flows": list(range(1, factors.senders + 1)),
         "keep": asked.keep,
-        "late_after_ns": asked.plan.stream.late_after_ns,
+        "late_after_ns": asked.late_after_ns,
         "room": 0 if asked.is_flood else total,
         "payload_bytes": asked.payload_bytes,
     }
@@ -245,7 +252,7 @@ def answers_receiving(asked: Asked) -> dict[str, Any]:
         "ports": [port],
         "flows": [1],
         "keep": asked.keep,
-        "late_after_ns": asked.plan.stream.late_after_ns,
+        "late_after_ns": asked.late_after_ns,
         "room": asked.frames * asked.answering,
     }
 
@@ -273,7 +280,7 @@ def load_receiving(asked: Asked) -> dict[str, Any]:
     _, far = load_ports(asked)
     there = {"port": FIRST_LOAD_PORT, "via": "packet", "dev": far.dev, "groups": [], "answer": None}
     own = {"ports": [there], "flows": [FIRST_LOAD_FLOW], "keep": "histograms", "room": 0}
-    return head(asked.trial, "load") | own | {"late_after_ns": asked.plan.stream.late_after_ns}
+    return head(asked.trial, "load") | own | {"late_after_ns": asked.late_after_ns}
 
 
 def load_ports(asked: Asked) -> tuple[Port, Port]:
@@ -287,5 +294,5 @@ def simulating(asked: Asked, path: dict[str, Any]) -> dict[str, Any]:
     request = sending(asked)
     for one in request["flows"]:
         del one["to"]
-    receive = {"keep": asked.keep, "late_after_ns": asked.plan.stream.late_after_ns}
+    receive = {"keep": asked.keep, "late_after_ns": asked.late_after_ns}
     return request | {"path": path, "receive": receive, "clock": "exchange"}  # the path says whether they share one

@@ -39,7 +39,7 @@ class ClosedLoop:
         sitting = self._tester.sitting
         prober = self._prober or self._start()
         self._tester.teach(asked)
-        with self._tester.loaded(asked) as load:
+        with self._tester.emulated(asked), self._tester.loaded(asked) as load:
             before = self._tester.counted(asked)
             answer = prober.measure(self._request(asked), sitting.screen.tick)
             after = self._tester.counted(asked)

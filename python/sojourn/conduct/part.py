@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from sojourn.conduct.archive import Log
     from sojourn.conduct.cores import Cores
+    from sojourn.conduct.emulators import Emulators
     from sojourn.conduct.progress import Screen
     from sojourn.conduct.site import Site
     from sojourn.plan import Plan
@@ -49,6 +50,7 @@ class Sitting:
     instrument: str
     log: Log
     screen: Screen
+    emulators: Emulators
 
     @property
     def plan(self) -> Plan:
@@ -58,9 +60,24 @@ class Sitting:
     @property
     def fifo(self) -> bool:
         """Whether real-time priority is tried; where it is not permitted, it goes without."""
-        asked = self.plan.host.fifo
-        wanted = asked if asked is not None else self.plan.study.method not in RESTLESS
-        return wanted and not self.site.simulated
+        return wants_fifo(self.plan) and not self.site.simulated
+
+
+def wants_fifo(plan: Plan) -> bool:
+    """Whether real-time priority is tried for the ends of this plan's streams and probes."""
+    asked = plan.host.fifo
+    return asked if asked is not None else plan.study.method not in RESTLESS or is_restful(plan)
+
+
+RESTFUL_PPS = 2_000.0
+"""Between frames that are no closer than this a sender sleeps."""
+
+
+def is_restful(plan: Plan) -> bool:
+    """Whether every stream of a plan leaves its sender time to sleep."""
+    rates = [rate.pps(max(plan.stream.sizes)) for rate in plan.stream.rates]
+    steady = all(schedule in ("regular", "poisson") for schedule in plan.stream.schedule)
+    return steady and not any(plan.stream.load) and all(pps is not None and pps <= RESTFUL_PPS for pps in rates)
 
 
 def require_as_asked(plan: Plan, ready: dict[str, Any]) -> None:

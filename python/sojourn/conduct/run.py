@@ -13,16 +13,17 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sojourn
-from sojourn.conduct import blocks, searches, trials
+from sojourn.conduct import blocks, costs, searches, tcp, trials
 from sojourn.conduct.archive import Log
 from sojourn.conduct.cores import choose_cores
+from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
-from sojourn.conduct.part import Part, Sitting
+from sojourn.conduct.part import Part, Sitting, wants_fifo
 from sojourn.conduct.remaining import is_finished, next_part, whole_blocks, whole_searches, whole_trials
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.instruments import find_instrument
-from sojourn.plan import Plan, expand, load_plan
+from sojourn.plan import Plan, expand, expand_costs, expand_tcp, load_plan
 from sojourn.plan.trials import expand_searches, expand_trials
 from sojourn.plan.types import PAIR_METHODS, SEARCH_METHODS, STREAM_METHODS
 
@@ -118,7 +119,8 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
         for sentence in site.missing:
             screen.say(sentence)
         keep_facts(part, site, log)
-        METHODS[plan.study.method].measure(Sitting(part, site, cores, instrument, log, screen))
+        with Emulators(part, site, cores, instrument, log, fifo=wants_fifo(plan)) as emulators:
+            METHODS[plan.study.method].measure(Sitting(part, site, cores, instrument, log, screen, emulators))
         keep_moment(part, site)
     log("finished", part=part.number)
 
@@ -135,8 +137,11 @@ class Method(NamedTuple):
 BLOCKS = Method(expand, attrgetter("block"), whole_blocks, blocks.measure_all)
 TRIALS = Method(expand_trials, attrgetter("block"), whole_trials, trials.measure_all)
 SEARCHES = Method(expand_searches, attrgetter("number"), whole_searches, searches.measure_all)
+CONNECTIONS = Method(expand_tcp, attrgetter("block"), tcp.whole_trials, tcp.measure_all)
 METHODS: dict[str, Method] = {
     **dict.fromkeys(PAIR_METHODS, BLOCKS),
     **dict.fromkeys(STREAM_METHODS, TRIALS),
     **dict.fromkeys(SEARCH_METHODS, SEARCHES),
+    **dict.fromkeys(("tcp-truth", "tcp-perturbation"), CONNECTIONS),
+    "tcp-cost": Method(expand_costs, attrgetter("number"), costs.whole_pairs, costs.measure_all),
 }

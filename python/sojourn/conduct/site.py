@@ -9,8 +9,9 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sojourn.bed import Bed, BedSpec, build_bed
+from sojourn.bed import Bed, BedSpec, LinkSpec, build_bed
 from sojourn.plan.sizes import KINDS
+from sojourn.plan.types import TCP_METHODS
 
 if TYPE_CHECKING:
     import subprocess
@@ -70,6 +71,10 @@ def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
         rate_bps=plan.bed.rate_bps,
         burst_bytes=plan.bed.burst_bytes,
         queue_bytes=plan.bed.queue_bytes,
+        cgroups=plan.study.method in TCP_METHODS,
+        links={
+            arm: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes) for arm, link in plan.bed.links.items()
+        },
     )
 
 

@@ -19,6 +19,7 @@ from sojourn.errors import MachineError, SojournError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from sojourn.bed.model import Link
     from sojourn.conduct.counters import Counters, Counts
@@ -135,7 +136,8 @@ class Tester:
         site = self.sitting.site
         if isinstance(site, Simulation) and trial.factors.schedule == "flood" and "send_ns" not in site.path(trial.arm):
             rate_pps = SIMULATED_FLOOD_PPS
-        return Asked(self.sitting.plan, trial, link, engines, rate_pps, load_link, load_pps)
+        pipe_ns = self.sitting.emulators.longest_ns(trial.arm, trial.factors.pipe)
+        return Asked(self.sitting.plan, trial, link, engines, rate_pps, load_link, load_pps, pipe_ns)
 
     def link(self, arm: str) -> Link:
         """The link of an arm, simulated or not."""
@@ -193,10 +195,11 @@ class Tester:
 
     def _over_wires(self, asked: Asked) -> dict[str, Any]:
         self.teach(asked)
-        with self.loaded(asked) as load, self._receiving(asked) as received:
+        with self.emulated(asked), self.loaded(asked) as load, self._receiving(asked) as received:
             before = self.counted(asked)
             self.ends["a"].send(asking.sending(asked))
             sent = self.ends["a"].sent(self.sitting.screen.tick)
+            self.sitting.emulators.wait_until_empty(asked.trial.arm, asked.trial.factors.pipe)
             time.sleep(asked.plan.trials.settle_ns / 1e9)
             after = self.counted(asked)
             received["sent"] = sent
@@ -205,6 +208,11 @@ class Tester:
         ways = {"sent": sent["flows"], "received": received["b"]["flows"]}
         answers = received["a2"]["flows"] if "a2" in received else sent.get("answers")
         return ways | {"answers": answers, "load": load or None, "clock": sent.get("clock"), **counted}
+
+    def emulated(self, asked: Asked) -> AbstractContextManager[None]:
+        """The emulators of the trial's arm set for it, and counting for it."""
+        trial = asked.trial
+        return self.sitting.emulators.during(trial.arm, trial.block, trial.factors.pipe)
 
     def counted(self, asked: Asked) -> Counted:
         """What the interfaces of the trial's arm, and of its load's, have counted so far."""

@@ -4,11 +4,13 @@ Unknown keys, wrong units and impossible values are refused with the file, the l
 Does not run anything and knows no machine.
 """
 
+from sojourn.plan.costs import Pair, Setting, expand_costs, settings
 from sojourn.plan.effective import effective_toml
-from sojourn.plan.estimate import Estimate, estimate, estimate_searches, estimate_trials
-from sojourn.plan.load import find_study, load_plan, studies
+from sojourn.plan.estimate import Estimate, estimate, estimate_costs, estimate_searches, estimate_tcp, estimate_trials
+from sojourn.plan.load import find_study, load_plan, plan_from_text, studies
 from sojourn.plan.rates import Rate
 from sojourn.plan.schedule import Block, Cell, arms, cells, expand
+from sojourn.plan.tcp import Connections, expand_tcp, tcp_cells
 from sojourn.plan.trials import (
     Factors,
     Search,
@@ -25,7 +27,9 @@ from sojourn.plan.types import (
     PAIR_METHODS,
     SEARCH_METHODS,
     STREAM_METHODS,
+    TCP_METHODS,
     BedPlan,
+    CostsPlan,
     DeparturesPlan,
     HostPlan,
     PairsPlan,
@@ -43,19 +47,24 @@ __all__ = [
     "PAIR_METHODS",
     "SEARCH_METHODS",
     "STREAM_METHODS",
+    "TCP_METHODS",
     "BedPlan",
     "Block",
     "Cell",
+    "Connections",
+    "CostsPlan",
     "DeparturesPlan",
     "Estimate",
     "Factors",
     "HostPlan",
+    "Pair",
     "PairsPlan",
     "Plan",
     "ProbePlan",
     "Rate",
     "Search",
     "SearchPlan",
+    "Setting",
     "StreamPlan",
     "Study",
     "Trial",
@@ -65,14 +74,21 @@ __all__ = [
     "cells",
     "effective_toml",
     "estimate",
+    "estimate_costs",
     "estimate_searches",
+    "estimate_tcp",
     "estimate_trials",
     "expand",
+    "expand_costs",
     "expand_searches",
+    "expand_tcp",
     "expand_trials",
     "find_study",
     "load_plan",
+    "plan_from_text",
     "qualify_trials",
+    "settings",
     "stream_cells",
     "studies",
+    "tcp_cells",
 ]

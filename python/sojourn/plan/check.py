@@ -8,12 +8,18 @@ from __future__ import annotations
 import re
 
 from sojourn.errors import RequestError
+from sojourn.plan.costs import check_costs
+from sojourn.plan.emulatable import check_emulators, check_links
 from sojourn.plan.sizes import ETHERNET, KINDS, LEAST_FRAME, exceeds_mtu, payload_of
 from sojourn.plan.source import Given, Table, refuse
 from sojourn.plan.streamable import check_backend, check_streams
-from sojourn.plan.types import DIRECT, FLOOD_NS, PAIR_METHODS, Plan
+from sojourn.plan.tcp import check_tcp
+from sojourn.plan.types import DIRECT, FLOOD_NS, PAIR_METHODS, TCP_METHODS, Plan
 
-NETNS_DEVICE = re.compile(r"wire|bridge(\*[2-4])?")
+NETNS_DEVICE = re.compile(r"(wire|bridge(\*[2-4])?)(:[a-z0-9]{1,8})?|emulate(:[a-z0-9]{1,8})?")
+WHAT_THERE_IS = (
+    '"wire", "bridge" or "bridge*N" with N from 2 to 4, or "emulate"; several of a kind have labels, "bridge:slow"'
+)
 MOST_ICMP = 65_507
 """An IPv4 packet holds 65,535 bytes with its own header of 20 and ICMP's of 8."""
 
@@ -24,12 +30,22 @@ def check(plan: Plan, table: Table, name: str) -> None:
     def given(key: str, value: object) -> Given:
         return table.get(key, Given(value, name))
 
+    if plan.study.method == "tcp-cost":
+        check_costs(plan, given)
+        return
+    if plan.study.method in TCP_METHODS:
+        check_tcp(plan, given)
+        check_devices(plan, given("bed.devices", list(plan.bed.devices)))
+        check_emulators(plan, given)
+        return
     probes = plan.study.method in PAIR_METHODS
     if probes:
         check_method(plan, given("study.method", plan.study.method), given("probe.interval", "flood"))
     else:
         check_backend(plan, given)
     check_devices(plan, given("bed.devices", list(plan.bed.devices)))
+    check_emulators(plan, given)
+    check_links(plan, given)
     if not probes:
         check_streams(plan, given)
         return
@@ -49,7 +65,7 @@ def check_devices(plan: Plan, given: Given) -> None:
         if device == DIRECT:
             raise refuse(given, "bed.devices", 'devices only: "direct" is always there')
         if plan.bed.backend == "netns" and not NETNS_DEVICE.fullmatch(device):
-            raise refuse(Given(device, given.where), "bed.devices", '"wire", "bridge" or "bridge*N" with N from 2 to 4')
+            raise refuse(Given(device, given.where), "bed.devices", WHAT_THERE_IS)
     if plan.bed.backend == "sim":
         for device in (DIRECT, *plan.bed.devices):
             if device not in plan.bed.lines:

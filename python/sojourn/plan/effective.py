@@ -11,9 +11,12 @@ from typing import Any
 import tomlkit
 from tomlkit.items import Table
 
+from sojourn.plan.costs import cost_values
+from sojourn.plan.emulators import EVERY, emulator_tables, label_of, link_tables
 from sojourn.plan.keys import KEYS, SECTIONS, SIZE_KEYS, reads
 from sojourn.plan.rates import Rate
 from sojourn.plan.streams import STREAM_SIZE_KEYS
+from sojourn.plan.tcp import tcp_values
 from sojourn.plan.types import FLOOD_NS, PAIR_METHODS, Plan
 from sojourn.plan.values import as_duration
 
@@ -31,10 +34,42 @@ def effective_toml(plan: Plan) -> str:
         if section in SECTIONS[plan.study.method]:
             document.add(section, section_table(section, plan.study.method, values))
     if plan.bed.backend == "sim":
-        bed = document["bed"]
-        assert isinstance(bed, Table)
-        bed.add("lines", lines_table(plan))
+        part(document, "bed").add("lines", lines_table(plan))
+    if plan.bed.links:
+        part(document, "bed").add("links", tables_of(link_tables(plan.bed)))
+    add_emulators(document, plan)
     return tomlkit.dumps(document)
+
+
+def part(document: tomlkit.TOMLDocument, section: str) -> Table:
+    """A section that is there already."""
+    found = document[section]
+    assert isinstance(found, Table)
+    return found
+
+
+def add_emulators(document: tomlkit.TOMLDocument, plan: Plan) -> None:
+    """[emulate] and its labels; left out where there is no emulator."""
+    if "emulate" not in document:
+        return
+    if not has_emulators(plan):
+        del document["emulate"]
+        return
+    for label, table in tables_of(emulator_tables(plan)).items():
+        if label != EVERY:
+            part(document, "emulate").add(label, table)
+
+
+def tables_of(named: dict[str, dict[str, Any]]) -> Table:
+    """A table for each device or label, without what has no value."""
+    table = tomlkit.table(is_super_table=True)
+    for name, values in named.items():
+        one = tomlkit.table()
+        for key, value in values.items():
+            if value is not None:
+                one.add(key, value)
+        table.add(name, one)
+    return table
 
 
 def one_line(words: str) -> str:
@@ -67,14 +102,20 @@ def lines_table(plan: Plan) -> Table:
     return table
 
 
+ELSEWHERE = ("bed.rate", "bed.link_rate", "bed.link_delay")
+"""Keys of [bed] that are not written as they are held; links are written arm by arm."""
+
+
 def effective_values(plan: Plan) -> dict[str, Any]:
     """Every key as a plan file writes it; None where there is nothing to write."""
     probe, pairs, departures, host = plan.probe, plan.pairs, plan.departures, plan.host
     values: dict[str, Any] = {}
     for section, part in (("study", plan.study), ("bed", plan.bed)):
-        names = [key.split(".")[1] for key in KEYS if key.startswith(f"{section}.") and key != "bed.rate"]
+        names = [key.split(".")[1] for key in KEYS if key.startswith(f"{section}.") and key not in ELSEWHERE]
         values |= {f"{section}.{name}": plain(getattr(part, name)) for name in names}
     values |= shaper_values(plan) | stream_values(plan) | trials_values(plan) | search_values(plan)
+    values |= limits_values(plan) | cost_values(plan.costs) | tcp_values(plan)
+    values |= {f"emulate.{key}": value for key, value in emulator_tables(plan)[EVERY].items()}
     values |= {
         "probe.probe": list(probe.probe),
         **{f"probe.{key}": list(probe.sizes) if key == probe.size_key else None for key in SIZE_KEYS},
@@ -106,7 +147,8 @@ def shaper_values(plan: Plan) -> dict[str, Any]:
     bed, streams = plan.bed, plan.study.method not in PAIR_METHODS
     values: dict[str, Any] = {"bed.rate": str(Rate("bit/s", Decimal(bed.rate_bps))) if bed.rate_bps else None}
     unused = ["near", "far", "decoy"] if not streams else []
-    unused += ["shaper", "burst_bytes", "queue_bytes"] if bed.rate_bps is None else []
+    unused += ["shaper", "burst_bytes"] if bed.rate_bps is None else []
+    unused += ["queue_bytes"] if bed.rate_bps is None and not bed.links else []
     return values | {f"bed.{key}": None for key in unused}
 
 
@@ -124,6 +166,7 @@ def stream_values(plan: Plan) -> dict[str, Any]:
         "stream.rate": None,
         f"stream.{stream.rate_key}": [str(rate) for rate in stream.rates],
         "stream.late_after": as_duration(stream.late_after_ns),
+        "stream.pipe": list(stream.pipe) if any(stream.pipe) else None,
     }
 
 
@@ -135,6 +178,15 @@ def trials_values(plan: Plan) -> dict[str, Any]:
         "trials.duration": as_duration(trials.duration_ns),
         "trials.settle": as_duration(trials.settle_ns),
         "trials.at_most": as_duration(trials.at_most_ns) if trials.at_most_ns else None,
+    }
+
+
+def limits_values(plan: Plan) -> dict[str, Any]:
+    """[limits]."""
+    times = {key: getattr(plan.limits, f"{key}_ns") for key in ("offset", "p50", "p99", "p999")}
+    shares = {key: getattr(plan.limits, key) for key in ("rate", "cdf")}
+    return {f"limits.{key}": None if nanos is None else as_duration(nanos) for key, nanos in times.items()} | {
+        f"limits.{key}": share for key, share in shares.items()
     }
 
 
@@ -152,6 +204,11 @@ def search_values(plan: Plan) -> dict[str, Any]:
         "search.max_rate": "auto" if search.max_rate is None else str(search.max_rate),
         "search.at_most": as_duration(search.at_most_ns) if search.at_most_ns else None,
     }
+
+
+def has_emulators(plan: Plan) -> bool:
+    """Whether any device of the plan is an emulator."""
+    return any(label_of(device) is not None for device in plan.bed.devices)
 
 
 def plain(value: Any) -> Any:

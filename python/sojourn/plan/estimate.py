@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import TYPE_CHECKING
 
+from sojourn.plan.costs import costs_ns, expand_costs
+from sojourn.plan.emulators import cables_of, expected_ns, label_of
 from sojourn.plan.sizes import KINDS
+from sojourn.plan.tcp import expand_tcp, tcp_ns
 from sojourn.plan.types import FLOOD_NS, Plan
 
 if TYPE_CHECKING:
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 
 BLOCK_NS = 600_000
 """One block beside its probes: request, socket, two stamps, records flushed, answer. Measured on two cores."""
+
+EMULATOR_NS = 60_000
+"""What an emulator that sleeps between packets adds to each way: it is woken, twice with a delay."""
 
 PING_NS = 25_000_000
 """One start of ping, and the wait for its last answer."""
@@ -47,7 +53,7 @@ class Estimate:
 def estimate(plan: Plan, blocks: Sequence[Block]) -> Estimate:
     """What these blocks of the plan will take."""
     simulated = plan.bed.backend == "sim"  # simulated time costs nothing
-    measuring = sum(BLOCK_NS if simulated else block_ns(block) for block in blocks)
+    measuring = sum(BLOCK_NS if simulated else block_ns(block, answer_ns(plan, block)) for block in blocks)
     if plan.pairs.at_most_ns is not None:
         measuring = min(measuring, plan.pairs.at_most_ns)
     return Estimate(
@@ -58,9 +64,22 @@ def estimate(plan: Plan, blocks: Sequence[Block]) -> Estimate:
     )
 
 
-def block_ns(block: Block) -> int:
+def answer_ns(plan: Plan, block: Block) -> int:
+    """A closed loop's probe: what it costs by itself, and what rated links and emulators on its way take."""
+    own = ANSWER_NS[KINDS[block.cell.probe].via]
+    both = block.cell.request_payload_bytes + block.cell.response_payload_bytes
+    emulators = 2 * EMULATOR_NS if label_of(block.arm) is not None else 0
+    if block.arm not in plan.bed.links:
+        return own + emulators
+    link, cables = plan.bed.links[block.arm], cables_of(block.arm)
+    rates = link.rates_bps * cables if len(link.rates_bps) == 1 else link.rates_bps
+    delays = link.delays_ns * cables if len(link.delays_ns) == 1 else link.delays_ns
+    hops = sum(both * 8_000_000_000 // bps + 2 * EMULATOR_NS for bps in rates if bps)
+    return own + emulators + hops + 2 * sum(delays)
+
+
+def block_ns(block: Block, answer: int) -> int:
     """One block on a real bed."""
-    answer = ANSWER_NS[KINDS[block.cell.probe].via]
     own = PING_NS if block.cell.tool == "ping" else BLOCK_NS
     if block.cell.interval_ns == FLOOD_NS:
         return block.count * answer + own
@@ -77,12 +96,18 @@ FLOODED_PPS = 400_000
 def estimate_trials(plan: Plan, trials: Sequence[Trial]) -> Estimate:
     """What these trials of the plan will take; `probes` counts frames of all senders."""
     simulated = plan.bed.backend == "sim"
-    measuring = sum(TRIAL_NS + (0 if simulated else trial.duration_ns + plan.trials.settle_ns) for trial in trials)
+    measuring = sum(TRIAL_NS + (0 if simulated else trial_ns(plan, trial)) for trial in trials)
     if plan.trials.at_most_ns is not None:
         measuring = min(measuring, plan.trials.at_most_ns)
     frames = sum(frames_of(trial) for trial in trials)
     around = AROUND_NS[plan.bed.backend] + AFTERWARDS_NS
     return Estimate(len(trials), frames, measuring, measuring + around)
+
+
+def trial_ns(plan: Plan, trial: Trial) -> int:
+    """One trial on a real bed: its frames, and the wait for the last of them, pipes included."""
+    pipe = expected_ns(trial.factors.pipe) if label_of(trial.arm) is not None else 0
+    return trial.duration_ns + plan.trials.settle_ns + pipe
 
 
 def frames_of(trial: Trial) -> int:
@@ -102,6 +127,18 @@ def estimate_searches(plan: Plan, searches: Sequence[Search]) -> Estimate:
         measuring = min(measuring, plan.search.at_most_ns)
     around = AROUND_NS[plan.bed.backend] + AFTERWARDS_NS
     return Estimate(len(searches), 0, measuring, measuring + around)
+
+
+def estimate_costs(plan: Plan) -> Estimate:
+    """What the slices of a log's cost will take."""
+    measuring = costs_ns(plan)
+    return Estimate(len(expand_costs(plan)), 0, measuring, measuring + AROUND_NS["netns"] + AFTERWARDS_NS)
+
+
+def estimate_tcp(plan: Plan) -> Estimate:
+    """What trials over TCP will take."""
+    measuring = tcp_ns(plan)
+    return Estimate(len(expand_tcp(plan)), 0, measuring, measuring + AROUND_NS["netns"] + AFTERWARDS_NS)
 
 
 def search_ns(plan: Plan, search: Search) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from sojourn.plan.rates import bit_rate, interval_rate, rate, schedule, share
+from sojourn.plan.costs import COST_KEYS, COST_LAWS
+from sojourn.plan.costs import UNREAD as NOT_OF_COSTS
+from sojourn.plan.key import ABSENT, HOUR_NS, REQUIRED, Key
+from sojourn.plan.rates import bit_rate, cable_rate, interval_rate, rate, schedule, share
 from sojourn.plan.sizes import ENGINES, KINDS
+from sojourn.plan.tcp import TCP_KEYS, TCP_SECTIONS
 from sojourn.plan.types import FLOOD_NS, METHODS, PAIR_METHODS, SEARCH_METHODS, STREAM_METHODS
 from sojourn.plan.values import (
     AUTO,
-    Reader,
     auto_or,
     duration,
     flag,
@@ -22,25 +23,9 @@ from sojourn.plan.values import (
     word_or,
 )
 
-REQUIRED = object()
-"""The default of a key that must be given."""
-
-ABSENT = object()
-"""The default of a key that may be missing without a value."""
-
-
-class Key(NamedTuple):
-    """How a key is read and what it is when nobody gives it."""
-
-    reader: Reader
-    default: Any
-    meaning: str
-
-
-HOUR_NS = 3_600_000_000_000
 DEVICE = matching(
     r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+)?",
-    'a device such as "wire", "bridge" or "bridge*2" ("direct" is always there)',
+    'a device such as "wire", "bridge", "bridge*2" or "emulate" ("direct" is always there)',
 )
 MOST_PORTS = 16
 TESTS = {
@@ -50,9 +35,15 @@ TESTS = {
 }
 """What each suite can look for, in the order in which one needs the other."""
 
-LAWS = ("constant-plus-per-byte", "rate-independent", "cascade-adds", "stages-sum")
+LAWS = (
+    *("constant-plus-per-byte", "rate-independent", "cascade-adds", "stages-sum"),
+    *("slope-is-sum-of-rates", "md1", "fan-in-total", "minimum-frame-time"),
+    *("no-tick", "no-shortfall", "delay-independent-of-rate", "loss-as-configured"),
+    *COST_LAWS,
+)
 SIZE_KEYS = ("icmp_bytes", "payload_bytes", "frame_bytes")
 BYTES = list_of(whole(0, 100_000))
+A_LIMIT = duration(1, HOUR_NS)
 CPU = auto_or(whole(0, 4095))
 
 KEYS: dict[str, Key] = {
@@ -65,7 +56,7 @@ KEYS: dict[str, Key] = {
     "study.question": Key(text(), "", "what the study answers"),
     "study.paper": Key(text(), "", "where the question comes from"),
     "study.method": Key(one_of(*METHODS), "pairs", "how it is answered; the sections below depend on it"),
-    "study.laws": Key(list_of(one_of(*LAWS), may_be_empty=True), (), "published laws to test"),
+    "study.laws": Key(list_of(one_of(*LAWS), may_be_empty=True), (), f"published laws to test: {', '.join(LAWS)}"),
     "study.published": Key(
         list_of(matching(r"[a-z0-9_]+", 'the name of a published table, such as "bridge2003_rtt"'), may_be_empty=True),
         (),
@@ -89,7 +80,15 @@ KEYS: dict[str, Key] = {
     "bed.shaper": Key(one_of("tbf", "htb"), "tbf", "what holds a device to its rate"),
     "bed.rate": Key(bit_rate(), None, "what a device lets out at its far side, in bits of frames with FCS"),
     "bed.burst_bytes": Key(whole(1_300, 100_000_000), 16_000, "the shaper's bucket"),
-    "bed.queue_bytes": Key(whole(1_300, 1_000_000_000), 150_000, "the queue before it; what does not fit is lost"),
+    "bed.queue_bytes": Key(
+        whole(1_300, 1_000_000_000),
+        150_000,
+        "the queue before it, and before each rated link; what does not fit is lost",
+    ),
+    "bed.link_rate": Key(
+        cable_rate(), None, "what every cable carries each way, in bits on the wire: our emulator's link stands there"
+    ),
+    "bed.link_delay": Key(duration(0, HOUR_NS), 0, "and how long a frame is under way on it"),
     "probe.probe": Key(list_of(one_of(*KINDS)), ("icmp",), "how to ask"),
     "probe.icmp_bytes": Key(BYTES, ABSENT, "ICMP header and data, as ping says it"),
     "probe.payload_bytes": Key(BYTES, ABSENT, "user data"),
@@ -152,6 +151,9 @@ KEYS: dict[str, Key] = {
     "stream.pcp": Key(whole(0, 7), None, "priority in the tag"),
     "stream.dscp": Key(whole(0, 63), 0, "differentiated services code point of UDP"),
     "stream.late_after": Key(duration(1_000, HOUR_NS), 1_000_000_000, "a frame that comes later counts as late"),
+    "stream.pipe": Key(
+        list_of(text()), ("",), 'pipes of the emulators, in their words: "delay 1ms", "loss 5%"; other arms ignore them'
+    ),
     "trials.rounds": Key(whole(1, 100_000), 6, "visits to each cell, each with every arm twice"),
     "trials.duration": Key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of one trial"),
     "trials.count_at_most": Key(whole(1, 1_000_000_000), None, "frames of one sender in a trial"),
@@ -167,6 +169,14 @@ KEYS: dict[str, Key] = {
     "model.train": Key(
         list_of(whole(0, 100_000), may_be_empty=True), (), "cells that a model is fitted to; none: it chooses"
     ),
+    "limits.offset": Key(A_LIMIT, None, "how far the mean delay of a pipe may be from what is configured"),
+    "limits.p50": Key(A_LIMIT, None, "half of the packets leave within this of their time"),
+    "limits.p99": Key(A_LIMIT, None, "99 of 100 do"),
+    "limits.p999": Key(A_LIMIT, None, "999 of 1,000 do"),
+    "limits.rate": Key(
+        number(0, 1), None, "how far the rate of a pipe's link may be from what is configured, as a share"
+    ),
+    "limits.cdf": Key(number(0, 1), None, "how far the distribution of the delays may be from the configured one"),
     "search.tests": Key(
         list_of(one_of(*dict.fromkeys(test for tests in TESTS.values() for test in tests))),
         ABSENT,
@@ -191,20 +201,37 @@ KEYS: dict[str, Key] = {
     "search.burst_repetitions": Key(whole(1, 1000), 50, "bursts of the final length"),
     "search.most_addresses": Key(whole(1, 65_536), 16_384, "addresses that a bridge is taught"),
     "search.at_most": Key(duration(1_000_000, 1000 * HOUR_NS), None, "no search begins after this time"),
+    **COST_KEYS,
+    **TCP_KEYS,
     "host.prober_cpu": Key(CPU, AUTO, "core of the asking end"),
     "host.responder_cpu": Key(CPU, AUTO, "core of the answering end"),
     "host.fifo": Key(auto_or(flag()), AUTO, "real-time priority"),
     "host.wait": Key(auto_or(one_of("spin", "sleep-then-spin", "sleep")), AUTO, "how the prober waits for its moment"),
+    "emulate.words": Key(text(), ABSENT, 'pipe of both directions, in words; "" is an idle one, none a plain bridge'),
+    "emulate.forward": Key(text(), ABSENT, "pipe from A to B alone"),
+    "emulate.backward": Key(text(), ABSENT, "pipe from B to A alone"),
+    "emulate.config": Key(text(), None, "file of pipes and rules, in their place"),
+    "emulate.seed": Key(whole(0, 2**62), 1, "of every impairment"),
+    "emulate.engine": Key(one_of("auto", "xdp", "packet"), "auto", "how frames are moved"),
+    "emulate.cpu": Key(CPU, AUTO, "core of the emulator; auto: the device's own, or one that the prober leaves"),
+    "emulate.spin": Key(auto_or(flag()), AUTO, "polls without a pause; auto: where its core is nobody else's"),
+    "emulate.fifo": Key(auto_or(flag()), AUTO, "real-time priority"),
+    "emulate.budget": Key(duration(1, HOUR_NS), None, "a packet that leaves later than this after its time is late"),
+    "emulate.memory": Key(text(), None, 'frames held at most, such as "256MiB"'),
+    "emulate.log": Key(flag(), None, "whether every packet is recorded; by default where the method asks it"),
 }
 
-PAIR_SECTIONS = ("study", "bed", "probe", "pairs", "host")
-STREAM_SECTIONS = ("study", "bed", "stream", "trials", "host")
+PAIR_SECTIONS = ("study", "bed", "emulate", "probe", "pairs", "host")
+STREAM_SECTIONS = ("study", "bed", "emulate", "stream", "trials", "host")
 SECTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(PAIR_METHODS, PAIR_SECTIONS),
     "departures": ("study", "bed", "probe", "departures", "pairs", "host"),
     **dict.fromkeys(STREAM_METHODS, STREAM_SECTIONS),
-    "model": ("study", "bed", "stream", "model", "trials", "host"),
-    **dict.fromkeys(SEARCH_METHODS, ("study", "bed", "stream", "search", "trials", "host")),
+    "emulator": ("study", "bed", "emulate", "stream", "trials", "limits", "host"),
+    "model": ("study", "bed", "emulate", "stream", "model", "trials", "host"),
+    "tcp-cost": ("study", "bed", "costs", "host"),
+    **TCP_SECTIONS,
+    **dict.fromkeys(SEARCH_METHODS, ("study", "bed", "emulate", "stream", "search", "trials", "host")),
 }
 """The sections that each method reads; a key of any other would be without effect, and is refused."""
 
@@ -212,7 +239,7 @@ SOUGHT = frozenset(
     f"stream.{name}"
     for name in (
         *("kind", "schedule", "interval", "rate", "to", "senders", "receivers", "request_payload_bytes"),
-        *("load", "load_via", "load_frame_bytes", "load_schedule"),
+        *("load", "load_via", "load_frame_bytes", "load_schedule", "pipe"),
     )
 ) | frozenset(f"trials.{name}" for name in ("rounds", "duration", "count_at_most", "probes", "at_most", "a_a"))
 """What a search decides itself, so that nobody can ask for it."""
@@ -220,4 +247,7 @@ SOUGHT = frozenset(
 
 def reads(method: str, key: str) -> bool:
     """Whether a plan of this method has this key."""
-    return key.split(".", maxsplit=1)[0] in SECTIONS[method] and not (method in SEARCH_METHODS and key in SOUGHT)
+    section = key.split(".", maxsplit=1)[0]
+    if method == "tcp-cost" and key in NOT_OF_COSTS:
+        return False
+    return section in SECTIONS[method] and not (method in SEARCH_METHODS and key in SOUGHT)

@@ -1,4 +1,4 @@
-"""From a file, a study's name, `--quick` and `--set` to one checked plan. Later words win: file, quick, set.
+"""From a file, a study's name, `--quick` and `--set` to one checked plan. Later words win: file, quick or full, set.
 
 Reads files; runs nothing.
 """
@@ -13,19 +13,25 @@ from typing import TYPE_CHECKING, Any
 from sojourn import studies as built_in
 from sojourn.errors import RequestError
 from sojourn.plan.check import check
-from sojourn.plan.keys import ABSENT, KEYS, REQUIRED, SECTIONS, SIZE_KEYS, reads
+from sojourn.plan.costs import read_costs
+from sojourn.plan.emulators import is_known, read_emulators, read_links
+from sojourn.plan.key import ABSENT, REQUIRED
+from sojourn.plan.keys import KEYS, SECTIONS, SIZE_KEYS, reads
 from sojourn.plan.line import read_lines
 from sojourn.plan.source import Given, Table, read_toml, refuse
 from sojourn.plan.streams import STREAM_SIZE_KEYS, ends, read_search, read_stream, read_trials
+from sojourn.plan.tcp import read_tcp
 from sojourn.plan.types import (
     PAIR_METHODS,
     BedPlan,
     DeparturesPlan,
     HostPlan,
+    LimitsPlan,
     ModelPlan,
     PairsPlan,
     Plan,
     ProbePlan,
+    StreamPlan,
     Study,
 )
 from sojourn.plan.values import AUTO
@@ -34,24 +40,55 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def load_plan(source: str | Path, *, sets: Sequence[str] = (), quick: bool = False, backend: str | None = None) -> Plan:
+def load_plan(
+    source: str | Path,
+    *,
+    sets: Sequence[str] = (),
+    quick: bool = False,
+    full: bool = False,
+    backend: str | None = None,
+) -> Plan:
     """The plan of a built-in study or of a file, with what was asked beside it."""
     name, text = find_study(source)
     given = read_toml(text, name)
-    shorter = {key.removeprefix("quick."): value for key, value in given.items() if key.startswith("quick.")}
-    table = {key: value for key, value in given.items() if not key.startswith("quick.")}
+    table = {key: value for key, value in given.items() if not key.startswith(tuple(f"{one}." for one in VARIANTS))}
     known(table)
-    known(shorter)
-    if quick and not shorter:
-        raise RequestError(f'{name}: --quick has nothing to change: expected a [quick] such as "pairs.at_most" = "30s"')
-    if quick:
-        table = overlay(table, shorter)
+    variants = {one: variant(given, one) for one in VARIANTS}
+    if quick and full:
+        raise RequestError("--quick beside --full: expected one of them")
+    chosen = [one for one, wanted in (("quick", quick), ("full", full)) if wanted]
+    for one in chosen:
+        if not variants[one]:
+            raise RequestError(f"{name}: --{one} has nothing to change: expected a [{one}] {VARIANTS[one]}")
+        table = overlay(table, variants[one])
     if backend:
         table = overlay(table, {"bed.backend": Given(backend, f"--bed {backend}")})
     for words in sets:
         table = overlay(table, read_set(words, method_of(table)))
-    asked = ["--quick"] * quick + ([f"--bed {backend}"] if backend else []) + [f"--set {words}" for words in sets]
+    asked = (
+        [f"--{one}" for one in chosen]
+        + ([f"--bed {backend}"] if backend else [])
+        + [f"--set {words}" for words in sets]
+    )
     return build(table, name, tuple(asked))
+
+
+VARIANTS = {"quick": 'such as "pairs.at_most" = "30s"', "full": "with a study's values as they were published"}
+"""Sections whose keys are dotted ones of other sections, and what each is for."""
+
+
+def variant(given: Table, name: str) -> Table:
+    """What a plan has under [quick] or [full], by the keys that it changes."""
+    found = {key.removeprefix(f"{name}."): value for key, value in given.items() if key.startswith(f"{name}.")}
+    known(found)
+    return found
+
+
+def plan_from_text(text: str, name: str, asked: tuple[str, ...]) -> Plan:
+    """The plan that a program has written; refusals call it by its name."""
+    table = read_toml(text, name)
+    known(table)
+    return build(table, name, asked)
 
 
 def find_study(source: str | Path) -> tuple[str, str]:
@@ -84,7 +121,7 @@ def read_plan_file(path: Path) -> str:
 def known(table: Table) -> None:
     """Refuse any key that no plan has."""
     for key, given in table.items():
-        if key not in KEYS and not key.startswith("bed.lines."):
+        if key not in KEYS and not key.startswith("bed.lines.") and not is_known(key):
             raise RequestError(f"{given.where}: unknown key {key}: expected {nearest(key)}")
 
 
@@ -94,7 +131,7 @@ def nearest(key: str) -> str:
         return close[0]
     section = key.split(".", maxsplit=1)[0]
     inside = [name for name in KEYS if name.startswith(f"{section}.")]
-    sections = sorted({name.split(".")[0] for name in KEYS} | {"quick"})
+    sections = sorted({name.split(".")[0] for name in KEYS} | {*VARIANTS})
     return "one of " + ", ".join(inside) if inside else "one of the sections " + ", ".join(sections)
 
 
@@ -120,7 +157,9 @@ def overlay(below: Table, above: Table) -> Table:
     return below | above
 
 
+COST_WORDS = {"ppl": "costs.packets_per_log", "rounds": "costs.repetitions"}
 PAIR_WORDS = {"device": "bed.devices", "size": "probe.icmp_bytes"}
+TCP_WORDS = {"rounds": "perturbation.rounds", "repetitions": "truth.repetitions"}
 STREAM_WORDS = {"device": "bed.devices", "size": "stream.frame_bytes", "rounds": "trials.rounds"}
 SEARCH_WORDS = STREAM_WORDS | {"rounds": "search.repetitions", "at_most": "search.at_most"}
 
@@ -129,6 +168,7 @@ def short(method: str) -> dict[str, str]:
     """Names for `--set` without their section; the method's own keys first, and then in the order of KEYS."""
     sections = SECTIONS[method]
     words = PAIR_WORDS if method in PAIR_METHODS else SEARCH_WORDS if "search" in sections else STREAM_WORDS
+    words = COST_WORDS if "costs" in sections else TCP_WORDS if {"truth", "perturbation"} & {*sections} else words
     ranked = sorted(KEYS, key=lambda key: not reads(method, key))
     ranked.sort(key=lambda key: key == "bed.rate")  # "rate" is what is sent; what a device lets out is "bed.rate"
     return {key.split(".")[1]: key for key in reversed(ranked)} | words
@@ -161,11 +201,9 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
     values = {key: read(key, table, name) for key in KEYS}
     size_key, sizes = read_sizes(values, table, name)
     stream = read_stream(values, table, name)
-    given_lines = {key: given for key, given in table.items() if key.startswith("bed.lines.")}
-    lines = read_lines(given_lines, one_way=values["study.method"] not in PAIR_METHODS)
     plan = Plan(
         study=Study(**section(values, "study")),
-        bed=BedPlan(**section(values, "bed", rate="rate_bps") | ends(values, stream), lines=lines),
+        bed=read_bed(values, table, stream),
         probe=ProbePlan(
             probe=values["probe.probe"],
             size_key=size_key,
@@ -180,7 +218,14 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
         stream=stream,
         trials=read_trials(values),
         model=ModelPlan(values["model.train"]),
+        limits=LimitsPlan(
+            **section(values, "limits", **{key: f"{key}_ns" for key in ("offset", "p50", "p99", "p999")})
+        ),
         search=read_search(values),
+        costs=read_costs(values),
+        truth=read_tcp(values, "truth"),
+        perturbation=read_tcp(values, "perturbation"),
+        emulators=read_emulators(values, table, is_logged=values["study.method"] == "emulator"),
         host=HostPlan(**section(values, "host")),
         asked=asked,
     )
@@ -188,11 +233,23 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
     return plan
 
 
+def read_bed(values: dict[str, Any], table: Table, stream: StreamPlan) -> BedPlan:
+    """[bed], with its simulated lines and its rated links."""
+    given_lines = {key: given for key, given in table.items() if key.startswith("bed.lines.")}
+    own = section(values, "bed", rate="rate_bps")
+    if values["study.method"] == "tcp-cost":
+        own["devices"] = ()  # both ends of one cable
+    for key in ("link_rate", "link_delay"):
+        del own[key]
+    lines = read_lines(given_lines, one_way=values["study.method"] not in PAIR_METHODS)
+    return BedPlan(**own | ends(values, stream), links=read_links(values, table), lines=lines)
+
+
 def refuse_strangers(table: Table) -> None:
     """Refuse keys that the method does not read: they would be without effect, in silence."""
     method = method_of(table)
     for key, given in table.items():
-        if not key.startswith("bed.lines.") and not reads(method, key):
+        if not key.startswith(("bed.lines.", "bed.links.")) and not reads(method, key):
             section_name = key.split(".")[0]
             inside = [other for other in KEYS if other.startswith(f"{section_name}.") and reads(method, other)]
             wanted = f"one of {', '.join(inside)}" if inside else f"a key of {', '.join(SECTIONS[method])}"

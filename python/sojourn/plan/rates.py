@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from sojourn.plan.values import UNITS_NS, Reader, as_duration
+from sojourn.plan.values import UNITS_NS, Reader, as_duration, word_or
 
 SCALES = {"": 0, "k": 3, "M": 6, "G": 9}
 RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(k|M|G)?(pps|bit/s)")
@@ -75,6 +75,19 @@ def bit_rate() -> Reader:
         return found if found and found.unit == "bit/s" and found.value == int(found.value) else None
 
     return Reader(read, 'a rate in bits, such as "100Mbit/s"')
+
+
+UNLIMITED = "unlimited"
+
+
+def cable_rate() -> Reader:
+    """A rate of a cable in bits per second, or none."""
+    return Reader(word_or(UNLIMITED, UNLIMITED, bit_rate()).read, 'a rate in bits, such as "100Mbit/s", or "unlimited"')
+
+
+def cable_bps(value: Any) -> int | None:
+    """What such a reader gave, as a number."""
+    return int(value.value) if isinstance(value, Rate) else None
 
 
 def interval_rate(reader: Reader) -> Reader:

@@ -57,12 +57,16 @@ def read_toml(text: str, name: str) -> Table:
     return found
 
 
+BY_DEVICE = ("bed.lines", "bed.links", "emulate")
+"""Sections that have a table for each device, or each label."""
+
+
 def flatten(section: str, entries: dict[str, Any], name: str, lines: dict[str, int]) -> Table:
-    """The entries of one section; [quick] may nest its keys, and [bed.lines.<device>] is a table per device."""
+    """The entries of one section; [quick] may nest its keys, and some sections have a table for each device."""
     found: Table = {}
     for key, value in entries.items():
         dotted = f"{section}.{key}"
-        nested = section.split(".", maxsplit=1)[0] == "quick" or dotted == "bed.lines" or section == "bed.lines"
+        nested = section.split(".", maxsplit=1)[0] == "quick" or dotted in BY_DEVICE or section in BY_DEVICE
         if nested and isinstance(value, dict):
             found |= flatten(dotted, value, name, lines)
         else:

@@ -25,6 +25,7 @@ NOT_SIMULATED = {
     "stages": "a kernel's stages",
     "multicast": "several receivers",
     "rfc2889": "a table of addresses",
+    "emulator": "an emulator",
 }
 KINDS_OF = {
     "stages": ("one-way", "answers"),
@@ -32,7 +33,7 @@ KINDS_OF = {
     "multicast": ("one-way", "ping-pong", "request-response", "answers"),
 }
 CLOSED = ("ping-pong", "request-response")
-MAY_OVERLOAD = ("one-way", "fan-in", "throughput", "loss")
+MAY_OVERLOAD = ("one-way", "fan-in", "throughput", "loss", "emulator")
 """Methods that ask what happens beyond what a device can carry."""
 
 NEEDED_FIRST = {

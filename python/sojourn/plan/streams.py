@@ -6,7 +6,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import RequestError
-from sojourn.plan.keys import ABSENT, TESTS
+from sojourn.plan.key import ABSENT
+from sojourn.plan.keys import TESTS
 from sojourn.plan.rates import Rate
 from sojourn.plan.types import SearchPlan, StreamPlan, TrialsPlan
 
@@ -31,7 +32,7 @@ def read_stream(values: dict[str, Any], table: Table, name: str) -> StreamPlan:
         key: values[f"stream.{key}"]
         for key in (
             *("kind", "engine", "schedule", "to", "senders", "receivers", "load", "load_via", "load_frame_bytes"),
-            *("load_schedule", "request_payload_bytes", "vlan", "pcp", "dscp"),
+            *("load_schedule", "request_payload_bytes", "vlan", "pcp", "dscp", "pipe"),
         )
     }
     return StreamPlan(

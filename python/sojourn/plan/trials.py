@@ -70,6 +70,8 @@ class Factors:
     load_via: str | None
     """through or beside; None without a load."""
     kind: str
+    pipe: str = ""
+    """What the emulators of the arm are set to, in words; "" leaves them as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +118,12 @@ def stream_cells(plan: Plan) -> list[Factors]:
     stream = plan.stream
     products = product(stream.kind, stream.engine, stream.sizes, stream.to, stream.senders, stream.receivers)
     found = [
-        replace(at, load=load, load_via=via)
+        replace(at, load=load, load_via=via, pipe=pipe)
         for kind, engine, size, to, senders, receivers in products
         if to in TO_MANY or not receivers
         for at in paced(plan, base(plan, kind, engine, size, to, senders, receivers))
         for load, via in loads(plan)
+        for pipe in stream.pipe
     ]
     return list(dict.fromkeys(found))
 

@@ -22,13 +22,16 @@ FLOOD_NS = 0
 PAIR_METHODS = ("pairs", "departures")
 """Probes that are answered, block by block."""
 
-STREAM_METHODS = ("one-way", "stages", "model", "background", "fan-in", "throughput", "loss", "multicast")
+STREAM_METHODS = ("one-way", "stages", "model", "background", "fan-in", "throughput", "loss", "multicast", "emulator")
 """Streams in a fixed matrix of trials."""
 
 SEARCH_METHODS = ("rfc2544", "rfc8219", "rfc2889")
 """Streams whose load is searched for: each trial depends on the one before."""
 
-METHODS = (*PAIR_METHODS, *STREAM_METHODS, *SEARCH_METHODS)
+TCP_METHODS = ("tcp-cost", "tcp-truth", "tcp-perturbation")
+"""Connections of TCP, and the log of their state."""
+
+METHODS = (*PAIR_METHODS, *STREAM_METHODS, *SEARCH_METHODS, *TCP_METHODS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,36 @@ class Study:
     """One of METHODS."""
     laws: tuple[str, ...]
     published: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """What the cables of one arm are held to, from A to B; a list of one holds for every cable."""
+
+    rates_bps: tuple[int | None, ...]
+    """Bits per second on the wire, each way; None: as it comes."""
+    delays_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatorPlan:
+    """How an emulator among the devices is started."""
+
+    forward: str | None
+    """The pipe from A to B, in words; "" is an idle one, None is none."""
+    backward: str | None
+    config: str | None
+    """A file of pipes and rules, in the place of both."""
+    seed: int
+    engine: str
+    cpu: int | None
+    """None: the device's own core where it has one, else one that the prober does not use."""
+    spin: bool | None
+    """Whether it polls without a pause; None: where its core is nobody else's."""
+    fifo: bool | None
+    budget_ns: int | None
+    memory: str | None
+    log: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +98,8 @@ class BedPlan:
     """Bits of frames with their FCS per second that a device lets out at its far side; None: as it comes."""
     burst_bytes: int
     queue_bytes: int
+    links: Mapping[str, LinkPlan]
+    """By arm: cables in whose place our own emulator's link stands."""
     lines: Mapping[str, Mapping[str, Any]]
     """Sim only: what each device does to frames, as the instrument reads it."""
 
@@ -140,6 +175,8 @@ class StreamPlan:
     """None with a tag too: then its priority is 0. Without a tag there is none, or the frame would get one."""
     dscp: int
     late_after_ns: int
+    pipe: tuple[str, ...]
+    """What the emulators of an arm are set to before a trial, in words; "" leaves them as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +209,18 @@ class ModelPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsPlan:
+    """Method `emulator` alone: what a verdict asks of a pipe; None leaves it to the analysis."""
+
+    offset_ns: int | None
+    p50_ns: int | None
+    p99_ns: int | None
+    p999_ns: int | None
+    rate: float | None
+    cdf: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchPlan:
     """Searches: what is sought, how, and how it ends."""
 
@@ -200,6 +249,82 @@ class SearchPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class CostsPlan:
+    """Method `tcp-cost` alone: under what traffic the log is switched on and off, and how."""
+
+    packets_per_log: tuple[int, ...]
+    flows: tuple[int, ...]
+    where: tuple[str, ...]
+    """sender, receiver, both."""
+    where_flows: tuple[int, ...]
+    controls: tuple[str, ...]
+    """disabled, empty, sham."""
+    path: tuple[str, ...]
+    """gso, mtu."""
+    form: Literal["slices", "runs"]
+    slice_ns: int
+    settle_ns: int
+    ramp_ns: int
+    repetitions: int
+    at_once: int
+    pause_ns: int
+    statistics: int
+    congestion_control: str
+    mss_bytes: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    at_most_ns: int | None
+    """Measuring stops after the last whole round of repetitions within this time."""
+    seed: int
+    a_a: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TruthPlan:
+    """Method `tcp-truth` alone: over which paths the log is held against TCP_INFO, a capture and the laws."""
+
+    congestion: tuple[str, ...]
+    messages_pipe: tuple[str, ...]
+    messages_duration_ns: int
+    message_bytes: int
+    message_interval_ns: int
+    reno_pipe: str
+    cubic_pipe: str
+    """Empty: no trials of that law."""
+    law_duration_ns: int
+    law_connections: int
+    direct_bytes: int
+    repetitions: int
+    read_every_ns: int
+    private_every: int
+    mss_bytes: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    pause_ns: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PerturbationPlan:
+    """Method `tcp-perturbation` alone: what is sent over which path, with the log and without."""
+
+    congestion: tuple[str, ...]
+    pipe: tuple[str, ...]
+    duration_ns: int
+    skip_ns: int
+    read_every_ns: int
+    packets_per_log: int
+    rounds: int
+    mss_bytes: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    pause_ns: int
+    at_most_ns: int | None
+    """Measuring stops after the last whole round within this time."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class HostPlan:
     """Where the two ends run."""
 
@@ -222,7 +347,13 @@ class Plan:
     stream: StreamPlan
     trials: TrialsPlan
     model: ModelPlan
+    limits: LimitsPlan
     search: SearchPlan
+    costs: CostsPlan
+    truth: TruthPlan
+    perturbation: PerturbationPlan
+    emulators: Mapping[str, EmulatorPlan]
+    """By label; "" is what a label without a section of its own has."""
     host: HostPlan
     asked: tuple[str, ...]
     """What was asked beyond the file, as typed: "--quick", "--set rounds=8"."""

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
+    from sojourn.records.declared import Field
+
 END_MARKER = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+LARGE_BATCH_ROWS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +70,26 @@ class Table:
         return sorted(value for value in values if value is not None)
 
 
-def read_table(records: Path, name: str, blocks: Collection[int] | None = None) -> Table:
+def read_table(
+    records: Path, name: str, blocks: Collection[int] | None = None, columns: Collection[str] | None = None
+) -> Table:
     """The table `name` ("probes", "streams", ...) of a records folder; no file gives no rows.
 
-    `blocks`: only the rows of these, so that a table of millions costs no more memory than what is wanted of it.
+    `blocks`, `columns`: only the rows and columns of these, so that a table of millions costs no more than what is
+    wanted of it; `part` and `who` come with any.
     """
     paths = sorted(records.glob(f"{name}-*.arrow"))
     wanted = None if blocks is None else pa.array(sorted(blocks), pa.int32())
-    read = [_read_part(path, name, wanted) for path in paths]
+    read = [_read_part(path, name, wanted, columns) for path in paths]
     frames = [frame for _, frame in read if frame is not None]
-    empty = _empty(name)
+    empty = _empty(name, columns)
     frame = pl.concat([empty, *frames], how="diagonal") if frames else empty
     return Table(name, frame, [part for part, _ in read])
 
 
-def _read_part(path: Path, name: str, wanted: pa.Array[Any] | None) -> tuple[Part, pl.DataFrame | None]:
+def _read_part(
+    path: Path, name: str, wanted: pa.Array[Any] | None, columns: Collection[str] | None
+) -> tuple[Part, pl.DataFrame | None]:
     head, _, digits = path.stem.rpartition("-")
     number = int(digits) if digits.isdigit() else 0
     who = head.removeprefix(name).removeprefix("-")
@@ -91,11 +99,13 @@ def _read_part(path: Path, name: str, wanted: pa.Array[Any] | None) -> tuple[Par
         except (pa.ArrowInvalid, OSError) as error:
             return Part(path, who, number, 0, f"cut in its header ({_first_line(error)})", {}, {}), None
         schema = stream.schema
-        table, cut = _all(stream, source)
+        options = _options(schema, columns)
+        source.seek(0)
+        table, cut = _all(source, options)
         if wanted is not None and "block" in table.column_names:
             table = table.filter(pc.is_in(table.column("block"), value_set=wanted))
         cut = cut or _missing_end(path)
-        frame = _plain(table, path, name).with_columns(_origin(name, who, number))
+        frame = _plain(table, path, name, columns).with_columns(_origin(name, who, number))
     metadata = _decode(schema.metadata)
     fields = {one.name: _decode(one.metadata) for one in schema}
     return Part(path, who, number, frame.height, cut, metadata, fields), frame
@@ -107,14 +117,22 @@ def _origin(name: str, who: str, number: int) -> list[pl.Expr]:
     return [part, pl.lit(who).alias("who")] if name in NAMED_TABLES else [part]
 
 
-def _all(stream: pa.RecordBatchStreamReader, source: pa.NativeFile) -> tuple[pa.Table, str | None]:
+def _options(schema: pa.Schema, columns: Collection[str] | None) -> pa.ipc.IpcReadOptions:
+    """What makes Arrow read, and decompress, no more than these columns, and those that rows are chosen by."""
+    if columns is None:
+        return pa.ipc.IpcReadOptions()
+    wanted = {"block", *columns}
+    return pa.ipc.IpcReadOptions(included_fields=[place for place, one in enumerate(schema.names) if one in wanted])
+
+
+def _all(source: pa.NativeFile, options: pa.ipc.IpcReadOptions) -> tuple[pa.Table, str | None]:
     """Everything at once, and only where that fails batch by batch up to the cut (three times slower)."""
     try:
-        return stream.read_all(), None
+        return pa.ipc.open_stream(source, options=options).read_all(), None
     except (pa.ArrowInvalid, OSError) as error:
         cut = f"cut in a batch ({_first_line(error)})"
     source.seek(0)
-    again = pa.ipc.open_stream(source)
+    again = pa.ipc.open_stream(source, options=options)
     return pa.Table.from_batches(list(_batches(again)), schema=again.schema), cut
 
 
@@ -133,34 +151,52 @@ def _missing_end(path: Path) -> str | None:
         return None if file.read() == END_MARKER else "without its end marker"
 
 
-def _plain(table: pa.Table, path: Path, name: str) -> pl.DataFrame:
+def _plain(table: pa.Table, path: Path, name: str, wanted: Collection[str] | None) -> pl.DataFrame:
     """The declared columns, dictionaries spelled out, as Polars holds them; a missing column is refused."""
-    declared = TABLES[name]
+    declared = _declared(name, wanted)
     missing = [one for one in declared if one not in table.column_names]
     if missing:
         raise RequestError(
             f"{path} has no column {missing[0]!r}: it is not a record of {name} that this Sojourn can read"
         )
-    columns = {one: _spelled(table.column(one)) for one in declared}
-    # One chunk a column: Polars takes thousands of batches, one a block, slowly.
-    frame = pl.from_arrow(pa.table(columns).combine_chunks())
+    columns = pa.table({one: _spelled(table.column(one)) for one in declared})
+    # Polars takes thousands of small batches, one a block, slowly; but to copy large ones would take longer still.
+    if _batch_rows(columns) < LARGE_BATCH_ROWS:
+        columns = columns.combine_chunks()
+    frame = pl.from_arrow(columns, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame.cast({one: _polars_type(declared[one].type) for one in declared})
+
+
+def _batch_rows(table: pa.Table) -> float:
+    """How many rows a batch has, in the mean."""
+    return table.num_rows / max(1, table.column(0).num_chunks) if table.num_columns else 0.0
 
 
 def _spelled(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
-def _empty(name: str) -> pl.DataFrame:
-    columns = {one.name: _polars_type(one.type) for one in TABLES[name].values()}
+def _empty(name: str, wanted: Collection[str] | None) -> pl.DataFrame:
+    columns = {one.name: _polars_type(one.type) for one in _declared(name, wanted).values()}
     who = {"who": pl.String} if name in NAMED_TABLES else {}
     return pl.DataFrame(schema={**columns, "part": pl.Int32, **who})
 
 
+def _declared(name: str, wanted: Collection[str] | None) -> dict[str, Field]:
+    """The declared columns, or those of them that are wanted."""
+    return {one: known for one, known in TABLES[name].items() if wanted is None or one in wanted}
+
+
 def _polars_type(arrow: str) -> pl.DataType:
     """The Polars type of a declared Arrow type; dictionaries of strings are strings here."""
-    plain = {"bool": pl.Boolean(), "int32": pl.Int32(), "int64": pl.Int64(), "float64": pl.Float64()}
+    plain = {
+        "bool": pl.Boolean(),
+        "int32": pl.Int32(),
+        "int64": pl.Int64(),
+        "float64": pl.Float64(),
+        "binary": pl.Binary(),
+    }
     return plain.get(arrow.lower(), pl.String())
 
 

@@ -340,6 +340,28 @@ class Intervals:
 
 
 @dataclass(frozen=True)
+class Events:
+    """When something happened, a mark each; rows: device, name (the row it stands in), x; `names` are in order."""
+
+    x: str
+    names: tuple[str, ...]
+
+    @property
+    def own_colours(self) -> bool:
+        """Devices have the colours."""
+        return False
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        shown = [name for name in self.names if name in set(rows["name"].to_list())]
+        axis = alt.Axis(labelLimit=190, domain=False, ticks=False, grid=False)
+        y = alt.Y("name:N", title=None, sort=shown, scale=alt.Scale(domain=shown), axis=axis)
+        x = alt.X("x:Q", title=self.x, scale=alt.Scale(zero=True, nice=False), axis=alt.Axis(tickCount=8))
+        base = alt.Chart(rows).encode(x=x, y=y, color=colour(devices, palette, not palette.for_page))
+        return base.mark_tick(thickness=1, opacity=0.7).properties(width=width, height=max(60, 22 * len(shown)))
+
+
+@dataclass(frozen=True)
 class Ladder:
     """Bars that each begin where the one above ended; rows: name, device, low, high, x (the length); names in order."""
 

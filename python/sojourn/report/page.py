@@ -6,12 +6,8 @@ made; it estimates nothing.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -21,18 +17,15 @@ import sojourn
 from sojourn.report import bundle
 from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
-from sojourn.report.palette import INKS, OTHERS, Palette, css_variables, ink
+from sojourn.report.palette import Palette, ink
 from sojourn.report.parts import parts_of
+from sojourn.report.shell import asset, policy, script_json, style
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
     from sojourn.report.run import Run
     from sojourn.report.table import Table
 
-DARK_REST = (
-    "--wash: #1b2026; --accent: #7db8f5; --good: #5fcf95; --good-wash: #13251b; --warn: #e6b450; --warn-wash: #292110; "
-    "--bad: #f08b84; --bad-wash: #2d1716;"
-)
 ONE_MINUTE = (
     "An interval is of this machine in this minute: it says how far the figure would move were the run repeated at "
     "once. How far runs lie from each other, on another day, after a reboot or on another machine, is not in it: "
@@ -42,12 +35,12 @@ ONE_MINUTE = (
 
 def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[str], figures: list[Figure]) -> str:
     """The whole page."""
-    scripts = {"bundle": bundle.script(), "script": _asset("page.js")}
+    scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     parts = parts_of(run)
     return _template().render(
         run=run,
-        policy=_policy(scripts.values()),
-        style=Markup(_style()),
+        policy=policy(scripts.values()),
+        style=Markup(style()),
         facts=_facts(run),
         grave=run.findings("invalid", "doubtful"),
         keys=parts.keys(run),
@@ -66,7 +59,7 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
         citation=_citation(run),
         bibtex=_bibtex(run),
         version=sojourn.__version__,
-        specs=[(name, Markup(_script_json(spec))) for name, spec in specifications(figures)],
+        specs=[(name, Markup(script_json(spec))) for name, spec in specifications(figures)],
         **{name: Markup(text) for name, text in scripts.items()},
     )
 
@@ -88,7 +81,7 @@ def _template() -> jinja2.Template:
     surroundings.filters["bound"] = _bound
     surroundings.filters["sentence"] = _sentence
     surroundings.globals["slug"] = lambda device: ink(device).slug
-    return surroundings.from_string(_asset("page.html"))
+    return surroundings.from_string(asset("page.html"))
 
 
 def _bound(words: str) -> str:
@@ -99,41 +92,6 @@ def _bound(words: str) -> str:
 def _sentence(words: str) -> str:
     """The words as a sentence: a capital at its beginning, a full stop at its end."""
     return words[:1].upper() + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
-
-
-def _style() -> str:
-    swatches = " ".join(
-        f".device-{one.slug} {{ --hue: var(--device-{one.slug}); }}" for one in [*INKS.values(), *OTHERS]
-    )
-    columns = " ".join(f".columns-{n} {{ --columns: {n}; }}" for n in (1, 2, 3))
-    filled = {
-        "@LIGHT@": css_variables(0),
-        "@DARK@": css_variables(1),
-        "@DARKREST@": DARK_REST,
-        "@SWATCHES@": f"{swatches} {columns}",
-    }
-    style = _asset("style.css")
-    for name, text in filled.items():
-        style = style.replace(name, text)
-    return style
-
-
-def _asset(name: str) -> str:
-    return resources.files("sojourn.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _policy(scripts: Iterable[str]) -> str:
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    # Vega positions its marks through style attributes, and its tooltip brings a style element.
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _script_json(spec: dict[str, Any]) -> str:
-    return json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _facts(run: Run) -> str:

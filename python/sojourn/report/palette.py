@@ -21,6 +21,7 @@ class Ink:
     symbol: str
 
 
+INSIDE, OUTSIDE = "by its own log", "from outside"
 INKS = {
     "direct": Ink("direct", "#5b6470", "#a3adba", (5, 3), "circle"),
     "wire": Ink("wire", "#008f68", "#35c69a", (8, 3), "triangle-up"),
@@ -29,6 +30,37 @@ INKS = {
     "bridge*3": Ink("bridge3", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
     "bridge*4": Ink("bridge4", "#a97a00", "#eabb3f", (2, 2), "triangle-right"),
     "a/a": Ink("aa", "#8a7a4c", "#cdb978", (1, 2), "cross"),
+    "emulate": Ink("emulate", "#7a5cc0", "#b9a3f0", (7, 2), "square"),
+    "emulate:bare": Ink("emulate-bare", "#6b7a1f", "#bfd15c", (4, 2), "triangle-left"),
+    "emulate:idle": Ink("emulate-idle", "#c84f00", "#ff9355", (7, 2, 2, 2), "triangle-right"),
+    "emulate:zero": Ink("emulate-zero", "#7a5cc0", "#b9a3f0", (2, 2), "diamond"),
+    # Where an emulator's error is judged, whose word it is stands in a device's place.
+    INSIDE: Ink("inside", "#7a5cc0", "#b9a3f0", (1, 0), "square"),
+    OUTSIDE: Ink("outside", "#c84f00", "#ff9355", (6, 3), "diamond"),
+    # Where the cost of a log is told, its traffic, its place or its kind of packet stands in a device's place.
+    "1 flow": Ink("flow1", "#0067a8", "#5fb3f2", (1, 0), "square"),
+    "2 flows": Ink("flow2", "#008f68", "#35c69a", (8, 3), "triangle-up"),
+    "5 flows": Ink("flow5", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
+    "10 flows": Ink("flow10", "#c84f00", "#ff9355", (6, 3), "diamond"),
+    "50 flows": Ink("flow50", "#a97a00", "#eabb3f", (2, 2), "triangle-right"),
+    "100 flows": Ink("flow100", "#7a5cc0", "#b9a3f0", (7, 2, 2, 2), "circle"),
+    "sender logs": Ink("log-sender", "#0067a8", "#5fb3f2", (1, 0), "square"),
+    "receiver logs": Ink("log-receiver", "#c84f00", "#ff9355", (6, 3), "diamond"),
+    "both logs": Ink("log-both", "#008f68", "#35c69a", (8, 3), "triangle-up"),
+    "logged": Ink("packet-logged", "#0067a8", "#5fb3f2", (1, 0), "square"),
+    "decimated": Ink("packet-decimated", "#c84f00", "#ff9355", (6, 3), "diamond"),
+    "disabled": Ink("packet-disabled", "#5b6470", "#a3adba", (5, 3), "circle"),
+    "sham": Ink("packet-sham", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
+    "without": Ink("slice-without", "#5b6470", "#a3adba", (5, 3), "circle"),
+    "with a setting": Ink("slice-with", "#c84f00", "#ff9355", (6, 3), "diamond"),
+    # Where the log itself is judged, its setting or a packet's direction stands in a device's place.
+    "without the log": Ink("log-off", "#5b6470", "#a3adba", (5, 3), "circle"),
+    "without it again": Ink("log-again", "#a97a00", "#eabb3f", (2, 2), "triangle-right"),
+    "with the log": Ink("log-on", "#0067a8", "#5fb3f2", (1, 0), "square"),
+    "before messages": Ink("read-messages", "#0067a8", "#5fb3f2", (1, 0), "square"),
+    "amid a bulk": Ink("read-bulk", "#c84f00", "#ff9355", (6, 3), "diamond"),
+    "on the way out": Ink("way-out", "#0067a8", "#5fb3f2", (1, 0), "square"),
+    "on the way in": Ink("way-in", "#c84f00", "#ff9355", (6, 3), "diamond"),
     # Where senders are judged, a tool stands in a device's place.
     "probe": Ink("probe", "#0067a8", "#5fb3f2", (1, 0), "square"),
     "ping": Ink("ping", "#c84f00", "#ff9355", (6, 3), "diamond"),
@@ -38,6 +70,23 @@ OTHERS = (
     Ink("other2", "#7a5cc0", "#b9a3f0", (3, 3), "stroke"),
     Ink("other3", "#6b7a1f", "#bfd15c", (7, 2, 2, 2), "square"),
 )
+TRACES = {
+    "congestion window": Ink("cwnd", "#0067a8", "#5fb3f2", (1, 0), "circle"),
+    "slow-start threshold": Ink("ssthresh", "#c84f00", "#ff9355", (7, 3), "square"),
+    "in flight": Ink("in-flight", "#8fa3b5", "#6f8295", (1, 0), "circle"),
+    "peer's window": Ink("peer-window", "#008f68", "#35c69a", (2, 2), "diamond"),
+    "smoothed": Ink("smoothed", "#0067a8", "#5fb3f2", (1, 0), "circle"),
+    "last sample": Ink("last-sample", "#a9bccd", "#5a6d80", (1, 0), "circle"),
+    "minimum": Ink("minimum", "#008f68", "#35c69a", (7, 3), "square"),
+    "delivery rate": Ink("delivery", "#0067a8", "#5fb3f2", (1, 0), "circle"),
+    "pacing rate": Ink("pacing", "#c84f00", "#ff9355", (7, 3), "square"),
+    "window offered": Ink("offered", "#0067a8", "#5fb3f2", (1, 0), "circle"),
+    "waiting to be read": Ink("unread", "#c84f00", "#ff9355", (7, 3), "square"),
+    "recovery": Ink("recovery", "#a97a00", "#eabb3f", (1, 0), "square"),
+    "loss": Ink("loss", "#b0568c", "#e8a5cb", (1, 0), "square"),
+    "skipped": Ink("skipped", "#5b6470", "#a3adba", (1, 0), "square"),
+}
+"""What is drawn of a TCP connection over time: no device, but no less a line to be told from its neighbours."""
 SERIES = ("bridge", "bridge*2", "wire", "bridge*3", "bridge*4", "direct")
 """Whose inks tell series apart, in this order."""
 SURFACES = {
@@ -76,6 +125,11 @@ class Palette:
         one = inks[place % len(inks)]
         return f"var(--device-{one.slug})" if self.for_page else one.light
 
+    def trace(self, name: str) -> str:
+        """The colour of a quantity of a connection."""
+        one = TRACES[name]
+        return f"var(--trace-{one.slug})" if self.for_page else one.light
+
     def surface(self, name: str) -> str:
         """The colour of text, rules or paper."""
         return f"var(--{name})" if self.for_page else SURFACES[name][0]
@@ -85,5 +139,6 @@ def css_variables(scheme: int) -> str:
     """The declarations of every colour, in the light scheme (0) or the dark one (1)."""
     inks = [*INKS.values(), *OTHERS]
     devices = [f"--device-{one.slug}: {(one.light, one.dark)[scheme]};" for one in inks]
+    traces = [f"--trace-{one.slug}: {(one.light, one.dark)[scheme]};" for one in TRACES.values()]
     surfaces = [f"--{name}: {pair[scheme]};" for name, pair in SURFACES.items()]
-    return " ".join(devices + surfaces)
+    return " ".join(devices + traces + surfaces)

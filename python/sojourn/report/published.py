@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.report import published_emulator as emulator
+from sojourn.report import published_siftr as siftr
 from sojourn.report.numbers import NOTHING, Shown, duration, show
 from sojourn.report.palette import ordered
 from sojourn.report.table import Column, Entry, Table, interval, number, text
@@ -73,7 +75,7 @@ def _ping_table(run: Run, name: str) -> Table:
 
 
 def _ping_row(run: Run, row: Row, keys: list[str]) -> tuple[Entry, ...]:
-    device, size = _device(row["device"]), int(row["payload_bytes"])
+    device, size = _device(run, row["device"]), int(row["payload_bytes"])
     wait_ms = float(row["wait_ms"]) if row.get("wait_ms") else 1000 / float(row["rate_pps"])
     cell = _nearest(run, size, wait_ms * 1e6) if device else None
     ours_ms = (cell.interval_ns or 0) / 1e6 if cell else None
@@ -100,7 +102,7 @@ def _quantile_table(run: Run, name: str) -> Table:
     )
     rows = []
     for row in read_published(name):
-        device = _device(row["condition"])
+        device = _device(run, row["condition"])
         cell = _nearest(run, int(row["payload_bytes"]), 20e6) if device else None
         statistic = f"p{float(row['quantile']) * 100:g}"
         shown = _shown(run, cell, device, "rtt", statistic)
@@ -125,6 +127,8 @@ FITS = {
     ("BATM, same module", "one-way PC to PC through switch"): Fit("bridge", None),
     ("BATM, same module", "switch alone"): Fit("bridge", "direct"),
     ("two BATM, 100 Mbit link, same module", "one-way PC to PC"): Fit("bridge*2", None),
+    ("two BATM, Gigabit link", "one-way PC to PC"): Fit("bridge*2:uplink", None),
+    ("BATM switch", "one-way PC to PC through switch"): Fit("bridge:mixed", None),
 }
 
 
@@ -198,15 +202,22 @@ def _interval_table(run: Run, name: str) -> Table:
         theirs = tuple(_printed(row[key]) for key in ("frame_data_bytes", "calculated_us", "regular_us", "poisson_us"))
         same = run.rows("min_frame_interval").filter(pl.col("payload_bytes") == int(row["frame_data_bytes"]))
         for device in ordered(same["device"].to_list()) or [""]:
-            calculated = _of(same, device, "calculated", "regular")
-            kinds = [_of(same, device, "knee", schedule) for schedule in ("regular", "poisson")]
+            flooded = _of(same, device, "calculated", "flood")
+            calculated = _of(same, device, "calculated", "regular") if flooded.value is None else flooded
+            kinds = [_least(same, device, schedule) for schedule in ("regular", "poisson")]
             ours = [entry for one in kinds for entry in (number(one), interval(one))]
             rows.append((*theirs, text(device or NOTHING, device or None), number(calculated), *ours))
     note = (
         f"{NOTE} Ours is the shortest tried time at which queues stay bounded; the interval reaches to the next "
-        "shorter."
+        "shorter. Where links have rates, it is the time between frames of a flood, and the calculated one is theirs."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
+
+
+def _least(rows: pl.DataFrame, device: str, schedule: str) -> Shown:
+    """Where queues are still bounded; of a flood, which is regular once a link has served it, what came through."""
+    knee = _of(rows, device, "knee", schedule)
+    return _of(rows, device, "saturated", "flood") if knee.value is None and schedule == "regular" else knee
 
 
 def _of(rows: pl.DataFrame, device: str, statistic: str, schedule: str) -> Shown:
@@ -311,6 +322,13 @@ TITLES = {
     "bridge2003_quantiles": "Round-trip percentiles: Cricenti 2003, beside this run",
     "bridge2003_dlink_rtt": "The two D-Link cards: Cricenti 2003, appendix 3, beside this run",
     "bridge2003_flood_ping": "Flood ping: Cricenti 2003, table 2, beside this run",
+    "dummynet2003_delay": "Delay: Vanhonacker 2003, table 5, beside this run",
+    "bridge2003_dummynet_delay": "Delay: Cricenti 2003, table 8, beside this run",
+    "dummynet2003_delay_vs_interval": "Delay over packet rate: Vanhonacker 2003, table 6, beside this run",
+    "dummynet2003_loss": "Loss: Vanhonacker 2003, table 7, beside this run",
+    "siftr2007_baseline": "Throughput without a log: Stewart 2007, table IV, beside this run",
+    "siftr2007_disabled": "Loaded but disabled: Stewart 2007, table V, beside this run",
+    "siftr2007_headlines": "At the most detail: Stewart 2007, abstract and section V, beside this run",
     "atlas2000_latency_fits": "Latency = a + b × size: ATLAS 2000, section 3, beside this run",
     "atlas2000_min_frame_interval": "The least time between frames: ATLAS 2000, table 4.1, beside this run",
     "atlas2000_multi_source_throughput": "Several senders: ATLAS 2000, table 4.2, beside this run",
@@ -319,6 +337,15 @@ TITLES = {
 LAYOUTS: dict[str, Callable[[Run, str], Table]] = {
     "bridge2003_rtt": _ping_table,
     "dummynet2003_rtt": _ping_table,
+    "dummynet2003_delay": lambda run, name: emulator.delay_table(run, name, TITLES[name], read_published(name)),
+    "bridge2003_dummynet_delay": lambda run, name: emulator.delay_table(run, name, TITLES[name], read_published(name)),
+    "dummynet2003_delay_vs_interval": lambda run, name: emulator.interval_table(
+        run, name, TITLES[name], read_published(name)
+    ),
+    "dummynet2003_loss": lambda run, name: emulator.loss_table(run, name, TITLES[name], read_published(name)),
+    "siftr2007_baseline": lambda run, name: siftr.baseline_table(run, name, TITLES[name], read_published(name)),
+    "siftr2007_disabled": lambda run, name: siftr.disabled_table(run, name, TITLES[name], read_published(name)),
+    "siftr2007_headlines": lambda run, name: siftr.headlines_table(run, name, TITLES[name], read_published(name)),
     "bridge2003_quantiles": _quantile_table,
     "bridge2003_flood_ping": _flood_table,
     "atlas2000_latency_fits": _fit_table,
@@ -333,11 +360,11 @@ def _condition(row: Row) -> str:
     return f"{row['device']}{clock}" + (f", test {row['test']}" if row.get("test") else "")
 
 
-def _device(condition: str) -> str | None:
-    """Which of our arms a paper's condition is; None for shaped paths, which no arm of ours is."""
+def _device(run: Run, condition: str) -> str | None:
+    """Which of our arms a paper's condition is: dummynet's delay of 0 is ours, of a run that has such an arm."""
     lowered = condition.lower()
     if "dummynet" in lowered:
-        return None
+        return next((one for one in run.devices if one == "emulate:zero"), None)
     return "direct" if lowered.startswith("no") else "bridge"
 
 

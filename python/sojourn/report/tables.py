@@ -204,13 +204,15 @@ def laws(run: Run) -> Table:
         Column(("sentence",), "In words", numeric=False),
         Column(("estimate",), "Estimate"),
         Column(("ci_low", "ci_high"), "Interval"),
+        Column(("expected",), "Expected"),
         Column(("unit",), "Unit", numeric=False),
     )
     rows = []
     for law in run.verdict.get("laws", []):
         shown = show(law.get("estimate"), law.get("ci_low"), law.get("ci_high"), law.get("unit") or "")
+        foretold = show(law.get("expected"), None, None, law.get("unit") or "")
         words = (text(law["law"]), text(law["answer"]), text(law.get("sentence") or ""))
-        rows.append((*words, number(shown), interval(shown), text(shown.unit)))
+        rows.append((*words, number(shown), interval(shown), number(foretold), text(shown.unit)))
     return Table("laws", "Published laws", columns, tuple(rows))
 
 

@@ -15,6 +15,8 @@ from rich.text import Text
 from sojourn.report.numbers import NOTHING, Shown, count, percent
 from sojourn.report.parts import parts_of
 from sojourn.report.run import Run, every
+from sojourn.report.streams.verdicts import SOURCES, named
+from sojourn.report.streams.verdicts import shown_of as check_numbers
 from sojourn.report.tables import fitted_lines, in_order, shown_of
 
 if TYPE_CHECKING:
@@ -27,11 +29,14 @@ STYLES = {
     "doubtful": "bold yellow",
     "invalid": "bold red",
     "note": "dim",
+    "pass": "green",
+    "fail": "bold red",
     "holds": "green",
     "fails": "bold red",
     "cannot tell": "yellow",
 }
 MOST_CELLS = 24
+MOST_CHECKS = 40
 HIGH_LEVEL = 0.98  # an interval above this level says so
 
 
@@ -39,12 +44,13 @@ def render(folder: Path, console: Console) -> None:
     """Prints the summary of a run folder."""
     run = Run.read(folder)
     _print_verdict(run, console)
-    if run.by_stream:
+    if run.by_stream or run.method == "tcp-cost":
         _print_keys(run, console)
     else:
         _print_latencies(run, console)
         _print_lines(run, console)
         _print_pacing(run, console)
+    _print_checks(run, console)
     _print_laws(run, console)
     _print_findings(run, console)
     _print_paths(run, console)
@@ -64,6 +70,37 @@ def _print_keys(run: Run, console: Console) -> None:
         table.add_row(escape(key.what), key.value, key.unit, escape("; ".join(line for line in key.lines if line)))
     if keys:
         console.print(Padding(table, (1, 0, 0, 0)))
+
+
+def _print_checks(run: Run, console: Console) -> None:
+    """Configured against measured, of an emulator: every check, or of many those that did not pass."""
+    found = named(run)
+    if not found:
+        return
+    shown = found if len(found) <= MOST_CHECKS else [one for one in found if one["verdict"] == "fail"]
+    several = len({one["pipe"] for one in found if one["pipe"]}) > 1
+    table = _columns(("check",), ("configured", "measured", "95 % CI or p", "limit"), ("verdict",))
+    table.columns[0].min_width, table.columns[-1].min_width = 20, 11
+    for one in shown[:MOST_CHECKS]:
+        table.add_row(*_check(one, several))
+    if shown:
+        console.print(Padding(table, (1, 0, 0, 0)))
+    tally = {name: sum(one["verdict"] == name for one in found) for name in ("pass", "fail", "cannot tell")}
+    said = (
+        f"Of {len(found)} checks {tally['pass']} passed, {tally['fail']} failed, {tally['cannot tell']} cannot be told."
+    )
+    console.print(said + ("" if shown is found else " All of them are in the report."), style="dim")
+
+
+def _check(one: dict[str, Any], several: bool) -> tuple[str | Text, ...]:
+    measured, configured, limit = check_numbers(one)
+    unit = measured.unit or (str(one["unit"]) if one["unit"] not in ("1", "packets") else "")
+    where = [SOURCES.get(str(one["of"]), str(one["of"])), *([str(one["pipe"])] if several and one["pipe"] else [])]
+    name = f"{one['check']} ({', '.join(where)})"
+    bounds = measured.interval if one["p"] is None or measured.low is not None else f"p {one['p']:.2g}"
+    verdict = str(one["verdict"])
+    values = (configured, f"{measured.text} {unit}".strip(), bounds, limit)
+    return (escape(name), *values, Text(verdict, STYLES[verdict]))
 
 
 def _print_latencies(run: Run, console: Console) -> None:

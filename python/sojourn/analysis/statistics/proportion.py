@@ -25,6 +25,14 @@ def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> Interva
     return Interval(successes / trials, *_exact(successes, trials, level), level, trials)
 
 
+def worth_pearson(successes: int, trials: int, worth: float, level: float = 0.95) -> Interval:
+    """The same for trials that depend on each other and are worth only so many independent ones."""
+    if trials == 0:
+        return Interval(float("nan"), None, None, level, 0)
+    share = successes / trials
+    return Interval(share, *_exact(share * worth, worth, level), level, trials)
+
+
 def korn_graubard(successes: NDArray[np.float64], trials: NDArray[np.float64], level: float = 0.95) -> Interval:
     """The share of all successes, with an interval for what comes in clusters (one entry for each).
 

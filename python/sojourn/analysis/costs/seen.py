@@ -1,0 +1,64 @@
+"""The slices of a run as the analysis sees them: pairs with both of their slices, and what ran under statistics.
+
+It hides repeated slices (a resumed run measures a cut pair again: the later part counts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from sojourn.analysis.run import Run
+
+CELL = ("path", "flows", "where", "setting", "packets_per_log")
+TRAFFIC = ("path", "flows")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`slices` are of pairs, with bps; `pairs` have a row each; `programs` those under the kernel's statistics."""
+
+    slices: pl.DataFrame
+    pairs: pl.DataFrame
+    programs: pl.DataFrame
+
+
+def seen_of(run: Run) -> Seen:
+    """What the records hold."""
+    rows = _latest(run.table("tcp_slices").frame, ["block"])
+    seconds = (pl.col("ended_ns") - pl.col("started_ns")) / 1e9
+    rows = rows.with_columns(
+        seconds=seconds,
+        bps=8 * pl.col("received_bytes") / seconds,
+        cpu_s=pl.sum_horizontal("cpu_sender_s", "cpu_receiver_s", "logger_cpu_s"),
+    )
+    slices = rows.filter(pl.col("pair") >= 0)
+    costs = _latest(run.table("tcp_costs").frame, ["block", "host", "program"])
+    asked = rows.select("block", "session", "repetition", "mode", "packets_per_log", *TRAFFIC)
+    return Seen(slices, pairs_of(slices), costs.join(asked, on="block"))
+
+
+def pairs_of(slices: pl.DataFrame) -> pl.DataFrame:
+    """A row for each pair of which both slices carried something: with the setting in force, and without.
+
+    In a control both are without it: there one stands for the setting, the first and the second by turns.
+    """
+    control = pl.col("setting") == "off"
+    treated = pl.when(control).then(pl.col("visit") == pl.col("repetition") % 2).otherwise(pl.col("mode") != "off")
+    told = slices.with_columns(treated=treated).filter(pl.col("received_bytes") > 0)
+    kept = ["pair", "repetition", "session", "cell", *CELL]
+    with_it = told.filter("treated").select(
+        *kept, "visit", "started_ns", "seconds", "bps", "cpu_s", "logger_cpu_s", "retransmitted", "in_force_s",
+        "logged", "skipped", "packets_in", "packets_out",
+    )  # fmt: skip
+    without = told.filter(~pl.col("treated")).select(
+        "pair", off_bps="bps", off_cpu_s="cpu_s", off_seconds="seconds", off_started_ns="started_ns"
+    )
+    return with_it.join(without, on="pair").sort("started_ns")
+
+
+def _latest(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    return rows.sort("part").unique(by, keep="last", maintain_order=True)

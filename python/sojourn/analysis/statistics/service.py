@@ -1,0 +1,148 @@
+"""A link that serves packets one after the other: when each leaves, at which rate, and what each flow should have had.
+
+Times are ns, sizes bits. `leave` is the law of every work-conserving link: departure = max(arrival, departure before) +
+bits / rate, whatever the order of service.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+def leave(
+    entered: NDArray[np.int64], bits: NDArray[np.int64], rate_bps: int, first: int | None = None
+) -> NDArray[np.int64]:
+    """When packets leave a link that takes them in this order, in whole nanoseconds, what is left over carried on.
+
+    `first`: when the first of them left, where the link may have been busy before; else it was idle.
+    """
+    takes = bits * (1e9 / rate_bps)
+    base = int(entered[0])
+    at = (entered - base).astype(np.float64)
+    # d_k = max(a_k, d_{k-1}) + t_k  =  T_k + max over i <= k of (a_i - T_{i-1}), with T the sum of what packets take.
+    total = np.cumsum(takes)
+    starts = at - (total - takes)
+    if first is not None:
+        starts[0] = max(float(first - base) - float(takes[0]), float(starts[0]))
+    return np.floor(total + np.maximum.accumulate(starts) + 1e-6).astype(np.int64) + base
+
+
+def misses(
+    entered: NDArray[np.int64], left: NDArray[np.int64], bits: NDArray[np.int64], rate_bps: int
+) -> NDArray[np.float64]:
+    """By how much each departure but the first misses the law, from the one before it as it was seen (ns).
+
+    Sums over a busy period are compared too, in `leave`: here no error is carried on.
+    """
+    began = np.maximum(entered[1:], left[:-1])
+    return np.asarray((left[1:] - began).astype(np.float64) - bits[1:] * (1e9 / rate_bps), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Deviations of the rate in windows of one length (shares of the rate), and what one packet is worth in one."""
+
+    window_ns: float
+    off: NDArray[np.float64]
+    packet: float
+
+
+def rate_in_windows(
+    left: Sequence[NDArray[np.float64]], bits: Sequence[NDArray[np.float64]], rate_bps: float, window_ns: float
+) -> Windows | None:
+    """The rate in windows of this length, side by side over rows of busy time; None where no window fits.
+
+    A packet counts where it ended, whole: by that alone a window may have one packet's bits too many or too few.
+    """
+    shares: list[NDArray[np.float64]] = []
+    largest = 0.0
+    for times, sizes in zip(left, bits, strict=True):
+        several = int((times[-1] - times[0]) // window_ns) if len(times) > 1 else 0
+        if several < 1:
+            continue
+        edges = times[0] + window_ns * np.arange(several + 1)
+        total = np.concatenate([[0.0], np.cumsum(sizes[1:])])
+        at = np.searchsorted(times, edges, side="right") - 1
+        shares.append(np.diff(total[at]) / (rate_bps * window_ns / 1e9))
+        largest = max(largest, float(sizes.max()))
+    if not shares:
+        return None
+    return Windows(window_ns, np.concatenate(shares) - 1, largest / (rate_bps * window_ns / 1e9))
+
+
+def busy_rows(entered: NDArray[np.int64], left: NDArray[np.int64]) -> list[slice]:
+    """The stretches in which the link never idled, by departures in their order: a packet was there when one left."""
+    if not len(left):
+        return []
+    idle = np.flatnonzero(entered[1:] > left[:-1]) + 1
+    edges = [0, *idle.tolist(), len(left)]
+    return [slice(a, b) for a, b in itertools.pairwise(edges) if b - a > 1]
+
+
+def fluid_shares(
+    arrivals: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], weights: Sequence[float], rate_bps: float
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Generalised processor sharing: for each flow the bits served at each moment at which the shares change.
+
+    `arrivals`: of each flow its times (ns, rising) and bits. Gives of each flow times and the bits served until then;
+    between them service goes straight.
+    """
+    queue = [0.0] * len(weights)
+    served = [0.0] * len(weights)
+    events = sorted(
+        (float(t), flow, float(b)) for flow, (ts, bs) in enumerate(arrivals) for t, b in zip(ts, bs, strict=True)
+    )
+    now = events[0][0] if events else 0.0
+    marks, curves = [now], [[0.0] for _ in weights]
+
+    def run_until(end: float) -> None:
+        nonlocal now
+        while now < end:
+            busy = [flow for flow, bits in enumerate(queue) if bits > 1e-6]
+            if not busy:
+                now = end
+                break
+            each = rate_bps / 1e9 / sum(weights[flow] for flow in busy)
+            step = min(end - now, *(queue[flow] / (each * weights[flow]) for flow in busy))
+            for flow in busy:
+                gone = min(queue[flow], each * weights[flow] * step)
+                queue[flow] -= gone
+                served[flow] += gone
+            now += max(step, 1e-3)
+            _mark(marks, curves, now, served)
+        _mark(marks, curves, now, served)
+
+    for at, flow, bits in events:
+        run_until(at)
+        queue[flow] += bits
+    run_until(now + sum(queue) * 1e9 / rate_bps + 1)
+    times = np.array(marks)
+    return [(times, np.array(curve)) for curve in curves]
+
+
+def _mark(marks: list[float], curves: list[list[float]], now: float, served: list[float]) -> None:
+    marks.append(now)
+    for curve, bits in zip(curves, served, strict=True):
+        curve.append(bits)
+
+
+def service_lag(
+    fluid: tuple[NDArray[np.float64], NDArray[np.float64]], left: NDArray[np.float64], bits: NDArray[np.float64]
+) -> tuple[float, float]:
+    """How many bits a flow was behind the fluid at worst, and ahead of it, at its packets' departures.
+
+    Just before a departure its packet is not served yet, just behind it is: the lag is of before, the lead of behind.
+    """
+    times, served = fluid
+    wanted = np.interp(left, times, served)
+    done = np.cumsum(bits)
+    return float((wanted - (done - bits)).max(initial=0.0)), float((done - wanted).max(initial=0.0))

@@ -1,0 +1,149 @@
+"""TCP_INFO as an oracle: what the application read immediately before it sent, and the sample of the packet that left.
+
+Between the reading and the sample the state may move: what comes in is dealt with, and the packet itself is counted
+before it meets the log. So each field has its law: the same number, the same cut to whole units, or the number and the
+packet's own share. A moment is quiet if no other packet and no event of the connection lies near: there the law must
+hold exactly. It reads no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GUARD_NS = 1_000_000
+"""What came in less than this before the reading may still have been in work then."""
+
+NO_RTT_MIN = 4_294_967_295
+"""What TCP_INFO says of a least RTT that is not known yet."""
+
+SAME, WHOLE, RATE, UNKNOWN, PACKET, DATA, SEGMENTS, TICKS = (
+    *(
+        "same",
+        "whole units",
+        "whole bytes",
+        "same, or unknown",
+        "and the packet",
+        "and its data",
+        "and its data segments",
+    ),
+    "within its ticks",
+)
+"""How a sample's number follows from the reading's."""
+
+FIELDS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            *("state", "ca_state", "retransmits", "probes_out", "backoff", "rto_us", "mss_bytes", "packets_out"),
+            *("sacked_out", "lost_out", "retrans_out", "rcv_ssthresh_bytes", "snd_ssthresh", "snd_cwnd"),
+            *("advmss_bytes", "reordering", "rcv_space_bytes", "total_retrans", "pacing_rate_bps", "acked_bytes"),
+            *("received_bytes", "segs_in", "data_segs_in", "delivered", "delivered_ce", "retransmitted_bytes"),
+            *("dsack_dups", "reord_seen", "rcv_ooopack", "snd_wnd_bytes", "rcv_wnd_bytes", "total_rto"),
+            *("snd_wscale", "rcv_wscale", "received_ce"),
+        ),
+        SAME,
+    ),
+    **dict.fromkeys(("srtt_us", "mdev_us", "rcv_rtt_us"), WHOLE),
+    "delivery_rate_bps": RATE,
+    "rtt_min_us": UNKNOWN,
+    "segs_out": PACKET,
+    "sent_bytes": DATA,
+    "data_segs_out": SEGMENTS,
+    **dict.fromkeys(("busy_us", "receiver_limited_us", "buffer_limited_us"), TICKS),
+}
+OF_PACKET = ("payload_bytes", "segments")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often a field's law held: over all pairs, and over the quiet ones."""
+
+    field: str
+    law: str
+    pairs: int
+    agree: int
+    quiet: int
+    quiet_agree: int
+
+    def __add__(self, other: Agreement) -> Agreement:
+        counts = (getattr(self, name) + getattr(other, name) for name in ("pairs", "agree", "quiet", "quiet_agree"))
+        return Agreement(self.field, self.law, *counts)
+
+
+def pairs(readings: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    """Each reading before a send beside the first packet with data that left by it; `quiet`: nothing else was near.
+
+    `samples` are those of all points, both with socket_cookie.
+    """
+    asked = readings.filter((pl.col("why") == "send") & (pl.col("handed_bytes") > 0))
+    out = samples.filter((pl.col("point") == "out") & (pl.col("payload_bytes") > 0))
+    renamed = out.rename({name: f"logged_{name}" for name in out.columns if name != "socket_cookie"})
+    found = asked.sort("read_after_ns").join_asof(
+        renamed.sort("logged_time_ns").with_columns(pl.col("logged_time_ns").alias("at")),
+        left_on="read_after_ns",
+        right_on="at",
+        by="socket_cookie",
+        strategy="forward",
+        check_sortedness=False,
+    )
+    found = found.filter(pl.col("logged_time_ns") <= pl.col("sent_ns"))
+    return found.with_columns(_quiet(found, samples).alias("quiet"))
+
+
+def _quiet(found: pl.DataFrame, samples: pl.DataFrame) -> pl.Series:
+    """Whether a pair's own packet is the only sample of its connection from just before the reading until itself."""
+    quiet = np.zeros(found.height, dtype=bool)
+    cookies = found["socket_cookie"].to_numpy()
+    for cookie in np.unique(cookies):
+        times = np.sort(samples.filter(pl.col("socket_cookie") == int(cookie))["time_ns"].to_numpy())
+        chosen = cookies == cookie
+        since = found["read_before_ns"].to_numpy()[chosen] - GUARD_NS
+        until = found["logged_time_ns"].to_numpy()[chosen]
+        quiet[chosen] = np.searchsorted(times, until, "right") - np.searchsorted(times, since, "left") == 1
+    return pl.Series(quiet)
+
+
+def agreements(found: pl.DataFrame, tick_us: float) -> list[Agreement]:
+    """How each field that both have agrees; a field that this kernel does not tell is left out."""
+    told: list[Agreement] = []
+    for name, law in FIELDS.items():
+        logged = f"logged_{name}"
+        if logged not in found.columns or found[name].null_count() == found.height:
+            continue
+        if law in (SAME, PACKET, DATA, SEGMENTS, TICKS) and found[logged].null_count() == found.height:
+            continue
+        holds = found.select(follows(name, law, tick_us).fill_null(value=False).alias("holds"))["holds"]
+        quiet = found["quiet"]
+        told.append(Agreement(name, law, found.height, int(holds.sum()), int(quiet.sum()), int((holds & quiet).sum())))
+    return told
+
+
+def follows(name: str, law: str, tick_us: float) -> pl.Expr:
+    """Whether the sample's number is what the reading and the field's law say."""
+    read, logged = pl.col(name), pl.col(f"logged_{name}")
+    if law == WHOLE:
+        return logged.fill_null(0.0).floor().cast(pl.Int64) == read
+    if law == RATE:  # TCP_INFO is in whole bytes a second
+        return (logged.fill_null(0.0) - read).is_between(-0.5, 8.5)
+    if law == UNKNOWN:
+        return logged.fill_null(NO_RTT_MIN) == read
+    if law == TICKS:  # it runs on meanwhile, and is told to a tick
+        elapsed = (pl.col("logged_time_ns") - pl.col("read_before_ns")) / 1e3
+        return (logged - read).is_between(-0.5, elapsed + tick_us + 0.5)
+    share = {PACKET: "segments", DATA: "payload_bytes", SEGMENTS: "segments"}.get(law)
+    return logged == (read if share is None else read + pl.col(f"logged_{share}"))
+
+
+def pooled(several: Sequence[Sequence[Agreement]]) -> list[Agreement]:
+    """The agreements of several trials together, field by field."""
+    by_field: dict[str, Agreement] = {}
+    for trial in several:
+        for one in trial:
+            by_field[one.field] = by_field[one.field] + one if one.field in by_field else one
+    return list(by_field.values())

@@ -1,0 +1,87 @@
+"""What was done in trials over TCP, as the log tells it, and the records of each, flow by flow. It judges nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.records import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from sojourn.analysis.run import Run
+
+AFTER = ("rtt", "retransmit", "state", "recovery", "reset-out", "reset-in", "destroy")
+"""Points of samples that belong to no packet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One trial."""
+
+    block: int
+    kind: str
+    cell: int
+    congestion: str
+    pipe: str
+    arm: str
+    round: int
+    setting: str
+    connections: Sequence[dict[str, Any]]
+    logged: dict[str, Any] | None
+    capture_dropped: int
+
+    @property
+    def label(self) -> str:
+        """The cell in words: "reno, delay 5ms loss 0.2%"."""
+        return f"{self.congestion}, {self.pipe or self.arm}"
+
+
+def trials_of(run: Run, kind: str | None = None) -> list[Done]:
+    """The trials of a kind in the order of their blocks; a block that was measured again counts as the last time."""
+    told = {entry["block"]: entry for entry in run.log if entry.get("event") == "tcp-trial"}
+    return [
+        Done(
+            **{
+                name: entry[name] for name in ("block", "kind", "cell", "congestion", "pipe", "arm", "round", "setting")
+            },
+            connections=entry["connections"],
+            logged=entry.get("logged"),
+            capture_dropped=int(entry.get("capture_dropped") or 0),
+        )
+        for _, entry in sorted(told.items())
+        if kind is None or entry["kind"] == kind
+    ]
+
+
+def of_block(records: Path, name: str, block: int, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """The rows of one block, as whoever wrote it last has them."""
+    frame = read_table(records, name, {block}, columns).frame
+    if frame.is_empty():
+        return frame
+    if "who" in frame.columns and frame["who"].n_unique() > 1:  # a block that was measured again
+        newest = frame["who"].unique().sort(descending=False).to_list()
+        ours = [one for one in newest if one.startswith("a")]
+        frame = frame.filter(pl.col("who") == max(ours, key=lambda one: (len(one), one))) if ours else frame
+    return frame.filter(pl.col("part") == pl.col("part").max())
+
+
+def samples_of(records: Path, block: int, columns: Sequence[str]) -> pl.DataFrame:
+    """Samples of a block in the order of time, with the cookie of their socket beside their flow."""
+    wanted = dict.fromkeys(["block", "flow", "cpu", "number", "time_ns", "point", *columns])
+    samples = of_block(records, "tcp_samples", block, list(wanted))
+    flows = of_block(records, "tcp_flows", block, ["block", "flow", "socket_cookie", "local_port", "remote_port"])
+    joined = samples.join(flows.select("flow", "socket_cookie", "local_port", "remote_port"), on="flow", how="left")
+    return joined.sort("time_ns", "number", maintain_order=True)
+
+
+def readings_of(records: Path, block: int, role: str = "send") -> pl.DataFrame:
+    """What the application read in a block, in the order in which it did."""
+    frame = read_table(records, "tcp_readings", {block}).frame
+    frame = frame.filter(pl.col("role") == role)
+    frame = frame.filter(pl.col("part") == pl.col("part").max()) if frame.height else frame
+    return frame.sort("connection", "number")

@@ -1,0 +1,145 @@
+"""What a table says of each flow of a host: its columns, how a number becomes a few letters, and which come first.
+
+A flow is what `tcplog watch` tells of it, its last sample's columns beside its counters. Draws nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Flow = dict[str, Any]
+NOTHING = "–"
+INFINITE = 2_147_483_647
+UNSET_US = 2**32 - 1
+CLOSED = ("CLOSED", "TIME-WAIT")
+STATES = (
+    *("", "ESTAB", "SYN-SENT", "SYN-RECV", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT"),
+    *("CLOSED", "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING", "NEW-SYN-RECV", "BOUND"),
+)
+"""Of include/net/tcp_states.h, called as `ss` calls them."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: what it says of a flow, and by what it is sorted.
+
+    `rank`: where the terminal is too narrow, the highest ranks go first; those of rank 0 stay.
+    """
+
+    title: str
+    rank: int
+    say: Callable[[Flow], str]
+    key: Callable[[Flow], float | str]
+    left: bool = False
+
+
+def flows_of(told: dict[str, Any]) -> list[Flow]:
+    """The flows of one line of the instrument that the filters let through."""
+    return [flow | (flow.get("sample") or {}) for flow in told.get("flows") or [] if flow.get("wanted", True)]
+
+
+def place(flow: Flow, end: str) -> str:
+    """Address and port of one end."""
+    address, port = str(flow.get(f"{end}_address", "")), flow.get(f"{end}_port", "")
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def state(flow: Flow) -> str:
+    """The connection's state by name."""
+    known = flow.get("state")
+    if flow.get("ended"):
+        return "CLOSED"
+    return NOTHING if known is None else STATES[known] if 0 < known < len(STATES) else str(known)
+
+
+def short(value: float | None) -> str:
+    """At most five letters: 999, 12.3k, 4.56M, 1.20G."""
+    if value is None or value < 0:
+        return NOTHING
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= max(size, 1e4) * (1 - 5e-5):
+            return f"{three(value / size)}{unit}"
+    return f"{value:.0f}"
+
+
+def duration(us: float | None) -> str:
+    """A time of some microseconds, three digits of it."""
+    if us is None or us <= 0 or us >= UNSET_US:
+        return NOTHING
+    size, unit = next(one for one in ((1e6, "s"), (1e3, "ms"), (0.0, "µs")) if us >= one[0] * (1 - 5e-4))
+    return f"{three(us / (size or 1.0))}{unit}"
+
+
+def three(part: float) -> str:
+    """Three digits."""
+    return f"{part:.{2 if part < 9.995 else 1 if part < 99.95 else 0}f}"
+
+
+def threshold(flow: Flow) -> str:
+    """The slow-start threshold, which has no end as long as nothing was lost."""
+    known = flow.get("snd_ssthresh")
+    return "∞" if known is not None and known >= INFINITE else short(known)
+
+
+def counted(title: str, rank: int, name: str) -> Column:
+    """A column of a count."""
+    return Column(title, rank, lambda flow: short(flow.get(name)), number(name))
+
+
+def timed(title: str, rank: int, name: str) -> Column:
+    """A column of a time."""
+    return Column(title, rank, lambda flow: duration(flow.get(name)), number(name))
+
+
+def named(title: str, rank: int, name: str) -> Column:
+    """A column of a name."""
+    return Column(
+        title,
+        rank,
+        lambda flow: printable(flow.get(name)) or NOTHING,
+        lambda flow: printable(flow.get(name)),
+        left=True,
+    )
+
+
+def printable(name: str | None) -> str:
+    """A name without what steers a terminal: a process calls itself what it likes, and root looks at it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name or "")
+
+
+def number(name: str) -> Callable[[Flow], float]:
+    """What a flow is sorted by: unknown is less than anything."""
+    return lambda flow: -math.inf if flow.get(name) is None else float(flow[name])
+
+
+def end(title: str) -> Column:
+    """A column of an end."""
+    return Column(title, 0, lambda flow: place(flow, title), lambda flow: place(flow, title), left=True)
+
+
+COLUMNS = {
+    "flow": counted("flow", 9, "flow"),
+    "local": end("local"),
+    "remote": end("remote"),
+    "command": named("command", 4, "command"),
+    "state": Column("state", 7, state, state, left=True),
+    "algorithm": named("cc", 6, "algorithm"),
+    "cwnd": counted("cwnd", 1, "snd_cwnd"),
+    "ssthresh": Column("ssthr", 6, threshold, number("snd_ssthresh")),
+    "flight": counted("flight", 5, "in_flight_bytes"),
+    "srtt": timed("srtt", 1, "srtt_us"),
+    "min": timed("min", 4, "rtt_min_us"),
+    "rate": counted("rate", 2, "delivery_rate_bps"),
+    "retrans": counted("retr", 1, "total_retrans"),
+    "in": counted("in", 3, "packets_in"),
+    "out": counted("out", 3, "packets_out"),
+    "skipped": counted("skip", 2, "skipped"),
+}
+"""In the order in which they stand; the names are those of --sort."""
+
+UNITS = "cwnd, ssthr, retr: segments; flight: bytes; rate: bit/s; in, out, skip: packets"

@@ -1,0 +1,175 @@
+"""`sojourn tcplog …`: what is ours of it, top, plot and convert, and in its help what is the instrument's own.
+
+run, status, set, watch, serve and recover are done by the instrument, which this process becomes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sojourn.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOUBTFUL = 4
+UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000, "h": 3_600_000_000_000}
+
+app = typer.Typer(
+    help="TCP from the inside: log its state at every packet, look at it, draw it, hand it on.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+LogArgument = Annotated[Path, typer.Argument(metavar="OUT", help="The folder that `tcplog run --out` wrote.")]
+
+
+@app.callback()
+def tcplog() -> None:
+    """Log TCP's own state at every packet, watch it live, draw it, convert it."""
+
+
+def become(name: str, help_: str) -> None:
+    """A command that the instrument does; it is here for the sake of the list."""
+
+    def run() -> None:
+        from sojourn.cli import become_instrument
+
+        become_instrument(["tcplog", *sys.argv[2:]])
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    command: Callable[[Callable[[], None]], Callable[[], None]] = app.command(
+        name, short_help=help_, help=help_, context_settings=anything, add_help_option=False
+    )
+    command(run)
+
+
+become("run", "Log while a command runs, for a time, or until Ctrl-C.")
+become("status", "The account of a log: what was logged, and what was not and why.")
+become("set", "Change what a running log asks for; switch it on and off.")
+
+
+@app.command(short_help="A live table of flows.")
+def top(  # noqa: PLR0913, PLR0917 - one for each option
+    out: Annotated[Path | None, typer.Argument(metavar="[OUT]", help="A running log; else this machine.")] = None,
+    port: Annotated[
+        list[str] | None, typer.Option(metavar="P", help="Only flows with this port at either end.")
+    ] = None,
+    prefix: Annotated[list[str] | None, typer.Option(metavar="CIDR", help="Only flows with such an address.")] = None,
+    process: Annotated[str | None, typer.Option(metavar="PID", help="Only this process's flows.")] = None,
+    netns: Annotated[str | None, typer.Option(metavar="NAME|PATH|PID", help="Only this network namespace's.")] = None,
+    cgroup: Annotated[str | None, typer.Option(metavar="PATH", help="Only flows of this cgroup.")] = None,
+    congestion: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only flows of this congestion control.")
+    ] = None,
+    interval: Annotated[str, typer.Option(metavar="TIME", help="How often the table is drawn anew.")] = "1s",
+    sort: Annotated[
+        str, typer.Option(metavar="COLUMN", help="What comes first: out, cwnd, retrans, srtt, local, …")
+    ] = "out",
+    rows: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many flows.")] = None,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
+) -> None:
+    """A live table of flows: windows, round trips, rates, retransmissions; Ctrl-C ends it.
+
+    Nothing is logged, and a connection is shown from its next packet on: one that is silent is not.
+    Where the terminal is narrow, columns are left out, the least important first.
+    """
+    from sojourn.cli.tcplog_top import View, watch
+
+    view = View(sort, rows)
+    lists = {"port": port, "prefix": prefix}
+    single = {"process": process, "netns": netns, "cgroup": cgroup, "congestion": congestion}
+    asked = [(name, value) for name, values in lists.items() for value in values or []]
+    asked += [(name, value) for name, value in single.items() if value is not None]
+    words = [*([str(out)] if out else []), f"--interval={interval}", *(f"--{name}={value}" for name, value in asked)]
+    watch(words, view, once=once)
+
+
+@app.command(short_help="Draw windows, round trips, rates and losses over time.")
+def plot(
+    out: LogArgument,
+    flow: Annotated[list[int] | None, typer.Option(metavar="N", help="This flow; may be given again.")] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="A .html, .svg or .png [default: OUT/plot.html]"),
+    ] = None,
+) -> None:
+    """Draw windows, round trips and rates over time, with what was retransmitted, lost or skipped marked.
+
+    Of the flows with the most packets, at most six, where --flow names none.
+    """
+    from sojourn.report.tcplog import FORMS, draw
+
+    into = target or out / "plot.html"
+    if into.suffix not in FORMS:
+        raise RequestError(f"--output {into}: expected a file that ends in {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+    if target is not None and not into.parent.is_dir():
+        raise RequestError(f"--output {into}: there is no folder {into.parent}")
+    draw(out, into, flow or [])
+    print(into)
+
+
+@app.command(short_help="Write a log as SIFTR, CSV, Parquet, JSON lines, qlog or pcapng.")
+def convert(  # noqa: PLR0913 - one for each option
+    log: LogArgument,
+    *,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="siftr, siftr-1.2, csv, parquet, jsonl, qlog or pcapng.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE|-", help="Where to; by default a file in OUT. -: standard output."
+        ),
+    ] = None,
+    flow: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this flow; may be given again.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Leave out what was before, e.g. 2s after the log's start.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what was then or later.")] = None,
+    capture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With pcapng: the packets, as tcpdump saved them.")
+    ] = None,
+    all_states: Annotated[
+        bool, typer.Option("--all-states", help="With siftr: also packets before a connection was established.")
+    ] = False,
+    block: Annotated[int | None, typer.Option(metavar="N", help="Of a run folder: which trial.")] = None,
+    who: Annotated[str | None, typer.Option(metavar="HOST", help="Of a run folder: whose log.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")] = False,
+) -> None:
+    """Write a log of TCP's state in a format that others read.
+
+    Example: sojourn tcplog convert out/t --to siftr -o - | head
+    """
+    from sojourn.export import Chosen, Request
+    from sojourn.export import convert as convert_log
+
+    flows = frozenset(flow) if flow else None
+    chosen = Chosen(flows, parsed_time("--since", since), parsed_time("--until", until), who, block)
+    told = convert_log(Request(log, to, output, chosen, capture, all_states=all_states, force=force))
+    typer.echo(f"{told.records} records to {told.where}", err=True)
+    for sentence in told.sentences:
+        typer.echo(f"note: {sentence}", err=True)
+    if told.cut:
+        raise typer.Exit(DOUBTFUL)
+
+
+become("watch", "The flows as JSON, a line each interval.")
+become("serve", "Log block by block, asked by a program.")
+become("recover", "Make records of what a killed log left behind.")
+
+
+def parsed_time(option: str, words: str | None) -> int | None:
+    """A time in nanoseconds: a number with a unit, or of seconds."""
+    if words is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", words.strip())
+    unit = UNITS_NS.get(found[2] or "s") if found else None
+    if found is None or unit is None:
+        raise RequestError(f"{option} {words}: expected a time such as 1500ms or 2s")
+    return round(float(found[1]) * unit)

@@ -1,0 +1,162 @@
+"""`sojourn tcplog top`: the flows that `tcplog watch` tells of, as a table that stays up to date.
+
+Hides the instrument's process and its lines. Which flows there are, and what is counted, is the instrument's matter.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sojourn.cli.flows import CLOSED, COLUMNS, UNITS, flows_of, state
+from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
+from sojourn.instruments.binary import find_instrument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.cli.flows import Flow
+
+ERRORS: dict[int, type[SojournError]] = {2: RequestError, 3: MachineError, 4: DoubtfulError}
+FEW_ROWS = 5
+PATIENCE_SECONDS = 10
+ENDS = ("local", "remote")
+ADDRESS = 15
+"""Letters of an end that a narrow terminal leaves at least."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How flows are shown."""
+
+    sort: str = "out"
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.sort not in COLUMNS:
+            raise RequestError(f"--sort {self.sort}: expected one of {', '.join(COLUMNS)}")
+
+    def draw(self, told: dict[str, Any], console: Console) -> Table:
+        """The table of one line of the instrument."""
+        flows = flows_of(told)
+        column = COLUMNS[self.sort]
+        flows.sort(key=column.key, reverse=not column.left)
+        flows.sort(key=lambda flow: state(flow) in CLOSED)
+        room = self.rows or (max(console.height - FEW_ROWS, 1) if console.is_terminal else len(flows))
+        shown = fitting(console.width, flows[:room])
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), expand=False)
+        table.title, table.title_justify, table.title_style = title(flows, room), "left", ""
+        table.caption, table.caption_justify, table.caption_style = UNITS, "left", "dim"
+        for name, width in shown.items():
+            one = COLUMNS[name]
+            mark = "▾" if name == self.sort else ""
+            table.add_column(Text(one.title + mark, style="bold"), justify="left" if one.left else "right",
+                             no_wrap=True, overflow="ellipsis", width=width)  # fmt: skip
+        for flow in flows[:room]:
+            cells = ((name, cut(COLUMNS[name].say(flow), width)) for name, width in shown.items())
+            table.add_row(*(Text(text, style=style_of(flow, name)) for name, text in cells))
+        return table
+
+
+def fitting(width: int, flows: list[Flow]) -> dict[str, int]:
+    """The columns that a terminal of this width has room for, and how wide each is: the least important go first."""
+    wide = {name: max([len(one.title) + 1, *(len(one.say(flow)) for flow in flows)]) for name, one in COLUMNS.items()}
+    most = max(width // 4, ADDRESS)
+    shown = wide | {end: min(wide[end], most) for end in ENDS}
+    for name in sorted(COLUMNS, key=lambda name: -COLUMNS[name].rank):
+        if sum(shown.values()) + len(shown) <= width or not COLUMNS[name].rank:
+            break
+        del shown[name]
+    for end in ENDS:  # what is left over is the addresses'
+        shown[end] = min(wide[end], shown[end] + width - sum(shown.values()) - len(shown))
+    return shown
+
+
+def cut(text: str, width: int) -> str:
+    """A text that is too long, without its middle: of an address the port and the host count most."""
+    tail = width // 2
+    return text if len(text) <= width else f"{text[: width - tail - 1]}…{text[-tail:]}"
+
+
+def title(flows: list[Flow], room: int) -> Text:
+    """How many flows there are, and what was skipped of all."""
+    more = f", {room} shown" if len(flows) > room else ""
+    return Text(f"{len(flows)} flow{'s' * (len(flows) != 1)}{more}")
+
+
+def style_of(flow: Flow, name: str) -> str:
+    """What went wrong stands out."""
+    if (flow.get({"retrans": "total_retrans", "skipped": "skipped"}.get(name, "")) or 0) > 0:
+        return "yellow"
+    return "dim" if state(flow) in CLOSED else ""
+
+
+def watch(words: list[str], view: View, *, once: bool) -> None:
+    """Show what the instrument tells until it ends or Ctrl-C; `once`: one table, and no more."""
+    argv = [find_instrument(), "tcplog", "watch", *words, *(["--count", "2"] if once else [])]
+    # Its own session: Ctrl-C is for us, and we end it when the terminal is as it was.
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        show(lines_of(process), view, once=once)
+    except KeyboardInterrupt:
+        if once:
+            raise
+        return
+    finally:
+        status, said = end(process)
+    if status not in {0, -signal.SIGTERM}:
+        raise ERRORS.get(status, MachineError)(
+            said.removeprefix("sojourn-instrument: ") or f"watch ended with {status}"
+        )
+
+
+def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """What the instrument tells, line by line."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        with suppress(ValueError):  # cut when it was killed
+            told = json.loads(line)
+            if isinstance(told, dict) and "flows" in told:
+                yield told
+
+
+def show(lines: Iterator[dict[str, Any]], view: View, *, once: bool) -> None:
+    """Draw each line: in a terminal in place, anywhere else one table after the other."""
+    console = Console(highlight=False)
+    if once:  # the first line is of the moment in which watching began
+        last = [{"flows": []}, *lines][-1]
+        console.print(view.draw(last, console))
+        return
+    if not console.is_terminal:
+        for told in lines:
+            console.print(view.draw(told, console))
+            sys.stdout.flush()
+        return
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        live.update(Text("waiting for flows …", style="dim"), refresh=True)
+        for told in lines:
+            live.update(view.draw(told, console), refresh=True)
+            if not sys.stdout.isatty():  # it was closed, and nobody told us
+                return
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """End the instrument, so that its programs are gone; its status, and the last line that it said."""
+    with suppress(ProcessLookupError):
+        process.terminate() if process.poll() is None else None
+    try:
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        _, said = process.communicate()
+    return process.returncode, (said.strip().splitlines() or [""])[-1]

@@ -1,0 +1,284 @@
+"""The emulators of a bed: one process for each, from the first frame to the last; set before a trial, asked behind it.
+
+An emulator is a device that is measured, or the link of a cable that is held to a rate. Does not know what a pipe's
+words mean: the emulator says what it understood, and from that how long a frame may be under way.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from sojourn.conduct.part import without_event
+from sojourn.conduct.pipes import longest_ns
+from sojourn.errors import SojournError
+from sojourn.instruments.emulator import NOBODY, EmulatorInstrument, Settings, emulate_argv, replay
+from sojourn.plan.emulators import EVERY
+from sojourn.plan.tcp import pipes_of as pipes_of_connections
+from sojourn.plan.types import STREAM_METHODS
+from sojourn.plan.values import as_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from sojourn.bed import Emulated
+    from sojourn.bed.emulated import Rated
+    from sojourn.conduct.archive import Log
+    from sojourn.conduct.cores import Cores
+    from sojourn.conduct.part import Part
+    from sojourn.conduct.site import Site
+
+NANOS = 1_000_000_000
+DRAINED_SECONDS = 0.005
+
+
+@dataclass
+class Running:
+    """One emulator, where it stands, and how long what it was set to may keep a frame."""
+
+    at: Emulated
+    instrument: EmulatorInstrument
+    own: Sequence[dict[str, Any]] = ()
+    """The pipes that it was started with, as it understood them."""
+    is_logged: bool = False
+
+    @property
+    def own_ns(self) -> int:
+        """How long what it was started with may keep a frame."""
+        return sum_of_longest(self.own)
+
+    @property
+    def cpu_ns(self) -> int:
+        """Processor time that it has used so far."""
+        return cpu_ns(self.instrument.pid)
+
+
+@dataclass
+class Emulators:
+    """Every emulator of a sitting."""
+
+    part: Part
+    site: Site
+    cores: Cores
+    instrument: str
+    log: Log
+    fifo: bool
+    _running: list[Running] = field(default_factory=list)
+    _understood: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The pipes of each words that are set before trials."""
+
+    @property
+    def are_set(self) -> bool:
+        """Whether what the pipes are is a factor of the plan; then "" is an idle pipe, else whatever there is."""
+        return any(self._pipes)
+
+    @property
+    def _pipes(self) -> tuple[str, ...]:
+        """What they are set to before one trial or another."""
+        plan = self.part.plan
+        return plan.stream.pipe if plan.study.method in STREAM_METHODS else pipes_of_connections(plan)
+
+    def on(self, arm: str) -> list[Running]:
+        """The emulators on the way over an arm, links included."""
+        return [one for one in self._running if one.at.arm == arm]
+
+    def devices_on(self, arm: str) -> list[Running]:
+        """Those that are a device."""
+        return [one for one in self.on(arm) if one.at.rated is None]
+
+    def longest_ns(self, arm: str, words: str) -> int:
+        """How long a frame may be under way over an arm because of its pipes and rated links."""
+        links = sum(link_ns(one.at.rated) for one in self.on(arm) if one.at.rated)
+        return links + self._devices_ns(arm, words)
+
+    def _devices_ns(self, arm: str, words: str) -> int:
+        pipes = self._understood.get(words)
+        return sum(one.own_ns if pipes is None else sum_of_longest(pipes) for one in self.devices_on(arm))
+
+    def wait_until_empty(self, arm: str, words: str) -> None:
+        """Wait for all that an arm's pipes may keep, and until its rated links keep nothing any more.
+
+        A link is asked, for its queue is long and mostly empty; a device that is measured is not, lest the asking make
+        its departures late.
+        """
+        time.sleep(self._devices_ns(arm, words) / NANOS)
+        for one in self.on(arm):
+            if one.at.rated:
+                drain(one, link_ns(one.at.rated))
+
+    def start_anew(self, arm: str) -> None:
+        """End an arm's devices and start them again, so that what is random in them begins with the seed once more."""
+        for one in self.devices_on(arm):
+            one.instrument.stop()
+            self._running.remove(one)
+            self._start(one.at)
+
+    @contextmanager
+    def during(self, arm: str, block: int, words: str) -> Iterator[None]:
+        """A trial: every emulator of the arm is set, and counts for the block; what it came to is logged behind it."""
+        there = self.devices_on(arm)
+        used = [one.cpu_ns for one in there]
+        for one in there:
+            self._prepare(one, block, words)
+        yield
+        for one, before in zip(there, used, strict=True):
+            answer = one.instrument.begin(NOBODY, keep=one.is_logged)  # a replay needs every packet
+            self.log("emulator", block=block, device=arm, emulator=one.at.name, summary=without_ok(answer),
+                     cpu_ns=one.cpu_ns - before)  # fmt: skip
+
+    def _prepare(self, one: Running, block: int, words: str) -> None:
+        answer = one.instrument.set(words) if self.are_set else {}
+        when = {key: answer[key] for key in ("number", "at_ns") if key in answer}
+        for pipe in pipes_of(answer) if self.are_set else one.own:
+            self.log("emulator-set", block=block, device=one.at.arm, emulator=one.at.name, pipe=pipe.get("name", ""),
+                     words=words, to=pipe, **when)  # fmt: skip
+        one.instrument.begin(block, keep=one.is_logged)
+
+    def __enter__(self) -> Self:
+        try:
+            if not self.site.simulated:
+                for at in self.site.bed.topology.emulated:
+                    self._start(at)
+                self._understand()
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is not None and not issubclass(kind, SojournError | KeyboardInterrupt):
+            self._kill()
+            return
+        try:
+            for one in self._running:
+                said = one.instrument.stop()
+                self.log("emulator-ended", device=one.at.arm, emulator=one.at.name, **without_event(said or {}))
+            if kind is None and any(one.is_logged for one in self._running):
+                self._replay()
+        finally:
+            self._kill()
+
+    def _start(self, at: Emulated) -> None:
+        control = self.site.bed.socket(at.name)
+        settings = self._settings(at)
+        argv = emulate_argv(self.instrument, [at.left.dev, at.right.dev], control, settings)
+        running = Running(
+            at, EmulatorInstrument(self.site.start("d"), argv, control), is_logged=settings.log is not None
+        )
+        self._running.append(running)
+        ready = without_event(running.instrument.ready)
+        running.own = (running.instrument.show().get("config") or {}).get("pipes") or ()
+        self.log(
+            "emulator-ready",
+            device=at.arm,
+            emulator=at.name,
+            role="device" if at.rated is None else "link",
+            label=at.label,
+            words={"forward": settings.forward, "backward": settings.backward},
+            config=settings.config,
+            rated=asdict(at.rated) if at.rated else None,
+            engine=ready.get("engine"),
+            ready=ready,
+        )
+
+    def _settings(self, at: Emulated) -> Settings:
+        if at.rated is not None:
+            words = at.rated.words
+            return Settings(at.name, words, words, cpu=self._cpu(None), fifo=self.fifo, part=self.part.number)
+        emulators = self.part.plan.emulators
+        own = emulators.get(at.label or EVERY, emulators[EVERY])
+        forward, backward = own.forward, own.backward
+        if self.are_set:
+            forward, backward = forward or "", backward or ""
+        return Settings(
+            at.name,
+            forward,
+            backward,
+            config=own.config,
+            seed=own.seed,
+            engine=own.engine,
+            cpu=self._cpu(own.cpu),
+            spin=own.spin if own.spin is not None else self._has_core(),
+            fifo=own.fifo if own.fifo is not None else self.fifo,
+            budget=None if own.budget_ns is None else as_duration(own.budget_ns),
+            memory=own.memory,
+            log=Path(self.part.folder.records) if own.log else None,
+            part=self.part.number,
+        )
+
+    def _cpu(self, asked: int | None) -> int | None:
+        """The core that was asked, the device's own, or where the responder is: the prober's is left alone."""
+        if asked is not None:
+            return asked
+        return self.site.bed.device_core if self.site.bed.device_core is not None else self.cores.responder
+
+    def _has_core(self) -> bool:
+        """Whether the device's core is nobody else's, so that an emulator may poll on it."""
+        core = self.site.bed.device_core
+        alone = len(self.site.bed.topology.emulated) == 1
+        return alone and core is not None and core not in self.cores
+
+    def _understand(self) -> None:
+        """Have each pipe of the plan understood, or refused, before anything is measured."""
+        first = next((one for one in self._running if one.at.rated is None), None)
+        if first is None or not self.are_set:
+            return
+        for words in ("", *self._pipes):
+            self._understood[words] = pipes_of(first.instrument.set(words))
+
+    def _replay(self) -> None:
+        """Drive the same engine over what was logged: its fates must be the same, or the log says which are not."""
+        for one in (one for one in self._running if one.is_logged):
+            for said in replay(self.instrument, self.part.folder.records, one.at.name, self.part.number):
+                self.log("emulator-replay", device=one.at.arm, **without_event(said))
+
+    def _kill(self) -> None:
+        for one in self._running:
+            one.instrument.kill()
+        self._running.clear()
+
+
+def pipes_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The pipes that an answer to `set` tells of."""
+    return [dict(pipe) for pipe in answer["pipes"]]
+
+
+def sum_of_longest(pipes: Sequence[dict[str, Any]]) -> int:
+    """How long a frame may be under way: a pipe of each direction by itself, however many it may pass in a row."""
+    ways = [pipe for pipe in pipes if pipe.get("name") != "backward"] or pipes
+    return sum(longest_ns(pipe) for pipe in ways)
+
+
+def link_ns(rated: Rated) -> int:
+    """How long a rated link may keep a frame: its queue, and its delay."""
+    queue = rated.queue_bytes * 8 * NANOS // rated.rate_bps if rated.rate_bps else 0
+    return queue + rated.delay_ns
+
+
+def drain(one: Running, longest: int) -> None:
+    """Wait until a link is empty twice in a row: between two answers it has taken whatever stood before its ports."""
+    deadline, empty = time.monotonic() + longest / NANOS, 0
+    while empty < 2 and time.monotonic() < deadline:
+        pipes = one.instrument.show().get("report", {}).get("pipes", [])
+        empty = 0 if any(pipe.get("held") for pipe in pipes) else empty + 1
+        time.sleep(DRAINED_SECONDS)
+
+
+def without_ok(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer of an emulator as fields of a log entry."""
+    return {key: value for key, value in answer.items() if key != "ok"}
+
+
+def cpu_ns(pid: int) -> int:
+    """Processor time of all threads of a process so far, as the scheduler counted it; 0 where it does not tell."""
+    total = 0
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return total
+    return total

@@ -1,0 +1,78 @@
+"""How long a pipe may keep a packet, from the pipe as the emulator understood it. Pure.
+
+A trial is closed once nothing can be under way any more, and a frame counts as late only beyond that. Where a
+distribution has no end, it is cut where fewer than one packet in a million lies beyond.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NANOS = 1_000_000_000
+RARE = 1e-6
+NORMAL_TAIL = 4.9
+"""Standard deviations beyond which a normal variable lies once in a million."""
+
+LONGEST_NS = 60 * NANOS
+"""Nobody waits longer for the last packet of a heavy tail."""
+
+FULL_FRAME = 1_518
+LEAST_SLOTS = 50
+"""What a queue without a limit holds at least."""
+
+
+def longest_ns(pipe: dict[str, Any]) -> int:
+    """Queue, link and delay line together."""
+    delay = pipe.get("delay") or {}
+    constant = max([delay.get("constant") or 0, *(point.get("delay") or 0 for point in points(pipe))])
+    total = constant + jitter_ns(delay.get("jitter")) + link_ns(pipe, constant)
+    return int(min(max(total, 0), LONGEST_NS))
+
+
+def jitter_ns(distribution: dict[str, Any] | None) -> float:
+    """The longest of the random part, but for one packet in a million."""
+    if not distribution:
+        return 0.0
+    (kind, of), *_ = distribution.items()
+    return float(TAILS[kind](of)) if kind in TAILS else float(LONGEST_NS)
+
+
+TAILS: dict[str, Callable[[dict[str, Any]], float]] = {
+    "uniform": lambda of: of["spread"],
+    "normal": lambda of: NORMAL_TAIL * of["sd"],
+    "table": lambda of: NORMAL_TAIL * of["sd"],
+    "exponential": lambda of: -log(RARE) * of["mean"],
+    "pareto": lambda of: of["scale"] * (RARE ** (-1 / of["shape"]) - 1),
+    # Beyond its mean a gamma falls off no more slowly than an exponential of its scale, but for a factor within this.
+    "gamma": lambda of: of["scale"] * 2 * (of["shape"] - log(RARE)),
+    "empirical": lambda of: max(value for _, value in of["points"]),
+}
+"""The longest of each distribution, but for one packet in a million, in nanoseconds."""
+
+
+def link_ns(pipe: dict[str, Any], constant: int) -> float:
+    """A full queue on the slowest link, and outages."""
+    link, limit = pipe.get("link") or {}, (pipe.get("queue") or {}).get("limit") or {}
+    rates = [rate for rate in (link.get("rate_bps"), *(point.get("rate_bps") for point in points(pipe))) if rate]
+    outages = sum(outage["lasts"] for outage in link.get("outages") or [])
+    if (link.get("trace") or {}).get("opportunities"):
+        return float(LONGEST_NS)
+    if not rates:
+        return float(outages)
+    slots, octets = limit.get("slots"), limit.get("bytes")
+    sizes = [slots * FULL_FRAME if slots else None, octets]
+    default = max(LEAST_SLOTS * FULL_FRAME, max(rates) * constant / (8 * NANOS))
+    held = min((size for size in sizes if size), default=default) + FULL_FRAME
+    profile = max((link.get("profile") or {}).get("samples") or [0])
+    return float(held * 8 * NANOS / min(rates) + outages + profile * (slots or LEAST_SLOTS))
+
+
+def points(pipe: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a trace says from time to time."""
+    trace = (pipe.get("link") or {}).get("trace") or {}
+    found: list[dict[str, Any]] = (trace.get("points") or {}).get("points") or []
+    return found

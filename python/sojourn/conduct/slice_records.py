@@ -1,0 +1,58 @@
+"""Writes tables of the orchestrator's own, row by row: the record schema's types, unit and clock of each column.
+
+Written through at every batch, so that a run that ends early keeps what it had.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from sojourn.records import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from sojourn.records import RunFolder
+
+KINDS: dict[str, Any] = {
+    "bool": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "utf8": pa.string(),
+}
+
+
+class RowWriter:
+    """One part of one table."""
+
+    def __init__(self, folder: RunFolder, table: str, part: int) -> None:
+        self._schema = schema_of(table)
+        self._sink = pa.OSFile(str(folder.records / f"{table}-{part:03}.arrow"), "wb")
+        self._stream = pa.ipc.new_stream(self._sink, self._schema)
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write these rows; each has a value for every column, None where there is none."""
+        if rows:
+            self._stream.write_batch(pa.RecordBatch.from_pylist([dict(row) for row in rows], self._schema))
+            self._sink.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stream.close()
+        self._sink.close()
+
+
+def schema_of(table: str) -> pa.Schema:
+    """The declared schema of a table."""
+    fields = []
+    for name, field in TABLES[table].items():
+        metadata = {"unit": field.unit}
+        metadata |= {"clock": field.clock, "source": field.source or ""} if field.clock else {}
+        fields.append(pa.field(name, KINDS[field.type], field.nullable, metadata))
+    return pa.schema(fields, {"schema": f"sojourn.{table}", "version": "1", "instrument": "sojourn"})

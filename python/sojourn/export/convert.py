@@ -1,0 +1,81 @@
+"""One log, one format, one file: the table of formats, and the conversion itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sojourn.errors import RequestError
+from sojourn.export.log import Chosen, TcpLog
+from sojourn.export.output import Told, refuse_existing, writing
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+FORMATS = {
+    "siftr": "siftr.log",
+    "siftr-1.2": "siftr-1.2.log",
+    "csv": "tcplog.csv",
+    "parquet": "tcplog.parquet",
+    "jsonl": "tcplog.jsonl",
+    "qlog": "tcplog.qlog",
+    "pcapng": "tcplog.pcapng",
+}
+"""Every format, and the name of its file in the log's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked: a log, a format, and where it goes (`-` is standard output; by default in the log's folder)."""
+
+    log: Path
+    to: str
+    output: Path | None = None
+    chosen: Chosen = field(default_factory=Chosen)
+    capture: Path | None = None
+    all_states: bool = False
+    force: bool = False
+
+
+def convert(request: Request) -> Told:
+    """Convert; nothing is written where the request is wrong."""
+    if request.to not in FORMATS:
+        raise RequestError(f"no format is named {request.to}: there are {', '.join(FORMATS)}")
+    if (request.to == "pcapng") != (request.capture is not None):
+        raise RequestError(
+            "--to pcapng needs --capture FILE, the packets that are to be commented, and no other format"
+        )
+    log = TcpLog.open(request.log, request.chosen)
+    path = request.output or request.log / FORMATS[request.to]
+    place = None if path == Path("-") else path
+    refuse_existing(place, force=request.force)
+    told = Told("standard output" if place is None else str(place))
+    with writing(place) as file:
+        _write(request, log, file, told)
+    told.cut = bool(log.cut)
+    if log.cut:
+        told.sentences.append(f"{', '.join(log.cut)} ends before its end: what lay before the cut was converted")
+    return told
+
+
+def _write(request: Request, log: TcpLog, file: BinaryIO, told: Told) -> None:
+    """Each format is imported when it is asked for."""
+    if request.to.startswith("siftr"):
+        from sojourn.export.siftr import Version, write_siftr
+
+        name = "1.2.3" if request.to == "siftr-1.2" else "1.3.0"
+        write_siftr(log, file, told, Version(name, established_only=not request.all_states))
+    elif request.to == "qlog":
+        from sojourn.export.qlog import write_qlog
+
+        write_qlog(log, file, told, sequence=Path(request.output or "").suffix == ".sqlog")
+    elif request.capture is not None:
+        from sojourn.export.comments import write_comments
+
+        write_comments(log, request.capture, file, told)
+    else:
+        from sojourn.export import tables
+
+        write = {"csv": tables.write_csv, "jsonl": tables.write_json_lines, "parquet": tables.write_parquet}
+        write[request.to](log, file, told)

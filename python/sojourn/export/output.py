@@ -1,0 +1,68 @@
+"""Where a converted log goes: a file that was not there, or standard output; whole, or not at all.
+
+A file is written under another name and gets its own at the end, so that a failure leaves nothing half behind.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from sojourn.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import polars as pl
+
+
+@dataclass
+class Told:
+    """What came of a conversion: where it went, how many records it has, and sentences that a person must read."""
+
+    where: str
+    records: int = 0
+    sentences: list[str] = field(default_factory=list)
+    cut: bool = False
+    """Whether the log ends before its end."""
+
+
+def refuse_existing(path: Path | None, *, force: bool) -> None:
+    """Say so before any work is done."""
+    if path is None or not path.exists():
+        return
+    if not path.is_file():  # its place would be taken: of /dev/null too, by root
+        raise RequestError(f"{path} is no ordinary file: give another name with -o, or -o - for standard output")
+    if force:
+        return
+    raise RequestError(f"{path} is there already: give another name with -o, or --force to write it anew")
+
+
+def write_text(frame: pl.DataFrame, file: BinaryIO, **how: Any) -> None:
+    """Write a frame's rows as CSV without names: through memory, so that a full disk or a closed pipe is Python's own
+    error, which says what it is."""
+    octets = io.BytesIO()
+    frame.write_csv(octets, include_header=False, **how)
+    file.write(octets.getbuffer())
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[BinaryIO]:
+    """The file `path`, or standard output where it is None."""
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if not path.parent.is_dir():
+        raise RequestError(f"{path.parent} is no folder: make it, or name another place with -o")
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

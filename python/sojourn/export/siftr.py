@@ -1,0 +1,300 @@
+"""A log as FreeBSD's SIFTR writes one: an enable line, a line for each packet, a disable line.
+
+Formats: sys/netinet/siftr.c of FreeBSD, 1.3.0 (2023) with 27 fields, and 1.2.3 (2010, and 2013 for its last field) with
+26, whose second one is a hash that SIFTR leaves 0 unless it is asked for. Numbers are FreeBSD's: states of tcp_fsm.h,
+flags of tcp_var.h, windows in bytes. What Linux does not have is 0, and told. Only samples of packets are lines.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+import polars as pl
+
+from sojourn.export.output import write_text
+
+if TYPE_CHECKING:
+    from sojourn.export.log import TcpLog
+    from sojourn.export.output import Told
+
+INFINITE = 65535 << 14
+"""TCP_MAXWIN << TCP_MAX_WINSHIFT: no slow-start threshold yet."""
+
+LINUX_INFINITE = 0x7FFF_FFFF
+U32 = 0xFFFF_FFFF
+HZ = 1000
+RTT_SCALE = 32
+"""What 1.2.3 counts RTTs and timeouts in; FreeBSD's own values, and written into the enable line."""
+
+OPAQUE = 63
+"""M_HASHTYPE_OPAQUE: the flow's number says nothing of the fields that it was made from."""
+
+STATES = {1: 4, 2: 2, 3: 3, 4: 6, 5: 9, 6: 10, 7: 0, 8: 5, 9: 8, 10: 1, 11: 7, 12: 3}
+"""include/net/tcp_states.h of Linux to sys/netinet/tcp_fsm.h of FreeBSD."""
+
+ESTABLISHED = 4
+FIN_SENT = [6, 7, 8, 9, 10]
+
+NODELAY, SENTFIN, SCALE, TIMESTAMPS, SACK = 0x4, 0x10, 0x60, 0x180, 0x200
+NOPUSH, FASTRECOVERY, CONGRECOVERY, FASTOPEN = 0x1000, 0x0010_0000, 0x2000_0000, 0x8000_0000
+ECN_PERMIT, ECN_SND_CWR, ECN_SND_ECE = 0x20, 0x40, 0x80
+OLD_ECN = {ECN_PERMIT: 0x0400_0000, ECN_SND_CWR: 0x0800_0000, ECN_SND_ECE: 0x1000_0000}
+"""Before there was t_flags2, ECN was told in t_flags."""
+
+COLUMNS = (
+    *("flow", "time_ns", "point", "state", "snd_cwnd", "snd_ssthresh", "mss_bytes", "snd_wnd_bytes", "rcv_wnd_bytes"),
+    *("snd_wscale", "rcv_wscale", "srtt_us", "rto_us", "sndbuf_bytes", "snd_queued_bytes", "rcvbuf_bytes"),
+    *("rcv_queued_bytes", "in_flight_bytes", "flags", "ca_state", "num_sacks"),
+)
+
+SKIPPED = {
+    "malloc": ("full", "broken", "no-room"),
+    "tcpcb": ("no-state", "control", "late"),
+    "inpcb": ("no-socket", "unparsed"),
+}
+"""Which of our fates are which of SIFTR's reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which SIFTR is spoken."""
+
+    name: str = "1.3.0"
+    established_only: bool = True
+    """Leave out packets before the connection was established, as SIFTR does; they count as skipped."""
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is 1.2.x: a hash in the second field, and ticks."""
+        return self.name.startswith("1.2")
+
+
+def write_siftr(log: TcpLog, file: BinaryIO, told: Told, version: Version) -> None:
+    """Write the log's lines in the order of time."""
+    flows = log.logged_flows
+    file.write(enable_line(log, flows, version).encode())
+    ends = _ends(log.flows)
+    logged = {"in": 0, "out": 0}
+    left_out = {"in": 0, "out": 0}
+    for samples in log.in_order(COLUMNS):
+        packets = samples.filter(pl.col("point").is_in(["in", "out"]))
+        lines = packets.with_columns(_state().alias("freebsd"))
+        if version.established_only:
+            early = lines.filter(pl.col("freebsd") < ESTABLISHED)
+            _count(left_out, early)
+            lines = lines.filter(pl.col("freebsd") >= ESTABLISHED)
+        _count(logged, lines)
+        rows = lines.join(ends, on="flow", how="left", maintain_order="left")
+        fields = _fields(log, version)
+        write_text(rows.select(fields), file, quote_style="never", float_precision=6)
+    told.records = sum(logged.values())
+    file.write(disable_line(log, flows, version, logged, left_out).encode())
+    _tell(log, told, left_out)
+
+
+def enable_line(log: TcpLog, flows: pl.DataFrame, version: Version) -> str:
+    """The first line."""
+    at_us = (log.start_ns - log.minus_utc_ns) // 1000
+    ticks = f"hz={HZ}\ttcp_rtt_scale={RTT_SCALE}\t" if version.is_old else ""
+    v6 = flows["local_address"].str.contains(":", literal=True).any()
+    return (
+        f"enable_time_secs={at_us // 1_000_000}\tenable_time_usecs={at_us % 1_000_000:06d}\t"
+        f"siftrver={version.name}\t{ticks}sysname=Linux\tsysver={_number(str(log.header.get('kernel', '')))}\t"
+        f"ipmode={6 if v6 else 4}\n"
+    )
+
+
+def disable_line(
+    log: TcpLog, flows: pl.DataFrame, version: Version, logged: dict[str, int], left_out: dict[str, int]
+) -> str:
+    """The last line: what was seen and skipped, and the flows. Whole: seen = lines + skipped, where every packet was to
+    be logged. Packets that filters kept out are not seen; of a span of time only its own lines are."""
+    seen, skipped = dict(logged), {reason: {"in": 0, "out": 0} for reason in SKIPPED}
+    for way in ("in", "out"):
+        seen[way] += left_out[way]
+        skipped["tcpcb"][way] += left_out[way]
+    account = log.account
+    if not log.chosen.in_time and account.height:
+        for way in ("in", "out"):
+            fates = dict(
+                account.filter(pl.col("direction") == way).group_by("fate").agg(pl.col("packets").sum()).rows()
+            )
+            seen[way] = fates.get("seen", 0) - fates.get("filtered", 0)
+            for reason, ours in SKIPPED.items():
+                skipped[reason][way] += sum(fates.get(fate, 0) for fate in ours)
+    at_us = _disabled_us(log, flows)
+    mutex = ["num_inbound_skipped_pkts_mtx=0", "num_outbound_skipped_pkts_mtx=0"] if version.is_old else []
+    pairs = {
+        reason: [f"num_{way}bound_skipped_pkts_{reason}={counts[way]}" for way in ("in", "out")]
+        for reason, counts in skipped.items()
+    }
+    total = sum(sum(counts.values()) for counts in skipped.values())
+    listed = "".join(f"{a};{b}-{c};{d}," for a, b, c, d in _endpoints(flows).unique(maintain_order=True).rows())
+    return "\t".join(
+        [
+            f"disable_time_secs={at_us // 1_000_000}",
+            f"disable_time_usecs={at_us % 1_000_000:06d}",
+            f"num_inbound_tcp_pkts={seen['in']}",
+            f"num_outbound_tcp_pkts={seen['out']}",
+            f"total_tcp_pkts={seen['in'] + seen['out']}",
+            *pairs["malloc"],
+            *mutex,
+            *pairs["tcpcb"],
+            *pairs["inpcb"],
+            f"total_skipped_tcp_pkts={total}",
+            f"flow_list={listed}\n",
+        ]
+    )
+
+
+def _fields(log: TcpLog, version: Version) -> list[pl.Expr]:
+    """The fields of a line, in order; the four of the flow are one column, with its commas."""
+    seconds = ((pl.col("time_ns") - log.minus_utc_ns) // 1000).cast(pl.Float64) / 1e6
+    ways = pl.when(pl.col("point") == "in").then(pl.lit("i")).otherwise(pl.lit("o"))
+    flags2 = _flags2()
+    windows = [_ssthresh(), _bytes("snd_cwnd"), pl.lit(INFINITE) if version.is_old else flags2]
+    srtt, rto = pl.col("srtt_us").floor().cast(pl.Int64), pl.col("rto_us")
+    if version.is_old:
+        srtt, rto = (pl.col("srtt_us") * HZ * RTT_SCALE / 1e6).floor().cast(pl.Int64), rto * HZ // 1_000_000
+    out_of_order = _bit(13).cast(pl.Int64)
+    fields = [
+        ways,
+        *([pl.lit("0x00000000")] if version.is_old else []),
+        seconds,
+        pl.col("ends"),
+        *windows,
+        pl.col("snd_wnd_bytes"),
+        pl.col("rcv_wnd_bytes"),
+        pl.col("snd_wscale"),
+        pl.col("rcv_wscale"),
+        pl.col("freebsd"),
+        pl.col("mss_bytes"),
+        srtt,
+        _bit(1).cast(pl.Int8),
+        _flags(old=version.is_old),
+        rto,
+        pl.col("sndbuf_bytes"),
+        pl.col("snd_queued_bytes"),
+        pl.col("rcvbuf_bytes"),
+        pl.col("rcv_queued_bytes"),
+        pl.col("in_flight_bytes"),
+        pl.max_horizontal(pl.col("num_sacks").cast(pl.Int64), out_of_order),
+        *([] if version.is_old else [pl.col("flow"), pl.lit(OPAQUE)]),
+    ]
+    numbers = 3 if version.is_old else 2
+    first, rest = fields[: numbers + 1], fields[numbers + 1 :]
+    unsigned = [one.cast(pl.Int64).fill_null(0).clip(0, U32) for one in rest]
+    return [one.alias(f"f{at}") for at, one in enumerate([*first, *unsigned])]
+
+
+def _state() -> pl.Expr:
+    """FreeBSD's number of the state; 0 (closed) where it is unknown."""
+    return pl.col("state").replace_strict(STATES, default=0, return_dtype=pl.Int32)
+
+
+def _ssthresh() -> pl.Expr:
+    return (
+        pl.when(pl.col("snd_ssthresh") == LINUX_INFINITE)
+        .then(pl.lit(INFINITE, pl.Int64))
+        .otherwise(pl.min_horizontal(_bytes("snd_ssthresh"), pl.lit(INFINITE, pl.Int64)))
+    )
+
+
+def _bytes(segments: str) -> pl.Expr:
+    return pl.col(segments).cast(pl.Int64) * pl.col("mss_bytes")
+
+
+def _bit(number: int) -> pl.Expr:
+    """A flag of ours (crates/tcplog/bpf/layout.h, enum flag); false where flags are unknown."""
+    return ((pl.col("flags").fill_null(0) // (1 << number)) % 2) == 1
+
+
+def _sum(parts: dict[int, pl.Expr]) -> pl.Expr:
+    return pl.sum_horizontal(condition.cast(pl.Int64) * value for value, condition in parts.items())
+
+
+def _flags(*, old: bool) -> pl.Expr:
+    """t_flags: what of it has a meaning here."""
+    recovery = pl.col("ca_state").fill_null(0)
+    parts = {
+        NODELAY: _bit(8),
+        SENTFIN: pl.col("freebsd").is_in(FIN_SENT),
+        SCALE: _bit(2),
+        TIMESTAMPS: _bit(0),
+        SACK: _bit(1),
+        NOPUSH: _bit(9),
+        FASTRECOVERY: recovery == 3,
+        CONGRECOVERY: recovery.is_in([2, 3]),
+        FASTOPEN: _bit(17) | _bit(18),
+    }
+    if old:
+        parts |= {OLD_ECN[flag]: condition for flag, condition in _ecn().items()}
+        del parts[FASTOPEN]
+    return _sum(parts)
+
+
+def _flags2() -> pl.Expr:
+    """t_flags2: ECN, and nothing else of it has a meaning here."""
+    return _sum(_ecn())
+
+
+def _ecn() -> dict[int, pl.Expr]:
+    return {ECN_PERMIT: _bit(4), ECN_SND_CWR: _bit(5), ECN_SND_ECE: _bit(6)}
+
+
+def _endpoints(flows: pl.DataFrame) -> pl.DataFrame:
+    """Addresses as SIFTR spells them: of IPv6 all eight groups, without leading zeros."""
+    columns = flows.select("local_address", "local_port", "remote_address", "remote_port")
+    return columns.with_columns(
+        pl.col(one).map_elements(_spelled, return_dtype=pl.String) for one in ("local_address", "remote_address")
+    )
+
+
+def _spelled(address: str) -> str:
+    if ":" not in address:
+        return address
+    groups = ipaddress.IPv6Address(address).exploded.split(":")
+    return ":".join(f"{int(group, 16):x}" for group in groups)
+
+
+def _ends(flows: pl.DataFrame) -> pl.DataFrame:
+    """Four fields of each flow's lines, joined."""
+    return flows.select("flow").with_columns(
+        _endpoints(flows).select(pl.concat_str(pl.all(), separator=",")).to_series().alias("ends")
+    )
+
+
+def _disabled_us(log: TcpLog, flows: pl.DataFrame) -> int:
+    """When logging ended; where no footer tells, at the last packet."""
+    if "disable_time_secs" in log.footer:
+        return int(log.footer["disable_time_secs"]) * 1_000_000 + int(log.footer.get("disable_time_usecs", 0))
+    last = flows["last_ns"].max()
+    return ((int(last) if isinstance(last, int) else log.start_ns) - log.minus_utc_ns) // 1000
+
+
+def _number(kernel: str) -> int:
+    """A kernel's version as <linux/version.h> has it: 6.18.5 is 6 << 16 | 18 << 8 | 5."""
+    digits = [int(part) for part in kernel.split("-", maxsplit=1)[0].split(".")[:3] if part.isdigit()]
+    major, minor, patch = (*digits, 0, 0, 0)[:3]
+    return major << 16 | minor << 8 | min(patch, 255)
+
+
+def _count(into: dict[str, int], packets: pl.DataFrame) -> None:
+    into["in"] += packets.filter(pl.col("point") == "in").height
+    into["out"] += packets.filter(pl.col("point") == "out").height
+
+
+def _tell(log: TcpLog, told: Told, left_out: dict[str, int]) -> None:
+    early = sum(left_out.values())
+    if early:
+        told.sentences.append(
+            f"{early} packets before their connection was established are left out, as SIFTR does, and counted as "
+            "skipped (tcpcb); --all-states keeps them"
+        )
+    lacking = log.absent(COLUMNS)
+    if lacking:
+        told.sentences.append(f"the log's kernel has no {', '.join(lacking)}: a 0 stands for it")
+    if log.chosen.in_time:
+        told.sentences.append("the last line counts only what lies in the span of time")

@@ -1,0 +1,100 @@
+"""Samples as tables: CSV, JSON lines and Parquet, every column by its name in the record schema.
+
+An absent value is empty in CSV, null elsewhere. Times stay integers of nanoseconds on the log's clock. Parquet is
+sorted by flow and time within each group of rows, because a flow's values change little from packet to packet.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sojourn.export.output import write_text
+from sojourn.records import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.export.log import TcpLog
+    from sojourn.export.output import Told
+
+GROUP_ROWS = 1 << 18
+COMPRESSION_LEVEL = 6
+FLOATS = [one.name for one in TABLES["tcp_samples"].values() if one.type == "float64"]
+TEXTS = [one.name for one in TABLES["tcp_samples"].values() if one.type == "utf8-dictionary"]
+KINDS = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "utf8-dictionary": pa.string()}
+
+
+def write_csv(log: TcpLog, file: BinaryIO, told: Told) -> None:
+    """A line with the names, then a line a sample; floats as exactly as they are."""
+    file.write((",".join(TABLES["tcp_samples"]) + "\n").encode())
+    for samples in log.in_order():
+        write_text(samples, file)
+        told.records += samples.height
+
+
+def write_json_lines(log: TcpLog, file: BinaryIO, told: Told) -> None:
+    """An object a line."""
+    for samples in log.in_order():
+        octets = io.BytesIO()
+        samples.write_ndjson(octets)
+        file.write(octets.getbuffer())
+        told.records += samples.height
+
+
+def write_parquet(log: TcpLog, file: BinaryIO, told: Told) -> None:
+    """One file; the log's header and footer, and its flows, are in its metadata under `sojourn.…`."""
+    schema = pa.schema([_field(one.name) for one in TABLES["tcp_samples"].values()], metadata=_metadata(log))
+    writer = pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        compression_level=COMPRESSION_LEVEL,
+        use_dictionary=TEXTS,  # type: ignore[arg-type] # names of columns, says its documentation
+        column_encoding=_encodings(),
+        write_statistics=["time_ns", "flow", "block"],
+        data_page_size=1 << 20,
+    )
+    with writer:
+        for samples in _groups(log):
+            table = samples.sort("block", "flow", "time_ns", maintain_order=True).to_arrow()
+            writer.write_table(table.cast(schema), row_group_size=GROUP_ROWS)
+            told.records += samples.height
+
+
+def _groups(log: TcpLog) -> Iterator[pl.DataFrame]:
+    """Samples in large groups: the larger, the better they pack."""
+    held: list[pl.DataFrame] = []
+    for samples in log.in_order():
+        held.append(samples)
+        if sum(one.height for one in held) >= GROUP_ROWS:
+            joined = pl.concat(held)
+            yield joined.head(GROUP_ROWS)
+            held = [joined.slice(GROUP_ROWS)]
+    yield pl.concat(held) if held else pl.DataFrame(schema=dict.fromkeys(TABLES["tcp_samples"], pl.Null))
+
+
+def _field(name: str) -> pa.Field[Any]:
+    field = TABLES["tcp_samples"][name]
+    said: dict[str | bytes, str | bytes] = {"unit": field.unit}
+    return pa.field(name, KINDS[field.type], nullable=field.nullable, metadata=said)
+
+
+def _encodings() -> dict[str, str]:
+    """Differences for integers, bytes of like weight together for floats; texts are dictionaries."""
+    integers = [one for one in TABLES["tcp_samples"] if one not in {*FLOATS, *TEXTS}]
+    return dict.fromkeys(FLOATS, "BYTE_STREAM_SPLIT") | dict.fromkeys(integers, "DELTA_BINARY_PACKED")
+
+
+def _metadata(log: TcpLog) -> dict[str | bytes, str | bytes]:
+    return {
+        "sojourn.table": "tcp_samples",
+        "sojourn.header": json.dumps(log.header),
+        "sojourn.footer": json.dumps(log.footer),
+        "sojourn.flows": json.dumps(log.flows.to_dicts()),
+    }

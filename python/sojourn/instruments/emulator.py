@@ -1,0 +1,172 @@
+"""`sojourn-instrument emulate run`: a bridge between two ports, and what is asked of it while it runs.
+
+It is asked over its control socket, a JSON line each way; its standard output says when it is ready and how it ended.
+Does not decide what to ask, and reads no record.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import MachineError, RequestError, SojournError
+from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, Start, error_of, no_tick
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+ANSWER_SECONDS = 10.0
+"""What it is asked between packets is answered at once; a machine may be busy all the same."""
+
+REPLAY_SECONDS = 600.0
+
+NOBODY = -1
+"""The block of packets between two trials, of which no record is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an emulator is started."""
+
+    name: str
+    forward: str | None = None
+    """A pipe in words, "" for an idle one; None for no pipe."""
+    backward: str | None = None
+    config: str | None = None
+    seed: int = 1
+    engine: str = "auto"
+    cpu: int | None = None
+    spin: bool = False
+    fifo: bool = False
+    budget: str | None = None
+    memory: str | None = None
+    log: Path | None = None
+    part: int = 0
+
+
+class EmulatorInstrument(Conversation):
+    """A running emulator: frames pass once this is there."""
+
+    def __init__(self, start: Start, argv: list[str], control: str) -> None:
+        self._control = control
+        self._socket: socket.socket | None = None
+        self._unread = b""
+        super().__init__(start, argv)
+
+    def set(self, words: str) -> dict[str, Any]:
+        """Replace every pipe in one step, no packet lost; the answer has what the words were understood as."""
+        return self._do({"do": "set", "all": True, "words": words, "replace": True})
+
+    def begin(self, block: int, *, keep: bool) -> dict[str, Any]:
+        """Count from now on for this block; the answer is what the block before came to."""
+        return self._do({"do": "begin", "block": block, "keep": keep})
+
+    def show(self) -> dict[str, Any]:
+        """Its pipes with their counters and their accuracy so far."""
+        return self._do({"do": "show"})
+
+    def stop(self) -> dict[str, Any] | None:
+        """Let it end; gives its last words, unless it had none."""
+        asked = False
+        with suppress(SojournError):
+            self._do({"do": "stop"})
+            asked = True
+        if not asked and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+        left: dict[str, Any] | None = None
+        with suppress(SojournError):
+            while True:
+                left = self.answer(PATIENCE_SECONDS, no_tick)
+        self._close()
+        self._reap()
+        return left
+
+    def kill(self) -> None:
+        self._close()
+        super().kill()
+
+    def _do(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One request and its answer; a refusal is what it says."""
+        try:
+            self._connected().sendall(json.dumps(request).encode() + b"\n")
+            answer = json.loads(self._line_of_control())
+        except TimeoutError:
+            raise MachineError(f"the emulator does not answer for {ANSWER_SECONDS:.0f} s: is it overloaded?") from None
+        except (OSError, EOFError):
+            raise self._death() from None
+        except json.JSONDecodeError:
+            raise MachineError("the emulator said what is no answer: are its version and ours the same?") from None
+        if "error" in answer:
+            raise RequestError(str(answer["error"]))
+        return dict(answer)
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(ANSWER_SECONDS)
+            self._socket.connect(self._control)
+        return self._socket
+
+    def _line_of_control(self) -> bytes:
+        while b"\n" not in self._unread:
+            read = self._connected().recv(1 << 16)
+            if not read:
+                raise EOFError
+            self._unread += read
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def explain(instrument: str, options: Sequence[str]) -> dict[str, Any]:
+    """What the options of `emulate run` mean, with nothing started: `config`, and `pipes` by name and words.
+
+    What is wrong with them is raised.
+    """
+    argv = [instrument, "emulate", "explain", *options, "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"it said nothing (status {done.returncode})"]
+        raise error_of(done.returncode, said[-1].removeprefix("sojourn-instrument: "))
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def replay(instrument: str, records: Path, name: str, part: int) -> list[dict[str, Any]]:
+    """What the same engine makes of one log's arrivals: whether fates and intended departures are the same."""
+    argv = [instrument, "emulate", "replay", str(records), "--json", "--name", name, "--part", str(part)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=REPLAY_SECONDS)
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if said:
+        return said
+    words = done.stderr.strip().splitlines() or [f"it said nothing (status {done.returncode})"]
+    return [{"identical": None, "sentence": words[-1].removeprefix("sojourn-instrument: ")}]
+
+
+def emulate_argv(instrument: str, ports: Sequence[str], control: str, settings: Settings) -> list[str]:
+    """The command line of one emulator between two ports."""
+    given = {
+        "--forward": settings.forward,
+        "--backward": settings.backward,
+        "--config": settings.config,
+        "--engine": None if settings.engine == "auto" else settings.engine,
+        "--cpu": settings.cpu,
+        "--budget": settings.budget,
+        "--memory": settings.memory,
+        "--log": settings.log,
+    }
+    options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
+    # It never sleeps with --spin, and the kernel lets no real-time program run without rest.
+    flags = ["--spin"] if settings.spin else ["--sleep", *(["--fifo"] if settings.fifo else [])]
+    own = ["--name", settings.name, "--part", str(settings.part), "--seed", str(settings.seed), "--control", control]
+    return [instrument, "emulate", "run", *ports, "--json", "--die-with-parent", *own, *options, *flags]

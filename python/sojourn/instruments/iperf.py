@@ -1,0 +1,112 @@
+"""iperf3: connections of TCP from A to B that carry as much as they can, until they are told to end.
+
+It makes traffic and measures nothing here: what passed is read from the kernel's counters.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from sojourn.errors import MachineError
+from sojourn.instruments.ping import pinned
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from sojourn.instruments.conversation import Start
+
+PORT = 5201
+READY_SECONDS = 10.0
+LISTENING, ESTABLISHED = "0A", "01"
+
+
+class Traffic(NamedTuple):
+    """What is asked of it."""
+
+    address: str
+    flows: int
+    seconds: float
+    mss_bytes: int
+    congestion_control: str
+    sender_cpu: int | None = None
+    receiver_cpu: int | None = None
+
+
+class Iperf:
+    """A server at B and a client at A, whose connections are there once this is."""
+
+    def __init__(self, sender: Start, receiver: Start, asked: Traffic) -> None:
+        # A file and no pipe: a full one would stop the traffic.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the processes
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            self.receiver_pid = self._start(receiver, [*pinned(asked.receiver_cpu), *server_argv(asked)], LISTENING, 1)
+            # One more connection than flows: its control connection.
+            client = [*pinned(asked.sender_cpu), *client_argv(asked)]
+            self.sender_pid = self._start(sender, client, ESTABLISHED, asked.flows + 1)
+        except BaseException:
+            self.stop()
+            raise
+
+    def require_alive(self) -> None:
+        """Raises MachineError when an end has died, with its last words."""
+        for process in self._processes:
+            if process.poll() is not None:
+                self._said.seek(0)
+                words = self._said.read().decode(errors="replace").strip().splitlines()
+                raise MachineError(f"iperf3 ended early: {words[-1] if words else f'status {process.returncode}'}")
+
+    def stop(self) -> None:
+        """End both."""
+        for process in reversed(self._processes):
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self._processes.clear()
+        self._said.close()
+
+    def _start(self, start: Start, argv: list[str], state: str, count: int) -> int:
+        process = start(argv, stdout=self._said, stderr=subprocess.STDOUT)
+        self._processes.append(process)
+        end = time.monotonic() + READY_SECONDS
+        while sockets_in(process.pid, state) < count:
+            self.require_alive()
+            if time.monotonic() > end:
+                raise MachineError(f"iperf3 has not its {count} connections after {READY_SECONDS:.0f} s")
+            time.sleep(0.005)
+        return process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+
+def server_argv(asked: Traffic) -> list[str]:
+    """The receiving end."""
+    own = ["--one-off", "--bind", asked.address, "--port", str(PORT), "--interval", "0"]
+    return ["iperf3", "--server", *own]
+
+
+def client_argv(asked: Traffic) -> list[str]:
+    """The sending end; it is always ended from outside."""
+    return [
+        *("iperf3", "--client", asked.address, "--port", str(PORT), "--time", f"{asked.seconds:.0f}"),
+        *("--parallel", str(asked.flows), "--set-mss", str(asked.mss_bytes)),
+        *("--congestion", asked.congestion_control, "--interval", "0"),
+    ]
+
+
+def sockets_in(pid: int, state: str) -> int:
+    """How many sockets of our port are in a state, in a process's network namespace."""
+    try:
+        lines = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    except OSError:
+        return 0
+    port = f":{PORT:04X}"
+    return sum(words[3] == state and (port in words[1] or port in words[2]) for words in map(str.split, lines))

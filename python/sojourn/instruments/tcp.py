@@ -1,0 +1,43 @@
+"""`sojourn-instrument tcp serve`: an application over TCP at one host, asked to listen or to send.
+
+Sending is answered once everything has been acknowledged. Does not decide what to ask, and reads no record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, no_tick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+DRAIN_SECONDS = 70.0
+"""How long the instrument itself waits for the last acknowledgements, and a bit."""
+
+
+class TcpInstrument(Conversation):
+    """A running application."""
+
+    def listen(self, block: int, port: int, connections: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Accept connections from now on."""
+        asked = {"block": block, "port": port, "connections": connections, "settings": dict(settings)}
+        self.ask({"do": "listen", **asked})
+        return self.answer(PATIENCE_SECONDS, no_tick)
+
+    def send(self, request: Mapping[str, Any], seconds: float, tick: Callable[[], None]) -> dict[str, Any]:
+        """Connect and send, for about so long; gives what came of each connection."""
+        self.ask({"do": "send", **request})
+        return self.answer(seconds + DRAIN_SECONDS + PATIENCE_SECONDS, tick)
+
+    def finish_listening(self, block: int) -> dict[str, Any]:
+        """Wait for the connections to end; gives what came of each."""
+        self.ask({"do": "finish", "block": block})
+        return self.answer(PATIENCE_SECONDS, no_tick)
+
+
+def tcp_argv(instrument: str, records: Path, part: int, name: str, cpu: int | None) -> list[str]:
+    """The command line of one end, `name` in its records, for one part of a run."""
+    own = ["--record", str(records), "--part", str(part), "--name", name, "--die-with-parent"]
+    return [instrument, "tcp", "serve", *own, *([] if cpu is None else ["--cpu", str(cpu)])]

@@ -1,0 +1,65 @@
+"""What must hold where emulators are among the devices, and where links are rated.
+
+As plan/check.py: each refusal names the key that a person most likely wants to change. What the words of a pipe may be,
+the instrument says when the run begins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.plan.emulators import EVERY, cables_of, label_of
+from sojourn.plan.source import Given, refuse
+from sojourn.plan.types import STREAM_METHODS, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Lookup = Callable[[str, object], Given]
+
+AN_EMULATOR = 'a device "emulate" in bed.devices'
+
+
+def check_emulators(plan: Plan, given: Lookup) -> None:
+    """Pipes where there is an emulator to have them, and sections for labels that are there."""
+    labels = {label for device in plan.bed.devices if (label := label_of(device)) is not None}
+    if plan.study.method == "emulator" and not labels:
+        raise refuse(given("bed.devices", list(plan.bed.devices)), "bed.devices", f"{AN_EMULATOR} for method emulator")
+    if plan.study.method in STREAM_METHODS and any(plan.stream.pipe) and not labels:
+        raise refuse(
+            given("stream.pipe", list(plan.stream.pipe)), "stream.pipe", f"{AN_EMULATOR}: no other arm has pipes"
+        )
+    for label in plan.emulators:
+        if label not in {*labels, EVERY}:
+            key = f"emulate.{label}"
+            raise refuse(given(key, label), key, f'the device "emulate:{label}" in bed.devices')
+    check_pipes(plan, given)
+
+
+def check_pipes(plan: Plan, given: Lookup) -> None:
+    """A pipe that is set before each trial takes the place of whatever a file describes."""
+    if plan.study.method not in STREAM_METHODS or not any(plan.stream.pipe):
+        return
+    for device in plan.bed.devices:
+        label = label_of(device)
+        if label is None:
+            continue
+        own = plan.emulators.get(label, plan.emulators[EVERY])
+        if own.config is not None:
+            key = f"emulate.{label}.config" if label in plan.emulators and label else "emulate.config"
+            raise refuse(given(key, own.config), key, "no file beside stream.pipe, which says what the pipes are")
+
+
+def check_links(plan: Plan, given: Lookup) -> None:
+    """As many values as an arm has cables, real ones, and queues that hold a frame."""
+    if not plan.bed.links:
+        return
+    if plan.bed.backend == "sim":
+        value = given("bed.backend", "sim")
+        raise refuse(value, "bed.backend", '"netns" with rated links: a simulated line has a serialiser of its own')
+    for device, link in plan.bed.links.items():
+        cables = cables_of(device)
+        for name, values in (("rate", link.rates_bps), ("delay", link.delays_ns)):
+            if len(values) not in (1, cables):
+                key = f"bed.links.{device}.{name}"
+                raise refuse(given(key, f"{len(values)} values"), key, f"one, or {cables} for the cables from A to B")

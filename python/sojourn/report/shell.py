@@ -1,0 +1,61 @@
+"""What every page of ours is wrapped in: its style, and a content policy that allows its scripts and no connection.
+
+It knows neither runs nor logs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from sojourn.report.palette import INKS, OTHERS, css_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DARK_REST = (
+    "--wash: #1b2026; --accent: #7db8f5; --good: #5fcf95; --good-wash: #13251b; --warn: #e6b450; --warn-wash: #292110; "
+    "--bad: #f08b84; --bad-wash: #2d1716;"
+)
+
+
+def style() -> str:
+    """The style sheet, with every colour of both schemes."""
+    swatches = " ".join(
+        f".device-{one.slug} {{ --hue: var(--device-{one.slug}); }}" for one in [*INKS.values(), *OTHERS]
+    )
+    columns = " ".join(f".columns-{n} {{ --columns: {n}; }}" for n in (1, 2, 3))
+    filled = {
+        "@LIGHT@": css_variables(0),
+        "@DARK@": css_variables(1),
+        "@DARKREST@": DARK_REST,
+        "@SWATCHES@": f"{swatches} {columns}",
+    }
+    text = asset("style.css")
+    for name, value in filled.items():
+        text = text.replace(name, value)
+    return text
+
+
+def asset(name: str) -> str:
+    """A file of templates/."""
+    return resources.files("sojourn.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def policy(scripts: Iterable[str]) -> str:
+    """The content policy of a page with these scripts."""
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    # Vega positions its marks through style attributes, and its tooltip brings a style element.
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def script_json(spec: dict[str, Any]) -> str:
+    """JSON that may stand inside a script element."""
+    return json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -1,0 +1,208 @@
+"""The figures of an emulator: how exactly packets leave, at which delays and rates, and how losses come.
+
+Points are what was measured, lines what was configured or what its law says. It draws samples and computes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Distribution, Events, Lines
+from sojourn.report.palette import INSIDE, OUTSIDE
+from sojourn.report.streams.delays import thinned
+from sojourn.report.streams.points import NO_INTERVAL, along, figure, sample, several
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+
+SOURCES = {"log": INSIDE, "streams": OUTSIDE}
+CURVE_POINTS = 80
+SMALLEST = 0.95
+"""The smallest errors would take most of a logarithmic axis, and say least."""
+
+STATISTICS = {"p50": "median", "p99": "99th percentile"}
+
+
+def errors(run: Run) -> Figure | None:
+    """How far departures and delays are from what was asked, on a log(1 - p) axis."""
+    found = sample(run, "emulation_errors")
+    if found.is_empty():
+        return None
+    told = found.filter(pl.col("q") < SMALLEST)
+    drawn = _by_arm(told if told.height else found).with_columns(
+        (pl.col("error_ns") / 1e3).clip(lower_bound=0.001).round(3).alias("x"),
+        pl.col("q").round_sig_figs(4),
+        pl.col("of").replace(SOURCES).alias("device"),
+    )
+    drawn = thinned(drawn, ("cell", "device"), CURVE_POINTS)
+    caption = (
+        "In size. By its own log: real less intended departure, as the emulator wrote it down packet by packet. From "
+        "outside: the stream's one-way delay, less what each packet was asked to stay, less the direct path's median; "
+        "the tester's own jitter is in it. The axis is logarithmic in 1 − p, so that each step up is ten times rarer."
+    )
+    said = "Error (µs)"
+    chart = Distribution(Axis(said, log=True).x("x"), float(drawn["q"].min() or 1e-3), said)  # type: ignore[arg-type]
+    return figure("emulation_error_cdf", "By how much packets miss their time", caption, drawn, chart)
+
+
+def _by_arm(rows: pl.DataFrame) -> pl.DataFrame:
+    """The panel's name with the arm before it, where there are several."""
+    if rows["device"].n_unique() < 2:
+        return rows
+    return rows.with_columns(cell=pl.format("{}: {}", "device", "cell"))
+
+
+def over_delay(run: Run) -> Figure | None:
+    """The error over the configured delay."""
+    rows = _error_rows(run, "delay_ns", 1e-6, "pipe")
+    if rows.is_empty() or rows.filter(pl.col("x") > 0)["x"].n_unique() < 2:
+        return None
+    caption = (
+        "From outside: one-way delay less the configured one and the direct path's median, with its interval. An "
+        "emulator that looks at its clock on ticks is too early by up to one of them, whatever the delay; dummynet in "
+        "2003 was a quarter of a millisecond too early."
+    )
+    shown = tuple(one for one in STATISTICS.values() if one in set(rows["series"].to_list()))
+    chart = Lines(Axis("Configured delay (ms)", log=True), Axis("Error (µs)", zero=True), shown)
+    return figure("error_over_delay", "Error over configured delay", caption, rows, chart)
+
+
+def over_rate(run: Run) -> Figure | None:
+    """The median error over the time between packets, one line a delay."""
+    rows = _error_rows(run, "interval_ns", 1e-6, "pipe", "interval_ns", "schedule")
+    rows = rows.filter(pl.col("series") == STATISTICS["p50"]) if rows.height else rows
+    if rows.is_empty() or rows["x"].n_unique() < 2:
+        return None
+    rows = rows.with_columns(series=pl.col("pipe"))
+    names = several(rows, "series")
+    caption = (
+        "Median error from outside, one line a delay: a delay line that does not care at what rate packets come gives "
+        "level lines, one over the other."
+    )
+    chart = Lines(Axis("Mean time between packets (ms)", log=True), Axis("Median error (µs)", zero=True), names)
+    return figure("error_over_rate", "Error over the time between packets", caption, rows, chart, columns=1)
+
+
+def _error_rows(run: Run, x: str, factor: float, *without: str) -> pl.DataFrame:
+    """Rows of the error from outside over a column of the pipe or a factor; series is the statistic."""
+    pipes = run.samples("pipes")
+    found = run.results.filter(
+        (pl.col("quantity") == "emulation_error_outside") & pl.col("statistic").is_in(list(STATISTICS))
+    )
+    if pipes is None or found.is_empty():
+        return pl.DataFrame()
+    told = pipes.select("device", pl.col("cell").cast(pl.Int64), "delay_ns")
+    joined = found.join(told, on=["device", "cell"], how="inner").with_columns(
+        cell=pl.col("cell").replace_strict(run.labels(*without), default=None, return_dtype=pl.String),
+        x=pl.col(x).cast(pl.Float64) * factor,
+        series=pl.col("statistic").replace(STATISTICS),
+        role=pl.lit("point"),
+        **{to: pl.col(key) / 1e3 for to, key in (("y", "estimate"), ("low", "ci_low"), ("high", "ci_high"))},
+    )
+    return joined.pipe(along)
+
+
+def distribution(run: Run) -> Figure | None:
+    """Measured delays beside the configured distribution."""
+    found = sample(run, "delay_distribution")
+    if found.is_empty():
+        return None
+    x = (pl.col("delay_ns") / 1e6).alias("x")
+    panel = pl.when("measured").then("cell").otherwise(pl.format("{}, as drawn", "cell")).alias("cell")
+    base = found.with_columns(x, panel, *NO_INTERVAL)
+    points = base.with_columns(y=pl.col("found") * 100, role=pl.lit("point"))
+    law = base.with_columns(y=pl.col("expected") * 100, role=pl.lit("fit"))
+    drawn = pl.concat([thinned(points, ("cell", "device"), 40), law])
+    caption = (
+        "Points: the share of packets with at most this delay, less the direct path's median. Line: the configured "
+        "distribution. Where order is kept under jitter, packets take each other's times: there the drawn delays are "
+        "shown, from the emulator's log."
+    )
+    chart = Lines(Axis("Delay (ms)"), Axis("Share of packets below (%)", zero=True))
+    return figure("delay_distribution", "Measured delays and the configured distribution", caption, drawn, chart)
+
+
+def losses_over_time(run: Run) -> Figure | None:
+    """When frames were lost, one row a trial."""
+    found = sample(run, "losses")
+    if found.is_empty():
+        return None
+    rows = found.with_columns(x=pl.col("number"), name=pl.format("round {}", pl.col("round") + 1))
+    rows = rows.sort("rank", "round", "number", maintain_order=True)
+    caption = (
+        "Each mark is a lost frame, each row one trial. Clusters, gaps and stripes would be a loss that is not by "
+        "chance; whether there are any is for the tests in the table, not for the eye, which sees clusters in chance, "
+        "too."
+    )
+    chart = Events("Number of the frame in its trial", several(rows, "name"))
+    return figure("losses_over_time", "Losses over time", caption, rows, chart)
+
+
+def loss_shares(run: Run) -> Figure | None:
+    """Measured less configured loss, over the configured one."""
+    pipes = run.samples("pipes")
+    found = run.rows("emulated_loss", "ratio")
+    if pipes is None or found.is_empty():
+        return None
+    told = pipes.select("device", pl.col("cell").cast(pl.Int64), "configured_loss").filter(
+        pl.col("configured_loss") > 0
+    )
+    share = pl.col("configured_loss") * 100
+    rows = found.join(told, on=["device", "cell"], how="inner").with_columns(
+        x=share,
+        role=pl.lit("point"),
+        **{to: pl.col(key) * 100 - share for to, key in (("y", "estimate"), ("low", "ci_low"), ("high", "ci_high"))},
+    )
+    if rows["x"].n_unique() < 2:
+        return None
+    labels = run.labels("pipe")
+    rows = rows.with_columns(cell=pl.col("cell").replace_strict(labels, default=None, return_dtype=pl.String)).pipe(
+        along
+    )
+    caption = (
+        "Measured less configured share of lost frames, with the interval of 95 % (Clopper and Pearson's; of losses in "
+        "bursts, that of as many single ones as they are worth). One in twenty lies beside zero by chance."
+    )
+    chart = Lines(Axis("Configured loss (%)", zero=True), Axis("Measured less configured (points)"), joined=False)
+    return figure("loss_shares", "Measured less configured loss", caption, rows, chart)
+
+
+def loss_runs(run: Run) -> Figure | None:
+    """Lengths of losses and of gaps beside their law."""
+    found = sample(run, "loss_runs_law")
+    if found.is_empty():
+        return None
+    named = found.with_columns(
+        x=pl.col("length"), cell=pl.format("{}, {}", "cell", pl.col("run").replace({"loss": "losses", "gap": "gaps"}))
+    ).with_columns(*NO_INTERVAL)
+    points = named.filter(pl.col("found") > 0).with_columns(y=pl.col("found"), role=pl.lit("point"))
+    law = named.filter(pl.col("expected") >= 0.1).with_columns(y=pl.col("expected"), role=pl.lit("fit"))
+    drawn = pl.concat([points, law])
+    caption = (
+        "How many losses, or packets between two losses, came in a row, and how often; the line is the geometric law "
+        "of what was configured."
+    )
+    chart = Lines(Axis("Packets in a row", whole=True), Axis("How often", log=True))
+    return figure("loss_runs_law", "Lengths of losses and of gaps", caption, drawn, chart)
+
+
+def correlations(run: Run) -> Figure | None:
+    """Correlation over lags beside what it is to be."""
+    found = sample(run, "autocorrelations")
+    if found.is_empty():
+        return None
+    kinds = {"draws": "drawn delays", "losses": "losses"}
+    named = found.with_columns(cell=pl.format("{}, {}", "cell", pl.col("of").replace(kinds)), x=pl.col("lag"))
+    points = named.with_columns(y=pl.col("found"), role=pl.lit("point"))
+    law = named.with_columns(*NO_INTERVAL).with_columns(y=pl.col("expected"), role=pl.lit("fit"))
+    drawn = pl.concat([points, law], how="diagonal_relaxed")
+    caption = (
+        "The correlation of a packet with one so many places on, with its interval: of the normal scores under the "
+        "drawn delays, and of losses. The line is what was configured: 0 where packets are independent, 2 to the "
+        "power of −Δt / half-life where jitter is correlated in time."
+    )
+    chart = Lines(Axis("Lag (packets)", log=True), Axis("Correlation"))
+    return figure("autocorrelation", "Correlation of packets with later ones", caption, drawn, chart)

@@ -1,0 +1,182 @@
+"""The checks of an emulator as tables: configured against measured, with limit and verdict.
+
+Few checks stand one by one under "Results"; of many, each kind of check has one row, its worst cell beside it, and all
+of them stand below. It compares nothing itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.report.numbers import NOTHING, Shown, count, fixed, show
+from sojourn.report.table import Column, Entry, Table, text, whole
+
+if TYPE_CHECKING:
+    from sojourn.report.run import Run
+
+MOST_SINGLE = 40
+VERDICTS = ("fail", "cannot tell", "pass")
+SOURCES = {"log": "its log", "streams": "from outside", "replay": "replay"}
+Check = dict[str, Any]
+
+
+def checks_of(run: Run) -> list[Check]:
+    """The checks of the run's verdict."""
+    return list(run.verdict.get("checks") or [])
+
+
+def named(run: Run) -> list[Check]:
+    """The same with their cell's name in place of the pipe's words: cells may differ in more than their pipe."""
+    found = checks_of(run)
+    if not found:
+        return []
+    single = run.results.drop_nulls("cell")["frame_bytes"].n_unique() < 2
+    labels = run.labels("frame_bytes") if single else run.labels()
+    return [one | {"pipe": labels.get(one["cell"]) or one["pipe"]} for one in found]
+
+
+def results(run: Run) -> Table:
+    """What stands under "Results": every check, or every kind of check."""
+    found = named(run)
+    return _kinds(found) if len(found) > MOST_SINGLE else _singly(found, "checks", _titled(found))
+
+
+def singly(run: Run) -> Table:
+    """Every check, where not all stand under "Results"."""
+    found = named(run)
+    several = found if len(found) > MOST_SINGLE else []
+    return _singly(several, "all_checks", "Every check, one by one")
+
+
+def _titled(found: list[Check]) -> str:
+    pipes = sorted({str(one["pipe"]) for one in found if one["pipe"]})
+    return "Configured against measured" + (f": {pipes[0]}" if len(pipes) == 1 else "")
+
+
+COLUMNS = (
+    Column(("configured",), "Configured"),
+    Column(("measured", "unit"), "Measured"),
+    Column(("ci_low", "ci_high"), "95 % interval"),
+    Column(("limit",), "Limit"),
+    Column(("p",), "p"),
+)
+
+
+def _singly(found: list[Check], name: str, title: str) -> Table:
+    several = len({one["pipe"] for one in found if one["pipe"]}) > 1
+    first = (Column(("cell",), "Cell", numeric=False),) if several else ()
+    columns = (
+        *first,
+        Column(("check",), "Check", numeric=False),
+        Column(("of",), "By", numeric=False),
+        *COLUMNS,
+        Column(("packets",), "Packets"),
+        Column(("verdict",), "Verdict", numeric=False),
+    )
+    rows = tuple(
+        (
+            *((text(str(one["pipe"]) or NOTHING),) if several else ()),
+            *_told(one),
+            *_numbers(one),
+            whole(one["n"]),
+            _verdict(one),
+        )
+        for one in found
+    )
+    return Table(name, title, columns, rows, NOTE, wide=True, grouped=several)
+
+
+NOTE = (
+    "Passed: the interval lies within the limit, or a test for randomness raised no alarm although there was enough "
+    "to raise one. Failed: the whole of an interval that is as sure as one false alarm in a hundred whole runs lies "
+    "beyond it. Counts of packets have no interval: one that breaks a law is one too many."
+)
+
+
+def _told(one: Check) -> tuple[Entry, ...]:
+    return text(str(one["check"])), text(SOURCES.get(str(one["of"]), str(one["of"])))
+
+
+def _verdict(one: Check) -> Entry:
+    marks = {"pass": "pass", "fail": "FAIL", "cannot tell": "cannot tell"}
+    return Entry(marks[str(one["verdict"])], (str(one["verdict"]),))
+
+
+def shown_of(one: Check) -> tuple[Shown, str, str]:
+    """Measured with its interval in display units, and configured and limit as a person reads them."""
+    unit = str(one["unit"])
+    measured = show(one["measured"], one["ci_low"], one["ci_high"], unit)
+    places = max(measured.decimals, 1 if measured.unit == "µs" else 0)
+    configured, limit = (show(one[name], None, None, unit).value for name in ("configured", "limit"))
+    if unit in ("packets", "bytes") or one["configured"] is None:
+        return measured, count(configured), count(limit)
+    plain = _plain(configured, places) if configured else "0" if configured == 0 else NOTHING
+    return measured, plain, _plain(limit, places)
+
+
+def _plain(value: float | None, places: int) -> str:
+    """A number that was given: with no more decimals than it needs."""
+    if value is None:
+        return NOTHING
+    rounded = fixed(value, max(places, 4 if abs(value) < 1 else 2 if abs(value) < 100 else 0))
+    return rounded.rstrip("0").rstrip(".") if "." in rounded else rounded
+
+
+def _numbers(one: Check) -> tuple[Entry, ...]:
+    measured, configured, limit = shown_of(one)
+    unit = measured.unit or (str(one["unit"]) if one["unit"] != "1" else "")
+    p = one["p"]
+    return (
+        Entry(configured, (one["configured"],)),
+        Entry(f"{measured.text} {unit}".strip(), (one["measured"], one["unit"])),
+        Entry(measured.interval, (one["ci_low"], one["ci_high"])),
+        Entry(limit if one["limit"] is None else f"± {limit}" if _both_ways(one) else f"≤ {limit}", (one["limit"],)),
+        Entry(_p(p), (p,)),
+    )
+
+
+def _both_ways(one: Check) -> bool:
+    return one["unit"] in ("ns", "bit/s") and "saw-tooth" not in one["check"] and ", p9" not in one["check"]
+
+
+def _p(p: float | None) -> str:
+    if p is None:
+        return NOTHING
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
+def _kinds(found: list[Check]) -> Table:
+    """One row a kind of check: how many cells, what the worst of them shows, and how many gave which verdict."""
+    columns = (
+        Column(("check",), "Check", numeric=False),
+        Column(("of",), "By", numeric=False),
+        Column(("cells",), "Cells"),
+        Column(("passed",), "Pass"),
+        Column(("failed",), "Fail"),
+        Column(("untold",), "Cannot tell"),
+        Column(("worst_cell",), "Cell", numeric=False, group="The worst of them"),
+        *(Column(one.keys, one.title, one.unit, one.numeric, "The worst of them") for one in COLUMNS),
+    )
+    groups: dict[tuple[str, str], list[Check]] = {}
+    for one in found:
+        groups.setdefault((one["check"], one["of"]), []).append(one)
+    rows = []
+    for several in groups.values():
+        worst = worst_of(several)
+        counted = [whole(sum(one["verdict"] == name for one in several)) for name in ("pass", "fail", "cannot tell")]
+        rows.append(
+            (*_told(worst), whole(len(several)), *counted, text(str(worst["pipe"]) or NOTHING), *_numbers(worst))
+        )
+    return Table("checks", "Configured against measured", columns, tuple(rows), NOTE, wide=True)
+
+
+def worst_of(several: list[Check]) -> Check:
+    """The gravest verdict; among equals the least p, or the number that takes most of its limit."""
+
+    def rank(one: Check) -> tuple[int, float]:
+        if one["p"] is not None:
+            return VERDICTS.index(one["verdict"]), float(one["p"])
+        off = abs((one["measured"] or 0.0) - (one["configured"] or 0.0))
+        return VERDICTS.index(one["verdict"]), -off / one["limit"] if one["limit"] else -off
+
+    return min(several, key=rank)

@@ -1,0 +1,197 @@
+"""The report of "tcp-perturbation": what TCP did with the log of its state, and without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Intervals, Lines
+from sojourn.report.numbers import fixed, show
+from sojourn.report.parts import Key, Parts
+from sojourn.report.streams.points import NO_INTERVAL, figure
+from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+
+SETTINGS = {"off": "without the log", "off again": "without it again", "on": "with the log"}
+OBSERVABLES = {
+    "snd_cwnd": ("congestion window", "segments", 1.0),
+    "srtt_us": ("smoothed round-trip time", "ms", 1e-3),
+    "delivery_rate_bps": ("delivery rate", "Mbit/s", 1e-6),
+    "throughput_bps": ("throughput", "Mbit/s", 1e-6),
+    "retransmitted": ("segments sent again", "1/s", 1.0),
+}
+STATISTICS = {"median": "median", "p95": "p95"}
+
+
+def effects(run: Run) -> Table:
+    """Every observable's change, with the log and in the control."""
+    found = run.samples("effects")
+    columns = (
+        Column(("cell",), "Cell", numeric=False),
+        Column(("setting",), "Beside without the log", numeric=False),
+        Column(("observable",), "What", numeric=False),
+        Column(("without", "unit"), "Without the log"),
+        Column(("change_percent",), "Change", "%"),
+        Column(("change_low_percent", "change_high_percent"), "95 % interval", "%"),
+        Column(("smallest_percent",), "Seen from", "%"),
+        Column(("kolmogorov",), "Kolmogorov's distance", group="Distributions"),
+        Column(("p",), "p", group="Distributions"),
+        Column(("p_adjusted",), "p of all", group="Distributions"),
+        Column(("rounds",), "Rounds"),
+    )
+    rows = tuple(_row(one) for one in (found.iter_rows(named=True) if found is not None else ()))
+    return Table("effects", "What changes", columns, rows, NOTE, wide=True, grouped=True)
+
+
+NOTE = (
+    "The change is Hodges and Lehmann's over rounds, of each trial's median or 95th percentile, as a share of "
+    "the median without the log, with its exact interval. “Seen from”: a change of this size would have been told from "
+    "none in four of five such runs. p is that of the energy distance between the pooled distributions (of the mean "
+    "difference where there is one number a trial) over flips of whole rounds; “p of all” has the number of questions "
+    "in mind (Holm)."
+)
+
+
+def _row(one: dict[str, Any]) -> tuple[Entry, ...]:
+    what, unit, factor = OBSERVABLES[one["observable"]]
+    level = one["without"] * factor
+    change, least = show(one["change"], one["low"], one["high"], "ratio"), show(one["smallest"], None, None, "ratio")
+    whole_curve = one["statistic"] == "median"
+    said = (
+        what if one["observable"] in ("throughput_bps", "retransmitted") else f"{what}, {STATISTICS[one['statistic']]}"
+    )
+    return (
+        text(one["cell"]),
+        text(SETTINGS[one["against"]], SETTINGS[one["against"]]),
+        text(said),
+        Entry(f"{fixed(level, 1 if level >= 10 else 2)} {unit}", (level, unit)),
+        number(change),
+        interval(change),
+        Entry(fixed(least.value, 1), (least.value,)),
+        number(show(one["kolmogorov"] if whole_curve else None, None, None, "1")),
+        _chance(one["p"] if whole_curve else None),
+        _chance(one["p_adjusted"] if whole_curve else None),
+        whole(one["rounds"]),
+    )
+
+
+def _chance(value: float | None) -> Entry:
+    return Entry("–" if value is None else f"{value:.2g}", (value,))
+
+
+def changes(run: Run) -> Figure | None:
+    """Changes with their intervals, the control beside."""
+    found = run.samples("effects")
+    if found is None or found.is_empty():
+        return None
+    names = {key: words for key, (words, _, _) in OBSERVABLES.items()}
+    single = pl.col("observable").is_in(["throughput_bps", "retransmitted"])
+    said = pl.col("observable").replace(names)
+    name = pl.when(single).then(said).otherwise(pl.format("{}, {}", said, pl.col("statistic").replace(STATISTICS)))
+    rows = found.with_columns(
+        name.alias("name"),
+        pl.col("against").replace(SETTINGS).alias("device"),
+        *((pl.col(key) * 100).alias(to) for to, key in (("x", "change"), ("low", "low"), ("high", "high"))),
+    )
+    order = tuple(dict.fromkeys(rows["name"].to_list()))
+    caption = (
+        "Change beside connections without the log, over rounds, with the interval of 95 %. The control is without the "
+        "log, too: what it shows is what such a run makes of nothing."
+    )
+    return figure("changes", "What changes", caption, rows, Intervals("Change (%)", order), columns=1)
+
+
+def distributions(run: Run) -> Figure | None:
+    """Distributions of window, round-trip time and delivery rate, by setting."""
+    found = run.samples("distributions")
+    if found is None or found.is_empty():
+        return None
+    pieces = []
+    for name, (words, unit, factor) in OBSERVABLES.items():
+        own = found.filter((pl.col("observable") == name) & (pl.col("share").is_between(0.005, 0.995)))
+        several = own["cell"].n_unique() > 1 or found["cell"].n_unique() > 1
+        head = f"{words} ({unit})"
+        cell = pl.format("{}: {}", pl.lit(head), "cell") if several else pl.lit(head)
+        pieces.append(own.with_columns(x=pl.col("value") * factor, cell=cell))
+    rows = pl.concat(pieces).with_columns(
+        *NO_INTERVAL,
+        y=pl.col("share") * 100,
+        role=pl.lit("fit"),
+        device=pl.col("setting").replace(SETTINGS),
+    )
+    caption = (
+        "Each curve is the mean of its trials' own, quantile by quantile. Where the three lie on each other, the log "
+        "changes no more than doing it again does."
+    )
+    chart = Lines(Axis("As the panel says"), Axis("Readings below (%)", zero=True))
+    return figure("distributions", "Distributions with the log and without", caption, rows, chart)
+
+
+def rounds(run: Run) -> Figure | None:
+    """Each trial's throughput over the rounds."""
+    found = run.samples("summaries")
+    if found is None or found.is_empty():
+        return None
+    rows = found.filter(pl.col("observable") == "throughput_bps").with_columns(
+        *NO_INTERVAL,
+        x=pl.col("round").cast(pl.Float64) + 1,
+        y=pl.col("value") / 1e6,
+        role=pl.lit("point"),
+        device=pl.col("setting").replace(SETTINGS),
+    )
+    caption = "One point a trial. What all three share in a round is the machine's doing, and is taken out."
+    chart = Lines(Axis("Round", whole=True), Axis("Throughput (Mbit/s)"), joined=False)
+    return figure("rounds", "Throughput, trial by trial", caption, rows, chart)
+
+
+def keys(run: Run) -> list[Key]:
+    """The change of the three that matter most, in the cell where least can be seen."""
+    found = run.samples("effects")
+    if found is None or found.is_empty():
+        return []
+    keys_ = []
+    for name in ("throughput_bps", "snd_cwnd", "srtt_us"):
+        own = found.filter(
+            (pl.col("observable") == name) & (pl.col("against") == "on") & (pl.col("statistic") == "median")
+        )
+        if own.is_empty():
+            continue
+        one = own.sort("smallest", descending=True).row(0, named=True)
+        shown = show(one["change"], one["low"], one["high"], "ratio")
+        least = show(one["smallest"], None, None, "ratio")
+        lines = (f"95 % CI {shown.interval}", f"{fixed(least.value, 1)} % would have been seen", one["cell"])
+        keys_.append(Key(f"With the log: {OBSERVABLES[name][0]}", shown.text, "%", lines, SETTINGS["on"]))
+    return keys_
+
+
+def how(run: Run) -> list[str]:
+    """How it was measured."""
+    plan = run.plan.get("perturbation", {})
+    return [
+        (
+            "In each round every cell is measured three times in a random order: without the log, without it again, "
+            f"and with it at the sender (packets per log: {plan.get('packets_per_log', 1)}). The emulator "
+            "is started anew for each trial, from the same seed."
+        ),
+        (
+            f"The sending application reads TCP_INFO every {plan.get('read_every', '–')} in all three alike; what it "
+            f"reads in the first {plan.get('skip', '–')} of a trial is left out."
+        ),
+        (
+            "Readings within a trial depend on each other, so the trial is the unit: distributions are compared over "
+            "flips of the settings of whole rounds, and the interval of a change is over rounds."
+        ),
+    ]
+
+
+PARTS = Parts(
+    tables=(effects,),
+    figures=(changes, distributions, rounds),
+    keys=keys,
+    words=how,
+    results=("effects",),
+)

@@ -1,0 +1,163 @@
+"""What a log says about its flows: identity, account, gaps, and the samples of those that are drawn.
+
+The only file here that knows the records' columns. A log of hundreds of megabytes is read column by column, and only
+what is drawn stays.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.errors import RequestError
+from sojourn.records import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+KEYS = ["who", "part", "block", "flow"]
+"""Together they are one flow; in a log of the command line the flow's number alone is."""
+
+DRAWN = (
+    "time_ns", "snd_cwnd", "snd_ssthresh", "mss_bytes", "packets_out", "sacked_out", "lost_out", "retrans_out",
+    "in_flight_bytes", "snd_wnd_bytes", "srtt_us", "rtt_last_us", "rtt_min_us", "delivery_rate_bps", "pacing_rate_bps",
+    "ca_state", "total_retrans", "total_rto", "rcv_wnd_bytes", "rcv_queued_bytes", "received_bytes", "sent_bytes",
+)  # fmt: skip
+"""The columns of tcp_samples that a picture shows."""
+
+MOST_FLOWS = 6
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One connection as one of its ends saw it."""
+
+    key: tuple[str, int, int, int]
+    local: str
+    remote: str
+    algorithm: str
+    process: int | None
+    command: str | None
+    fates: dict[str, int] = field(default_factory=dict)
+    """Packets of both directions, by what became of them; "seen" is their sum."""
+
+    @property
+    def number(self) -> int:
+        """Its number in the log."""
+        return self.key[3]
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log: its header, its footer where it has one, its flows with the most packets first, its gaps."""
+
+    folder: Path
+    records: Path
+    header: dict[str, Any]
+    footer: dict[str, Any]
+    flows: tuple[Flow, ...]
+    gaps: pl.DataFrame
+    """cpu, missing, after_ns, before_ns; with who, part and block."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Log:
+        """The log in a folder; refused in a sentence where there is none."""
+        records = _records_of(folder)
+        flows = read_table(records, "tcp_flows").frame
+        account = read_table(records, "tcp_account").frame
+        if flows.is_empty():
+            raise RequestError(f"{folder}: no flow was seen: was there any TCP, and did --port or --prefix exclude it?")
+        return cls(
+            folder,
+            records,
+            _json(folder / "header.json"),
+            _json(folder / "footer.json"),
+            _flows(flows, account),
+            read_table(records, "tcp_gaps").frame,
+        )
+
+    def chosen(self, numbers: Collection[int]) -> tuple[Flow, ...]:
+        """The flows of these numbers; of no number: those with the most packets that were logged at all."""
+        if not numbers:
+            logged = [flow for flow in self.flows if flow.fates.get("logged", 1)]
+            return tuple(logged[:MOST_FLOWS])
+        known = {flow.number for flow in self.flows}
+        for number in numbers:
+            if number not in known:
+                raise RequestError(f"--flow {number}: {self.folder} has the flows {_span(known)}")
+        return tuple(flow for number in numbers for flow in self.flows if flow.number == number)
+
+    def samples(self, flows: Collection[Flow]) -> dict[tuple[str, int, int, int], pl.DataFrame]:
+        """The samples of these flows, each flow's in the order of time."""
+        wanted = pl.DataFrame([flow.key for flow in flows], schema=_KEY_TYPES, orient="row")
+        table = read_table(self.records, "tcp_samples", columns=("block", "flow", *DRAWN)).frame
+        rows = table.join(wanted, on=KEYS, how="semi")
+        parted = rows.partition_by(KEYS, as_dict=True)
+        empty = rows.clear()
+        return {flow.key: parted.get(flow.key, empty).sort("time_ns", maintain_order=True) for flow in flows}
+
+    def gaps_of(self, flow: Flow) -> pl.DataFrame:
+        """The gaps of the log that the flow is in: any flow may miss something in them."""
+        who, part, block, _ = flow.key
+        return self.gaps.filter(pl.col("who") == who, pl.col("part") == part, pl.col("block") == block)
+
+
+_KEY_TYPES = {"who": pl.String, "part": pl.Int32, "block": pl.Int32, "flow": pl.Int32}
+
+
+def _records_of(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise RequestError(f"{folder}: there is no such log: `sojourn tcplog run --out {folder}` would make one")
+    for records in (folder / "records", folder):
+        if any(records.glob("tcp_flows-*.arrow")):
+            return records
+    if any(folder.glob("spool-*")):
+        recover = f"if it was killed: `sojourn tcplog recover {folder}`"
+        raise RequestError(f"{folder}: its log is not settled: wait until it has ended; {recover}")
+    raise RequestError(f"{folder}: no log of tcplog is here: there is no records/tcp_flows-*.arrow")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # a log that was killed has no footer
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _flows(flows: pl.DataFrame, account: pl.DataFrame) -> tuple[Flow, ...]:
+    fates: dict[tuple[Any, ...], dict[str, int]] = {}
+    own = account.drop_nulls("flow").group_by(*KEYS, "fate").agg(pl.col("packets").sum())
+    for *key, fate, packets in own.select(*KEYS, "fate", "packets").iter_rows():
+        fates.setdefault(tuple(key), {})[fate] = packets
+    found = [_flow(row, fates) for row in flows.iter_rows(named=True)]
+    return tuple(sorted(found, key=lambda flow: (-flow.fates.get("seen", 0), flow.key)))
+
+
+def _flow(row: dict[str, Any], fates: dict[tuple[Any, ...], dict[str, int]]) -> Flow:
+    key = (row["who"], row["part"], row["block"], row["flow"])
+    return Flow(
+        key,
+        _place(row["local_address"], row["local_port"]),
+        _place(row["remote_address"], row["remote_port"]),
+        row["algorithm"],
+        row["process"],
+        row["command"],
+        fates.get(key, {}),
+    )
+
+
+def _place(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _span(numbers: set[int]) -> str:
+    """Such as "1 to 20", or some of them where they have holes."""
+    low, high = min(numbers), max(numbers)
+    if len(numbers) == high - low + 1:
+        return f"{low} to {high}" if high > low else str(low)
+    return ", ".join(map(str, sorted(numbers)[:8])) + (", …" if len(numbers) > 8 else "")

@@ -1,0 +1,83 @@
+"""What stands above and below a flow's picture: who it is, and what became of its packets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.report.numbers import count
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from sojourn.report.tcplog.log import Flow, Log
+    from sojourn.report.tcplog.traces import Traces
+
+SKIPPED = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-room", "late")
+QUIET = ("decimated", "unchanged", "early", "filtered", "forgotten")
+"""Fates that were asked for."""
+
+WHY = {
+    "full": "no room in a ring",
+    "broken": "not written",
+    "unchanged": "nothing chosen had changed",
+    "early": "within the minimum interval",
+    "forgotten": "the flight recorder kept them and nothing went wrong",
+}
+
+
+def title_of(flow: Flow) -> str:
+    """Its ends: ours first."""
+    return f"{flow.local} ↔ {flow.remote}"
+
+
+def facts_of(flow: Flow, log: Log) -> str:
+    """Number, algorithm, program and kernel."""
+    who, _, block, number = flow.key
+    where = f" of {who}, block {block}" if block or (who and len({one.key[:2] for one in log.flows}) > 1) else ""
+    program = f"{flow.command} (process {flow.process})" if flow.command else ""
+    kernel = f"Linux {log.header['kernel']}" if log.header.get("kernel") else ""
+    parts = (f"flow {number}{where}", flow.algorithm, program, kernel, str(log.header.get("hostname") or ""))
+    return " · ".join(filter(None, parts))
+
+
+def account_of(flow: Flow, log: Log, gaps: pl.DataFrame, traces: Traces) -> list[str]:
+    """Sentences: every packet of the flow by its fate, the log's gaps, and what of it is drawn."""
+    return [*_fates(flow, log), *_gaps(gaps), *_drawn(traces)]
+
+
+def _fates(flow: Flow, log: Log) -> list[str]:
+    fates = flow.fates
+    if not fates:
+        return []
+    every = _every(log.header.get("options") or {})
+    words = [f"{count(fates.get('logged', 0))} logged"]
+    for fate in (*QUIET, *SKIPPED):
+        if fates.get(fate):
+            why = every if fate == "decimated" else WHY.get(fate, "")
+            kind = "skipped" if fate in SKIPPED else fate
+            words.append(f"{count(fates[fate])} {kind}" + f" ({why})" * bool(why))
+    if not any(fates.get(fate) for fate in SKIPPED):
+        words.append("0 skipped")
+    told = sum(packets for fate, packets in fates.items() if fate != "seen")
+    odd = "" if told == fates.get("seen") else f": {count(told)} in all, so this log does not add up"
+    return [f"Of {count(fates.get('seen', 0))} packets: {', '.join(words)}{odd}."]
+
+
+def _every(options: dict[str, Any]) -> str:
+    ppl = options.get("ppl")
+    return f"1 in {count(ppl)} {options.get('ppl_by') or 'packet'}s logged" if isinstance(ppl, int) and ppl > 1 else ""
+
+
+def _gaps(gaps: pl.DataFrame) -> list[str]:
+    if gaps.is_empty():
+        return []
+    many = "a gap" if gaps.height == 1 else f"{count(gaps.height)} gaps"
+    lost = f"{count(int(gaps['missing'].sum()))} records had no room"
+    return [f"Grey: {many} of the log, where {lost}; any flow may miss some of them."]
+
+
+def _drawn(traces: Traces) -> list[str]:
+    if not traces.is_thinned:
+        return [f"{count(traces.samples)} samples; a value is drawn until the next sample changes it."]
+    kept = "the lowest and the highest of every column of pixels are kept"
+    return [f"{count(traces.samples)} samples, thinned to what a screen shows; {kept}."]
