@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import flood, pacing, table, throughput
+from bench import emulator, flood, pacing, soak, table, tcplog, throughput
 from bench.experiments import Experiment, Ground, Sample, experiments
 from bench.generators import listening
 from bench.peers import sockperf_server
@@ -37,8 +37,8 @@ BUILD = Path(__file__).resolve().parents[1] / "build"
 LONGEST_SECONDS = 170.0
 """For the probe's part; the streams' part has a time of its own."""
 
-
-PARTS = ("probe", "pacing", "flood", "throughput")
+PARTS = ("probe", "pacing", "flood", "throughput", "emulator", "tcplog")
+SOAK = "soak"
 
 
 def main() -> int:
@@ -64,7 +64,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=6, help="of each; 6 is the least with a 95 %% interval")
     parser.add_argument("--device", default="bridge", help="what stands in the path (default: bridge)")
-    parser.add_argument("--part", choices=PARTS, action="append", help="only this part; may be repeated")
+    parser.add_argument("--part", choices=(*PARTS, SOAK), action="append", help="only this part; may be repeated")
+    parser.add_argument("--soak-seconds", type=float, default=3600.0, help="of the part soak, which runs only if asked")
     parser.add_argument("--only", default="", help="of the probe's part: only tasks or peers that contain this")
     parser.add_argument("--seed", type=int, default=1, help="of the order in which things run")
     return parser.parse_args()
@@ -77,15 +78,24 @@ def bench(asked: argparse.Namespace, progress: Console) -> tuple[list[Row], list
     contests: list[Contest] = []
     done = asked.repetitions
     with tempfile.TemporaryDirectory(prefix="sojourn-bench-") as scratch:
-        spec = BedSpec(devices=() if asked.device == "direct" else (asked.device,))
-        with build_bed(spec, f"bench{os.getpid()}") as bed:
-            ground = lay_ground(bed, asked.device, Path(scratch))
-            if "probe" in parts:
-                rows, done = probe_rows(ground, asked, progress)
-            contests = run_contests(ground, parts, asked, progress)
-    rows += [row for one in contests for row in one.rows()]
-    if "throughput" in parts:
-        rows += throughput.rows(asked.device, progress.print)
+        if {"probe", "pacing", "flood"} & {*parts}:
+            spec = BedSpec(devices=() if asked.device == "direct" else (asked.device,))
+            with build_bed(spec, f"bench{os.getpid()}") as bed:
+                ground = lay_ground(bed, asked.device, Path(scratch))
+                if "probe" in parts:
+                    rows, done = probe_rows(ground, asked, progress)
+                contests = run_contests(ground, parts, asked, progress)
+        rows += [row for one in contests for row in one.rows()]
+        if "throughput" in parts:
+            rows += throughput.rows(asked.device, progress.print)
+        if "emulator" in parts:
+            more, held = emulator.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
+            rows, contests = [*rows, *more], [*contests, *held]
+        if "tcplog" in parts:
+            rows += tcplog.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
+        if SOAK in parts:
+            cores = sorted(os.sched_getaffinity(0))
+            rows += soak.rows(asked.soak_seconds, Path(scratch), (cores[0], cores[-1]), progress.print)
     return rows, contests, done
 
 
@@ -147,15 +157,25 @@ def lay_ground(bed: Bed, device: str, scratch: Path) -> Ground:
 
 def machine() -> dict[str, object]:
     """What these figures are about."""
-    sockperf = subprocess.run(["sockperf", "--version"], capture_output=True, text=True, check=False)
-    ping = subprocess.run(["ping", "-V"], capture_output=True, text=True, check=False)
+    sockperf = said(["sockperf", "--version"])
+    ping = said(["ping", "-V"])
     return {
         "kernel": platform.release(),
         "cores": len(os.sched_getaffinity(0)),
         "load_1min": os.getloadavg()[0],
-        "ping": ping.stdout.strip().split("\n")[0],
-        "sockperf": (sockperf.stdout + sockperf.stderr).strip().splitlines()[0] if sockperf.returncode == 0 else "",
+        "ping": ping,
+        "sockperf": sockperf,
     }
+
+
+def said(argv: list[str]) -> str:
+    """The first line that a program says; nothing where it is not here, or fails."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return lines[0] if lines and done.returncode == 0 else ""
 
 
 if __name__ == "__main__":

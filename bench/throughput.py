@@ -36,13 +36,13 @@ def rows(device: str, tell: Callable[[str], None]) -> list[Row]:
     return [*lines, never_rises(results, device)]
 
 
-def searched(device: str) -> list[Found]:
+def searched(devices: str, sizes: tuple[int, ...] = SIZES, repetitions: int = REPETITIONS) -> list[Found]:
     """The results of one run of the study."""
     asked = {
-        "bed.devices": device,
+        "bed.devices": devices,
         "search.tests": "throughput",
-        "stream.frame_bytes": ",".join(map(str, SIZES)),
-        "search.repetitions": str(REPETITIONS),
+        "stream.frame_bytes": ",".join(map(str, sizes)),
+        "search.repetitions": str(repetitions),
         "search.width": "0.005",
         "search.at_most": "600s",
     }

@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from sojourn.analysis import analyse
+from sojourn.report import write_report
+from tests.unit import made_up_emulator as emulated
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -66,6 +70,21 @@ def streams(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An emulator that was made up: delays, and losses that come by chance."""
+    cells = [
+        emulated.Cell(f"delay {ms}ms", emulated.constant(ms * 10**6), emulated.stays(ms * 10**6), packets=300)
+        for ms in (1, 10, 100)
+    ]
+    loses = emulated.losing({"independent": {"probability": 0.1}})
+    cells.append(emulated.Cell("loss 10%", loses, emulated.stays(0), lambda rng, n: rng.random(n) < 0.1, packets=1000))
+    path = emulated.Made(cells, published='"dummynet2003_delay"').write(tmp_path_factory.mktemp("runs") / "emulator")
+    analyse(path)
+    write_report(path)
+    return path
+
+
+@pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with more cells than stand side by side: one is chosen."""
     return _run(tmp_path_factory.mktemp("runs") / "many", "probe.icmp_bytes=[64, 256, 512, 1024, 1480]")
@@ -103,6 +122,23 @@ def test_a_report_of_streams_is_whole_and_quiet(browser: Browser, streams: Path,
     assert _page_width(opened.page) <= width, "the page scrolls sideways"
     assert opened.said == []
     assert opened.asked_for == [(streams / "report" / "index.html").as_uri()]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_an_emulators_report_is_whole_and_quiet(browser: Browser, emulator: Path, scheme: Scheme, width: int) -> None:
+    opened = _open(browser, emulator, scheme, width)
+    verdict = json.loads((emulator / "analysis" / "verdict.json").read_text())
+    assert opened.page.locator("#verdict .sentence").inner_text().replace("\u00a0", " ") == verdict["sentence"]
+    found = opened.page.locator("figure").evaluate_all("all => all.map(one => one.id.replace('figure-', ''))")
+    assert set(found) >= {"emulation_error_cdf", "error_over_delay", "losses_over_time", "autocorrelation"}
+    assert opened.page.locator("#table-all_checks tbody tr").count() == len(verdict["checks"])
+    assert opened.page.locator("#table-published_dummynet2003_delay tbody tr").count() == 10
+    _every_figure_is_drawn(opened.page, least=2)
+    opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
+    assert _page_width(opened.page) <= width, "the page scrolls sideways"
+    assert opened.said == []
+    assert opened.asked_for == [(emulator / "report" / "index.html").as_uri()]
 
 
 def test_the_scheme_follows_the_switch(browser: Browser, run: Path) -> None:

@@ -174,7 +174,8 @@ def test_every_frame_of_every_schedule_is_accounted_for(engine: str, schedule: t
     clock = received["one_way_delay"]["clock"]
     assert (clock["source"], clock["bound_ns"]) == ("shared", 0), "one host has one clock, and it is said"
     assert received["one_way_delay"]["from_send_call"]["min_ns"] >= 0
-    assert received["one_way_delay"]["from_intended"]["p50_ns"] > received["one_way_delay"]["pdv"]["p50_ns"]
+    # A sender calls ahead by what the way to the wire takes: single frames may be early, but not half by a whole way.
+    assert received["one_way_delay"]["from_intended"]["p50_ns"] > 0
     if schedule[1] == "poisson":
         assert sent["anderson_darling"]["n"] > 100
 

@@ -5,8 +5,9 @@ writes whole records.
 FAKE_SCHEMA names a file of the tables; FAKE_DIE_AT=block, FAKE_ERROR_AT=block:status:message, FAKE_BLOCK_SECONDS=s are
 the demands. A simulated stream loses what is above its path's serialiser, and its sender misses loads above
 FAKE_MISS_ABOVE, and the first load of all with FAKE_MISS_FIRST; with FAKE_STALL_FIRST it makes a burst of it.
-FAKE_LOSE_EVERY=n: each n-th trial loses a frame by accident. Its times mean nothing. It imports nothing of Sojourn, so
-that it starts at once.
+FAKE_LOSE_EVERY=n: each n-th trial loses a frame by accident. `emulate run` answers on its control socket, writes what
+it is asked into FAKE_ASKED, and dies with FAKE_DIE_AT=begin:<block>. Its times mean nothing. It imports nothing of
+Sojourn, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -31,7 +34,17 @@ def main() -> int:
     parser.add_argument("--record", type=Path)
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--name", default="")
+    parser.add_argument("--control")
+    parser.add_argument("--forward")
+    parser.add_argument("--backward")
     arguments, _ = parser.parse_known_args()
+    if arguments.mode == ["emulate", "run"]:
+        return emulate(arguments)
+    if arguments.mode == ["emulate", "explain"]:
+        return explain(arguments)
+    if arguments.mode == ["emulate", "replay"]:
+        say({"event": "replayed", "identical": True, "packets": 0, "fates": 0, "drawn": 0, "intended": 0})
+        return 0
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     ready = {"event": "ready", "version": "0", "profile": "release", "wait": "sleep", "fifo": False, "cpu": None}
     say(ready | {"memory_locked": False})
@@ -149,6 +162,67 @@ def measure(request: dict[str, Any], tables: dict[str, Table]) -> int | None:
 
 def say(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
+
+
+def emulate(arguments: argparse.Namespace) -> int:
+    """Moves no frame; pipes are what `delay Nms` says of them, and "nonsense" is refused."""
+    if os.environ.get("FAKE_DIE_AT") == "start":
+        print("sojourn-instrument: the port is in use", file=sys.stderr)
+        return 3
+    pipes = {"forward": arguments.forward, "backward": arguments.backward}
+    config = {"pipes": [pipe_of(words, way) for way, words in pipes.items() if words is not None]}
+    with socket.socket(socket.AF_UNIX) as listening, Path(os.environ["FAKE_ASKED"]).open("a") as asked:
+        listening.bind(arguments.control)
+        listening.listen()
+        say({"event": "ready", "engine": "none", "control": arguments.control, "argv": sys.argv[1:]})
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rw") as control:
+            for line in control:
+                request = json.loads(line)
+                asked.write(json.dumps({"name": arguments.name, **request}) + "\n")
+                asked.flush()
+                if os.environ.get("FAKE_DIE_AT") == f"begin:{request.get('block')}":
+                    print("sojourn-instrument: the port is gone", file=sys.stderr)
+                    return 3
+                control.write(json.dumps(emulator_answer(request, config)) + "\n")
+                control.flush()
+                if request["do"] == "stop":
+                    break
+    say({"event": "ended", "report": {"pipes": []}})
+    return 0
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """A pipe's JSON stands for its words, so that a test says what was understood."""
+    options = [word.removeprefix("--").replace("=", " ", 1) for word in sys.argv[3:] if word != "--json"]
+    words = arguments.forward or " ".join(options)
+    if "nonsense" in words:
+        print("sojourn-instrument: pipe forward: nonsense: expected a word such as delay", file=sys.stderr)
+        return 2
+    pipe = json.loads(os.environ.get("FAKE_PIPE", "{}")) or pipe_of(words, "forward")
+    names = ("forward", "backward")
+    config = {"pipes": [pipe | {"name": name} for name in names]}
+    say({"event": "config", "config": config, "pipes": [{"name": name, "words": words} for name in names]})
+    return 0
+
+
+def emulator_answer(request: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    match request["do"]:
+        case "set" if "nonsense" in request["words"]:
+            return {"error": "nonsense: expected a word such as delay"}
+        case "set":
+            pipes = [pipe_of(request["words"], pipe["name"]) for pipe in config["pipes"]]
+            return {"ok": True, "number": 7, "at_ns": 8, "to": pipes[0], "pipes": pipes}
+        case "begin":
+            return {"ok": True, "block": request["block"], "summary": {"pipes": []}}
+        case "show":
+            return {"ok": True, "report": {"pipes": []}, "config": config}
+    return {"ok": True}
+
+
+def pipe_of(words: str, name: str) -> dict[str, Any]:
+    found = re.search(r"delay (\d+)ms", words)
+    return {"name": name, "delay": {"constant": int(found[1]) * 1_000_000 if found else 0}}
 
 
 class Table:

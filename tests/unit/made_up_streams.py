@@ -17,20 +17,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-KINDS = {"bool": pl.Boolean, "int32": pl.Int32, "int64": pl.Int64, "float64": pl.Float64}
+KINDS = {"bool": pl.Boolean, "int32": pl.Int32, "int64": pl.Int64, "float64": pl.Float64, "binary": pl.Binary}
 HARMLESS: dict[str, Any] = {
     "bool": False, "int32": 0, "int64": 0, "float64": 0.0, "utf8": "", "utf8-dictionary": "kernel",
 }  # fmt: skip
 
 
 def write(
-    path: Path, plan: str, log: Iterable[Mapping[str, Any]], tables: Mapping[tuple[str, str], pl.DataFrame]
+    path: Path,
+    plan: str,
+    log: Iterable[Mapping[str, Any]],
+    tables: Mapping[tuple[str, str], pl.DataFrame],
+    bed: Mapping[str, Any] | None = None,
 ) -> Path:
     """A run folder; `tables` are by (name, who), its frames need only the columns that the test is about."""
     folder = RunFolder(path)
     folder.records.mkdir(parents=True)
     folder.plan.write_text(plan)
-    folder.bed.write_text("{}")
+    folder.bed.write_text(json.dumps(bed or {}))
     events = [{"event": "started"}, *log, {"event": "finished"}]
     folder.log.write_text("".join(json.dumps(event) + "\n" for event in events))
     for (name, who), frame in tables.items():

@@ -80,6 +80,7 @@ class StreamRun:
     run_sd_ns: float = 100.0
     log: list[dict[str, Any]] = field(default_factory=list)
     bed_extra: str = ""
+    bed: dict[str, Any] = field(default_factory=dict)
     laws: tuple[str, ...] = ()
     answer_ns: Callable[[np.random.Generator, int, int], Any] | None = None
     """Draws the latency of a node's answers: rng, node, n."""
@@ -95,7 +96,7 @@ class StreamRun:
         for number, at in enumerate(self._order(rng)):
             now = self._trial(number, at, now, rng, tables, events)
         frames = {key: pl.DataFrame(columns, strict=False) for key, columns in tables.items()}
-        return write(self.path, self._plan(), events, frames)
+        return write(self.path, self._plan(), events, frames, self.bed)
 
     def arms(self, factors: dict[str, Any]) -> list[str]:
         """The arms of a cell: several senders or receivers need a switch."""

@@ -6,15 +6,17 @@ import os
 
 import pytest
 
-from sojourn.bed import BedSpec, Device, Topology, build_bed
+from sojourn.bed import BedSpec, Device, LinkSpec, Topology, build_bed
 from sojourn.bed.cores import cpu_mask
+from sojourn.bed.device import DeviceCpu
 from sojourn.bed.drawing import drawing, text
+from sojourn.bed.emulated import Rated
 from sojourn.bed.facts import compare, digest
-from sojourn.bed.model import MOST_ENDS, DeviceCpu, checked
+from sojourn.bed.model import MOST_ENDS, checked
 from sojourn.bed.state import Mark, Process
 from sojourn.errors import RequestError
 
-ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4")
+ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4", "emulate", "emulate:longlabl")
 
 
 def test_addresses_follow_the_plan() -> None:
@@ -33,12 +35,16 @@ def test_the_control_arm_is_the_direct_link_again() -> None:
 
 def test_a_device_has_one_more_cable_than_stations() -> None:
     topology = Topology.of(ALL)
-    assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3, 4, 5]
+    assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3, 4, 5, 2, 2]
 
 
 @pytest.mark.parametrize(("near", "far", "decoy"), [(1, 1, False), (1, 1, True), (MOST_ENDS, MOST_ENDS, True)])
-def test_no_name_index_or_mac_is_there_twice(near: int, far: int, decoy: bool) -> None:
-    topology = Topology.of(ALL, near, far, decoy=decoy)
+@pytest.mark.parametrize("links", [{}, dict.fromkeys(("direct", *ALL), LinkSpec((10_000_000,)))])
+def test_no_name_index_or_mac_is_there_twice(near: int, far: int, decoy: bool, links: dict[str, LinkSpec]) -> None:
+    topology = Topology.of(ALL, near, far, decoy=decoy, links=links)
+    recorded = [one.name for one in topology.emulated]
+    assert len(set(recorded)) == len(recorded)
+    assert all(name.isalnum() and len(name) <= 16 for name in recorded)
     ends = [port for cable in topology.cables for port in (cable.left, cable.right)]
     bridges = [station for station in topology.stations if station.name]
     names = [port.dev for port in ends] + [station.name for station in bridges]
@@ -88,12 +94,14 @@ def test_only_bridges_have_further_ends_and_every_arm_its_decoy() -> None:
         ("bridge*1", "device 'bridge*1': one bridge is written 'bridge'"),
         ("bridge*5", "device 'bridge*5': a cascade has from 2 to 4 bridges"),
         ("bridge*0", "device 'bridge*0': a cascade has from 2 to 4 bridges"),
-        ("bridge:qos", "device 'bridge:qos': a bridge has no modes yet; expected 'bridge'"),
+        ("bridge:Slow", "device 'bridge:Slow': a label has 1 to 8 small letters and digits"),
+        ("emulate:", "device 'emulate:': a label has 1 to 8 small letters and digits"),
+        ("direct:x", "device 'direct:x': the direct link is there once, and has no label"),
         (
             "switch",
-            "device 'switch': expected 'direct', 'wire', 'bridge' or 'bridge*N' with N from 2 to 4",
+            "device 'switch': expected 'direct', 'wire', 'bridge', 'emulate' or 'bridge*N' with N from 2 to 4",
         ),
-        ("", "device '': expected 'direct', 'wire', 'bridge' or 'bridge*N' with N from 2 to 4"),
+        ("", "device '': expected 'direct', 'wire', 'bridge', 'emulate' or 'bridge*N' with N from 2 to 4"),
     ],
 )
 def test_an_unknown_device_is_refused_in_one_sentence(name: str, sentence: str) -> None:
@@ -160,6 +168,62 @@ def test_further_ends_and_decoys_are_drawn() -> None:
         "10.77.3.1 a-direct-y  ───────────────────────────── b-direct-y 10.77.3.2    direct/decoy",
         "10.77.4.1 a-bridge-y  ──────────[bridge]─────────── b-bridge-y 10.77.4.2    bridge/decoy",
     ]
+
+
+MIXED = LinkSpec((100_000_000, 1_000_000_000, 100_000_000))
+
+
+def test_devices_of_one_kind_are_told_apart_by_their_labels() -> None:
+    topology = Topology.of(("bridge", "bridge:slow", "bridge*2:uplink", "emulate", "emulate:bare"))
+    assert list(topology.arms) == ["direct", "bridge", "bridge:slow", "bridge*2:uplink", "emulate", "emulate:bare"]
+    assert [link.a_dev for link in topology.links][2:] == ["a-slow", "a-uplink", "a-emulate", "a-bare"]
+    assert [(one.name, one.arm, one.label) for one in topology.emulated] == [
+        ("emulate", "emulate", ""),
+        ("bare", "emulate:bare", "bare"),
+    ]
+    for twice in (("bridge:slow", "wire:slow"), ("bridge:wire", "wire"), ("emulate", "emulate")):
+        with pytest.raises(RequestError, match=r"labels that differ|asked for twice"):
+            Topology.of(twice)
+
+
+def test_a_rated_cable_has_an_emulator_in_it() -> None:
+    topology = Topology.of(("bridge", "bridge*2"), near=3, far=2, links={"bridge*2": MIXED})
+    assert not topology["bridge"].emulated
+    link = topology["bridge*2"]
+    assert len(link.cables) == 2 * len(link.stretches) == 6
+    rates = {one.name: one.rated.rate_bps for one in link.emulated if one.rated}
+    slow, fast = 100_000_000, 1_000_000_000
+    assert rates == {
+        "lbridgex21": slow,
+        "lbridgex22": fast,
+        "lbridgex23": slow,
+        "lbridgex2n2": slow,
+        "lbridgex2n3": slow,
+        "lbridgex2f2": slow,
+    }
+    for one in link.emulated:  # frames that come in at one side of an emulator come from the cable on that side
+        cables = [*link.cables, *link.further_cables]
+        assert [cable.left.host for cable in cables if cable.right == one.left] in (["a"], ["d"])
+        assert [cable.right.host for cable in cables if cable.left == one.right] in (["b"], ["d"])
+    assert link.stretches[0].left == link.a_port
+    assert link.stretches[-1].right == link.b_port
+
+
+def test_what_a_link_is_held_to_is_said_in_words() -> None:
+    assert Rated(10_000_000, 5_000, 30_000).words == "rate 10000000bit/s overhead 24 queue 30000B delay 5000ns"
+    assert Rated(None, 5_000).words == "delay 5000ns"
+    assert Rated(10_000_000, 5_000).label == "10 Mbit/s, 5 us"
+    with pytest.raises(RequestError, match="3 rates for 2 cables"):
+        Topology.of(("bridge",), links={"bridge": MIXED})
+
+
+def test_rated_links_are_drawn() -> None:
+    topology = Topology.of(("bridge*2", "emulate"), links={"bridge*2": MIXED})
+    shown = text(topology)
+    assert "(100 Mbit/s)─[bridge]─(1000 Mbit/s)─[bridge]─(100 Mbit/s)" in shown
+    assert "─[emulator]─" in shown
+    labels = [link.get("label") for link in drawing(topology)["links"]]
+    assert labels == [None, "100 Mbit/s", "1000 Mbit/s", "100 Mbit/s", None, None]
 
 
 @pytest.mark.parametrize("ends", [1, 5])

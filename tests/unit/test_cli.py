@@ -149,9 +149,13 @@ def test_a_dry_run_shows_the_matrix_and_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
-    assert "bridge-latency  How long" in sojourn("list").stdout
+    assert "bridge-latency       How long" in sojourn("list").stdout
     listed = {study["name"] for study in json.loads(sojourn("list", "--json").stdout)}
-    assert listed == {"bridge-latency", "frame-size", "ping-wait", *STREAM_METHODS, *SEARCH_METHODS}
+    emulators = {f"emulator-{what}" for what in ("delay", "delay-rate", "loss", "overhead", "throughput")}
+    rated = {f"rated-{what}" for what in ("frame-size", "queue", "fan-in", "throughput")}
+    methods = {*STREAM_METHODS, *SEARCH_METHODS} - {"emulator"}
+    tcplog = {f"tcplog-{what}" for what in ("cost", "perturbation", "truth")}
+    assert listed == {"bridge-latency", "frame-size", "ping-wait", *methods, *emulators, *rated, *tcplog}
     assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout
     assert sojourn("--version").stdout.startswith("sojourn ")
 
@@ -223,3 +227,7 @@ def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> No
     assert done.returncode == 0
     assert "machine.kernel" in done.stdout
     assert "latency_slope" in done.stdout
+
+
+def test_help_of_the_emulator_names_the_command_that_is_ours() -> None:
+    assert "sojourn emulate verify" in sojourn("emulate", "--help").stdout

@@ -24,7 +24,7 @@ from sojourn.report.parts import METHODS, parts_of
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
 from sojourn.report.tables import all_tables
-from tests.unit import test_model, test_stages
+from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages
 from tests.unit.made_up_suites import Device, Suite
 from tests.unit.synthetic_streams import StreamRun, cell
 
@@ -105,12 +105,33 @@ def suite(method: str) -> Callable[[Path], Path]:
     return make
 
 
+def emulator(path: Path) -> Path:
+    cells = [made_up_emulator.Cell(f"delay {ms}ms", made_up_emulator.constant(ms * 10**6),
+                                   made_up_emulator.stays(ms * 10**6), packets=400) for ms in (1, 10)]  # fmt: skip
+    loses = made_up_emulator.losing({"independent": {"probability": 0.1}})
+    cells.append(
+        made_up_emulator.Cell(
+            "loss 10%", loses, made_up_emulator.stays(0), lambda rng, n: rng.random(n) < 0.1, packets=800
+        )
+    )
+    return made_up_emulator.Made(cells, published='"dummynet2003_delay", "dummynet2003_loss"').write(path)
+
+
+def costs(path: Path) -> Path:
+    return made_up_costs.write(path, made_up_costs.Machine(left={1: 0.9}), ["flows=1,10"]).path
+
+
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "one-way": one_way, "stages": test_stages.run, "model": test_model.run, "background": background, "fan-in": fan_in,
     "throughput": rates("throughput"), "loss": rates("loss"), "multicast": multicast, "rfc2544": suite("rfc2544"),
-    "rfc8219": suite("rfc8219"), "rfc2889": suite("rfc2889"),
+    "rfc8219": suite("rfc8219"), "rfc2889": suite("rfc2889"), "emulator": emulator,
+    "tcp-cost": costs,
 }  # fmt: skip
+OF_TCP = ("tcp-cost",)
+"""Methods without streams of frames."""
+
 WANTED_TABLES = {
+    "tcp-cost": {"cost_ratios", "cost_controls", "cost_traffic", "cost_programs"},
     "one-way": {"min_frame_interval", "by_interval", "device_latency", "one_way_delay", "variation", "conservation"},
     "stages": {"ladder", "one_way_delay"},
     "model": {"model_parameters", "model_distances", "model_delays"},
@@ -122,8 +143,10 @@ WANTED_TABLES = {
     "rfc2544": {"suite_rates", "suite_latency", "suite_spread"},
     "rfc8219": {"suite_rates", "suite_latency", "suite_spread"},
     "rfc2889": {"suite_rates", "suite_latency", "suite_spread"},
+    "emulator": {"checks", "all_checks", "emulation_error", "emulated_delay", "emulated_loss"},
 }
 WANTED_FIGURES = {
+    "tcp-cost": {"cost_over_detail", "cost_over_where", "cost_controls", "cost_programs", "cost_over_time"},
     "one-way": {
         "one_way_delay_by_interval_p50",
         "min_frame_interval",
@@ -141,6 +164,7 @@ WANTED_FIGURES = {
     "rfc2544": {"suite_rates", "search_steps", "latency_trials"},
     "rfc8219": {"suite_rates", "search_steps", "latency_trials"},
     "rfc2889": {"suite_rates", "search_steps", "latency_trials"},
+    "emulator": {"emulation_error_cdf", "error_over_delay", "losses_over_time", "loss_runs_law", "autocorrelation"},
 }
 MADE: dict[str, Path] = {}
 
@@ -160,7 +184,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def test_every_method_has_a_maker_here() -> None:
-    assert set(MAKERS) | {"departures"} == set(METHODS)
+    elsewhere = {"departures", "tcp-truth", "tcp-perturbation"}
+    assert set(MAKERS) | elsewhere == set(METHODS)
 
 
 @pytest.mark.parametrize("method", MAKERS)
@@ -195,7 +220,7 @@ def test_key_numbers_and_words(made: Callable[[str], Path], method: str) -> None
     assert keys
     assert all(key.value and "None" not in f"{key.what}{key.value}{key.lines}" for key in keys)
     assert words[0].startswith("The unit is the ")
-    assert any("Lost frames stay in the distribution" in line for line in words)
+    assert method in OF_TCP or any("Lost frames stay in the distribution" in line for line in words)
 
 
 @pytest.mark.parametrize("method", ["one-way", "loss", "rfc2544"])

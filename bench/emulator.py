@@ -1,0 +1,341 @@
+"""The emulating bridge, judged from outside: tcpdump at both of its sides, the interfaces' counters, ping.
+
+How exactly it holds packets and keeps a rate, what it costs beside the kernel's bridge, and whether its losses are what
+was asked. What it says of itself stands beside. Each sample has an emulator of its own, on a core of its own (spinning)
+or on none (sleeping, then spinning); sender and emulator never share a core where there are two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bench import judge, throughput
+from bench.compare import Target, What, alone, ratio
+from bench.contest import Claim, Column, Contest
+from bench.measure import finish
+from bench.ours import probe
+from sojourn.bed import BedSpec, build_bed
+from sojourn.errors import MachineError
+from sojourn.instruments import find_instrument
+from sojourn.instruments.capture import await_listening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from bench.compare import Row
+    from bench.experiments import Sample
+    from sojourn.bed import Bed
+    from sojourn.bed.model import Link
+
+EMULATE, BRIDGE, DIRECT = "emulate", "bridge", "direct"
+OWN, NONE = "a core of its own", "no core of its own"
+DATA = "ether proto 0x88b6 and ether[18] == 1"
+"""Data frames of our streams, without those that end one."""
+
+SECONDS = 3.0
+PACE_PPS = 1_000
+DELAYS_MS = (1, 20)
+RATES_BPS = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
+FRAME_BYTES = 1518
+FCS_BYTES = 4
+PINGS = 2_000
+LOSS_SHARE = 0.05
+LOSS_RUNS = 100
+LOSS_FRAMES = 1_000
+
+DELAY_COLUMNS = (
+    Column("median_ns", "median error", "ns"),
+    Column("mean_ns", "mean error", "ns"),
+    Column("p99_ns", "p99 error", "ns"),
+    Column("own_p50_ns", "its own: p50", "ns"),
+    Column("own_p99_ns", "its own: p99", "ns"),
+    Column("lost", "lost", "frames"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where it happens."""
+
+    bed: Bed
+    scratch: Path
+    sender_cpu: int
+    emulator_cpu: int
+    path_cost_ns: int = 0
+    """What both captures see beside the emulator's own time; found out once, before anything is judged."""
+
+    def link(self, device: str) -> Link:
+        """The arm of a device."""
+        return self.bed.topology[device]
+
+
+def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> tuple[list[Row], list[Contest]]:
+    """The lines of the table and the contests behind them."""
+
+    cores = sorted(os.sched_getaffinity(0))
+    contests = [*(held(delay) for delay in DELAYS_MS), crossed(), *(rated(rate) for rate in RATES_BPS)]
+    with build_bed(BedSpec(devices=(EMULATE, BRIDGE)), f"bench{os.getpid()}e") as bed:
+        ground = calibrated(Ground(bed, scratch, cores[0], cores[-1]), tell)
+        for number in range(1, repetitions + 1):
+            for one in contests:
+                one.repeat(ground, seed + number, lambda what: tell(f"repetition {number}/{repetitions}: {what}"))  # type: ignore[arg-type]  # noqa: B023 - called at once
+        found = [row for one in contests for row in one.rows()]
+        found.append(losses(ground, tell))
+    return [*found, *forwarded(tell)], contests
+
+
+def calibrated(ground: Ground, tell: Callable[[str], None]) -> Ground:
+    """The same ground, once it is known what its path costs: the median of a run that is judged for nothing else."""
+    cost = max(0, round(delayed(ground, EMULATE, 5, OWN)["median_ns"]))
+    tell(f"the path costs {cost / 1e3:.2f} µs")
+    return replace(ground, path_cost_ns=cost)
+
+
+# --- delay -----------------------------------------------------------------------------------------------------------
+
+
+def held(delay_ms: int) -> Contest:
+    """1,000 packets a second through a constant delay; the direct link is what the two captures cost by themselves."""
+
+    def runner(core: str) -> Callable[[Ground], Sample]:
+        return lambda ground: delayed(ground, EMULATE, delay_ms, core)
+
+    claims = (
+        Claim(OWN, "abs_median_ns", "median error, either way", "ns", Target("at most", 2_000)),
+        Claim(OWN, "p99_ns", "p99 error", "ns", Target("at most", 50_000)),
+        Claim(OWN, "mean_ns", "mean error", "ns", Target("at most", 18_000)),
+    )
+    runs: dict[str, Any] = {core: runner(core) for core in (OWN, NONE)}
+    runs["direct link, no delay"] = lambda ground: delayed(ground, DIRECT, 0, NONE)
+    return Contest(f"held for {delay_ms} ms, {PACE_PPS:,} packets/s", runs, DELAY_COLUMNS, claims)
+
+
+def delayed(ground: Ground, device: str, delay_ms: int, core: str) -> Sample:
+    """One stream, captured where it leaves A and where it comes to B."""
+    link = ground.link(device)
+    files = ground.scratch / "out.pcap", ground.scratch / "in.pcap"
+    own: Sample = {}
+    with ExitStack() as stack:
+        running = None
+        if device == EMULATE:
+            running = stack.enter_context(emulating(ground, f"delay {delay_ms}ms", core))
+        stack.enter_context(capturing(ground.bed, "a", link.a_dev, "out", files[0]))
+        stack.enter_context(capturing(ground.bed, "b", link.b_dev, "in", files[1]))
+        send(ground, link, ["--rate", f"{PACE_PPS}pps", "--count", str(round(PACE_PPS * SECONDS))])
+        time.sleep(delay_ms / 1e3 + 0.2)
+        if running is not None:
+            own = own_view(running.ask())
+    there, here = judge.arrivals(files[0]), judge.arrivals(files[1])
+    if len(there) != len(here):
+        return {"lost": float(len(there) - len(here))} | own
+    error = (here - there).astype(np.float64) - delay_ms * 1e6
+    return own | {
+        "median_ns": float(np.median(error)),
+        "abs_median_ns": abs(float(np.median(error))),
+        "mean_ns": float(error.mean()),
+        "p99_ns": float(np.quantile(error, 0.99)),
+        "lost": 0.0,
+    }
+
+
+def own_view(report: dict[str, Any]) -> Sample:
+    """What the emulator says of its own accuracy."""
+    accuracy = pipe_of(report)["accuracy"]
+    return {f"own_{key}": float(accuracy[key]) for key in ("p50_ns", "p99_ns")}
+
+
+# --- what it costs ---------------------------------------------------------------------------------------------------
+
+
+def crossed() -> Contest:
+    """Round trips with no pipe, beside the kernel's bridge."""
+    runs: dict[str, Any] = {
+        "kernel bridge": lambda ground: pinged(ground, BRIDGE, NONE),
+        OWN: lambda ground: pinged(ground, EMULATE, OWN),
+        NONE: lambda ground: pinged(ground, EMULATE, NONE),
+    }
+    columns = (Column("p50_ns", "median RTT", "ns"), Column("p99_ns", "p99 RTT", "ns"))
+    claims = (Claim(OWN, "p50_ns", "median RTT", "ns", Target("at most", 1.5), "kernel bridge"),)
+    return Contest("no pipe, a ping each millisecond", runs, columns, claims)
+
+
+def pinged(ground: Ground, device: str, core: str) -> Sample:
+    """Our probe, spinning as ping does."""
+    with ExitStack() as stack:
+        if device == EMULATE:
+            stack.enter_context(emulating(ground, None, core))
+        options = ["-c", str(PINGS), "-i", "1ms", "--cpu", str(ground.sender_cpu), "--wait", "sleep-then-spin"]
+        done = probe(ground.bed, ground.scratch / "pings", ["icmp", ground.link(device).b_ip4], options)
+    figures = done.figures("best")
+    return {key: figures[key] for key in ("p50_ns", "p99_ns")}
+
+
+def forwarded(tell: Callable[[str], None]) -> list[Row]:
+    """Frames a second at zero loss, searched on both in one run."""
+    tell("frames a second at zero loss, emulator and kernel bridge")
+    results = throughput.searched(f"{EMULATE},{BRIDGE}", sizes=(64,), repetitions=3)
+    mine, theirs = (zero_loss(results, device) for device in (EMULATE, BRIDGE))
+    limited = "" if mine.is_found and theirs.is_found else ", tester-limited"
+    what = What("64-byte frames at zero loss", "kernel bridge", f"frames a second{limited}", "1/s")
+    return [ratio(what, [(mine.rate, theirs.rate)], None if limited else Target("at least", 0.9))]
+
+
+class ZeroLoss(NamedTuple):
+    """The highest rate at which a device lost nothing; where the tester ended first, one that it surely carries."""
+
+    rate: float
+    is_found: bool
+
+
+def zero_loss(results: list[dict[str, Any]], device: str) -> ZeroLoss:
+    """What the search says of a device; one that says nothing is no result."""
+    for statistic in ("rate", "at_least"):
+        found = throughput.pick(results, device, 64, "ndr", statistic)
+        if found:
+            return ZeroLoss(float(found["estimate"]), statistic == "rate")
+    raise MachineError(f"the search found no rate at which the {device} loses nothing")
+
+
+# --- rate ------------------------------------------------------------------------------------------------------------
+
+
+def rated(rate_bps: int) -> Contest:
+    """A burst of full frames through a link: how far apart they come out."""
+    columns = (Column("error", "rate, off by", "share"), Column("frames", "frames", "1"))
+    claims = (Claim(OWN, "error", "rate, off by", "share", Target("at most", 0.001)),)
+    runs: dict[str, Any] = {OWN: lambda ground: paced(ground, rate_bps)}
+    return Contest(f"rate of {rate_bps / 1e6:,.0f} Mbit/s", runs, columns, claims)
+
+
+def paced(ground: Ground, rate_bps: int) -> Sample:
+    """More than the link carries for a while; the first and the last that come out tell its rate."""
+    link, file = ground.link(EMULATE), ground.scratch / "rate.pcap"
+    frame_bits = (FRAME_BYTES - FCS_BYTES) * 8
+    count = min(20_000, max(60, round(rate_bps * 1.5 / frame_bits)))
+    words = f"rate {rate_bps}bit/s queue {count + 10}"
+    with emulating(ground, words, OWN), capturing(ground.bed, "b", link.b_dev, "in", file):
+        pps = 1.3 * rate_bps / frame_bits
+        send(ground, link, ["--rate", f"{pps:.0f}pps", "--count", str(count), "--size", str(FRAME_BYTES)])
+        time.sleep(count * frame_bits / rate_bps + 0.3)
+    came = judge.arrivals(file)
+    kept = came[len(came) // 10 :]
+    if len(kept) < 40:
+        raise MachineError(f"only {len(came)} of {count} frames came through a link of {rate_bps} bit/s")
+    measured = (len(kept) - 1) * frame_bits / float(kept[-1] - kept[0]) * 1e9
+    return {"error": abs(measured / rate_bps - 1), "frames": float(len(came))}
+
+
+# --- loss ------------------------------------------------------------------------------------------------------------
+
+
+def losses(ground: Ground, tell: Callable[[str], None]) -> Row:
+    """In how many of a hundred streams the loss that was asked lies in the 95 % interval of what was lost."""
+    from sojourn.analysis.statistics.proportion import clopper_pearson
+
+    link, hits = ground.link(EMULATE), []
+    tell(f"{LOSS_RUNS} streams at a loss of {LOSS_SHARE:.0%}")
+    with emulating(ground, f"loss {LOSS_SHARE:.0%}", OWN):
+        for _ in range(LOSS_RUNS):
+            before = counted(ground, link)
+            send(ground, link, ["--rate", "20kpps", "--count", str(LOSS_FRAMES)])
+            sent, came = (after - first for after, first in zip(counted(ground, link), before, strict=True))
+            found = clopper_pearson(sent - came, sent)
+            assert found.low is not None
+            assert found.high is not None
+            hits.append(float(found.low <= LOSS_SHARE <= found.high))
+    share = float(np.mean(hits))
+    what = What("loss of 5 %, a hundred streams", "itself", "truth within the 95 % interval", "share")
+    return alone(what, [(share, share)], Target("at least", 0.88))
+
+
+def counted(ground: Ground, link: Link) -> tuple[int, int]:
+    """What A's interface has sent and B's has received: they carry nothing else."""
+    time.sleep(0.02)
+    counters = ground.bed.counters(EMULATE)
+    return counters[link.a_dev]["tx_packets"], counters[link.b_dev]["rx_packets"]
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def send(ground: Ground, link: Link, what: list[str]) -> None:
+    """One regular stream from A to B."""
+    # Past the queueing discipline no capture would see them leave.
+    to = ["--dev", link.a_dev, "--to", link.b_mac, "--through-qdisc", "--clock", "none"]
+    to += ["--cpu", str(ground.sender_cpu)]
+    finish(ground.bed, "a", [find_instrument(), "stream", "send", *to, "--schedule", "regular", *what])
+
+
+class Running:
+    """An emulator, from ready on."""
+
+    def __init__(self, ground: Ground, words: str | None, core: str) -> None:
+        station = ground.link(EMULATE).stations[0]
+        place = ["--cpu", str(ground.emulator_cpu), "--spin"] if core == OWN else []
+        pipes = [] if words is None else ["--forward", words]
+        argv = [find_instrument(), "emulate", "run", station.left.dev, station.right.dev, "--json", *place, *pipes]
+        argv += ["--path-cost", f"{ground.path_cost_ns}ns"]
+        self.control = ground.scratch / "emulate.sock"
+        self.process: subprocess.Popen[str] = ground.bed.start(
+            "d", [*argv, "--control", str(self.control)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        if '"ready"' not in self.process.stdout.readline():
+            raise MachineError(f"the emulator does not start: {self.process.communicate()[1].strip()[-300:]}")
+
+    def ask(self) -> dict[str, Any]:
+        """Its report so far."""
+
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(self.control))
+            line.sendall(b'{"do":"show"}\n')
+            answer: dict[str, Any] = json.loads(line.makefile().readline())
+        found: dict[str, Any] = answer["report"]
+        return found
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=20)
+
+
+@contextmanager
+def emulating(ground: Ground, words: str | None, core: str) -> Iterator[Running]:
+    """An emulator for the time of a block of code."""
+    running = Running(ground, words, core)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def pipe_of(report: dict[str, Any]) -> dict[str, Any]:
+    """The forward pipe of a report."""
+    found: dict[str, Any] = next(pipe for pipe in report["pipes"] if pipe["name"] == "forward")
+    return found
+
+
+@contextmanager
+def capturing(bed: Bed, host: Any, dev: str, way: str, file: Path) -> Iterator[None]:
+    """tcpdump of our stream's data frames at one side."""
+    options = ["-i", dev, "-n", "-p", "-s", "64", "-B", "16384", "-Q", way, "--time-stamp-precision=nano", "-w", "-"]
+    with file.open("wb") as output:
+        process = bed.start(host, ["tcpdump", *options, DATA], stdout=output, stderr=subprocess.PIPE)
+    await_listening(process)
+    try:
+        yield
+        time.sleep(judge.SETTLE_SECONDS)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)

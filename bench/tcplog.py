@@ -1,0 +1,265 @@
+"""The log of TCP's state: what it costs beside itself switched off, how much it takes in, how small it is at rest.
+
+The study does the first (`sojourn run tcplog-cost`), slice beside slice; this holds its figures to targets. The rest is
+done here: a log of both ends of as many small packets as this machine makes, and one that is read back and converted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench.compare import Row, Target
+from sojourn.bed import BedSpec, build_bed
+from sojourn.conduct.costs import lay_path, prepare
+from sojourn.errors import MachineError
+from sojourn.export.convert import Request, convert
+from sojourn.export.log import TcpLog
+from sojourn.instruments import find_instrument
+from sojourn.instruments.iperf import Iperf, Traffic
+from sojourn.instruments.tcplog import LogInstrument, log_argv
+from sojourn.plan import load_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sojourn.bed import Bed
+
+FLOWS = (1, 100)
+PAIRS_A_REPETITION = 5
+"""Pairs of slices of each cell, for each repetition that is asked of the bench."""
+
+LONGEST_SECONDS = 1800
+INVALID = 4
+SUSTAINED_SECONDS = 30.0
+SUSTAINED_FLOWS = 8
+KEPT_SECONDS = 3.0
+READINGS = 7
+"""The lowest and the highest of so many hold the median in more than 95 % of cases."""
+
+ITSELF = "itself, switched off"
+TARGETS = {"gso": Target("at least", 0.95), "mtu": Target("at least", 0.88)}
+PATHS = {"gso": "packets up to 64 kB", "mtu": "packets of one segment"}
+SAME = Target("at most", 0.02)
+NANOSECONDS = {("logged", "in"): 200.0, ("logged", "out"): 300.0, ("decimated", "in"): 80.0, ("decimated", "out"): 80.0}
+
+Found = dict[str, Any]
+
+
+class Figure(NamedTuple):
+    """An estimate with its interval."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int = 1
+
+
+def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> list[Row]:
+    """The lines of the table."""
+    tell(f"tcplog: its cost, {repetitions * PAIRS_A_REPETITION} pairs of slices of each setting")
+    results = studied(repetitions * PAIRS_A_REPETITION, seed, scratch)
+    lines = [*throughputs(results), *skips(results), *nanoseconds(results)]
+    with ready_bed() as bed:
+        tell(f"tcplog: both ends of small packets for {SUSTAINED_SECONDS:.0f} s")
+        lines += sustained(bed, scratch)
+        tell("tcplog: a log at rest")
+        lines += at_rest(bed, scratch)
+    return lines
+
+
+# --- by the study ----------------------------------------------------------------------------------------------------
+
+
+def studied(pairs: int, seed: int, scratch: Path) -> list[Found]:
+    """The results of one run of the study."""
+    asked = {
+        "costs.packets_per_log": "1,10",
+        "costs.flows": ",".join(map(str, FLOWS)),
+        "costs.where": "sender",
+        "costs.controls": "disabled",
+        "costs.repetitions": str(pairs),
+        "costs.at_once": "5",
+        "costs.seed": str(seed),
+    }
+    sets = [word for key, value in asked.items() for word in ("--set", f"{key}={value}")]
+    out = ["--out", str(scratch / "tcplog-cost"), "--json", "--no-report"]
+    argv = [sys.executable, "-c", "from sojourn.cli import main; main()", "run", "tcplog-cost", *sets, *out]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
+    if done.returncode not in (0, INVALID):
+        raise MachineError(f"the study tcplog-cost failed: {done.stderr.strip()[-300:]}")
+    found: list[Found] = json.loads(done.stdout.splitlines()[-1])["results"]
+    return found
+
+
+def throughputs(results: list[Found]) -> Iterator[Row]:
+    """Every packet logged against its target; one in ten, disabled and nothing at all against no change."""
+    for path, words in PATHS.items():
+        for flows in FLOWS:
+            task = f"throughput, {flows} flow{'s' if flows > 1 else ''}, {words}"
+            for name, device, each in (
+                ("every packet logged", "on", 1), ("one packet in ten logged", "on", 10),
+                ("attached, disabled", "disabled", None), ("without it again", "a/a", None),
+            ):  # fmt: skip
+                found = pick(results, "throughput_ratio", device=device, path=path, flows=flows, packets_per_log=each)
+                if found is None:
+                    continue
+                if each == 1:
+                    yield line(task, name, "share", figure_of(found), TARGETS[path])
+                else:
+                    target = None if device == "a/a" else SAME
+                    yield line(task, f"{name}: change", "share", distance(figure_of(found)), target)
+
+
+def distance(found: Figure) -> Figure:
+    """How far a ratio is from one, whichever way, with the bounds that its interval allows."""
+    value = abs(found.value - 1)
+    if found.low is None or found.high is None:
+        return Figure(value, n=found.n)
+    ends = sorted((abs(found.low - 1), abs(found.high - 1)))
+    return Figure(value, 0.0 if found.low <= 1 <= found.high else ends[0], ends[1], found.n)
+
+
+def skips(results: list[Found]) -> Iterator[Row]:
+    """Packets without their record, over all cells with a number of flows."""
+    for flows in FLOWS:
+        counted = [one for one in results if one["quantity"] == "skipped" and one["flows"] == flows]
+        if not counted:
+            raise MachineError(
+                f"the study tells nothing of packets skipped with {flows} flow{'s' if flows > 1 else ''}"
+            )
+        skipped = sum(one["estimate"] for one in counted)
+        name = f"skipped packets, {flows} flow{'s' if flows > 1 else ''}"
+        yield line("what is skipped", name, "1", Figure(skipped, n=len(counted)), Target("at most", 0.0))
+
+
+def nanoseconds(results: list[Found]) -> Iterator[Row]:
+    """Time a packet in the kernel, all traffic together."""
+    for (what, way), limit in NANOSECONDS.items():
+        found = pick(results, "program_time", device=what, statistic=way, path=None)
+        if found is not None:
+            name = f"{what}, {'comes' if way == 'in' else 'goes'}"
+            yield line("time a packet in the kernel", name, "ns", figure_of(found), Target("at most", limit))
+
+
+def pick(results: list[Found], quantity: str, **wanted: Any) -> Found | None:
+    """The one row of this kind, if there is one."""
+    return next(
+        (one for one in results
+         if one["quantity"] == quantity and all(one.get(key) == value for key, value in wanted.items())),
+        None,
+    )  # fmt: skip
+
+
+def figure_of(found: Found) -> Figure:
+    """A row of the results."""
+    return Figure(float(found["estimate"]), found["ci_low"], found["ci_high"], int(found["n"]))
+
+
+# --- by itself -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def ready_bed() -> Iterator[Bed]:
+    """A bed with cgroups, both ends as the study has them, packets of one segment."""
+    with build_bed(BedSpec(cgroups=True), f"benchlog{time.monotonic_ns() % 1_000_000}") as bed:
+        prepare(bed, load_plan("tcplog-cost").costs)
+        lay_path(bed, "mtu")
+        yield bed
+
+
+@contextmanager
+def logging(bed: Bed, attach: str) -> Iterator[LogInstrument]:
+    """A log, and connections for it to log."""
+    costs = load_plan("tcplog-cost").costs
+    address = bed.topology["direct"].b_ip4
+    asked = Traffic(address, SUSTAINED_FLOWS, LONGEST_SECONDS, costs.mss_bytes, costs.congestion_control)
+
+    def on(host: Any) -> Any:
+        return lambda argv, **popen: bed.start(host, argv, **popen)
+
+    with ExitStack() as stack:
+        log = LogInstrument(bed.beside, log_argv(find_instrument(), attach))
+        stack.callback(log.kill)
+        stack.enter_context(Iperf(on("a"), on("b"), asked))
+        time.sleep(1.0)
+        yield log
+
+
+def sustained(bed: Bed, scratch: Path) -> Iterator[Row]:
+    """As many records as this machine makes: both ends of every packet, attached above both."""
+    records = scratch / "sustained"
+    records.mkdir()
+    with logging(bed, str(Path(bed.cgroup("a")).parent)) as log:
+        log.begin(1, "on", records=records, who="both", options={"ppl": 1}, keep=False)
+        began = time.monotonic()
+        time.sleep(SUSTAINED_SECONDS)
+        seconds = time.monotonic() - began
+        footer = log.end()
+    ways = [footer["account"][way] for way in ("in", "out")]
+    logged = sum(one.get("logged", 0) for one in ways)
+    lost = sum(one.get("full", 0) + one.get("broken", 0) for one in ways)
+    task = f"records of {SUSTAINED_SECONDS:.0f} s, {SUSTAINED_FLOWS} flows of small packets, both ends"
+    yield line(task, "records a second", "1/s", Figure(logged / seconds), Target("at least", 350_000))
+    yield line(task, "lost", "1", Figure(float(lost)), Target("at most", 0.0))
+    if "logger_cpu_s" in footer:
+        yield line(task, "processor time of the log's process", "share", Figure(footer["logger_cpu_s"] / seconds))
+
+
+def at_rest(bed: Bed, scratch: Path) -> Iterator[Row]:
+    """Bytes of a record as Parquet, and how fast a log is read."""
+    records = scratch / "kept" / "records"
+    records.mkdir(parents=True)
+    with logging(bed, bed.cgroup("a")) as log:
+        log.begin(1, "on", records=records, who="a", options={"ppl": 1}, keep=True)
+        time.sleep(KEPT_SECONDS)
+        log.end()
+    count = sum(one.height for one in TcpLog.open(records.parent).batches({"number"}))
+    file = scratch / "kept.parquet"
+    convert(Request(records.parent, "parquet", file))
+    task = f"a log of {KEPT_SECONDS:.0f} s of the sender"
+    yield line(task, "bytes of a record as Parquet", "1", Figure(file.stat().st_size / count), Target("at most", 20))
+    for name, columns in (("all columns", None), ("what SIFTR had", SIFTR)):
+        speeds = sorted(count / reading_seconds(records.parent, columns) for _ in range(READINGS))
+        middle = Figure(speeds[READINGS // 2], speeds[0], speeds[-1], READINGS)
+        yield line(task, f"records read a second, {name}", "1/s", middle, Target("at least", 3_500_000))
+
+
+SIFTR = {
+    *("flow", "point", "time_ns", "snd_ssthresh", "snd_cwnd", "flags", "snd_wnd_bytes", "rcv_wnd_bytes"),
+    *("snd_wscale", "rcv_wscale", "state", "mss_bytes", "srtt_us", "rto_us", "sndbuf_bytes", "snd_queued_bytes"),
+    *("rcvbuf_bytes", "rcv_queued_bytes", "in_flight_bytes", "num_sacks"),
+}
+"""The columns that SIFTR's own text is made from."""
+
+
+def reading_seconds(path: Path, columns: set[str] | None) -> float:
+    """How long it takes to read a whole log."""
+    began = time.monotonic()
+    for _ in TcpLog.open(path).batches(columns):
+        pass
+    return time.monotonic() - began
+
+
+def line(task: str, name: str, unit: str, found: Figure, target: Target | None = None) -> Row:
+    """A figure as a line of the table."""
+    return Row(
+        task=task,
+        peer=ITSELF,
+        name=name,
+        unit=unit,
+        ours=found.value,
+        theirs=1.0 if unit == "share" and "change" not in name else found.value,
+        is_ratio=False,
+        measured=found.value,
+        ci_low=found.low,
+        ci_high=found.high,
+        level=0.95,
+        n=found.n,
+        target=target,
+    )

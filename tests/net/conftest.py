@@ -1,0 +1,33 @@
+"""Tests that need cgroups of version 2 are left out, and say so, where none can be made."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+NEEDS_CGROUPS = ("test_tcplog_", "test_bed_cgroups")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    why = obstacle()
+    if why is not None:
+        for item in items:
+            if item.path.name.startswith(NEEDS_CGROUPS):
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+def obstacle() -> str | None:
+    """Why no cgroup of version 2 can be made here."""
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    found = re.search(r"^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 ", mounts, re.MULTILINE)
+    if found is None:
+        return "no cgroups of version 2 are mounted here"
+    tried = Path(found[1]) / "sojourn-test-can-make"
+    try:
+        tried.mkdir(exist_ok=True)
+        tried.rmdir()
+    except OSError as error:
+        return f"no cgroup can be made here: {error}"
+    return None

@@ -1,0 +1,251 @@
+"""Studies of the emulator and `emulate verify` over a real bed: what they say, how long they take, what they leave.
+
+Times are judged generously: these machines share their cores with whatever else runs. What is exact (fates, sums, the
+replay) is judged exactly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import sojourn
+from sojourn.bed.clean import marked_processes
+from sojourn.bed.state import state_folder
+from sojourn.records import read_table
+from sojourn.records.log import read_log
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: XDP programs, and processes of other namespaces")
+
+MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
+PACKAGE = Path(sojourn.__file__).parent.parent
+QUICK_SECONDS = 60.0
+BUSY = 2.0
+"""A machine that does something else beside may take so many times as long."""
+
+LIMIT_S = 2.0
+PROGRAMS_S = 30.0
+EARLY_NS = 50_000
+GENEROUS = ("offset=2ms", "p50=2ms", "p99=20ms", "p999=100ms", "cdf=0.5", "rate=0.02")
+
+
+def argv(*words: str | Path) -> list[str]:
+    return [sys.executable, "-c", MAIN, *map(str, words)]
+
+
+def run(*words: str | Path, cwd: Path, seconds: float = 150) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    return subprocess.run(argv(*words), capture_output=True, text=True, check=False, timeout=seconds, cwd=cwd, env=env)
+
+
+def events(folder: Path, event: str) -> list[dict[str, Any]]:
+    return [entry for entry in read_log(folder / "log.jsonl") if entry["event"] == event]
+
+
+def packets(folder: Path) -> pl.DataFrame:
+    return read_table(folder / "records", "packets").frame
+
+
+def measured(folder: Path) -> list[dict[str, Any]]:
+    trials = events(folder, "stream-trial")
+    return [one for one in trials if one["purpose"] == "measure" and one["kept"]]
+
+
+def expect_whole(folder: Path) -> None:
+    """Every trial over the emulator has its pipe, its summary, its packets; and the replay is identical."""
+    arms = [one for one in measured(folder) if one["device"] == "emulate"]
+    blocks = {one["block"] for one in arms}
+    sets = {one["block"]: one["to"] for one in events(folder, "emulator-set") if one["pipe"] == "forward"}
+    assert blocks <= sets.keys()
+    assert blocks <= {one["block"] for one in events(folder, "emulator")}
+    rows = packets(folder).filter(pl.col("block").is_in(list(blocks)), pl.col("direction") == "forward")
+    counted = dict(rows.group_by("block").len().iter_rows())
+    for trial in arms:
+        sent = sum(flow["sent"] for flow in trial["sent"])
+        assert counted[trial["block"]] == sent, f"block {trial['block']}"
+    replays = events(folder, "emulator-replay")
+    assert [(one["identical"], one["fates"], one["drawn"], one["intended"]) for one in replays] == [(True, 0, 0, 0)]
+
+
+def test_the_study_of_delays_measures_each_of_them(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = run("run", "emulator-delay", "--quick", "--out", "out", "--no-report", cwd=tmp_path)
+    took = time.monotonic() - began
+    assert done.returncode in {0, 4}, done.stderr
+    folder = tmp_path / "out"
+    expect_whole(folder)
+    assert took < BUSY * QUICK_SECONDS
+    rows = packets(folder).filter(pl.col("fate") == "sent", pl.col("direction") == "forward", pl.col("block") >= 0)
+    for trial in measured(folder):
+        if trial["device"] != "emulate":
+            continue
+        of = rows.filter(pl.col("block") == trial["block"])
+        wanted = int(float(trial["factors"]["pipe"].removeprefix("delay ").removesuffix("ms")) * 1e6)
+        intended = of["intended_ns"] - of["arrival_ns"]
+        assert set(intended.to_list()) == {wanted}
+        assert abs((of["departure_ns"] - of["arrival_ns"]).median() - wanted) < 1e6  # type: ignore[operator]
+        received = trial["received"][0]
+        assert received["lost"] == 0
+        # It sends as much earlier as sending took before, so that a frame is there on time, and not just called for.
+        assert received["delay_ns"]["min"] > wanted - EARLY_NS
+
+
+def test_the_study_of_losses_loses_what_it_says(tmp_path: Path) -> None:
+    done = run("run", "emulator-loss", "--quick", "--out", "out", "--no-report", cwd=tmp_path)
+    assert done.returncode in {0, 4}, done.stderr
+    folder = tmp_path / "out"
+    expect_whole(folder)
+    rows = packets(folder).filter(pl.col("direction") == "forward")
+    for trial in measured(folder):
+        sent, received = sum(flow["sent"] for flow in trial["sent"]), trial["received"][0]["first"]
+        if trial["device"] == "emulate":
+            lost = rows.filter(pl.col("block") == trial["block"], pl.col("cause") == "before").height
+            assert sent - received == lost, f"block {trial['block']}"
+        else:
+            assert sent == received
+
+
+def test_verify_says_configured_and_measured(tmp_path: Path) -> None:
+    limits = [word for limit in GENEROUS for word in ("--limit", limit)]
+    done = run("emulate", "verify", "--delay", "1ms", "--quick", "--out", "out", *limits, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    expect_whole(tmp_path / "out")
+    verdict = json.loads((tmp_path / "out/analysis/verdict.json").read_text())
+    assert {check["verdict"] for check in verdict["checks"]} <= {"pass", "cannot tell"}
+    assert any(check["verdict"] == "pass" for check in verdict["checks"])
+    assert "oracle replay" in done.stdout
+    assert "asked: emulate verify delay 1ms --quick" in (tmp_path / "out/plan.toml").read_text()
+
+
+def test_verify_fails_an_emulator_that_is_asked_for_the_impossible(tmp_path: Path) -> None:
+    done = run("emulate", "verify", "--delay", "1ms", "--quick", "--out", "out", "--json", "--limit", "p99=1ns",
+               "--limit", "p50=1ns", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    said = json.loads(done.stdout)
+    assert any(check["verdict"] == "fail" for check in said["checks"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("emulate", "verify", "delay 1parsec"), "1parsec"),
+        (("emulate", "verify", "--rate", "10Mbit/s", "--loss", "200%"), "200"),
+        (("emulate", "verify", "none.toml"), "none.toml"),
+        (("run", "emulator-delay", "--quick", "--set", 'stream.pipe=["delay 1ms", "dealy 2ms"]'), "dealy"),
+    ],
+)
+def test_what_is_not_understood_is_one_sentence_and_nothing_stays(
+    words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    before = programs()
+    done = run(*words, "--out", "out", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("sojourn: ")]
+    assert len(told) == 1
+    assert said in told[0]
+    assert "Traceback" not in done.stderr
+    expect_no_program_beside(before)
+
+
+NEXT_PROGRAM, BPF = 11, {"x86_64": 321, "aarch64": 280}[os.uname().machine]
+
+
+def programs() -> set[int]:
+    """Every program that the kernel holds, whoever loaded it."""
+    kernel, found = ctypes.CDLL(None, use_errno=True), set[int]()
+    attribute = (ctypes.c_uint32 * 32)()
+    while kernel.syscall(BPF, NEXT_PROGRAM, attribute, 12) == 0:
+        found.add(attribute[1])
+        attribute[0] = attribute[1]
+    return found
+
+
+def expect_no_program_beside(before: set[int]) -> None:
+    """The kernel frees programs some time after their last holder; those of others come and go."""
+    deadline = time.monotonic() + PROGRAMS_S
+    ours = programs() - before
+    while ours := ours & programs():
+        assert time.monotonic() < deadline, f"programs {ours}"
+        time.sleep(0.05)
+
+
+def left_of(controller: int) -> list[str]:
+    found = [f"process {one.pid}" for one, mark in marked_processes() if mark.controller.pid == controller]
+    return found + [str(path) for path in state_folder().glob(f"*@{controller}-*")]
+
+
+def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
+    seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
+    moments = random.Random(seed)
+    before = programs()
+    for attempt in range(4):
+        out = tmp_path / f"out{attempt}"
+        process = subprocess.Popen(
+            argv("run", "emulator-delay", "--quick", "--out", out, "--no-report"),
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not (out / "log.jsonl").is_file() or not events(out, "emulator-ready"):
+            assert process.poll() is None, f"seed {seed}"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert any(path.suffix == ".sock" for path in state_folder().glob(f"*@{process.pid}-*"))
+        time.sleep(moments.uniform(0, 3))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        gone = time.monotonic() + BUSY * LIMIT_S
+        while left := left_of(process.pid):
+            assert time.monotonic() < gone, f"seed {seed}: {left}"
+            time.sleep(0.02)
+        expect_no_program_beside(before)
+
+
+RATED = """
+[study]
+name = "rated"
+method = "pairs"
+[bed]
+devices = ["bridge", "bridge:mixed"]
+link_rate = "10Mbit/s"
+link_delay = "500us"
+[bed.links."bridge:mixed"]
+rate = ["10Mbit/s", "100Mbit/s"]
+[probe]
+probe = ["raw/ping-pong"]
+payload_bytes = [46, 1500]
+schedule = ["as-answered"]
+[pairs]
+rounds = 12
+probes_per_block = 14
+warmup_probes = 2
+at_most = "40s"
+"""
+
+
+def test_latency_grows_by_8_over_r_on_each_rated_hop(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(RATED)
+    done = run("run", "plan.toml", "--out", "out", "--no-report", cwd=tmp_path)
+    assert done.returncode in {0, 4}, done.stderr
+    probes = read_table(tmp_path / "out/records", "probes").frame
+    blocks = read_table(tmp_path / "out/records", "blocks").frame
+    joined = probes.filter(pl.col("replies") > 0, ~pl.col("warmup")).join(
+        blocks.select("part", "block", "device", "request_payload_bytes"), on=["part", "block"]
+    )
+    slow, fast = 8e9 / 10e6, 8e9 / 100e6
+    wanted = {"direct": slow, "bridge": 2 * slow, "bridge:mixed": slow + fast}
+    for device, slope in wanted.items():
+        of = joined.filter(pl.col("device") == device).with_columns(rtt=pl.col("arrival_ns") - pl.col("departure_ns"))
+        medians = dict(of.group_by("request_payload_bytes").agg(pl.col("rtt").median()).iter_rows())
+        found = (medians[1500] - medians[46]) / 2 / (1500 - 46)
+        assert found == pytest.approx(slope, rel=0.05), device

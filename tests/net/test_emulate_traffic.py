@@ -1,0 +1,415 @@
+"""Everyday traffic through the emulating bridge: what a network carries, and what happens to a network.
+
+Three namespaces of the tests' own: `a` and `b` talk, `box` between them runs `sojourn emulate`. Peers are real: ping,
+iperf3, dnsmasq, tcpdump, trafgen. What is judged is counted, or bounded by physics from below; how exact times are is
+judged elsewhere (`sojourn emulate verify`, `make bench`), for the machine may be busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOJOURN = str(Path(sys.executable).with_name("sojourn"))
+NAME = f"sojourn-emulate-{os.getpid()}"
+PATIENCE_SECONDS = 60
+MACS = {"a0": "02:77:00:00:0b:01", "b0": "02:77:00:00:0b:02"}
+ENDED = "ended"
+OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
+
+Told = dict[str, Any]
+
+
+def inside(host: str, *argv: str) -> list[str]:
+    """A command as it runs on one of the hosts."""
+    return ["ip", "netns", "exec", f"{NAME}-{host}", *argv]
+
+
+def run(*argv: str) -> str:
+    """A command that must not fail."""
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, f"{' '.join(argv)}: {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}"
+    return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def hosts() -> Iterator[None]:
+    """Two hosts and a box with two ports, new for each test: one of them pulls a port out."""
+    names = ["a", "b", "box"]
+    for name in names:
+        run("ip", "netns", "add", f"{NAME}-{name}")
+    try:
+        for number, host in enumerate("ab", start=1):
+            port = "left" if host == "a" else "right"
+            ends = ["netns", f"{NAME}-box", "type", "veth", "peer", "name", f"{host}0", "netns", f"{NAME}-{host}"]
+            run("ip", "link", "add", "name", port, *ends)
+            run(*inside(host, "ip", "link", "set", "lo", "up"))
+            run(*inside(host, "ip", "link", "set", f"{host}0", "address", MACS[f"{host}0"], "up"))
+            run(*inside(host, "ip", "address", "add", f"10.79.11.{number}/24", "dev", f"{host}0"))
+            run(*inside("box", "sysctl", "-q", "-w", f"net.ipv6.conf.{port}.disable_ipv6=1"))
+            run(*inside("box", "ip", "link", "set", port, "up"))
+        yield
+    finally:
+        for name in names:
+            for pid in subprocess.run(
+                ["ip", "netns", "pids", f"{NAME}-{name}"], check=False, capture_output=True, text=True
+            ).stdout.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            run("ip", "netns", "del", f"{NAME}-{name}")
+
+
+class Emulator:
+    """`sojourn emulate` in the box, from ready until stopped."""
+
+    def __init__(self, control: Path, *words: str) -> None:
+        self.control = control
+        argv = [SOJOURN, "emulate", "run", "left", "right", "--json", "--control", str(control), *words]
+        self.process = subprocess.Popen(
+            inside("box", *argv), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.ready = self.line()
+        assert self.ready["event"] == "ready", self.ready
+
+    def line(self) -> Told:
+        """What it says next."""
+        assert self.process.stdout is not None
+        found, _, _ = select.select([self.process.stdout], [], [], PATIENCE_SECONDS)
+        assert found, "it says nothing"
+        line = self.process.stdout.readline()
+        assert line, f"it ended: {self.process.stderr.read() if self.process.stderr else ''}"
+        said: Told = json.loads(line)
+        return said
+
+    def ask(self, **request: Any) -> Told:
+        """One request at the control socket."""
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(PATIENCE_SECONDS)
+            line.connect(str(self.control))
+            line.sendall(json.dumps(request).encode() + b"\n")
+            answer: Told = json.loads(line.makefile().readline())
+        return answer
+
+    def close(self) -> None:
+        """Take what it has left to say, and its status."""
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None and not pipe.closed:
+                pipe.close()
+        self.process.wait(PATIENCE_SECONDS)
+
+    def stop(self) -> Told:
+        """End it well; its summary."""
+        self.process.send_signal(signal.SIGINT)
+        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
+        assert self.process.returncode == 0, (self.process.returncode, err)
+        last: Told = json.loads(out.splitlines()[-1])
+        assert last["event"] == ENDED
+        return last
+
+
+@contextmanager
+def emulating(folder: Path, *words: str) -> Iterator[Emulator]:
+    """An emulator for the time of a block of code."""
+    emulator = Emulator(folder / "control", *words)
+    try:
+        yield emulator
+    finally:
+        if emulator.process.poll() is None:
+            emulator.process.kill()
+        emulator.close()
+
+
+@pytest.fixture(params=["xdp", "packet"])
+def engine(request: pytest.FixtureRequest) -> list[str]:
+    """Both ways to move frames."""
+    return ["--engine", str(request.param)]
+
+
+def ping(*words: str) -> list[float]:
+    """Round-trip times in milliseconds, from a to b."""
+    out = run(*inside("a", "ping", "-n", *words, "10.79.11.2"))
+    return [float(time) for time in re.findall(r"time=([0-9.]+) ms", out)]
+
+
+def losses(report: Told) -> dict[str, int]:
+    """What was lost in all pipes, by cause."""
+    total: dict[str, int] = {}
+    for pipe in report["pipes"]:
+        for cause, count in pipe["lost"].items():
+            total[cause] = total.get(cause, 0) + count
+    return total
+
+
+def test_ping_and_arp_pass_and_are_held(tmp_path: Path, engine: list[str]) -> None:
+    with emulating(tmp_path, "--delay", "5ms", *engine) as emulator:
+        times = ping("-c", "20", "-i", "0.02")
+        assert len(times) == 20
+        assert min(times) >= 9.9, "what sending costs is taken off its time, no more"
+        report = emulator.stop()["report"]
+    assert not sum(losses(report).values())
+
+
+def test_iperf3_over_tcp_with_all_offloads_on(tmp_path: Path, engine: list[str]) -> None:
+    """Super-frames and unfinished checksums are what a veth gives by default."""
+    with emulating(tmp_path, *engine), iperf_server():
+        done = iperf("-t", "2")
+    assert done["end"]["sum_received"]["bytes"] > 5_000_000
+
+
+@pytest.mark.parametrize(("rate_mbps", "delay_ms"), [(10, 5), (50, 2)])
+def test_a_bulk_flow_gets_what_the_link_leaves_it(tmp_path: Path, rate_mbps: int, delay_ms: int) -> None:
+    words = f"rate {rate_mbps}Mbit/s delay {delay_ms}ms"
+    with emulating(tmp_path, "--forward", words, "--backward", f"delay {delay_ms}ms"), iperf_server():
+        done = iperf("-t", "4", "-O", "1")
+    received = done["end"]["sum_received"]["bits_per_second"]
+    most = rate_mbps * 1e6 * 1448 / 1514
+    assert received <= most * 1.01, "faster than the link"
+    assert received >= most * 0.7, "a queue of bandwidth times delay keeps a Reno or Cubic flow busy"
+
+
+def test_udp_below_the_rate_loses_nothing_and_above_it_what_is_too_much(tmp_path: Path) -> None:
+    with emulating(tmp_path, "--forward", "rate 10Mbit/s queue 20") as emulator, iperf_server():
+        below = iperf("-u", "-b", "5M", "-l", "1200", "-t", "2")
+        assert below["end"]["sum"]["lost_packets"] == 0
+        above = iperf("-u", "-b", "20M", "-l", "1200", "-t", "2")
+        report = emulator.stop()["report"]
+    share = 1 - 10 / (20 * 1242 / 1200)
+    assert above["end"]["sum"]["lost_percent"] == pytest.approx(100 * share, abs=8)
+    assert losses(report)["full"] > 0
+
+
+@contextmanager
+def iperf_server() -> Iterator[None]:
+    """iperf3 at b."""
+    process = subprocess.Popen(inside("b", "iperf3", "-s"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for_port("b", 5201)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for_port(host: str, port: int) -> None:
+    """Until somebody listens there."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while f":{port} " not in run(*inside(host, "ss", "-Htuln")):
+        assert time.monotonic() < end, f"nobody listens at {port}"
+        time.sleep(0.05)
+
+
+def iperf(*words: str) -> Told:
+    """One measurement from a to b."""
+    done: Told = json.loads(run(*inside("a", "iperf3", "-c", "10.79.11.2", "-J", *words)))
+    return done
+
+
+def test_dns_is_answered_through_a_lossy_path(tmp_path: Path) -> None:
+    assert shutil.which("dnsmasq"), "dnsmasq is missing: make setup"
+    answers = ["--no-daemon", "--no-resolv", "--no-hosts", "--address=/box.example/192.0.2.7", "--user=root"]
+    server = subprocess.Popen(
+        inside("b", "dnsmasq", *answers, "--pid-file="), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for_port("b", 53)
+        with emulating(tmp_path, "--delay", "2ms", "--loss", "20%"):
+            assert run(*inside("a", sys.executable, "-c", ASK)).strip().endswith("c0000207")
+    finally:
+        server.kill()
+        server.wait()
+
+
+ASK = """
+import socket
+line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+line.settimeout(0.3)
+question = bytes.fromhex("123401000001000000000000") + b"\\x03box\\x07example\\x00\\x00\\x01\\x00\\x01"
+for _ in range(40):
+    line.sendto(question, ("10.79.11.2", 53))
+    try:
+        print(line.recv(512).hex())
+        break
+    except TimeoutError:
+        pass
+"""
+
+
+def test_jumbo_frames_pass(tmp_path: Path) -> None:
+    for host, dev in (("a", "a0"), ("b", "b0"), ("box", "left"), ("box", "right")):
+        run(*inside(host, "ip", "link", "set", dev, "mtu", "9000"))
+    with emulating(tmp_path, "--delay", "1ms") as emulator:
+        assert len(ping("-c", "5", "-i", "0.02", "-M", "do", "-s", "8900")) == 5, emulator.ready
+
+
+def test_tagged_frames_keep_their_tag_and_stp_and_multicast_pass(tmp_path: Path, engine: list[str]) -> None:
+    source = bytes.fromhex(MACS["a0"].replace(":", ""))
+    payload = bytes(range(60))
+    frames = {
+        "tagged": bytes.fromhex(MACS["b0"].replace(":", "")) + source + bytes.fromhex("8100a06408005b") + payload,
+        "twice": bytes.fromhex(MACS["b0"].replace(":", "")) + source + bytes.fromhex("88a8000181000002fff0") + payload,
+        "stp": bytes.fromhex("0180c2000000") + source + bytes.fromhex("0026424203") + payload,
+        "multicast": bytes.fromhex("01005e4d0001") + source + bytes.fromhex("88b7") + payload,
+    }
+    with emulating(tmp_path, "--forward", "delay 1ms", *engine):
+        capture = tmp_path / "b.pcap"
+        with capturing("b", "b0", capture):
+            for frame in frames.values():
+                run(*inside("a", sys.executable, "-c", SEND, "a0", frame.hex(), "3"))
+            time.sleep(0.5)
+        seen = list(captured(capture))
+    for name, frame in frames.items():
+        assert seen.count(frame) == 3, name
+
+
+SEND = """
+import socket, sys
+line = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+line.bind((sys.argv[1], 0))
+for _ in range(int(sys.argv[3])):
+    line.send(bytes.fromhex(sys.argv[2]))
+"""
+
+
+@contextmanager
+def capturing(host: str, dev: str, file: Path) -> Iterator[None]:
+    """tcpdump on a port, for the time of a block of code."""
+    argv = ["tcpdump", "-i", dev, "-n", "-Q", "in", "-U", "--immediate-mode", "-Z", "root", "-w", str(file)]
+    process = subprocess.Popen(inside(host, *argv), stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while "listening on" not in (line := process.stderr.readline()):
+        assert line, "tcpdump ended"
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_SECONDS)
+
+
+def captured(file: Path) -> Iterator[bytes]:
+    """The frames of a pcap file."""
+    content, at = file.read_bytes(), 24
+    while at + 16 <= len(content):
+        (length,) = struct.unpack_from("<I", content, at + 8)
+        yield content[at + 16 : at + 16 + length]
+        at += 16 + length
+
+
+def test_a_broadcast_storm_is_accounted_for_to_the_frame(tmp_path: Path) -> None:
+    storm = 200_000
+    with emulating(tmp_path, "--forward", "rate 50Mbit/s queue 100", "--memory", "4MiB") as emulator:
+        before = received("left")
+        frame = "{ eth(da=ff:ff:ff:ff:ff:ff, sa=02:77:00:00:0b:01, proto=0x88b7), fill(0, 46) }"
+        run(*inside("a", "trafgen", "-o", "a0", "-n", str(storm), "-P", "1", frame))
+        time.sleep(0.5)
+        came = received("left") - before
+        report = emulator.stop()["report"]
+    forward = next(pipe for pipe in report["pipes"] if pipe["name"] == "forward")
+    own = sum(port["own_drops"] for port in report["ports"])
+    assert came >= storm * 0.9, "trafgen sent next to nothing"
+    assert forward["arrived"] + own == pytest.approx(came, abs=50), "a few frames of the stack's own beside"
+    assert forward["arrived"] == forward["sent"] + sum(forward["lost"].values())
+    assert forward["lost"]["full"] > 0
+    assert not any(count for cause, count in forward["lost"].items() if cause not in ("full", "memory"))
+
+
+def received(dev: str) -> int:
+    """What a port of the box has received."""
+    (link,) = json.loads(run(*inside("box", "ip", "-s", "-j", "link", "show", "dev", dev)))
+    return int(link["stats64"]["rx"]["packets"]) + int(link["stats64"]["rx"]["dropped"])
+
+
+def test_a_port_that_goes_down_and_up_comes_back(tmp_path: Path, engine: list[str]) -> None:
+    with emulating(tmp_path, "--delay", "1ms", *engine) as emulator:
+        assert len(ping("-c", "3", "-i", "0.02")) == 3
+        run(*inside("box", "ip", "link", "set", "right", "down"))
+        subprocess.run(
+            inside("a", "ping", "-c", "5", "-i", "0.02", "-W", "1", "10.79.11.2"), check=False, capture_output=True
+        )
+        run(*inside("box", "ip", "link", "set", "right", "up"))
+        end = time.monotonic() + PATIENCE_SECONDS
+        while subprocess.run(
+            inside("a", "ping", "-c", "1", "-W", "1", "10.79.11.2"), check=False, capture_output=True
+        ).returncode:
+            assert time.monotonic() < end, "it does not come back"
+        emulator.stop()
+
+
+def test_a_port_that_vanishes_ends_it_with_a_sentence(tmp_path: Path, engine: list[str]) -> None:
+    with emulating(tmp_path, "--delay", "1ms", *engine) as emulator:
+        run(*inside("box", "ip", "link", "del", "right"))
+        out, err = emulator.process.communicate(timeout=PATIENCE_SECONDS)
+        assert emulator.process.returncode == 3, (out, err)
+        assert len(err.strip().splitlines()) == 1
+        assert "right" in err
+    assert "xdp" not in run(*inside("box", "ip", "link", "show", "dev", "left"))
+
+
+def test_an_mtu_that_changes_is_followed(tmp_path: Path) -> None:
+    with emulating(tmp_path, "--delay", "1ms"):
+        assert len(ping("-c", "3", "-i", "0.02", "-s", "1400")) == 3
+        for host, dev in (("a", "a0"), ("b", "b0"), ("box", "left"), ("box", "right")):
+            run(*inside(host, "ip", "link", "set", dev, "mtu", "1300"))
+        assert len(ping("-c", "3", "-i", "0.02", "-M", "do", "-s", "1200")) == 3
+
+
+def test_a_full_memory_drops_and_says_so(tmp_path: Path) -> None:
+    with emulating(tmp_path, "--forward", "delay 20s", "--memory", "1MiB") as emulator:
+        frame = (bytes.fromhex("ffffffffffff") + bytes.fromhex(MACS["a0"].replace(":", "")) + b"\x88\xb7").hex()
+        run(*inside("a", sys.executable, "-c", SEND, "a0", frame + "5a" * 1400, "3000"))
+        time.sleep(0.5)
+        report = emulator.ask(do="show")
+        forward = next(pipe for pipe in report["report"]["pipes"] if pipe["name"] == "forward")
+        assert forward["lost"]["memory"] > 1000
+        assert report["report"]["memory"]["held_bytes"] <= 1 << 20
+        emulator.stop()
+
+
+def test_parameters_change_while_packets_pass_and_none_is_lost(tmp_path: Path, engine: list[str]) -> None:
+    order = random.Random(1)
+    with emulating(tmp_path, "--delay", "3ms", *engine) as emulator:
+        pinging = subprocess.Popen(
+            inside("a", "ping", "-n", "-c", "300", "-i", "0.005", "10.79.11.2"), stdout=subprocess.PIPE, text=True
+        )
+        while pinging.poll() is None:
+            words = order.choice(["delay 1ms", "delay 3ms", "rate 100Mbit/s", "delay 2ms rate 1Gbit/s"])
+            assert emulator.ask(do="set", pipe=order.choice(["forward", "backward"]), words=words)["ok"]
+            time.sleep(0.02)
+        out, _ = pinging.communicate()
+        assert "300 received" in out, out[-300:]
+        refused = emulator.ask(do="set", pipe="forward", words="delay fast")
+        assert "error" in refused
+        assert len(refused["error"].splitlines()) == 1
+        emulator.stop()
+
+
+def test_nothing_stays_after_sigkill(tmp_path: Path) -> None:
+    with emulating(tmp_path, "--delay", "1ms") as emulator:
+        assert (emulator.control.stat().st_mode & 0o777) == 0o600
+        (child,) = run("ip", "netns", "pids", f"{NAME}-box").split()
+        os.kill(int(child), signal.SIGKILL)
+        emulator.process.wait(PATIENCE_SECONDS)
+    for port in ("left", "right"):
+        assert "xdp" not in run(*inside("box", "ip", "link", "show", "dev", port))
+        assert "PROMISC" not in run(*inside("box", "ip", "link", "show", "dev", port))
+    with emulating(tmp_path, "--delay", "1ms") as again:
+        again.stop()

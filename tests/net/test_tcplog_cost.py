@@ -1,0 +1,108 @@
+"""What logging costs, measured on a real bed: with a double of the log, which attaches nothing and costs nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from sojourn.bed import cgroups
+from sojourn.conduct import Screen, conduct, create_folder, resume
+from sojourn.errors import MachineError
+from sojourn.plan import expand_costs, load_plan
+from sojourn.records import read_table
+
+if TYPE_CHECKING:
+    from sojourn.plan import Plan
+    from sojourn.records import RunFolder
+
+FAKE = Path(__file__).parents[1] / "unit/fake_tcplog.py"
+SHORT = (
+    *("ppl=1,10", "flows=1,2", "where=sender,both", "controls=disabled", "slice=20ms", "settle=2ms", "ramp=20ms"),
+    *("repetitions=2", "statistics=1", "pause=1ms"),
+)
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="cgroups of hosts need root"),
+    pytest.mark.skipif(shutil.which("iperf3") is None, reason="no iperf3 here: apt-get install iperf3"),
+]
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the double keeps what it is asked."""
+    monkeypatch.setenv("SOJOURN_INSTRUMENT", str(FAKE))
+    monkeypatch.setenv("FAKE_ASKED", str(tmp_path / "asked"))
+    return tmp_path / "asked"
+
+
+def plan_of(*sets: str) -> Plan:
+    return load_plan("tcplog-cost", sets=[*SHORT, *sets])
+
+
+def measured(plan: Plan, path: Path) -> RunFolder:
+    folder = create_folder(plan, path)
+    conduct(plan, folder, Screen(io.StringIO()))
+    return folder
+
+
+def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path: Path, asked: Path) -> None:
+    plan = plan_of()
+    folder = measured(plan, tmp_path / "run")
+    rows = read_table(folder.records, "tcp_slices").frame
+    pairs = rows.filter(pl.col("pair") >= 0)
+    assert pairs.height == 2 * len(expand_costs(plan))
+    for pair in expand_costs(plan):
+        two = pairs.filter(pl.col("pair") == pair.number).sort("visit")
+        assert two["mode"].to_list() == (["off", pair.setting.mode][:: -1 if pair.first else 1])
+        assert two["received_bytes"].min() > 100_000  # type: ignore[operator]
+        gap_ns = int(two["started_ns"][1]) - int(two["ended_ns"][0])
+        assert 2_000_000 <= gap_ns < 200_000_000
+    logged = pairs.filter(pl.col("mode") == "on")
+    assert logged["skipped"].min() == logged["skipped_full"].min() == 2
+    both = logged.filter(pl.col("where") == "both")
+    assert (both["packets_in"] == 200).all()
+    assert pairs.filter(pl.col("mode") != "on")["packets_in"].null_count() == pairs.height - logged.height
+    assert rows.filter("statistics").height == 4 * 4
+    asked_of = [json.loads(line) for line in asked.read_text().splitlines()]
+    assert {Path(one["attach"]).name for one in asked_of} == {"a", "b"}
+    assert not any(one["keep"] for one in asked_of if one["do"] == "begin")
+    costs = read_table(folder.records, "tcp_costs").frame
+    assert (costs["cpu_time_ns"] > 0).all()
+    assert set(costs["direction"]) == {"in", "out"}
+    assert not list(cgroups.left())
+
+
+def test_packets_are_of_one_segment_on_the_path_of_mtu(tmp_path: Path, asked: Path) -> None:
+    folder = measured(plan_of("controls=[]", "ppl=1", "flows=1", "where=sender", "statistics=0"), tmp_path / "run")
+    rows = read_table(folder.records, "tcp_slices").frame.with_columns(
+        each=pl.col("received_bytes") / pl.col("frames").cast(pl.Float64)
+    )
+    assert rows.filter(pl.col("path") == "mtu")["each"].max() <= 1514  # type: ignore[operator]
+    assert rows.filter(pl.col("path") == "gso")["each"].mean() > 5_000  # type: ignore[operator]
+
+
+def test_runs_have_an_iperf_each(tmp_path: Path, asked: Path) -> None:
+    few = ("form=runs", "slice=1s", "ppl=1", "flows=1", "where=sender", "controls=[]", "a_a=false", "path=gso")
+    folder = measured(plan_of(*few, "repetitions=1"), tmp_path / "run")
+    rows = read_table(folder.records, "tcp_slices").frame
+    assert sorted(rows["mode"]) == ["off", "on"]
+
+
+def test_a_run_whose_log_died_goes_on(tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of("path=gso", "flows=1", "statistics=0", "at_once=1")
+    folder = create_folder(plan, tmp_path / "run")
+    monkeypatch.setenv("FAKE_DIE_AT", str(expand_costs(plan)[-1].session))
+    with pytest.raises(MachineError, match=r"programs are gone.*--resume"):
+        conduct(plan, folder, Screen(io.StringIO()))
+    monkeypatch.delenv("FAKE_DIE_AT")
+    kept = read_table(folder.records, "tcp_slices").frame
+    assert 0 < kept.height < 2 * len(expand_costs(plan))
+    resume(folder, Screen(io.StringIO()))
+    pairs = read_table(folder.records, "tcp_slices").frame["pair"]
+    assert sorted(set(pairs)) == [pair.number for pair in expand_costs(plan)]

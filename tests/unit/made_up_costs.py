@@ -1,0 +1,110 @@
+"""Made-up runs of method tcp-cost: slices of a machine that drifts and jitters, and a log whose cost is known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sojourn.conduct.costs import NOTHING, row_of
+from sojourn.conduct.costs import Slice as Asked
+from sojourn.conduct.meter import Reading
+from sojourn.conduct.slice_records import RowWriter
+from sojourn.plan import effective_toml, expand_costs, load_plan
+from sojourn.records import RunFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sojourn.plan.costs import Pair, Setting
+
+START = 1_795_000_000_000_000_000
+NS = {"on": {"in": 190.0, "out": 290.0}, "empty": {"in": 0.0, "out": 0.0}, "disabled": {"in": 4.0, "out": 5.0}}
+DECIMATED_NS = 60.0
+CLOCK_NS = 60.0
+
+
+@dataclass
+class Machine:
+    """What passes without the log, how it wanders, and the share that is left with each setting."""
+
+    bps: float = 10e9
+    noise: float = 0.08
+    drift: float = 0.0
+    """Over the whole run, as a share of the beginning."""
+    wave: float = 0.0
+    left: dict[Any, float] = field(default_factory=dict)
+    """By packets per log or by mode; 1 where nothing is said."""
+    skipped: int = 0
+    seed: int = 1
+
+    def share(self, setting: Setting) -> float:
+        """What a setting leaves."""
+        return self.left.get(setting.packets_per_log if setting.mode == "on" else setting.mode, 1.0)
+
+
+def write(path: Path, machine: Machine, sets: list[str] | None = None) -> RunFolder:
+    """A run folder of the study, as measured on that machine."""
+    plan = load_plan("tcplog-cost", sets=sets or [])
+    folder = RunFolder(path)
+    folder.records.mkdir(parents=True)
+    folder.plan.write_text(effective_toml(plan))
+    folder.log.write_text(json.dumps({"event": "undisturbed"}) + "\n" + json.dumps({"event": "finished"}) + "\n")
+    folder.bed.write_text(json.dumps({"parts": [{"part": 0, "before": {}, "after": {}}]}))
+    pairs, rng = expand_costs(plan), np.random.default_rng(machine.seed)
+    with RowWriter(folder, "tcp_slices", 0) as slices, RowWriter(folder, "tcp_costs", 0) as costs:
+        for pair in pairs:
+            slices.write([of_pair(machine, pair, visit, len(pairs), rng) for visit in (0, 1)])
+        for number, setting in enumerate({pair.session: pair.setting for pair in pairs}.values()):
+            under_statistics(number, setting, rng, (slices, costs))
+    return folder
+
+
+def of_pair(machine: Machine, pair: Pair, visit: int, pairs: int, rng: np.random.Generator) -> dict[str, Any]:
+    """One slice: the machine's level at its time, noise of its own, and what the setting leaves."""
+    is_setting = (visit == 0) == pair.first
+    mode = pair.setting.mode if is_setting else "off"
+    at = (pair.number + visit / 2) / pairs
+    level = machine.bps * (1 + machine.drift * at + machine.wave * np.sin(40 * at))
+    bps = level * np.exp(machine.noise * rng.standard_normal()) * (machine.share(pair.setting) if is_setting else 1.0)
+    row = row_of(Asked(2 * pair.number + visit, pair.setting, mode), pair.session, *readings(pair, visit, bps))  # type: ignore[arg-type]
+    packets = int(bps / 8 / 30_000 * 0.15)
+    each = pair.setting.packets_per_log or 1
+    counted = NOTHING | {"in_force_s": 0.19, "packets_in": packets, "packets_out": packets, "segments_in": packets,
+                         "segments_out": 20 * packets, "logged": 2 * packets // each, "decimated": 0,
+                         "skipped": machine.skipped, "skipped_full": machine.skipped}  # fmt: skip
+    own = {"pair": pair.number, "repetition": pair.repetition, "cell": pair.cell, "visit": visit}
+    return row | (counted if mode == "on" else NOTHING) | own
+
+
+def readings(pair: Pair, visit: int, bps: float) -> tuple[Reading, Reading]:
+    """Counters at the beginning and the end of a slice of 150 ms."""
+    began = START + (2 * pair.number + visit) * 200_000_000
+    octets = int(bps / 8 * 0.15)
+    before = Reading(began, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)
+    return before, Reading(began + 150_000_000, octets, octets // 30_000, 3, 0.3, 0.14, 0.13, 0.01)
+
+
+def under_statistics(
+    session: int, setting: Setting, rng: np.random.Generator, into: tuple[RowWriter, RowWriter]
+) -> None:
+    """Slices under the kernel's statistics, with the times of NS."""
+    slices, costs = into
+    from dataclasses import replace
+
+    for turn in range(2):
+        for place, (mode, each) in enumerate((("on", 1), ("on", 1_000_000_000), ("empty", None), ("disabled", None))):
+            block = 1_000_000 + 8 * session + 4 * turn + place
+            asked = replace(setting, where="both", mode=mode, packets_per_log=each)
+            before = Reading(START, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)
+            after = Reading(START + 150_000_000, 10**8, 10**4, 0, 0.3, 0.1, 0.1, 0.0)
+            row = row_of(Asked(block, asked, mode, statistics=True), session, before, after) | NOTHING  # type: ignore[arg-type]
+            slices.write([row | {"pair": -1, "repetition": turn, "cell": -1, "visit": 0}])
+            for host in ("a", "b"):
+                for way in ("in", "out"):
+                    own = DECIMATED_NS if each == 1_000_000_000 else NS[mode][way]
+                    ns = CLOCK_NS + own * (1 + 0.02 * rng.standard_normal())
+                    costs.write([{"block": block, "host": host, "program": f"packet_{way}", "direction": way,
+                                  "runs": 20_000, "cpu_time_ns": int(20_000 * ns)}])  # fmt: skip

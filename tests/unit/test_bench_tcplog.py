@@ -1,0 +1,55 @@
+"""The bench of the log: figures of the study become lines with targets."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.tcplog import READINGS, Figure, distance, nanoseconds, skips, throughputs
+from sojourn.errors import MachineError
+
+
+def row(quantity: str, estimate: float, **more: object) -> dict[str, object]:
+    found = {
+        "quantity": quantity,
+        "estimate": estimate,
+        "ci_low": None,
+        "ci_high": None,
+        "n": 30,
+        "statistic": "typical",
+    }
+    return found | {"path": "gso", "flows": 1, "packets_per_log": None, "device": "on"} | more
+
+
+def test_a_change_either_way_is_a_distance() -> None:
+    assert distance(Figure(0.99, 0.97, 1.01)) == (0.010000000000000009, 0.0, 0.030000000000000027, 1)
+    assert distance(Figure(1.05, 1.03, 1.08))[1:3] == (0.030000000000000027, 0.08000000000000007)
+
+
+def test_targets_are_those_of_each_path() -> None:
+    results = [
+        row("throughput_ratio", 0.96, ci_low=0.955, ci_high=0.97, packets_per_log=1),
+        row("throughput_ratio", 0.99, ci_low=0.985, ci_high=0.995, packets_per_log=10),
+        row("throughput_ratio", 0.86, ci_low=0.85, ci_high=0.87, packets_per_log=1, path="mtu"),
+        row("throughput_ratio", 1.0, ci_low=0.99, ci_high=1.01, device="a/a"),
+    ]
+    answers = {(one.task, one.name): one.answer for one in throughputs(results)}
+    assert list(answers.values()) == ["met", "met", "", "not met"]
+
+
+def test_skips_and_nanoseconds_are_held_to_theirs() -> None:
+    results = [
+        row("skipped", 0.0), row("skipped", 3.0, flows=100),
+        row("program_time", 190.0, ci_low=185.0, ci_high=195.0, device="logged", statistic="in", path=None),
+        row("program_time", 90.0, ci_low=85.0, ci_high=95.0, device="decimated", statistic="out", path=None),
+    ]  # fmt: skip
+    assert [one.answer for one in skips(results)] == ["met?", "not met?"]
+    assert [one.answer for one in nanoseconds(results)] == ["met", "not met"]
+
+
+def test_what_was_not_counted_is_not_none_skipped() -> None:
+    with pytest.raises(MachineError, match="skipped with 100 flows"):
+        list(skips([row("skipped", 0.0)]))
+
+
+def test_the_ends_of_all_readings_are_an_interval_of_their_level() -> None:
+    assert 1 - 2 * 0.5**READINGS >= 0.95

@@ -1,0 +1,153 @@
+"""The cost of a log, from records whose truth is known: ratios, skips, nanoseconds, laws, doubts."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.plan import expand_costs, load_plan
+from tests.unit.made_up_costs import DECIMATED_NS, NS, Machine, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LEFT = {1: 0.9, 2: 0.95, "sham": 0.9}
+FEW = ["flows=1,10", "path=gso"]
+
+
+def test_order_within_pairs_is_drawn_and_turned_about() -> None:
+    pairs = expand_costs(load_plan("tcplog-cost"))
+    for cell in {pair.cell for pair in pairs}:
+        firsts = {pair.repetition: pair.first for pair in pairs if pair.cell == cell}
+        assert all(firsts[one] != firsts[one + 1] for one in range(0, 12, 2))
+    assert [pair.number for pair in pairs] == list(range(len(pairs)))
+    sessions = [(pair.session, pair.setting.path, pair.setting.flows) for pair in pairs]
+    assert len(set(sessions)) == len({session for session, _, _ in sessions})
+
+
+def found(folder: Any, name: str) -> pl.DataFrame:
+    return pl.read_parquet(folder.samples / f"{name}.parquet")
+
+
+def test_a_known_cost_is_found_and_drift_is_nobodys(tmp_path: Path) -> None:
+    machine = Machine(noise=0.03, drift=0.6, wave=0.1, left=LEFT)
+    folder = write(tmp_path / "run", machine, FEW)
+    verdict = analyse(folder.path)
+    ratios = found(folder, "cost_ratios")
+    for row in ratios.filter(pl.col("mode") == "on").iter_rows(named=True):
+        truth = machine.left.get(row["packets_per_log"], 1.0)
+        assert abs(row["ratio"] / truth - 1) < 0.04
+    assert {one.name for one in found_findings(verdict)} == {"drift"}
+    assert verdict.verdict == "trusted"
+    traffic = found(folder, "cost_traffic")
+    assert (traffic["resolved"] < 0.06).all()
+    answers = {law["law"]: law["answer"] for law in verdict.laws}
+    assert answers["detail-costs"] == "holds"
+    assert answers["nothing-skipped"] == "holds"
+    rows = json.loads(folder.results.read_text())
+    assert {"path", "flows", "where", "packets_per_log"} <= set(rows[0])
+    assert "every packet logged" in verdict.sentence
+
+
+def found_findings(verdict: Any) -> list[Any]:
+    from types import SimpleNamespace
+
+    return [SimpleNamespace(**one) for one in verdict.findings]
+
+
+def test_nanoseconds_are_less_those_of_the_empty_program(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", Machine(), FEW)
+    analyse(folder.path)
+    pooled = found(folder, "cost_programs").filter(pl.col("path").is_null())
+    by = {(row["what"], row["direction"]): row for row in pooled.iter_rows(named=True)}
+    for way in ("in", "out"):
+        assert by["logged", way]["ns"] == pytest.approx(NS["on"][way], rel=0.03)
+        assert by["decimated", way]["ns"] == pytest.approx(DECIMATED_NS, rel=0.05)
+        assert by["logged", way]["ns_low"] <= by["logged", way]["ns"] <= by["logged", way]["ns_high"]
+        assert by["logged", way]["empty_ns"] == pytest.approx(60, abs=1)
+
+
+def test_skips_are_told_with_their_reason_and_as_published(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", Machine(noise=0.0, bps=1e9, skipped=2), FEW)
+    verdict = analyse(folder.path)
+    assert {law["law"]: law["answer"] for law in verdict.laws}["nothing-skipped"] == "fails"
+    skips = found(folder, "cost_skips")
+    assert set(skips["reason"]) == {"full"}
+    logged = found(folder, "cost_ratios").filter(pl.col("mode") == "on")
+    # Two in 0.19 s are 632 a minute, at 1000 Mbit/s.
+    assert logged["skipped_per_mbps"][0] == pytest.approx(2 / 0.19 * 60 / 1000, rel=0.01)
+    assert "packets were skipped" in verdict.sentence
+
+
+def test_a_control_that_differs_makes_it_doubtful(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", Machine(noise=0.005), FEW)
+    table = folder.records / "tcp_slices-000.arrow"
+    import pyarrow as pa
+
+    with pa.OSFile(str(table), "rb") as file:
+        rows = pl.from_arrow(pa.ipc.open_stream(file).read_all())
+    assert isinstance(rows, pl.DataFrame)
+    chosen = (pl.col("setting") == "off") & (pl.col("visit") == pl.col("repetition") % 2)
+    skewed = rows.with_columns(
+        received_bytes=pl.when(chosen).then(pl.col("received_bytes") // 2).otherwise("received_bytes")
+    )
+    with pa.OSFile(str(table), "wb") as file, pa.ipc.new_stream(file, skewed.to_arrow().schema) as stream:
+        stream.write_table(skewed.to_arrow())
+    verdict = analyse(folder.path)
+    assert verdict.verdict == "doubtful"
+    assert "a_a_nonzero" in {one["name"] for one in verdict.findings}
+
+
+@pytest.mark.parametrize("sets", [FEW, ["flows=1,2", "where_flows=2", "path=gso,mtu", "controls=sham"]])
+def test_a_cell_of_which_nothing_was_measured_is_missed(tmp_path: Path, sets: list[str]) -> None:
+    import pyarrow as pa
+
+    folder = write(tmp_path / "run", Machine(), sets)
+    assert "incomplete" not in {one["name"] for one in analyse(folder.path).findings}
+    table = folder.records / "tcp_slices-000.arrow"
+    with pa.OSFile(str(table), "rb") as file:
+        rows = pl.from_arrow(pa.ipc.open_stream(file).read_all())
+    assert isinstance(rows, pl.DataFrame)
+    kept = rows.filter(pl.col("cell") != 3).to_arrow()
+    with pa.OSFile(str(table), "wb") as file, pa.ipc.new_stream(file, kept.schema) as stream:
+        stream.write_table(kept)
+    found = {one["name"]: one for one in analyse(folder.path).findings}
+    assert found["incomplete"]["value"] == load_plan("tcplog-cost", sets=sets).costs.repetitions
+
+
+def test_an_empty_run_is_invalid_and_says_so(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", Machine(), FEW)
+    for path in folder.records.iterdir():
+        path.unlink()
+    assert analyse(folder.path).verdict == "invalid"
+
+
+def test_a_report_is_made_of_it_and_its_figures_are_valid(tmp_path: Path) -> None:
+    import altair as alt
+
+    from sojourn.report import write_report
+    from sojourn.report.figures import all_figures
+    from sojourn.report.published import published_tables
+    from sojourn.report.run import Run
+
+    folder = write(tmp_path / "run", Machine(left=LEFT, skipped=1), ["flows=1,10"])
+    analyse(folder.path)
+    page = write_report(folder.path).read_text()
+    assert "Throughput left, every packet logged" in page
+    run = Run.read(folder.path)
+    figures = {figure.name: figure for figure in all_figures(run)}
+    assert {"cost_over_detail", "cost_over_where", "cost_controls", "cost_programs", "cost_skipped"} <= set(figures)
+    for figure in figures.values():
+        for panel in figure.panels:
+            alt.Chart.from_dict(panel.page())
+    published = {table.name: table for table in published_tables(run)}
+    headlines = published["published_siftr2007_headlines"]
+    assert any(row[0].text == "ours, gso" for row in headlines.rows)
+    assert headlines.rows[0][4].text == "32"
+    baseline = published["published_siftr2007_baseline"]
+    assert [row[0].text for row in baseline.rows] == ["1", "2", "5", "10", "50", "100"]
+    assert baseline.rows[5][3].text == "0.971"

@@ -1,0 +1,271 @@
+"""An emulator without fault passes, and known faults of others fail: run folders made up, truth in, verdicts out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.analysis.emulator.checks import ALARM, Asked, Checks
+from sojourn.analysis.emulator.seen import cut_blocks
+from sojourn.analysis.statistics.interval import Interval
+from sojourn.analysis.statistics.service import leave
+from tests.unit.made_up_emulator import Cell, Made, Rng, constant, losing, stays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Draws = Callable[[Rng, NDArray[np.int64]], NDArray[np.int64]]
+
+MS = 1_000_000
+FREE: dict[str, Any] = {"constant": 20 * MS, "jitter": {"normal": {"sd": 2 * MS}}, "order": "free"}
+SEED = 20_261_121
+
+
+def analysed(path: Path, made: Made) -> dict[str, Any]:
+    """The verdict of a run made up, its checks by name and source."""
+    print(f"seed {made.seed}")
+    verdict = analyse(made.write(path / "run")).tidy()
+    return verdict | {"by": {(one["cell"], one["check"], one["of"]): one for one in verdict["checks"]}}
+
+
+def failed(verdict: dict[str, Any]) -> set[str]:
+    return {one["check"] for one in verdict["checks"] if one["verdict"] == "fail"}
+
+
+def normal(mean: int, sd: int) -> Draws:
+    return lambda rng, entered: np.maximum(0, np.round(rng.normal(mean, sd, len(entered)))).astype(np.int64)
+
+
+def correlated(mean: int, sd: int, half_life: int) -> Draws:
+    """A Gaussian copula over time: each score is what is left of the one before, and new."""
+
+    def draw(rng: Rng, entered: NDArray[np.int64]) -> NDArray[np.int64]:
+        rho, new = 2.0 ** (-np.diff(entered) / half_life), rng.normal(size=len(entered))
+        z = new.copy()
+        for i, kept in enumerate(rho):
+            z[i + 1] = kept * z[i] + (1 - kept**2) ** 0.5 * new[i + 1]
+        return np.round(mean + sd * z).astype(np.int64)
+
+    return draw
+
+
+def bernoulli(p: float) -> Callable[[Rng, int], NDArray[np.bool_]]:
+    return lambda rng, n: rng.random(n) < p
+
+
+def gilbert(p: float, r: float) -> Callable[[Rng, int], NDArray[np.bool_]]:
+    def lose(rng: Rng, n: int) -> NDArray[np.bool_]:
+        bad, u, found = rng.random() < p / (p + r), rng.random(n), np.zeros(n, dtype=np.bool_)
+        for i in range(n):
+            found[i] = bad
+            bad = u[i] >= r if bad else u[i] < p
+        return found
+
+    return lose
+
+
+def link(rate: float, constant_ns: int, asked_bps: int = 10_000_000, interval_ns: int = 700_000) -> Cell:
+    """A link of this true rate, asked to have another one."""
+    pipe = {"delay": {"constant": constant_ns}, "link": {"rate_bps": asked_bps, "overhead_bytes": 24}}
+
+    def stay(_rng: Rng, entered: NDArray[np.int64]) -> NDArray[np.int64]:
+        bits = np.full(len(entered), (1000 - 4 + 24) * 8)
+        return leave(entered, bits, rate) - entered + constant_ns  # type: ignore[arg-type]
+
+    return Cell("rate 10Mbit/s delay 5ms", pipe, stay, drawn=stays(constant_ns), packets=1500, frame_bytes=1000,
+                interval_ns=interval_ns, poisson=False)  # fmt: skip
+
+
+FAULTLESS = {
+    "constant": Cell("delay 10ms", constant(10 * MS), stays(10 * MS)),
+    "normal": Cell("delay 20ms jitter 2ms order free", {"delay": FREE}, normal(20 * MS, 2 * MS), packets=5000),
+    "correlated": Cell(
+        "half-life 10ms", {"delay": FREE | {"half_life": 10 * MS}}, correlated(20 * MS, 2 * MS, 10 * MS), packets=5000
+    ),
+    "exponential": Cell(
+        "exponential",
+        {"delay": {"constant": MS, "jitter": {"exponential": {"mean": MS}}, "order": "free"}},
+        lambda rng, entered: (MS + rng.exponential(MS, len(entered))).astype(np.int64),
+        packets=5000,
+    ),
+    "independent": Cell(
+        "loss 10%", losing({"independent": {"probability": 0.1}}), stays(0), bernoulli(0.1), packets=4000
+    ),
+    "behind": Cell(
+        "loss 10% after", losing({"independent": {"probability": 0.1}}, "after"), stays(0), bernoulli(0.1), packets=4000
+    ),
+    "gilbert": Cell(
+        "loss 5% burst 4", losing({"gilbert-elliott": {"p": 0.05 / 0.95 / 4, "r": 0.25, "h": 0.0, "k": 1.0}}), stays(0),
+        gilbert(0.05 / 0.95 / 4, 0.25), packets=6000,
+    ),
+    "rate": link(10_000_000, 5 * MS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTLESS)
+def test_an_emulator_without_fault_passes(tmp_path: Path, name: str) -> None:
+    verdict = analysed(tmp_path, Made([FAULTLESS[name]], seed=SEED))
+    assert failed(verdict) == set()
+    passed = [one for one in verdict["checks"] if one["verdict"] == "pass"]
+    assert len(passed) >= 10
+    assert verdict["sentence"].startswith("The emulator keeps to what was configured")
+
+
+def test_kept_order_takes_the_drawn_times_and_keeps_the_mean(tmp_path: Path) -> None:
+    """Packets leave at the drawn times in the order in which they came: the default under jitter."""
+    draw, drawn = normal(20 * MS, 2 * MS), {}
+
+    def stay(rng: Rng, entered: NDArray[np.int64]) -> NDArray[np.int64]:
+        drawn["last"] = draw(rng, entered)
+        return np.sort(entered + drawn["last"]) - entered
+
+    cell = Cell("jitter", {"delay": FREE | {"order": "kept"}}, stay, drawn=lambda _r, _e: drawn["last"], packets=4000)
+    verdict = analysed(tmp_path, Made([cell], seed=SEED))
+    assert failed(verdict) == set()
+    assert verdict["by"][0, "order kept, same times", "log"]["verdict"] == "pass"
+    assert verdict["by"][0, "delay, mean", "streams"]["verdict"] == "pass"
+    assert (0, "delay, distribution", "streams") not in verdict["by"], "no packet's own delay is the drawn one"
+
+
+def netem(rng: Rng, n: int) -> NDArray[np.bool_]:
+    """netem's own arithmetic of correlated loss: each value is 3/4 new and 1/4 the last, and no longer uniform."""
+    last, found = rng.random(), np.zeros(n, dtype=np.bool_)
+    for i, new in enumerate(rng.random(n)):
+        last = 0.75 * new + 0.25 * last
+        found[i] = last < 0.1
+    return found
+
+
+def test_netems_correlated_loss_fails(tmp_path: Path) -> None:
+    """10 % with a correlation of 25 % loses 1.75 % there."""
+    share = netem(np.random.default_rng(SEED), 200_000).mean()
+    assert share == pytest.approx(0.0175, abs=0.002)
+    p, r = 0.1 * 0.75, 0.9 * 0.75  # the chain of 10 % whose neighbours are correlated by 25 %
+    asked = losing({"gilbert-elliott": {"p": p, "r": r, "h": 0.0, "k": 1.0}})
+    verdict = analysed(tmp_path, Made([Cell("loss 10% 25%", asked, stays(0), netem, packets=4000)], seed=SEED))
+    assert {"loss", "loss, gaps"} <= failed(verdict)
+    assert verdict["by"][0, "loss", "streams"]["measured"] == pytest.approx(0.0175, abs=0.004)
+    assert "does not do what was configured" in verdict["sentence"]
+
+
+def ticked(delay: int, tick: int) -> Draws:
+    """dummynet's: a packet leaves on the last tick before its time."""
+    return lambda _rng, entered: (entered + delay) // tick * tick - entered
+
+
+def test_a_saw_tooth_of_a_tick_fails(tmp_path: Path) -> None:
+    cells = [Cell(f"delay {ms}ms", constant(ms * MS), ticked(ms * MS, MS), drawn=stays(ms * MS)) for ms in (1, 10)]
+    verdict = analysed(tmp_path, Made(cells, seed=SEED, log=False))
+    assert {"delay, saw-tooth", "delay, offset"} <= failed(verdict)
+    for cell in (0, 1):
+        height = verdict["by"][cell, "delay, saw-tooth", "streams"]
+        assert height["measured"] == pytest.approx(MS, rel=0.15), "as high as the tick"
+    laws = {one["law"]: one["answer"] for one in verdict["laws"]}
+    assert (laws["no-tick"], laws["no-shortfall"]) == ("fails", "fails")
+
+
+def test_a_clamped_jitter_fails_by_its_mean(tmp_path: Path) -> None:
+    """Who keeps the order by holding packets back adds to the mean delay."""
+
+    def stay(rng: Rng, entered: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.maximum.accumulate(entered + normal(20 * MS, 2 * MS)(rng, entered)) - entered
+
+    cell = Cell("jitter", {"delay": FREE | {"order": "kept"}}, stay, packets=4000)
+    verdict = analysed(tmp_path, Made([cell], seed=SEED, log=False))
+    assert "delay, mean" in failed(verdict)
+    assert verdict["by"][0, "delay, mean", "streams"]["measured"] > 21 * MS
+
+
+def test_a_wrong_rate_fails(tmp_path: Path) -> None:
+    """0.3 % off, by the law of each departure, by the log's rate and from outside."""
+    verdict = analysed(tmp_path, Made([link(10_030_000, 5 * MS)], seed=SEED))
+    wrong = {(one["check"], one["of"]) for one in verdict["checks"] if one["verdict"] == "fail"}
+    assert {("link, law of departures", "log"), ("rate", "log"), ("rate", "streams")} <= wrong
+    assert verdict["by"][0, "rate", "streams"]["measured"] == pytest.approx(10_030_000, rel=1e-4)
+
+
+def test_a_correlation_that_does_nothing_fails(tmp_path: Path) -> None:
+    """As in emulators whose correlation is by packet and has no effect: the marginal is right, the memory is not."""
+    pipe = {"delay": FREE | {"half_life": 10 * MS}}
+    verdict = analysed(tmp_path, Made([Cell("half-life", pipe, normal(20 * MS, 2 * MS), packets=3000)], seed=SEED))
+    assert "drawn delays, correlation" in failed(verdict)
+    found = verdict["by"][0, "drawn delays, correlation", "log"]
+    assert found["configured"] == pytest.approx(0.933, abs=0.01)
+    assert abs(found["measured"]) < 0.3
+
+
+def test_a_packet_without_a_fate_fails_the_books(tmp_path: Path) -> None:
+    made = Made([FAULTLESS["constant"]], seed=SEED)
+    made.events.append(
+        {"event": "emulator-replay", "device": "emulate", "identical": False, "packets": 4000, "drawn": 2}
+    )
+    verdict = analysed(tmp_path, made)
+    assert failed(verdict) == {"oracle replay"}
+    assert verdict["by"][None, "oracle replay", "replay"]["measured"] == 2
+
+
+def test_a_failing_emulator_leaves_the_run_trusted(tmp_path: Path) -> None:
+    """The measurement is sound, what it found is not: checks and findings are two things."""
+    cell = Cell("delay 10ms", constant(10 * MS), stays(10 * MS + 60_000), drawn=stays(10 * MS))
+    verdict = analysed(tmp_path, Made([cell], rounds=6, seed=SEED, log=False))
+    assert "delay, offset" in failed(verdict)
+    assert verdict["verdict"] == "trusted"
+
+
+def test_limits_are_the_plans(tmp_path: Path) -> None:
+    made = Made([Cell("delay 10ms", constant(10 * MS), stays(10 * MS + 60_000))], seed=SEED, log=False)
+    path = made.write(tmp_path / "run")
+    (path / "plan.toml").write_text((path / "plan.toml").read_text() + '\n[limits]\noffset = "80us"\np50 = "80us"\n')
+    verdict = analyse(path).tidy()
+    assert failed(verdict) == set()
+
+
+def test_rows_say_what_they_are(tmp_path: Path) -> None:
+    path = Made([FAULTLESS["constant"], FAULTLESS["independent"]], seed=SEED).write(tmp_path / "run")
+    analyse(path)
+    rows = json.loads((path / "analysis" / "results.json").read_text())
+    errors = [row for row in rows if row["quantity"] == "emulation_error" and row["statistic"] == "p50"]
+    assert {row["unit"] for row in errors} == {"ns"}
+    assert {row["source"] for row in errors} == {"the emulator's own log"}
+    assert all(row["ci_low"] <= row["estimate"] <= row["ci_high"] for row in errors)
+    assert {row["pipe"] for row in errors} == {"delay 10ms", "loss 10%"}
+    delay = next(row for row in rows if row["quantity"] == "emulated_delay" and row["statistic"] == "p50")
+    assert delay["estimate"] == pytest.approx(10 * MS, abs=5_000)
+
+
+def test_the_chance_of_a_false_alarm_is_shared() -> None:
+    asked = Asked("a", "log", 0.5, "ratio", "", p=0.004, n=1000)
+    several, single = Checks(), Checks()
+    several.add("emulate", 0, "", [*[asked] * 4, Asked("b", "log", 0, "", "", exact=0, n=1)])
+    single.add("emulate", 0, "", [asked])
+    assert several.alpha == pytest.approx(ALARM / 4), "what is exact takes no part of it"
+    assert {one["verdict"] for one in several.answered()} == {"pass"}
+    assert single.answered()[0]["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(-1, 1, "pass"), (-6, 1, "cannot tell"), (6, 8, "fail"), (4, 8, "cannot tell")]
+)
+def test_a_verdict_is_where_the_interval_lies(low: float, high: float, verdict: str) -> None:
+    asked = Asked(
+        "a", "log", 0.0, "ns", "", lambda _: Interval((low + high) / 2, low, high, 0.95, 10), (-5, 5), 5, n=10
+    )
+    assert asked.answer(0.001).verdict == verdict
+
+
+def test_of_a_killed_emulators_blocks_the_log_may_lack_the_end() -> None:
+    def event(name: str, block: int = 0) -> dict[str, Any]:
+        return {"event": name, "block": block}
+
+    killed = [event("started"), event("emulator-set", 1), event("emulator-set", 2)]
+    resumed = [event("started"), event("emulator-set", 3), event("emulator-ended")]
+    assert cut_blocks([*killed, *resumed]) == {1, 2}
+    assert cut_blocks(killed) == {1, 2}
+    assert cut_blocks(resumed) == frozenset()

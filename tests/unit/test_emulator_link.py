@@ -1,0 +1,130 @@
+"""Queue, fairness, copies, damages, losses by count: logs made up row by row, each with the fault it must show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sojourn.analysis.emulator import account, link, loss
+from sojourn.analysis.emulator.checks import LIMITS, Asked
+from sojourn.analysis.emulator.pipe import Pipe
+from sojourn.analysis.emulator.seen import Seen
+from sojourn.analysis.statistics.service import leave
+
+SEED = 9_403
+RATE = 10_000_000
+START = 1_900_000_000_000_000_000
+
+
+def log(n: int, **columns: Any) -> pl.DataFrame:
+    """So many packets that all left at once, but for what is given."""
+    at = START + np.arange(n) * 1_000_000
+    rows = {
+        "number": np.arange(n), "entered_ns": at, "arrival_ns": at, "intended_ns": at, "departure_ns": at,
+        "fate": ["sent"] * n, "cause": [""] * n, "queue_slots": [0] * n, "queue_bytes": [0] * n, "flipped": [0] * n,
+        **columns,
+    }  # fmt: skip
+    filled = {"block": 1, "flow": 0, "frame_bytes": 1004, "flow_of_stream": None, "copy_of": None, "drawn_ns": 0}
+    frame = pl.DataFrame(rows)
+    frame = frame.with_columns(pl.lit(value).alias(name) for name, value in filled.items() if name not in rows)
+    return frame.with_columns(link_left_ns=pl.lit(None, pl.Int64)) if "link_left_ns" not in rows else frame
+
+
+def seen(pipe: dict[str, Any], rows: pl.DataFrame) -> Seen:
+    """A pipe of which only the log tells."""
+    trials = pl.DataFrame({"offered_pps": [1000.0], "frame_bytes": [1004], "schedule": ["regular"], "own_drops": [0]})
+    none = pl.DataFrame(schema={"block": pl.Int32, "flow": pl.Int32, "seq": pl.Int64, "delay_ns": pl.Float64})
+    return Seen(
+        "emulate", 0, "", Pipe(pipe), [1], rows.with_columns(seq=pl.lit(None, pl.Int64)), trials, none, none, none
+    )
+
+
+def verdicts(several: list[Asked]) -> dict[str, str]:
+    return {one.name: one.answer(0.001).verdict for one in several}
+
+
+LIMITED = {"link": {"rate_bps": RATE}, "queue": {"limit": {"slots": 3, "bytes": None}}}
+
+
+@pytest.mark.parametrize(
+    ("slots", "lost_at", "found"),
+    [
+        ([0, 1, 2, 2], 3, ("pass", "pass")),
+        ([0, 1, 2, 3], 3, ("fail", "pass")),
+        ([0, 1, 2, 2], 1, ("pass", "fail")),
+    ],
+)
+def test_a_queue_holds_what_it_may_and_loses_only_when_full(
+    slots: list[int], lost_at: int, found: tuple[str, str]
+) -> None:
+    """The last packet meets `lost_at` packets, and is lost."""
+    rows = log(5, queue_slots=[*slots, lost_at], fate=["sent"] * 4 + ["lost"], cause=[""] * 4 + ["full"])
+    told = verdicts(link._queue(seen(LIMITED, rows)))
+    assert (told["queue, slots"], told["queue, lost only when full"]) == found
+
+
+def test_a_fair_scheduler_passes_and_first_come_first_served_does_not() -> None:
+    """Two flows that both have 100 packets waiting: in turns, or all of one before the other."""
+    bits = np.full(200, 8000)
+    left = leave(np.full(200, START), bits, RATE)
+    for flows, verdict in ((np.arange(200) % 2, "pass"), (np.arange(200) // 100, "fail")):
+        rows = log(200, entered_ns=np.full(200, START), link_left_ns=left, flow_of_stream=flows)
+        pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": "wf2q"}}
+        assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": verdict}
+
+
+def test_a_link_that_serves_in_any_order_keeps_the_law() -> None:
+    rng = np.random.default_rng(SEED)
+    entered = START + np.sort(rng.integers(0, 10**9, 1000))
+    left = leave(entered, np.full(1000, 8000), RATE)
+    good = log(1000, entered_ns=entered, link_left_ns=left)
+    idle = good.with_columns(
+        link_left_ns=pl.when(pl.col("number") >= 500).then(pl.col("link_left_ns") + 5).otherwise("link_left_ns")
+    )
+    pipe = {"link": {"rate_bps": RATE}}
+    assert verdicts(link._law(seen(pipe, good))) == {"link, law of departures": "pass"}
+    assert verdicts(link._law(seen(pipe, idle))) == {"link, law of departures": "fail"}
+
+
+@pytest.mark.parametrize(("every", "verdict"), [(10, "pass"), (11, "fail")])
+def test_every_tenth_is_every_tenth(every: int, verdict: str) -> None:
+    lost = np.arange(1000) % every == 3
+    rows = log(1000, fate=np.where(lost, "lost", "sent"), cause=np.where(lost, "before", ""))
+    pipe = {"before": {"loss": [{"every": {"every": 10, "first": 4}}]}}
+    assert verdicts(loss._stage(seen(pipe, rows), "before")) == {"loss before the link": verdict}
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.05, "pass"), (0.08, "fail")])
+def test_copies_and_damages_come_as_often_as_asked(share: float, verdict: str) -> None:
+    rng, n = np.random.default_rng(SEED), 20_000
+    flipped = rng.binomial(1, share, n)
+    rows = log(n, flipped=flipped)
+    assert verdicts(loss._damages(seen({"before": {"corruption": {"one-bit": 0.05}}}, rows))) == {"damage": verdict}
+    copies = int(rng.binomial(n, share))
+    doubled = log(copies, number=np.arange(copies) + n, copy_of=np.arange(copies))
+    both = pl.concat([log(n).with_columns(copy_of=pl.lit(None, pl.Int64)), doubled], how="diagonal_relaxed")
+    told = verdicts(loss._copies(seen({"before": {"duplication": 0.05}}, both)))
+    assert told == {"duplicates before the link": verdict}
+
+
+def test_bit_errors_are_counted_by_bits() -> None:
+    rng, n, p = np.random.default_rng(SEED), 5000, 1e-4
+    rows = log(n, flipped=rng.binomial((1004 - 4 - 14) * 8, p, n))
+    assert verdicts(loss._damages(seen({"after": {"corruption": {"bit-error-rate": p}}}, rows))) == {"damage": "pass"}
+    assert verdicts(loss._damages(seen({"after": {"corruption": {"bit-error-rate": 2 * p}}}, rows))) == {
+        "damage": "fail"
+    }
+
+
+def test_the_books_miss_no_packet_without_a_fate() -> None:
+    good = log(10)
+    assert verdicts(account.asked(seen({}, good), LIMITS)) == {"conservation": "pass"}
+    for wrong in (
+        good.with_columns(fate=pl.when(pl.col("number") == 3).then(pl.lit("lost")).otherwise("fate")),
+        good.with_columns(departure_ns=pl.when(pl.col("number") != 3).then("departure_ns")),
+        pl.concat([good, good.head(1)]),
+    ):
+        assert verdicts(account.asked(seen({}, wrong), LIMITS)) == {"conservation": "fail"}

@@ -1,0 +1,63 @@
+"""Plans with trials over TCP: their cells and order, what is refused, and that the effective plan says the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sojourn.errors import RequestError
+from sojourn.plan import load_plan
+from sojourn.plan.effective import effective_toml
+from sojourn.plan.tcp import ARMS, expand_tcp, pipes_of, tcp_cells, tcp_ns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("study", ["tcplog-truth", "tcplog-perturbation"])
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
+    plan = load_plan(study, quick=quick)
+    path = tmp_path / "plan.toml"
+    path.write_text(effective_toml(plan))
+    again = load_plan(path)
+    assert (again.truth, again.perturbation) == (plan.truth, plan.perturbation)
+    assert expand_tcp(again) == expand_tcp(plan)
+
+
+def test_truth_has_messages_laws_and_a_bulk() -> None:
+    plan = load_plan("tcplog-truth")
+    assert Counter(kind for kind, *_ in tcp_cells(plan)) == {"messages": 4, "law": 2, "direct": 1}
+    assert len(expand_tcp(plan)) == 7 * plan.truth.repetitions
+    assert set(pipes_of(plan)) == {trial.pipe for trial in expand_tcp(plan) if trial.pipe}
+    without = load_plan("tcplog-truth", sets=["truth.direct_bytes=0", 'truth.reno_pipe=""'])
+    assert Counter(kind for kind, *_ in tcp_cells(without)) == {"messages": 4, "law": 1}
+
+
+def test_each_round_of_a_perturbation_has_every_arm_in_another_order() -> None:
+    plan = load_plan("tcplog-perturbation", quick=True)
+    trials = expand_tcp(plan)
+    rounds = [[one.setting for one in trials if one.round == turn] for turn in range(plan.perturbation.rounds)]
+    assert all(sorted(settings) == sorted(ARMS) for settings in rounds)
+    assert len({tuple(settings) for settings in rounds}) > 2
+    assert [one.block for one in trials] == list(range(len(trials)))
+
+
+@pytest.mark.parametrize("study", ["tcplog-truth", "tcplog-perturbation"])
+def test_the_quick_form_takes_a_minute(study: str) -> None:
+    assert tcp_ns(load_plan(study, quick=True)) < 55e9
+
+
+@pytest.mark.parametrize(
+    ("study", "words", "said"),
+    [
+        ("tcplog-truth", "bed.devices=bridge", 'expected \\["emulate"\\] for tcp-truth'),
+        ("tcplog-perturbation", "perturbation.skip=10s", "less than perturbation.duration"),
+        ("tcplog-truth", "perturbation.rounds=3", "no meaning"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(study: str, words: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        load_plan(study, sets=[words])

@@ -1,0 +1,156 @@
+"""Connections with the log and without: no difference is seen where there is none, and one that is there is found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.analysis.statistics import permutation
+from sojourn.analysis.tcp.perturbation import AGAIN, ON, Seen, compare, smallest
+from sojourn.analysis.tcp.trials import Done
+from sojourn.plan import load_plan
+from sojourn.plan.effective import effective_toml
+from sojourn.plan.tcp import expand_tcp
+from sojourn.records import TABLES
+from sojourn.report import write_report
+from tests.unit.made_up_tcp import write_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROUNDS = 9
+NAMES = ("snd_cwnd", "srtt_us", "delivery_rate_bps")
+
+
+def wandering(rng: np.random.Generator, length: int, memory: float) -> np.ndarray:
+    """Samples that depend on the ones before."""
+    noise = rng.normal(0, 1, length)
+    found = np.empty(length)
+    value = rng.normal() / (1 - memory**2) ** 0.5
+    for place in range(length):
+        value = memory * value + noise[place]
+        found[place] = value
+    return found
+
+
+def trial(rng: np.random.Generator, drift: float, shift: float) -> Seen:
+    """One trial: everything wanders slowly, and more in some trials than in others."""
+    level = 30 * (1 + shift) * (1 + drift) * float(np.exp(rng.normal(0, 0.03)))
+    series = {name: level + wandering(rng, 80, 0.95) for name in NAMES}
+    rate = float(np.mean(series["snd_cwnd"]))
+    return Seen(series, {"throughput_bps": rate * 1e6, "retransmitted": float(rng.poisson(20))})
+
+
+def cell(seed: int, shift: float, rounds: int = ROUNDS) -> tuple[list[Done], dict[int, Seen]]:
+    """Every round's three trials, with a drift of the machine that all of a round share."""
+    rng = np.random.default_rng(seed)
+    done: list[Done] = []
+    seen: dict[int, Seen] = {}
+    for turn in range(rounds):
+        drift = 0.1 * np.sin(turn) + rng.normal(0, 0.05)
+        for setting in ("off", AGAIN, ON):
+            block = len(done)
+            done.append(Done(block, "perturbation", 0, "cubic", "delay 5ms", "emulate", turn, setting, (), None, 0))
+            seen[block] = trial(rng, drift, shift if setting == ON else 0.0)
+    return done, seen
+
+
+def test_no_difference_is_seen_where_there_is_none() -> None:
+    seeds = 100
+    clean = 0
+    for seed in range(seeds):
+        compared = compare(*cell(seed, 0.0))
+        own = [one for one in compared if one.against == ON]
+        clean += min(permutation.holm([one.p for one in own])) >= 0.05
+    assert clean / seeds >= 0.93, f"{clean} of {seeds}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_difference_is_found_and_the_control_stays_clean(seed: int) -> None:
+    compared = compare(*cell(seed, 0.5))
+    own = [one for one in compared if one.against == ON and one.name in NAMES]
+    assert all(one.p <= 0.01 for one in own)
+    window = next(one for one in own if one.name == "snd_cwnd").effects["median"]
+    assert window.low is not None
+    assert window.high is not None
+    assert window.low < 0.52
+    assert window.high > 0.45
+    control = [one.p for one in compared if one.against == AGAIN]
+    assert min(permutation.holm(control)) > 0.01
+
+
+def test_the_smallest_effect_is_one_that_is_mostly_found() -> None:
+    least = float(np.median([compare(*cell(seed, 0.0, 10))[0].least["median"] for seed in range(8)]))
+    found = sum(compare(*cell(100 + seed, least, 10))[0].p < 0.05 for seed in range(30))
+    assert 18 <= found <= 30, f"{found} of 30 at {least:.3f}"
+
+
+def test_distributions_of_other_width_are_told_from_each_other_and_equal_ones_are_not() -> None:
+    rng = np.random.default_rng(1)
+    plain = [rng.normal(0, 1, 200) for _ in range(10)]
+    wide = [rng.normal(0, 2, 200) for _ in range(10)]
+    apart = permutation.apart(wide, plain)
+    assert apart.energy_p <= 2 / 2**10 + 1e-12
+    assert apart.kolmogorov > 0.1
+    assert permutation.apart(plain, [one.copy() for one in plain]).energy_p == 1.0
+    assert permutation.least_p(10) == 2 / 2**10
+
+
+def test_holm_keeps_the_order_and_the_number_of_questions_in_mind() -> None:
+    assert permutation.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert permutation.holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
+
+
+def made_up_run(path: Path, shift: float) -> None:
+    """A whole run folder of the quick study."""
+    plan = load_plan("tcplog-perturbation", quick=True)
+    rng = np.random.default_rng(11)
+    (path / "records").mkdir(parents=True)
+    (path / "plan.toml").write_text(effective_toml(plan))
+    (path / "bed.json").write_text("{}")
+    rows, events = [], []
+    for one in expand_tcp(plan):
+        start = 1_000_000_000_000 + one.block * 3_000_000_000
+        seen = trial(rng, 0.02 * one.round, shift if one.setting == ON else 0.0)
+        for place in range(100):
+            at = start + (place + 1) * 10_000_000
+            values = {name: int(seen.series[name][min(place, 79)] * 1000) for name in NAMES}
+            acked = int(seen.single["throughput_bps"] / 8 * (place + 1) / 100)
+            rows.append({
+                "block": one.block, "connection": 0, "role": "send", "why": "time", "number": place, "socket_cookie": 1,
+                "local_address": "10.0.0.1", "local_port": 1, "remote_address": "10.0.0.2", "remote_port": 2,
+                "intended_ns": at, "read_before_ns": at, "read_after_ns": at, "info_bytes": 280,
+                "acked_bytes": acked, "total_retrans": place // 10, **values,
+            })  # fmt: skip
+        connection = {"started_ns": start, "ended_ns": start + 1_010_000_000}
+        events.append({"event": "tcp-trial", **asdict(one), "connections": [connection], "logged": None})
+    (path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in [*events, {"event": "finished"}]))
+    kinds = {"int32": pl.Int32, "int64": pl.Int64, "float64": pl.Float64, "bool": pl.Boolean}
+    schema = {name: kinds.get(one.type, pl.String) for name, one in TABLES["tcp_readings"].items()}
+    filled = [dict.fromkeys(schema) | row for row in rows]
+    write_table(path / "records" / "tcp_readings-a-000.arrow", "tcp_readings", pl.DataFrame(filled, schema=schema))
+
+
+@pytest.mark.parametrize(("shift", "said"), [(0.0, "changes nothing"), (0.4, "TCP does something else")])
+def test_a_run_is_judged_in_a_sentence_and_shown(tmp_path: Path, shift: float, said: str) -> None:
+    made_up_run(tmp_path / "run", shift)
+    verdict = analyse(tmp_path / "run")
+    assert said in verdict.sentence, verdict.sentence
+    assert "control does not differ" in verdict.sentence
+    page = write_report(tmp_path / "run").read_text()
+    assert "What changes" in page
+    assert "without it again" in page
+
+
+def test_among_many_questions_only_a_larger_effect_is_seen() -> None:
+    differences = np.random.default_rng(3).normal(0, 1, 24)
+    alone, among = smallest(differences), smallest(differences, 20)
+    assert among == pytest.approx(alone * (3.420 + 0.858) / (2.069 + 0.858), rel=0.02)
+    least = [compare(*cell(5, 0.0), questions)[0].least["median"] for questions in (1, 20)]
+    assert least[1] > least[0]
