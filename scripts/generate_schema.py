@@ -73,7 +73,10 @@ def render(declaration: dict[str, Any]) -> str:
 def named(declaration: dict[str, Any]) -> list[str]:
     """The constant that names the tables whose files carry the name of who wrote them."""
     names = [quoted(table) for table, body in declaration["tables"].items() if body["named"]]
-    return ["NAMED_TABLES: Final[frozenset[str]] = frozenset(", f"    {{{', '.join(names)}}}", ")"]
+    members = f"    {{{', '.join(names)}}}"
+    if len(members) > 120:
+        members = "\n".join(["    {", *(f"        {name}," for name in names), "    }"])
+    return ["NAMED_TABLES: Final[frozenset[str]] = frozenset(", members, ")"]
 
 
 def call(indent: str, head: str, arguments: list[str]) -> list[str]:

@@ -54,12 +54,20 @@ system_packages() {
             missing+=(python3 python3-venv)
         fi
     fi
+    if [ "$purpose" = test ]; then test_peers; fi
     if [ "$purpose" = bench ]; then bench_peers; fi
     if [ ${#missing[@]} -eq 0 ]; then return; fi
     install_packages "${missing[@]}"
     hash -r
     can_link || die 3 "the C linker does not work: apt-get install gcc libc6-dev"
     has clang || die 3 "clang does not work: apt-get install clang"
+}
+
+# The programs whose traffic the emulator is to carry.
+test_peers() {
+    has iperf3 || missing+=(iperf3)
+    has trafgen || missing+=(netsniff-ng)
+    has dnsmasq || missing+=(dnsmasq-base)
 }
 
 # The programs that ours are compared with.

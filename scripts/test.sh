@@ -6,7 +6,7 @@ export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
 mkdir -p build
 failed=0
 
-cargo test --locked --workspace 2>&1 | tee build/cargo-test.log || failed=1
+cargo test --locked --workspace --no-fail-fast 2>&1 | tee build/cargo-test.log || failed=1
 # What computes may share the cores; what measures must have them alone.
 .venv/bin/pytest -n auto --dist loadscope tests --ignore tests/net 2>&1 | tee build/pytest.log || failed=1
 .venv/bin/pytest tests/net 2>&1 | tee build/pytest-net.log || failed=1
