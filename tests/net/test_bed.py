@@ -252,8 +252,8 @@ def test_a_shaped_device_lets_out_its_rate_its_bucket_and_its_queue(run: str, sh
         after = bed.counters("bridge")
     passed = after["b-bridge"]["rx_packets"] - before["b-bridge"]["rx_packets"]
     lost = after["d-bridge-1r"]["qdisc_dropped"] - before["d-bridge-1r"]["qdisc_dropped"]
-    assert passed + lost == 500
-    assert 10 + 50 - 2 <= passed <= 10 + 50 + 2 + elapsed * 10e6 / (8 * 1518)
+    assert 500 <= passed + lost <= 500 + 5  # and a few that the hosts send by themselves (MLD)
+    assert 10 + 50 - 2 <= passed <= 10 + 50 + 2 + 5 + elapsed * 10e6 / (8 * 1518)
 
 
 def test_a_shapers_rate_is_that_of_whole_frames(run: str) -> None:

@@ -43,10 +43,13 @@ static __always_inline __u32 flow_is_chosen(__u64 cookie, __u32 n)
 	return n <= 1 || mixed(cookie) % n == 0;
 }
 
-/* Whether a sample at `now` comes sooner after the one at `last` than is wanted; 0: there was none. */
+/* Whether a sample at `now` comes sooner after the one at `last` than is wanted; 0: there was none. Another CPU's may be the
+ * later one by a little; where it is by more, the clock has been set back, and there is nothing to wait for. */
 static __always_inline __u32 is_early(__u64 now, __u64 last, __u64 interval)
 {
-	return interval && last && now < last + interval;
+	__u64 apart = now > last ? now - last : last - now;
+
+	return interval && last && apart < interval;
 }
 
 /* Whether one of `count` ports is either end's; no ports: all are. */

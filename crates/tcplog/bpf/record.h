@@ -71,46 +71,83 @@ static __always_inline __u64 digest_of(struct tcp_sock *tp, __u64 changes)
 	return digest(&watched, changes);
 }
 
+/* A packet's turn among those of its flow that are logged: by an interval, and by changes of chosen fields. */
+struct turn {
+	__u64 now;
+	__u64 last;
+};
+
+/* Gives a turn back whose packet was not logged, so that the next one has it. */
+static __always_inline void give_back(const struct options *asked, struct flow *flow, const struct turn *turn)
+{
+	if (asked->min_interval_ns)
+		__sync_val_compare_and_swap(&flow->logged_ns, turn->now, turn->last);
+	if (asked->changes)
+		flow->changes = 0;
+}
+
+/* Whether it is a packet's turn; else what becomes of it. Two CPUs may meet the flow at once: only one may have the turn. */
+static __always_inline __u32 take_turn(const struct options *asked, struct flow *flow, struct tcp_sock *tp, struct turn *turn)
+{
+	__u64 changes = 0;
+
+	if (asked->changes) {
+		changes = digest_of(tp, asked->changes);
+		if (changes == flow->changes)
+			return FATE_UNCHANGED;
+	}
+	if (asked->min_interval_ns) {
+		turn->last = flow->logged_ns;
+		if (is_early(turn->now, turn->last, asked->min_interval_ns) ||
+		    __sync_val_compare_and_swap(&flow->logged_ns, turn->last, turn->now) != turn->last)
+			return FATE_EARLY;
+	}
+	/* Exchanged last: a packet that is early has not told its change. */
+	if (asked->changes && __sync_lock_test_and_set(&flow->changes, changes) == changes) {
+		if (asked->min_interval_ns)
+			__sync_val_compare_and_swap(&flow->logged_ns, turn->now, turn->last);
+		return FATE_UNCHANGED;
+	}
+	return FATE_LOGGED;
+}
+
 /* Logs a packet that is wanted and due; returns what becomes of it. */
 static __always_inline __u32 log_packet(struct __sk_buff *skb, struct bpf_sock *sk, const struct options *asked,
 					struct flow *flow, struct totals *totals, __u32 way, struct seen *seen)
 {
 	struct bpf_tcp_sock *shown = bpf_tcp_sock(sk);
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct turn turn = { .now = time_now() };
 	struct sample *sample;
-	__u64 now, number, changes = 0;
+	__u64 number;
+	__u32 fate;
 
 	if (!tp || !shown)
 		return FATE_UNPARSED;
-	if (asked->changes) {
-		changes = digest_of(tp, asked->changes);
-		if (changes == flow->changes)
-			return FATE_UNCHANGED;
-	}
-	now = time_now();
-	if (is_early(now, flow->logged_ns, asked->min_interval_ns))
-		return FATE_EARLY;
+	fate = take_turn(asked, flow, tp, &turn);
+	if (fate != FATE_LOGGED)
+		return fate;
 	sample = room(sizeof(*sample));
 	if (!sample) {
 		__sync_fetch_and_add(&totals->number, 1);
+		give_back(asked, flow, &turn);
 		return FATE_FULL;
 	}
 	if (!take_packet(sample, skb)) {
 		bpf_ringbuf_discard(sample, BPF_RB_NO_WAKEUP);
+		give_back(asked, flow, &turn);
 		return FATE_UNPARSED;
 	}
 	number = __sync_fetch_and_add(&totals->number, 1);
 	name_sample(sample, way, 0, seen->slot, number, flow->cookie);
-	sample->time_ns = now;
+	sample->time_ns = turn.now;
 	sample->packet = seen->packet;
 	sample->segments = seen->segments;
 	take_shown_state(&sample->state, tp, shown);
 	bpf_ringbuf_submit(sample, BPF_RB_NO_WAKEUP);
-	flow->last_ns = now;
-	flow->logged_ns = now;
-	flow->changes = changes;
+	flow->last_ns = turn.now;
 	if (asked->private_every && __sync_fetch_and_add(&flow->samples, 1) % asked->private_every == 0)
-		log_private(sk, seen->slot, number, now);
+		log_private(sk, seen->slot, number, turn.now);
 	return FATE_LOGGED;
 }
 

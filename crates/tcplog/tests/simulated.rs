@@ -194,6 +194,22 @@ proptest! {
         }
     }
 
+    /// No two samples of a flow are closer than the interval, on whatever CPUs its programs interrupt each other.
+    #[test]
+    fn an_interval_is_kept(setup in setup(), interval in 1_u64..2_000_000, connections in 1_usize..6) {
+        let mut source = Simulated::new(Setup { slots: 64, ..setup });
+        let asked = Options { enabled: 1, ppl: 1, min_interval_ns: interval, ..NOTHING_ASKED };
+        source.ask(&asked, &[]).expect("takes it");
+        (0..connections).for_each(|_| source.connect(50_000));
+        source.run();
+        let mut reader = Reader::default();
+        reader.read(&mut source);
+        for mut times in reader.times_of_packets() {
+            times.sort_unstable();
+            prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= interval), "{times:?}");
+        }
+    }
+
     /// The same seed gives the same packets and fates.
     #[test]
     fn a_seed_says_all(setup in setup()) {

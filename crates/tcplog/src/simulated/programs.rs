@@ -92,7 +92,7 @@ struct Program {
     packet: u64,
     segment: u64,
     now_ns: u64,
-    changes: u64,
+    last_ns: u64,
     place: u64,
     number: u64,
 }
@@ -155,7 +155,7 @@ impl Kernel {
             packet: NO_PACKET,
             segment: 0,
             now_ns: 0,
-            changes: 0,
+            last_ns: 0,
             place: 0,
             number: 0,
         };
@@ -315,9 +315,11 @@ impl Kernel {
         if !decide::is_multiple(first, count, options.ppl) {
             return Step::Count(fate::DECIMATED);
         }
+        // The turn is taken at once, as the kernel's programs do: two of them may be at this flow.
+        let mut changes = flow.changes;
         if options.changes != 0 {
-            program.changes = decide::digest(&watched(&packet.state), options.changes);
-            if program.changes == flow.changes {
+            changes = decide::digest(&watched(&packet.state), options.changes);
+            if changes == flow.changes {
                 return Step::Count(fate::UNCHANGED);
             }
         }
@@ -325,7 +327,23 @@ impl Kernel {
         if decide::is_early(now_ns, flow.logged_ns, options.min_interval_ns) {
             return Step::Count(fate::EARLY);
         }
-        if is_parsed { Step::Reserve } else { Step::Count(fate::UNPARSED) }
+        program.last_ns = flow.logged_ns;
+        flow.logged_ns = now_ns;
+        flow.changes = changes;
+        if is_parsed {
+            return Step::Reserve;
+        }
+        self.give_back(program);
+        Step::Count(fate::UNPARSED)
+    }
+
+    /// A turn whose packet was not logged: the next one has it.
+    fn give_back(&mut self, program: &Program) {
+        let flow = &mut self.flows[program.slot as usize];
+        if flow.logged_ns == program.now_ns {
+            flow.logged_ns = program.last_ns;
+        }
+        flow.changes = 0;
     }
 
     fn reserve(&mut self, cpu: usize, program: &mut Program) -> Step {
@@ -339,6 +357,7 @@ impl Kernel {
             cpu.totals.events_full += 1;
             return Step::Done;
         }
+        self.give_back(program);
         Step::Count(fate::FULL)
     }
 
@@ -352,8 +371,6 @@ impl Kernel {
             cpu.totals.events += 1;
             return Step::Done;
         }
-        flow.logged_ns = program.now_ns;
-        flow.changes = program.changes;
         let every = program.asked.options.private_every;
         if every == 0 {
             return Step::Count(fate::LOGGED);

@@ -27,6 +27,7 @@ pub struct Reader {
 struct Read {
     tallies: [Tally; 2],
     numbers: BTreeSet<u64>,
+    times_ns: Vec<u64>,
 }
 
 impl Reader {
@@ -86,6 +87,11 @@ impl Reader {
         self.flows.get(&cookie).map(|read| read.numbers.clone()).unwrap_or_default()
     }
 
+    /// When each flow's packets were logged.
+    pub fn times_of_packets(&self) -> Vec<Vec<u64>> {
+        self.flows.values().map(|read| read.times_ns.clone()).collect()
+    }
+
     /// How many records the gaps add up to.
     pub fn missing(&self) -> u64 {
         assert_eq!(self.found.missing(), self.gaps.iter().map(|gap| gap.missing).sum::<u64>());
@@ -135,6 +141,7 @@ impl Reader {
         assert!(segments > 0);
         let read = self.flows.entry(word(offset_of!(Sample, cookie))).or_default();
         read.tallies[usize::from(at)].add(Tally { packets: 1, segments: segments.into() });
+        read.times_ns.push(word(offset_of!(Sample, time_ns)));
         assert!(read.numbers.insert(packet), "packet {packet} was logged twice");
     }
 }
