@@ -221,12 +221,35 @@ def test_a_picture_of_many_samples_stays_small(tmp_path: Path) -> None:
 def test_the_command_names_the_file_that_it_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sojourn.cli import main
-
     made(tmp_path / "t", [MadeFlow(rounds=10)])
-    monkeypatch.setattr(sys, "argv", ["sojourn", "tcplog", "plot", str(tmp_path / "t"), "--flow", "1"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
+    assert sojourn_plot(monkeypatch, tmp_path / "t", "--flow", "1") == 0
     assert capsys.readouterr().out == f"{tmp_path / 't' / 'plot.html'}\n"
     assert (tmp_path / "t" / "plot.html").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("name", ["plot.html", "t.svg", "t.png"])
+def test_a_picture_that_is_there_is_not_drawn_over_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    made(tmp_path / "t", [MadeFlow(rounds=10)])
+    target = tmp_path / "t" / name
+    target.write_text("mine")
+    words = [] if name == "plot.html" else ["-o", str(target)]
+    assert sojourn_plot(monkeypatch, tmp_path / "t", *words) == 2
+    assert re.fullmatch(r"sojourn: [^\n]*is there already: [^\n]*--force[^\n]*\n", capsys.readouterr().err)
+    assert target.read_text() == "mine"
+    assert sojourn_plot(monkeypatch, tmp_path / "t", *words, "--flow", "9", "--force") == 2, "there is no such flow"
+    assert target.read_text() == "mine"
+    assert sojourn_plot(monkeypatch, tmp_path / "t", *words, "--force") == 0
+    assert target.stat().st_size > 5_000
+    assert not list(target.parent.glob(".*"))
+
+
+def sojourn_plot(monkeypatch: pytest.MonkeyPatch, *words: object) -> object:
+    """The exit status of `sojourn tcplog plot …`."""
+    from sojourn.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["sojourn", "tcplog", "plot", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code

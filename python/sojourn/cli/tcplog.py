@@ -100,11 +100,14 @@ def plot(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="A .html, .svg or .png [default: OUT/plot.html]"),
     ] = None,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Draw a file anew that is there already.")] = False,
 ) -> None:
     """Draw windows, round trips and rates over time, with what was retransmitted, lost or skipped marked.
 
     Of the flows with the most packets, at most six, where --flow names none.
     """
+    from sojourn.export.output import refuse_existing
     from sojourn.report.tcplog import FORMS, draw
 
     into = target or out / "plot.html"
@@ -112,6 +115,7 @@ def plot(
         raise RequestError(f"--output {into}: expected a file that ends in {', '.join(FORMS[:-1])} or {FORMS[-1]}")
     if target is not None and not into.parent.is_dir():
         raise RequestError(f"--output {into}: there is no folder {into.parent}")
+    refuse_existing(into, force=force)
     draw(out, into, flow or [])
     print(into)
 

@@ -36,7 +36,7 @@ def refuse_existing(path: Path | None, *, force: bool) -> None:
     if path is None or not path.exists():
         return
     if not path.is_file():  # its place would be taken: of /dev/null too, by root
-        raise RequestError(f"{path} is no ordinary file: give another name with -o, or -o - for standard output")
+        raise RequestError(f"{path} is no ordinary file: give another name with -o")
     if force:
         return
     raise RequestError(f"{path} is there already: give another name with -o, or --force to write it anew")

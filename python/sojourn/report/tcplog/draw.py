@@ -51,9 +51,10 @@ def draw(folder: Path, target: Path, numbers: Collection[int] = ()) -> int:
     ]
     if target.suffix == ".html":
         sections = [_section(flow, traces, log, span) for flow, traces in shown]
-        target.write_text(page(log, sections, start), encoding="utf-8")
+        octets = page(log, sections, start).encode()
     else:
-        _write_file([_file(flow, traces, log, span) for flow, traces in shown], target)
+        octets = _picture([_file(flow, traces, log, span) for flow, traces in shown], target.suffix)
+    _write(octets, target)
     return len(shown)
 
 
@@ -88,7 +89,7 @@ def _file(flow: Flow, traces: Traces, log: Log, span: tuple[float, float]) -> An
     return alt.vconcat(chart(traces, span, palette), below, spacing=6, title=title)
 
 
-def _write_file(charts: list[Any], target: Path) -> None:
+def _picture(charts: list[Any], form: str) -> bytes:
     import vl_convert
 
     from sojourn.report.bundle import VEGA_LITE
@@ -98,7 +99,14 @@ def _write_file(charts: list[Any], target: Path) -> None:
     config = dress(Palette(for_page=False)) | {"padding": padding}
     spec = json.dumps(whole.to_dict(validate=False) | {"config": config})
     svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
-    if target.suffix == ".svg":
-        target.write_text(svg, encoding="utf-8")
-    else:
-        target.write_bytes(vl_convert.svg_to_png(svg, scale=SCALE))
+    return svg.encode() if form == ".svg" else vl_convert.svg_to_png(svg, scale=SCALE)
+
+
+def _write(octets: bytes, target: Path) -> None:
+    """Whole, or not at all: a disk that is full leaves the picture that was there."""
+    part = target.with_name(f".{target.name}.part")
+    try:
+        part.write_bytes(octets)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
