@@ -20,4 +20,4 @@ pub mod spool;
 
 pub use decode::{DecodeError, Event, Raw, decode};
 pub use kernel::{Kernel, KernelError, KernelOptions, Mode};
-pub use source::{Prefix, Source, SourceError};
+pub use source::{PREFIXES, Prefix, Source, SourceError};

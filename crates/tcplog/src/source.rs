@@ -13,6 +13,9 @@ pub struct Prefix {
     pub length: u8,
 }
 
+/// How many prefixes of one family of addresses can be asked for at once.
+pub const PREFIXES: u32 = 1024;
+
 /// Something that takes samples and counts packets.
 pub trait Source {
     /// Hands on every record that waits, CPU by CPU, in the order of each CPU's ring: the CPU and the event's bytes, which
@@ -28,6 +31,10 @@ pub trait Source {
     /// # Errors
     /// When the kernel refuses.
     fn ask(&mut self, options: &Options, prefixes: &[Prefix]) -> Result<(), SourceError>;
+
+    /// Has each flow judged by the filters anew at its next packet: for what can change without anybody being told, as a
+    /// socket's congestion control can. A source in which nothing changes has nothing to do.
+    fn judge_again(&mut self) {}
 
     /// Shows every flow in use, with its slot: ended ones too, until they are released.
     fn flows(&self, show: &mut dyn FnMut(u32, &Flow));

@@ -4,7 +4,10 @@ mod place;
 mod traffic;
 
 use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
+use rustix::net::sockopt;
 use sojourn_tcplog::layout::{Flow, Options, PrivateState, Sample, Totals, fate, point};
 use sojourn_tcplog::{Event, Kernel, KernelOptions, Mode, Source, decode};
 
@@ -251,6 +254,42 @@ fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sam
 }
 
 #[test]
+fn a_flow_that_changes_its_congestion_control_is_judged_anew() {
+    within("a_flow_that_changes_its_congestion_control_is_judged_anew", |place| {
+        let mut ends = traffic::held(Traffic::V4);
+        let first = sockopt::tcp_congestion(&ends.0).expect("asks");
+        let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("reads");
+        let Some(other) = known.split_whitespace().find(|name| *name != first) else {
+            return eprintln!("skipped: this kernel has {first} only");
+        };
+        let mut kernel = open(place);
+        let mut asked = options(1);
+        asked.algorithm[..other.len()].copy_from_slice(other.as_bytes());
+        kernel.ask(&asked, &[]).expect("asks");
+        kernel.set_mode(Mode::On).expect("attaches");
+        let port = ends.0.local_addr().expect("it has one").port();
+        let talk = |kernel: &Kernel, (near, far): &mut (TcpStream, TcpStream)| {
+            near.write_all(&[7; 100]).expect("sends");
+            far.read_exact(&mut [0; 100]).expect("receives");
+            let mut found = None;
+            kernel.flows(&mut |_, flow| found = (flow.local_port == port).then_some(*flow).or(found));
+            found.expect("it is there")
+        };
+        assert_eq!(talk(&kernel, &mut ends).verdict & 1, 0, "it uses {first}");
+        sockopt::set_tcp_congestion(&ends.0, other).expect("changes");
+        assert_eq!(talk(&kernel, &mut ends).verdict & 1, 0, "nobody has looked");
+        kernel.judge_again();
+        let flow = talk(&kernel, &mut ends);
+        assert_eq!((flow.verdict & 1, &flow.algorithm[..other.len()]), (1, other.as_bytes()));
+        assert!(flow.directions[1].fates[fate::LOGGED] > 0 && flow.verdict > 1, "{flow:?}");
+        drop(ends);
+        kernel.ask(&Options { enabled: 0, ..asked }, &[]).expect("asks");
+        let log = read(&mut kernel);
+        assert_conserved(&log);
+    });
+}
+
+#[test]
 fn what_programs_cost_is_measured() {
     within("what_programs_cost_is_measured", |place| {
         let mut kernel = open(place);
@@ -262,6 +301,7 @@ fn what_programs_cost_is_measured() {
             let cost = kernel.cost().expect("asks");
             let cost = cost.iter().find(|cost| cost.name == name).expect("it is there");
             assert!(cost.runs > 10 && cost.run_ns / cost.runs < 1_000_000, "{cost:?}");
+            assert_eq!(cost.missed, 0, "nothing interrupts itself here");
         }
         kernel.measure_cost(false).expect("stops");
     });

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use sojourn_emulate::config::units;
-use sojourn_tcplog::Prefix;
 use sojourn_tcplog::layout::{NAME_BYTES, Options, PORTS, change, point};
+use sojourn_tcplog::{PREFIXES, Prefix};
 
 use super::knobs::{Knobs, NONE};
 use super::sys;
@@ -212,7 +212,7 @@ impl Asked {
             }
         }
         if !knobs.prefix.is_empty() {
-            self.resolved.prefixes = listed(&knobs.prefix).map(|word| prefix(word)).collect::<Result<_, _>>()?;
+            self.resolved.prefixes = prefixes(&knobs.prefix)?;
             self.prefix = listed(&knobs.prefix).cloned().collect();
         }
         if let Some(word) = &knobs.cgroup {
@@ -277,6 +277,20 @@ fn prefix(word: &str) -> anyhow::Result<Prefix> {
         return Err(refused());
     }
     Ok(Prefix { address: cut(address, length), length })
+}
+
+/// Each prefix once; as many of a family as the kernel's tables hold.
+fn prefixes(words: &[String]) -> anyhow::Result<Vec<Prefix>> {
+    let mut prefixes = listed(words).map(|word| prefix(word)).collect::<anyhow::Result<Vec<_>>>()?;
+    prefixes.sort_unstable_by_key(|prefix| (prefix.address, prefix.length));
+    prefixes.dedup();
+    let of_ipv4 = prefixes.iter().filter(|prefix| prefix.address.is_ipv4()).count();
+    for (family, count) in [("IPv4", of_ipv4), ("IPv6", prefixes.len() - of_ipv4)] {
+        if count > PREFIXES as usize {
+            return Err(WrongRequest(format!("--prefix: {count} of {family}; {PREFIXES} at most")).into());
+        }
+    }
+    Ok(prefixes)
 }
 
 /// Clears the bits behind the first `length`.
@@ -391,6 +405,25 @@ mod tests {
             assert_eq!(crate::failure::status(&error), crate::failure::WRONG_REQUEST);
             assert_eq!(asked, Asked::default(), "{text}");
         }
+    }
+
+    #[test]
+    fn more_prefixes_than_the_kernel_holds_are_refused_before_it_is_asked() {
+        let mut asked = Asked::default();
+        let of = |count: u32| {
+            let words: Vec<_> = (0..count).map(|at| format!("10.{}.{}.0/24", at / 256, at % 256)).collect();
+            Knobs {
+                prefix: words.iter().cloned().chain(["fd00::/16".to_owned(), words[0].clone()]).collect(),
+                ..Knobs::default()
+            }
+        };
+        asked.apply(&of(1024), &[]).unwrap();
+        assert_eq!(asked.prefixes().len(), 1025, "each once");
+        let before = asked.clone();
+        let error = asked.apply(&of(1025), &[]).unwrap_err();
+        assert_eq!(error.to_string(), "--prefix: 1025 of IPv4; 1024 at most");
+        assert_eq!(crate::failure::status(&error), crate::failure::WRONG_REQUEST);
+        assert_eq!(asked, before);
     }
 
     #[test]

@@ -93,6 +93,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         "privates": ended.privates,
         "events_full": ended.account.events_full,
         "missing": ended.missing,
+        "not_run": ended.not_run,
         "logger_cpu_s": seconds(took),
         "duration_s": seconds(lasted),
         "command_status": end.command_status,

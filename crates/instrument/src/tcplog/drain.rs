@@ -24,6 +24,8 @@ const EMPTY: f64 = 0.01;
 /// How often flows are looked after, and how often what was counted is written down.
 const TENDED: Nanos = Nanos::millis(20);
 const WRITTEN_DOWN: Nanos = Nanos::seconds(1);
+/// How often flows are judged anew by what may have changed.
+const JUDGED: Nanos = Nanos::millis(100);
 
 /// A logger with its thread.
 pub struct Drain {
@@ -98,7 +100,7 @@ impl Shared {
         let _ = rights::keep_only(&super::WHILE_LOGGING);
         let mut pause = USUAL;
         let now = HostClock.now();
-        let mut due = [now + TENDED, now + WRITTEN_DOWN];
+        let mut due = [now + TENDED, now + WRITTEN_DOWN, now + JUDGED];
         while !self.is_to_end.load(Ordering::Relaxed) {
             let now = HostClock.wait_until(HostClock.now() + pause, Nanos::ZERO);
             let mut logger = self.lock();
@@ -112,7 +114,7 @@ impl Shared {
     }
 }
 
-fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 2]) -> anyhow::Result<()> {
+fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 3]) -> anyhow::Result<()> {
     // A clock that was set back makes them due at once.
     let is_due = |due: &mut Time, every: Nanos| {
         let is_due = now >= *due || *due - now > every;
@@ -126,6 +128,9 @@ fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 2]) -> anyhow::Re
     }
     if is_due(&mut due[1], WRITTEN_DOWN) {
         logger.write_down()?;
+    }
+    if is_due(&mut due[2], JUDGED) {
+        logger.judge_again();
     }
     Ok(())
 }

@@ -121,6 +121,7 @@ pub fn header(facts: &Facts, options: &Value, command: Option<Vec<String>>) -> V
         "options": options,
         "attach": facts.attach,
         "programs": facts.programs,
+        "careful": facts.refusal,
         "instrument": env!("CARGO_PKG_VERSION"),
         "profile": crate::PROFILE,
         "command": command,

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::mem::offset_of;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sojourn_tcplog::account::{Account, Fate};
 use sojourn_tcplog::flight::Flight;
 use sojourn_tcplog::gaps::Gaps;
@@ -85,6 +85,8 @@ pub struct Ended {
     pub unexpected: u64,
     /// As footers have them.
     pub flow_list: Vec<String>,
+    /// How often programs were left out by the kernel, by name.
+    pub not_run: Value,
     pub failed: Option<SpoolError>,
 }
 
@@ -167,6 +169,22 @@ impl Logger {
     /// When the kernel refuses.
     pub fn measure(&mut self, wanted: bool) -> anyhow::Result<()> {
         self.programs.measure(wanted)
+    }
+
+    /// How often the kernel left a program out because it had interrupted itself, by name: of those that it left out.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn not_run(&self) -> anyhow::Result<Value> {
+        let missed = self.costs()?.into_iter().filter(|cost| cost.missed > 0);
+        Ok(missed.map(|cost| (cost.name, Value::from(cost.missed))).collect::<Map<_, _>>().into())
+    }
+
+    /// Has flows judged anew by what changes without anybody being told: their congestion control.
+    pub fn judge_again(&mut self) {
+        if self.asked.congestion.is_some() {
+            self.programs.judge_again();
+        }
     }
 
     fn ask(&mut self) -> anyhow::Result<()> {
@@ -322,6 +340,8 @@ impl Logger {
             "missing": self.gaps.missing(),
             "flows": flows + self.released.len() as u64,
             "flows_open": flows - ended,
+            "not_run": self.not_run()?,
+            "careful": self.facts.refusal,
         }))
     }
 
@@ -340,7 +360,7 @@ impl Logger {
         self.programs.attach_as(Mode::Disabled)?;
         let (_, is_still) = Account::read_still(&*self.programs, &self.released, STILL_TRIES, wait)?;
         while self.drain()?.records > 0 {}
-        let totals = self.programs.totals()?;
+        let (totals, not_run) = (self.programs.totals()?, self.not_run()?);
         self.finish_gaps(&totals);
         let mut account = Account::read(&*self.programs, &self.released)?;
         if let Some(flight) = &mut self.flight {
@@ -363,6 +383,7 @@ impl Logger {
         self.programs.attach_as(Mode::Off)?;
         Ok(Ended {
             flow_list,
+            not_run,
             account,
             is_still,
             records: self.records - self.forgotten() - broken,

@@ -24,7 +24,7 @@ pub trait Programs: Source + Send {
     /// When the kernel refuses.
     fn measure(&mut self, wanted: bool) -> anyhow::Result<()>;
 
-    /// What each program has cost so far, in the stretches that were measured.
+    /// What each program has cost so far, in the stretches that were measured, and how often it was left out, in all of them.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -40,6 +40,8 @@ pub struct Facts {
     pub is_simulated: bool,
     /// Names of what is attached.
     pub programs: Vec<String>,
+    /// Why they are the careful ones, where the kernel has refused the quick ones.
+    pub refusal: Option<String>,
     /// TAI or MONOTONIC.
     pub clock: String,
     /// Columns of tcp_samples that this kernel has something for.
@@ -74,6 +76,8 @@ pub struct Cost {
     pub runs: u64,
     /// How long, all together.
     pub run_ns: u64,
+    /// How often the kernel left it out, because it had interrupted itself.
+    pub missed: u64,
 }
 
 impl Programs for Kernel {
@@ -84,6 +88,7 @@ impl Programs for Kernel {
             attach: self.cgroup().display().to_string(),
             is_simulated: false,
             programs: owned(self.programs()),
+            refusal: self.refusal().map(str::to_owned),
             clock: self.clock()?.name.to_owned(),
             fields: owned(fields),
             absent: owned(absent),
@@ -100,7 +105,9 @@ impl Programs for Kernel {
 
     fn costs(&self) -> anyhow::Result<Vec<Cost>> {
         let costs = self.cost()?.into_iter();
-        Ok(costs.map(|cost| Cost { name: cost.name, runs: cost.runs, run_ns: cost.run_ns }).collect())
+        Ok(costs
+            .map(|cost| Cost { name: cost.name, runs: cost.runs, run_ns: cost.run_ns, missed: cost.missed })
+            .collect())
     }
 }
 

@@ -75,7 +75,8 @@ fn attach(asked: &Run, mut logger: Logger) -> anyhow::Result<Logger> {
     logger.room = asked.attach.flows;
     let said = logger.set(&asked.knobs, Some(!asked.disabled))?;
     logger.be(Mode::Disabled)?;
-    said.iter().for_each(|said| eprintln!("{}: {said}", crate::program()));
+    let careful = logger.facts().refusal.as_deref().map(show::careful);
+    said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
     Ok(logger)
 }
 
@@ -236,6 +237,7 @@ pub fn summary(footer: &Value) -> String {
         100.0 * real("logger_cpu_s") / lasted,
     ));
     text.push_str(&format!("{law}\n"));
+    text.extend(show::not_run(footer));
     let lost = show::lost(&footer["totals"]) + number("events_full");
     if lost > 0 {
         text.push_str(&format!(

@@ -50,6 +50,7 @@ pub fn run(asked: &Serve) -> anyhow::Result<()> {
         "fields": facts.fields,
         "absent": facts.absent,
         "programs": facts.programs,
+        "careful": facts.refusal,
     }))?;
     let mut server = Server { asked, log: None, measures: false };
     let mut lines = Lines::new(signal);

@@ -161,6 +161,22 @@ pub fn law(totals: &Value) -> (bool, String) {
     )
 }
 
+/// What the kernel left out of a log's programs, in a line; `None`: nothing.
+pub fn not_run(told: &Value) -> Option<String> {
+    let programs = told["not_run"].as_object().filter(|programs| !programs.is_empty())?;
+    let of = |(name, runs): (&String, &Value)| format!("{name} {}", grouped(runs.as_u64().unwrap_or_default()));
+    let programs = programs.iter().map(of).collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "! the kernel left out programs that had interrupted themselves ({programs}): so many samples after the fact are \
+         missing, and no packet\n"
+    ))
+}
+
+/// Why slower programs run than usual, in a line.
+pub fn careful(refusal: &str) -> String {
+    format!("programs that look at each field before they read it run instead, and cost more: {refusal}")
+}
+
 /// What was skipped because a ring or the table was full, both ways.
 pub fn lost(totals: &Value) -> u64 {
     [Fate::Full, Fate::NoRoom, Fate::Broken]
@@ -206,6 +222,13 @@ mod tests {
         let table = table(&totals);
         assert!(table.contains("  skipped: ring full                         200             0"), "{table}");
         assert!(!table.contains("no socket"), "what did not happen is not listed: {table}");
+    }
+
+    #[test]
+    fn what_the_kernel_left_out_is_told() {
+        assert_eq!(not_run(&json!({ "not_run": {} })), None);
+        let told = not_run(&json!({ "not_run": { "state_set": 1_200, "reset_sent": 1 } })).unwrap();
+        assert!(told.contains("(reset_sent 1, state_set 1,200)"), "{told}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::drain::Drain;
 use super::logger::Logger;
 use super::open;
 use super::programs::Mode;
+use super::show;
 use crate::failure::WrongRequest;
 use crate::place;
 use crate::sys::STOP;
@@ -48,7 +49,8 @@ fn own(asked: &Watch) -> anyhow::Result<()> {
     let mut logger = Logger::new(programs, None)?;
     logger.room = asked.attach.flows;
     let said = logger.set(&asked.knobs, Some(true))?;
-    said.iter().for_each(|said| eprintln!("{}: {said}", crate::program()));
+    let careful = logger.facts().refusal.as_deref().map(show::careful);
+    said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
     logger.be(Mode::On)?;
     rights::keep_only(&super::WHILE_BEGINNING)?;
     let drain = Drain::start(logger, asked.attach.ring_bytes())?;

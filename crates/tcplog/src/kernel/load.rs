@@ -12,6 +12,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::KernelError;
 use super::fields::FIELDS;
 use super::sys;
+use crate::PREFIXES;
 
 /// Where the kernel tells its types.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
@@ -50,8 +51,8 @@ pub(super) const OBJECTS: [fn() -> &'static [u8]; 2] = [|| object!("tcplog.bpf.o
 /// What libbpf said last, for our errors.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// Loads all programs that this kernel can have, with a table of so many flows.
-pub(super) fn load(room: u32, types: Option<&Path>) -> Result<Object, KernelError> {
+/// Loads all programs that this kernel can have, with a table of so many flows; says why they are not the quick ones, if so.
+pub(super) fn load(room: u32, types: Option<&Path>) -> Result<(Object, Option<String>), KernelError> {
     check_rights()?;
     let types = types.unwrap_or(Path::new(TYPES));
     let known = read_types(types)?;
@@ -60,15 +61,26 @@ pub(super) fn load(room: u32, types: Option<&Path>) -> Result<Object, KernelErro
             said.push_str(&text);
         }
     })));
-    let [usual, careful] = OBJECTS;
-    let loaded = load_object(usual(), types, &known, room)
-        .or_else(|_| {
-            forget_said();
-            load_object(careful(), types, &known, room)
-        })
-        .map_err(|error| refused(&error));
+    let loaded = load_first(&OBJECTS.map(|object| object()), types, &known, room);
     libbpf_rs::set_print(None);
     loaded
+}
+
+/// Loads the first object that the kernel takes, and says why it did not take the one before.
+fn load_first(
+    objects: &[&[u8]],
+    types: &Path,
+    known: &Btf<'_>,
+    room: u32,
+) -> Result<(Object, Option<String>), KernelError> {
+    let mut refusal = None;
+    for object in objects {
+        match load_object(object, types, known, room) {
+            Ok(object) => return Ok((object, refusal.as_ref().map(KernelError::to_string))),
+            Err(error) => refusal = Some(refused(&error)),
+        }
+    }
+    Err(refusal.unwrap_or(KernelError::Damaged("programs")))
 }
 
 fn load_object(object: &[u8], types: &Path, known: &Btf<'_>, room: u32) -> Result<Object, libbpf_rs::Error> {
@@ -100,6 +112,7 @@ fn prepare(open: &mut OpenObject, room: u32) -> Result<(), libbpf_rs::Error> {
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {
             "flows" | "free_slots" => map.set_max_entries(room)?,
+            "prefixes4" | "prefixes6" => map.set_max_entries(PREFIXES)?,
             "rings" => map.set_max_entries(cpus)?,
             ".rodata.room" => map.set_initial_value(&room.to_ne_bytes())?,
             ".rodata.numbering" => map.set_initial_value(&numbering())?,
@@ -261,6 +274,21 @@ mod tests {
         for object in OBJECTS {
             load_object(object(), types, &known, 1).expect("loads");
         }
+    }
+
+    #[test]
+    fn programs_that_are_refused_are_not_replaced_in_silence() {
+        if let Err(why) = check_rights() {
+            return eprintln!("skipped: {why}");
+        }
+        let types = Path::new(TYPES);
+        let known = read_types(types).expect("this kernel tells its types");
+        let [usual, careful] = OBJECTS.map(|object| object());
+        let first = |objects: &[&[u8]]| load_first(objects, types, &known, 1);
+        assert_eq!(first(&[usual, careful]).expect("loads").1, None);
+        let why = first(&[&usual[..64], careful]).expect("loads").1.expect("a reason");
+        assert!(why.contains("refuses a program of ours") && why.lines().count() == 1, "{why}");
+        assert!(matches!(first(&[&usual[..64]]), Err(KernelError::Refused { .. })));
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub struct Cost {
     pub runs: u64,
     /// How long, all runs together; the measuring itself is in it, so take off what the empty program shows.
     pub run_ns: u64,
+    /// How often the kernel left it out, because it had interrupted itself; counted always.
+    pub missed: u64,
 }
 
 /// Our programs in the kernel, loaded; gone with this.
@@ -87,6 +89,8 @@ pub struct Kernel {
     // Before what they hang on.
     links: Links,
     object: Object,
+    /// Why the quick programs are not those that were loaded.
+    refusal: Option<String>,
     cgroup: Cgroup,
     rings: Rings,
     table: Table,
@@ -106,13 +110,14 @@ impl Kernel {
     pub fn open(options: &KernelOptions) -> Result<Self, KernelError> {
         let cgroup = Cgroup::open(options.attach.as_deref())?;
         let room = options.flows.max(1);
-        let object = load::load(room, options.btf.as_deref())?;
+        let (object, refusal) = load::load(room, options.btf.as_deref())?;
         let rings = Rings::make(&object, options.ring_bytes)?;
         let table = Table::open(&object, room)?;
         let asked = Options { ppl: 1, one_in_flows: 1, ..Options::take(&mut [].as_slice()) };
         Ok(Self {
             links: Links::default(),
             object,
+            refusal,
             cgroup,
             rings,
             table,
@@ -159,6 +164,12 @@ impl Kernel {
         self.cgroup.path()
     }
 
+    /// Returns why the kernel has refused the quick programs, where it has: then those run that look at each field before they
+    /// read it, and cost more.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
     /// Returns the names of the programs that hang somewhere now.
     pub fn programs(&self) -> Vec<&'static str> {
         self.links.names()
@@ -203,7 +214,7 @@ impl Kernel {
             .map(|program| {
                 let name = program.name().to_string_lossy().into_owned();
                 let measured = sys::measured(program.as_fd()).map_err(failed)?;
-                Ok(Cost { name, runs: measured.runs, run_ns: measured.run_ns })
+                Ok(Cost { name, runs: measured.runs, run_ns: measured.run_ns, missed: measured.missed })
             })
             .collect()
     }
@@ -292,6 +303,10 @@ impl Source for Kernel {
         self.asked_enabled = options.enabled;
         self.put()?;
         Ok(self.links.hang(&self.object, &self.cgroup, self.mode, self.asked.points)?)
+    }
+
+    fn judge_again(&mut self) {
+        self.table.judge_again(self.used().unwrap_or(self.room));
     }
 
     fn flows(&self, show: &mut dyn FnMut(u32, &Flow)) {

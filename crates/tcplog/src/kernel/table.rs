@@ -15,6 +15,7 @@ use crate::layout::{Flow, Totals, fate};
 const FLOW: usize = size_of::<Flow>();
 const GENERATION: usize = std::mem::offset_of!(Flow, generation);
 const COOKIE: usize = std::mem::offset_of!(Flow, cookie);
+const VERDICT: usize = std::mem::offset_of!(Flow, verdict);
 const FIRST: usize = std::mem::offset_of!(Flow, first_ns);
 const LAST: usize = std::mem::offset_of!(Flow, last_ns);
 const ENDED: usize = std::mem::offset_of!(Flow, ended_ns);
@@ -76,6 +77,16 @@ impl Table {
         let free = object.maps().find(|map| map.name() == "free_slots").ok_or(KernelError::Damaged("free_slots"))?;
         free.update(&[], &slot.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| KernelError::system("give back", "a flow's place", &error))
+    }
+
+    /// Takes from every verdict the generation of options under which it was reached: it holds until the flow's next packet.
+    pub fn judge_again(&self, used: u32) {
+        for at in (0..used.min(self.room)).map(at) {
+            let verdict = self.memory.load(at + VERDICT);
+            if verdict > 1 {
+                self.memory.store(at + VERDICT, verdict & 1);
+            }
+        }
     }
 
     /// Ends every flow, when the programs that would have noticed are gone.

@@ -88,6 +88,7 @@ impl Reader {
     }
 
     /// When each flow's packets were logged.
+    #[allow(dead_code, reason = "each test program uses a part of it")]
     pub fn times_of_packets(&self) -> Vec<Vec<u64>> {
         self.flows.values().map(|read| read.times_ns.clone()).collect()
     }
