@@ -14,6 +14,7 @@ import pytest
 
 from sojourn.errors import RequestError
 from sojourn.export import Chosen, Request, convert
+from sojourn.export.qlog import _packets
 from tests.unit.made_up_tcp import START, TAI_MINUS_UTC_S, Log, MadeFlow, Truth
 
 if TYPE_CHECKING:
@@ -114,6 +115,23 @@ def test_what_was_sent_is_acknowledged_once_and_later(made: tuple[Path, Truth, d
                     assert all(sent[one] < event["time"] for one in numbers)
                     seen |= numbers
         assert len(seen) > 0.8 * len(sent)
+
+
+def test_what_was_lost_is_not_acknowledged_what_was_sent_instead_is() -> None:
+    """Packets 1 and 2 are sent again as one, and that again; of packet 3, a large one, the first half alone."""
+    sent = ((0, 100), (100, 100), (200, 100), (300, 200), (100, 200), (100, 200), (300, 100))
+    rows = [("out", seq, 7, size) for seq, size in sent]
+    rows[5:5] = [("in", 7, 100, 0)]
+    rows.append(("in", 7, 500, 0))
+    samples = pl.DataFrame(rows, ["point", "seq", "ack", "payload_bytes"], orient="row").with_columns(
+        time=pl.int_range(pl.len()).cast(pl.Float64),
+        tcp_flags=pl.lit(16), packet_bytes=pl.col("payload_bytes") + 52, window=pl.lit(1), segments=pl.lit(1),
+    )  # fmt: skip
+    lost, _, came = [[json.loads(one) for one in frame["data"]] for frame in _packets(samples)]
+    named_lost = [(one["header"]["packet_number"], one["frames"][0]["offset"]) for one in lost]
+    assert named_lost == [(1, 100), (2, 200), (4, 100), (4, 200), (3, 300)]
+    ranges = [frame["acked_ranges"] for one in came for frame in one["frames"]]
+    assert ranges == [[[0, 0]], [[3, 3], [5, 6]]]
 
 
 def test_a_sequence_holds_one_flow(made: tuple[Path, Truth, dict[str, Any]], tmp_path: Path) -> None:

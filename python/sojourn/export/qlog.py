@@ -3,8 +3,9 @@
 The schema is qlog 0.3 (draft-ietf-quic-qlog-main-schema-02 to -08, draft-ietf-quic-qlog-quic-events of that time), the
 newest that qvis reads; its vocabulary is QUIC's. So a TCP segment is a packet of type 1RTT with a number of our own,
 counted from 0 for each direction; sequence numbers become frames: data a `stream` frame, an acknowledgement an `ack`
-frame of the packets whose last byte it covers. What was sent again was lost: `packet_lost` names the first packet with
-its bytes. Fields of TCP itself stand beside them under `tcp`. All of the chosen flows is held in memory.
+frame of the packets whose last byte it covers. What was sent again was lost: `packet_lost` names the packet that had its
+bytes before, which is then not acknowledged. Fields of TCP itself stand beside them under `tcp`. All of the chosen
+flows is held in memory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import polars as pl
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from sojourn.export.log import TcpLog
     from sojourn.export.output import Told
 
@@ -207,7 +210,7 @@ def _metrics(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ms(column: str) -> pl.Expr:
-    value = pl.col(column).cast(pl.Float64) / 1000
+    value = (pl.col(column).cast(pl.Float64) / 1000).round(6)
     return pl.when(value.is_finite()).then(value)
 
 
@@ -217,10 +220,11 @@ def _packets(samples: pl.DataFrame) -> list[pl.DataFrame]:
     ways = packets.with_columns(
         (pl.int_range(pl.len()).over("point")).alias("number"), _unwrapped("seq").over("point").alias("offset")
     )
-    ways = ways.with_columns(_acknowledged(ways))
+    lost = _lost(ways.filter(pl.col("point") == "out"))
+    ways = ways.with_columns(_acknowledged(ways, lost))
     out, came = (ways.filter(pl.col("point") == point) for point in ("out", "in"))
     return [
-        _lost(out),
+        _named(lost.with_columns(_loss().alias("data")), "recovery:packet_lost", 2),
         _named(out.with_columns(_packet().alias("data")), "transport:packet_sent", 3),
         _named(came.with_columns(_packet().alias("data")), "transport:packet_received", 3),
     ]
@@ -232,14 +236,14 @@ def _unwrapped(column: str) -> pl.Expr:
     return step.fill_null(0).cum_sum()
 
 
-def _acknowledged(ways: pl.DataFrame) -> list[pl.Series]:
-    """For each packet the range of the other way's packets that it is the first to acknowledge; -1: none."""
-    low, high = np.full(ways.height, -1), np.full(ways.height, -1)
+def _acknowledged(ways: pl.DataFrame, lost: pl.DataFrame) -> pl.Series:
+    """For each packet the ranges of the other way's packets that it is the first to acknowledge, as JSON; else null."""
+    told: list[str | None] = [None] * ways.height
     points, offset = ways["point"].to_numpy(), ways["offset"].to_numpy()
     end = offset + ways["payload_bytes"].to_numpy()
     seq, ack = ways["seq"].to_numpy(), ways["ack"].to_numpy()
     has_ack = (ways["tcp_flags"].fill_null(0).to_numpy() & ACK_FLAG) != 0
-    for way, other in (("out", "in"), ("in", "out")):
+    for way, other, gone in (("out", "in", _all_lost(ways, lost)), ("in", "out", np.array([], dtype=np.int64))):
         sent, acks = np.flatnonzero(points == way), np.flatnonzero((points == other) & has_ack)
         if not len(sent) or not len(acks):
             continue
@@ -250,19 +254,34 @@ def _acknowledged(ways: pl.DataFrame) -> list[pl.Series]:
         # Nothing is acknowledged before it was sent.
         reach = np.minimum(reach, np.searchsorted(sent, acks) - 1)
         before = np.concatenate([[-1], np.maximum.accumulate(reach)[:-1]])
-        news = reach > before
-        low[acks[news]], high[acks[news]] = before[news] + 1, reach[news]
-    return [pl.Series("low", low), pl.Series("high", high)]
+        for at in np.flatnonzero(reach > before):
+            told[acks[at]] = _ranges(int(before[at]) + 1, int(reach[at]), gone)
+    return pl.Series("acked", told, pl.String)
+
+
+def _all_lost(ways: pl.DataFrame, lost: pl.DataFrame) -> NDArray[np.int64]:
+    """The packets whose every byte was sent again: what arrived is what was sent last."""
+    again = lost.unique(["was", "low"]).group_by("was").agg((pl.col("high") - pl.col("low")).sum().alias("again"))
+    sent = ways.filter(pl.col("point") == "out").select(was="number", sent="payload_bytes")
+    return sent.join(again, on="was").filter(pl.col("again") >= pl.col("sent"))["was"].sort().to_numpy()
+
+
+def _ranges(low: int, high: int, gone: NDArray[np.int64]) -> str | None:
+    """Packets from low to high but for those that are gone."""
+    cuts = gone[np.searchsorted(gone, low) : np.searchsorted(gone, high, side="right")].tolist()
+    parts = zip([low, *(cut + 1 for cut in cuts)], [*(cut - 1 for cut in cuts), high], strict=True)
+    told = ",".join(f"[{first},{last}]" for first, last in parts if first <= last)
+    return f"[{told}]" if told else None
 
 
 def _packet() -> pl.Expr:
     """The data of a packet's event."""
-    ranges = pl.concat_str(pl.lit("[["), pl.col("low"), pl.lit(","), pl.col("high"), pl.lit("]]"))
-    ack = _object({"frame_type": pl.lit('"ack"'), "acked_ranges": ranges})
+    has_data, acks = pl.col("payload_bytes") > 0, pl.col("acked").is_not_null()
+    ack = _object({"frame_type": pl.lit('"ack"'), "acked_ranges": pl.col("acked")})
     frames = pl.concat_str(
-        pl.when(pl.col("payload_bytes") > 0).then(_stream()).otherwise(pl.lit("")),
-        pl.when((pl.col("payload_bytes") > 0) & (pl.col("high") >= 0)).then(pl.lit(",")).otherwise(pl.lit("")),
-        pl.when(pl.col("high") >= 0).then(ack).otherwise(pl.lit("")),
+        pl.when(has_data).then(_stream(pl.col("offset"), pl.col("payload_bytes"))).otherwise(pl.lit("")),
+        pl.when(has_data & acks).then(pl.lit(",")).otherwise(pl.lit("")),
+        pl.when(acks).then(ack).otherwise(pl.lit("")),
     )
     members = ("seq", "ack", "tcp_flags", "window", "segments")
     return _object(
@@ -279,19 +298,30 @@ def _header(number: pl.Expr) -> pl.Expr:
     return _object({"packet_type": pl.lit('"1RTT"'), "packet_number": number})
 
 
-def _stream() -> pl.Expr:
-    members = {"stream_id": pl.lit(0), "offset": pl.col("offset"), "length": pl.col("payload_bytes")}
-    return _object({"frame_type": pl.lit('"stream"'), **members})
+def _stream(offset: pl.Expr, length: pl.Expr) -> pl.Expr:
+    return _object({"frame_type": pl.lit('"stream"'), "stream_id": pl.lit(0), "offset": offset, "length": length})
 
 
 def _lost(out: pl.DataFrame) -> pl.DataFrame:
-    """What was sent again: the first packet with these bytes was lost."""
-    data = out.filter(pl.col("payload_bytes") > 0)
-    end = (data["offset"] + data["payload_bytes"]).to_numpy()
-    reached = np.maximum.accumulate(end)
-    before = np.concatenate([[-(2**62)], reached[:-1]])
-    again = np.flatnonzero(end <= before)
-    first = np.searchsorted(reached, end[again], side="left")
-    rows = data[again].with_columns(pl.Series("was", data["number"].to_numpy()[first]))
-    lost = _object({"header": _header(pl.col("was")), "frames": pl.concat_str(pl.lit("["), _stream(), pl.lit("]"))})
-    return _named(rows.with_columns(lost.alias("data")), "recovery:packet_lost", 2)
+    """What was sent again: a row for each packet that had these bytes (from low to high) the last time before."""
+    data = out.filter(pl.col("payload_bytes") > 0).select(
+        "time", "number", low="offset", high=pl.col("offset") + pl.col("payload_bytes")
+    )
+    reached = data["high"].cum_max().to_numpy()
+    is_new = data["high"].to_numpy() > np.concatenate([[-(2**62)], reached[:-1]])
+    again, first = data.filter(~is_new), data.filter(is_new)
+    firsts = first["high"].to_numpy()  # it grows
+    begin = pl.Series("at", np.searchsorted(firsts, again["low"].to_numpy(), side="right"))
+    end = pl.Series("end", np.searchsorted(firsts, again["high"].to_numpy(), side="left") + 1)
+    rows = again.with_columns(pl.int_ranges(begin, end).alias("at")).explode("at").drop_nulls("at")
+    was = first.select("low", "high", was="number")[rows["at"].to_numpy()]
+    rows = rows.with_columns(
+        was["was"], pl.max_horizontal(pl.col("low"), was["low"]), pl.min_horizontal(pl.col("high"), was["high"])
+    )
+    earlier = pl.col("high").shift(1).over("was", "low") >= pl.col("high")
+    return rows.with_columns(was=pl.when(earlier).then(pl.col("number").shift(1).over("was", "low")).otherwise("was"))
+
+
+def _loss() -> pl.Expr:
+    frame = _stream(pl.col("low"), pl.col("high") - pl.col("low"))
+    return _object({"header": _header(pl.col("was")), "frames": pl.concat_str(pl.lit("["), frame, pl.lit("]"))})
