@@ -211,6 +211,8 @@ impl Kernel {
         let failed = |error| KernelError::io("measure", "the cost of programs", error);
         self.object
             .progs()
+            // What this kernel has no tracepoint for was not loaded.
+            .filter(|program| program.autoload())
             .map(|program| {
                 let name = program.name().to_string_lossy().into_owned();
                 let measured = sys::measured(program.as_fd()).map_err(failed)?;
