@@ -71,6 +71,35 @@ def test_nanoseconds_are_less_those_of_the_empty_program(tmp_path: Path) -> None
         assert by["logged", way]["empty_ns"] == pytest.approx(60, abs=1)
 
 
+@pytest.mark.parametrize(("at_once", "sessions"), [(2, 12), (4, 6), (6, 4)])
+def test_nanoseconds_have_an_interval_over_sessions_or_say_how_many_are_needed(
+    tmp_path: Path, at_once: int, sessions: int
+) -> None:
+    from sojourn.report.costs import keys
+    from sojourn.report.costs.tables import programs
+    from sojourn.report.run import Run
+
+    folder = write(tmp_path / "run", Machine(), [*FEW, f"at_once={at_once}"])
+    analyse(folder.path)
+    pooled = found(folder, "cost_programs").filter(pl.col("path").is_null())
+    assert (pooled["sessions"] == sessions).all()
+    run = Run.read(folder.path)
+    told = [row[4].text for row in programs(run).rows]
+    short = f"too few to tell: {sessions} of 6 sessions"
+    few = [one for one in told if one == short]
+    assert bool(few) == (sessions < 6)
+    assert all("too few to tell" in one for one in told) == (sessions < 6), "of one traffic there are half as many"
+    assert pooled["ns_low"].is_null().all() == (sessions < 6)
+    lines = [line for key in keys(run) for line in key.lines]
+    assert (short in lines) == (sessions < 6)
+    assert not any(line.endswith("\u2013") for line in lines)
+
+
+def test_the_quick_run_has_enough_sessions_for_an_interval() -> None:
+    plan = load_plan("tcplog-cost", quick=True)
+    assert len({pair.session for pair in expand_costs(plan)}) >= 6
+
+
 def test_skips_are_told_with_their_reason_and_as_published(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", Machine(noise=0.0, bps=1e9, skipped=2), FEW)
     verdict = analyse(folder.path)

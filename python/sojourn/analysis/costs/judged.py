@@ -71,7 +71,9 @@ def _incomplete(run: Run, seen: Seen) -> Iterator[Finding]:
     done = seen.pairs.group_by("cell").len()["len"].to_list()
     missing = sum(max(0, planned - count) for count in done) + planned * max(0, _cells_asked(asked) - len(done))
     if missing:
-        yield Finding("incomplete", f"{missing} of the planned pairs are missing or carried nothing", float(missing))
+        are = "is" if missing == 1 else "are"
+        sentence = f"{missing} of the planned pairs {are} missing, or carried nothing"
+        yield Finding("incomplete", sentence, float(missing))
 
 
 def _cells_asked(asked: dict[str, Any]) -> int:
@@ -247,10 +249,15 @@ def _each(cell: Cell) -> str:
 
 
 def _time(spent: list[Spent]) -> str:
-    pooled = {one.direction: one.ns.estimate for one in spent if one.path is None and one.what == "logged"}
+    pooled = {one.direction: one.ns for one in spent if one.path is None and one.what == "logged"}
     if len(pooled) < 2:
         return ""
-    return f"; a record takes {pooled['in']:.0f} ns of a packet that comes and {pooled['out']:.0f} ns of one that goes"
+    return f"; a record takes {_ns(pooled['in'])} of a packet that comes and {_ns(pooled['out'])} of one that goes"
+
+
+def _ns(took: Interval) -> str:
+    reach = "" if took.low is None or took.high is None else f" (95 % CI {took.low:.0f} to {took.high:.0f})"
+    return f"{took.estimate:.0f} ns{reach}"
 
 
 def _resolution(cells: list[Cell]) -> str:

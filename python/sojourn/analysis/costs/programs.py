@@ -1,7 +1,9 @@
 """Nanoseconds a packet that the programs in the kernel take, by its own statistics, less those of empty programs.
 
 The statistics read a clock before and after every run, which the empty program pays too: what is left is the log's.
-A slice with a setting and the slice with the empty programs of the same turn make one difference.
+A slice with a setting and the slice with the empty programs of the same turn make one difference. Turns of one session
+(one iperf3, one loading of the programs, one place of theirs in memory) are alike: half of what differences vary by is
+between sessions. So a session is one figure, the mean of its turns, and the interval is over sessions.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.analysis.costs.ratios import with_ends
-from sojourn.analysis.statistics.signed_rank import hodges_lehmann
+from sojourn.analysis.statistics.signed_rank import hodges_lehmann, least_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +28,14 @@ DECIMATED_FROM = 1_000_000
 LEAST_RUNS = 1000
 """Fewer runs in a slice than this say little of a mean."""
 
+LEVEL = 0.95
+
 WHAT = ("logged", "decimated", "disabled", "empty", "sham")
 TURN = ("session", "repetition", "path", "flows", "direction")
 SCHEMA: dict[str, Any] = {
     "path": pl.String, "flows": pl.Int64, "host": pl.String, "direction": pl.String, "what": pl.String,
     **with_ends("ns"), "gross_ns": pl.Float64, "empty_ns": pl.Float64, "runs": pl.Int64, "slices": pl.Int64,
+    "sessions": pl.Int64, "sessions_needed": pl.Int64,
 }  # fmt: skip
 
 
@@ -46,6 +51,9 @@ class Spent:
     empty_ns: float
     runs: int
     slices: int
+    sessions: int
+    sessions_needed: int
+    """So many at least give an interval."""
     path: str | None = None
     flows: int | None = None
     host: str | None = None
@@ -85,13 +93,16 @@ def _by(rows: pl.DataFrame, factors: list[str]) -> Iterator[Spent]:
     ranked = rows.sort(*factors, pl.col("what").cast(pl.Enum(WHAT)), "direction")
     for several in ranked.partition_by(*factors, "what", "direction", maintain_order=True):
         first = several.row(0, named=True)
+        sessions = several.group_by("session").agg(pl.col("net").mean())["net"].to_numpy()
         yield Spent(
             direction=first["direction"],
             what=first["what"],
-            ns=hodges_lehmann(several["net"].to_numpy()),
+            ns=hodges_lehmann(sessions, LEVEL),
             gross_ns=float(several["cpu_time_ns"].sum()) / float(several["runs"].sum()),
             empty_ns=float(several["empty"].mean()),  # type: ignore[arg-type]
             runs=int(several["runs"].sum()),
             slices=several.height,
+            sessions=len(sessions),
+            sessions_needed=least_pairs(LEVEL),
             **{name: first[name] for name in factors},
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sojourn.report.costs import figures, tables
-from sojourn.report.costs.frames import DETAIL, PATHS, flows_words, sample
+from sojourn.report.costs.frames import DETAIL, PATHS, flows_words, sample, too_few
 from sojourn.report.numbers import show
 from sojourn.report.parts import Key, Parts
 
@@ -52,7 +52,8 @@ def _nanoseconds(run: Run) -> list[Key]:
         if row["what"] == "logged":
             shown = show(row["ns"], row["ns_low"], row["ns_high"], "")
             way = "comes" if row["direction"] == "in" else "goes"
-            lines = (f"95 % CI {shown.interval}", "less the empty program, by the kernel's statistics")
+            reach = too_few(row) or f"95 % CI {shown.interval}"
+            lines = (reach, "less the empty program, by the kernel's statistics")
             made.append(Key(f"To log a packet that {way}", shown.text, "ns", lines))
     return made
 
@@ -95,7 +96,7 @@ METHOD = (
     (
         "Throughput is what the receiver's interface got, by the kernel's counters and the times at which they were "
         "read. A ratio is that of a pair; estimates over pairs are Hodges and Lehmann's, of logarithms, with the exact "
-        "signed-rank interval."
+        "signed-rank interval. Pairs of one iperf3 are no more alike than others, so each counts by itself."
     ),
     (
         "The log is attached to the cgroups in which the programs of A and of B run: at the root it would see both "
@@ -109,7 +110,8 @@ METHOD = (
     ),
     (
         "Nanoseconds a packet are the kernel's own statistics of programs, taken in slices of their own since taking "
-        "them takes time, less those of empty programs in the same turn, which read the same clocks."
+        "them takes time, less those of empty programs in the same turn, which read the same clocks. These are alike "
+        "within an iperf3 and its loading of the programs, so that it is the unit of their intervals."
     ),
     (
         "A and B share this machine's processors with the logging process: what it takes, they lack. On two hosts of "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -58,3 +58,10 @@ def setting_words(mode: str, each: int | None) -> str:
     if mode != "on":
         return SETTINGS.get(mode, mode)
     return "every packet logged" if each == 1 else f"1 packet in {each} logged"
+
+
+def too_few(row: dict[str, Any]) -> str:
+    """Why the time of a program has no interval; empty where it has one."""
+    if row["ns_low"] is not None or row.get("sessions") is None:
+        return ""
+    return f"too few to tell: {row['sessions']} of {row['sessions_needed']} sessions"

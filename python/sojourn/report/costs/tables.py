@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sojourn.report.costs.frames import ON, PATHS, flows_words, sample, setting_words
+from sojourn.report.costs.frames import ON, PATHS, flows_words, sample, setting_words, too_few
 from sojourn.report.numbers import NOTHING, show
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
 
@@ -105,6 +105,7 @@ def programs(run: Run) -> Table:
         Column(("empty_ns",), "empty program", "ns"),
         Column(("runs",), "Packets"),
         Column(("slices",), "Slices"),
+        Column(("sessions",), "Sessions"),
     )
     found = sample(run, "cost_programs")
     rows = []
@@ -113,12 +114,15 @@ def programs(run: Run) -> Table:
             continue
         shown = show(row["ns"], row["ns_low"], row["ns_high"], "")
         where = "all" if row["path"] is None else f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
-        took = (number(shown), interval(shown), _rounded(row["gross_ns"], 0), _rounded(row["empty_ns"], 0))
+        few = too_few(row)
+        reach = Entry(few, (None, None)) if few else interval(shown)
+        took = (number(shown), reach, _rounded(row["gross_ns"], 0), _rounded(row["empty_ns"], 0))
         rows.append((text(row["what"]), text(row["direction"]), text(where), *took, whole(row["runs"]),
-                     whole(row["slices"])))  # fmt: skip
+                     whole(row["slices"]), whole(row["sessions"])))  # fmt: skip
     note = (
         "By the kernel's statistics of programs, at both ends together: mean time of a run less that of the empty "
-        "program in the same turn."
+        "program in the same turn. Slices of one session, an iperf3 of its own, are alike, so intervals are over "
+        "sessions: Hodges and Lehmann's, of the means of each."
     )
     strong = frozenset(place for place, row in enumerate(rows) if row[2].text == "all")
     return Table("cost_programs", "Nanoseconds a packet", columns, tuple(rows), note, strong, wide=True)
