@@ -7,6 +7,7 @@ tests wait for attributes that the page sets, and for nothing else.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from sojourn.analysis import analyse
 from sojourn.report import write_report
+from tests.unit import made_up_costs, made_up_truth
 from tests.unit import made_up_emulator as emulated
+from tests.unit.test_tcp_perturbation import made_up_run as made_up_perturbation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +88,24 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def of_the_log(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The three studies of the log of TCP's state, made up: their cost, few sessions, and what they change."""
+    folder = tmp_path_factory.mktemp("runs")
+    made_up_costs.write(folder / "cost", made_up_costs.Machine(left={1: 0.9}, skipped=1), ["flows=1,10"])
+    made_up_costs.write(
+        folder / "few", made_up_costs.Machine(), ["flows=1,10", "path=gso", "repetitions=8", "at_once=8"]
+    )
+    made_up_perturbation(folder / "perturbation", 0.4)
+    for name in ("cost", "few", "perturbation"):
+        analyse(folder / name)
+    made_up_truth.write(folder / "truth")
+    made = {name: folder / name for name in OF_THE_LOG}
+    for path in made.values():
+        write_report(path)
+    return made
+
+
+@pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with more cells than stand side by side: one is chosen."""
     return _run(tmp_path_factory.mktemp("runs") / "many", "probe.icmp_bytes=[64, 256, 512, 1024, 1480]")
@@ -139,6 +160,38 @@ def test_an_emulators_report_is_whole_and_quiet(browser: Browser, emulator: Path
     assert _page_width(opened.page) <= width, "the page scrolls sideways"
     assert opened.said == []
     assert opened.asked_for == [(emulator / "report" / "index.html").as_uri()]
+
+
+OF_THE_LOG = {
+    "cost": {"cost_over_detail", "cost_over_where", "cost_controls", "cost_programs", "cost_skipped", "cost_over_time"},
+    "few": {"cost_over_detail", "cost_over_where", "cost_controls", "cost_programs", "cost_over_time"},
+    "perturbation": {"changes", "distributions", "rounds"},
+    "truth": {"agreement", "apart", "back_offs", "reno_windows", "cubic_windows"},
+}
+"""The studies of the log of TCP's state, and their figures."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("study", OF_THE_LOG)
+def test_a_report_on_the_log_of_tcp_is_whole_and_quiet(
+    browser: Browser, of_the_log: dict[str, Path], study: str, scheme: Scheme, width: int
+) -> None:
+    path = of_the_log[study]
+    opened = _open(browser, path, scheme, width)
+    verdict = json.loads((path / "analysis" / "verdict.json").read_text())
+    assert opened.page.locator("#verdict .sentence").inner_text().replace("\u00a0", " ") == verdict["sentence"]
+    found = opened.page.locator("figure").evaluate_all("all => all.map(one => one.id.replace('figure-', ''))")
+    assert set(found) == OF_THE_LOG[study]
+    _every_figure_is_drawn(opened.page, least=2)
+    _every_table_can_be_read(opened.page)
+    said = opened.page.locator("main").inner_text()
+    assert ("too few to tell: 2 of 6 sessions" in said) == (study == "few")
+    assert "95 % CI \u2013" not in said
+    opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
+    assert _page_width(opened.page) <= width, "the page scrolls sideways"
+    assert opened.said == []
+    assert opened.asked_for == [(path / "report" / "index.html").as_uri()]
 
 
 def test_the_scheme_follows_the_switch(browser: Browser, run: Path) -> None:
@@ -235,6 +288,35 @@ def _every_figure_is_drawn(page: Page, least: int = 3) -> None:
         marks = "path[d^='M'], line"
         drawn = place.locator(f".role-mark :is({marks})").count()
         assert drawn >= least, f"{name} has {drawn} marks"
+
+
+def _every_table_can_be_read(page: Page) -> None:
+    """Every cell says something that a person can read, in ink that stands out from what is behind it."""
+    assert page.locator("table tbody tr").count() > 5
+    cells = page.locator("table :is(td, th)").all_inner_texts()
+    wrong = [cell for cell in cells if re.search(r"\b(nan|NaN|None|null|inf|Infinity|undefined)\b", cell)]
+    assert not wrong
+    faint = page.locator("table tbody :is(td, th)").evaluate_all(CONTRAST)
+    assert min(faint) >= 4.5, f"the faintest cell has a contrast of {min(faint):.2f}"
+
+
+CONTRAST = """all => {
+  const parts = text => text.match(/[0-9.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = one => {
+    for (; one; one = one.parentElement) {
+      const colour = parts(getComputedStyle(one).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0.5) return colour;
+    }
+    return [255, 255, 255];
+  };
+  return all.map(one => {
+    const [ink, paper] = [light(parts(getComputedStyle(one).color)), light(behind(one))];
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  });
+}"""
+"""WCAG's ratio of every cell's ink to what is behind it."""
 
 
 def _page_width(page: Page) -> int:

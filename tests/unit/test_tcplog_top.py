@@ -94,6 +94,22 @@ def test_a_narrow_one_shows_what_matters_most(width: int, address: str) -> None:
     assert len(lines[2:4]) == 2
 
 
+def test_columns_of_which_nothing_is_known_of_any_flow_are_left_out() -> None:
+    """Without a log flows have no numbers; sockets older than the watching have no command."""
+    unknown: dict[str, Any] = {"flow": 0, "command": None}
+    assert drawn(told(unknown, unknown))[1].split()[:3] == ["local", "remote", "state"]
+    both = drawn(told(unknown, {}))
+    assert both[1].split()[:4] == ["flow", "local", "remote", "command"]
+    assert sorted(row.split()[0] for row in both[2:4]) == ["2", "–"]
+
+
+def test_units_are_told_of_the_columns_that_are_there() -> None:
+    narrow = " ".join(drawn(told({}), width=60)[3:])
+    assert "cwnd" in narrow
+    assert "flight" not in narrow
+    assert "flight: bytes" in drawn(told({}))[3]
+
+
 def test_an_empty_machine_has_an_empty_table() -> None:
     assert drawn(told())[0] == "0 flows"
 

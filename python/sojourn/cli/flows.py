@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 Flow = dict[str, Any]
 NOTHING = "–"
@@ -123,7 +123,7 @@ def end(title: str) -> Column:
 
 
 COLUMNS = {
-    "flow": counted("flow", 9, "flow"),
+    "flow": Column("flow", 9, lambda flow: short(flow.get("flow") or None), number("flow")),
     "local": end("local"),
     "remote": end("remote"),
     "command": named("command", 4, "command"),
@@ -142,4 +142,16 @@ COLUMNS = {
 }
 """In the order in which they stand; the names are those of --sort."""
 
-UNITS = "cwnd, ssthr, retr: segments; flight: bytes; rate: bit/s; in, out, skip: packets"
+MAY_BE_UNKNOWN = ("flow", "command")
+"""Left out where no flow has one: without a log there are no numbers, and older sockets have no command."""
+
+UNITS = {
+    "segments": ("cwnd", "ssthresh", "retrans"), "bytes": ("flight",), "bit/s": ("rate",),
+    "packets": ("in", "out", "skipped"),
+}  # fmt: skip
+
+
+def units(shown: Collection[str]) -> str:
+    """What the numbers of these columns count."""
+    told = ((unit, [COLUMNS[name].title for name in names if name in shown]) for unit, names in UNITS.items())
+    return "; ".join(f"{', '.join(titles)}: {unit}" for unit, titles in told if titles)

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sojourn.cli.flows import CLOSED, COLUMNS, UNITS, flows_of, state
+from sojourn.cli.flows import CLOSED, COLUMNS, MAY_BE_UNKNOWN, NOTHING, flows_of, state, units
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.instruments.binary import find_instrument
 
@@ -56,7 +56,7 @@ class View:
         shown = fitting(console.width, flows[:room])
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), expand=False)
         table.title, table.title_justify, table.title_style = title(flows, room), "left", ""
-        table.caption, table.caption_justify, table.caption_style = UNITS, "left", "dim"
+        table.caption, table.caption_justify, table.caption_style = units(shown), "left", "dim"
         for name, width in shown.items():
             one = COLUMNS[name]
             mark = "▾" if name == self.sort else ""
@@ -71,9 +71,12 @@ class View:
 def fitting(width: int, flows: list[Flow]) -> dict[str, int]:
     """The columns that a terminal of this width has room for, and how wide each is: the least important go first."""
     wide = {name: max([len(one.title) + 1, *(len(one.say(flow)) for flow in flows)]) for name, one in COLUMNS.items()}
+    for name in MAY_BE_UNKNOWN:
+        if flows and all(COLUMNS[name].say(flow) == NOTHING for flow in flows):
+            del wide[name]
     most = max(width // 4, ADDRESS)
     shown = wide | {end: min(wide[end], most) for end in ENDS}
-    for name in sorted(COLUMNS, key=lambda name: -COLUMNS[name].rank):
+    for name in sorted(wide, key=lambda name: -COLUMNS[name].rank):
         if sum(shown.values()) + len(shown) <= width or not COLUMNS[name].rank:
             break
         del shown[name]

@@ -73,6 +73,7 @@ def study(run: Run) -> Study:
             asked(found, records, cell)
         if cell[0].kind == "law":
             lawful(found, records, cell)
+    agreed(found)
     checks = found.checks.answered()
     _surroundings(run, found)
     frames = {name: pl.DataFrame(rows, infer_schema_length=None) for name, rows in found.samples.items()}
@@ -118,6 +119,22 @@ def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
     agree, of = sum(one.agree for one in told), sum(one.pairs for one in told)
     found.row(cell[0], "tcp_info_agreement", "ratio", clopper_pearson(agree, of), "ratio")
     found.row(cell[0], "tcp_info_pairs", "count", Interval(pairs, None, None, 1.0, pairs), "1")
+
+
+def agreed(found: Found) -> None:
+    """Each field over all trials of a kind, and over all trials (kind null)."""
+    sums: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for one in found.samples.get("oracle", []):
+        for kind in (one["kind"], None):
+            own = sums.setdefault((one["field"], kind), {"law": one["law"], **dict.fromkeys(COUNTS, 0)})
+            for name in COUNTS:
+                own[name] += one[name]
+    for (name, kind), own in sums.items():
+        share = clopper_pearson(own["agree"], own["pairs"])
+        found.sample("agreement", kind=kind, field=name, **own, low=share.low, high=share.high)
+
+
+COUNTS = ("pairs", "agree", "quiet", "quiet_agree")
 
 
 def witnessed(found: Found, records: Path, cell: Sequence[Done]) -> None:

@@ -62,11 +62,12 @@ def controls(run: Run) -> Figure | None:
         low=100 * (pl.col("ratio_low") - 1),
         high=100 * (pl.col("ratio_high") - 1),
     )
-    caption = (
-        "What each does to throughput, beside logging every packet. In 2007 a hook that only burnt time made one "
-        "machine faster, as logging did: where the sham's bar and that of logging lie together, it is "
-        "the time that counts."
-    )
+    caption = "What each does to throughput, beside logging every packet."
+    if "sham" in cells["mode"].to_list():
+        caption += (
+            " In 2007 a hook that only burnt time made one machine faster, as logging did: where the sham's bar and "
+            "that of logging lie together, it is the time that counts."
+        )
     chart = Intervals("Change of throughput (%)", tuple(names))
     return _figure("cost_controls", "Logging beside its controls", caption, rows, chart)
 

@@ -77,7 +77,7 @@ def _row(one: dict[str, Any]) -> tuple[Entry, ...]:
 
 def fields(run: Run) -> Table:
     """Field by field, over all trials."""
-    found = run.samples("oracle")
+    found = run.samples("agreement")
     columns = (
         Column(("field",), "Field", numeric=False),
         Column(("law",), "The sample's number is", numeric=False),
@@ -90,7 +90,7 @@ def fields(run: Run) -> Table:
     if found is None or found.is_empty():
         return Table("fields", "", columns, ())
     rows = []
-    for one in _pooled(found).iter_rows(named=True):
+    for one in found.filter(pl.col("kind").is_null()).iter_rows(named=True):
         shown = show(one["agree"] / max(1, one["pairs"]), one["low"], one["high"], "ratio")
         head = (text(one["field"]), text(LAWS.get(one["law"], one["law"])))
         rows.append((*head, whole(one["pairs"]), number(shown), interval(shown), whole(one["quiet"]),
@@ -116,19 +116,12 @@ LAWS = {
 }
 
 
-def _pooled(found: pl.DataFrame) -> pl.DataFrame:
-    """Every field over its trials, with the interval of the analysis where there is one trial, else none."""
-    sums = (pl.col(name).sum() for name in ("pairs", "agree", "quiet", "quiet_agree"))
-    ends = (pl.when(pl.len() == 1).then(pl.col(name).first()).alias(name) for name in ("low", "high"))
-    return found.group_by("field", maintain_order=True).agg(pl.col("law").first(), *sums, *ends)
-
-
 def packets(run: Run) -> Table:
     """Packets of the log and of the capture, trial by trial."""
     found = run.samples("witness")
     columns = (
         Column(("cell",), "Trial", numeric=False),
-        Column(("direction",), "", numeric=False),
+        Column(("direction",), "Direction", numeric=False),
         Column(("logged",), "Logged"),
         Column(("captured",), "Captured"),
         Column(("missing",), "Missing in the log"),
@@ -194,15 +187,16 @@ ESTIMATES = (
 
 def agreement(run: Run) -> Figure | None:
     """The share of pairs that agree, field by field."""
-    found = run.samples("oracle")
+    found = run.samples("agreement")
     if found is None or found.is_empty():
         return None
-    several = found.group_by("field", "kind", maintain_order=True).agg(pl.col("agree").sum(), pl.col("pairs").sum())
-    rows = several.with_columns(
+    rows = found.drop_nulls("kind").with_columns(
         (pl.col("agree") / pl.col("pairs") * 100).alias("x"),
+        pl.col("low") * 100,
+        pl.col("high") * 100,
         pl.col("field").alias("name"),
         pl.col("kind").replace(READ_WHEN).alias("device"),
-    ).with_columns(*NO_INTERVAL)
+    )
     moving = rows.group_by("name").agg(pl.col("x").min()).filter(pl.col("x") < 100)["name"].to_list()
     rows = rows.filter(pl.col("name").is_in(moving)).with_columns(cell=pl.lit(""))
     if rows.is_empty():
@@ -210,7 +204,8 @@ def agreement(run: Run) -> Figure | None:
     names = tuple(dict.fromkeys(rows["name"].to_list()))
     caption = (
         f"Fields that did not agree every time ({len(names)} of {found['field'].n_unique()}), over all moments: "
-        "between the reading and the packet something else came in, or left. At quiet moments none may differ."
+        "between the reading and the packet something else came in, or left. At quiet moments none may differ. Bars "
+        "are 95 % intervals."
     )
     return figure(
         "agreement", "Agreement with TCP_INFO", caption, rows, Intervals("Pairs that agree (%)", names), columns=1
