@@ -126,6 +126,53 @@ fn a_command_keeps_its_output_and_its_status_becomes_ours() {
     }
 }
 
+/// COMMAND: it waits until the log has failed, and says then that it has ended by itself.
+fn waits_for_failure(out: &Path, begins: &str) -> String {
+    let status = format!("{BINARY} tcplog status {} --json", out.display());
+    format!("{begins}; until {status} | grep -q '\"failed\":\"'; do sleep 0.05; done; echo finished")
+}
+
+/// What is left of a log that failed while COMMAND ran to its end.
+fn expect_counted(out: &Path, output: &Output, why: &str) -> Value {
+    assert_eq!(output.status.code(), Some(4), "{}", said(output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "finished\n", "it was not told to end");
+    let footer = read(&out.join("footer.json"));
+    assert_eq!((&footer["why"], &footer["command_status"]), (&json!(why), &json!(0)), "{footer}");
+    conserved(&footer["totals"]);
+    assert!(count(&footer["totals"]["in"], "broken") > 0, "it was counted on: {footer}");
+    footer
+}
+
+#[test]
+fn a_log_that_is_removed_ends_no_command_and_is_counted_on() {
+    let folder = Folder::new("removed");
+    let out = folder.0.join("t");
+    let script = waits_for_failure(&out, &format!("rm {}/spool-000.tcplog", out.display()));
+    let words = ["tcplog", "run", "--simulated", "1", "--out", out.to_str().expect("a name"), "--", "sh", "-c"];
+    let output = Command::new(BINARY).args(words).arg(script).output().expect("starts");
+    expect_counted(&out, &output, "log file removed");
+    assert!(said(&output).contains("was removed or replaced"), "{}", said(&output));
+}
+
+#[test]
+fn a_disk_that_is_full_ends_no_command_and_what_was_written_stays() {
+    let folder = Folder::new("no-room");
+    let out = folder.0.join("t");
+    // No file may be longer than this many half kilobytes: a disk that is full, for who has no right to make one.
+    let begin = "trap '' XFSZ; ulimit -f 2100; exec \"$0\" \"$@\"";
+    let words = ["-c", begin, BINARY, "tcplog", "run", "--simulated", "1", "--sample", "both", "--out"];
+    let script = waits_for_failure(&out, "true");
+    let output = Command::new("sh").args(words).arg(&out).args(["--", "sh", "-c", &script]).output().expect("starts");
+    let footer = expect_counted(&out, &output, "disk full");
+    assert!(said(&output).contains("the disk is full"), "{}", said(&output));
+    if spools(&out) {
+        fs::remove_file(out.join("footer.json")).expect("it is there");
+        assert_eq!(tcplog(&format!("recover {}", out.display())).status.code(), Some(0));
+    }
+    let recovered = out.join("records/tcp_samples-tcplog-000.arrow");
+    assert!(fs::metadata(recovered).expect("records").len() > 10_000 && count(&footer, "records") > 1_000, "{footer}");
+}
+
 #[test]
 fn a_command_is_told_to_end_when_we_are() {
     let folder = Folder::new("told");

@@ -8,6 +8,7 @@
 //! ([`Account::read_still`] does that). One that is not exact serves to look at, not to check.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::layout::{Counts, Flow, Totals, fate};
 use crate::source::{Source, SourceError};
@@ -140,16 +141,18 @@ impl Ledger {
         })
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.seen.add(other.seen);
         self.fates.iter_mut().zip(other.fates).for_each(|(sum, tally)| sum.add(tally));
         self.is_overdrawn |= other.is_overdrawn;
     }
 
-    fn less(&self, earlier: &Self) -> Self {
-        let mut ledger = Self { seen: self.seen.less(earlier.seen), ..*self };
-        ledger.fates.iter_mut().zip(earlier.fates).for_each(|(tally, earlier)| *tally = tally.less(earlier));
-        ledger
+    /// Takes so many packets for logged at least: their samples are there.
+    pub(crate) fn find(&mut self, logged: Tally) {
+        let known = &mut self.fates[Fate::Logged as usize];
+        let more = logged.less(*known);
+        known.add(more);
+        self.seen.add(more);
     }
 
     /// Takes packets that the kernel logged for left out.
@@ -181,6 +184,8 @@ pub const DIRECTIONS: [&str; 2] = ["in", "out"];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     flows: BTreeMap<u64, [Tally; 2]>,
+    /// Of flows that were told elsewhere, together.
+    gone: [Tally; 2],
 }
 
 impl LeftOut {
@@ -191,7 +196,14 @@ impl LeftOut {
         }
     }
 
-    /// Each flow's cookie, with what was left out in and out.
+    /// Gives away what was left out of a flow, for whoever writes it down: only the sum of it is kept.
+    pub fn tell(&mut self, cookie: u64) -> [Tally; 2] {
+        let tallies = self.flows.remove(&cookie).unwrap_or_default();
+        add_both(&mut self.gone, tallies);
+        tallies
+    }
+
+    /// Each flow's cookie, with what was left out in and out; but for those that were told elsewhere.
     pub fn iter(&self) -> impl Iterator<Item = (u64, [Tally; 2])> + '_ {
         self.flows.iter().map(|(&cookie, &tallies)| (cookie, tallies))
     }
@@ -199,8 +211,8 @@ impl LeftOut {
     /// All flows together.
     #[must_use]
     pub fn sum(&self) -> [Tally; 2] {
-        self.iter().fold([Tally::default(); 2], |mut sum, (_, tallies)| {
-            sum.iter_mut().zip(tallies).for_each(|(sum, tally)| sum.add(tally));
+        self.iter().fold(self.gone, |mut sum, (_, tallies)| {
+            add_both(&mut sum, tallies);
             sum
         })
     }
@@ -213,6 +225,10 @@ pub struct Account {
     pub all: Both,
     /// By the cookies of their sockets.
     pub flows: BTreeMap<u64, Both>,
+    /// Flows that are told elsewhere, together: nobody has to remember each.
+    pub gone: Both,
+    /// The first of those that broke the law.
+    gone_breach: Option<Breach>,
     /// Records that were made and belong to no packet.
     pub events: u64,
     /// Records without room that belong to no packet.
@@ -309,22 +325,30 @@ impl Account {
     /// Adds what a flow counted: one in use, or one that has been released.
     pub fn add_flow(&mut self, flow: &Flow) {
         let both = self.flows.entry(flow.cookie).or_default();
-        both.iter_mut().zip(&flow.directions).for_each(|(ledger, counts)| ledger.add(&counts.into()));
+        both.iter_mut().zip(both_of(flow)).for_each(|(ledger, counts)| ledger.add(&counts));
     }
 
-    /// Reads what was counted so far; `released` are the flows whose slots have been given back, as they were then. Exact if
-    /// nothing is being counted now.
+    /// Adds what a flow counted that has been released and is told elsewhere.
+    pub fn add_gone(&mut self, flow: &Flow) {
+        self.add_told(flow.cookie, &both_of(flow));
+    }
+
+    pub(crate) fn add_told(&mut self, cookie: u64, both: &Both) {
+        if self.gone_breach.is_none() {
+            self.gone_breach = check_flow(cookie, both).err();
+        }
+        self.gone.iter_mut().zip(both).for_each(|(ledger, counts)| ledger.add(counts));
+    }
+
+    /// Reads what was counted so far; `released` has the flows whose slots have been given back, as they were then, or their
+    /// sum. Exact if nothing is being counted now.
     ///
     /// # Errors
     /// When the source cannot be read.
-    pub fn read<'a>(
-        source: &(impl Source + ?Sized),
-        released: impl IntoIterator<Item = &'a Flow>,
-    ) -> Result<Self, SourceError> {
-        let mut account = Self::default();
+    pub fn read(source: &(impl Source + ?Sized), released: &Self) -> Result<Self, SourceError> {
+        let mut account = released.clone();
         source.totals()?.iter().for_each(|totals| account.add_totals(totals));
         source.flows(&mut |_, flow| account.add_flow(flow));
-        released.into_iter().for_each(|flow| account.add_flow(flow));
         Ok(account)
     }
 
@@ -333,16 +357,16 @@ impl Account {
     ///
     /// # Errors
     /// When the source cannot be read.
-    pub fn read_still<'a>(
+    pub fn read_still(
         source: &(impl Source + ?Sized),
-        released: impl IntoIterator<Item = &'a Flow> + Clone,
+        released: &Self,
         tries: u32,
         wait: &mut dyn FnMut(),
     ) -> Result<(Self, bool), SourceError> {
-        let mut last = Self::read(source, released.clone())?;
+        let mut last = Self::read(source, released)?;
         for _ in 1..tries {
             wait();
-            let next = Self::read(source, released.clone())?;
+            let next = Self::read(source, released)?;
             if next == last && next.check().is_ok() {
                 return Ok((next, true));
             }
@@ -351,32 +375,14 @@ impl Account {
         Ok((last, false))
     }
 
-    /// What was counted since an earlier account of the same source: of one block of several. Flows that have counted nothing
-    /// since then are left out.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        let less = |both: &Both, earlier: Option<&Both>| {
-            earlier.map_or(*both, |earlier| [both[0].less(&earlier[0]), both[1].less(&earlier[1])])
-        };
-        let flows = self.flows.iter().map(|(cookie, both)| (*cookie, less(both, earlier.flows.get(cookie))));
-        Self {
-            all: less(&self.all, Some(&earlier.all)),
-            flows: flows.filter(|(_, both)| both.iter().any(|ledger| ledger.seen.packets > 0)).collect(),
-            events: self.events.saturating_sub(earlier.events),
-            events_full: self.events_full.saturating_sub(earlier.events_full),
-            numbers: self.numbers.saturating_sub(earlier.numbers),
-        }
-    }
-
     /// Takes packets that the kernel logged and user space did not write: [`Fate::Forgotten`] or [`Fate::Broken`].
     pub fn leave_out(&mut self, fate: Fate, left_out: &LeftOut) {
         for (cookie, tallies) in left_out.iter() {
-            let flow = self.flows.entry(cookie).or_default();
-            for (direction, tally) in tallies.into_iter().enumerate() {
-                flow[direction].leave_out(fate, tally);
-                self.all[direction].leave_out(fate, tally);
-            }
+            // What comes of a flow when it is gone is a part of that sum.
+            leave_out(self.flows.get_mut(&cookie).unwrap_or(&mut self.gone), fate, tallies);
         }
+        leave_out(&mut self.gone, fate, left_out.gone);
+        leave_out(&mut self.all, fate, left_out.sum());
     }
 
     /// Records that had no room, of any kind.
@@ -390,10 +396,10 @@ impl Account {
     /// # Errors
     /// The first breach.
     pub fn check(&self) -> Result<(), Breach> {
-        check_ledgers("all", &self.all)?;
-        for (cookie, both) in &self.flows {
-            check_ledgers(&format!("flow {cookie:#x}"), both)?;
-        }
+        check_ledgers(&"all", &self.all)?;
+        self.gone_breach.clone().map_or(Ok(()), Err)?;
+        check_ledgers(&"flows that have ended", &self.gone)?;
+        self.flows.iter().try_for_each(|(&cookie, both)| check_flow(cookie, both))?;
         self.check_flows()?;
         // What was left out later had a number too.
         let of_packets = |ledger: &Ledger| {
@@ -414,15 +420,19 @@ impl Account {
         require(missing == self.full(), || Breach::Gaps { missing, full: self.full() })
     }
 
-    /// The rows of `tcp_account`: seen and every fate, in total; of each flow, those that it can meet.
+    /// The rows of `tcp_account` on all packets: seen and every fate.
+    pub fn totals(&self) -> impl Iterator<Item = Entry> + use<> {
+        rows(None, &self.all)
+    }
+
+    /// The rows of `tcp_account`: those on all packets; of each flow that is not told elsewhere, the fates that it can meet.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        let all = rows(None, &self.all);
-        all.chain(self.flows.iter().flat_map(|(&cookie, both)| rows(Some(cookie), both)))
+        self.totals().chain(self.flows.iter().flat_map(|(&cookie, both)| rows(Some(cookie), both)))
     }
 
     fn check_flows(&self) -> Result<(), Breach> {
         for (direction, all) in self.all.iter().enumerate() {
-            let mut flows = Ledger::default();
+            let mut flows = self.gone[direction];
             self.flows.values().for_each(|both| flows.add(&both[direction]));
             for fate in Fate::ALL.into_iter().filter(|fate| fate.is_of_flow()) {
                 for (unit, all, flows) in units(all.of(fate), flows.of(fate)) {
@@ -435,11 +445,29 @@ impl Account {
     }
 }
 
-fn check_ledgers(whose: &str, both: &Both) -> Result<(), Breach> {
+fn both_of(flow: &Flow) -> Both {
+    [0, 1].map(|direction| Ledger::from(&flow.directions[direction]))
+}
+
+pub(crate) fn add_both(sum: &mut [Tally; 2], more: [Tally; 2]) {
+    sum.iter_mut().zip(more).for_each(|(sum, more)| sum.add(more));
+}
+
+/// Takes packets that the kernel logged for left out, both ways.
+pub(crate) fn leave_out(both: &mut Both, fate: Fate, tallies: [Tally; 2]) {
+    both.iter_mut().zip(tallies).for_each(|(ledger, tally)| ledger.leave_out(fate, tally));
+}
+
+/// Holds one flow to the law.
+pub(crate) fn check_flow(cookie: u64, both: &Both) -> Result<(), Breach> {
+    check_ledgers(&format_args!("flow {cookie:#x}"), both)
+}
+
+fn check_ledgers(whose: &dyn fmt::Display, both: &Both) -> Result<(), Breach> {
     for (ledger, direction) in both.iter().zip(DIRECTIONS) {
-        require(!ledger.is_overdrawn, || Breach::Overdrawn { whose: whose.to_owned(), direction })?;
+        require(!ledger.is_overdrawn, || Breach::Overdrawn { whose: whose.to_string(), direction })?;
         for (unit, seen, met) in units(ledger.seen, ledger.sum()) {
-            require(seen == met, || Breach::Fates { whose: whose.to_owned(), direction, unit, seen, met })?;
+            require(seen == met, || Breach::Fates { whose: whose.to_string(), direction, unit, seen, met })?;
         }
     }
     Ok(())
@@ -453,7 +481,7 @@ fn require(holds: bool, breach: impl FnOnce() -> Breach) -> Result<(), Breach> {
     if holds { Ok(()) } else { Err(breach()) }
 }
 
-fn rows(cookie: Option<u64>, both: &Both) -> impl Iterator<Item = Entry> + use<> {
+pub(crate) fn rows(cookie: Option<u64>, both: &Both) -> impl Iterator<Item = Entry> + use<> {
     let both = *both;
     (0..2).flat_map(move |direction| {
         let ledger = both[direction];

@@ -10,7 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
 
-use crate::account::LeftOut;
+use crate::account::{LeftOut, Tally};
 use crate::layout::{PrivateState, Sample, State, kind, point};
 
 /// The congestion control's state after a retransmission timeout (TCP_CA_Loss).
@@ -162,6 +162,12 @@ impl Flight {
                 self.forget(cookie, &record);
             }
         }
+    }
+
+    /// The same; gives away how many of its packets were forgotten, for whoever writes it down.
+    pub fn tell_end(&mut self, cookie: u64) -> [Tally; 2] {
+        self.end(cookie);
+        self.left_out.tell(cookie)
     }
 
     /// Forgets all that is kept: nothing comes any more.

@@ -1,7 +1,7 @@
 //! A spool into records: flows get their numbers in order of their first sample, samples their rows, and what was counted is
 //! held against what is there.
 //!
-//! Memory is bounded by a batch of rows and by the number of flows. A spool that a killed run left is settled too: its last
+//! Memory is bounded by a batch of rows and by how many flows there were at once, not by how many there have been. A spool that a killed run left is settled too: its last
 //! words on each flow must then do for the account, and are of a moment before its last samples.
 
 use std::collections::HashSet;
@@ -12,19 +12,24 @@ use sojourn_record::tcp::{self, FATES};
 use sojourn_record::{Origin, RecordError, TcpFolder};
 use sojourn_time::Time;
 
-use crate::account::{Account, Entry, Fate, Tally};
+use crate::account::{self, Account, Entry, Fate, Tally};
 use crate::convert::{Place, row};
 use crate::decode::{Event, decode};
 use crate::gaps::Gap;
 use crate::layout::{PrivateState, Sample, Totals, point};
 use crate::private::PrivateNames;
 use crate::spool::{self, Counted, Ending, Frame, Reader, SpoolError};
-use flows::{Flows, endpoints};
+use flows::{Flows, Seen, endpoints};
 
 mod flows;
 
 /// How many rows wait before they are turned into columns.
 const ROWS: usize = 512;
+/// The same of rows of flows, which are written when their flows have ended long ago, and of gaps.
+const FLOWS: usize = 4096;
+
+/// How many flows a footer lists; the table has all of them.
+pub const LISTED: usize = 65_536;
 
 /// What is to be settled, and how the records are called.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +69,7 @@ pub struct Settled {
     pub problems: Vec<String>,
     /// The notes that were kept.
     pub notes: Vec<String>,
-    /// Each flow: local address;port-remote address;port.
+    /// Flows: local address;port-remote address;port; of many, the first [`LISTED`].
     pub flow_list: Vec<String>,
 }
 
@@ -154,8 +159,14 @@ struct Work {
     texts: Texts,
     rows: Vec<tcp::Sample>,
     flows: Flows,
-    events: u64,
     totals: Vec<Totals>,
+    /// What was told of flows, together, and what was left out of them.
+    told: Account,
+    left_out: Vec<(Fate, [Tally; 2])>,
+    /// Rows that wait.
+    rows_of_flows: Vec<tcp::Flow>,
+    account: Vec<tcp::Account>,
+    is_lawful: bool,
     counted: Option<Counted>,
     gaps: Vec<tcp::Gap>,
     missing: u64,
@@ -172,8 +183,12 @@ impl Work {
             texts: Texts::default(),
             rows: Vec::with_capacity(ROWS),
             flows: Flows::default(),
-            events: 0,
             totals: Vec::new(),
+            told: Account::default(),
+            left_out: Vec::new(),
+            rows_of_flows: Vec::new(),
+            account: Vec::new(),
+            is_lawful: true,
             counted: None,
             gaps: Vec::new(),
             missing: 0,
@@ -195,9 +210,14 @@ impl Work {
                 }
                 return outcome;
             }
-            Frame::Flow(slot, flow) => self.flows.tell(slot, &flow),
+            Frame::Flow(slot, flow) => self.flows.tell(slot, &flow, false),
+            Frame::Gone(slot, flow) => {
+                self.flows.tell(slot, &flow, true);
+                return self.tell_ended();
+            }
+            Frame::LeftOut(cookie, fate, tallies) => self.flows.leave_out(cookie, fate, tallies),
             Frame::Totals(totals) => self.totals = totals,
-            Frame::Gap(gap) => self.gap(&gap),
+            Frame::Gap(gap) => return self.gap(&gap),
             Frame::Note(text) => self.settled.notes.push(text),
             Frame::Account(counted) => self.counted = Some(counted),
             Frame::End => self.settled.is_whole = true,
@@ -217,19 +237,16 @@ impl Work {
     }
 
     fn sample(&mut self, cpu: u32, sample: &Sample) -> Result<(), RecordError> {
-        let flow = self.flows.number(sample.cookie, sample.slot, sample.time_ns);
+        let is_of_packet = matches!(sample.point, point::IN | point::OUT);
+        let packet = is_of_packet.then(|| (usize::from(sample.point), u64::from(sample.segments)));
+        let flow = self.flows.take(sample.cookie, sample.slot, sample.time_ns, packet);
         self.settled.records += 1;
-        if matches!(sample.point, point::IN | point::OUT) {
-            self.flows.log(flow, usize::from(sample.point), sample.segments.into());
-        } else {
-            self.events += 1;
-        }
         self.rows.push(row(sample, Place { block: self.block, flow, cpu, hz: self.hz }));
         if self.rows.len() == ROWS { self.write_rows() } else { Ok(()) }
     }
 
     fn private(&mut self, cpu: u32, state: &PrivateState) -> Result<(), RecordError> {
-        let flow = self.flows.number(state.cookie, state.slot, state.time_ns);
+        let flow = self.flows.take(state.cookie, state.slot, state.time_ns, None);
         self.settled.privates += 1;
         let algorithm = self.texts.share(0, &text_of(&state.algorithm));
         let (block, sink, texts) = (self.block, &mut self.sink, &mut self.texts);
@@ -254,9 +271,10 @@ impl Work {
         outcome
     }
 
-    fn gap(&mut self, gap: &Gap) {
+    fn gap(&mut self, gap: &Gap) -> Result<(), RecordError> {
         let [after, before] = [gap.after_ns, gap.before_ns].map(|time| time.map(|time| Time(time.cast_signed())));
         self.missing += gap.missing;
+        self.settled.gaps += 1;
         self.gaps.push(tcp::Gap {
             block: self.block,
             cpu: gap.cpu,
@@ -265,6 +283,12 @@ impl Work {
             after,
             before,
         });
+        if self.gaps.len() < FLOWS {
+            return Ok(());
+        }
+        self.sink.gaps(&self.gaps)?;
+        self.gaps.clear();
+        Ok(())
     }
 
     fn write_rows(&mut self) -> Result<(), RecordError> {
@@ -280,55 +304,102 @@ impl Work {
             Ending::Unfinished => self.problem("the log has no end: the program that wrote it was killed".to_owned()),
             Ending::Torn(at) => self.problem(format!("the log is cut or damaged after {at} bytes")),
         }
-        let counted = self.counted.take().unwrap_or_else(|| self.reckon(&ending));
-        // Those that have no sample, and whoever else is counted, get their numbers last.
-        counted.entries.iter().filter_map(|entry| entry.cookie).for_each(|cookie| self.flows.mention(cookie));
-        self.settled.is_conserved = self.check(&counted) && ending == Ending::Whole;
-        let account: Vec<_> = counted.entries.iter().filter_map(|entry| self.account_row(entry)).collect();
-        let flows = self.flows.rows(self.block);
-        self.settled.flow_list = flows.iter().map(endpoints).collect();
-        self.settled.flows = flows.len() as u64;
-        self.settled.gaps = self.gaps.len() as u64;
-        self.settled.totals = counted.entries.into_iter().filter(|entry| entry.cookie.is_none()).collect();
-        self.sink.flows(&flows)?;
-        self.sink.account(&account)?;
+        let is_cut = ending != Ending::Whole;
+        let rest = self.flows.give_up_all();
+        // What is said of all packets comes first.
+        let of_flows = std::mem::take(&mut self.account);
+        rest.iter().for_each(|seen| self.tell(seen, is_cut));
+        let of_rest = std::mem::replace(&mut self.account, of_flows);
+        let counted = self.counted.take().unwrap_or_else(|| self.reckon(is_cut));
+        self.check(&counted);
+        self.settled.is_conserved = self.is_lawful && !is_cut;
+        let totals: Vec<_> = counted.entries.iter().filter_map(|entry| self.account_row(None, entry)).collect();
+        self.settled.totals = counted.entries;
+        self.write_flows()?;
+        self.sink.account(&totals)?;
+        self.sink.account(&of_rest)?;
         self.sink.gaps(&self.gaps)?;
         self.sink.finish()?;
         Ok(self.settled)
     }
 
+    /// Makes the rows of a flow, and holds what was counted of it against what is there. Of a log that was cut off, the last
+    /// words on a flow are of a moment before its last samples, which are added.
+    fn tell(&mut self, seen: &Seen, is_cut: bool) {
+        let is_told = seen.counted().is_some();
+        let mut both = seen.counted().unwrap_or_default();
+        seen.add_left_out(&mut self.left_out);
+        if is_cut && !(is_told && seen.is_over()) {
+            both.iter_mut().zip(seen.logged).for_each(|(ledger, found)| ledger.find(found));
+        } else if is_told {
+            if let Err(breach) = account::check_flow(seen.cookie, &both) {
+                self.breach(breach.to_string());
+            }
+            for (direction, ledger) in both.iter().enumerate() {
+                self.compare(Some(seen.number), direction, seen.logged[direction], ledger.of(Fate::Logged));
+            }
+        }
+        self.told.add_told(seen.cookie, &both);
+        let entries = if is_told || is_cut { Some(account::rows(Some(seen.cookie), &both)) } else { None };
+        let rows: Vec<_> =
+            entries.into_iter().flatten().filter_map(|entry| self.account_row(Some(seen.number), &entry)).collect();
+        self.account.extend(rows);
+        let row = seen.row(self.block);
+        if self.settled.flow_list.len() < LISTED {
+            self.settled.flow_list.push(endpoints(&row));
+        }
+        self.settled.flows += 1;
+        self.rows_of_flows.push(row);
+    }
+
+    /// Writes what is known of flows that ended long ago.
+    fn tell_ended(&mut self) -> Result<(), RecordError> {
+        while let Some(seen) = self.flows.give_up() {
+            self.tell(&seen, false);
+        }
+        if self.rows_of_flows.len() >= FLOWS { self.write_flows() } else { Ok(()) }
+    }
+
+    fn write_flows(&mut self) -> Result<(), RecordError> {
+        self.sink.flows(&self.rows_of_flows)?;
+        self.sink.account(&self.account)?;
+        self.rows_of_flows.clear();
+        self.account.clear();
+        Ok(())
+    }
+
     /// Makes an account of the last words on flows and totals, where there is none. Of a log that was cut off, they are of a
     /// moment before its last samples, which are added; what else was seen since nobody knows.
-    fn reckon(&mut self, ending: &Ending) -> Counted {
-        let mut account = Account::default();
+    fn reckon(&mut self, is_cut: bool) -> Counted {
+        let mut account = self.told.clone();
         self.totals.iter().for_each(|totals| account.add_totals(totals));
-        self.flows.told().for_each(|flow| account.add_flow(flow));
-        let mut counted = Counted {
-            entries: account.entries().collect(),
-            events: account.events,
-            full: account.full(),
-            breach: account.check().err().map(|breach| breach.to_string()).unwrap_or_default(),
-        };
-        if *ending != Ending::Whole {
-            let added = self.flows.amend(&mut counted.entries);
-            (counted.breach, counted.full) = (String::new(), self.missing);
+        self.left_out.iter().for_each(|(fate, tallies)| account::leave_out(&mut account.all, *fate, *tallies));
+        let mut counted = Counted { events: account.events, full: account.full(), ..Counted::default() };
+        if is_cut {
+            let before = account.all.map(|ledger| ledger.of(Fate::Logged).packets);
+            account.all.iter_mut().zip(self.flows.logged()).for_each(|(ledger, found)| ledger.find(found));
+            let after = account.all.map(|ledger| ledger.of(Fate::Logged).packets);
+            let added = after.iter().sum::<u64>() - before.iter().sum::<u64>();
+            counted.full = self.missing;
             self.problem(format!(
                 "its last account was written before the last {added} packets were logged: they were added"
             ));
+        } else {
+            counted.breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
         }
+        counted.entries = account.totals().collect();
         counted
     }
 
-    fn account_row(&self, entry: &Entry) -> Option<tcp::Account> {
+    fn account_row(&self, flow: Option<i32>, entry: &Entry) -> Option<tcp::Account> {
         // A flow's fates that nothing met are many and say nothing.
-        let is_told = entry.cookie.is_none()
-            || entry.tally != Tally::default()
-            || matches!(entry.fate, None | Some(Fate::Logged));
+        let is_told =
+            flow.is_none() || entry.tally != Tally::default() || matches!(entry.fate, None | Some(Fate::Logged));
         let name = entry.fate.map_or(FATES[0], Fate::name);
         let fate = FATES.iter().position(|known| *known == name)?;
         is_told.then(|| tcp::Account {
             block: self.block,
-            flow: entry.cookie.and_then(|cookie| self.flows.known(cookie)),
+            flow,
             way: u8::try_from(entry.direction).unwrap_or_default(),
             fate: u8::try_from(fate).unwrap_or_default(),
             packets: entry.tally.packets,
@@ -336,27 +407,38 @@ impl Work {
         })
     }
 
-    /// Holds what was counted against what is there.
-    fn check(&mut self, counted: &Counted) -> bool {
-        let before = self.settled.problems.len();
+    /// Holds what was counted in total against what is there.
+    fn check(&mut self, counted: &Counted) {
         if !counted.breach.is_empty() {
-            self.problem(counted.breach.clone());
+            self.breach(counted.breach.clone());
         }
-        let there = self.flows.logged();
+        if counted.untold > 0 {
+            let untold = counted.untold;
+            self.breach(format!(
+                "{untold} flows ended when there was no room to write them down: the totals have them"
+            ));
+        }
         for entry in counted.entries.iter().filter(|entry| entry.fate == Some(Fate::Logged)) {
-            let flow = entry.cookie.and_then(|cookie| self.flows.known(cookie));
-            let found = there.get(&flow).map(|both| both[entry.direction]).unwrap_or_default();
-            if found != entry.tally {
-                let whose = flow.map_or("all flows".to_owned(), |flow| format!("flow {flow}"));
-                let (found, said, way) = (found.packets, entry.tally.packets, tcp::WAYS[entry.direction]);
-                self.problem(format!("{whose}, {way}: {found} samples where {said} packets were logged"));
-            }
+            self.compare(None, entry.direction, self.flows.logged()[entry.direction], entry.tally);
         }
         if self.missing != counted.full {
             let problem = format!("gaps of {} records where {} had no room", self.missing, counted.full);
-            self.problem(problem);
+            self.breach(problem);
         }
-        self.settled.problems.len() == before
+    }
+
+    fn compare(&mut self, flow: Option<i32>, direction: usize, found: Tally, said: Tally) {
+        if found != said {
+            let whose = flow.map_or("all flows".to_owned(), |flow| format!("flow {flow}"));
+            let (found, said, way) = (found.packets, said.packets, tcp::WAYS[direction]);
+            self.breach(format!("{whose}, {way}: {found} samples where {said} packets were logged"));
+        }
+    }
+
+    /// Keeps a sentence on how the law was broken.
+    fn breach(&mut self, text: String) {
+        self.is_lawful = false;
+        self.problem(text);
     }
 
     /// Keeps a sentence; of many, the first.

@@ -48,11 +48,12 @@ pub trait Source {
         });
     }
 
-    /// Gives the slot of an ended flow back; what it counted is the caller's from now on.
+    /// Gives the slot of an ended flow back; what it counted, to its last packet, is the caller's from now on. `None`: there was
+    /// no flow.
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn release(&mut self, slot: u32) -> Result<(), SourceError>;
+    fn release(&mut self, slot: u32) -> Result<Option<Flow>, SourceError>;
 
     /// What was counted so far, a CPU an entry.
     ///

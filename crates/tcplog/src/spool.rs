@@ -2,8 +2,8 @@
 //!
 //! Whatever kills the program, the file is readable to its last whole frame. A frame is a kind, a checksum and a payload;
 //! records of rings are packed against the one before them of the same flow ([`pack`]), since writing is what costs. A disk
-//! that is full ends the events but not the account: room for that is kept aside. A file that was removed is noticed and not
-//! made again. Memory is bounded by [`BUFFER`] and one record.
+//! that is full ends the events but not the account: what has to be said after that waits in memory until the end, and room for
+//! it is kept aside. A file that was removed is noticed and not made again. Memory is bounded by [`BUFFER`] and one record.
 //!
 //! Whoever writes a spool, or makes records of it, holds a lock on it: it is not settled under somebody's hands. The bytes are
 //! in this host's order: a spool is settled where it was written.
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::account::{Account, Entry, Fate, LeftOut};
+use crate::account::{Account, Entry, Fate, LeftOut, Tally};
 use crate::decode::{Event, Raw, decode};
 use crate::gaps::Gap;
 use crate::layout::{Flow, Totals, point};
@@ -27,7 +27,7 @@ mod read;
 pub const NAME: &str = "spool-000.tcplog";
 
 const MAGIC: [u8; 8] = *b"SJTCPLOG";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// How much waits in memory at most before it is written.
 const BUFFER: usize = 1 << 20;
@@ -39,6 +39,8 @@ const FRAME_HEADER: usize = 16;
 /// Kept aside, to be given back when the disk is full: the account of what was lost must not be.
 const RESERVE_NAME: &str = "spool-000.reserve";
 const RESERVE: usize = 1 << 20;
+/// How much may wait for it, so that the account finds room behind it.
+const WAITING: usize = RESERVE - (64 << 10);
 
 /// What a frame holds.
 mod frame {
@@ -49,6 +51,9 @@ mod frame {
     pub const NOTE: u32 = 5;
     pub const ACCOUNT: u32 = 6;
     pub const END: u32 = 7;
+    pub const GONE: u32 = 8;
+    pub const LEFT_OUT: u32 = 9;
+    pub const LAST: u32 = LEFT_OUT;
 }
 
 /// Why a spool cannot be written or read.
@@ -102,13 +107,16 @@ pub struct Spool {
     /// What went wrong before [`Spool::flush`] was called.
     failure: Option<SpoolError>,
     left_out: LeftOut,
-    others_left_out: u64,
+    events_left_out: u64,
+    privates_left_out: u64,
+    /// Flows whose last word found no room.
+    untold: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Good,
-    /// Events are counted, not written.
+    /// Events are counted, not written; the rest waits for the end.
     Broken,
     /// Nothing is written.
     Gone,
@@ -142,7 +150,9 @@ impl Spool {
             state: Health::Good,
             failure: None,
             left_out: LeftOut::default(),
-            others_left_out: 0,
+            events_left_out: 0,
+            privates_left_out: 0,
+            untold: 0,
         };
         spool.begin(header, folder).inspect_err(|_| spool.remove())?;
         Ok(spool)
@@ -174,14 +184,31 @@ impl Spool {
         };
         self.open = Some((start, cpu));
         self.packer.put(bytes, &mut self.buffer);
-        if self.buffer.len() >= BUFFER {
-            self.failure = self.write().err().or(self.failure.take());
-        }
+        self.write_much();
     }
 
     /// Says what a flow is and has counted so far; the last word on it counts.
     pub fn flow(&mut self, slot: u32, flow: &Flow) {
         self.frame(frame::FLOW, slot, |bytes| flow.put(bytes));
+    }
+
+    /// Says for the last time what a flow is and has counted, and how many of its packets the flight recorder forgot: nobody else
+    /// has to remember it any more.
+    pub fn gone(&mut self, slot: u32, flow: &Flow, forgotten: [Tally; 2]) {
+        let broken = self.left_out.tell(flow.cookie);
+        self.left_out_of(flow.cookie, Fate::Forgotten, forgotten);
+        self.left_out_of(flow.cookie, Fate::Broken, broken);
+        self.frame(frame::GONE, slot, |bytes| flow.put(bytes));
+    }
+
+    /// Says how many of a flow's packets were logged by the kernel and then left out; added to what was said before.
+    pub fn left_out_of(&mut self, cookie: u64, fate: Fate, tallies: [Tally; 2]) {
+        if tallies != [Tally::default(); 2] {
+            self.frame(frame::LEFT_OUT, fate as u32, |bytes| {
+                cookie.put(bytes);
+                tallies.iter().for_each(|tally| [tally.packets, tally.segments].put(bytes));
+            });
+        }
     }
 
     /// Says what was counted so far in total, an entry as [`crate::Source::totals`] gives it; the last word counts.
@@ -203,20 +230,24 @@ impl Spool {
         self.frame(frame::NOTE, 0, |bytes| bytes.extend_from_slice(text.as_bytes()));
     }
 
-    /// Says what became of all packets, once that is known; without it, flows and totals must do.
+    /// Says what became of all packets together, once that is known; without it, flows and totals must do. Flows were told one by
+    /// one, when they were gone.
     pub fn account(&mut self, account: &Account) {
+        let late: Vec<_> = self.left_out.iter().collect();
+        late.into_iter().for_each(|(cookie, tallies)| self.left_out_of(cookie, Fate::Broken, tallies));
         let breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
+        let untold = self.untold;
         self.frame(frame::ACCOUNT, 0, |bytes| {
-            [account.events, account.full(), breach.len() as u64].put(bytes);
+            [account.events, account.full(), untold, breach.len() as u64].put(bytes);
             bytes.extend_from_slice(breach.as_bytes());
-            account.entries().for_each(|entry| put_entry(&entry, bytes));
+            account.totals().for_each(|entry| put_entry(&entry, bytes));
         });
     }
 
-    /// Writes what waits. To be called once a drain.
+    /// Writes what waits. To be called once a drain, and before flows are gone.
     ///
     /// # Errors
-    /// When it cannot: from then on events are only counted, see [`Spool::left_out`].
+    /// When it cannot: from then on events are only counted, see [`Spool::left_out`]. It is said once.
     pub fn flush(&mut self) -> Result<(), SpoolError> {
         let written = self.write();
         match self.failure.take() {
@@ -232,9 +263,11 @@ impl Spool {
     pub fn end(&mut self) -> Result<(), SpoolError> {
         self.frame(frame::END, 0, |_| ());
         let ended = self.flush();
-        let _ = self.file.unlock();
         let _ = fs::remove_file(self.path.with_file_name(RESERVE_NAME));
-        ended
+        // Where the reserve was, there is room for what has waited.
+        let rest = if self.state == Health::Broken { self.try_write() } else { Ok(()) };
+        let _ = self.file.unlock();
+        ended.and(rest)
     }
 
     /// Removes the spool: its records are not wanted, or are made.
@@ -249,9 +282,14 @@ impl Spool {
         &self.left_out
     }
 
-    /// How many records of no packet could not be written.
-    pub fn others_left_out(&self) -> u64 {
-        self.others_left_out
+    /// How many samples of no packet could not be written.
+    pub fn events_left_out(&self) -> u64 {
+        self.events_left_out
+    }
+
+    /// How many private states could not be written.
+    pub fn privates_left_out(&self) -> u64 {
+        self.privates_left_out
     }
 
     /// Whether events are no longer written.
@@ -265,9 +303,30 @@ impl Spool {
     }
 
     fn frame(&mut self, kind: u32, from: u32, put: impl FnOnce(&mut Vec<u8>)) {
+        if !self.has_room_for(kind) {
+            self.untold += u64::from(kind == frame::GONE);
+            return;
+        }
         let start = self.begin_frame(kind, from);
         put(&mut self.buffer);
         self.seal(start);
+        self.write_much();
+    }
+
+    /// Whether a frame is to be written, or can wait for the end.
+    fn has_room_for(&self, kind: u32) -> bool {
+        match self.state {
+            Health::Good => true,
+            Health::Broken if matches!(kind, frame::ACCOUNT | frame::END) => true,
+            Health::Broken => is_final(kind) && self.buffer.len() < WAITING,
+            Health::Gone => false,
+        }
+    }
+
+    fn write_much(&mut self) {
+        if self.state == Health::Good && self.buffer.len() >= BUFFER {
+            self.failure = self.write().err().or(self.failure.take());
+        }
     }
 
     /// Leaves room for a frame's header; its length and checksum follow in [`Spool::seal`].
@@ -295,7 +354,7 @@ impl Spool {
 
     fn write(&mut self) -> Result<(), SpoolError> {
         self.close();
-        if self.buffer.is_empty() {
+        if self.buffer.is_empty() || self.state != Health::Good {
             return Ok(());
         }
         let written = self.try_write();
@@ -303,17 +362,19 @@ impl Spool {
             self.state = if matches!(problem, SpoolError::Gone(_)) { Health::Gone } else { Health::Broken };
             self.give_up();
         }
-        self.buffer.clear();
         written
     }
 
+    /// Writes all that waits, or nothing.
     fn try_write(&mut self) -> Result<(), SpoolError> {
-        if self.state == Health::Gone {
-            return Ok(());
-        }
         self.look()?;
-        self.file.write_all(&self.buffer).map_err(|source| failure("write", &self.path, source))?;
+        if let Err(source) = self.file.write_all(&self.buffer) {
+            let _ = self.file.set_len(self.length);
+            let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length));
+            return Err(failure("write", &self.path, source));
+        }
         self.length += self.buffer.len() as u64;
+        self.buffer.clear();
         Ok(())
     }
 
@@ -328,11 +389,9 @@ impl Spool {
         }
     }
 
-    /// Counts the events that wait as not written, takes back what was written of them, and keeps the rest for another try.
+    /// Counts the events that wait as not written, and keeps the last words for the end.
     fn give_up(&mut self) {
-        let _ = self.file.set_len(self.length);
-        let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length));
-        let _ = fs::remove_file(self.path.with_file_name(RESERVE_NAME));
+        let is_gone = self.state == Health::Gone;
         let buffer = std::mem::take(&mut self.buffer);
         let mut rest = Vec::new();
         read::each_frame(&buffer, |kind, bytes| match kind {
@@ -343,14 +402,10 @@ impl Spool {
                     self.leave_out(record);
                 }
             }
-            _ => rest.extend_from_slice(bytes),
+            _ if is_final(kind) && !is_gone => rest.extend_from_slice(bytes),
+            _ => {}
         });
         self.buffer = rest;
-        // There is room again for so little, if the disk was full; if not, no more can be done.
-        if self.state == Health::Broken && self.try_write().is_err() {
-            let _ = self.file.set_len(self.length);
-            let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length));
-        }
     }
 
     fn leave_out(&mut self, bytes: &[u8]) {
@@ -358,7 +413,8 @@ impl Spool {
             Ok(Event::Sample(sample)) if matches!(sample.point, point::IN | point::OUT) => {
                 self.left_out.note(sample.cookie, usize::from(sample.point), sample.segments.into());
             }
-            _ => self.others_left_out += 1,
+            Ok(Event::Private(_)) => self.privates_left_out += 1,
+            _ => self.events_left_out += 1,
         }
     }
 }
@@ -421,6 +477,11 @@ fn fate_of(number: u32) -> Option<Option<Fate>> {
         None => Some(None),
         Some(place) => Fate::ALL.get(place as usize).map(|fate| Some(*fate)),
     }
+}
+
+/// Whether a frame is a last word: what only a killed log needs is none.
+fn is_final(kind: u32) -> bool {
+    !matches!(kind, frame::EVENTS | frame::FLOW | frame::TOTALS)
 }
 
 fn checksum(header: &[u8], payload: &[u8]) -> u32 {

@@ -165,7 +165,7 @@ proptest! {
         }
         reader.read(&mut source);
         reader.finish(&source.totals().expect("counts"));
-        let (account, is_still) = Account::read_still(&source, &reader.released, 2, &mut || ()).expect("counts");
+        let (account, is_still) = Account::read_still(&source, &reader.account_of_released(), 2, &mut || ()).expect("counts");
         prop_assert_eq!(account.check(), Ok(()));
         prop_assert!(is_still);
         prop_assert_eq!(account.check_gaps(reader.missing()), Ok(()));

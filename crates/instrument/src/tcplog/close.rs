@@ -77,19 +77,19 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let mut wait = || {
         HostClock.wait_until(HostClock.now() + STILL, Nanos::ZERO);
     };
-    let ended = drained.and(logger?.end(&mut wait))?;
+    let ended = logger?.end(&mut wait)?;
     let took = took + (HostClock.thread_time() - before);
     let (moment, lasted) = (Moment::now(), HostClock.now() - end.began);
     let settled = place.records.as_ref().map_or(Ok(None), |records| make_records(place, records).map(Some));
     let law = law(&ended);
-    let mut footer = counted(ended.account.entries(), ended.gaps, &ended.flow_list);
+    let mut footer = counted(ended.account.totals(), ended.gaps, (ended.flows, &ended.flow_list));
     let more = json!({
         "ended": moment.iso(),
         "disable_time_secs": moment.seconds,
         "disable_time_usecs": moment.nanos / 1_000,
         "why": ended.failed.as_ref().map_or(end.why, why_failed),
         "records": ended.records,
-        "events": ended.account.events.saturating_sub(ended.privates),
+        "events": ended.events,
         "privates": ended.privates,
         "events_full": ended.account.events_full,
         "missing": ended.missing,
@@ -103,17 +103,18 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let outcome = match (ended.failed, settled) {
         (Some(error), _) => Err(failed(error)),
         (None, Err(error)) => Err(error),
-        (None, Ok(settled)) => law.and(settled.map_or(Ok(()), |settled| complete(&settled))),
+        // What went wrong while it drained has left its marks in the account, if any.
+        (None, Ok(settled)) => drained.and(law).and(settled.map_or(Ok(()), |settled| complete(&settled))),
     };
     Ok(Closed { footer, outcome })
 }
 
 /// What a footer says of what was counted.
-pub fn counted(totals: impl IntoIterator<Item = Entry>, gaps: u64, flow_list: &[String]) -> Value {
+pub fn counted(totals: impl IntoIterator<Item = Entry>, gaps: u64, (flows, flow_list): (u64, &[String])) -> Value {
     json!({
         "totals": show::totals(totals),
         "gaps": gaps,
-        "flows": flow_list.len(),
+        "flows": flows,
         "flow_list": flow_list,
     })
 }
@@ -186,7 +187,10 @@ const fn why_failed(error: &SpoolError) -> &'static str {
 }
 
 fn failed(error: SpoolError) -> anyhow::Error {
-    NotTrusted(format!("{error}: the log ends there, and the footer tells what was not written")).into()
+    NotTrusted(format!(
+        "{error}: the log ends there, packets were only counted from then on, and the footer tells how many"
+    ))
+    .into()
 }
 
 fn seconds(span: Nanos) -> f64 {

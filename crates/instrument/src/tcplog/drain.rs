@@ -100,17 +100,20 @@ impl Shared {
         let _ = rights::keep_only(&super::WHILE_LOGGING);
         let mut pause = USUAL;
         let now = HostClock.now();
+        let mut outcome = Ok(());
         let mut due = [now + TENDED, now + WRITTEN_DOWN, now + JUDGED];
         while !self.is_to_end.load(Ordering::Relaxed) {
             let now = HostClock.wait_until(HostClock.now() + pause, Nanos::ZERO);
             let mut logger = self.lock();
             let Some(logger) = logger.as_mut() else { break };
-            let turn = logger.drain()?;
-            pause = paused(pause, turn.most_bytes as f64 / ring_bytes.max(1) as f64);
-            look_after(logger, now, &mut due)?;
+            // Whatever goes wrong, the rings go on to be emptied, and flows to be looked after.
+            let turn = logger.drain();
+            let most_bytes = turn.as_ref().map_or(0, |turn| turn.most_bytes);
+            pause = paused(pause, most_bytes as f64 / ring_bytes.max(1) as f64);
+            outcome = outcome.and(turn.map(|_| ())).and(look_after(logger, now, &mut due));
             self.processor_ns.store(HostClock.thread_time().0, Ordering::Relaxed);
         }
-        Ok(())
+        outcome
     }
 }
 
@@ -123,16 +126,17 @@ fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 3]) -> anyhow::Re
         }
         is_due
     };
+    let mut outcome = Ok(());
     if is_due(&mut due[0], TENDED) {
-        logger.tend(now)?;
+        outcome = outcome.and(logger.tend(now));
     }
     if is_due(&mut due[1], WRITTEN_DOWN) {
-        logger.write_down()?;
+        outcome = outcome.and(logger.write_down());
     }
     if is_due(&mut due[2], JUDGED) {
         logger.judge_again();
     }
-    Ok(())
+    outcome
 }
 
 fn paused(pause: Nanos, fill: f64) -> Nanos {

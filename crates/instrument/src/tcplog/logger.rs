@@ -10,6 +10,7 @@ use sojourn_tcplog::account::{Account, Fate};
 use sojourn_tcplog::flight::Flight;
 use sojourn_tcplog::gaps::Gaps;
 use sojourn_tcplog::layout::{Flow, Options, Sample, Totals, kind};
+use sojourn_tcplog::settle::LISTED;
 use sojourn_tcplog::spool::{Spool, SpoolError};
 use sojourn_time::{Nanos, Time};
 
@@ -47,7 +48,11 @@ pub struct Logger {
     latest: Vec<Vec<u8>>,
     /// By slot: the generation that has ended, and when that was seen.
     ending: HashMap<u32, (u64, Time)>,
-    released: Vec<Flow>,
+    /// What flows whose places were given back have counted: they are in the spool, and only their sum is held.
+    gone: Account,
+    gone_flows: u64,
+    /// Of those, as footers list them, the first.
+    listed: Vec<String>,
     /// By slot: packets of the flow when it was last written down.
     written: HashMap<u32, (u64, u64)>,
     /// Samples.
@@ -77,13 +82,16 @@ pub struct Ended {
     pub is_still: bool,
     /// Samples written.
     pub records: u64,
-    /// Private states drained.
+    /// Of them, those that belong to no packet.
+    pub events: u64,
+    /// Private states written.
     pub privates: u64,
     pub gaps: u64,
     pub missing: u64,
     /// Numbers that came twice.
     pub unexpected: u64,
-    /// As footers have them.
+    pub flows: u64,
+    /// As footers have them; of many, the first.
     pub flow_list: Vec<String>,
     /// How often programs were left out by the kernel, by name.
     pub not_run: Value,
@@ -110,7 +118,9 @@ impl Logger {
             gaps: Gaps::default(),
             latest: Vec::new(),
             ending: HashMap::new(),
-            released: Vec::new(),
+            gone: Account::default(),
+            gone_flows: 0,
+            listed: Vec::new(),
             written: HashMap::new(),
             records: 0,
             privates: 0,
@@ -245,33 +255,36 @@ impl Logger {
             if generation != flow.generation || now < since {
                 ending.insert(slot, (flow.generation, now));
             } else if now - since >= SHORT_GRACE {
-                over.push((slot, since, *flow));
+                over.push((slot, since, flow.cookie));
             }
         });
         // Where places run short, those that have waited for long enough make room.
         let grace = if self.ending.len() > self.room as usize / 4 { SHORT_GRACE } else { GRACE };
         over.retain(|(_, since, _)| now - *since >= grace);
-        for (slot, _, flow) in over {
-            self.release(slot, flow)?;
+        let mut outcome = Ok(());
+        for (slot, _, cookie) in over {
+            // One that cannot be given back does not hold up the others.
+            outcome = outcome.and(self.release(slot, cookie));
         }
-        Ok(())
+        outcome
     }
 
-    fn release(&mut self, slot: u32, flow: Flow) -> anyhow::Result<()> {
+    fn release(&mut self, slot: u32, cookie: u64) -> anyhow::Result<()> {
         self.ending.remove(&slot);
         if let Some(latest) = self.latest.get_mut(slot as usize) {
             latest.clear();
         }
         self.written.remove(&slot);
-        if let Some(flight) = &mut self.flight {
-            flight.end(flow.cookie);
-        }
+        let forgotten = self.flight.as_mut().map(|flight| flight.tell_end(cookie)).unwrap_or_default();
+        let Some(flow) = self.programs.release(slot)? else { return Ok(()) };
+        // Who only watches has no account to give.
         if let Some(spool) = &mut self.spool {
-            spool.flow(slot, &flow);
-            // Who only watches has no account to give.
-            self.released.push(flow);
+            spool.gone(slot, &flow, forgotten);
+            self.gone.add_gone(&flow);
+            self.gone_flows += 1;
+            list(&mut self.listed, &flow);
         }
-        Ok(self.programs.release(slot)?)
+        Ok(())
     }
 
     /// Writes down flows that have gone on and what was counted, so that a killed log has them.
@@ -310,9 +323,12 @@ impl Logger {
         dumped
     }
 
-    /// Samples that the flight recorder let go, so far.
-    fn forgotten(&self) -> u64 {
-        self.flight.as_ref().map_or(0, |flight| flight.forgotten().packets + flight.forgotten().events)
+    /// Samples so far, but for those that the flight recorder let go and those that could not be written.
+    fn written(&self) -> u64 {
+        let forgotten = self.flight.as_ref().map(|flight| flight.forgotten().packets + flight.forgotten().events);
+        let of_packets = |spool: &Spool| spool.left_out().sum().iter().map(|tally| tally.packets).sum::<u64>();
+        let broken = self.spool.as_ref().map(|spool| of_packets(spool) + spool.events_left_out());
+        self.records.saturating_sub(forgotten.unwrap_or_default() + broken.unwrap_or_default())
     }
 
     /// How it is going.
@@ -320,9 +336,12 @@ impl Logger {
     /// # Errors
     /// When counters cannot be read.
     pub fn status(&self) -> anyhow::Result<Value> {
-        let mut account = Account::read(&*self.programs, [])?;
+        let mut account = Account::read(&*self.programs, &self.gone)?;
         if let Some(flight) = &self.flight {
             account.leave_out(Fate::Forgotten, flight.left_out());
+        }
+        if let Some(spool) = &self.spool {
+            account.leave_out(Fate::Broken, spool.left_out());
         }
         let (mut flows, mut ended) = (0_u64, 0_u64);
         self.programs.flows(&mut |_, flow| {
@@ -335,13 +354,14 @@ impl Logger {
             "totals": show::totals(account.entries()),
             "events": account.events.saturating_sub(self.privates),
             "events_full": account.events_full,
-            "records": self.records - self.forgotten(),
+            "records": self.written(),
             "privates": self.privates,
             "missing": self.gaps.missing(),
-            "flows": flows + self.released.len() as u64,
+            "flows": flows + self.gone_flows,
             "flows_open": flows - ended,
             "not_run": self.not_run()?,
             "careful": self.facts.refusal,
+            "failed": self.failed.as_ref().map(SpoolError::to_string),
         }))
     }
 
@@ -358,36 +378,51 @@ impl Logger {
     /// When rings or counters cannot be read.
     pub fn end(mut self, wait: &mut dyn FnMut()) -> anyhow::Result<Ended> {
         self.programs.attach_as(Mode::Disabled)?;
-        let (_, is_still) = Account::read_still(&*self.programs, &self.released, STILL_TRIES, wait)?;
+        let (_, is_still) = Account::read_still(&*self.programs, &self.gone, STILL_TRIES, wait)?;
         while self.drain()?.records > 0 {}
         let (totals, not_run) = (self.programs.totals()?, self.not_run()?);
         self.finish_gaps(&totals);
-        let mut account = Account::read(&*self.programs, &self.released)?;
+        let mut account = Account::read(&*self.programs, &self.gone)?;
         if let Some(flight) = &mut self.flight {
             flight.finish();
             account.leave_out(Fate::Forgotten, flight.left_out());
         }
-        let mut flow_list: Vec<String> = self.released.iter().map(show::flow_name).collect();
-        self.programs.flows(&mut |_, flow| flow_list.push(show::flow_name(flow)));
-        let mut broken = 0;
+        let (mut flows, mut flow_list) = (self.gone_flows, std::mem::take(&mut self.listed));
+        self.programs.flows(&mut |_, flow| {
+            flows += 1;
+            list(&mut flow_list, flow);
+        });
+        let forgotten = self.flight.as_ref().map(Flight::forgotten).unwrap_or_default();
+        let records = self.written();
+        let mut lost = (0, 0);
         if let Some(mut spool) = self.spool.take() {
-            self.programs.flows(&mut |slot, flow| spool.flow(slot, flow));
-            spool.totals(&totals);
             account.leave_out(Fate::Broken, spool.left_out());
+            let flight = &mut self.flight;
+            self.programs.flows(&mut |slot, flow| {
+                let forgotten = flight.as_mut().map(|flight| flight.tell_end(flow.cookie)).unwrap_or_default();
+                spool.gone(slot, flow, forgotten);
+            });
+            // What came when its flow was gone.
+            let late = self.flight.as_ref().into_iter().flat_map(|flight| flight.left_out().iter());
+            late.for_each(|(cookie, tallies)| spool.left_out_of(cookie, Fate::Forgotten, tallies));
+            spool.totals(&totals);
             spool.account(&account);
-            broken = spool.left_out().sum().iter().map(|tally| tally.packets).sum();
+            lost = (spool.events_left_out(), spool.privates_left_out());
             if let Err(error) = spool.end() {
                 self.failed.get_or_insert(error);
             }
         }
         self.programs.attach_as(Mode::Off)?;
+        let events = account.events.saturating_sub(self.privates + forgotten.events + lost.0);
         Ok(Ended {
+            flows,
             flow_list,
             not_run,
             account,
             is_still,
-            records: self.records - self.forgotten() - broken,
-            privates: self.privates,
+            records,
+            events,
+            privates: self.privates.saturating_sub(forgotten.privates + lost.1),
             gaps: self.found,
             missing: self.gaps.missing(),
             unexpected: self.gaps.unexpected(),
@@ -420,6 +455,13 @@ impl Turn {
     }
 }
 
+/// Adds a flow to a footer's list, if there is room.
+fn list(listed: &mut Vec<String>, flow: &Flow) {
+    if listed.len() < LISTED {
+        listed.push(show::flow_name(flow));
+    }
+}
+
 /// Reads a number where events have one.
 fn number_at(event: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(event.get(at..at + 8)?.try_into().ok()?))
@@ -442,3 +484,6 @@ fn keep_latest(latest: &mut Vec<Vec<u8>>, event: &[u8]) {
     kept.clear();
     kept.extend_from_slice(event);
 }
+
+#[cfg(test)]
+mod tests;

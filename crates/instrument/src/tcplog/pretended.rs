@@ -65,7 +65,7 @@ impl Source for Pretended {
         self.twin.flows(show);
     }
 
-    fn release(&mut self, slot: u32) -> Result<(), SourceError> {
+    fn release(&mut self, slot: u32) -> Result<Option<Flow>, SourceError> {
         self.twin.release(slot)
     }
 

@@ -59,9 +59,9 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     drop(beside);
     let place = Place::of_log(&asked.out, asked.attach.simulated.is_some());
     let closed = close(drain, &place, End { why, began, command_status })?;
-    folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer)?;
+    let written = folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer);
     tell_ended(asked, &closed.footer);
-    closed.outcome.and(started)?;
+    closed.outcome.and(written).and(started)?;
     match command_status {
         Some(status) if status != 0 && why == COMMAND_ENDED => {
             Err(CommandFailed(u8::try_from(status).unwrap_or(1)).into())
@@ -166,7 +166,8 @@ impl Beside {
             () if STOP.load(Ordering::Relaxed) => Some("signal"),
             () if HostClock.now() >= self.until => Some("duration"),
             () if self.is_stopped => Some("asked to stop"),
-            () if has_failed => Some("failed"),
+            // COMMAND is somebody's measurement: it goes on, and so does the account.
+            () if has_failed && self.companion.is_none() => Some("failed"),
             () => None,
         }
     }

@@ -61,7 +61,10 @@ fn a_flow_without_trouble_is_forgotten_and_counted() {
     assert_eq!((flight.kept().packets, flight.forgotten().packets), (3, 7));
     flight.end(1);
     assert_eq!((flight.kept().sum(), flight.forgotten().packets), (0, 10));
-    assert_eq!(flight.left_out().sum()[0], crate::account::Tally { packets: 10, segments: 20 });
+    let ten = crate::account::Tally { packets: 10, segments: 20 };
+    assert_eq!(flight.left_out().sum()[0], ten);
+    assert_eq!((flight.tell_end(1)[0], flight.left_out().iter().count()), (ten, 0), "nothing is held of it any more");
+    assert_eq!(flight.left_out().sum()[0], ten);
 }
 
 #[test]

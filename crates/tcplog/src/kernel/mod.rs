@@ -320,7 +320,7 @@ impl Source for Kernel {
     }
 
     /// Wait some milliseconds after the flow's end, or for [`Source::ask`], so that no packet of it is under way.
-    fn release(&mut self, slot: u32) -> Result<(), SourceError> {
+    fn release(&mut self, slot: u32) -> Result<Option<Flow>, SourceError> {
         Ok(self.table.release(&self.object, slot)?)
     }
 

@@ -62,21 +62,23 @@ impl Table {
     }
 
     /// Takes a slot back, so that it can be used again: the next generation of it is another flow.
-    pub fn release(&mut self, object: &Object, slot: u32) -> Result<(), KernelError> {
+    pub fn release(&mut self, object: &Object, slot: u32) -> Result<Option<Flow>, KernelError> {
         let at = at(slot);
         if slot >= self.room || self.memory.load(at + COOKIE) == 0 {
-            return Ok(());
+            return Ok(None);
         }
-        // Packets that come from now on are late, and counted so.
-        self.memory.store(at + GENERATION, self.memory.load(at + GENERATION) + 1);
-        let last = self.flow(at);
+        // Packets that come from now on are late, and counted so; those before are in what is read next.
+        let generation = self.memory.load(at + GENERATION);
+        self.memory.store(at + GENERATION, generation + 1);
+        let last = Flow { generation, ..self.flow(at) };
         add(&mut self.gone, &last);
         for word in (0..FLOW).step_by(8).filter(|offset| *offset != GENERATION) {
             self.memory.store(at + word, 0);
         }
         let free = object.maps().find(|map| map.name() == "free_slots").ok_or(KernelError::Damaged("free_slots"))?;
         free.update(&[], &slot.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|error| KernelError::system("give back", "a flow's place", &error))
+            .map_err(|error| KernelError::system("give back", "a flow's place", &error))?;
+        Ok(Some(last))
     }
 
     /// Takes from every verdict the generation of options under which it was reached: it holds until the flow's next packet.

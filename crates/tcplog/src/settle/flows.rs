@@ -1,13 +1,16 @@
 //! The flows of a log: by the cookies of their sockets, numbered from 1 in order of their first sample.
+//!
+//! A flow whose last word has been said is given up for good when so many have ended since ([`LINGERING`]): what is held does not
+//! grow with how many flows there were.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sojourn_record::tcp;
 use sojourn_time::Time;
 
 use super::text_of;
-use crate::account::{Entry, Fate, Tally};
+use crate::account::{Both, Fate, Ledger, Tally, add_both, leave_out};
 use crate::layout::Flow;
 
 const AF_INET: u16 = 2;
@@ -15,123 +18,176 @@ const AF_INET: u16 = 2;
 /// How many flows are found without a search, by the last bits of their slots.
 const QUICK: usize = 1024;
 
+/// So many flows are remembered after their last word: a record of theirs may have been stuck behind one that was not finished.
+pub(super) const LINGERING: usize = 16_384;
+
 #[derive(Default)]
 pub(super) struct Flows {
-    numbers: HashMap<u64, i32>,
-    /// By number, less one.
+    /// By cookie: the place in `seen`.
+    places: HashMap<u64, usize>,
     seen: Vec<Seen>,
-    quick: Vec<(u64, i32)>,
-    /// The last word on each, by cookie, slot and generation: a socket that is used again is another flow for the kernel.
-    told: BTreeMap<(u64, u32, u64), Flow>,
-}
-
-/// What samples say of a flow.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    cookie: u64,
-    first_ns: u64,
-    last_ns: u64,
+    free: Vec<usize>,
+    quick: Vec<usize>,
+    numbers: i32,
+    /// Flows whose last word has been said, the oldest first.
+    ended: VecDeque<u64>,
     logged: [Tally; 2],
 }
 
+/// What is known of a flow.
+#[derive(Clone, Default)]
+pub(super) struct Seen {
+    pub(super) cookie: u64,
+    /// 0: it has no sample yet.
+    pub(super) number: i32,
+    first_ns: u64,
+    last_ns: u64,
+    /// By its samples.
+    pub(super) logged: [Tally; 2],
+    left_out: Vec<(Fate, [Tally; 2])>,
+    /// The last on each flow that the kernel saw: a socket that is used again is another one.
+    words: Vec<Word>,
+}
+
+#[derive(Clone)]
+struct Word {
+    slot: u32,
+    flow: Flow,
+    is_last: bool,
+}
+
 impl Flows {
-    /// Returns the number of the flow of a sample.
-    pub(super) fn number(&mut self, cookie: u64, slot: u32, time_ns: u64) -> i32 {
+    /// Takes a sample of a flow, of a packet with so many segments one way or of none; returns the flow's number.
+    pub(super) fn take(&mut self, cookie: u64, slot: u32, time_ns: u64, packet: Option<(usize, u64)>) -> i32 {
         if self.quick.is_empty() {
-            self.quick = vec![(u64::MAX, 0); QUICK];
+            self.quick = vec![usize::MAX; QUICK];
         }
         let quick = slot as usize % QUICK;
-        if self.quick[quick].0 != cookie || self.quick[quick].1 == 0 {
-            self.mention(cookie);
-            self.quick[quick] = (cookie, self.numbers[&cookie]);
+        let is_known = |seen: &Seen| seen.cookie == cookie && seen.number != 0;
+        if !self.seen.get(self.quick[quick]).is_some_and(is_known) {
+            let place = self.place(cookie);
+            self.number(place);
+            self.quick[quick] = place;
         }
-        let number = self.quick[quick].1;
-        let seen = &mut self.seen[number as usize - 1];
+        let seen = &mut self.seen[self.quick[quick]];
         if seen.first_ns == 0 {
             seen.first_ns = time_ns;
         }
         seen.last_ns = seen.last_ns.max(time_ns);
-        number
-    }
-
-    /// Counts a packet's sample.
-    pub(super) fn log(&mut self, flow: i32, direction: usize, segments: u64) {
-        self.seen[flow as usize - 1].logged[direction].add(Tally { packets: 1, segments });
-    }
-
-    /// Gives a flow a number, if it has none.
-    pub(super) fn mention(&mut self, cookie: u64) {
-        if !self.numbers.contains_key(&cookie) {
-            self.seen.push(Seen { cookie, ..Seen::default() });
-            self.numbers.insert(cookie, i32::try_from(self.seen.len()).unwrap_or(i32::MAX));
+        if let Some((direction, segments)) = packet {
+            let one = Tally { packets: 1, segments };
+            seen.logged[direction].add(one);
+            self.logged[direction].add(one);
         }
-    }
-
-    pub(super) fn known(&self, cookie: u64) -> Option<i32> {
-        self.numbers.get(&cookie).copied()
+        seen.number
     }
 
     /// Keeps a word on a flow, instead of an earlier one.
-    pub(super) fn tell(&mut self, slot: u32, flow: &Flow) {
-        self.told.insert((flow.cookie, slot, flow.generation), *flow);
-    }
-
-    /// The last words.
-    pub(super) fn told(&self) -> impl Iterator<Item = &Flow> {
-        self.told.values()
-    }
-
-    /// What was logged of each flow; `None`: of all.
-    pub(super) fn logged(&self) -> HashMap<Option<i32>, [Tally; 2]> {
-        let mut all = [Tally::default(); 2];
-        let mut logged = HashMap::new();
-        for (seen, number) in self.seen.iter().zip(1..) {
-            logged.insert(Some(number), seen.logged);
-            all.iter_mut().zip(seen.logged).for_each(|(sum, one)| sum.add(one));
+    pub(super) fn tell(&mut self, slot: u32, flow: &Flow, is_last: bool) {
+        let place = self.place(flow.cookie);
+        let words = &mut self.seen[place].words;
+        match words.iter_mut().find(|word| word.slot == slot && word.flow.generation == flow.generation) {
+            Some(word) => (word.flow, word.is_last) = (*flow, word.is_last || is_last),
+            None => words.push(Word { slot, flow: *flow, is_last }),
         }
-        logged.insert(None, all);
-        logged
+        if is_last {
+            self.ended.push_back(flow.cookie);
+        }
     }
 
-    /// Adds samples that an account does not know of yet to what was seen and logged; returns how many.
-    pub(super) fn amend(&self, entries: &mut Vec<Entry>) -> u64 {
-        let mut said: HashMap<(Option<u64>, usize), Tally> = HashMap::new();
-        for entry in entries.iter().filter(|entry| entry.fate == Some(Fate::Logged)) {
-            said.insert((entry.cookie, entry.direction), entry.tally);
+    /// Adds packets of a flow that were left out.
+    pub(super) fn leave_out(&mut self, cookie: u64, fate: Fate, tallies: [Tally; 2]) {
+        let place = self.place(cookie);
+        self.seen[place].left_out.push((fate, tallies));
+    }
+
+    /// Gives up a flow that ended long ago.
+    pub(super) fn give_up(&mut self) -> Option<Seen> {
+        while self.ended.len() > LINGERING {
+            let cookie = self.ended.pop_front()?;
+            let Some(&place) = self.places.get(&cookie).filter(|place| self.seen[**place].is_over()) else { continue };
+            self.places.remove(&cookie);
+            self.number(place);
+            self.free.push(place);
+            return Some(std::mem::take(&mut self.seen[place]));
         }
-        let mut missing = HashMap::new();
-        for (flow, both) in self.logged() {
-            let cookie = flow.map(|flow| self.seen[flow as usize - 1].cookie);
-            for (direction, found) in both.into_iter().enumerate() {
-                let said = said.remove(&(cookie, direction)).unwrap_or_default();
-                let packets = found.packets.saturating_sub(said.packets);
-                missing.insert(
-                    (cookie, direction),
-                    Tally { packets, segments: found.segments.saturating_sub(said.segments) },
-                );
+        None
+    }
+
+    /// Gives up all that are left, in the order of their numbers; those without a sample get theirs last.
+    pub(super) fn give_up_all(&mut self) -> Vec<Seen> {
+        let mut cookies: Vec<_> = self.places.drain().collect();
+        cookies.sort_unstable();
+        cookies.iter().for_each(|(_, place)| {
+            self.number(*place);
+        });
+        let mut all: Vec<_> = cookies.iter().map(|(_, place)| std::mem::take(&mut self.seen[*place])).collect();
+        all.sort_unstable_by_key(|seen| seen.number);
+        all
+    }
+
+    /// How many are remembered.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// What was logged of all flows, by their samples.
+    pub(super) fn logged(&self) -> [Tally; 2] {
+        self.logged
+    }
+
+    fn place(&mut self, cookie: u64) -> usize {
+        if let Some(place) = self.places.get(&cookie) {
+            return *place;
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.seen.push(Seen::default());
+            self.seen.len() - 1
+        });
+        self.seen[place].cookie = cookie;
+        self.places.insert(cookie, place);
+        place
+    }
+
+    fn number(&mut self, place: usize) {
+        let seen = &mut self.seen[place];
+        if seen.number == 0 {
+            self.numbers = self.numbers.saturating_add(1);
+            seen.number = self.numbers;
+        }
+    }
+}
+
+impl Seen {
+    /// Whether nothing more is to be said of it.
+    pub(super) fn is_over(&self) -> bool {
+        self.words.iter().all(|word| word.is_last)
+    }
+
+    /// What the kernel counted of it, less what was left out; `None`: nothing was said of it.
+    pub(super) fn counted(&self) -> Option<Both> {
+        let mut both = Both::default();
+        for word in &self.words {
+            both.iter_mut().zip(&word.flow.directions).for_each(|(ledger, counts)| ledger.add(&Ledger::from(counts)));
+        }
+        self.left_out.iter().for_each(|(fate, tallies)| leave_out(&mut both, *fate, *tallies));
+        (!self.words.is_empty()).then_some(both)
+    }
+
+    /// Adds what was left out of it.
+    pub(super) fn add_left_out(&self, sums: &mut Vec<(Fate, [Tally; 2])>) {
+        for (fate, tallies) in &self.left_out {
+            match sums.iter_mut().find(|(known, _)| known == fate) {
+                Some((_, sum)) => add_both(sum, *tallies),
+                None => sums.push((*fate, *tallies)),
             }
         }
-        let added = (0..2).filter_map(|direction| missing.get(&(None, direction))).map(|tally| tally.packets).sum();
-        for fate in [None, Some(Fate::Logged)] {
-            let mut missing = missing.clone();
-            for entry in entries.iter_mut().filter(|entry| entry.fate == fate) {
-                entry.tally.add(missing.remove(&(entry.cookie, entry.direction)).unwrap_or_default());
-            }
-            let new = missing.into_iter().filter(|(_, tally)| tally.packets > 0);
-            entries.extend(new.map(|((cookie, direction), tally)| Entry { cookie, direction, fate, tally }));
-        }
-        added
     }
 
-    /// The rows of all flows that have numbers, in their order.
-    pub(super) fn rows(&self, block: i32) -> Vec<tcp::Flow> {
-        // Of several flows of a socket, the last.
-        let told: HashMap<u64, &Flow> = self.told.values().map(|flow| (flow.cookie, flow)).collect();
-        self.seen
-            .iter()
-            .zip(1..)
-            .map(|(seen, number)| of(block, number, seen, told.get(&seen.cookie).copied()))
-            .collect()
+    /// Its row.
+    pub(super) fn row(&self, block: i32) -> tcp::Flow {
+        of(block, self.number, self, self.words.last().map(|word| &word.flow))
     }
 }
 

@@ -192,7 +192,7 @@ impl Source for Simulated {
         self.kernel.show(show);
     }
 
-    fn release(&mut self, slot: u32) -> Result<(), SourceError> {
+    fn release(&mut self, slot: u32) -> Result<Option<Flow>, SourceError> {
         self.kernel.release(slot)
     }
 

@@ -217,7 +217,7 @@ impl Kernel {
     ///
     /// # Errors
     /// Where its flow has not ended.
-    pub fn release(&mut self, slot: u32) -> Result<(), SourceError> {
+    pub fn release(&mut self, slot: u32) -> Result<Option<Flow>, SourceError> {
         let refused = || SourceError::System {
             operation: "release",
             object: format!("slot {slot}"),
@@ -227,9 +227,10 @@ impl Kernel {
         if flow.cookie == 0 || flow.ended_ns == 0 || self.is_busy(flow.cookie) {
             return Err(refused());
         }
+        let last = *flow;
         self.flows[slot as usize] = Flow { generation: flow.generation + 1, ..nothing() };
         self.free.push_back(slot);
-        Ok(())
+        Ok(Some(last))
     }
 
     /// What each CPU counted.

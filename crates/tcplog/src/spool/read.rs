@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::pack::Unpacker;
 use super::{FRAME_HEADER, MAGIC, SpoolError, VERSION, checksum, failure, fate_of, frame};
-use crate::account::{Entry, Tally};
+use crate::account::{Entry, Fate, Tally};
 use crate::decode::Raw;
 use crate::gaps::Gap;
 use crate::layout::{Flow, Totals};
@@ -20,6 +20,10 @@ pub enum Frame<'a> {
     Events(u32, Records<'a>),
     /// A flow: its slot, and itself.
     Flow(u32, Box<Flow>),
+    /// The same, for the last time.
+    Gone(u32, Box<Flow>),
+    /// Packets of a flow that the kernel logged and that were left out then: its cookie, their fate, and how many more of them.
+    LeftOut(u64, Fate, [Tally; 2]),
     /// What was counted in total.
     Totals(Vec<Totals>),
     /// Records that are missing.
@@ -35,12 +39,14 @@ pub enum Frame<'a> {
 /// What became of all packets, as the account had it when it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// In total and of each flow.
+    /// In total.
     pub entries: Vec<Entry>,
     /// Samples of no packet.
     pub events: u64,
     /// Records without room.
     pub full: u64,
+    /// Flows whose last word found no room.
+    pub untold: u64,
     /// How the law was broken; empty: it was not.
     pub breach: String,
 }
@@ -131,7 +137,7 @@ impl Reader {
         loop {
             let Some((kind, from)) = self.read_frame()? else { return Ok(None) };
             // Of a kind that a later version may add: passed over.
-            if (frame::EVENTS..=frame::END).contains(&kind) {
+            if (frame::EVENTS..=frame::LAST).contains(&kind) {
                 return Ok(self.interpret(kind, from));
             }
         }
@@ -147,6 +153,8 @@ impl Reader {
         let payload = &mut self.payload.as_slice();
         let found = match kind {
             frame::FLOW => exact::<Flow>(payload).map(|flow| Frame::Flow(from, Box::new(flow))),
+            frame::GONE => exact::<Flow>(payload).map(|flow| Frame::Gone(from, Box::new(flow))),
+            frame::LEFT_OUT => left_out(from, payload),
             frame::TOTALS => every::<Totals>(payload).map(Frame::Totals),
             frame::GAP => exact::<[u64; 4]>(payload).map(|numbers| Frame::Gap(gap_of(from, numbers))),
             frame::NOTE => Some(Frame::Note(String::from_utf8_lossy(payload).into_owned())),
@@ -253,15 +261,22 @@ fn gap_of(cpu: u32, [number, missing, after, before]: [u64; 4]) -> Gap {
     Gap { cpu, number, missing, after_ns, before_ns }
 }
 
+fn left_out(fate: u32, payload: &mut &[u8]) -> Option<Frame<'static>> {
+    let fate = Fate::ALL.get(fate as usize)?;
+    let [cookie, packets_in, segments_in, packets_out, segments_out] = exact::<[u64; 5]>(payload)?;
+    let tallies = [(packets_in, segments_in), (packets_out, segments_out)];
+    Some(Frame::LeftOut(cookie, *fate, tallies.map(|(packets, segments)| Tally { packets, segments })))
+}
+
 fn counted(payload: &mut &[u8]) -> Option<Counted> {
-    let [events, full, length] = next(payload)?;
+    let [events, full, untold, length] = next(payload)?;
     let (breach, rest) = payload.split_at_checked(usize::try_from(length).ok()?)?;
     *payload = rest;
     let mut entries = Vec::new();
     while !payload.is_empty() {
         entries.push(entry(payload)?);
     }
-    Some(Counted { entries, events, full, breach: String::from_utf8_lossy(breach).into_owned() })
+    Some(Counted { entries, events, full, untold, breach: String::from_utf8_lossy(breach).into_owned() })
 }
 
 fn entry(payload: &mut &[u8]) -> Option<Entry> {

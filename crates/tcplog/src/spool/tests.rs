@@ -41,6 +41,8 @@ fn read(folder: &Path) -> (Vec<Record>, Vec<&'static str>, Ending) {
         match frame {
             Frame::Events(cpu, all) => assert!(all.each(|bytes| records.push((cpu, bytes.to_vec())))),
             Frame::Flow(..) => others.push("flow"),
+            Frame::Gone(..) => others.push("gone"),
+            Frame::LeftOut(..) => others.push("left out"),
             Frame::Totals(_) => others.push("totals"),
             Frame::Gap(_) => others.push("gap"),
             Frame::Note(_) => others.push("note"),
@@ -114,7 +116,7 @@ proptest! {
         spool.flush().unwrap();
         let mut file = if has_header { fs::read(folder.join(NAME)).unwrap() } else { Vec::new() };
         // Frames with the right checksums and foreign payloads.
-        for kind in 0..9_u32 {
+        for kind in 0..11_u32 {
             let header = [kind, 0, bytes.len() as u32].map(u32::to_ne_bytes).concat();
             file.extend_from_slice(&header);
             file.extend_from_slice(&checksum(&header, &bytes).to_ne_bytes());
@@ -139,6 +141,8 @@ fn everything_else_comes_back_too() {
     let mut flow: Flow = whole(&vec![0; Flow::BYTES]).unwrap();
     flow.cookie = 7;
     spool.flow(3, &flow);
+    let forgotten = [Tally { packets: 2, segments: 4 }, Tally::default()];
+    spool.gone(3, &flow, forgotten);
     let mut totals: Totals = whole(&vec![0; Totals::BYTES]).unwrap();
     totals.seen = [5, 0];
     spool.totals(&[totals, totals]);
@@ -157,18 +161,20 @@ fn everything_else_comes_back_too() {
         seen += 1;
         match frame {
             Frame::Flow(slot, found) => assert_eq!((slot, *found), (3, flow)),
+            Frame::Gone(slot, found) => assert_eq!((slot, *found), (3, flow)),
+            Frame::LeftOut(cookie, fate, found) => assert_eq!((cookie, fate, found), (7, Fate::Forgotten, forgotten)),
             Frame::Totals(found) => assert_eq!(found, [totals, totals]),
             Frame::Gap(found) => assert_eq!(found, gap),
             Frame::Note(text) => assert_eq!(text, "ring of CPU 1 was full"),
             Frame::Account(counted) => {
-                assert_eq!(counted.entries, account.entries().collect::<Vec<_>>());
+                assert_eq!(counted.entries, account.totals().collect::<Vec<_>>());
                 assert!(counted.breach.contains("seen"), "{}", counted.breach);
             }
             Frame::End => {}
             Frame::Events(..) => panic!("there were none"),
         }
     }
-    assert_eq!(seen, 6);
+    assert_eq!(seen, 8);
     assert!(!folder.join(RESERVE_NAME).exists());
     fs::remove_dir_all(&folder).unwrap();
 }
@@ -201,11 +207,13 @@ fn a_full_disk_ends_the_events_and_not_the_account() {
     let error = spool.flush().unwrap_err();
     assert!(matches!(&error, SpoolError::Full(_)), "{error}");
     assert_eq!(error.to_string().lines().count(), 1);
-    assert!(spool.is_broken() && !folder.join(RESERVE_NAME).exists());
-    // The first try to keep the note failed with the disk still full; from here on there is room.
+    assert!(spool.is_broken() && folder.join(RESERVE_NAME).exists(), "it is for the end");
+    spool.flush().unwrap();
     spool.file = file;
     spool.event(0, &sample(1, 10));
-    spool.event(0, &[kind::PRIVATE; PrivateState::BYTES]);
+    let mut private = [0; PrivateState::BYTES];
+    private[0] = kind::PRIVATE;
+    spool.event(0, &private);
     spool.totals(&[]);
     spool.end().unwrap();
 
@@ -213,9 +221,46 @@ fn a_full_disk_ends_the_events_and_not_the_account() {
     assert_eq!(left_out.len(), 1);
     let (cookie, [into, out]) = left_out[0];
     assert_eq!((cookie, into.packets, out.packets, into.segments), (2, 5, 5, 15));
-    assert_eq!(spool.others_left_out(), 1);
+    assert_eq!((spool.events_left_out(), spool.privates_left_out()), (0, 1));
+    assert!(!folder.join(RESERVE_NAME).exists());
     let (records, others, ending) = read(&folder);
-    assert_eq!((records.len(), others, ending), (1, vec!["totals", "end"], Ending::Whole));
+    assert_eq!((records.len(), others, ending), (1, vec!["note", "end"], Ending::Whole));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn flows_that_end_while_the_disk_is_full_take_no_more_memory_than_the_reserve() {
+    let folder = folder("waiting");
+    let mut spool = Spool::create(&folder, "{}").unwrap();
+    let file = std::mem::replace(&mut spool.file, OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let mut flow: Flow = whole(&vec![0; Flow::BYTES]).unwrap();
+    let told = 10 * WAITING / Flow::BYTES;
+    for cookie in 1..=told as u64 {
+        spool.event(0, &sample(cookie as u32 - 1, cookie));
+        spool.event(0, &sample(cookie as u32 - 1, cookie + 1));
+        let _ = spool.flush();
+        flow.cookie = cookie;
+        spool.gone(0, &flow, [Tally::default(); 2]);
+        assert!(
+            spool.buffer.len() < RESERVE && spool.left_out.iter().count() <= 1,
+            "nothing is held of flows that are gone"
+        );
+    }
+    assert_eq!(spool.left_out().sum().map(|tally| tally.packets), [told as u64; 2]);
+    spool.account(&Account::default());
+    spool.file = file;
+    spool.end().unwrap();
+    let mut reader = Reader::open(&folder.join(NAME)).unwrap();
+    let (mut gone, mut untold) = (0, 0);
+    while let Some(frame) = reader.next_frame().unwrap() {
+        match frame {
+            Frame::Gone(..) => gone += 1,
+            Frame::Account(counted) => untold = counted.untold,
+            _ => {}
+        }
+    }
+    assert!(gone > 500 && gone + untold == told as u64, "{gone} of {told} found room, {untold} did not");
+    assert_eq!(reader.ending(), Some(&Ending::Whole));
     fs::remove_dir_all(&folder).unwrap();
 }
 

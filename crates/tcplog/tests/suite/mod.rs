@@ -247,7 +247,7 @@ pub fn a_full_table_keeps_the_law<S: Stand>(mut stand: S, slots: usize) {
     begin(&mut stand, &asked);
     stand.carry(slots * 3, 30_000, &mut |source| reader.read(source));
     stand.rest();
-    let full = Account::read(stand.source(), []).expect("counts");
+    let full = Account::read(stand.source(), &Account::default()).expect("counts");
     assert!(total(&full, Fate::NoRoom) > 0);
     assert_eq!(full.flows.len(), slots);
     reader.release_ended(stand.source());
@@ -283,7 +283,8 @@ fn end<S: Stand>(stand: &mut S, reader: &mut Reader) -> Account {
     let source = stand.source();
     reader.read(source);
     reader.finish(&source.totals().expect("counts"));
-    let (account, is_still) = Account::read_still(source, &reader.released, 3, &mut || ()).expect("counts");
+    let (account, is_still) =
+        Account::read_still(source, &reader.account_of_released(), 3, &mut || ()).expect("counts");
     account.check().expect("the law holds");
     account.check_gaps(reader.missing()).expect("the gaps add up");
     assert!(is_still, "nothing is counted any more");

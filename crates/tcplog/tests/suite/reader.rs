@@ -55,11 +55,17 @@ impl Reader {
     /// Gives back the slots of all flows that have ended.
     pub fn release_ended(&mut self, source: &mut impl Source) {
         let mut ended = Vec::new();
-        source.ended_flows(&mut |slot, flow| ended.push((slot, *flow)));
-        for (slot, flow) in ended {
-            source.release(slot).expect("it has ended");
-            self.released.push(flow);
+        source.ended_flows(&mut |slot, _| ended.push(slot));
+        for slot in ended {
+            self.released.extend(source.release(slot).expect("it has ended"));
         }
+    }
+
+    /// What they have counted.
+    pub fn account_of_released(&self) -> Account {
+        let mut account = Account::default();
+        self.released.iter().for_each(|flow| account.add_flow(flow));
+        account
     }
 
     /// Samples of packets.

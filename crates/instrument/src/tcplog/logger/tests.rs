@@ -1,0 +1,166 @@
+//! What a logger holds does not grow with how many flows there have been, and what it tells at the end is the law.
+
+use std::path::PathBuf;
+
+use sojourn_record::Origin;
+use sojourn_tcplog::flight::FlightOptions;
+use sojourn_tcplog::settle::{self, Settled};
+use sojourn_tcplog::simulated::{NOTHING_ASKED, Setup, Simulated};
+use sojourn_tcplog::{Prefix, Source, SourceError};
+
+use super::*;
+
+/// Room for all that end between two looks.
+const SLOTS: u32 = 128;
+
+/// Short connections, one after the other, eight at a time.
+struct Short {
+    twin: Simulated,
+    is_on: bool,
+    /// Shows flows that have ended as they were before their first packet.
+    is_late: bool,
+}
+
+impl Short {
+    fn new(is_late: bool) -> Self {
+        let mut twin = Simulated::new(Setup { slots: SLOTS, seed: 5, ..Setup::default() });
+        (0..8).for_each(|_| twin.connect(3_000));
+        Self { twin, is_on: false, is_late }
+    }
+}
+
+impl Source for Short {
+    fn drain(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<u64, SourceError> {
+        for _ in 0..if self.is_on { 2_000 } else { 0 } {
+            if !self.twin.step() {
+                (0..8).for_each(|_| self.twin.connect(3_000));
+            }
+        }
+        self.twin.drain(take)
+    }
+
+    fn ask(&mut self, options: &Options, prefixes: &[Prefix]) -> Result<(), SourceError> {
+        self.twin.ask(options, prefixes)
+    }
+
+    fn flows(&self, show: &mut dyn FnMut(u32, &Flow)) {
+        self.twin.flows(show);
+    }
+
+    fn ended_flows(&self, show: &mut dyn FnMut(u32, &Flow)) {
+        self.twin.ended_flows(&mut |slot, flow| match self.is_late {
+            true => show(slot, &Flow { packets: 0, directions: [flow.directions[0]; 2], ..*flow }),
+            false => show(slot, flow),
+        });
+    }
+
+    fn release(&mut self, slot: u32) -> Result<Option<Flow>, SourceError> {
+        self.twin.release(slot)
+    }
+
+    fn totals(&self) -> Result<Vec<Totals>, SourceError> {
+        self.twin.totals()
+    }
+}
+
+impl Programs for Short {
+    fn facts(&self) -> anyhow::Result<Facts> {
+        Ok(Facts { is_simulated: true, ..Facts::default() })
+    }
+
+    fn attach_as(&mut self, mode: Mode) -> anyhow::Result<()> {
+        self.is_on = mode == Mode::On;
+        let asked = Options { enabled: self.is_on.into(), points: u32::MAX, private_every: 3, ..NOTHING_ASKED };
+        self.twin.ask(&asked, &[])?;
+        if !self.is_on {
+            self.twin.rest();
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, _wanted: bool) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn costs(&self) -> anyhow::Result<Vec<Cost>> {
+        let cost = |name: &str, missed| Cost { name: name.to_owned(), runs: 9, run_ns: 90, missed };
+        Ok(vec![cost("packet_in", 0), cost("state_set", 2)])
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("sojourn-logger-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Logs until so many flows have ended, holding what is held to what the table has; then what is told of it.
+fn log(name: &str, source: Short, flight: Option<Flight>, flows: u64) -> (Ended, Settled) {
+    let folder = folder(name);
+    let mut logger = Logger::new(Box::new(source), flight).unwrap();
+    logger.spool_to(Spool::create(&folder, r#"{"hz":250}"#).unwrap());
+    logger.be(Mode::On).unwrap();
+    let mut now = Time(1_000);
+    for turn in 0.. {
+        if logger.gone_flows >= flows {
+            break;
+        }
+        assert!(turn < 10_000, "{} flows have ended", logger.gone_flows);
+        logger.drain().unwrap();
+        logger.tend(now).unwrap();
+        logger.write_down().unwrap();
+        now = now + GRACE;
+        let by_flow = [
+            logger.gone.flows.len(),
+            logger.ending.len(),
+            logger.written.len(),
+            logger.latest.len(),
+            logger.flight.as_ref().map_or(0, |flight| flight.left_out().iter().count()),
+        ];
+        assert!(by_flow.iter().all(|held| *held <= SLOTS as usize), "{by_flow:?}");
+    }
+    let status = logger.status().unwrap();
+    assert_eq!(status["not_run"], json!({ "state_set": 2 }), "{status}");
+    let ended = logger.end(&mut || ()).unwrap();
+    let settled = settle::recover(&folder, &Origin::default()).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    (ended, settled)
+}
+
+fn lawful((ended, settled): &(Ended, Settled)) {
+    assert!(ended.is_still && ended.failed.is_none());
+    assert_eq!(ended.account.check(), Ok(()));
+    assert_eq!(settled.problems, [""; 0]);
+    assert!(settled.is_conserved);
+    assert_eq!(settled.totals, ended.account.totals().collect::<Vec<_>>());
+    assert_eq!((settled.records, settled.flows), (ended.records, ended.flows));
+    assert_eq!(settled.privates, ended.privates);
+    assert_eq!(ended.not_run, json!({ "state_set": 2 }));
+    let sorted = |list: &[String]| {
+        let mut list = list.to_vec();
+        list.sort();
+        list
+    };
+    assert_eq!(sorted(&settled.flow_list), sorted(&ended.flow_list));
+}
+
+#[test]
+fn what_is_held_does_not_grow_with_the_flows_that_have_ended() {
+    let told = log("short", Short::new(false), None, 1_000);
+    lawful(&told);
+    assert!(told.0.flows >= 1_000 && told.0.records > 10_000);
+}
+
+#[test]
+fn what_the_flight_recorder_forgot_is_not_held_either() {
+    let told = log("flight", Short::new(false), Some(Flight::new(FlightOptions::keeping(4))), 500);
+    lawful(&told);
+    let forgotten = told.0.account.all.iter().map(|ledger| ledger.of(Fate::Forgotten).packets).sum::<u64>();
+    assert!(forgotten > 1_000, "{forgotten}");
+}
+
+#[test]
+fn packets_that_come_until_a_place_is_given_back_are_counted() {
+    lawful(&log("late", Short::new(true), None, 100));
+}
