@@ -72,24 +72,29 @@ def controls(run: Run) -> Figure | None:
     return _figure("cost_controls", "Logging beside its controls", caption, rows, chart)
 
 
+ALL = "all traffic"
+
+
 def programs(run: Run) -> Figure | None:
     """Nanoseconds a packet, by traffic."""
     found = sample(run, "cost_programs")
     if found.is_empty():
         return None
-    rows = found.filter(pl.col("path").is_not_null() & pl.col("host").is_null())
+    rows = found.filter(pl.col("host").is_null())
     if rows.is_empty():
         return None
     rows = _named(rows, lambda row: row["what"], lambda row: f"packets that {_way(row['direction'])}")
-    names = [f"{flows_words(flows)}, {path}" for path in PATHS for flows in sorted(set(rows["flows"]))]
+    told = [ALL if row["path"] is None else f"{flows_words(row['flows'])}, {row['path']}"
+            for row in rows.iter_rows(named=True)]  # fmt: skip
+    names = [f"{flows_words(flows)}, {path}" for path in PATHS for flows in sorted(set(rows["flows"].drop_nulls()))]
     rows = rows.with_columns(
-        pl.Series("name", [f"{flows_words(row['flows'])}, {row['path']}" for row in rows.iter_rows(named=True)]),
-        x=pl.col("ns"),
-        low=pl.col("ns_low"),
-        high=pl.col("ns_high"),
+        pl.Series("name", told), x=pl.col("ns"), low=pl.col("ns_low"), high=pl.col("ns_high")
     ).sort("direction", maintain_order=True)
-    caption = "Mean time that a packet spends in the log's program in the kernel, less the empty program's."
-    chart = Intervals("Time a packet (ns)", tuple(names))
+    caption = (
+        "Mean time that a packet spends in the log's program in the kernel, less the empty program's. Bars are 95 % "
+        "intervals over sessions, where there are enough of them."
+    )
+    chart = Intervals("Time a packet (ns)", tuple(name for name in (ALL, *names) if name in told))
     return _figure("cost_programs", "Time in the kernel", caption, rows, chart)
 
 
