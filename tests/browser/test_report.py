@@ -211,7 +211,10 @@ def test_a_cell_can_be_chosen(browser: Browser, many: Path) -> None:
     figure = opened.page.locator("#figure-rtt_cdf")
     before = figure.locator("svg").inner_html()
     figure.locator("select").select_option(label="1480 B")
-    opened.page.wait_for_timeout(200)
+    for _ in range(300):
+        if figure.locator("svg").inner_html() != before:
+            break
+        opened.page.wait_for_timeout(100)
     assert figure.locator("svg").inner_html() != before
     assert opened.said == []
 
@@ -254,7 +257,7 @@ def _sojourn(out: Path, study: str, *settings: str) -> Path:
     program = Path(sys.executable).with_name("sojourn")
     sets = [word for one in settings for word in ("--set", one)]
     argv: list[str | Path] = [program, "run", study, "--quick", "--bed", "sim", *sets, "--out", out]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr
     return out
 

@@ -25,6 +25,7 @@ import polars as pl
 import sojourn
 from sojourn.instruments.binary import find_instrument
 from sojourn.records import read_table
+from tests.net.busy_machine import PATIENCE_SECONDS, await_standstill, await_that
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
 PACKAGE = Path(sojourn.__file__).parent.parent
 TRAFFIC = Path(__file__).with_name("tcp_traffic.py")
-PATIENCE_SECONDS = 60.0
 GONE_SECONDS = 30.0
 A4, B4, A6, B6 = "10.81.1.1", "10.81.1.2", "fd81::1", "fd81::2"
 PORT = 5201
@@ -149,6 +149,10 @@ class Bed:
         names, values = (line.split()[1:] for line in text.splitlines() if line.startswith("Tcp:"))
         return dict(zip(names, map(int, values), strict=True))
 
+    def await_rest(self) -> None:
+        """Until nothing is under way any more: no host's TCP has anything more to count."""
+        await_standstill(lambda: [self.snmp(host) for host in self.hosts])
+
     def remove(self) -> None:
         """Everything that was made."""
         for process in self.processes:
@@ -216,12 +220,13 @@ class Logger:
 
     def wait_until(self, holds: Any) -> None:
         """Until something holds, while the log runs."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not holds():
+
+        def holds_while_it_runs() -> bool:
             if self.process.poll() is not None:
                 raise AssertionError(f"ended with {self.process.returncode}: {self.process.communicate()[1]}")
-            assert time.monotonic() < deadline, "nothing within a minute"
-            time.sleep(0.02)
+            return bool(holds())
+
+        await_that(holds_while_it_runs, "what a log does at once")
 
     def ask(self, *words: str) -> str:
         """`tcplog status` or `set` of it."""

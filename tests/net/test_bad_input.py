@@ -57,7 +57,7 @@ def netns() -> object:
 
 def sojourn(*words: str | Path, inside: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     argv = [*(["ip", "netns", "exec", inside] if inside else []), SOJOURN, *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, timeout=60)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, timeout=300)
 
 
 def refused(done: subprocess.CompletedProcess[str], status: int) -> str:

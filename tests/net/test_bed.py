@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from sojourn.bed.clean import clean, marked_processes
 from sojourn.bed.facts import compare
 from sojourn.bed.state import Mark, Process, state_folder, states
 from sojourn.errors import MachineError, RequestError
+from tests.net.busy_machine import await_standstill, slowdown, thrice, undisturbed
 
 ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4")
 PACKAGE = Path(sojourn.__file__).parent.parent
@@ -54,9 +56,9 @@ def traces(run: str) -> list[str]:
 
 
 def ping(bed: Bed, address: str, *options: str) -> bool:
-    """Whether ten echo requests were all answered."""
-    argv = ["ping", "-q", "-c", "10", "-i", "0.002", "-W", "1", *options, address]
-    return "10 received" in bed.run("a", argv)
+    """Whether the first ten echo requests were all answered; while a busy machine delays an answer, more are sent."""
+    said = bed.run("a", ["ping", "-n", "-c", "10", "-i", "0.002", "-w", "30", *options, address])
+    return {int(number) for number in re.findall(r"icmp_seq=(\d+) ttl=", said)} == set(range(1, 11))
 
 
 def packets(bed: Bed) -> dict[str, int]:
@@ -67,7 +69,9 @@ def packets(bed: Bed) -> dict[str, int]:
     }
 
 
+@thrice
 def test_every_arm_carries_both_families_within_a_second(run: str) -> None:
+    longest_s = slowdown()
     began = time.monotonic()
     with build_bed(BedSpec(devices=ALL), run) as bed:
         built_s = time.monotonic() - began
@@ -76,7 +80,8 @@ def test_every_arm_carries_both_families_within_a_second(run: str) -> None:
             assert ping(bed, link.b_ip4)
             assert ping(bed, link.b_ip6)
         after = packets(bed)
-    assert built_s < 1
+    with undisturbed():
+        assert built_s < longest_s
     for link in bed.topology.links:
         inside = [port.dev for cable in link.cables for port in (cable.left, cable.right)]
         assert all(after[dev] - before[dev] >= 40 for dev in inside), "an arm's packets go through all of its stations"
@@ -84,10 +89,15 @@ def test_every_arm_carries_both_families_within_a_second(run: str) -> None:
 
 def test_a_bed_is_silent(run: str) -> None:
     with build_bed(BedSpec(devices=("wire", "bridge")), run) as bed:
-        time.sleep(0.3)  # the multicast reports of the addresses' own making
+        await_silence(bed)
         before = packets(bed)
         time.sleep(2)
         assert packets(bed) == before
+
+
+def await_silence(bed: Bed) -> None:
+    """Until the multicast reports of the addresses' own making are over: within some milliseconds, as a bed asks."""
+    await_standstill(lambda: packets(bed), still_seconds=0.3)
 
 
 def test_full_frames_of_a_large_mtu_pass(run: str) -> None:
@@ -129,6 +139,7 @@ def test_two_runs_at_once(run: str) -> None:
     with build_bed(BedSpec(devices=("bridge",)), run) as one, build_bed(BedSpec(devices=("bridge",)), other) as two:
         assert ping(one, "10.77.2.2")
         assert ping(two, "10.77.2.2")
+        await_silence(two)
         before = packets(two)
         assert ping(one, "10.77.2.2")
         assert packets(two) == before
@@ -172,6 +183,7 @@ def test_every_further_end_carries_and_is_silent(run: str) -> None:
             for end in link.far:
                 assert ping(bed, end.ip6, "-I", link.near[1].dev)
         assert all(ping(bed, link.b_ip4) for link in bed.topology.links if link.is_decoy)
+        await_silence(bed)
         before = packets(bed)
         time.sleep(1)
         assert packets(bed) == before
@@ -181,6 +193,7 @@ def test_further_pairs_talk_through_the_bridge_over_their_own_ports_alone(run: s
     with build_bed(MANY, run) as bed:
         link = bed.topology["bridge"]
         assert ping(bed, link.far[2].ip4)  # the bridge has learnt both by now
+        await_silence(bed)
         before = bed.counters()
         assert ping(bed, link.far[2].ip4)
         grown = {dev for dev, counted in bed.counters().items() if counted["rx_packets"] > before[dev]["rx_packets"]}
@@ -189,6 +202,7 @@ def test_further_pairs_talk_through_the_bridge_over_their_own_ports_alone(run: s
 
 def test_counters_conserve_the_frames_of_an_arm(run: str) -> None:
     with build_bed(MANY, run) as bed:
+        await_silence(bed)
         before = bed.counters("bridge", "bridge/decoy")
         assert {dev for dev in before if dev.startswith("d-")} >= {"d-bridge-1", "d-bridge-y-1l", "d-bridge-1r6"}
         assert not {dev for dev in before if "bridgex2" in dev or "wire" in dev}
@@ -196,7 +210,7 @@ def test_counters_conserve_the_frames_of_an_arm(run: str) -> None:
         after = bed.counters("bridge")
         assert bed.softnet_dropped() >= 0
     sent = after["a-bridge"]["tx_packets"] - before["a-bridge"]["tx_packets"]
-    assert sent == 10
+    assert sent >= 10
     assert after["b-bridge"]["rx_packets"] - before["b-bridge"]["rx_packets"] == sent
     beside = {name: after["a-bridge-2"][name] - before["a-bridge-2"][name] for name in ("rx_packets", "tx_packets")}
     # What hosts say of their groups when they have just come up (MLD) may still reach it; the arm's own frames do not.
@@ -218,9 +232,38 @@ def test_what_a_bridge_forgot_or_never_learnt_is_flooded(run: str) -> None:
 
 def flooded(bed: Bed, mac: str) -> int:
     """How many of ten frames to this address come out at a far end that they are not for."""
-    before = bed.counters("bridge")["b-bridge-2"]["rx_packets"]
+    argv = [sys.executable, "-I", "-c", COUNT_FRAMES, "b-bridge", "b-bridge-2"]
+    counter = bed.start("b", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert counter.stdout is not None
+    assert counter.stdout.readline() == "ready\n"
     send_frames(bed, mac, 10, 64)
-    return int(bed.counters("bridge")["b-bridge-2"]["rx_packets"] - before)
+    told, _ = counter.communicate("count\n", timeout=60)
+    arrived, beside = map(int, told.split())
+    assert arrived == 10
+    return beside
+
+
+COUNT_FRAMES = """
+import socket, sys, time
+ports = []
+for dev in sys.argv[1:]:
+    port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b6))
+    port.bind((dev, 0x88b6))
+    port.setblocking(False)
+    ports.append(port)
+print("ready", flush=True)
+sys.stdin.readline()
+counts, deadline = [0] * len(ports), time.monotonic() + 30
+while counts[0] < 10 and time.monotonic() < deadline:
+    time.sleep(0.1)
+    for number, port in enumerate(ports):
+        try:
+            while port.recv(2048):
+                counts[number] += 1
+        except BlockingIOError:
+            pass
+print(*counts, flush=True)
+"""
 
 
 SEND = """
@@ -245,17 +288,18 @@ def test_a_shaped_device_lets_out_its_rate_its_bucket_and_its_queue(run: str, sh
     with build_bed(spec, run) as bed:
         link = bed.topology["bridge"]
         bed.run("a", ["ping", "-q", "-c", "1", link.b_ip4])
+        await_silence(bed)
         before, began = bed.counters("bridge"), time.monotonic()
         send_frames(bed, link.b_mac, 500, 1518)
         elapsed = time.monotonic() - began
-        time.sleep(0.2)
-        after = bed.counters("bridge")
+        after = await_standstill(lambda: bed.counters("bridge"))
     passed = after["b-bridge"]["rx_packets"] - before["b-bridge"]["rx_packets"]
     lost = after["d-bridge-1r"]["qdisc_dropped"] - before["d-bridge-1r"]["qdisc_dropped"]
     assert 500 <= passed + lost <= 500 + 5  # and a few that the hosts send by themselves (MLD)
     assert 10 + 50 - 2 <= passed <= 10 + 50 + 2 + 5 + elapsed * 10e6 / (8 * 1518)
 
 
+@thrice
 def test_a_shapers_rate_is_that_of_whole_frames(run: str) -> None:
     """Eight hundred frames of 1518 bytes with their FCS take 97 ms at 100 Mbit/s, once the bucket is empty."""
     spec = BedSpec(devices=("bridge",), rate_bps=100_000_000, burst_bytes=100_000, queue_bytes=2_000_000)
@@ -265,7 +309,8 @@ def test_a_shapers_rate_is_that_of_whole_frames(run: str) -> None:
         assert receiver.stdout.readline() == "ready\n"
         send_frames(bed, bed.topology["bridge"].b_mac, 1000, 1518)
         taken_s = float(receiver.stdout.readline())
-    assert taken_s == pytest.approx(800 * 1518 * 8 / 100e6, rel=0.01)
+    with undisturbed():
+        assert taken_s == pytest.approx(800 * 1518 * 8 / 100e6, rel=0.01)
 
 
 TIME_FRAMES = """
@@ -274,7 +319,7 @@ port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b6))
 port.setsockopt(socket.SOL_SOCKET, 33, 1 << 25)  # SO_RCVBUFFORCE
 port.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS: when the kernel had it, not when we came to read it
 port.bind(("b-bridge", 0x88b6))
-port.settimeout(5)
+port.settimeout(30)
 print("ready", flush=True)
 times = []
 for _ in range(int(sys.argv[1])):
@@ -318,7 +363,7 @@ def test_an_error_in_the_block_leaves_nothing(run: str) -> None:
 def test_a_signal_ends_the_block_in_order(run: str, number: signal.Signals, status: int) -> None:
     controller = start_controller(run)
     controller.send_signal(number)
-    _, said = controller.communicate(timeout=5)
+    _, said = controller.communicate(timeout=60)
     assert controller.returncode == status, said
 
 
@@ -334,11 +379,13 @@ def test_the_devices_core_is_its_own(run: str) -> None:
     assert steered["a-direct"] == prober
 
 
+@thrice
 def test_the_load_on_the_devices_core_is_as_asked(run: str) -> None:
     with build_bed(BedSpec(devices=("bridge",), device_cpu="loaded:30%"), run) as bed:
         time.sleep(1)
         load = bed.moment()["device_load"]
-    assert load["achieved_share"] == pytest.approx(0.3, abs=0.05)
+    with undisturbed():
+        assert load["achieved_share"] == pytest.approx(0.3, abs=0.05)
 
 
 def test_clean_ends_what_a_dead_run_left_and_nothing_else(run: str) -> None:
@@ -352,7 +399,7 @@ def test_clean_ends_what_a_dead_run_left_and_nothing_else(run: str) -> None:
         stale = leave_a_state_file(mark)
         cleaning = clean()
         assert ping(bed, "10.77.1.2")
-    assert orphan.wait(1) == -signal.SIGTERM
+    assert orphan.wait(30) == -signal.SIGTERM
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()
@@ -378,13 +425,13 @@ def test_without_root_in_a_user_namespace(run: str) -> None:
         from sojourn.bed import BedSpec, build_bed
         with build_bed(BedSpec(devices=("wire", "bridge*2"), device_cpu="own"), {run!r}) as bed:
             for link in bed.topology.links:
-                bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-W", "1", link.b_ip4])
-                bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-W", "1", link.b_ip6])
+                bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-w", "30", link.b_ip4])
+                bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-w", "30", link.b_ip6])
             ports = bed.facts()["stable"]["hosts"]["a"]["links"]
             print(json.dumps({{"unprivileged": bed.unprivileged, "missing": bed.missing, "ports": len(ports)}}))
     """)
     command = [*as_plain_user(), "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, env=plain_environment(), check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=plain_environment(), check=False)
     require("no network namespace here" not in done.stderr, f"the kernel refuses user namespaces: {done.stderr[-300:]}")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import sojourn
 from sojourn.bed import BedSpec, build_bed, cgroups
 from sojourn.bed.clean import clean
 from sojourn.errors import MachineError
+from tests.net.busy_machine import await_that
 
 PACKAGE = Path(sojourn.__file__).parent.parent
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups of hosts need root")
@@ -47,7 +49,7 @@ def test_programs_of_each_end_are_in_its_cgroup_and_those_beside_in_none(run: st
         for host in ("a", "b"):
             folder = Path(bed.cgroup(host))
             process = bed.start(host, ["sleep", "100"])
-            await_member(folder, process.pid)
+            await_that(partial(is_member, folder, process.pid), "the program in its cgroup")
             assert "usage_usec" in (folder / "cpu.stat").read_text()
         beside = bed.beside(["sleep", "100"])
         time.sleep(0.1)
@@ -68,10 +70,7 @@ def test_a_killed_controller_leaves_no_cgroup(run: str) -> None:
     controller = begun(run)
     controller.kill()
     controller.wait()
-    end = time.monotonic() + 2
-    while left_of(run) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert left_of(run) == []
+    await_that(lambda: left_of(run) == [], "no cgroup")
 
 
 def test_clean_removes_the_cgroups_of_a_run_whose_keeper_was_killed_too(run: str) -> None:
@@ -102,9 +101,6 @@ def begun(run: str) -> subprocess.Popen[str]:
     return process
 
 
-def await_member(folder: Path, pid: int) -> None:
-    """Waits until a process is in a cgroup."""
-    end = time.monotonic() + 2
-    while str(pid) not in (folder / "cgroup.procs").read_text().split():
-        assert time.monotonic() < end
-        time.sleep(0.005)
+def is_member(folder: Path, pid: int) -> bool:
+    """Whether a process is in a cgroup."""
+    return str(pid) in (folder / "cgroup.procs").read_text().split()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.net.busy_machine import thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +70,7 @@ def pretended_offset(pretended: dict[str, Any], ours_ns: int) -> float:
 
 @pytest.mark.usefixtures("link")
 @pytest.mark.parametrize(("offset_ns", "skew_ppm"), [(0, 0.0), (1_500_000_000, 50.0), (-3_000_000_000, -50.0)])
+@thrice
 def test_an_injected_clock_is_recovered(offset_ns: int, skew_ppm: float) -> None:
     with responder(f"--pretend-clock={offset_ns},{skew_ppm}") as ready:
         assert ready["findings"][0]["finding"] == "pretended_clock"
@@ -79,11 +80,12 @@ def test_an_injected_clock_is_recovered(offset_ns: int, skew_ppm: float) -> None
     now = peer["now"]
     wrong_by = abs(now["offset_ns"] - pretended_offset(ready["pretended_clock"], now["at_ns"]))
     assert wrong_by <= now["bound_ns"]
-    # Both ends stamp alike, but their programs' ways from stamp to wire differ: by 0.7 to 1 us, to one side.
-    assert wrong_by <= now["error95_ns"] + 2_000, now
     line = peer["lines"][0]
     assert abs(line["skew_ppb"] - skew_ppm * 1e3) <= line["skew_bound_ppb"]
-    assert abs(now["skew_ppm"] - skew_ppm) < 5, now
+    with undisturbed():
+        # Both ends stamp alike, but their programs' ways from stamp to wire differ: by 0.7 to 1 us, to one side.
+        assert wrong_by <= now["error95_ns"] + 2_000, now
+        assert abs(now["skew_ppm"] - skew_ppm) < 5, now
 
 
 @pytest.mark.usefixtures("link")
@@ -103,7 +105,9 @@ def test_records_hold_the_exchanges_and_the_lines(tmp_path: Path) -> None:
     with responder("--pretend-clock=700000,10"):
         (peer,) = watch("--count", "300", "--interval", "2ms", "--record", str(tmp_path))[-1]["peers"]
     exchanges = pl.read_ipc_stream(tmp_path / "exchanges-clock-000.arrow")
-    assert exchanges["number"].to_list() == list(range(peer["exchanges"]))
+    numbers = exchanges["number"].to_list()
+    assert len(numbers) == peer["exchanges"] == 300 - peer["lost"]
+    assert numbers == sorted(set(numbers) & set(range(300)))
     assert (exchanges["t2_ns"] - exchanges["t1_ns"]).min() >= 700_000  # type: ignore[operator]
     lines = pl.read_ipc_stream(tmp_path / "clock_lines-clock-000.arrow")
     assert lines["offset_ns"].to_list() == [line["offset_ns"] for line in peer["lines"]]
@@ -121,8 +125,10 @@ def test_an_interrupt_ends_it_with_a_summary() -> None:
     with responder():
         argv = inside(NEAR, "clock", PEER, "--until-interrupted", "--json")
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-            time.sleep(2.5)
+            assert process.stdout is not None
+            while (line := process.stdout.readline()) and json.loads(line)["event"] != "update":
+                pass
             process.terminate()
-            told, _ = process.communicate(timeout=20)
+            told, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert json.loads(told.splitlines()[-1])["event"] == "summary"

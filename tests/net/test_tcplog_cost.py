@@ -17,6 +17,7 @@ from sojourn.conduct import Screen, conduct, create_folder, resume
 from sojourn.errors import MachineError
 from sojourn.plan import expand_costs, load_plan
 from sojourn.records import read_table
+from tests.net.busy_machine import thrice, undisturbed
 
 if TYPE_CHECKING:
     from sojourn.plan import Plan
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 FAKE = Path(__file__).parents[1] / "unit/fake_tcplog.py"
 SHORT = (
-    *("ppl=1,10", "flows=1,2", "where=sender,both", "controls=disabled", "slice=20ms", "settle=2ms", "ramp=20ms"),
+    *("ppl=1,10", "flows=1,2", "where=sender,both", "controls=disabled", "slice=50ms", "settle=2ms", "ramp=20ms"),
     *("repetitions=2", "statistics=1", "pause=1ms"),
 )
 pytestmark = [
@@ -51,6 +52,7 @@ def measured(plan: Plan, path: Path) -> RunFolder:
     return folder
 
 
+@thrice
 def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path: Path, asked: Path) -> None:
     plan = plan_of()
     folder = measured(plan, tmp_path / "run")
@@ -60,9 +62,11 @@ def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path
     for pair in expand_costs(plan):
         two = pairs.filter(pl.col("pair") == pair.number).sort("visit")
         assert two["mode"].to_list() == (["off", pair.setting.mode][:: -1 if pair.first else 1])
-        assert two["received_bytes"].min() > 100_000  # type: ignore[operator]
         gap_ns = int(two["started_ns"][1]) - int(two["ended_ns"][0])
-        assert 2_000_000 <= gap_ns < 200_000_000
+        assert gap_ns >= 2_000_000
+        with undisturbed():
+            assert gap_ns < 200_000_000
+            assert two["received_bytes"].min() > 100_000  # type: ignore[operator]
     logged = pairs.filter(pl.col("mode") == "on")
     assert logged["skipped"].min() == logged["skipped_full"].min() == 2
     both = logged.filter(pl.col("where") == "both")
@@ -73,18 +77,21 @@ def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path
     assert {Path(one["attach"]).name for one in asked_of} == {"a", "b"}
     assert not any(one["keep"] for one in asked_of if one["do"] == "begin")
     costs = read_table(folder.records, "tcp_costs").frame
-    assert (costs["cpu_time_ns"] > 0).all()
+    with undisturbed():
+        assert (costs["cpu_time_ns"] > 0).all()
     assert set(costs["direction"]) == {"in", "out"}
     assert not list(cgroups.left())
 
 
+@thrice
 def test_packets_are_of_one_segment_on_the_path_of_mtu(tmp_path: Path, asked: Path) -> None:
     folder = measured(plan_of("controls=[]", "ppl=1", "flows=1", "where=sender", "statistics=0"), tmp_path / "run")
     rows = read_table(folder.records, "tcp_slices").frame.with_columns(
         each=pl.col("received_bytes") / pl.col("frames").cast(pl.Float64)
     )
     assert rows.filter(pl.col("path") == "mtu")["each"].max() <= 1514  # type: ignore[operator]
-    assert rows.filter(pl.col("path") == "gso")["each"].mean() > 5_000  # type: ignore[operator]
+    with undisturbed():
+        assert rows.filter(pl.col("path") == "gso")["each"].mean() > 5_000  # type: ignore[operator]
 
 
 def test_runs_have_an_iperf_each(tmp_path: Path, asked: Path) -> None:

@@ -13,7 +13,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +22,10 @@ import pytest
 
 from sojourn.instruments.binary import find_instrument
 from sojourn.records import read_table
+from tests.net.busy_machine import PATIENCE_SECONDS, await_standstill, await_that
 from tests.net.tcplog_bed import (
     B4,
     BPF,
-    PATIENCE_SECONDS,
     PORT,
     TRAFFIC,
     Bed,
@@ -83,7 +82,9 @@ def test_a_killed_log_leaves_nothing_in_the_kernel_and_is_readable(bed: Bed, tmp
         held["program"] |= programs_of(bed.cgroup)
         sending = bed.send(3, SOME)
         if moment == "idle":
-            time.sleep(1.5)  # whatever is written from time to time has been
+            # Whatever is written from time to time has been.
+            [spool] = out.glob("spool-*.tcplog")
+            await_standstill(lambda: spool.stat().st_size, still_seconds=1.5)
         else:
             sending.close()
         logger.process.kill()
@@ -115,10 +116,10 @@ def test_recovery_of_a_spool_that_was_cut_anywhere(bed: Bed, tmp_path: Path) -> 
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup) as logger:
         bed.send(3, SOME).close()
-        time.sleep(0.5)
+        [spool] = out.glob("spool-*.tcplog")
+        await_standstill(lambda: spool.stat().st_size, still_seconds=1.0)
         logger.process.kill()
         logger.process.wait(PATIENCE_SECONDS)
-    [spool] = out.glob("spool-*.tcplog")
     whole = spool.read_bytes()
     heights = []
     for share in (0.2, 0.5, 0.77, 1.0):
@@ -255,7 +256,7 @@ def test_a_program_that_is_attached_already_keeps_working(bed: Bed, tmp_path: Pa
             assert len(programs_of(bed.cgroup)) == 2
             bed.send(2, SOME).close()
             log = logger.end()
-        assert programs_of(bed.cgroup) == {theirs}
+        await_that(lambda: programs_of(bed.cgroup) == {theirs}, "only theirs")
     log.expect_law()
     assert log.count("logged") > 0
 
@@ -271,7 +272,7 @@ def test_a_program_that_tolerates_no_other_is_named(bed: Bed, tmp_path: Path) ->
 def test_two_logs_at_once_see_the_same(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "x", "--attach", bed.cgroup) as one, logging(tmp_path / "y", "--attach", bed.cgroup) as two:
         bed.send(3, SOME).close()
-        time.sleep(0.2)
+        bed.await_rest()
         first, second = one.end(), two.end()
     for log in (first, second):
         log.expect_law()
@@ -290,10 +291,7 @@ def test_the_commands_status_is_its_own_and_its_death_ends_the_log(bed: Bed, tmp
 def test_ctrl_c_in_a_terminal_ends_command_and_log_in_order(bed: Bed, tmp_path: Path) -> None:
     argv = argv_of("tcplog", "run", "--attach", bed.cgroup, "--out", tmp_path / "t", "--", "sleep", "60")
     process = subprocess.Popen(argv, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (tmp_path / "t" / "control.sock").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    await_that((tmp_path / "t" / "control.sock").exists, "the log goes on")
     bed.send(1, SOME).close()
     os.killpg(process.pid, signal.SIGINT)
     said = process.communicate(timeout=PATIENCE_SECONDS)[1]
@@ -351,11 +349,8 @@ def test_the_port_of_the_tests_is_the_one_of_iperf3(bed: Bed, tmp_path: Path) ->
     """The issue's own commands, as somebody would type them who has just read the first page."""
     server = bed.start("b", "iperf3", "-s", "-1", "-p", str(PORT + 1))
     client = bed.inside("a", "iperf3", "-c", B4, "-p", str(PORT + 1), "-n", "5M")
-    for _ in range(100):
-        listening = run("ip", "netns", "exec", f"{bed.name}-b", "ss", "-Hltn").stdout
-        if f":{PORT + 1}" in listening:
-            break
-        time.sleep(0.05)
+    listening = ("ip", "netns", "exec", f"{bed.name}-b", "ss", "-Hltn")
+    await_that(lambda: f":{PORT + 1}" in run(*listening).stdout, "iperf3 listens")
     words = ("tcplog", "run", "--port", str(PORT + 1), "--out", "out/t", "--", *client)
     done = sojourn_says(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -42,7 +42,7 @@ def grown(bed: Bed, logger: Logger, **how: object) -> dict[str, int]:
     """By what the counts of fates grow with some traffic."""
     before = totals(logger)
     bed.send(2, SOME).close()
-    time.sleep(0.1)
+    bed.await_rest()
     after = totals(logger)
     return {fate: n - before.get(fate, 0) for fate, n in after.items() if n != before.get(fate, 0)}
 
@@ -97,7 +97,7 @@ def test_a_cgroup_and_a_process_are_wanted_alone(bed: Bed, tmp_path: Path) -> No
         logger.ask("set", "--cgroup", "all", "--process", str(sending.process.pid))
         before = totals(logger)
         sending.close()
-        time.sleep(0.1)
+        bed.await_rest()
         assert totals(logger)["logged"] > before["logged"]
         log = logger.end()
     log.expect_law()
@@ -165,15 +165,18 @@ def test_the_flight_recorder_writes_only_what_went_wrong(bed: Bed, tmp_path: Pat
     with logging(tmp_path / "t", "--attach", bed.cgroup, *words) as logger:
         bed.send(5, SOME).close()
         bed.short(-2, 1)  # one of them ends with a reset
-        time.sleep(0.2)
+        bed.await_rest()
         log = logger.end()
     log.expect_law()
-    written = log.samples["flow"].unique().to_list()
-    assert 1 <= len(written) <= 2, "the two ends of the connection that was reset"
-    for flow in written:
-        assert 0 < log.samples.filter(pl.col("flow") == flow).height <= KEPT
+    written = {flow: log.samples.filter(pl.col("flow") == flow) for flow in log.samples["flow"].unique()}
+    was_reset = [flow for flow, rows in written.items() if {"reset-in", "reset-out"} & set(rows["point"])]
+    assert 1 <= len(was_reset) <= 2, "the two ends of the connection that was reset"
+    for flow, rows in written.items():
+        # On a busy machine an acknowledgement may be late enough for a timeout, which is written, too.
+        timeouts = max(rows["total_rto"].fill_null(0))
+        assert flow in was_reset or timeouts > 0, rows
+        assert 0 < rows.height <= KEPT * ((flow in was_reset) + timeouts)
     assert log.count("forgotten") > 0
-    assert {"reset-in", "reset-out"} & set(log.samples["point"])
 
 
 def test_the_flight_recorder_writes_at_a_timeout(bed: Bed, tmp_path: Path) -> None:
@@ -188,7 +191,7 @@ def test_the_flight_recorder_writes_at_a_timeout(bed: Bed, tmp_path: Path) -> No
         assert talker.stdout is not None
         assert talker.stdin is not None
         assert talker.stdout.readline() == "up\n"
-        time.sleep(0.2)
+        bed.await_rest()
         bed.ip("b", "link", "set", "p0", "down")
         talker.stdin.write("go\n")
         talker.stdin.flush()

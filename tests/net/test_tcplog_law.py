@@ -74,7 +74,7 @@ def test_the_kernels_counters_agree(bed: Bed, tmp_path: Path, ppl: int) -> None:
             flow = told[one["port"]]
             assert (flow["segments_in"], flow["segments_out"]) == (one["segs_in"], one["segs_out"])
         sending.close()
-        time.sleep(0.2)  # the last acknowledgement is under way
+        bed.await_rest()  # the last acknowledgement is under way
         after = {host: bed.snmp(host) for host in "ab"}
         log = logger.end()
     log.expect_law()
@@ -106,7 +106,7 @@ def test_a_thousand_short_connections(bed: Bed, tmp_path: Path, slots: int, paus
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--flows", str(slots)) as logger:
         bed.serve()
         bed.short(1000, 4, pause_ms)
-        time.sleep(0.2)
+        bed.await_rest()
         log = logger.end()
     log.expect_law()
     log.expect_every(1)

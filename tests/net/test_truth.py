@@ -26,6 +26,7 @@ from sojourn.conduct.progress import Screen
 from sojourn.conduct.site import Namespaces, open_site
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder
+from tests.net.busy_machine import DisturbedError, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,7 @@ def write_plan(
 def run_as_a_user(plan: Path, out: Path, *words: str) -> dict[str, Any]:
     """`sojourn run … --json`, and what it prints; nobody looks at its report here."""
     argv = [SOJOURN, "run", str(plan), "--out", str(out), "--json", "--no-report", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=170)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode in {0, 4}, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -162,6 +163,7 @@ def relay_binary() -> None:
 
 @pytest.mark.usefixtures("relay_binary")
 @pytest.mark.parametrize("holds", [(40_000, 40_000), (20_000, 90_000)], ids=["symmetric", "asymmetric"])
+@thrice
 def test_a_relay_of_known_holds_is_recovered(
     holds: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,24 +176,25 @@ def test_a_relay_of_known_holds_is_recovered(
             with relay(site, holds, log):
                 yield site
 
-    monkeypatch.setattr(conducting, "open_site", with_relay)
     plan = load_plan(write_plan(tmp_path, ["wire", "bridge"], ["icmp"], rounds=24))
     folder = create_folder(plan, tmp_path / "run")
-    conducting.conduct(plan, folder, Screen())
+    with monkeypatch.context() as patch:
+        patch.setattr(conducting, "open_site", with_relay)
+        conducting.conduct(plan, folder, Screen())
     analyse(folder.path)
 
     told = latency(rows_of(folder), "bridge", "wire")
     true = true_pairs(folder, log)
     truth = hodges_lehmann(true)
     assert all(held >= asked for held, asked in zip(least_holds(log), holds, strict=True)), "the relay let one go early"
-    assert told["ci_low"] - ALLOWED_NS <= truth.estimate <= told["ci_high"] + ALLOWED_NS, (told, truth)
-
     # Round by round, so that a busy machine, which makes the relay late, makes no difference.
     excess = hodges_lehmann(told_pairs(folder) - true)
     assert excess.low is not None
     assert excess.high is not None
-    assert excess.low - ALLOWED_NS <= 0 <= excess.high + ALLOWED_NS, excess
-    assert excess.high - excess.low < 5_000, "the interval says nothing"
+    with undisturbed():  # intervals of 95 %, each
+        assert told["ci_low"] - ALLOWED_NS <= truth.estimate <= told["ci_high"] + ALLOWED_NS, (told, truth)
+        assert excess.low - ALLOWED_NS <= 0 <= excess.high + ALLOWED_NS, excess
+        assert excess.high - excess.low < 5_000, "the interval says nothing"
 
 
 def least_holds(log: Path) -> list[int]:
@@ -211,45 +214,79 @@ def told_pairs(folder: RunFolder) -> np.ndarray[Any, np.dtype[np.float64]]:
 PROBES = ["icmp", "raw/ping-pong", "udp/ping-pong", "udp6/ping-pong", "raw/request-response", "udp/request-response"]
 
 
+class EveryProbe:
+    """One run over the direct path, a wire, a bridge and three in cascade, by every kind of probe, closed loop.
+
+    All tests judge the same run; once a test has found it disturbed, the next one has another.
+    """
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._run: tuple[list[Row], Path] | None = None
+
+    def run(self) -> tuple[list[Row], Path]:
+        """Its results, and where it is."""
+        if self._run is None:
+            folder = self._folders.mktemp("probes")
+            pace = 'schedule = ["as-answered"]'
+            plan = write_plan(folder, ["wire", "bridge", "bridge*3"], PROBES, rounds=30, probes_per_block=64, pace=pace)
+            self._run = run_as_a_user(plan, folder / "run")["results"], folder / "run"
+        return self._run
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """What is asserted within holds of a run that nothing disturbed."""
+        try:
+            with undisturbed():
+                yield
+        except DisturbedError:
+            self._run = None
+            raise
+
+
 @pytest.fixture(scope="module")
-def every_probe(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
-    """One run over the direct path, a wire, a bridge and three in cascade, by every kind of probe, closed loop."""
-    folder = tmp_path_factory.mktemp("probes")
-    pace = 'schedule = ["as-answered"]'
-    plan = write_plan(folder, ["wire", "bridge", "bridge*3"], PROBES, rounds=30, probes_per_block=64, pace=pace)
-    return run_as_a_user(plan, folder / "run"), folder / "run"
+def every_probe(tmp_path_factory: pytest.TempPathFactory) -> EveryProbe:
+    return EveryProbe(tmp_path_factory)
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_every_probe_finds_that_a_bridge_takes_time(every_probe: tuple[dict[str, Any], Path], probe: str) -> None:
-    answer, _ = every_probe
-    row = latency(answer["results"], "bridge", "direct", probe)
-    assert 0 < row["ci_low"] <= row["estimate"] <= row["ci_high"] < 100_000, row
+@thrice
+def test_every_probe_finds_that_a_bridge_takes_time(every_probe: EveryProbe, probe: str) -> None:
+    rows, _ = every_probe.run()
+    row = latency(rows, "bridge", "direct", probe)
+    assert row["ci_low"] <= row["estimate"] <= row["ci_high"], row
+    with every_probe.undisturbed():
+        assert row["ci_low"] > 0
+        assert row["ci_high"] < 100_000, row
 
 
-def test_the_empty_path_against_itself_differs_by_nothing(every_probe: tuple[dict[str, Any], Path]) -> None:
-    answer, _ = every_probe
-    row = latency(answer["results"], "a/a", "direct", statistic="pooled")
+@thrice
+def test_the_empty_path_against_itself_differs_by_nothing(every_probe: EveryProbe) -> None:
+    rows, _ = every_probe.run()
+    row = latency(rows, "a/a", "direct", statistic="pooled")
     assert row["level"] == pytest.approx(0.999, abs=2e-3)
-    assert row["ci_low"] <= 0 <= row["ci_high"], row
+    with every_probe.undisturbed():
+        assert row["ci_low"] <= 0 <= row["ci_high"], row
 
 
-def test_three_bridges_take_three_times_as_long_as_one(every_probe: tuple[dict[str, Any], Path]) -> None:
-    answer, _ = every_probe
-    one = latency(answer["results"], "bridge", "direct", statistic="pooled")
-    three = latency(answer["results"], "bridge*3", "direct", statistic="pooled")
+@thrice
+def test_three_bridges_take_three_times_as_long_as_one(every_probe: EveryProbe) -> None:
+    rows, _ = every_probe.run()
+    one = latency(rows, "bridge", "direct", statistic="pooled")
+    three = latency(rows, "bridge*3", "direct", statistic="pooled")
     slack = 3 * (one["ci_high"] - one["ci_low"]) + (three["ci_high"] - three["ci_low"])
-    assert abs(three["estimate"] - 3 * one["estimate"]) < max(slack, 0.35 * 3 * one["estimate"]), (one, three)
-    assert three["estimate"] > one["estimate"]
+    with every_probe.undisturbed():
+        assert abs(three["estimate"] - 3 * one["estimate"]) < max(slack, 0.35 * 3 * one["estimate"]), (one, three)
+        assert three["estimate"] > one["estimate"]
 
 
-def test_every_time_was_stamped_by_the_kernel_and_every_probe_is_in_one_counter(
-    every_probe: tuple[dict[str, Any], Path],
-) -> None:
-    _, folder = every_probe
+@thrice
+def test_every_time_was_stamped_by_the_kernel_and_every_probe_is_in_one_counter(every_probe: EveryProbe) -> None:
+    _, folder = every_probe.run()
     blocks = pl.read_ipc_stream(folder / "records/blocks-000.arrow")
     assert (blocks["sent"] == blocks["received"] + blocks["lost"]).all()
-    assert blocks["lost"].sum() == 0
+    with every_probe.undisturbed():  # a reply that comes after the timeout of a block's end is none
+        assert blocks["lost"].sum() == 0
     probes = pl.read_ipc_stream(folder / "records/probes-000.arrow")
     assert set(probes["departure_source"].unique()) == {"kernel"}
     assert set(probes["arrival_source"].drop_nulls().unique()) == {"kernel"}
@@ -265,7 +302,7 @@ def test_two_runs_at_once_do_not_touch_each_other(tmp_path: Path) -> None:
         for name in ("one", "other")
     ]
     for process in both:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         assert process.returncode in {0, 4}, err
         answer = json.loads(out)
         assert latency(answer["results"], "bridge", "direct")["n"] == 6

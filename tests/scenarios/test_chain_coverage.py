@@ -71,7 +71,7 @@ def measure(folder: RunFolder, lines: dict[str, Line]) -> RunFolder:
     folder.plan.write_text('[study]\nname = "coverage"\n[bed]\ndevices = ["bridge"]\n[pairs]\na_a = false\n')
     argv = [str(find_instrument()), "probe", "blocks", "--record", str(folder.records)]
     asked = "".join(json.dumps(request) + "\n" for request in requests(lines))
-    subprocess.run(argv, input=asked, text=True, check=True, stdout=subprocess.DEVNULL, timeout=120)
+    subprocess.run(argv, input=asked, text=True, check=True, stdout=subprocess.DEVNULL, timeout=400)
     return folder
 
 
