@@ -405,7 +405,7 @@ def test_parameters_change_while_packets_pass_and_none_is_lost(tmp_path: Path, e
     order = random.Random(1)
     with emulating(tmp_path, "--delay", "3ms", *engine) as emulator:
         pinging = subprocess.Popen(
-            inside("a", "ping", "-n", "-c", "300", "-i", "0.005", "-w", "50", "10.79.11.2"),
+            inside("a", "ping", "-n", "-c", "300", "-i", "0.005", "-w", "120", "10.79.11.2"),
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -34,7 +34,7 @@ fn a_ping_is_delayed_pipes_are_changed_live_and_all_of_it_is_shown() {
             let shown: Value = serde_json::from_str(&said(&["emulate", "show", "--json"])).expect("JSON");
             let [forward, backward] = [0, 1].map(|pipe| shown["report"]["pipes"][pipe].clone());
             // Ten pings, and what IPv6 says by itself.
-            assert!((2..=4).contains(&count(&forward["lost"], "before")), "{shown}");
+            assert!((2..=6).contains(&count(&forward["lost"], "before")), "{shown}");
             assert_eq!(backward["lost"]["before"], 0, "{shown}");
             for pipe in [&forward, &backward] {
                 let sum = count(pipe, "sent") + count(pipe, "held") + count(&pipe["lost"], "before");
@@ -71,7 +71,7 @@ fn who_is_killed_leaves_nothing_behind_that_hinders_the_next() {
         assert!(ip_says("-d link show left").contains("xdp"), "its program hangs there");
         killed.process.kill().expect("kills");
         killed.process.wait().expect("ends");
-        let patience = HostClock.now() + Nanos::seconds(5);
+        let patience = HostClock.now() + Nanos::seconds(30);
         while ip_says("-d link show left").contains("xdp") {
             assert!(HostClock.now() < patience, "its program still hangs there");
         }

@@ -83,7 +83,7 @@ fn a_running_log_tells_its_account_and_changes_what_it_asks_for() {
     let status = |_: ()| serde_json::from_str::<Value>(&at("status OUT --json")).expect("JSON");
     assert_eq!(count(&status(())["totals"]["in"], "seen"), 0, "it begins switched off");
     assert_eq!(at("set OUT --enable --ppl 10 --port 5201,80").trim(), "enabled, port [5201,80], ppl 10");
-    let patience = HostClock.now() + Nanos::seconds(20);
+    let patience = HostClock.now() + Nanos::seconds(60);
     while count(&status(())["totals"]["in"], "seen") < 1_000 {
         assert!(HostClock.now() < patience, "nothing is counted: {}", status(()));
     }
@@ -193,7 +193,7 @@ fn a_killed_log_is_recovered() {
         let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
         count(&status, "records")
     };
-    let patience = HostClock.now() + Nanos::seconds(20);
+    let patience = HostClock.now() + Nanos::seconds(60);
     while written(&out) < 2_000 {
         assert!(HostClock.now() < patience, "nothing is logged");
     }
@@ -229,7 +229,7 @@ fn a_study_logs_block_by_block() {
             "{answer}"
         );
         assert_eq!(served.ask(&begin)["event"], "error", "one block at a time");
-        let patience = HostClock.now() + Nanos::seconds(20);
+        let patience = HostClock.now() + Nanos::seconds(60);
         while count(&served.ask(&json!({ "do": "status" })), "records") < 100 {
             assert!(HostClock.now() < patience, "nothing is logged");
         }

@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use rustix::net::sockopt;
 use sojourn_tcplog::layout::{Flow, Options, PrivateState, Sample, Totals, fate, point};
 use sojourn_tcplog::{Event, Kernel, KernelOptions, Mode, Source, decode};
+use sojourn_time::{Clock, HostClock, Nanos};
 
 use place::{Place, within};
 use traffic::{Traffic, connections};
@@ -59,8 +60,24 @@ fn log(kernel: &mut Kernel, options: &Options, traffic: impl FnOnce()) -> Log {
     kernel.ask(options, &[]).expect("asks");
     kernel.set_mode(Mode::On).expect("attaches");
     traffic();
+    await_rest(kernel);
     kernel.ask(&Options { enabled: 0, ..*options }, &[]).expect("asks");
     read(kernel)
+}
+
+/// Waits until nothing has been counted for a while: last acknowledgements may still be under way.
+fn await_rest(kernel: &mut Kernel) {
+    let give_up = HostClock.now() + Nanos::seconds(10);
+    let mut before = None;
+    loop {
+        let now = sum(&kernel.totals().expect("reads")).seen;
+        if before == Some(now) {
+            return;
+        }
+        assert!(HostClock.now() < give_up, "it never stands still");
+        before = Some(now);
+        HostClock.wait_until(HostClock.now() + Nanos::millis(20), Nanos::ZERO);
+    }
 }
 
 fn read(kernel: &mut Kernel) -> Log {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use place::{Place, within};
 use sojourn_tcplog::layout::Options;
 use sojourn_tcplog::simulated::NOTHING_ASKED;
-use sojourn_tcplog::{Kernel, KernelOptions, Mode, Prefix};
+use sojourn_tcplog::{Kernel, KernelOptions, Mode, Prefix, Source};
 use sojourn_time::{Clock, HostClock, Nanos};
 use suite::Stand;
 
@@ -72,7 +72,17 @@ impl Stand for Loopback {
     }
 
     fn rest(&mut self) {
-        pause(Nanos::millis(20));
+        let give_up = HostClock.now() + Nanos::seconds(10);
+        let mut before = None;
+        loop {
+            let totals = self.source.totals().expect("counts");
+            let seen: u64 = totals.iter().flat_map(|totals| totals.seen).sum();
+            if before.replace(seen) == Some(seen) {
+                return;
+            }
+            assert!(HostClock.now() < give_up, "it never stands still");
+            pause(Nanos::millis(20));
+        }
     }
 
     fn everything(&self) -> Options {

@@ -6,7 +6,7 @@ pub mod frames;
 use sojourn_port::{Batch, PortError, Received, Sent, StampKind};
 use sojourn_time::{Clock, Nanos, Source, Time};
 
-const ANSWER_WITHIN: Nanos = Nanos::seconds(1);
+const ANSWER_WITHIN: Nanos = Nanos::seconds(10);
 const ROUNDS: u16 = 50;
 const BURST: u16 = 200;
 
