@@ -66,14 +66,39 @@ def test_a_queue_holds_what_it_may_and_loses_only_when_full(
     assert (told["queue, slots"], told["queue, lost only when full"]) == found
 
 
-def test_a_fair_scheduler_passes_and_first_come_first_served_does_not() -> None:
-    """Two flows that both have 100 packets waiting: in turns, or all of one before the other."""
-    bits = np.full(200, 8000)
-    left = leave(np.full(200, START), bits, RATE)
-    for flows, verdict in ((np.arange(200) % 2, "pass"), (np.arange(200) // 100, "fail")):
-        rows = log(200, entered_ns=np.full(200, START), link_left_ns=left, flow_of_stream=flows)
-        pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": "wf2q"}}
-        assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": verdict}
+TURNS = {
+    "in turns": (np.arange(800) % 4 == 3).astype(int),
+    "in order of arrival": (np.arange(800) >= 600).astype(int),
+}
+WEIGHTS = [{"name": "web", "weight": 3}, {"name": "bulk", "weight": 1}]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "order", "verdict"),
+    [
+        ("wf2q", "in turns", "pass"),
+        ({"drr": {"quantum": 1500}}, "in turns", "pass"),
+        ("wf2q", "in order of arrival", "fail"),
+        ({"drr": {"quantum": 1500}}, "in order of arrival", "fail"),
+        ({"fq-codel": {"quantum": 1514}}, "in turns", "fail"),
+        ("fifo", "in order of arrival", None),
+    ],
+)
+def test_lanes_get_their_weights_while_all_of_them_wait(scheduler: object, order: str, verdict: str | None) -> None:
+    """800 packets at once, three quarters of them in the lane of weight 3; lanes of FQ-CoDel have no weights."""
+    lane = TURNS[order]
+    left = leave(np.full(800, START), np.full(800, 8000), RATE)
+    rows = log(800, entered_ns=np.full(800, START), link_left_ns=left, flow_of_stream=lane + 1, lane=lane)
+    classes = [] if "fq-codel" in scheduler else WEIGHTS  # type: ignore[operator]
+    pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": scheduler, "classes": classes}}
+    assert verdicts(link._fairness(seen(pipe, rows))) == ({} if verdict is None else {"fairness": verdict})
+
+
+def test_fairness_is_not_told_of_lanes_that_never_wait_together() -> None:
+    """One packet at a time: nobody is behind anybody."""
+    rows = log(200, link_left_ns=START + np.arange(200) * 1_000_000 + 800_000, flow_of_stream=1, lane=np.arange(200) % 2)
+    pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": "wf2q"}}
+    assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": "cannot tell"}
 
 
 def test_a_link_that_serves_in_any_order_keeps_the_law() -> None:

@@ -14,7 +14,7 @@ from sojourn.analysis.statistics.anderson import anderson_darling, probability
 from sojourn.analysis.statistics.chain import Chain, bernoulli, dwelling, four_states, gilbert_elliott
 from sojourn.analysis.statistics.proportion import worth_pearson
 from sojourn.analysis.statistics.randomness import age_test, autocorrelation, ljung_box, run_lengths, runs_test
-from sojourn.analysis.statistics.service import busy_rows, fluid_shares, leave, misses, rate_in_windows, service_lag
+from sojourn.analysis.statistics.service import busy_rows, leave, misses, rate_in_windows
 from sojourn.analysis.statistics.ticks import find_tick
 
 if TYPE_CHECKING:
@@ -222,19 +222,6 @@ def test_rates_in_windows_are_as_coarse_as_packets() -> None:
     assert told is not None
     assert told.packet == pytest.approx(0.0816)
     assert np.abs(told.off).max() <= told.packet
-
-
-def test_the_fluid_shares_by_weight_and_what_is_left_over() -> None:
-    """Two flows of weights 3 and 1, 30 and 10 packets at once: both end together, after all bits at the rate."""
-    arrivals = [(np.zeros(30), np.full(30, 1000.0)), (np.zeros(10), np.full(10, 1000.0))]
-    first, second = fluid_shares(arrivals, [3, 1], 10_000_000)
-    assert np.interp(2e6, *first) == pytest.approx(15_000)
-    assert np.interp(2e6, *second) == pytest.approx(5_000)
-    assert (first[1][-1], second[1][-1]) == pytest.approx((30_000, 10_000))
-    fair = np.arange(1, 31) * 100_000 * 4 / 3
-    assert service_lag(first, fair, np.full(30, 1000.0))[0] <= 1001
-    late = fair + 1e6
-    assert service_lag(first, late, np.full(30, 1000.0))[0] > 5000
 
 
 def test_sample_sizes() -> None:

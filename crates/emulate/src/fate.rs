@@ -22,8 +22,6 @@ pub struct Fate {
     pub pipe: Option<u16>,
     /// The flow within a pipe with a mask; 0 where there is none, all ones for the pipe that the flows too many share.
     pub flow: u64,
-    /// Its class in the pipe's queue, by its place in the configuration; 0 where there is none.
-    pub class: u16,
     /// Bytes of its frame, without FCS.
     pub bytes: u32,
     /// The beginning of its frame, as it arrived.
@@ -54,6 +52,8 @@ pub struct Fate {
     pub queue_slots: u32,
     /// Their bytes.
     pub queue_bytes: u64,
+    /// The lane of that queue that it waited in: its class by its place, its flow or bucket; 0 where there is one for all.
+    pub lane: u64,
 }
 
 impl Fate {
@@ -186,6 +186,7 @@ pub(crate) struct Packet {
     pub flipped: u32,
     pub queue_slots: u32,
     pub queue_bytes: u64,
+    pub lane: u64,
 }
 
 impl Packet {
@@ -213,6 +214,7 @@ impl Packet {
             flipped: 0,
             queue_slots: 0,
             queue_bytes: 0,
+            lane: 0,
         }
     }
 
@@ -227,7 +229,6 @@ impl Packet {
             direction: self.direction,
             pipe: self.pipe,
             flow: self.flow,
-            class: self.class,
             bytes: self.bytes,
             head,
             head_len: kept as u8,
@@ -243,6 +244,7 @@ impl Packet {
             is_reordered: self.is_reordered,
             queue_slots: self.queue_slots,
             queue_bytes: self.queue_bytes,
+            lane: self.lane,
         }
     }
 }

@@ -181,7 +181,7 @@ impl Path {
         let packet = ledger.store.packet_mut(slot);
         packet.queue_slots = u32::try_from(self.queue.slots()).unwrap_or(u32::MAX);
         packet.queue_bytes = self.queue.bytes();
-        Waiting {
+        let waiting = Waiting {
             slot,
             bytes: packet.bytes,
             since: at,
@@ -189,7 +189,9 @@ impl Path {
             class: packet.class,
             ecn: packet.key.ecn,
             is_marked: false,
-        }
+        };
+        packet.lane = self.queue.lane(&waiting);
+        waiting
     }
 
     /// Goes on with the next packet where the link is free.

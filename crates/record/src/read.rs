@@ -140,6 +140,7 @@ impl<'a> Columns<'a> {
             is_reordered: self.0.column(19).as_boolean().value(row),
             queue_slots: self.int32(20, row)?,
             queue_bytes: self.int64(21, row).unwrap_or_default().cast_unsigned(),
+            lane: self.int64(22, row).unwrap_or_default().cast_unsigned(),
         };
         let length = usize::from(packet.head_bytes);
         packet.head[..length].copy_from_slice(&head[..length]);

@@ -96,7 +96,9 @@ class Asked:
 
     @property
     def near(self) -> tuple[Port, ...]:
-        """The near ends that send."""
+        """The near ends that send: one of them for all senders that are told apart by their marks."""
+        if self.plan.stream.marks:
+            return (self.link.near[0],) * self.trial.factors.senders
         return self.link.near[: self.trial.factors.senders]
 
     @property
@@ -159,7 +161,7 @@ def flow(asked: Asked, number: int, port: Port) -> dict[str, Any]:
     rate = None if asked.rate_pps is None else asked.rate_pps / factors.senders
     return {
         "flow": number,
-        "to": destination(asked, port),
+        "to": destination(asked, port, number),
         "schedule": schedule(asked),
         "rate_pps": rate or 0.0,
         "count": asked.frames,
@@ -178,11 +180,12 @@ def schedule(asked: Asked) -> str:
     return "regular" if factors.schedule in ("flood", AS_ANSWERED) else factors.schedule
 
 
-def destination(asked: Asked, port: Port) -> dict[str, Any]:
-    """Where a flow goes, by which means."""
+def destination(asked: Asked, port: Port, number: int) -> dict[str, Any]:
+    """Where a flow goes, by which means. Flows of other marks have sockets, and so source ports, of their own."""
     stream, to, engine = asked.plan.stream, asked.trial.factors.to, asked.engines.send
     if engine in ("udp", "udp6"):
-        return {"via": "udp", "address": address(asked), "port": STREAM_UDP_PORT, "dev": port.dev, "dscp": stream.dscp}
+        dscp = stream.marks[number - 1] if stream.marks else stream.dscp
+        return {"via": "udp", "address": address(asked), "port": STREAM_UDP_PORT, "dev": port.dev, "dscp": dscp}
     there: dict[str, Any] = {"via": engine, "dev": port.dev, "mac": mac(asked.link, to)}
     if engine == "live":
         # A device's full ring loses what was sent; only our own receiver's refuses it. That frames leave at all was

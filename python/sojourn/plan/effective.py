@@ -167,6 +167,7 @@ def stream_values(plan: Plan) -> dict[str, Any]:
         f"stream.{stream.rate_key}": [str(rate) for rate in stream.rates],
         "stream.late_after": as_duration(stream.late_after_ns),
         "stream.pipe": list(stream.pipe) if any(stream.pipe) else None,
+        "stream.marks": list(stream.marks) or None,
     }
 
 

@@ -139,6 +139,9 @@ KEYS: dict[str, Key] = {
         "unicast, broadcast, multicast, or unknown: an address that nobody has, so a bridge floods it",
     ),
     "stream.senders": Key(list_of(whole(1, MOST_PORTS)), (1,), "ports that send into one"),
+    "stream.marks": Key(
+        list_of(whole(0, 63), may_be_empty=True), (), "DSCPs of as many senders that share one port: a flow of UDP each"
+    ),
     "stream.receivers": Key(list_of(whole(0, MOST_PORTS - 1)), (0,), "other subscribers beside the one measured"),
     "stream.load": Key(list_of(share()), (0.0,), "share of the device's throughput that other pairs take up"),
     "stream.load_via": Key(
@@ -239,7 +242,7 @@ SOUGHT = frozenset(
     f"stream.{name}"
     for name in (
         *("kind", "schedule", "interval", "rate", "to", "senders", "receivers", "request_payload_bytes"),
-        *("load", "load_via", "load_frame_bytes", "load_schedule", "pipe"),
+        *("load", "load_via", "load_frame_bytes", "load_schedule", "pipe", "marks"),
     )
 ) | frozenset(f"trials.{name}" for name in ("rounds", "duration", "count_at_most", "probes", "at_most", "a_a"))
 """What a search decides itself, so that nobody can ask for it."""

@@ -151,17 +151,30 @@ def check_ends(plan: Plan, given: Lookup) -> None:
     stream = plan.stream
     for key, values, alone in (("senders", stream.senders, 1), ("receivers", stream.receivers, 0)):
         where = given(f"stream.{key}", list(values))
-        if max(values) > alone and not has_switch(plan):
+        if max(values) > alone and not has_switch(plan) and not (key == "senders" and stream.marks):
             raise refuse(where, f"stream.{key}", "a bridge in bed.devices: no other arm has more than two ports")
     if max(stream.receivers) and not {"broadcast", "multicast"} & set(stream.to):
         value = given("stream.receivers", list(stream.receivers))
         raise refuse(value, "stream.receivers", '0, or "multicast" or "broadcast" in stream.to')
     if max(stream.senders) > 1 and set(stream.kind) & set(CLOSED):
         raise refuse(given("stream.senders", list(stream.senders)), "stream.senders", "1 for a closed loop")
+    check_marks(plan, given)
     near, far, _ = needs(stream)
     for key, there, wanted in (("near", plan.bed.near, near), ("far", plan.bed.far, far)):
         if there < wanted:
             raise refuse(given(f"bed.{key}", there), f"bed.{key}", f"at least {wanted} for what [stream] asks")
+
+
+def check_marks(plan: Plan, given: Lookup) -> None:
+    """Senders at one port are told apart by what UDP carries: as many as there are marks, each another one."""
+    stream = plan.stream
+    if not stream.marks:
+        return
+    where = given("stream.marks", list(stream.marks))
+    if not set(stream.engine) <= {"udp", "udp6"}:
+        raise refuse(where, "stream.marks", 'stream.engine = ["udp"] or ["udp6"]: no other engine carries them')
+    if len(set(stream.marks)) != len(stream.marks) or set(stream.senders) != {len(stream.marks)}:
+        raise refuse(where, "stream.marks", "a different one for each of stream.senders")
 
 
 def check_loads(plan: Plan, given: Lookup) -> None:

@@ -32,7 +32,7 @@ def read_stream(values: dict[str, Any], table: Table, name: str) -> StreamPlan:
         key: values[f"stream.{key}"]
         for key in (
             *("kind", "engine", "schedule", "to", "senders", "receivers", "load", "load_via", "load_frame_bytes"),
-            *("load_schedule", "request_payload_bytes", "vlan", "pcp", "dscp", "pipe"),
+            *("load_schedule", "request_payload_bytes", "vlan", "pcp", "dscp", "pipe", "marks"),
         )
     }
     return StreamPlan(
@@ -85,7 +85,8 @@ def needs(stream: StreamPlan) -> tuple[int, int, bool]:
     """Near ports, far ports and whether decoys: a load through the device runs between a pair of its own."""
     loaded = any(stream.load)
     through = 1 if loaded and "through" in stream.load_via else 0
-    return max(stream.senders) + through, 1 + max(stream.receivers) + through, loaded and "beside" in stream.load_via
+    near = 1 if stream.marks else max(stream.senders)
+    return near + through, 1 + max(stream.receivers) + through, loaded and "beside" in stream.load_via
 
 
 def one_key(values: dict[str, Any], table: Table, keys: Sequence[str]) -> str | None:

@@ -173,7 +173,8 @@ def loads(plan: Plan) -> Iterator[tuple[float, str | None]]:
 
 def arms_of(plan: Plan, factors: Factors) -> tuple[str, ...]:
     """The arms that can carry it: only a switch has further ports, and addresses that it has not learnt."""
-    needs_switch = factors.senders > 1 or factors.receivers > 0 or factors.load_via == "through"
+    several = factors.senders > 1 and not plan.stream.marks
+    needs_switch = several or factors.receivers > 0 or factors.load_via == "through"
     if needs_switch or factors.to == "unknown":
         return tuple(device for device in plan.bed.devices if is_switch(plan, device))
     return (DIRECT, *([A_A] if plan.trials.a_a and not factors.load else []), *plan.bed.devices)

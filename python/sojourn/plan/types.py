@@ -160,6 +160,8 @@ class StreamPlan:
     to: tuple[str, ...]
     """unicast, broadcast, multicast, unknown (an address that nobody has)."""
     senders: tuple[int, ...]
+    marks: tuple[int, ...]
+    """DSCPs of senders that share one port, a flow each; none: every sender has a port of its own."""
     receivers: tuple[int, ...]
     """Other subscribers beside the receiver that is measured."""
     load: tuple[float, ...]

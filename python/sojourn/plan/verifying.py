@@ -15,6 +15,7 @@ from typing import Any
 import tomlkit
 
 from sojourn.errors import RequestError
+from sojourn.plan.fair import Flows, flows_for
 from sojourn.plan.values import as_duration
 
 NANOS = 1_000_000_000
@@ -170,19 +171,20 @@ def four_states(of: dict[str, float]) -> tuple[float, float]:
 def verify_plan(asked: Verification) -> tuple[str, list[str]]:
     """The plan as a file, and why it is as it is, a sentence each."""
     refuse_long_stays(asked.config)
-    rates, why = paces(asked)
+    flows = flows_for(asked.config, forward_pipes(asked.config))
+    rates, why = paces(asked, flows)
     needed = needs(asked.config, quick=asked.quick, pps=rates[0])
     packets = needed[0].packets
     duration = max(packets / VISITS / rates[0] * NANOS, BUSY_NS if len(rates) > 1 else 0)
     affordable = LONGEST_NS[asked.quick] / (2 * VISITS * len(rates))
-    reasons = [*why, *(f"{need.packets:,} packets: {need.why}" for need in needed)]
+    reasons = [*why, *flows.reasons, *(f"{need.packets:,} packets: {need.why}" for need in needed)]
     if duration > affordable:
         duration = affordable
         reasons.append(
             f"{packets:,} packets do not fit into {as_seconds(LONGEST_NS[asked.quick])}: "
             f"{int(affordable * VISITS / NANOS * rates[0]):,} are sent, and what they do not tell is said"
         )
-    return tomlkit.dumps(document(asked, rates, int(duration / 1_000_000) * 1_000_000 + 1_000_000)), reasons
+    return tomlkit.dumps(document(asked, flows, rates, int(duration / 1_000_000) * 1_000_000 + 1_000_000)), reasons
 
 
 def refuse_long_stays(config: dict[str, Any]) -> None:
@@ -197,7 +199,7 @@ def refuse_long_stays(config: dict[str, Any]) -> None:
             )
 
 
-def paces(asked: Verification) -> tuple[list[float], list[str]]:
+def paces(asked: Verification, flows: Flows) -> tuple[list[float], list[str]]:
     """Packets per second of each stream: one that leaves the queue alone, and one that keeps a link busy."""
     rare = any(need.packets > 20 * CALM_PPS for need in needs(asked.config, quick=asked.quick, pps=CALM_PPS))
     calm: float = FAST_PPS if rare else CALM_PPS
@@ -213,12 +215,13 @@ def paces(asked: Verification) -> tuple[list[float], list[str]]:
             f"a frame of {frame_bytes(asked)} bytes takes {1 / full:,.3g} s on a link of {min(links)} bit/s: "
             "too few pass to tell anything; give shorter ones with --frame-bytes, or a faster link"
         )
-    if OVERLOAD * full > MOST_PPS:
+    overload = OVERLOAD * flows.crowding
+    if overload * full > MOST_PPS:
         why = (
-            f"{slowest:,.0f} packets a second; {OVERLOAD * full:,.0f} to keep the link busy are more than are sent here"
+            f"{slowest:,.0f} packets a second; {overload * full:,.0f} to keep the link busy are more than are sent here"
         )
         return [slowest], [f"{why}: the rate itself is not told, but with longer frames or a slower link it would be"]
-    rates = [slowest, OVERLOAD * full]
+    rates = [slowest, overload * full]
     why = (
         f"{rates[0]:,.0f} packets a second, which leave the queue alone, and {rates[1]:,.0f}, which keep the link busy"
     )
@@ -237,15 +240,17 @@ def frame_bytes(asked: Verification) -> int:
     return FULL if any((pipe.get("link") or {}).get("rate_bps") for pipe in forward_pipes(asked.config)) else SMALL
 
 
-def document(asked: Verification, rates: list[float], duration_ns: int) -> tomlkit.TOMLDocument:
+def document(asked: Verification, flows: Flows, rates: list[float], duration_ns: int) -> tomlkit.TOMLDocument:
     """The plan."""
     emulate = {"seed": asked.seed} | ({"config": asked.file} if asked.file else {})
     stream: dict[str, Any] = {
-        "engine": [asked.engine or engine(asked.config)],
+        "engine": [asked.engine or ("udp" if flows.marks else engine(asked.config))],
         "frame_bytes": [frame_bytes(asked)],
         "schedule": ["poisson"],
         "rate": [f"{rate:.3f}pps" for rate in rates],
     }
+    if flows.marks:
+        stream |= {"senders": [len(flows.marks)], "marks": list(flows.marks)}
     if asked.words is not None:
         stream["pipe"] = [asked.words]
     sections: dict[str, dict[str, Any]] = {

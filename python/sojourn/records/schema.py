@@ -833,6 +833,15 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
             source=None,
             doc="Frames without FCS that it found in its queue.",
         ),
+        "lane": Field(
+            "lane",
+            "int64",
+            nullable=False,
+            unit="1",
+            clock=None,
+            source=None,
+            doc="What it waited in: its class by its place, its flow or its bucket, hashed; 0: one queue for all.",
+        ),
     },
     "probes": {
         "block": Field(

@@ -77,6 +77,10 @@ impl Serve for Drr {
         self.refresh_changed(cx);
     }
 
+    fn lane(&self, packet: &Waiting) -> u64 {
+        self.lanes.key(packet)
+    }
+
     fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting> {
         while let Some(id) = self.round.front().copied() {
             let Some(first) = self.lanes.first(id, cx) else {

@@ -99,6 +99,10 @@ impl Serve for FqCodel {
         self.refresh_changed(cx);
     }
 
+    fn lane(&self, packet: &Waiting) -> u64 {
+        self.lanes.key(packet)
+    }
+
     fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting> {
         while let Some((id, is_new)) = self.choose() {
             if let Some(packet) = self.lanes.dequeue(id, cx) {

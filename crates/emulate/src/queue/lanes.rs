@@ -158,6 +158,14 @@ impl Lanes {
         }
     }
 
+    /// What tells a packet's lane from others: its class by its place, or its flow, or the bucket that is hashed into.
+    pub(super) fn key(&self, packet: &Waiting) -> u64 {
+        match &self.sorting {
+            Sorting::Classes(terms) => u64::from(packet.class).min(terms.len().saturating_sub(1) as u64),
+            Sorting::Flows(flows) => flows.key(packet.flow),
+        }
+    }
+
     /// Takes one lane whose first packet may be another.
     pub(super) fn changed(&mut self) -> Option<u32> {
         self.changed.pop()

@@ -82,6 +82,10 @@ trait Serve: std::fmt::Debug + Send {
     fn put(&mut self, packet: Waiting, cx: &mut Context<'_>);
     /// Gives the packet that is next, losing on the way what management loses; `None`: nothing waits.
     fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting>;
+    /// Tells the lane that a packet belongs to.
+    fn lane(&self, _packet: &Waiting) -> u64 {
+        0
+    }
 }
 
 /// What a scheduler is made from.
@@ -141,6 +145,11 @@ impl Discipline {
     pub fn dequeue(&mut self, now: Time, lost: &mut Losses) -> Option<Waiting> {
         let cx = &mut Context { store: &mut self.store, lost, now };
         self.scheduler.dequeue(cx)
+    }
+
+    /// Tells the lane that a packet belongs to: its class by its place, its flow or bucket; 0 where there is one for all.
+    pub fn lane(&self, packet: &Waiting) -> u64 {
+        self.scheduler.lane(packet)
     }
 
     /// Counts what waits.

@@ -249,6 +249,10 @@ impl Serve for Wf2q {
         self.refresh_changed(cx);
     }
 
+    fn lane(&self, packet: &Waiting) -> u64 {
+        self.lanes.key(packet)
+    }
+
     fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting> {
         self.complete();
         while let Some(id) = self.choose() {

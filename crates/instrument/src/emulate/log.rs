@@ -256,6 +256,7 @@ fn row(fate: &Fate, block: i32, source: Source) -> Packet {
         is_reordered: fate.is_reordered,
         queue_slots: fate.queue_slots,
         queue_bytes: fate.queue_bytes,
+        lane: fate.lane,
     }
 }
 
@@ -279,7 +280,6 @@ pub fn fate(row: &Packet) -> anyhow::Result<Fate> {
         direction,
         pipe: row.pipe,
         flow: row.flow,
-        class: 0,
         bytes: row.frame_bytes.saturating_sub(FCS_BYTES),
         head: row.head,
         head_len: row.head_bytes,
@@ -295,5 +295,6 @@ pub fn fate(row: &Packet) -> anyhow::Result<Fate> {
         is_reordered: row.is_reordered,
         queue_slots: row.queue_slots,
         queue_bytes: row.queue_bytes,
+        lane: row.lane,
     })
 }

@@ -35,6 +35,7 @@ pub(crate) fn batch(schema: &SchemaRef, rows: &[Packet], pipes: &[String]) -> Re
         bools(rows, |row| row.is_reordered),
         int32s(rows, |row| int32(row.queue_slots)),
         int64s(rows, |row| row.queue_bytes.cast_signed()),
+        int64s(rows, |row| row.lane.cast_signed()),
     ];
     RecordBatch::try_new(Arc::clone(schema), columns)
 }

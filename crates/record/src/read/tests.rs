@@ -44,6 +44,7 @@ fn packet(number: u64, head_bytes: u8) -> Packet {
         is_reordered: !odd,
         queue_slots: 9,
         queue_bytes: 1 << 40,
+        lane: number.wrapping_mul(31),
     }
 }
 

@@ -43,4 +43,5 @@ pub struct Packet {
     pub is_reordered: bool,
     pub queue_slots: u32,
     pub queue_bytes: u64,
+    pub lane: u64,
 }

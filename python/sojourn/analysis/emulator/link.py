@@ -3,12 +3,13 @@
 The law: a packet leaves at max(its arrival, the departure before it) + its bits / rate, whatever the order of service;
 by the log, to the nanosecond. The rate: of packets that follow each other without a pause, by the log's real departures
 and by the stream's arrivals, over all of a busy time and in windows of 1, 10 and 100 ms, where one packet more or less
-is the coarseness of packets and no error. Fairness: service of flows against generalised processor sharing.
+is the coarseness of packets and no error. Fairness: what lanes get while all of them wait, against their weights.
 """
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +17,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sojourn.analysis.emulator.checks import Asked
+from sojourn.analysis.statistics.fairness import BOUNDS, all_waiting, shortfalls
 from sojourn.analysis.statistics.interval import Interval, student_t
-from sojourn.analysis.statistics.service import busy_rows, fluid_shares, misses, rate_in_windows, service_lag
+from sojourn.analysis.statistics.service import busy_rows, misses, rate_in_windows
 from sojourn.analysis.streams import over_trials
 
 if TYPE_CHECKING:
+    from sojourn.analysis.emulator.pipe import Scheduler
     from sojourn.analysis.emulator.seen import Seen
 
 WINDOWS_NS = (1e6, 10e6, 100e6)
@@ -33,6 +36,7 @@ OVERLOADED = 1.02
 PARTS = 7
 """A busy time is cut into so many parts, so that three trials give an interval."""
 
+FCS_BYTES = 4
 LEAST_BUSY = 50
 COARSEST = 0.3
 """Windows in which one packet is more than this share of what goes through say nothing of the rate."""
@@ -224,38 +228,81 @@ def _most(name: str, what: str, most: float, limit: float, unit: str, n: int) ->
 
 
 def _fairness(seen: Seen) -> list[Asked]:
-    """Flows of equal weight under a fair scheduler: how far any is behind the fluid, in largest packets."""
-    scheduler = seen.pipe.queue.get("scheduler") or "fifo"
-    name = scheduler if isinstance(scheduler, str) else next(iter(scheduler))
-    if name not in ("wf2q", "drr") or seen.pipe.queue.get("classes") or not seen.pipe.is_plain_link:
+    """Lanes under a fair scheduler: how far any falls behind its share while all of them wait, against the bound.
+
+    By the log in the order in which packets left the link, and in the order in which the stream's arrived.
+    """
+    scheduler = seen.pipe.scheduler
+    if scheduler.name not in BOUNDS or not seen.pipe.is_plain_link or "lane" not in seen.log.columns:
         return []
-    worst, n = 0.0, 0
-    largest = 0.0
-    for rows in served(seen):
-        known = rows.drop_nulls("flow_of_stream")
-        flows = known["flow_of_stream"].unique().sort().to_list()
-        if len(flows) < 2 or known.height > 50_000:
-            continue
-        own = [_times(seen, known.filter(pl.col("flow_of_stream") == flow)) for flow in flows]
-        arrivals = [(np.sort(entered).astype(np.float64), bits.astype(np.float64)) for entered, _, bits in own]
-        fluid = fluid_shares(arrivals, [1.0] * len(flows), int(seen.pipe.rate_bps or 0))
-        lags = [
-            service_lag(curve, left.astype(np.float64), bits.astype(np.float64))[0]
-            for curve, (_, left, bits) in zip(fluid, own, strict=True)
-        ]
-        worst, n = max(worst, *lags), n + known.height
-        largest = max(largest, *(float(bits.max()) for *_, bits in own))
-    if not n:
+    told = [one for rows in served(seen) if (one := Contest.of(seen, rows)) is not None]
+    if not told:
         return []
-    bound = _bound(name, scheduler, largest, seen)
-    what = "largest lag of a flow behind generalised processor sharing, in largest packets"
-    return [_most("fairness", what, worst / largest, bound, "packets", n)]
+    found = [_fair("log", [lag for one in told for lag in one.lags(scheduler)])]
+    orders = [(one, order) for one in told if (order := one.arrived(seen)) is not None]
+    if orders and seen.pipe.jitter is None and not seen.pipe.reorder:
+        found.append(_fair("streams", [lag for one, order in orders for lag in one.lags(scheduler, order)]))
+    return found
 
 
-def _bound(name: str, scheduler: object, largest: float, seen: Seen) -> float:
-    """WF2Q+ is at most one packet behind, and one more is on the link; DRR a round of quanta besides."""
-    if name == "wf2q":
-        return 2.0
-    quantum = float(scheduler["drr"]["quantum"]) if isinstance(scheduler, dict) else 0.0
-    several = max(2, seen.log["flow_of_stream"].n_unique())
-    return (several - 1) * (quantum * 8 / largest + 1) + 2
+def _fair(of: str, lags: list[tuple[float, int]]) -> Asked:
+    """The worst stretch; one in which few packets went shows nothing."""
+    n = sum(several for _, several in lags)
+    worst = max((lag for lag, _ in lags), default=float("nan")) if n >= LEAST_TOGETHER else float("nan")
+    what = "largest lag of a lane behind generalised processor sharing, as a share of its scheduler's bound"
+    return _deviation("fairness", of, what, worst, 1.0, n)
+
+
+LEAST_TOGETHER = 100
+"""Packets that went while all lanes waited."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Packets that a link served, in their order, with the lane and the bytes of each, and when all lanes waited."""
+
+    rows: pl.DataFrame
+    lanes: NDArray[np.int64]
+    sizes: NDArray[np.float64]
+    weights: list[float]
+    together: list[slice]
+
+    @classmethod
+    def of(cls, seen: Seen, rows: pl.DataFrame) -> Contest | None:
+        """None where the stream's packets did not go into several lanes."""
+        own = rows.filter(pl.col("flow_of_stream").is_not_null())["lane"].unique().sort().to_list()
+        if len(own) < 2:
+            return None
+        place = {lane: number for number, lane in enumerate(own)}
+        lanes = np.array([place.get(lane, -1) for lane in rows["lane"].to_list()], dtype=np.int64)
+        entered, left, _ = _times(seen, rows)
+        classes = seen.pipe.queue.get("classes") or []
+        weights = [float(classes[lane].get("weight") or 1) if classes else 1.0 for lane in own]
+        sizes = (rows["frame_bytes"].to_numpy() - FCS_BYTES).astype(np.float64)
+        return cls(rows, lanes, sizes, weights, all_waiting(entered, left, lanes, len(own)))
+
+    def lags(self, scheduler: Scheduler, order: NDArray[np.int64] | None = None) -> list[tuple[float, int]]:
+        """Of each stretch, the largest lag of a lane as a share of its bound, and how many packets went."""
+        found = []
+        for stretch in self.together:
+            rows = np.arange(stretch.start, stretch.stop)
+            if order is not None:
+                rows = rows[np.argsort(order[rows], kind="stable")]
+            lanes, sizes = self.lanes[rows], self.sizes[rows]
+            largest = [float(self.sizes[self.lanes == lane].max()) for lane in range(len(self.weights))]
+            lags = shortfalls(lanes, sizes, self.weights)
+            bounds = BOUNDS[scheduler.name](np.array(self.weights), np.array(largest), scheduler.quantum)
+            found.append((round(float((lags / bounds).max()), 9), len(rows)))
+        return found
+
+    def arrived(self, seen: Seen) -> NDArray[np.int64] | None:
+        """When each packet was received; None where one in a stretch was not."""
+        if not seen.packets.height:
+            return None
+        keys = ["block", "flow", "seq"]
+        came = seen.packets.select(*keys, "arrival_ns").unique(keys)
+        own = self.rows.select("block", pl.col("flow_of_stream").alias("flow"), "seq")
+        times = own.join(came, on=keys, how="left", maintain_order="left")["arrival_ns"]
+        if any(times[stretch].null_count() for stretch in self.together):
+            return None
+        return times.fill_null(0).to_numpy().astype(np.int64)

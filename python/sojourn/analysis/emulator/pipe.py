@@ -120,6 +120,14 @@ def _piecewise(points: list[tuple[float, float]]) -> tuple[float, float]:
     return mean, math.sqrt(max(0.0, square - mean**2))
 
 
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """A scheduler: its name, and the bytes that a lane of weight 1 may send in a turn."""
+
+    name: str
+    quantum: float
+
+
 @dataclass(frozen=True)
 class Pipe:
     """A pipe, read."""
@@ -188,6 +196,12 @@ class Pipe:
     def rate_bps(self) -> int | None:
         """The link's rate."""
         return self.link.get("rate_bps")
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Who is next in the queue."""
+        name, told = _tagged(self.queue.get("scheduler")) or ("fifo", {})
+        return Scheduler(name, float(told.get("quantum") or 0))
 
     @property
     def is_plain_link(self) -> bool:

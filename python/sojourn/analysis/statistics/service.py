@@ -1,4 +1,4 @@
-"""A link that serves packets one after the other: when each leaves, at which rate, and what each flow should have had.
+"""A link that serves packets one after the other: when each leaves, and at which rate.
 
 Times are ns, sizes bits. `leave` is the law of every work-conserving link: departure = max(arrival, departure before) +
 bits / rate, whatever the order of service.
@@ -86,63 +86,3 @@ def busy_rows(entered: NDArray[np.int64], left: NDArray[np.int64]) -> list[slice
     idle = np.flatnonzero(entered[1:] > left[:-1]) + 1
     edges = [0, *idle.tolist(), len(left)]
     return [slice(a, b) for a, b in itertools.pairwise(edges) if b - a > 1]
-
-
-def fluid_shares(
-    arrivals: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], weights: Sequence[float], rate_bps: float
-) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Generalised processor sharing: for each flow the bits served at each moment at which the shares change.
-
-    `arrivals`: of each flow its times (ns, rising) and bits. Gives of each flow times and the bits served until then;
-    between them service goes straight.
-    """
-    queue = [0.0] * len(weights)
-    served = [0.0] * len(weights)
-    events = sorted(
-        (float(t), flow, float(b)) for flow, (ts, bs) in enumerate(arrivals) for t, b in zip(ts, bs, strict=True)
-    )
-    now = events[0][0] if events else 0.0
-    marks, curves = [now], [[0.0] for _ in weights]
-
-    def run_until(end: float) -> None:
-        nonlocal now
-        while now < end:
-            busy = [flow for flow, bits in enumerate(queue) if bits > 1e-6]
-            if not busy:
-                now = end
-                break
-            each = rate_bps / 1e9 / sum(weights[flow] for flow in busy)
-            step = min(end - now, *(queue[flow] / (each * weights[flow]) for flow in busy))
-            for flow in busy:
-                gone = min(queue[flow], each * weights[flow] * step)
-                queue[flow] -= gone
-                served[flow] += gone
-            now += max(step, 1e-3)
-            _mark(marks, curves, now, served)
-        _mark(marks, curves, now, served)
-
-    for at, flow, bits in events:
-        run_until(at)
-        queue[flow] += bits
-    run_until(now + sum(queue) * 1e9 / rate_bps + 1)
-    times = np.array(marks)
-    return [(times, np.array(curve)) for curve in curves]
-
-
-def _mark(marks: list[float], curves: list[list[float]], now: float, served: list[float]) -> None:
-    marks.append(now)
-    for curve, bits in zip(curves, served, strict=True):
-        curve.append(bits)
-
-
-def service_lag(
-    fluid: tuple[NDArray[np.float64], NDArray[np.float64]], left: NDArray[np.float64], bits: NDArray[np.float64]
-) -> tuple[float, float]:
-    """How many bits a flow was behind the fluid at worst, and ahead of it, at its packets' departures.
-
-    Just before a departure its packet is not served yet, just behind it is: the lag is of before, the lead of behind.
-    """
-    times, served = fluid
-    wanted = np.interp(left, times, served)
-    done = np.cumsum(bits)
-    return float((wanted - (done - bits)).max(initial=0.0)), float((done - wanted).max(initial=0.0))
