@@ -30,6 +30,8 @@ laws = [{laws}]
 published = [{published}]
 [bed]
 devices = ["emulate"]
+[emulate]
+{emulate}
 [trials]
 rounds = {rounds}
 """
@@ -58,16 +60,18 @@ class Cell:
 
 @dataclass
 class Made:
-    """A run of several cells; `late` is how late the emulator really sends (ns)."""
+    """A run of several cells; `late` is how late the emulator really sends, `path_ns` what the path takes besides."""
 
     cells: list[Cell]
     rounds: int = 4
     seed: int = 1
     floor_ns: int = 20_000
+    path_ns: int = 0
     late: Callable[[Rng, int], NDArray[np.int64]] = lambda rng, n: rng.gamma(2.0, 1000.0, n).astype(np.int64)
     log: bool = True
     name: str = "emulator-delay"
     published: str = ""
+    emulate: str = ""
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, path: Path) -> Path:
@@ -98,7 +102,13 @@ class Made:
         }
         if self.log:
             frames["packets", "emulate"] = pl.concat(tables["packets"])
-        words = {"name": self.name, "laws": LAWS, "published": self.published, "rounds": self.rounds}
+        words = {
+            "name": self.name,
+            "laws": LAWS,
+            "published": self.published,
+            "emulate": self.emulate,
+            "rounds": self.rounds,
+        }
         return made.write(path, PLAN.format(**words), [*events, *self.events], frames)
 
 
@@ -128,7 +138,7 @@ def _trial(run: Made, rng: Rng, cell: Cell, block: dict[str, Any], at: int) -> _
         drawn = cell.drawn(rng, entered) if cell.drawn else stay
         table = {"packets": _log(block["block"], cell, (entered, drawn, leaves, actual), lost)}
         leaves = actual
-    arrival = _one_by_one(leaves, leaves + path + noise)
+    arrival = _one_by_one(leaves, leaves + path + noise + run.path_ns * through)
     seq = np.arange(n)
     shared = {"block": pl.lit(block["block"], dtype=pl.Int32), "flow": pl.lit(1, dtype=pl.Int32)}
     sends = pl.DataFrame({"seq": seq, "intended_ns": departure, "departure_ns": departure}).with_columns(**shared)

@@ -19,7 +19,7 @@ import pytest
 from sojourn.bed import LinkSpec, Topology
 from sojourn.conduct.archive import Log
 from sojourn.conduct.cores import Cores
-from sojourn.conduct.emulators import Emulators
+from sojourn.conduct.emulators import Emulators, refuse_wrong_words
 from sojourn.conduct.part import Part
 from sojourn.conduct.pipes import LONGEST_NS, RARE, longest_ns
 from sojourn.errors import MachineError, RequestError
@@ -249,6 +249,11 @@ def test_queues_and_traces_are_waited_for() -> None:
     assert longest_ns({"link": link}) == held * 800
     assert longest_ns({"link": link, "queue": {"limit": {"slots": 10}}}) == 11 * 1518 * 800
     assert longest_ns({"link": link, "queue": {"limit": {"slots": 10, "bytes": 3000}}}) == (3000 + 1518) * 800
+    classes = [{"limit": {"slots": 10}}, {"limit": None}]
+    both = 10 * 1518 + held
+    assert longest_ns({"link": link, "queue": {"limit": {}, "classes": classes}}) == both * 800
+    own = {"scheduler": {"fq-codel": {"quantum": 1514}}}
+    assert longest_ns({"link": link, "queue": own}) == (1_250_000 + 1518) * 800
     assert longest_ns({"link": link, "delay": {"constant": 1000 * MS}}) == 1000 * MS + (1_250_000 + 1518) * 800
     assert longest_ns({"link": {"outages": [{"at": 0, "lasts": 7 * MS}]}}) == 7 * MS
     points = [{"at": 0, "rate_bps": 1_000_000, "delay": 2 * MS}, {"at": 5, "rate_bps": 0, "delay": None}]
@@ -256,3 +261,26 @@ def test_queues_and_traces_are_waited_for() -> None:
     assert longest_ns({"link": {"trace": {"opportunities": {"at": [1], "period": 2}}}}) == LONGEST_NS
     assert longest_ns({"delay": {"constant": 3600 * 1000 * MS}}) == LONGEST_NS
     assert math.isclose(RARE, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("section", "where"),
+    [
+        ('[stream]\npipe = ["delay 5ms", "nonsense 5"]', 'stream.pipe "nonsense 5": nonsense: expected'),
+        ('[emulate]\nbackward = "nonsense"', 'emulate "nonsense": nonsense: expected'),
+        ('[emulate]\nconfig = "nonsense.toml"', "emulate.config: nonsense: expected"),
+    ],
+)
+def test_wrong_words_are_refused_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str, where: str
+) -> None:
+    program, plan = tmp_path / "instrument", tmp_path / "plan.toml"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("SOJOURN_INSTRUMENT", str(program))
+    plan.write_text(f'[study]\nname = "made-up"\nmethod = "emulator"\n[bed]\ndevices = ["emulate"]\n{section}\n')
+    with pytest.raises(RequestError) as refused:
+        refuse_wrong_words(load_plan(str(plan)))
+    assert str(refused.value).startswith(where)
+    plan.write_text(plan.read_text().replace("nonsense", "delay"))
+    refuse_wrong_words(load_plan(str(plan)))

@@ -35,7 +35,7 @@ def log(n: int, **columns: Any) -> pl.DataFrame:
 
 def seen(pipe: dict[str, Any], rows: pl.DataFrame) -> Seen:
     """A pipe of which only the log tells."""
-    trials = pl.DataFrame({"offered_pps": [1000.0], "frame_bytes": [1004], "schedule": ["regular"], "own_drops": [0]})
+    trials = pl.DataFrame({"offered_pps": [1500.0], "frame_bytes": [1004], "schedule": ["regular"], "own_drops": [0]})
     none = pl.DataFrame(schema={"block": pl.Int32, "flow": pl.Int32, "seq": pl.Int64, "delay_ns": pl.Float64})
     return Seen(
         "emulate", 0, "", Pipe(pipe), [1], rows.with_columns(seq=pl.lit(None, pl.Int64)), trials, none, none, none
@@ -96,7 +96,9 @@ def test_lanes_get_their_weights_while_all_of_them_wait(scheduler: object, order
 
 def test_fairness_is_not_told_of_lanes_that_never_wait_together() -> None:
     """One packet at a time: nobody is behind anybody."""
-    rows = log(200, link_left_ns=START + np.arange(200) * 1_000_000 + 800_000, flow_of_stream=1, lane=np.arange(200) % 2)
+    rows = log(
+        200, link_left_ns=START + np.arange(200) * 1_000_000 + 800_000, flow_of_stream=1, lane=np.arange(200) % 2
+    )
     pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": "wf2q"}}
     assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": "cannot tell"}
 

@@ -89,11 +89,12 @@ def run(  # noqa: PLR0913 - one for each option
     from sojourn.plan import load_plan
 
     plan = load_plan(study, sets=sets or [], quick=quick, full=full, backend=bed)
+    from sojourn.conduct import Screen, conduct, create_folder, refuse_wrong_words
+
+    refuse_wrong_words(plan)
     if dry_run:
         show_plan(plan, as_json=as_json)
         return
-    from sojourn.conduct import Screen, conduct, create_folder
-
     folder = create_folder(plan, out)
     conduct(plan, folder, Screen())
     conclude(folder, as_json=as_json, report=not no_report)

@@ -69,6 +69,9 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="What a verdict asks: offset, p50, p99, p999 (times), rate, cdf."),
     ] = None,
+    path_cost: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Taken off each departure: what a verify said the path takes.")
+    ] = None,
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Within a minute, with what that can tell.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent, and why as much.")] = False,
@@ -87,6 +90,7 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
     }  # fmt: skip
     file, given = what_is_asked(words or [], options)
     asked = {"seed": seed, "quick": quick, "limits": limits_of(limit or []), "frame_bytes": frame_bytes}
+    asked["path_cost"] = path_cost
     plan, reasons = plan_of(file, given, asked)
     if dry_run:
         show(plan, reasons, as_json=as_json)

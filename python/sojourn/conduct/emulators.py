@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sojourn.conduct.part import without_event
 from sojourn.conduct.pipes import longest_ns
-from sojourn.errors import SojournError
-from sojourn.instruments.emulator import NOBODY, EmulatorInstrument, Settings, emulate_argv, replay
-from sojourn.plan.emulators import EVERY
+from sojourn.errors import MachineError, RequestError, SojournError
+from sojourn.instruments.binary import find_instrument
+from sojourn.instruments.emulator import NOBODY, EmulatorInstrument, Settings, emulate_argv, explain, replay
+from sojourn.plan.emulators import EVERY, label_of
 from sojourn.plan.tcp import pipes_of as pipes_of_connections
 from sojourn.plan.types import STREAM_METHODS
 from sojourn.plan.values import as_duration
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sojourn.conduct.cores import Cores
     from sojourn.conduct.part import Part
     from sojourn.conduct.site import Site
+    from sojourn.plan import Plan
 
 NANOS = 1_000_000_000
 DRAINED_SECONDS = 0.005
@@ -206,6 +208,7 @@ class Emulators:
             fifo=own.fifo if own.fifo is not None else self.fifo,
             budget=None if own.budget_ns is None else as_duration(own.budget_ns),
             memory=own.memory,
+            path_cost_ns=own.path_cost_ns,
             log=Path(self.part.folder.records) if own.log else None,
             part=self.part.number,
         )
@@ -240,6 +243,37 @@ class Emulators:
         for one in self._running:
             one.instrument.kill()
         self._running.clear()
+
+
+def refuse_wrong_words(plan: Plan) -> None:
+    """Refuse pipes that no emulator would understand, before a bed is built or a folder made for them.
+
+    Where there is no instrument to ask, the run itself will say so.
+    """
+    if plan.bed.backend == "sim" or not any(label_of(device) is not None for device in plan.bed.devices):
+        return
+    try:
+        instrument = find_instrument()
+    except MachineError:
+        return
+    for where, options in asked_words(plan):
+        try:
+            explain(instrument, options)
+        except RequestError as error:
+            raise RequestError(f"{where}: {str(error).removeprefix('pipe forward: ')}") from None
+
+
+def asked_words(plan: Plan) -> Iterator[tuple[str, list[str]]]:
+    """All that emulators are to be told, as options of the instrument, and where the plan has it."""
+    if plan.study.method in STREAM_METHODS:
+        yield from ((f'stream.pipe "{words}"', ["--forward", words]) for words in plan.stream.pipe)
+    yield from ((f'pipe "{words}"', ["--forward", words]) for words in pipes_of_connections(plan))
+    for label, own in plan.emulators.items():
+        section = f"emulate.{label}" if label else "emulate"
+        both = {"forward": own.forward} | ({} if own.backward == own.forward else {"backward": own.backward})
+        yield from ((f'{section} "{words}"', ["--forward", words]) for words in both.values() if words)
+        if own.config is not None:
+            yield f"{section}.config", ["--config", own.config]
 
 
 def pipes_of(answer: dict[str, Any]) -> list[dict[str, Any]]:

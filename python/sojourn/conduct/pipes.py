@@ -24,6 +24,9 @@ FULL_FRAME = 1_518
 LEAST_SLOTS = 50
 """What a queue without a limit holds at least."""
 
+CODEL_SECONDS = 1
+"""CoDel drops faster and faster: a queue that has room for more is held below this."""
+
 
 def longest_ns(pipe: dict[str, Any]) -> int:
     """Queue, link and delay line together."""
@@ -56,19 +59,27 @@ TAILS: dict[str, Callable[[dict[str, Any]], float]] = {
 
 def link_ns(pipe: dict[str, Any], constant: int) -> float:
     """A full queue on the slowest link, and outages."""
-    link, limit = pipe.get("link") or {}, (pipe.get("queue") or {}).get("limit") or {}
+    link, queue = pipe.get("link") or {}, pipe.get("queue") or {}
     rates = [rate for rate in (link.get("rate_bps"), *(point.get("rate_bps") for point in points(pipe))) if rate]
     outages = sum(outage["lasts"] for outage in link.get("outages") or [])
     if (link.get("trace") or {}).get("opportunities"):
         return float(LONGEST_NS)
     if not rates:
         return float(outages)
-    slots, octets = limit.get("slots"), limit.get("bytes")
-    sizes = [slots * FULL_FRAME if slots else None, octets]
     default = max(LEAST_SLOTS * FULL_FRAME, max(rates) * constant / (8 * NANOS))
-    held = min((size for size in sizes if size), default=default) + FULL_FRAME
+    if "fq-codel" in (queue.get("scheduler") or ()):
+        default = max(default, max(rates) * CODEL_SECONDS / 8)
+    own = queue.get("limit") or {}
+    rooms = [one.get("limit") or own for one in queue.get("classes") or [{}]]
+    held = sum(room_of(limit, default) for limit in rooms) + FULL_FRAME
     profile = max((link.get("profile") or {}).get("samples") or [0])
-    return float(held * 8 * NANOS / min(rates) + outages + profile * (slots or LEAST_SLOTS))
+    return float(held * 8 * NANOS / min(rates) + outages + profile * (own.get("slots") or LEAST_SLOTS))
+
+
+def room_of(limit: dict[str, Any], default: float) -> float:
+    """Bytes that a queue, or a class of one, may hold."""
+    slots, octets = limit.get("slots"), limit.get("bytes")
+    return min((size for size in (slots * FULL_FRAME if slots else None, octets) if size), default=default)
 
 
 def points(pipe: dict[str, Any]) -> list[dict[str, Any]]:

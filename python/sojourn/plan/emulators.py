@@ -100,6 +100,7 @@ def emulator(own: dict[str, Any], *, is_logged: bool) -> EmulatorPlan:
         fifo=own["fifo"],
         budget_ns=own["budget"],
         memory=own["memory"],
+        path_cost_ns=own["path_cost"] or 0,
         log=is_logged if own["log"] is None else own["log"],
     )
 
@@ -166,6 +167,7 @@ def emulator_values(one: EmulatorPlan) -> dict[str, Any]:
         "fifo": "auto" if one.fifo is None else one.fifo,
         "budget": None if one.budget_ns is None else as_duration(one.budget_ns),
         "memory": one.memory,
+        "path_cost": as_duration(one.path_cost_ns) if one.path_cost_ns else None,
         "log": one.log,
     }
 

@@ -57,7 +57,8 @@ def into_classes(config: dict[str, Any], pipe: dict[str, Any], classes: list[dic
         return Flows(reasons=(why,))
     crowding = len(weights) * max(weights.values()) / sum(weights.values())
     shares = ", ".join(f"{name} (DSCP {marks[name]}, weight {weight})" for name, weight in weights.items())
-    return Flows(tuple(marks[name] for name in weights), crowding, (f"a flow of UDP at once into each class: {shares}",))
+    why = f"a flow of UDP at once into each class: {shares}"
+    return Flows(tuple(marks[name] for name in weights), crowding, (why,))
 
 
 def marks_of(config: dict[str, Any], pipe: dict[str, Any], names: list[str]) -> dict[str, int]:

@@ -221,6 +221,9 @@ KEYS: dict[str, Key] = {
     "emulate.fifo": Key(auto_or(flag()), AUTO, "real-time priority"),
     "emulate.budget": Key(duration(1, HOUR_NS), None, "a packet that leaves later than this after its time is late"),
     "emulate.memory": Key(text(), None, 'frames held at most, such as "256MiB"'),
+    "emulate.path_cost": Key(
+        duration(0, 1_000_000_000), None, "what the path takes beside the emulator, taken off each departure"
+    ),
     "emulate.log": Key(flag(), None, "whether every packet is recorded; by default where the method asks it"),
 }
 

@@ -75,6 +75,8 @@ class EmulatorPlan:
     fifo: bool | None
     budget_ns: int | None
     memory: str | None
+    path_cost_ns: int
+    """Taken off each departure: what the path takes beside the emulator."""
     log: bool
 
 

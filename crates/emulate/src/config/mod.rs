@@ -12,6 +12,7 @@ pub mod link;
 mod load;
 pub mod queue;
 pub mod rule;
+mod rule_words;
 mod selection;
 mod toml;
 pub mod units;

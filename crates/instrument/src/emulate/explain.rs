@@ -6,7 +6,7 @@ use serde_json::json;
 use sojourn_emulate::config::to_words;
 
 use super::arguments::Explain;
-use super::asked;
+use super::{asked, show};
 
 /// Prints what options, words and files mean.
 ///
@@ -27,6 +27,9 @@ pub fn run(asked: &Explain) -> anyhow::Result<()> {
     for pipe in &config.pipes {
         let words = to_words(pipe);
         writeln!(output, "{}: {}", pipe.name, if words.is_empty() { "(idle)" } else { &words })?;
+    }
+    for rule in show::told_rules(&config.rules) {
+        writeln!(output, "rule {rule}")?;
     }
     Ok(())
 }

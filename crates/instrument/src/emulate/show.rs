@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 use sojourn_emulate::Pipe;
-use sojourn_emulate::config::to_words;
+use sojourn_emulate::config::{Action, Match, Rule, to_words};
 
 use crate::numbers::{grouped, span};
 
@@ -94,6 +94,7 @@ pub fn table(report: &Value, config: &Value) -> String {
         let _ = writeln!(told, "lost by rules: {}", grouped(number(&report["lost_by_rules"])));
     }
     told.push_str(&pipes_alone(report, config));
+    rule_lines(&mut told, report, config);
     machine(&mut told, report);
     for mark in marks(report) {
         let _ = writeln!(told, "! {mark}");
@@ -109,6 +110,28 @@ pub fn pipes_alone(report: &Value, config: &Value) -> String {
         pipe_lines(&mut told, pipe, config["pipes"].get(place));
     }
     told
+}
+
+/// The rules that say more than that all packets of a direction go into its pipe.
+pub fn told_rules(rules: &[Rule]) -> &[Rule] {
+    let is_plain = |rule: &Rule| match (&rule.action, rule.on.direction) {
+        (Action::Pipe { pipe, class: None }, Some(direction)) => {
+            pipe == direction.name() && rule.on == (Match { direction: Some(direction), ..Match::default() })
+        }
+        _ => false,
+    };
+    if rules.iter().all(is_plain) { &[] } else { rules }
+}
+
+/// Each rule with the packets that it matched.
+fn rule_lines(told: &mut String, report: &Value, config: &Value) {
+    let rules: Vec<Rule> = serde_json::from_value(config["rules"].clone()).unwrap_or_default();
+    let counters = report["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for (place, rule) in told_rules(&rules).iter().enumerate() {
+        let counter = counters.iter().find(|counter| counter["number"] == rule.number);
+        let packets = counter.map_or(0, |counter| number(&counter["packets"]));
+        let _ = writeln!(told, "{}rule {rule}: {} packets", if place == 0 { "\n" } else { "" }, grouped(packets));
+    }
 }
 
 fn pipe_lines(told: &mut String, pipe: &Value, configured: Option<&Value>) {
@@ -222,5 +245,19 @@ memory 30,000 of 268,435,456 bytes at most; a departure takes 5.21 µs; it wakes
 ! forward: 3 of 9,900 packets (0.030 %) left later than the budget of 100 µs
 ";
         assert_eq!(table(&report, &config), expected);
+    }
+
+    #[test]
+    fn rules_are_told_with_what_they_matched_where_they_say_anything() {
+        let rule = |pipe: &str, dscp| Rule {
+            number: 100,
+            on: Match { direction: Some(sojourn_emulate::Direction::Forward), dscp, ..Match::default() },
+            action: Action::Pipe { pipe: pipe.to_owned(), class: None },
+        };
+        assert!(told_rules(&[rule("forward", None)]).is_empty());
+        let report = json!({ "rules": [{ "number": 100, "packets": 1_234, "bytes": 1 }] });
+        let mut told = String::new();
+        rule_lines(&mut told, &report, &json!({ "rules": [rule("shared", Some(10))] }));
+        assert_eq!(told, "\nrule 100 pipe shared: forward dscp 10: 1,234 packets\n");
     }
 }

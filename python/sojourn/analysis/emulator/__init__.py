@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sojourn.analysis.emulator import account, delay, figures, laws, link, loss
+from sojourn.analysis.emulator import account, delay, figures, laws, link, loss, path
 from sojourn.analysis.emulator.checks import ALARM, Checks, limits_of
 from sojourn.analysis.emulator.seen import Seen, seen_of
 from sojourn.analysis.finding import Finding, Place
@@ -37,7 +37,7 @@ def study(run: Run) -> Study:
     checks = checked(run, several)
     of.laws.extend(laws.answer(run, several, (of.rows, checks, limits_of(run))))
     of.samples.update(figures.samples(run, several, checks))
-    found = of.conclude(sentence(of.rows, several, checks))
+    found = of.conclude(sentence(of.rows, several, checks) + path.sentence(run, of.rows))
     return _as_asked(found, several, checks)
 
 

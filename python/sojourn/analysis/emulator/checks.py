@@ -33,14 +33,14 @@ machine, 100 µs the emulator's own budget. A plan's [limits] may say otherwise.
 def limits_of(run: Run) -> dict[str, float]:
     """The limits of a run, those of its plan first."""
     told = run.plan.get("limits") or {}
-    return {name: _number(told.get(name, limit)) for name, limit in LIMITS.items()}
+    return {name: number(told.get(name, limit)) for name, limit in LIMITS.items()}
 
 
 UNITS_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "%": 0.01}
 
 
-def _number(told: float | str) -> float:
-    """A limit as a plan has it: a share, or a time with its unit."""
+def number(told: float | str) -> float:
+    """A limit as a plan has it, in ns where it is a time: a share, or a time with its unit."""
     if not isinstance(told, str):
         return float(told)
     unit = told.lstrip("0123456789.+- ")

@@ -3,6 +3,8 @@
 Rows, one for each arm and cell:
 - emulation_error (actual less intended departure, the emulator's own log); emulation_error_outside (one-way delay less
   what was asked and the direct path's median); min mean p50 p99 p99.9 max sd [ns]
+- path_cost (one-way delay less the direct path's median and the time within the emulator, by its log); p50 [ns]
+- emulation_error_less_path (emulation_error_outside less the path_cost of the other half of the trials); as above [ns]
 - emulated_delay (one-way delay less the direct path's median); min mean p50 p99 max sd [ns]
 - emulated_delay_error (mean delay less the direct path's mean and the configured mean); mean [ns]
 - emulated_loss (share of the stream's frames that did not arrive); ratio [1], with Clopper and Pearson's interval, or
@@ -26,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.emulator import delay, loss
+from sojourn.analysis.emulator import delay, loss, path
 from sojourn.analysis.emulator.seen import parts_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.samples import curve_of, with_cells
@@ -61,9 +63,19 @@ def rows_of(run: Run, seen: Seen) -> list[Row]:
         delays = seen.packets.with_columns(over_ns=pl.col("delay_ns") - seen.floor_p50_ns)
         rows += _spread(run, seen, "emulated_delay", delays, "over_ns")
         rows += _shift(run, seen)
+        rows += _path(run, seen)
     for row in rows:
         row.source = "the emulator's own log" if row.quantity == "emulation_error" else "the stream's own stamps"
     return [*rows, *_lost(run, seen)]
+
+
+def _path(run: Run, seen: Seen) -> list[Row]:
+    """What the path costs beside the emulator, and the errors without it."""
+    found = path.crossed(seen)
+    if not found.height:
+        return []
+    cost = _row(run, seen, ("path_cost", "p50", "ns"), path.cost_of(found), found.height)
+    return [cost, *_spread(run, seen, "emulation_error_less_path", found, "error_ns")]
 
 
 def _spread(run: Run, seen: Seen, quantity: str, packets: pl.DataFrame, column: str) -> list[Row]:

@@ -1,27 +1,31 @@
 """Lanes that share a link: when all of them wait, how far one falls behind its share, and how far it may.
 
-While all lanes wait, generalised processor sharing gives each its weight's part of whatever is sent, from any moment on.
-So a lane's lag over an interval is its part of what went less what it got itself; it hangs on the order of packets and
-their sizes alone. Sizes are bytes; weights are relative.
+While all lanes wait, generalised processor sharing gives each its weight's part of whatever is sent, from any moment
+on. So a lane's lag over an interval is its part of what went less what it got itself; it hangs on the order of packets
+and their sizes alone. Sizes are bytes; weights are relative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 
 def all_waiting(
     entered: NDArray[np.int64], left: NDArray[np.int64], lanes: NDArray[np.int64], several: int
 ) -> list[slice]:
-    """The stretches of packets, in the order in which they left the link, that went while every lane had more to send.
+    """The stretches of packets, as they left the link, that went while every lane had more to send.
 
-    Lanes are numbered from 0; a packet of none of them (-1) ends a stretch. A lane waits if a packet of it is there that
-    is not yet on the link: some schedulers forget a lane that has nothing behind the one that is.
+    Lanes are numbered from 0; a packet of none of them (-1) ends a stretch. A lane waits if a packet of it is there
+    that is not yet on the link: some schedulers forget a lane that has nothing behind the one that is.
     """
     n = len(left)
     if n < 2:
@@ -42,19 +46,20 @@ def shortfalls(lanes: NDArray[np.int64], sizes: Floats, weights: Sequence[float]
     sent = np.cumsum(sizes)
     found = []
     for lane, weight in enumerate(weights):
-        behind = np.concatenate([[0.0], weight / sum(weights) * sent - np.cumsum(np.where(lanes == lane, sizes, 0.0))])
+        own = np.cumsum(np.where(lanes == lane, sizes, 0.0))
+        behind = np.concatenate([[0.0], weight / sum(weights) * sent - own])
         found.append(float((behind - np.minimum.accumulate(behind)).max()))
     return np.array(found)
 
 
 def wf2q_bounds(weights: Floats, largest: Floats, quantum: float) -> Floats:
-    """WF2Q+ is worst-case fair to L_i + (L_max - L_i) w_i / W when a packet of lane i has left (Bennett and Zhang 1997).
+    """WF2Q+ is worst-case fair to L_i + (L_max - L_i) w_i / W when a packet of i has left (Bennett and Zhang 1997).
 
     Before it leaves, it is that packet less what it takes of the share more behind.
     """
     del quantum
     share = weights / weights.sum()
-    return largest + (largest.max() - largest) * share + (1 - share) * largest
+    return np.asarray(largest + (largest.max() - largest) * share + (1 - share) * largest, dtype=np.float64)
 
 
 def rounds_bounds(weights: Floats, largest: Floats, turns: float) -> Floats:
@@ -73,4 +78,4 @@ BOUNDS: dict[str, Callable[[Floats, Floats, float], Floats]] = {
     # A lane that has just come to wait goes before the others, once: one turn more.
     "fq-codel": lambda weights, largest, quantum: rounds_bounds(weights, largest, 2 * quantum),
 }
-"""How far a lane may be behind at most, in bytes: of weights, largest packets, and the quantum of a lane of weight 1."""
+"""How far a lane may be behind, in bytes: of weights, largest packets, and the quantum of a lane of weight 1."""

@@ -1,0 +1,87 @@
+//! A rule in the words of ipfw's lines, for people.
+
+use std::fmt;
+
+use super::rule::{Action, Match, Prefix, Rule};
+
+const TCP_FLAGS: [&str; 6] = ["fin", "syn", "rst", "psh", "ack", "urg"];
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.number)?;
+        match &self.action {
+            Action::Pipe { pipe, class: None } => write!(f, "pipe {pipe}")?,
+            Action::Pipe { pipe, class: Some(class) } => write!(f, "pipe {pipe} class {class}")?,
+            Action::Pass => f.write_str("allow")?,
+            Action::Drop => f.write_str("deny")?,
+            Action::Count => f.write_str("count")?,
+        }
+        let asked = asked(&self.on);
+        if asked.is_empty() { f.write_str(": everything") } else { write!(f, ": {}", asked.join(" ")) }
+    }
+}
+
+/// What a rule asks of a packet, a few words each.
+fn asked(on: &Match) -> Vec<String> {
+    let prefix = |Prefix { address, bits }: Prefix| format!("{address}/{bits}");
+    let said = [
+        on.direction.map(|direction| direction.name().to_owned()),
+        on.probability.map(|probability| format!("prob {probability}")),
+        on.ethertype.map(|ethertype| format!("mac-type 0x{ethertype:04x}")),
+        on.source_mac.map(|mac| format!("src-mac {mac}")),
+        on.destination_mac.map(|mac| format!("dst-mac {mac}")),
+        on.vlan.map(|vlan| format!("vlan {vlan}")),
+        on.protocol.map(|protocol| format!("proto {protocol}")),
+        on.source.map(|source| format!("src-ip {}", prefix(source))),
+        ports("src-port", &on.source_ports),
+        on.destination.map(|destination| format!("dst-ip {}", prefix(destination))),
+        ports("dst-port", &on.destination_ports),
+        on.dscp.map(|dscp| format!("dscp {dscp}")),
+        tcp_flags(on.tcp_set, on.tcp_clear),
+        on.length.map(|(from, to)| format!("length {}", range(from, to))),
+    ];
+    said.into_iter().flatten().collect()
+}
+
+fn ports(name: &str, ranges: &[(u16, u16)]) -> Option<String> {
+    let ranges: Vec<_> = ranges.iter().map(|(from, to)| range(*from, *to)).collect();
+    (!ranges.is_empty()).then(|| format!("{name} {}", ranges.join(",")))
+}
+
+fn range<T: fmt::Display + PartialEq>(from: T, to: T) -> String {
+    if from == to { from.to_string() } else { format!("{from}-{to}") }
+}
+
+fn tcp_flags(set: u8, clear: u8) -> Option<String> {
+    let flags = TCP_FLAGS.iter().enumerate().flat_map(|(bit, name)| {
+        let has = |flags: u8| flags & (1 << bit) != 0;
+        [has(set).then(|| (*name).to_owned()), has(clear).then(|| format!("!{name}"))]
+    });
+    let flags: Vec<_> = flags.flatten().collect();
+    (!flags.is_empty()).then(|| format!("tcpflags {}", flags.join(",")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Direction;
+    use super::*;
+
+    #[test]
+    fn a_rule_is_told_as_ipfw_has_it() {
+        let on = Match {
+            direction: Some(Direction::Forward),
+            source: Some(Prefix { address: "10.0.0.0".parse().unwrap(), bits: 8 }),
+            destination_ports: vec![(80, 80), (8000, 8090)],
+            tcp_set: 2,
+            tcp_clear: 16,
+            ..Match::default()
+        };
+        let action = Action::Pipe { pipe: "shared".to_owned(), class: Some("web".to_owned()) };
+        let told = Rule { number: 100, on, action }.to_string();
+        let expected =
+            "100 pipe shared class web: forward src-ip 10.0.0.0/8 dst-port 80,8000-8090 tcpflags syn,!ack";
+        assert_eq!(told, expected);
+        let all = Rule { number: 7, on: Match::default(), action: Action::Drop };
+        assert_eq!(all.to_string(), "7 deny: everything");
+    }
+}
