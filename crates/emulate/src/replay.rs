@@ -95,8 +95,9 @@ pub fn differences(logged: &[Fate], replayed: &[Fate]) -> Differences {
 impl Differences {
     fn compare(&mut self, logged: &Fate, replayed: Option<&Fate>) {
         let has_fate = |other: &&Fate| {
-            let of =
-                |fate: &Fate| (fate.outcome, (fate.pipe, fate.flow, fate.lane), fate.is_marked, fate.flipped, fate.is_reordered);
+            let of = |fate: &Fate| {
+                (fate.outcome, (fate.pipe, fate.flow, fate.lane), fate.is_marked, fate.flipped, fate.is_reordered)
+            };
             of(other) == of(logged)
         };
         let wrong = [

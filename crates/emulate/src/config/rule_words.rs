@@ -78,8 +78,7 @@ mod tests {
         };
         let action = Action::Pipe { pipe: "shared".to_owned(), class: Some("web".to_owned()) };
         let told = Rule { number: 100, on, action }.to_string();
-        let expected =
-            "100 pipe shared class web: forward src-ip 10.0.0.0/8 dst-port 80,8000-8090 tcpflags syn,!ack";
+        let expected = "100 pipe shared class web: forward src-ip 10.0.0.0/8 dst-port 80,8000-8090 tcpflags syn,!ack";
         assert_eq!(told, expected);
         let all = Rule { number: 7, on: Match::default(), action: Action::Drop };
         assert_eq!(all.to_string(), "7 deny: everything");

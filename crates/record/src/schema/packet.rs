@@ -38,6 +38,9 @@ pub const PACKETS: Table = Table {
         Field::new("reordered", Kind::Bool, "Whether it was chosen to overtake."),
         Field::new("queue_slots", Kind::Int32, "Packets that it found in its queue."),
         Field { kind: Kind::Int64, ..Field::bytes("queue_bytes", "Frames without FCS that it found in its queue.") },
-        Field::count("lane", "What it waited in: its class by its place, its flow or its bucket, hashed; 0: one queue for all."),
+        Field::count(
+            "lane",
+            "What it waited in: its class by its place, its flow or its bucket, hashed; 0: one queue for all.",
+        ),
     ],
 };
