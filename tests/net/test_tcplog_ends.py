@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ import pytest
 
 from sojourn.instruments.binary import find_instrument
 from sojourn.records import read_table
-from tests.net.busy_machine import PATIENCE_SECONDS, await_standstill, await_that
+from tests.net.busy_machine import PATIENCE_SECONDS, await_that
 from tests.net.tcplog_bed import (
     B4,
     BPF,
@@ -82,9 +83,7 @@ def test_a_killed_log_leaves_nothing_in_the_kernel_and_is_readable(bed: Bed, tmp
         held["program"] |= programs_of(bed.cgroup)
         sending = bed.send(3, SOME)
         if moment == "idle":
-            # Whatever is written from time to time has been.
-            [spool] = out.glob("spool-*.tcplog")
-            await_standstill(lambda: spool.stat().st_size, still_seconds=1.5)
+            await_writing(out)
         else:
             sending.close()
         logger.process.kill()
@@ -103,6 +102,17 @@ def test_a_killed_log_leaves_nothing_in_the_kernel_and_is_readable(bed: Bed, tmp
     assert not list(out.glob("spool-*"))
 
 
+def await_writing(out: Path) -> None:
+    """Until whatever a log writes from time to time has been written of what was sent before: it did so twice since."""
+    [spool] = out.glob("spool-*.tcplog")
+    for _ in range(3):
+        await_that(partial(has_grown, spool, spool.stat().st_size), "the log writes")
+
+
+def has_grown(spool: Path, length: int) -> bool:
+    return spool.stat().st_size > length
+
+
 def test_a_log_that_ends_leaves_nothing_in_the_kernel(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup) as logger:
         held = held_by(logger.process.pid)
@@ -116,10 +126,10 @@ def test_recovery_of_a_spool_that_was_cut_anywhere(bed: Bed, tmp_path: Path) -> 
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup) as logger:
         bed.send(3, SOME).close()
-        [spool] = out.glob("spool-*.tcplog")
-        await_standstill(lambda: spool.stat().st_size, still_seconds=1.0)
+        await_writing(out)
         logger.process.kill()
         logger.process.wait(PATIENCE_SECONDS)
+    [spool] = out.glob("spool-*.tcplog")
     whole = spool.read_bytes()
     heights = []
     for share in (0.2, 0.5, 0.77, 1.0):
