@@ -1,7 +1,7 @@
 # Every command that a person or the continuous integration runs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sim net browser bench schema docs clean
+.PHONY: help setup demo test check sim net browser kernels bench schema docs clean
 SHELL := /bin/bash
 BIN := .venv/bin
 
@@ -34,6 +34,10 @@ browser: ## only the test that opens the report in headless Chromium
 check: ## formatting, lints, types, layers, schema, licences, lock files: nothing is run, nothing is changed
 	@scripts/setup.sh test
 	@scripts/check.sh
+
+kernels: ## boot other kernels in QEMU, log TCP and configure netem in each: downloads, and some ten minutes a kernel
+	@scripts/setup.sh test
+	@scripts/kernels.sh
 
 bench: ## side by side with ping, sockperf, trafgen and other generators, about twenty minutes
 	@scripts/setup.sh bench
