@@ -36,7 +36,7 @@ check: ## formatting, lints, types, layers, schema, licences, lock files: nothin
 	@scripts/check.sh
 
 kernels: ## boot other kernels in QEMU, log TCP and configure netem in each: downloads, and some ten minutes a kernel
-	@scripts/setup.sh test
+	@scripts/setup.sh kernels
 	@scripts/kernels.sh
 
 bench: ## side by side with ping, sockperf, trafgen and other generators, about twenty minutes

@@ -28,12 +28,13 @@ main() {
     for kernel in "${kernels[@]}"; do
         known | grep -qxF "$kernel" || die 2 "no kernel '$kernel': $here/packages has $(known | paste -sd' ')"
     done
-    needs qemu-system-x86_64 qemu-system-x86
-    needs busybox busybox-static
-    needs curl curl
-    needs xz xz-utils
-    needs zstd zstd
-    needs dpkg-deb dpkg
+    needs qemu-system-x86_64
+    needs busybox
+    needs curl
+    needs xz
+    needs zstd
+    needs dpkg-deb
+    busybox cpio --help >/dev/null 2>&1 || die 3 "this busybox has no cpio: apt-get install busybox-static"
     mkdir -p "$work"
     programs
     for kernel in "${kernels[@]}"; do
@@ -48,7 +49,7 @@ main() {
 say() { printf 'kernels: %s\n' "$*" >&2; }
 die() { printf 'kernels: %s\n' "${*:2}" >&2; exit "$1"; }
 known() { awk '$1 !~ /^#/ { print $1 }' "$here/packages" | uniq; }
-needs() { command -v "$1" >/dev/null || die 3 "$1 is missing: apt-get install $2"; }
+needs() { command -v "$1" >/dev/null || die 3 "$1 is missing: scripts/setup.sh kernels"; }
 
 # What is run in the guests, as this machine builds it: the instrument, and the tests of crates/tcplog.
 programs() {
@@ -81,8 +82,8 @@ pack() {
     local root=$work/$1/root name file
     rm -rf "$root"
     mkdir -p "$root"/{bin,modules,tests}
-    cp "$(command -v busybox)" "$root/bin/busybox"
-    for name in ip tc ping unshare; do put "$root" "$(readlink -f "$(command -v "$name")")" "bin/$name"; done
+    # The shell too: busybox's takes its own ip and tc before others.
+    for name in busybox sh ip tc ping unshare; do put "$root" "$(readlink -f "$(command -v "$name")")" "bin/$name"; done
     put "$root" "$instrument" bin/sojourn-instrument
     for name in "${TESTS[@]}"; do put "$root" "$(built "$name")" "tests/$name"; done
     for file in /usr/lib/tc /usr/lib/*/tc; do # netem's distributions

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Brings a fresh Debian or Ubuntu to where `make demo`, `make test`, `make bench` can run, saying what it does.
+# Brings a fresh Debian or Ubuntu to where `make demo`, `test`, `bench`, `kernels` can run, saying what it does.
 #
-#   scripts/setup.sh [demo|test|bench]      default: demo
+#   scripts/setup.sh [demo|test|bench|kernels]      default: demo
 #
 # System packages (only those whose command is missing), the Rust toolchain that rust-toolchain.toml pins, the Python
 # environment in .venv exactly as uv.lock says, and in it `sojourn` and `sojourn-instrument`. A second run installs
@@ -15,8 +15,8 @@ purpose=${1:-demo}
 
 main() {
     case $purpose in
-        demo | test | bench) ;;
-        *) die 2 "unknown purpose '$purpose': use demo, test or bench" ;;
+        demo | test | bench | kernels) ;;
+        *) die 2 "unknown purpose '$purpose': use demo, test, bench or kernels" ;;
     esac
     system_packages
     rust_toolchain
@@ -56,6 +56,7 @@ system_packages() {
     fi
     if [ "$purpose" = test ]; then test_peers; fi
     if [ "$purpose" = bench ]; then bench_peers; fi
+    if [ "$purpose" = kernels ]; then guests; fi
     if [ ${#missing[@]} -eq 0 ]; then return; fi
     install_packages "${missing[@]}"
     hash -r
@@ -79,6 +80,15 @@ bench_peers() {
     has mgen || missing+=(mgen)
     has ITGSend || missing+=(d-itg)
     has irtt || missing+=(irtt)
+}
+
+# What boots other kernels, and what their packages are unpacked with.
+guests() {
+    has qemu-system-x86_64 || missing+=(qemu-system-x86)
+    has busybox || missing+=(busybox-static)
+    has curl || missing+=(curl)
+    has xz || missing+=(xz-utils)
+    has zstd || missing+=(zstd)
 }
 
 # A tool name is not enough: gcc without libc's start files cannot link, and that is what cargo would stumble over.
