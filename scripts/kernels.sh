@@ -107,7 +107,7 @@ pack() {
 put() { # ROOT PROGRAM PLACE
     local library
     strip -o "$1/$3" "$2" 2>/dev/null || cp "$2" "$1/$3"
-    { ldd "$2" || true; } | grep -oE '/[^ ]+' | while read -r library; do
+    { ldd "$2" 2>/dev/null | grep -oE '/[^ ]+' || true; } | while read -r library; do
         mkdir -p "$1${library%/*}"
         cp -nL "$library" "$1$library"
     done
