@@ -27,6 +27,7 @@ fn compile(flags: &[&str], object: &Path) -> Result<(), String> {
     let output = Command::new(&clang)
         .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-mcpu=v3"])
         .args(flags)
+        .args(stores())
         .args(includes())
         .args(["-c", "bpf/tcplog.bpf.c", "-o"])
         .arg(object)
@@ -40,6 +41,13 @@ fn compile(flags: &[&str], object: &Path) -> Result<(), String> {
     // What debuggers want is most of it, and the loader does not; where the tool is missing, it stays.
     let _ = Command::new("llvm-strip").arg("-g").arg(object).output();
     Ok(())
+}
+
+/// Whether the machine makes stores visible in their order: then the programs need no barrier between a record and what says
+/// that it is whole.
+fn stores() -> Option<&'static str> {
+    let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    (architecture == "x86_64").then_some("-DSTORES_IN_ORDER")
 }
 
 /// Where the headers are: libbpf's own, which libbpf-sys brings, and those of the kernel's interface, of which Debian keeps

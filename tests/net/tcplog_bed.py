@@ -336,11 +336,12 @@ class Log:
             assert self.samples.height == self.count("logged") + self.footer["events"]
 
     def expect_every(self, ppl: int) -> None:
-        """Of each flow just the packets whose number is a multiple."""
-        for flow in self.flows["flow"]:
-            logged = self.of_packets.filter(pl.col("flow") == flow)["packet"].sort().to_list()
-            seen = self.count("seen", flow=flow)
-            assert logged == list(range(0, seen, ppl)), f"flow {flow}: of {seen}"
+        """Of each flow just the packets whose number is a multiple, each way."""
+        for flow, way in itertools.product(self.flows["flow"], WAYS):
+            mine = (pl.col("flow") == flow) & (pl.col("point") == way)
+            logged = self.of_packets.filter(mine)["packet"].sort().to_list()
+            seen = self.count("seen", way, flow=flow)
+            assert logged == list(range(0, seen, ppl)), f"flow {flow}, {way}: of {seen}"
 
     @property
     def privates(self) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from itertools import product
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -57,10 +58,10 @@ def test_segments_decide_where_they_are_asked(bed: Bed, tmp_path: Path) -> None:
     assert log.count("seen", what="segments") > log.count("seen"), (
         "nothing was segmented later: the test proves nothing"
     )
-    for flow in log.flows["flow"]:
+    for flow, way in product(log.flows["flow"], WAYS):
         # A packet of n segments is logged if a multiple of 7 lies in its row: no multiple is without a packet.
-        segments, logged = (log.count(fate, flow=flow, what="segments") for fate in ("seen", "logged"))
-        assert 0 < log.count("logged", flow=flow) <= -(-segments // 7) <= logged
+        segments, logged = (log.count(fate, way, flow=flow, what="segments") for fate in ("seen", "logged"))
+        assert 0 < log.count("logged", way, flow=flow) <= -(-segments // 7) <= logged
 
 
 @pytest.mark.parametrize("ppl", [1, 7])
@@ -149,7 +150,9 @@ def test_a_stalled_reader_keeps_the_law_and_shows_gaps(bed: Bed, tmp_path: Path,
     log.expect_gaps()
     assert log.count("full") > 0
     assert log.gaps["missing"].sum() == log.count("full") + log.footer["events_full"]
-    assert (log.gaps["after_ns"].drop_nulls() < log.gaps["before_ns"].max()).all()
+    between = log.gaps.drop_nulls(["after_ns", "before_ns"])  # the last one of a processor has nothing behind it
+    # A program that interrupts another may take its number first and its time last.
+    assert (between["before_ns"] - between["after_ns"] > -1_000_000).all()
     assert log.footer["gaps"] == log.gaps.height
 
 

@@ -18,7 +18,9 @@ static __always_inline void log_event(void *sk, __u8 point, __u16 detail, __u32 
 	struct sample *sample;
 	struct totals *totals;
 	struct tcp_sock *tp;
+	struct slot *taken;
 	struct flow *flow;
+	__u64 position = 0, number, now;
 	__u32 slot;
 
 	if (!asked->enabled || !(asked->points & (1U << point)))
@@ -30,14 +32,18 @@ static __always_inline void log_event(void *sk, __u8 point, __u16 detail, __u32 
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return;
-	sample = room(sizeof(*sample));
-	if (!sample) {
+	taken = take_slot(totals, &position);
+	if (!taken) {
 		__sync_fetch_and_add(&totals->number, 1);
 		__sync_fetch_and_add(&totals->events_full, 1);
 		return;
 	}
-	name_sample(sample, point, detail, slot, __sync_fetch_and_add(&totals->number, 1), flow->cookie);
-	sample->time_ns = time_now();
+	sample = &taken->sample;
+	number = __sync_fetch_and_add(&totals->number, 1);
+	__sync_fetch_and_add(&totals->events, 1);
+	now = time_now();
+	name_sample(sample, point, detail, slot, number, flow->cookie);
+	sample->time_ns = now;
 	sample->packet = NO_PACKET;
 	sample->seq = seq;
 	sample->ack = 0;
@@ -49,8 +55,7 @@ static __always_inline void log_event(void *sk, __u8 point, __u16 detail, __u32 
 	sample->ip_id = 0;
 	*(__u64 *)&sample->tos = 0; /* and what is reserved behind it */
 	take_state(&sample->state, tp);
-	bpf_ringbuf_submit(sample, BPF_RB_NO_WAKEUP);
-	__sync_fetch_and_add(&totals->events, 1);
+	hand_over(taken, position);
 }
 
 /* The number of the process that runs, as user space knows it; 0: it knows none. */

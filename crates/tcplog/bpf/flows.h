@@ -85,8 +85,7 @@ static __noinline __u64 make_flow(struct __sk_buff *skb, struct bpf_sock *sk, st
 		bpf_map_push_elem(&free_slots, &slot, 0);
 		return place->seat;
 	}
-	flow->last_ns = time_now();
-	flow->first_ns = flow->last_ns;
+	flow->first_ns = time_now();
 	return seat;
 }
 
@@ -103,9 +102,10 @@ static __always_inline __u32 flow_of(struct __sk_buff *skb, struct bpf_sock *sk,
 		*flow = flow_at(seat, slot);
 		if (*flow)
 			return FATE_LOGGED;
-		if (sk->state == TCP_STATE_CLOSE)
-			return FATE_LATE;
 	}
+	/* A flow that nobody would end is not begun. */
+	if (sk->state == TCP_STATE_CLOSE)
+		return FATE_LATE;
 	seat = make_flow(skb, sk, place, seat);
 	if (!seat)
 		return FATE_NO_ROOM;
@@ -177,16 +177,16 @@ static __noinline int judge(struct bpf_sock *sk, __u32 slot)
 }
 
 /* Notes when a flow's last packet was, without a look at the precise clock. */
-static __always_inline void touch(struct flow *flow, const struct options *asked)
+static __always_inline void touch(struct counts *counts, const struct options *asked)
 {
 	__u64 jiffies = bpf_jiffies64(), now;
 
-	if (jiffies == flow->jiffies)
+	if (jiffies == counts->jiffies)
 		return;
-	flow->jiffies = jiffies;
+	counts->jiffies = jiffies;
 	now = bpf_ktime_get_coarse_ns() + asked->offset_ns;
-	if (now > flow->last_ns)
-		flow->last_ns = now;
+	if (now > counts->last_ns)
+		counts->last_ns = now;
 }
 
 #endif

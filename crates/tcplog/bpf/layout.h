@@ -21,6 +21,7 @@ enum point {
 
 /* What an event in a ring is; its first byte. */
 enum kind {
+	KIND_NONE = 0, /* thought better of */
 	KIND_SAMPLE = 1,
 	KIND_PRIVATE = 2,
 };
@@ -145,7 +146,7 @@ struct sample {
 	__u64 number;       /* on this CPU, from 0, one for each record that was to be made: a gap is a record that had no room */
 	__u64 time_ns;      /* CLOCK_TAI; CLOCK_MONOTONIC where the kernel cannot (options say which) */
 	__u64 cookie;       /* the socket's */
-	__u64 packet;       /* its number in the flow, both directions counted together, from 0; ~0: belongs to no packet */
+	__u64 packet;       /* its number in its direction of the flow, from 0; ~0: belongs to no packet */
 	__u32 seq;          /* TCP's */
 	__u32 ack;
 	__u16 tcp_flags;    /* 12 bits: reserved, AE, CWR, ECE, URG, ACK, PSH, RST, SYN, FIN */
@@ -175,12 +176,32 @@ struct private_state {
 	__u8 bytes[PRIVATE_BYTES];
 };
 
-/* How many packets and segments met each fate, one way. */
+/* Where a record is made: what the programs and user space share of a ring, for each CPU. */
+struct slot {
+	__u64 commit;       /* the record's position + 1, written last: then it is whole */
+	union {
+		struct sample sample;
+		struct private_state private;
+		__u8 kind;
+	};
+} __attribute__((aligned(64)));
+
+/* How far user space has read a ring. */
+struct reader {
+	__u64 position;
+	__u64 reserved[7];
+};
+
+/* What one way of a flow has counted, on cache lines of its own: packets that come and packets that go may be on two CPUs. */
 struct counts {
-	__u64 seen;         /* left to user space: out: the sum of the fates; in: the rest of those that the flow counted */
-	__u64 segments;     /* the same; and as in a flow, here and below: the kernel counts those behind the first of each packet */
+	__u64 seen;         /* the next packet's number */
+	__u64 segments;     /* here and below, the kernel counts those behind the first of each packet; user space adds the first */
+	__u64 ticks;        /* the next segment's number, while packets are chosen by segment */
+	__u64 jiffies;      /* when last_ns was written without a sample */
+	__u64 last_ns;      /* of its last packet; to a jiffy, too early by less than one, where that one was not logged */
 	__u64 fates[FATES_OF_FLOW];
 	__u64 segments_of_fates[FATES_OF_FLOW];
+	__u64 reserved[5];
 };
 
 /* One flow; user space maps the table and reads it as it is: each number by itself is whole, but they need not be of one
@@ -189,28 +210,23 @@ struct flow {
 	__u64 cookie;       /* 0: the slot is free */
 	__u64 generation;   /* how often the slot has been used */
 	__u64 verdict;      /* generation of options << 1 | wanted */
-	__u64 packets;      /* both directions; the next packet's number */
-	__u64 segments;     /* the kernel counts those behind the first of each packet; user space adds the first */
-	__u64 ticks;        /* the next segment's number, while packets are chosen by segment */
-	__u64 jiffies;      /* when last_ns was written without a sample */
-	__u64 last_ns;      /* of its last packet; to a jiffy, too early by less than one, where that one was not logged */
-	__u64 logged_ns;    /* of the last sample: for the minimum interval */
-	__u64 changes;      /* a digest of the chosen fields at the last sample */
-	struct counts directions[2];
+	__u64 logged_ns;    /* of the last sample, where a minimum interval is asked for */
+	__u64 changes;      /* a digest of the chosen fields at the last sample, where changes are asked for */
 	__u64 first_ns;     /* written last when a flow is made: 0 is not ready */
 	__u64 ended_ns;     /* 0: the socket is still there */
 	__u64 netns;        /* cookie of the network namespace */
+	struct counts directions[2];
 	__u64 cgroup;
 	__u32 process;      /* who made the socket; 0: unknown */
-	__u32 samples;      /* counted for the private state's rhythm */
 	__u16 family;
 	__u16 local_port;   /* host order */
 	__u16 remote_port;
-	__u16 reserved;
+	__u16 reserved[3];
 	__u8 local[16];     /* network order; IPv4 in the first four */
 	__u8 remote[16];
 	char command[NAME_BYTES];
 	char algorithm[NAME_BYTES];
+	__u64 padding[5];   /* whole cache lines */
 };
 
 /* How many packets met each fate on this CPU, one way. The programs count only the fates without a flow here; user space adds
@@ -225,6 +241,7 @@ struct totals {
 	__u64 privates;     /* private states that were logged */
 	__u64 privates_full;
 	__u64 number;       /* the next record's */
+	__u64 position;     /* of the next record in the ring: those without room have none */
 };
 
 #define PORTS 16

@@ -48,18 +48,38 @@ struct {
 	__type(value, struct totals);
 } all_totals SEC(".maps");
 
-struct ring {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
+/* A ring for each CPU, one behind the other; user space says how many slots there are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot);
+} rings SEC(".maps");
+
+/* For each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct reader);
+} readers SEC(".maps");
+
+struct inner {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
 };
 
-/* One for each CPU. */
+/* Of no use to the programs: when user space sets a map within a map, the kernel waits for the programs that run. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__array(values, struct ring);
-} rings SEC(".maps");
+	__array(values, struct inner);
+} fence SEC(".maps");
 
 struct prefix4 {
 	__u32 length;
@@ -98,6 +118,9 @@ struct control control SEC(".data.control");
 
 /* How many flows there may be. */
 const volatile __u32 flow_room SEC(".rodata.room") = 1;
+
+/* How many slots each CPU's ring has: a power of 2. */
+const volatile __u32 ring_slots SEC(".rodata.slots") = 1;
 
 /* Numbers of processes are those of the namespace that user space lives in; set before the programs are loaded. */
 struct numbering {

@@ -67,8 +67,20 @@ static __noinline __u32 behind_extensions(struct __sk_buff *skb, __u32 next)
 	return 0;
 }
 
+/* What a packet's headers say, in the terms of a sample. */
+struct headers {
+	__u32 seq;
+	__u32 ack;
+	__u16 tcp_flags;
+	__u16 window;
+	__u32 packet_bytes;
+	__u32 payload_bytes;
+	__u16 ip_id;
+	__u8 tos;
+};
+
 /* Where TCP's header is; 0: nowhere. */
-static __always_inline __u32 find_tcp(struct __sk_buff *skb, struct sample *sample)
+static __always_inline __u32 find_tcp(struct __sk_buff *skb, struct headers *headers)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ipv4 *ip = data;
@@ -76,26 +88,24 @@ static __always_inline __u32 find_tcp(struct __sk_buff *skb, struct sample *samp
 
 	if ((void *)(ip + 1) > end)
 		return 0;
-	/* It stands before what is reserved, which is to be 0 too. */
-	*(__u64 *)&sample->tos = 0;
 	if (ip->version_length >> 4 == 4) {
-		sample->tos = ip->tos;
-		sample->ip_id = bpf_ntohs(ip->id);
+		headers->tos = ip->tos;
+		headers->ip_id = bpf_ntohs(ip->id);
 		if (ip->protocol != PROTOCOL_TCP || ip->fragment & bpf_htons(0x1fff))
 			return 0;
 		return (ip->version_length & 15) * 4;
 	}
 	if (ip->version_length >> 4 != 6 || (void *)(ip6 + 1) > end)
 		return 0;
-	sample->tos = bpf_ntohl(ip6->version_class_label) >> 20;
-	sample->ip_id = 0;
+	headers->tos = bpf_ntohl(ip6->version_class_label) >> 20;
+	headers->ip_id = 0;
 	return ip6->next == PROTOCOL_TCP ? sizeof(*ip6) : behind_extensions(skb, ip6->next);
 }
 
-/* Fills in what the packet says; false: its headers cannot be followed. */
-static __always_inline bool take_packet(struct sample *sample, struct __sk_buff *skb)
+/* Reads what the packet says; false: its headers cannot be followed. */
+static __always_inline bool read_headers(struct headers *headers, struct __sk_buff *skb)
 {
-	__u32 at = find_tcp(skb, sample), length;
+	__u32 at = find_tcp(skb, headers), length;
 	void *data = (void *)(long)skb->data;
 	struct tcp *tcp;
 
@@ -104,13 +114,13 @@ static __always_inline bool take_packet(struct sample *sample, struct __sk_buff 
 	tcp = data + at;
 	if ((void *)(tcp + 1) > (void *)(long)skb->data_end)
 		return false;
-	sample->seq = bpf_ntohl(tcp->seq);
-	sample->ack = bpf_ntohl(tcp->ack);
-	sample->tcp_flags = bpf_ntohs(tcp->length_flags) & 0xfff;
-	sample->window = bpf_ntohs(tcp->window);
-	sample->packet_bytes = skb->len;
+	headers->seq = bpf_ntohl(tcp->seq);
+	headers->ack = bpf_ntohl(tcp->ack);
+	headers->tcp_flags = bpf_ntohs(tcp->length_flags) & 0xfff;
+	headers->window = bpf_ntohs(tcp->window);
+	headers->packet_bytes = skb->len;
 	length = at + (bpf_ntohs(tcp->length_flags) >> 12) * 4;
-	sample->payload_bytes = skb->len > length ? skb->len - length : 0;
+	headers->payload_bytes = skb->len > length ? skb->len - length : 0;
 	return true;
 }
 

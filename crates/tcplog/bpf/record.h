@@ -6,17 +6,43 @@
 
 /* A packet as it was met. */
 struct seen {
-	__u64 packet; /* its number in the flow */
+	__u64 packet; /* its number in its direction of the flow */
 	__u32 segments;
 	__u32 slot;
 };
 
-static __always_inline void *room(__u64 bytes)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-	void *ring = bpf_map_lookup_elem(&rings, &cpu);
+#define TRIES 8 /* each is in vain only if another program came between */
 
-	return ring ? bpf_ringbuf_reserve(ring, bytes, 0) : NULL;
+/* Takes the next slot of this CPU's ring; NULL: it is full. Programs interrupt each other, so the position is taken whole. */
+static __always_inline struct slot *take_slot(struct totals *totals, __u64 *position)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), index;
+	struct reader *reader = bpf_map_lookup_elem(&readers, &cpu);
+
+	if (!reader)
+		return NULL;
+	for (int i = 0; i < TRIES; i++) {
+		*position = *(volatile __u64 *)&totals->position;
+		if (*position - *(volatile __u64 *)&reader->position >= ring_slots)
+			return NULL;
+		if (__sync_val_compare_and_swap(&totals->position, *position, *position + 1) != *position)
+			continue;
+		index = cpu * ring_slots + ((__u32)*position & (ring_slots - 1));
+		return bpf_map_lookup_elem(&rings, &index);
+	}
+	return NULL;
+}
+
+/* Hands a slot to user space, with all that was written before. Its cache lines are still on their way to this CPU, and a locked
+ * instruction would wait for them: none is to come behind what is written, and this is one only where stores may change places. */
+static __always_inline void hand_over(struct slot *slot, __u64 position)
+{
+#ifdef STORES_IN_ORDER
+	asm volatile("" : : : "memory");
+	*(volatile __u64 *)&slot->commit = position + 1;
+#else
+	__sync_lock_test_and_set(&slot->commit, position + 1);
+#endif
 }
 
 static __always_inline void name_sample(struct sample *sample, __u8 point, __u16 detail, __u32 slot, __u64 number,
@@ -30,26 +56,31 @@ static __always_inline void name_sample(struct sample *sample, __u8 point, __u16
 	sample->cookie = cookie;
 }
 
-/* The private state of the congestion control, with every n-th sample of the flow. */
+/* The private state of the congestion control, with every n-th sample of a flow's direction. */
 static __noinline int log_private(struct bpf_sock *sk, __u32 slot, __u64 number, __u64 now)
 {
 	struct flow *flow = bpf_map_lookup_elem(&flows, &slot);
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct totals *totals = totals_here();
 	struct private_state *private;
+	__u64 position = 0, private_number;
+	struct slot *taken;
 
 	if (!flow || !tp || !totals)
 		return 0;
-	private = room(sizeof(*private));
-	if (!private) {
+	taken = take_slot(totals, &position);
+	if (!taken) {
 		__sync_fetch_and_add(&totals->number, 1);
 		__sync_fetch_and_add(&totals->privates_full, 1);
 		return 0;
 	}
+	private_number = __sync_fetch_and_add(&totals->number, 1);
+	__sync_fetch_and_add(&totals->privates, 1);
+	private = &taken->private;
 	private->kind = KIND_PRIVATE;
 	__builtin_memset(private->reserved, 0, sizeof(private->reserved));
 	private->slot = slot;
-	private->number = __sync_fetch_and_add(&totals->number, 1);
+	private->number = private_number;
 	private->time_ns = now;
 	private->cookie = flow->cookie;
 	private->sample = number;
@@ -57,8 +88,7 @@ static __noinline int log_private(struct bpf_sock *sk, __u32 slot, __u64 number,
 	if (bpf_probe_read_kernel(private->bytes, PRIVATE_BYTES, tp->inet_conn.icsk_ca_priv))
 		__builtin_memset(private->bytes, 0, PRIVATE_BYTES);
 	__builtin_memcpy(flow->algorithm, private->algorithm, NAME_BYTES);
-	bpf_ringbuf_submit(private, BPF_RB_NO_WAKEUP);
-	__sync_fetch_and_add(&totals->privates, 1);
+	hand_over(taken, position);
 	return 0;
 }
 
@@ -111,42 +141,59 @@ static __always_inline __u32 take_turn(const struct options *asked, struct flow 
 	return FATE_LOGGED;
 }
 
-/* Logs a packet that is wanted and due; returns what becomes of it. */
+/* Counts what becomes of a packet of a flow; returns how many met the same before. */
+static __always_inline __u64 count_fate(struct counts *counts, __u32 fate, const struct seen *seen)
+{
+	if (seen->segments > 1)
+		__sync_fetch_and_add(&counts->segments_of_fates[fate], seen->segments - 1);
+	return __sync_fetch_and_add(&counts->fates[fate], 1);
+}
+
+/* Logs a packet that is wanted and due, and counts it; else returns what becomes of it, for others to count. */
 static __always_inline __u32 log_packet(struct __sk_buff *skb, struct bpf_sock *sk, const struct options *asked,
-					struct flow *flow, struct totals *totals, __u32 way, struct seen *seen)
+					struct flow *flow, struct counts *counts, struct totals *totals, __u32 way,
+					const struct seen *seen)
 {
 	struct bpf_tcp_sock *shown = bpf_tcp_sock(sk);
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-	struct turn turn = { .now = time_now() };
+	__u64 position = 0, number, logged;
+	struct headers headers = {};
 	struct sample *sample;
-	__u64 number;
+	struct slot *taken;
+	struct turn turn = {};
 	__u32 fate;
 
-	if (!tp || !shown)
+	if (!tp || !shown || !read_headers(&headers, skb))
 		return FATE_UNPARSED;
+	turn.now = time_now();
 	fate = take_turn(asked, flow, tp, &turn);
 	if (fate != FATE_LOGGED)
 		return fate;
-	sample = room(sizeof(*sample));
-	if (!sample) {
-		__sync_fetch_and_add(&totals->number, 1);
+	taken = take_slot(totals, &position);
+	number = __sync_fetch_and_add(&totals->number, 1);
+	if (!taken) {
 		give_back(asked, flow, &turn);
 		return FATE_FULL;
 	}
-	if (!take_packet(sample, skb)) {
-		bpf_ringbuf_discard(sample, BPF_RB_NO_WAKEUP);
-		give_back(asked, flow, &turn);
-		return FATE_UNPARSED;
-	}
-	number = __sync_fetch_and_add(&totals->number, 1);
+	logged = count_fate(counts, FATE_LOGGED, seen);
+	counts->last_ns = turn.now;
+	sample = &taken->sample;
 	name_sample(sample, way, 0, seen->slot, number, flow->cookie);
 	sample->time_ns = turn.now;
 	sample->packet = seen->packet;
+	sample->seq = headers.seq;
+	sample->ack = headers.ack;
+	sample->tcp_flags = headers.tcp_flags;
+	sample->window = headers.window;
+	sample->packet_bytes = headers.packet_bytes;
+	sample->payload_bytes = headers.payload_bytes;
 	sample->segments = seen->segments;
+	sample->ip_id = headers.ip_id;
+	*(__u64 *)&sample->tos = 0; /* and what is reserved behind it */
+	sample->tos = headers.tos;
 	take_shown_state(&sample->state, tp, shown);
-	bpf_ringbuf_submit(sample, BPF_RB_NO_WAKEUP);
-	flow->last_ns = turn.now;
-	if (asked->private_every && __sync_fetch_and_add(&flow->samples, 1) % asked->private_every == 0)
+	hand_over(taken, position);
+	if (asked->private_every && logged % asked->private_every == 0)
 		log_private(sk, seen->slot, number, turn.now);
 	return FATE_LOGGED;
 }

@@ -61,23 +61,24 @@ static __always_inline int without_flow(struct totals *totals, __u32 way, __u32 
 	return PASS;
 }
 
-/* Counts a packet of a flow at the entry, both ways together, which gives it its number. */
-static __always_inline void count_in_flow(struct flow *flow, struct seen *seen)
+/* Counts a packet of a flow at the entry, which gives it its number. */
+static __always_inline void count_in_flow(struct counts *counts, struct seen *seen)
 {
-	seen->packet = __sync_fetch_and_add(&flow->packets, 1);
+	seen->packet = __sync_fetch_and_add(&counts->seen, 1);
 	if (seen->segments > 1)
-		__sync_fetch_and_add(&flow->segments, seen->segments - 1);
+		__sync_fetch_and_add(&counts->segments, seen->segments - 1);
 }
 
 /* Whether a sample is wanted of a packet of this flow; else what becomes of the packet. */
-static __always_inline __u32 decided(const struct options *asked, struct flow *flow, __u32 way, struct seen *seen)
+static __always_inline __u32 decided(const struct options *asked, struct flow *flow, struct counts *counts, __u32 way,
+				     struct seen *seen)
 {
 	__u64 first;
 
 	if (!(flow->verdict & 1) || !(asked->points & (1U << way)))
 		return FATE_FILTERED;
 	if (asked->by_segment) {
-		first = __sync_fetch_and_add(&flow->ticks, seen->segments);
+		first = __sync_fetch_and_add(&counts->ticks, seen->segments);
 		return is_multiple(first, seen->segments, asked->ppl) ? FATE_LOGGED : FATE_DECIMATED;
 	}
 	return is_multiple(seen->packet, 1, asked->ppl) ? FATE_LOGGED : FATE_DECIMATED;
@@ -89,6 +90,7 @@ static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 	struct totals *totals;
 	struct bpf_sock *sk;
 	struct flow *flow = NULL;
+	struct counts *counts;
 	struct seen seen;
 	__u32 fate;
 
@@ -115,21 +117,21 @@ static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 	fate = flow_of(skb, sk, &seen.slot, &flow);
 	if (!flow)
 		return without_flow(totals, way, fate, seen.segments);
-	count_in_flow(flow, &seen);
+	counts = &flow->directions[way];
+	count_in_flow(counts, &seen);
 	if (flow->verdict >> 1 != asked->generation)
 		judge(sk, seen.slot);
-	fate = decided(asked, flow, way, &seen);
+	fate = decided(asked, flow, counts, way, &seen);
 	if (fate == FATE_LOGGED)
-		fate = log_packet(skb, sk, asked, flow, totals, way, &seen);
-	if (fate != FATE_LOGGED)
-		touch(flow, asked);
+		fate = log_packet(skb, sk, asked, flow, counts, totals, way, &seen);
+	if (fate == FATE_LOGGED)
+		return PASS;
+	touch(counts, asked);
 	/* Checked where it is used, on the very register: Linux before 5.16 forgets the bounds of 32 bits that were on the stack. */
 	asm volatile("" : "+r"(fate));
 	if (fate >= FATES_OF_FLOW)
 		return PASS;
-	__sync_fetch_and_add(&flow->directions[way].fates[fate], 1);
-	if (seen.segments > 1)
-		__sync_fetch_and_add(&flow->directions[way].segments_of_fates[fate], seen.segments - 1);
+	count_fate(counts, fate, &seen);
 	return PASS;
 }
 

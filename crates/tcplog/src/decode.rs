@@ -230,26 +230,20 @@ raw!(Sample {
 
 raw!(PrivateState { kind, reserved, slot, number, time_ns, cookie, sample, algorithm, bytes });
 
-raw!(Counts { seen, segments, fates, segments_of_fates });
+raw!(Counts { seen, segments, ticks, jiffies, last_ns, fates, segments_of_fates, reserved });
 
 raw!(Flow {
     cookie,
     generation,
     verdict,
-    packets,
-    segments,
-    ticks,
-    jiffies,
-    last_ns,
     logged_ns,
     changes,
-    directions,
     first_ns,
     ended_ns,
     netns,
+    directions,
     cgroup,
     process,
-    samples,
     family,
     local_port,
     remote_port,
@@ -258,9 +252,21 @@ raw!(Flow {
     remote,
     command,
     algorithm,
+    padding,
 });
 
-raw!(Totals { seen, segments, fates, segments_of_fates, events, events_full, privates, privates_full, number });
+raw!(Totals {
+    seen,
+    segments,
+    fates,
+    segments_of_fates,
+    events,
+    events_full,
+    privates,
+    privates_full,
+    number,
+    position
+});
 
 raw!(Options {
     generation,

@@ -196,8 +196,12 @@ pub struct PrivateState {
 pub struct Counts {
     pub seen: u64,
     pub segments: u64,
+    pub ticks: u64,
+    pub jiffies: u64,
+    pub last_ns: u64,
     pub fates: [u64; fate::OF_FLOW],
     pub segments_of_fates: [u64; fate::OF_FLOW],
+    pub reserved: [u64; 5],
 }
 
 /// One flow, in the table that user space maps.
@@ -208,28 +212,37 @@ pub struct Flow {
     pub cookie: u64,
     pub generation: u64,
     pub verdict: u64,
-    pub packets: u64,
-    pub segments: u64,
-    pub ticks: u64,
-    pub jiffies: u64,
-    pub last_ns: u64,
     pub logged_ns: u64,
     pub changes: u64,
-    pub directions: [Counts; 2],
     pub first_ns: u64,
     pub ended_ns: u64,
     pub netns: u64,
+    pub directions: [Counts; 2],
     pub cgroup: u64,
     pub process: u32,
-    pub samples: u32,
     pub family: u16,
     pub local_port: u16,
     pub remote_port: u16,
-    pub reserved: u16,
+    pub reserved: [u16; 3],
     pub local: [u8; 16],
     pub remote: [u8; 16],
     pub command: [u8; NAME_BYTES],
     pub algorithm: [u8; NAME_BYTES],
+    pub padding: [u64; 5],
+}
+
+impl Flow {
+    /// How many packets were seen of it, in and out.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.directions.iter().map(|counts| counts.seen).sum()
+    }
+
+    /// When its last packet was, whichever way; at first, when it was made.
+    #[must_use]
+    pub fn last_ns(&self) -> u64 {
+        self.directions.iter().fold(self.first_ns, |last, counts| last.max(counts.last_ns))
+    }
 }
 
 /// How many packets met each fate on one CPU.
@@ -246,6 +259,7 @@ pub struct Totals {
     pub privates: u64,
     pub privates_full: u64,
     pub number: u64,
+    pub position: u64,
 }
 
 /// What is asked.

@@ -126,8 +126,6 @@ fn assert_conserved(log: &Log) {
     let records = (log.samples.len() + log.privates.len()) as u64;
     assert_eq!(totals.number, records + full + totals.events_full + totals.privates_full);
     for (slot, flow) in &log.flows {
-        let fates: u64 = flow.directions.iter().flat_map(|counts| counts.fates).sum();
-        assert_eq!(flow.packets, fates, "slot {slot}: {flow:?}");
         for counts in flow.directions {
             assert_eq!(counts.seen, counts.fates.iter().sum::<u64>(), "slot {slot}: {flow:?}");
             assert_eq!(counts.segments, counts.segments_of_fates.iter().sum::<u64>(), "slot {slot}: {flow:?}");
@@ -145,12 +143,15 @@ fn every_packet_of_real_connections_is_in_one_count() {
                 assert_conserved(&log);
                 assert_eq!(log.flows.len(), 2 * count, "both ends of each");
                 for (slot, flow) in &log.flows {
-                    assert!(flow.ended_ns > flow.first_ns && flow.packets > 10, "{flow:?}");
-                    let mut packets: Vec<_> =
-                        log.samples.iter().filter(|(_, sample)| sample.slot == *slot).map(|(_, s)| s.packet).collect();
-                    packets.sort_unstable();
-                    let due: Vec<_> = (0..flow.packets).step_by(ppl as usize).collect();
-                    assert_eq!(packets, due, "exactly every {ppl}th");
+                    assert!(flow.ended_ns > flow.first_ns && flow.packets() > 10, "{flow:?}");
+                    for way in WAYS {
+                        let is_here = |sample: &&Sample| sample.slot == *slot && usize::from(sample.point) == way;
+                        let samples = log.samples.iter().map(|(_, sample)| sample).filter(is_here);
+                        let mut packets: Vec<_> = samples.map(|sample| sample.packet).collect();
+                        packets.sort_unstable();
+                        let due: Vec<_> = (0..flow.directions[way].seen).step_by(ppl as usize).collect();
+                        assert_eq!(packets, due, "exactly every {ppl}th, way {way}");
+                    }
                 }
             }
         }
@@ -258,9 +259,13 @@ fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sam
         assert_eq!(log.totals.privates, log.privates.len() as u64);
         for flow in log.flows.values() {
             let of_flow = |cookie| cookie == flow.cookie;
-            let samples = log.samples.iter().filter(|(_, sample)| of_flow(sample.cookie)).count();
+            let samples = |way: usize| {
+                let is_here = |sample: &Sample| of_flow(sample.cookie) && usize::from(sample.point) == way;
+                log.samples.iter().filter(|(_, sample)| is_here(sample)).count()
+            };
             let privates = log.privates.iter().filter(|(_, private)| of_flow(private.cookie)).count();
-            assert_eq!(privates, samples.div_ceil(4), "with every fourth");
+            let due: usize = WAYS.iter().map(|way| samples(*way).div_ceil(4)).sum();
+            assert_eq!(privates, due, "with every fourth, each way");
             assert_eq!(flow.process, std::process::id());
         }
         for (cpu, private) in &log.privates {

@@ -16,7 +16,7 @@ use suite::Stand;
 
 /// So many parts every connection's bytes are sent in, none before the reader has had its turn as often.
 const PARTS: u64 = 32;
-const RING_BYTES: usize = 1 << 19;
+const RING_BYTES: usize = 1 << 21;
 
 /// Connections over loopback, and the programs that see both ends of each.
 struct Loopback {
@@ -98,7 +98,7 @@ impl Stand for Loopback {
     }
 
     fn overfull_bytes(&self) -> usize {
-        RING_BYTES * 128
+        RING_BYTES * 32
     }
 }
 

@@ -188,7 +188,7 @@ proptest! {
             let (first, count) =
                 if by_segment == 0 { (met.packet, 1) } else { (met.segment, u64::from(met.segments)) };
             let is_due = (first..first + count).any(|number| number.is_multiple_of(u64::from(ppl)));
-            let is_logged = reader.numbers(met.cookie).contains(&met.packet);
+            let is_logged = reader.numbers(met.cookie, met.way.into()).contains(&met.packet);
             let is_unparsed = met.fate == Fate::Unparsed as usize;
             prop_assert_eq!(is_due, is_logged || is_unparsed, "{:?}", met);
         }
@@ -204,10 +204,7 @@ proptest! {
         source.run();
         let mut reader = Reader::default();
         reader.read(&mut source);
-        for mut times in reader.times_of_packets() {
-            times.sort_unstable();
-            prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= interval), "{times:?}");
-        }
+        suite::assert_apart(&reader, interval);
     }
 
     /// The same seed gives the same packets and fates.

@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Knobs {
-    /// Packets per log: log every N-th packet of each flow, both directions counted together [default: 1]
+    /// Packets per log: log every N-th packet of each flow, in each direction by itself [default: 1]
     #[arg(long, value_name = "N", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub ppl: Option<String>,
@@ -31,7 +31,7 @@ pub struct Knobs {
     #[arg(long, value_name = "SPAN", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub min_interval: Option<String>,
-    /// The congestion control's private state with every N-th sample of a flow, or off [default: 16]
+    /// The congestion control's private state with every N-th sample of a flow's direction, or off [default: 16]
     #[arg(long, value_name = "N", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub private: Option<String>,

@@ -295,7 +295,7 @@ impl Logger {
         let Some(spool) = &mut self.spool else { return Ok(()) };
         let written = &mut self.written;
         self.programs.flows(&mut |slot, flow| {
-            let state = (flow.generation, flow.packets);
+            let state = (flow.generation, flow.packets());
             if written.insert(slot, state) != Some(state) {
                 spool.flow(slot, flow);
             }

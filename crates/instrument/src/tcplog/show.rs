@@ -46,7 +46,7 @@ pub fn flow((slot, flow, latest): &(u32, Flow, Option<Vec<u8>>), (absent, hertz)
         "remote_address": address(flow.family, flow.remote).to_string(),
         "remote_port": flow.remote_port,
         "first_ns": flow.first_ns,
-        "last_ns": flow.last_ns,
+        "last_ns": flow.last_ns(),
         "ended": flow.ended_ns != 0,
         "wanted": flow.verdict & 1 == 1,
         "packets_in": both[0].seen.packets,
@@ -202,6 +202,7 @@ mod tests {
             privates: 0,
             privates_full: 0,
             number: 0,
+            position: 0,
         };
         totals.fates[0][fate::LOGGED] = 1_000;
         totals.fates[0][fate::FULL] = 200;

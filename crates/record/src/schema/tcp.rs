@@ -26,7 +26,7 @@ pub const TCP_SAMPLES: Table = Table {
         )
         .or_null(),
         // The packet.
-        Field::count("packet", "The packet's number in the flow, both directions counted together, from 0.").or_null(),
+        Field::count("packet", "The packet's number in its direction of the flow, from 0.").or_null(),
         Field::count("seq", "TCP sequence number.").or_null(),
         Field::count("ack", "TCP acknowledgement number.").or_null(),
         Field::new("tcp_flags", Kind::Int32, "The header's twelve bits; FIN is the lowest.").or_null(),

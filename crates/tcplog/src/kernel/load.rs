@@ -51,8 +51,15 @@ pub(super) const OBJECTS: [fn() -> &'static [u8]; 2] = [|| object!("tcplog.bpf.o
 /// What libbpf said last, for our errors.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// Loads all programs that this kernel can have, with a table of so many flows; says why they are not the quick ones, if so.
-pub(super) fn load(room: u32, types: Option<&Path>) -> Result<(Object, Option<String>), KernelError> {
+/// How much is to fit: flows in the table, and records in each CPU's ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub flows: u32,
+    pub slots: u32,
+}
+
+/// Loads all programs that this kernel can have, with room for so much; says why they are not the quick ones, if so.
+pub(super) fn load(room: Room, types: Option<&Path>) -> Result<(Object, Option<String>), KernelError> {
     check_rights()?;
     let types = types.unwrap_or(Path::new(TYPES));
     let known = read_types(types)?;
@@ -71,7 +78,7 @@ fn load_first(
     objects: &[&[u8]],
     types: &Path,
     known: &Btf<'_>,
-    room: u32,
+    room: Room,
 ) -> Result<(Object, Option<String>), KernelError> {
     let mut refusal = None;
     for object in objects {
@@ -83,7 +90,7 @@ fn load_first(
     Err(refusal.unwrap_or(KernelError::Damaged("programs")))
 }
 
-fn load_object(object: &[u8], types: &Path, known: &Btf<'_>, room: u32) -> Result<Object, libbpf_rs::Error> {
+fn load_object(object: &[u8], types: &Path, known: &Btf<'_>, room: Room) -> Result<Object, libbpf_rs::Error> {
     let mut open = open(object, types)?;
     prepare(&mut open, room)?;
     for mut program in open.progs_mut() {
@@ -106,15 +113,17 @@ pub(super) fn open(object: &[u8], types: &Path) -> Result<OpenObject, libbpf_rs:
 }
 
 /// Sizes what is sized by what was asked.
-fn prepare(open: &mut OpenObject, room: u32) -> Result<(), libbpf_rs::Error> {
+fn prepare(open: &mut OpenObject, room: Room) -> Result<(), libbpf_rs::Error> {
     let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(1);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {
-            "flows" | "free_slots" => map.set_max_entries(room)?,
+            "flows" | "free_slots" => map.set_max_entries(room.flows)?,
             "prefixes4" | "prefixes6" => map.set_max_entries(PREFIXES)?,
-            "rings" => map.set_max_entries(cpus)?,
-            ".rodata.room" => map.set_initial_value(&room.to_ne_bytes())?,
+            "rings" => map.set_max_entries(cpus * room.slots)?,
+            "readers" => map.set_max_entries(cpus)?,
+            ".rodata.slots" => map.set_initial_value(&room.slots.to_ne_bytes())?,
+            ".rodata.room" => map.set_initial_value(&room.flows.to_ne_bytes())?,
             ".rodata.numbering" => map.set_initial_value(&numbering())?,
             _ => {}
         }
@@ -219,7 +228,10 @@ mod tests {
 
     use super::*;
     use crate::kernel::fields::NAMES;
+    use crate::kernel::rings::{READER, SLOT};
     use crate::layout::{Counts, Flow, Options, PrivateState, Sample, State, Totals};
+
+    const SMALL: Room = Room { flows: 1, slots: 1 };
 
     fn types() -> Btf<'static> {
         let object = concat!(env!("OUT_DIR"), "/tcplog.bpf.o");
@@ -252,6 +264,9 @@ mod tests {
         assert_same("flow", size_of::<Flow>(), Flow::FIELDS);
         assert_same("totals", size_of::<Totals>(), Totals::FIELDS);
         assert_same("options", size_of::<Options>(), Options::FIELDS);
+        let found = types();
+        let sizes = ["slot", "reader"].map(|name| found.type_by_name::<Struct<'_>>(name).map(|found| found.size()));
+        assert_eq!(sizes, [Some(SLOT), Some(READER)]);
     }
 
     #[test]
@@ -272,7 +287,7 @@ mod tests {
         let types = Path::new(TYPES);
         let known = read_types(types).expect("this kernel tells its types");
         for object in OBJECTS {
-            load_object(object(), types, &known, 1).expect("loads");
+            load_object(object(), types, &known, SMALL).expect("loads");
         }
     }
 
@@ -284,7 +299,7 @@ mod tests {
         let types = Path::new(TYPES);
         let known = read_types(types).expect("this kernel tells its types");
         let [usual, careful] = OBJECTS.map(|object| object());
-        let first = |objects: &[&[u8]]| load_first(objects, types, &known, 1);
+        let first = |objects: &[&[u8]]| load_first(objects, types, &known, SMALL);
         assert_eq!(first(&[usual, careful]).expect("loads").1, None);
         let why = first(&[&usual[..64], careful]).expect("loads").1.expect("a reason");
         assert!(why.contains("refuses a program of ours") && why.lines().count() == 1, "{why}");

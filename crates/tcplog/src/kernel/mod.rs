@@ -23,7 +23,7 @@ use crate::layout::{Flow, Options, Totals};
 use crate::{Prefix, Source, SourceError};
 use attach::Links;
 pub use attach::{Cgroup, cgroup_root};
-use load::Facts;
+use load::{Facts, Room};
 use rings::Rings;
 use table::{Table, completed_totals};
 
@@ -110,8 +110,9 @@ impl Kernel {
     pub fn open(options: &KernelOptions) -> Result<Self, KernelError> {
         let cgroup = Cgroup::open(options.attach.as_deref())?;
         let room = options.flows.max(1);
-        let (object, refusal) = load::load(room, options.btf.as_deref())?;
-        let rings = Rings::make(&object, options.ring_bytes)?;
+        let room_for = Room { flows: room, slots: rings::slots(options.ring_bytes) };
+        let (object, refusal) = load::load(room_for, options.btf.as_deref())?;
+        let rings = Rings::open(&object, options.ring_bytes)?;
         let table = Table::open(&object, room)?;
         let asked = Options { ppl: 1, one_in_flows: 1, ..Options::take(&mut [].as_slice()) };
         Ok(Self {

@@ -1,109 +1,108 @@
-//! The rings, one for each CPU, that the programs write and we read.
+//! The rings, one for each CPU, that the programs write and we read: slots in mapped memory, each big enough for any record.
 //!
-//! Nobody is woken when a record comes: whoever reads looks often enough, or the ring is full and the programs count it.
+//! They are ours and not the kernel's (`BPF_MAP_TYPE_RINGBUF`), whose two calls for a record cost as much as all else that is
+//! done for it (decision 0024). Nobody is woken when a record comes: whoever reads looks often enough, or the ring is full and
+//! the programs count it.
 
-use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 
 use super::KernelError;
 use super::sys::{Mapping, page};
+use crate::layout::{PrivateState, Sample, kind};
 
-/// The head of a record: still being written.
-const BUSY: u32 = 1 << 31;
-/// The head of a record: thought better of.
-const DISCARDED: u32 = 1 << 30;
-const HEAD: usize = 8;
+/// `struct slot`: what says that the record is whole, and the record, on whole cache lines.
+pub(super) const SLOT: usize = (RECORD + size_of::<Sample>()).next_multiple_of(64);
+const RECORD: usize = 8;
+/// `struct reader`: on a cache line of its own.
+pub(super) const READER: usize = 64;
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Rings(Vec<Ring>);
+pub(super) struct Rings {
+    /// Slots of the first CPU, then of the second, and so on.
+    slots: Mapping,
+    /// How far each has been read.
+    readers: Mapping,
+    /// Of one CPU: a power of 2.
+    room: u64,
+    /// Of each CPU, the position of the next record.
+    positions: Vec<u64>,
+    /// What is set within `fence`.
+    inner: MapHandle,
+}
 
-#[derive(Debug)]
-struct Ring {
-    cpu: u32,
-    map: MapHandle,
-    /// Where we are, in bytes from the beginning of time.
-    consumer: Mapping,
-    /// Where the programs are, and behind that page all records, twice, so that none is torn at the end.
-    producer: Mapping,
-    size: usize,
+/// Returns how many slots a ring of so many bytes has: a power of 2, at least one.
+pub(super) fn slots(bytes: usize) -> u32 {
+    let most = u32::try_from(bytes / SLOT).unwrap_or(u32::MAX).max(1);
+    1 << most.ilog2()
 }
 
 impl Rings {
-    /// Makes a ring of at least so many bytes for each CPU, and hands them to the programs.
-    pub fn make(object: &Object, bytes: usize) -> Result<Self, KernelError> {
-        let failed = |error: &libbpf_rs::Error| KernelError::system("make", "the rings", error);
-        let outer = object.maps().find(|map| map.name() == "rings").ok_or(KernelError::Damaged("rings"))?;
-        let mut rings = Vec::new();
-        for cpu in 0..cpus()? {
-            let ring = Ring::make(cpu, bytes)?;
-            outer
-                .update(&cpu.to_ne_bytes(), &ring.number()?.to_ne_bytes(), MapFlags::ANY)
-                .map_err(|error| failed(&error))?;
-            rings.push(ring);
-        }
-        Ok(Self(rings))
+    /// Maps the rings of a loaded object.
+    pub fn open(object: &Object, bytes: usize) -> Result<Self, KernelError> {
+        let (cpus, room) = (cpus()? as usize, slots(bytes));
+        let mapped = |name: &'static str, bytes: usize| {
+            let map = object.maps().find(|map| map.name() == name).ok_or(KernelError::Damaged(name))?;
+            Mapping::new(map.as_fd(), 0, bytes.next_multiple_of(page()), true)
+                .map_err(|error| KernelError::io("map", "the rings", error))
+        };
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        let inner = MapHandle::create(MapType::Array, Some("tcplog_fence"), 4, 4, 1, &options)
+            .map_err(|error| KernelError::system("make", "a map", &error))?;
+        Ok(Self {
+            slots: mapped("rings", SLOT * room as usize * cpus)?,
+            readers: mapped("readers", READER * cpus)?,
+            room: room.into(),
+            positions: vec![0; cpus],
+            inner,
+        })
     }
 
     /// Waits until no program runs any more that began before: the kernel does so when a map within a map is set.
     pub fn settle(&self, object: &Object) -> Result<(), KernelError> {
-        let outer = object.maps().find(|map| map.name() == "rings").ok_or(KernelError::Damaged("rings"))?;
-        let Some(ring) = self.0.first() else { return Ok(()) };
-        outer
-            .update(&ring.cpu.to_ne_bytes(), &ring.number()?.to_ne_bytes(), MapFlags::ANY)
+        let fence = object.maps().find(|map| map.name() == "fence").ok_or(KernelError::Damaged("fence"))?;
+        fence
+            .update(&0_u32.to_ne_bytes(), &self.inner.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| KernelError::system("wait for", "programs that run", &error))
     }
 
     /// Hands on what waits in each.
     pub fn drain(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> u64 {
-        self.0.iter_mut().map(|ring| ring.drain(take)).sum()
-    }
-}
-
-impl Ring {
-    fn make(cpu: u32, bytes: usize) -> Result<Self, KernelError> {
-        let size = bytes.max(page()).next_power_of_two();
-        let failed = |error: &libbpf_rs::Error| KernelError::system("make", "a ring", error);
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-            ..Default::default()
-        };
-        let entries =
-            u32::try_from(size).map_err(|_| KernelError::io("make", "a ring", io::ErrorKind::InvalidInput))?;
-        let map = MapHandle::create(MapType::RingBuf, Some("tcplog_ring"), 0, 0, entries, &options)
-            .map_err(|error| failed(&error))?;
-        let mapped = |error| KernelError::io("map", "a ring", error);
-        let consumer = Mapping::new(map.as_fd(), 0, page(), true).map_err(mapped)?;
-        let producer = Mapping::new(map.as_fd(), page(), page() + 2 * size, false).map_err(mapped)?;
-        Ok(Self { cpu, map, consumer, producer, size })
-    }
-
-    fn number(&self) -> Result<u32, KernelError> {
-        use std::os::fd::AsRawFd;
-        u32::try_from(self.map.as_fd().as_raw_fd())
-            .map_err(|_| KernelError::io("use", "a ring", io::ErrorKind::InvalidInput))
-    }
-
-    fn drain(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> u64 {
-        let end = self.producer.load(0);
-        let mut at = self.consumer.load(0);
         let mut taken = 0;
-        while at < end {
-            let head = page() + usize::try_from(at).unwrap_or(0) % self.size;
-            let length = self.producer.load_head(head);
-            if length & BUSY != 0 {
+        for cpu in 0..self.positions.len() {
+            taken += self.drain_one(cpu, take);
+        }
+        taken
+    }
+
+    /// All that is whole, up to one that is still being written; no more than a ring holds, for programs go on meanwhile.
+    fn drain_one(&mut self, cpu: usize, take: &mut dyn FnMut(u32, &[u8])) -> u64 {
+        let number = u32::try_from(cpu).unwrap_or(u32::MAX);
+        let first = self.positions[cpu];
+        let mut taken = 0;
+        for position in first..first + self.room {
+            let at = SLOT * (cpu * self.room as usize + (position & (self.room - 1)) as usize);
+            if self.slots.load(at) != position + 1 {
                 break;
             }
-            let bytes = (length & !DISCARDED) as usize;
-            if length & DISCARDED == 0 {
-                take(self.cpu, self.producer.bytes(head + HEAD, bytes));
+            let bytes = self.slots.bytes(at + RECORD, SLOT - RECORD);
+            let length = match bytes.first() {
+                Some(&kind::SAMPLE) => size_of::<Sample>(),
+                Some(&kind::PRIVATE) => size_of::<PrivateState>(),
+                _ => 0,
+            };
+            if length > 0 {
+                take(number, &bytes[..length]);
                 taken += 1;
             }
-            at += (HEAD + bytes).next_multiple_of(8) as u64;
+            self.positions[cpu] = position + 1;
         }
-        self.consumer.store(0, at);
+        self.readers.store(READER * cpu, self.positions[cpu]);
         taken
     }
 }
@@ -113,4 +112,15 @@ pub(super) fn cpus() -> Result<u32, KernelError> {
     libbpf_rs::num_possible_cpus()
         .map_err(|error| KernelError::system("count", "the CPUs", &error))
         .map(|count| u32::try_from(count).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_has_as_many_slots_as_it_holds_and_a_power_of_two() {
+        assert_eq!([0, 1, SLOT, 3 * SLOT, 4 * SLOT].map(slots), [1, 1, 1, 2, 4]);
+        assert_eq!(slots(64 << 20), 1 << 17);
+    }
 }

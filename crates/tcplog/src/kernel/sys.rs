@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory of a map, for as long as this lives.
 #[derive(Debug)]
@@ -46,15 +46,6 @@ impl Mapping {
         }
     }
 
-    /// Loads the head of a record in a ring, at a multiple of 8.
-    pub fn load_head(&self, offset: usize) -> u32 {
-        if !offset.is_multiple_of(8) || offset + 8 > self.length {
-            return 0;
-        }
-        // SAFETY: inside the mapping and aligned.
-        unsafe { &*self.start.as_ptr().add(offset).cast::<AtomicU32>() }.load(Ordering::Acquire)
-    }
-
     /// Loads `bytes`, a multiple of 8, number by number.
     pub fn load_all(&self, offset: usize, bytes: usize) -> Vec<u8> {
         (offset..offset + bytes).step_by(8).flat_map(|at| self.load(at).to_ne_bytes()).collect()
@@ -65,7 +56,7 @@ impl Mapping {
         if offset.checked_add(length).is_none_or(|end| end > self.length) {
             return &[];
         }
-        // SAFETY: inside the mapping; the kernel leaves these bytes alone until the consumer's position passes them.
+        // SAFETY: inside the mapping; the kernel leaves these bytes alone until the reader's position passes them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), length) }
     }
 

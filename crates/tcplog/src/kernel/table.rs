@@ -10,14 +10,17 @@ use libbpf_rs::{MapCore, MapFlags, Object};
 use super::KernelError;
 use super::sys::{Mapping, page};
 use crate::decode::Raw;
-use crate::layout::{Flow, Totals, fate};
+use crate::layout::{Counts, Flow, Totals, fate};
 
 const FLOW: usize = size_of::<Flow>();
 const GENERATION: usize = std::mem::offset_of!(Flow, generation);
 const COOKIE: usize = std::mem::offset_of!(Flow, cookie);
 const VERDICT: usize = std::mem::offset_of!(Flow, verdict);
 const FIRST: usize = std::mem::offset_of!(Flow, first_ns);
-const LAST: usize = std::mem::offset_of!(Flow, last_ns);
+const LAST: [usize; 2] = [
+    std::mem::offset_of!(Flow, directions) + std::mem::offset_of!(Counts, last_ns),
+    std::mem::offset_of!(Flow, directions) + size_of::<Counts>() + std::mem::offset_of!(Counts, last_ns),
+];
 const ENDED: usize = std::mem::offset_of!(Flow, ended_ns);
 const IN: usize = 0;
 const OUT: usize = 1;
@@ -96,7 +99,8 @@ impl Table {
         for slot in 0..used.min(self.room) {
             let at = at(slot);
             if self.memory.load(at + COOKIE) != 0 && self.memory.load(at + ENDED) == 0 {
-                self.memory.store(at + ENDED, self.memory.load(at + LAST).max(1));
+                let last = LAST.map(|last| self.memory.load(at + last));
+                self.memory.store(at + ENDED, last[0].max(last[1]).max(1));
                 self.memory.store(at + GENERATION, self.memory.load(at + GENERATION) + 1);
             }
         }
@@ -127,21 +131,14 @@ fn add(sums: &mut Totals, flow: &Flow) {
     }
 }
 
-/// Fills in what the programs leave out. Of segments they count only those behind the first of each packet. At the entry they
-/// count both ways together: what came in is the rest of what met a fate on its way out, so that a packet without a fate shows
-/// there.
+/// Fills in what the programs leave out: of segments they count only those behind the first of each packet.
 fn completed(mut flow: Flow) -> Flow {
-    flow.segments += flow.packets;
     for counts in &mut flow.directions {
+        counts.segments += counts.seen;
         for (segments, packets) in counts.segments_of_fates.iter_mut().zip(counts.fates) {
             *segments += packets;
         }
     }
-    let [come, gone] = &mut flow.directions;
-    gone.seen = gone.fates.iter().sum();
-    gone.segments = gone.segments_of_fates.iter().sum();
-    come.seen = flow.packets.saturating_sub(gone.seen);
-    come.segments = flow.segments.saturating_sub(gone.segments);
     flow
 }
 

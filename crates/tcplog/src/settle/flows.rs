@@ -193,7 +193,7 @@ impl Seen {
 
 fn of(block: i32, number: i32, seen: &Seen, told: Option<&Flow>) -> tcp::Flow {
     let first = told.map(|flow| flow.first_ns).filter(|time| *time != 0).unwrap_or(seen.first_ns);
-    let last = told.map_or(0, |flow| flow.last_ns).max(seen.last_ns);
+    let last = told.map_or(0, Flow::last_ns).max(seen.last_ns);
     let local = told.map(|flow| address(flow.family, flow.local));
     let remote = told.map(|flow| address(flow.family, flow.remote));
     let text = |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();

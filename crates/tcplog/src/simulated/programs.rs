@@ -276,7 +276,7 @@ impl Kernel {
         };
         let slot = match live {
             Some((_, slot)) => slot,
-            None if known.is_some() && is_closed => return Step::Count(fate::LATE),
+            None if is_closed => return Step::Count(fate::LATE),
             None => match self.make_flow(cookie, now_ns) {
                 Some(slot) => slot,
                 None => return Step::Count(fate::NO_ROOM),
@@ -284,12 +284,10 @@ impl Kernel {
         };
         let flow = &mut self.flows[slot as usize];
         let counts = &mut flow.directions[usize::from(packet.way)];
+        (program.slot, program.packet, program.segment) = (slot, counts.seen, counts.segments);
         counts.seen += 1;
         counts.segments += u64::from(packet.segments);
-        (program.slot, program.packet, program.segment) = (slot, flow.packets, flow.segments);
-        flow.packets += 1;
-        flow.segments += u64::from(packet.segments);
-        flow.last_ns = now_ns;
+        counts.last_ns = now_ns;
         Step::Decide
     }
 
@@ -316,6 +314,9 @@ impl Kernel {
         if !decide::is_multiple(first, count, options.ppl) {
             return Step::Count(fate::DECIMATED);
         }
+        if !is_parsed {
+            return Step::Count(fate::UNPARSED);
+        }
         // The turn is taken at once, as the kernel's programs do: two of them may be at this flow.
         let mut changes = flow.changes;
         if options.changes != 0 {
@@ -331,11 +332,7 @@ impl Kernel {
         program.last_ns = flow.logged_ns;
         flow.logged_ns = now_ns;
         flow.changes = changes;
-        if is_parsed {
-            return Step::Reserve;
-        }
-        self.give_back(program);
-        Step::Count(fate::UNPARSED)
+        Step::Reserve
     }
 
     /// A turn whose packet was not logged: the next one has it.
@@ -372,12 +369,7 @@ impl Kernel {
             cpu.totals.events += 1;
             return Step::Done;
         }
-        let every = program.asked.options.private_every;
-        if every == 0 {
-            return Step::Count(fate::LOGGED);
-        }
-        flow.samples += 1;
-        if (flow.samples - 1).is_multiple_of(every) { Step::ReservePrivate } else { Step::Count(fate::LOGGED) }
+        Step::Count(fate::LOGGED)
     }
 
     fn reserve_private(&mut self, cpu: usize, program: &mut Program) -> Step {
@@ -388,7 +380,7 @@ impl Kernel {
         }
         cpu.totals.number += 1;
         cpu.totals.privates_full += 1;
-        Step::Count(fate::LOGGED)
+        Step::Done
     }
 
     fn submit_private(&mut self, cpu: usize, program: &Program) -> Step {
@@ -408,17 +400,20 @@ impl Kernel {
         cpu.totals.number += 1;
         cpu.totals.privates += 1;
         cpu.ring.submit(program.place, bytes_of(&private));
-        Step::Count(fate::LOGGED)
+        Step::Done
     }
 
     fn count(&mut self, cpu: usize, program: &Program, fate: usize) -> Step {
         let Cause::Packet(_, packet) = program.cause else { return Step::Done };
         let way = usize::from(packet.way);
+        let every = program.asked.options.private_every;
+        let mut is_private_due = false;
         let totals = &mut self.cpus[cpu].totals;
         totals.fates[way][fate] += 1;
         totals.segments_of_fates[way][fate] += u64::from(packet.segments);
         if fate < fate::OF_FLOW {
             let counts = &mut self.flows[program.slot as usize].directions[way];
+            is_private_due = fate == fate::LOGGED && every > 0 && counts.fates[fate].is_multiple_of(every.into());
             counts.fates[fate] += 1;
             counts.segments_of_fates[fate] += u64::from(packet.segments);
         }
@@ -432,7 +427,7 @@ impl Kernel {
             fate,
             generation: program.asked.options.generation,
         });
-        Step::Done
+        if is_private_due { Step::ReservePrivate } else { Step::Done }
     }
 
     /// A socket that went away: its flow has ended, whether anybody wanted to know or not.

@@ -1,9 +1,9 @@
-//! A ring of one CPU as the kernel has it: places are reserved in order, records appear in that order, and one that is still
+//! A ring of one CPU as the programs have it, but counted in bytes: places are reserved in order, records appear in that order, and one that is still
 //! being made holds back those behind it.
 
 use std::collections::VecDeque;
 
-/// What the kernel puts before each record.
+/// What comes before each record.
 const HEADER: usize = 8;
 
 /// A bounded ring.

@@ -3,7 +3,7 @@
 
 mod reader;
 
-use sojourn_tcplog::account::{Account, Fate};
+use sojourn_tcplog::account::{Account, Fate, Ledger};
 use sojourn_tcplog::layout::{Options, point};
 use sojourn_tcplog::{Prefix, Source};
 
@@ -47,6 +47,7 @@ pub fn run<S: Stand>(stand: impl Fn() -> S) {
     filters_put_packets_where_they_belong(&stand);
     events_come_too(&stand);
     slots_are_given_back(&stand);
+    an_interval_is_kept(&stand);
 }
 
 /// Every packet per log, or every seventh, or every seventh segment; for 1 to 100 connections.
@@ -69,23 +70,27 @@ fn every_packet_meets_one_fate<S: Stand>(stand: &impl Fn() -> S) {
     }
 }
 
-/// The packets that are logged are exactly those whose number is a multiple, in each flow for itself; by segment, those that
-/// hold a multiple.
+/// The packets that are logged are exactly those whose number is a multiple, in each direction of a flow for itself; by segment,
+/// those that hold a multiple.
 fn decimation_is_exact<S: Stand>(stand: &impl Fn() -> S) {
     for ppl in [1, 2, 7, 10, 100] {
         let mut stand = stand();
         let asked = Options { ppl, ..stand.everything() };
         let (reader, account) = observe(&mut stand, &asked, 10, 200_000);
-        for (cookie, both) in &account.flows {
-            let seen: u64 = both.iter().map(|ledger| ledger.seen.packets).sum();
-            let unparsed: u64 = both.iter().map(|ledger| ledger.of(Fate::Unparsed).packets).sum();
+        for (cookie, way, ledger) in ledgers(&account) {
+            let (seen, unparsed) = (ledger.seen.packets, ledger.of(Fate::Unparsed).packets);
             let due = (0..seen).step_by(ppl as usize);
-            let logged = reader.numbers(*cookie);
+            let logged = reader.numbers(cookie, way);
             assert!(logged.iter().all(|number| number.is_multiple_of(u64::from(ppl)) && *number < seen));
-            assert_eq!(logged.len() as u64 + unparsed, due.count() as u64, "flow {cookie} at 1 of {ppl}");
+            assert_eq!(logged.len() as u64 + unparsed, due.count() as u64, "flow {cookie}, way {way}, at 1 of {ppl}");
         }
     }
     by_segment_holds_every_multiple(stand);
+}
+
+/// Each direction of each flow.
+fn ledgers(account: &Account) -> impl Iterator<Item = (u64, usize, &Ledger)> {
+    account.flows.iter().flat_map(|(cookie, both)| both.iter().enumerate().map(|(way, ledger)| (*cookie, way, ledger)))
 }
 
 fn by_segment_holds_every_multiple<S: Stand>(stand: &impl Fn() -> S) {
@@ -93,10 +98,9 @@ fn by_segment_holds_every_multiple<S: Stand>(stand: &impl Fn() -> S) {
         let mut stand = stand();
         let asked = Options { ppl, by_segment: 1, ..stand.everything() };
         let (reader, account) = observe(&mut stand, &asked, 10, 200_000);
-        for (cookie, both) in &account.flows {
-            let segments: u64 = both.iter().map(|ledger| ledger.seen.segments).sum();
-            let unparsed: u64 = both.iter().map(|ledger| ledger.of(Fate::Unparsed).packets).sum();
-            let logged = reader.numbers(*cookie).len() as u64 + unparsed;
+        for (cookie, way, ledger) in ledgers(&account).filter(|(_, _, ledger)| ledger.seen.packets > 0) {
+            let segments = ledger.seen.segments;
+            let logged = reader.numbers(cookie, way).len() as u64 + ledger.of(Fate::Unparsed).packets;
             // Each of these multiples lies in one packet; a packet may hold several.
             let multiples = segments.div_ceil(u64::from(ppl));
             assert!(logged <= multiples, "flow {cookie}: {logged} packets hold {multiples} multiples of {ppl}");
@@ -167,6 +171,24 @@ fn turned(everything: &Options, turn: u32) -> Options {
         changes: turn.is_multiple_of(4).into(),
         min_interval_ns: if turn.is_multiple_of(6) { 50_000 } else { 0 },
         ..*everything
+    }
+}
+
+/// No two samples of a flow are closer than the interval, whichever processors its packets are on.
+fn an_interval_is_kept<S: Stand>(stand: &impl Fn() -> S) {
+    const INTERVAL_NS: u64 = 200_000;
+    let mut stand = stand();
+    let asked = Options { min_interval_ns: INTERVAL_NS, ..stand.everything() };
+    let (reader, account) = observe(&mut stand, &asked, 10, 300_000);
+    assert!(total(&account, Fate::Early) > 0);
+    assert_apart(&reader, INTERVAL_NS);
+}
+
+/// The samples of each flow are at least so far apart.
+pub fn assert_apart(reader: &Reader, interval_ns: u64) {
+    for mut times in reader.times_of_packets() {
+        times.sort_unstable();
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= interval_ns), "{times:?}");
     }
 }
 

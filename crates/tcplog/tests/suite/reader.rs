@@ -26,7 +26,7 @@ pub struct Reader {
 #[derive(Default)]
 struct Read {
     tallies: [Tally; 2],
-    numbers: BTreeSet<u64>,
+    numbers: [BTreeSet<u64>; 2],
     times_ns: Vec<u64>,
 }
 
@@ -88,9 +88,9 @@ impl Reader {
         self.packets() + self.privates + self.events.values().sum::<u64>()
     }
 
-    /// The numbers of a flow's packets that were logged.
-    pub fn numbers(&self, cookie: u64) -> BTreeSet<u64> {
-        self.flows.get(&cookie).map(|read| read.numbers.clone()).unwrap_or_default()
+    /// The numbers of a flow's packets that were logged, in one direction.
+    pub fn numbers(&self, cookie: u64, way: usize) -> BTreeSet<u64> {
+        self.flows.get(&cookie).map(|read| read.numbers[way].clone()).unwrap_or_default()
     }
 
     /// When each flow's packets were logged.
@@ -149,6 +149,6 @@ impl Reader {
         let read = self.flows.entry(word(offset_of!(Sample, cookie))).or_default();
         read.tallies[usize::from(at)].add(Tally { packets: 1, segments: segments.into() });
         read.times_ns.push(word(offset_of!(Sample, time_ns)));
-        assert!(read.numbers.insert(packet), "packet {packet} was logged twice");
+        assert!(read.numbers[usize::from(at)].insert(packet), "packet {packet} was logged twice");
     }
 }

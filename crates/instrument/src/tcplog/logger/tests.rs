@@ -49,7 +49,7 @@ impl Source for Short {
 
     fn ended_flows(&self, show: &mut dyn FnMut(u32, &Flow)) {
         self.twin.ended_flows(&mut |slot, flow| match self.is_late {
-            true => show(slot, &Flow { packets: 0, directions: [flow.directions[0]; 2], ..*flow }),
+            true => show(slot, &Flow { directions: [flow.directions[0]; 2], ..*flow }),
             false => show(slot, flow),
         });
     }
