@@ -2361,7 +2361,7 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
             unit="1",
             clock=None,
             source=None,
-            doc="The packet's number in the flow, both directions counted together, from 0.",
+            doc="The packet's number in its direction of the flow, from 0.",
         ),
         "seq": Field("seq", "int64", nullable=True, unit="1", clock=None, source=None, doc="TCP sequence number."),
         "ack": Field(
