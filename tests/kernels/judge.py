@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.analysis.tcp import oracle
+from sojourn.errors import SojournError
 from sojourn.export import Chosen, Request, convert
 from sojourn.records import read_table
 from tests.net.tcplog_bed import Log
@@ -387,7 +388,7 @@ def judged(guest: Guest, name: str, check: Callable[[Guest], str]) -> tuple[str,
         return check(guest) or "ok", ""
     except NotDoneError as why:
         return "not done", f"{guest.name}: {name}: not done: {why}"
-    except (AssertionError, LookupError, ValueError, OSError, TypeError, pl.exceptions.PolarsError) as why:
+    except (AssertionError, LookupError, ValueError, OSError, TypeError, SojournError, pl.exceptions.PolarsError) as why:
         return "FAILED", f"{guest.name}: {name}: {type(why).__name__}: {why}"
 
 
