@@ -388,7 +388,15 @@ def judged(guest: Guest, name: str, check: Callable[[Guest], str]) -> tuple[str,
         return check(guest) or "ok", ""
     except NotDoneError as why:
         return "not done", f"{guest.name}: {name}: not done: {why}"
-    except (AssertionError, LookupError, ValueError, OSError, TypeError, SojournError, pl.exceptions.PolarsError) as why:
+    except (
+        AssertionError,
+        LookupError,
+        ValueError,
+        OSError,
+        TypeError,
+        SojournError,
+        pl.exceptions.PolarsError,
+    ) as why:
         return "FAILED", f"{guest.name}: {name}: {type(why).__name__}: {why}"
 
 
