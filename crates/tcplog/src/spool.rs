@@ -38,9 +38,9 @@ const FRAME_HEADER: usize = 16;
 
 /// Kept aside, to be given back when the disk is full: the account of what was lost must not be.
 const RESERVE_NAME: &str = "spool-000.reserve";
-const RESERVE: usize = 1 << 20;
-/// How much may wait for it, so that the account finds room behind it.
-const WAITING: usize = RESERVE - (64 << 10);
+const RESERVE: usize = WAITING + (128 << 10);
+/// How much may wait for it, so that the account finds room behind it: all that the buffer may hold when a write fails.
+const WAITING: usize = BUFFER;
 
 /// What a frame holds.
 mod frame {

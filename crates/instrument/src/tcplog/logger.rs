@@ -255,28 +255,28 @@ impl Logger {
             if generation != flow.generation || now < since {
                 ending.insert(slot, (flow.generation, now));
             } else if now - since >= SHORT_GRACE {
-                over.push((slot, since, flow.cookie));
+                over.push((slot, since));
             }
         });
         // Where places run short, those that have waited for long enough make room.
         let grace = if self.ending.len() > self.room as usize / 4 { SHORT_GRACE } else { GRACE };
-        over.retain(|(_, since, _)| now - *since >= grace);
+        over.retain(|(_, since)| now - *since >= grace);
         let mut outcome = Ok(());
-        for (slot, _, cookie) in over {
+        for (slot, _) in over {
             // One that cannot be given back does not hold up the others.
-            outcome = outcome.and(self.release(slot, cookie));
+            outcome = outcome.and(self.release(slot));
         }
         outcome
     }
 
-    fn release(&mut self, slot: u32, cookie: u64) -> anyhow::Result<()> {
+    fn release(&mut self, slot: u32) -> anyhow::Result<()> {
         self.ending.remove(&slot);
         if let Some(latest) = self.latest.get_mut(slot as usize) {
             latest.clear();
         }
         self.written.remove(&slot);
-        let forgotten = self.flight.as_mut().map(|flight| flight.tell_end(cookie)).unwrap_or_default();
         let Some(flow) = self.programs.release(slot)? else { return Ok(()) };
+        let forgotten = self.flight.as_mut().map(|flight| flight.tell_end(flow.cookie)).unwrap_or_default();
         // Who only watches has no account to give.
         if let Some(spool) = &mut self.spool {
             spool.gone(slot, &flow, forgotten);

@@ -229,6 +229,24 @@ fn a_full_disk_ends_the_events_and_not_the_account() {
 }
 
 #[test]
+fn last_words_that_fill_the_buffer_when_the_disk_is_full_leave_room_for_the_account() {
+    let folder = folder("last-words");
+    let mut spool = Spool::create(&folder, "{}").unwrap();
+    spool.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let flow: Flow = whole(&vec![0; Flow::BYTES]).unwrap();
+    while !spool.is_broken() {
+        spool.gone(0, &flow, [Tally { packets: 1, segments: 1 }; 2]);
+    }
+    assert!(spool.buffer.len() >= BUFFER, "all of them are kept");
+    spool.gone(0, &flow, [Tally::default(); 2]);
+    assert_eq!(spool.untold, 1);
+    spool.account(&Account::default());
+    spool.end().unwrap_err();
+    assert!(spool.buffer.len() <= RESERVE, "{} bytes wait", spool.buffer.len());
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn flows_that_end_while_the_disk_is_full_take_no_more_memory_than_the_reserve() {
     let folder = folder("waiting");
     let mut spool = Spool::create(&folder, "{}").unwrap();
