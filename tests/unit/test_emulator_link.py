@@ -69,6 +69,9 @@ def test_a_queue_holds_what_it_may_and_loses_only_when_full(
 TURNS = {
     "in turns": (np.arange(800) % 4 == 3).astype(int),
     "in order of arrival": (np.arange(800) >= 600).astype(int),
+    # 18 to 5 where 15 to 5 were asked, and 5 to 2.
+    "a fifth too much": (np.arange(800) * 5 // 23 != (np.arange(800) + 1) * 5 // 23).astype(int),
+    "a sixth too little": (np.arange(800) * 2 // 7 != (np.arange(800) + 1) * 2 // 7).astype(int),
 }
 WEIGHTS = [{"name": "web", "weight": 3}, {"name": "bulk", "weight": 1}]
 
@@ -78,6 +81,10 @@ WEIGHTS = [{"name": "web", "weight": 3}, {"name": "bulk", "weight": 1}]
     [
         ("wf2q", "in turns", "pass"),
         ({"drr": {"quantum": 1500}}, "in turns", "pass"),
+        ("wf2q", "a fifth too much", "fail"),
+        ("wf2q", "a sixth too little", "fail"),
+        ({"drr": {"quantum": 1500}}, "a fifth too much", "fail"),
+        ({"drr": {"quantum": 1500}}, "a sixth too little", "fail"),
         ("wf2q", "in order of arrival", "fail"),
         ({"drr": {"quantum": 1500}}, "in order of arrival", "fail"),
         ({"fq-codel": {"quantum": 1514}}, "in turns", "fail"),
@@ -92,6 +99,17 @@ def test_lanes_get_their_weights_while_all_of_them_wait(scheduler: object, order
     classes = [] if "fq-codel" in scheduler else WEIGHTS  # type: ignore[operator]
     pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": scheduler, "classes": classes}}
     assert verdicts(link._fairness(seen(pipe, rows))) == ({} if verdict is None else {"fairness": verdict})
+
+
+@pytest.mark.parametrize(("together", "verdict"), [(20, "cannot tell"), (200, "pass")])
+def test_fairness_is_told_where_a_lane_that_gets_a_fifth_less_would_be_seen(together: int, verdict: str) -> None:
+    """Bursts with idle time between them: in short ones no lane can fall behind by as much as its bound."""
+    entered = START + np.arange(800) // together * 1_000_000_000
+    left = leave(entered, np.full(800, 8000), RATE)
+    lane = TURNS["in turns"]
+    rows = log(800, entered_ns=entered, link_left_ns=left, flow_of_stream=lane + 1, lane=lane)
+    pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": "wf2q", "classes": WEIGHTS}}
+    assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": verdict}
 
 
 def test_fairness_is_not_told_of_lanes_that_never_wait_together() -> None:

@@ -112,7 +112,13 @@ impl<'a> Columns<'a> {
                 return Err(format!("column {} is not as declared", want.name()));
             }
         }
-        if declared.fields().len() == batch.num_columns() { Ok(Self(batch)) } else { Err("columns are missing".into()) }
+        match declared.fields().get(batch.num_columns()) {
+            Some(missing) => Err(format!("it has no column {}: an earlier version wrote it", missing.name())),
+            None if batch.num_columns() > declared.fields().len() => {
+                Err("it has more columns than are known: a later version wrote it".into())
+            }
+            None => Ok(Self(batch)),
+        }
     }
 
     fn row(&self, row: usize, pipes: &[String]) -> Result<Packet, String> {

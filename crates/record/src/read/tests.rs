@@ -87,6 +87,21 @@ fn another_table_and_an_unknown_pipe_are_told() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+#[test]
+fn a_log_of_an_earlier_version_is_told_by_what_it_lacks() {
+    let folder = path("earlier");
+    let file = write(&folder, &[vec![packet(1, 0)]]);
+    let mut stream = StreamReader::try_new(File::open(&file).unwrap(), None).unwrap();
+    let batch = stream.next().unwrap().unwrap();
+    let earlier = batch.project(&(0..batch.num_columns() - 1).collect::<Vec<_>>()).unwrap();
+    let mut writer = arrow_ipc::writer::StreamWriter::try_new(File::create(&file).unwrap(), &earlier.schema()).unwrap();
+    writer.write(&earlier).unwrap();
+    writer.finish().unwrap();
+    let told = read(&file).unwrap_err().to_string();
+    assert!(told.ends_with("it has no column lane: an earlier version wrote it"), "{told}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]

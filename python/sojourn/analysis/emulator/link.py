@@ -260,16 +260,27 @@ def _is_crowded(seen: Seen) -> bool:
     return float(seen.pipe.bits(np.array([size]))[0]) * 1e9 / seen.interval_ns > float(seen.pipe.rate_bps or 0)
 
 
-def _fair(of: str, lags: list[tuple[float, int]]) -> Asked:
-    """The worst stretch; one in which few packets went shows nothing."""
-    n = sum(several for _, several in lags)
-    worst = max((lag for lag, _ in lags), default=float("nan")) if n >= LEAST_TOGETHER else float("nan")
+def _fair(of: str, lags: list[Lag]) -> Asked:
+    """The worst stretch; where all are too short to show a lane that gets too little, only a failure says something."""
+    worst = max((lag.worst for lag in lags), default=float("nan"))
+    if worst <= 1 and not any(lag.is_telling for lag in lags):
+        worst = float("nan")
     what = "largest lag of a lane behind generalised processor sharing, as a share of its scheduler's bound"
-    return _deviation("fairness", of, what, worst, 1.0, n)
+    return _deviation("fairness", of, what, worst, 1.0, sum(lag.n for lag in lags))
 
 
-LEAST_TOGETHER = 100
-"""Packets that went while all lanes waited."""
+SHORT = 0.2
+"""A lane that gets so much less than its share must be seen, or nothing is told."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Of a stretch: the largest lag of a lane as a share of its bound, and how many packets went."""
+
+    worst: float
+    n: int
+    is_telling: bool
+    """Whether each lane, had it got a fifth less than its share, would have been beyond its bound."""
 
 
 @dataclass(frozen=True)
@@ -296,18 +307,19 @@ class Contest:
         sizes = (rows["frame_bytes"].to_numpy() - FCS_BYTES).astype(np.float64)
         return cls(rows, lanes, sizes, weights, all_waiting(entered, left, lanes, len(own)))
 
-    def lags(self, scheduler: Scheduler, order: NDArray[np.int64] | None = None) -> list[tuple[float, int]]:
-        """Of each stretch, the largest lag of a lane as a share of its bound, and how many packets went."""
-        found = []
+    def lags(self, scheduler: Scheduler, order: NDArray[np.int64] | None = None) -> list[Lag]:
+        """Of each stretch."""
+        found, weights = [], np.array(self.weights)
+        largest = np.array([self.sizes[self.lanes == lane].max() for lane in range(len(weights))])
+        bounds = BOUNDS[scheduler.name](weights, largest, scheduler.quantum)
         for stretch in self.together:
             rows = np.arange(stretch.start, stretch.stop)
             if order is not None:
                 rows = rows[np.argsort(order[rows], kind="stable")]
             lanes, sizes = self.lanes[rows], self.sizes[rows]
-            largest = [float(self.sizes[self.lanes == lane].max()) for lane in range(len(self.weights))]
             lags = shortfalls(lanes, sizes, self.weights)
-            bounds = BOUNDS[scheduler.name](np.array(self.weights), np.array(largest), scheduler.quantum)
-            found.append((round(float((lags / bounds).max()), 9), len(rows)))
+            shown = SHORT * weights / weights.sum() * sizes.sum() / bounds
+            found.append(Lag(round(float((lags / bounds).max()), 9), len(rows), bool(shown.min() > 1)))
         return found
 
     def arrived(self, seen: Seen) -> NDArray[np.int64] | None:

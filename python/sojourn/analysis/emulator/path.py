@@ -63,15 +63,16 @@ def sentence(run: Run, rows: list[Row]) -> str:
     if not known:
         return ""
     best = min(known, key=lambda row: float(row.value.high or 0) - float(row.value.low or 0))
-    already = number((run.plan.get("emulate") or {}).get("path_cost") or 0.0)
-    cost = max(0.0, best.value.estimate + already)
+    found = best.value.estimate
+    if already := number((run.plan.get("emulate") or {}).get("path_cost") or 0.0):
+        return f"; beside the {micro(already)} that are taken off the path takes {micro(found)}"
+    if round(found, -2) <= 0:
+        return "; the path itself takes no more than the direct one"
     off = {
         row.statistic: row.value.estimate
         for row in rows
         if (row.device, row.cell, row.quantity) == (best.device, best.cell, "emulation_error_less_path")
     }
-    if already:
-        return f"; beside the {micro(already)} that are taken off the path takes {micro(best.value.estimate)}"
-    said = f"; the path itself takes {micro(cost)} more than the direct one: with --path-cost {cost / 1e3:.1f}us delays"
-    said += f" would be off by {micro(off['p50'])} in the median"
+    said = f"; the path itself takes {micro(found)} more than the direct one: "
+    said += f"with --path-cost {found / 1e3:.1f}us delays would be off by {micro(off['p50'])} in the median"
     return said + (f" and {micro(off['p99'])} in the 99th percentile" if "p99" in off else "")
