@@ -159,7 +159,7 @@ fn a_disk_that_is_full_ends_no_command_and_what_was_written_stays() {
     let folder = Folder::new("no-room");
     let out = folder.0.join("t");
     // No file may be longer than this many half kilobytes: a disk that is full, for who has no right to make one.
-    let begin = "trap '' XFSZ; ulimit -f 2100; exec \"$0\" \"$@\"";
+    let begin = "trap '' XFSZ; ulimit -f 2400; exec \"$0\" \"$@\"";
     let words = ["-c", begin, BINARY, "tcplog", "run", "--simulated", "1", "--sample", "both", "--out"];
     let script = waits_for_failure(&out, "true");
     let output = Command::new("sh").args(words).arg(&out).args(["--", "sh", "-c", &script]).output().expect("starts");

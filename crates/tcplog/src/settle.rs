@@ -1,8 +1,9 @@
 //! A spool into records: flows get their numbers in order of their first sample, samples their rows, and what was counted is
 //! held against what is there.
 //!
-//! Memory is bounded by a batch of rows and by how many flows there were at once, not by how many there have been. A spool that a killed run left is settled too: its last
-//! words on each flow must then do for the account, and are of a moment before its last samples.
+//! Memory is bounded by a batch of rows and by how many flows there were at once, not by how many there have been. A spool that
+//! a killed run left is settled too: its last words on each flow must then do for the account, and are of a moment before its last
+//! samples.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

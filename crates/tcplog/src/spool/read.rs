@@ -112,10 +112,7 @@ impl Reader {
             unpacker: Unpacker::default(),
             ending: None,
         };
-        reader.header = reader.begin().ok_or_else(|| SpoolError::Foreign {
-            path: path.to_owned(),
-            problem: format!("expected a spool of tcplog, version {VERSION}, of this kind of machine"),
-        })?;
+        reader.header = reader.begin().map_err(|problem| SpoolError::Foreign { path: path.to_owned(), problem })?;
         Ok(reader)
     }
 
@@ -206,12 +203,20 @@ impl Reader {
         }
     }
 
-    fn begin(&mut self) -> Option<String> {
+    fn begin(&mut self) -> Result<String, String> {
         let mut fixed = [0; 16];
-        if !self.read(&mut fixed).ok()? || fixed[..8] != MAGIC || u32::from_ne_bytes(part(&fixed, 8)) != VERSION {
-            return None;
+        let is_ours = self.read(&mut fixed).unwrap_or_default() && fixed[..8] == MAGIC;
+        let found = if is_ours { u32::from_ne_bytes(part(&fixed, 8)) } else { 0 };
+        if (1..VERSION).contains(&found) {
+            return Err(format!(
+                "a spool of version {found}, not {VERSION}: recover it with the Sojourn that wrote it"
+            ));
         }
-        let length = u32::from_ne_bytes(part(&fixed, 12));
+        let header = if found == VERSION { self.read_header(u32::from_ne_bytes(part(&fixed, 12))) } else { None };
+        header.ok_or_else(|| format!("expected a spool of tcplog, version {VERSION}, of this kind of machine"))
+    }
+
+    fn read_header(&mut self, length: u32) -> Option<String> {
         if u64::from(length) > self.length {
             return None;
         }

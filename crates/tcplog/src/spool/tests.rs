@@ -229,6 +229,19 @@ fn a_full_disk_ends_the_events_and_not_the_account() {
 }
 
 #[test]
+fn a_spool_of_an_earlier_version_is_told_and_stays() {
+    let folder = folder("earlier");
+    Spool::create(&folder, "{}").unwrap().end().unwrap();
+    let mut bytes = fs::read(folder.join(NAME)).unwrap();
+    bytes[8..12].copy_from_slice(&1_u32.to_ne_bytes());
+    fs::write(folder.join(NAME), &bytes).unwrap();
+    let error = crate::settle::recover(&folder, &sojourn_record::Origin::default()).unwrap_err().to_string();
+    assert!(error.ends_with("a spool of version 1, not 2: recover it with the Sojourn that wrote it"), "{error}");
+    assert_eq!(fs::read(folder.join(NAME)).unwrap(), bytes);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn last_words_that_fill_the_buffer_when_the_disk_is_full_leave_room_for_the_account() {
     let folder = folder("last-words");
     let mut spool = Spool::create(&folder, "{}").unwrap();
