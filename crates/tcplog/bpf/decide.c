@@ -19,6 +19,11 @@ __u32 sojourn_is_early(__u64 now, __u64 last, __u64 interval)
 	return is_early(now, last, interval);
 }
 
+__u32 sojourn_is_full(__u64 position, __u64 read, __u32 slots)
+{
+	return is_full(position, read, slots);
+}
+
 __u32 sojourn_ports_match(const __u16 *ports, __u32 count, __u16 local, __u16 remote)
 {
 	return ports_match(ports, count, local, remote);

@@ -52,6 +52,13 @@ static __always_inline __u32 is_early(__u64 now, __u64 last, __u64 interval)
 	return interval && last && apart < interval;
 }
 
+/* Whether a ring of so many slots has none for the record at `position`, of which user space has read all before `read`. What was
+ * interrupted between the two readings may find `read` beyond `position`: both have moved meanwhile, and that is not full. */
+static __always_inline __u32 is_full(__u64 position, __u64 read, __u32 slots)
+{
+	return (__s64)(position - read) >= (__s64)slots;
+}
+
 /* Whether one of `count` ports is either end's; no ports: all are. */
 static __always_inline __u32 ports_match(const __u16 *ports, __u32 count, __u16 local, __u16 remote)
 {

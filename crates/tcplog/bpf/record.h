@@ -23,7 +23,7 @@ static __always_inline struct slot *take_slot(struct totals *totals, __u64 *posi
 		return NULL;
 	for (int i = 0; i < TRIES; i++) {
 		*position = *(volatile __u64 *)&totals->position;
-		if (*position - *(volatile __u64 *)&reader->position >= ring_slots)
+		if (is_full(*position, *(volatile __u64 *)&reader->position, ring_slots))
 			return NULL;
 		if (__sync_val_compare_and_swap(&totals->position, *position, *position + 1) != *position)
 			continue;

@@ -1,7 +1,7 @@
 //! What the programs decide, by their own lines of C compiled for this machine, held to plain arithmetic.
 
 use proptest::prelude::*;
-use sojourn_tcplog::decide::{WATCHED, Watched, digest, flow_is_chosen, is_early, is_multiple, ports_match};
+use sojourn_tcplog::decide::{WATCHED, Watched, digest, flow_is_chosen, is_early, is_full, is_multiple, ports_match};
 
 fn watched() -> impl Strategy<Value = Watched> {
     // Often the same numbers, so that fields resemble each other.
@@ -46,6 +46,15 @@ proptest! {
         prop_assert!(is_early(last, last + after.min(interval - 1), interval));
         // A clock that was set back by more leaves nothing to wait for.
         prop_assert!(!is_early(last, last + after + interval, interval));
+    }
+
+    /// A ring is full when so many records wait as it has slots; one whose position was read before others came and were read is
+    /// not, nor is one that is empty.
+    #[test]
+    fn a_ring_is_full_when_all_its_slots_wait(read in 0_u64..1 << 62, waiting in 0_u64..1 << 20, more in 1_u64..1 << 20, log in 0_u32..32) {
+        prop_assert_eq!(is_full(read + waiting, read, 1 << log), waiting >= 1 << log);
+        prop_assert!(!is_full(read, read, 1 << log));
+        prop_assert!(!is_full(read, read + more, 1 << log));
     }
 
     /// The digest changes if a chosen field does, and only then; it is never 0.

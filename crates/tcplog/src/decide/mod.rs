@@ -31,6 +31,11 @@ pub fn is_early(now: u64, last: u64, interval: u64) -> bool {
     sys::is_early(now, last, interval)
 }
 
+/// Returns whether a ring of so many slots has none for the record at `position`, of which all before `read` has been read.
+pub fn is_full(position: u64, read: u64, slots: u32) -> bool {
+    sys::is_full(position, read, slots)
+}
+
 /// Returns whether one of the ports, of which the first [`PORTS`] count, is either end's; no ports: all are.
 pub fn ports_match(ports: &[u16], local: u16, remote: u16) -> bool {
     let mut all = [0; PORTS];

@@ -9,6 +9,7 @@ unsafe extern "C" {
     safe fn sojourn_is_multiple(first: u64, count: u32, ppl: u32) -> u32;
     safe fn sojourn_flow_is_chosen(cookie: u64, n: u32) -> u32;
     safe fn sojourn_is_early(now: u64, last: u64, interval: u64) -> u32;
+    safe fn sojourn_is_full(position: u64, read: u64, slots: u32) -> u32;
     fn sojourn_ports_match(ports: *const u16, count: u32, local: u16, remote: u16) -> u32;
     fn sojourn_digest(watched: *const Watched, changes: u64) -> u64;
 }
@@ -23,6 +24,10 @@ pub fn flow_is_chosen(cookie: u64, n: u32) -> bool {
 
 pub fn is_early(now: u64, last: u64, interval: u64) -> bool {
     sojourn_is_early(now, last, interval) != 0
+}
+
+pub fn is_full(position: u64, read: u64, slots: u32) -> bool {
+    sojourn_is_full(position, read, slots) != 0
 }
 
 pub fn ports_match(ports: &[u16; PORTS], count: u32, local: u16, remote: u16) -> bool {
