@@ -99,8 +99,9 @@ impl Table {
         for slot in 0..used.min(self.room) {
             let at = at(slot);
             if self.memory.load(at + COOKIE) != 0 && self.memory.load(at + ENDED) == 0 {
-                let last = LAST.map(|last| self.memory.load(at + last));
-                self.memory.store(at + ENDED, last[0].max(last[1]).max(1));
+                // Not before it began: the clock of packets that are not logged is late by a little.
+                let last = LAST.iter().chain([&FIRST]).map(|last| self.memory.load(at + last)).max();
+                self.memory.store(at + ENDED, last.unwrap_or_default().max(1));
                 self.memory.store(at + GENERATION, self.memory.load(at + GENERATION) + 1);
             }
         }
