@@ -21,7 +21,6 @@ enum point {
 
 /* What an event in a ring is; its first byte. */
 enum kind {
-	KIND_NONE = 0, /* thought better of */
 	KIND_SAMPLE = 1,
 	KIND_PRIVATE = 2,
 };
@@ -40,7 +39,7 @@ enum fate {
 	FATE_NO_STATE = 8,   /* skipped: a listener's, a request's or a TIME_WAIT's, without a control block of its own */
 	FATE_CONTROL = 9,    /* skipped: the kernel's own control socket, or a raw one */
 	FATE_NO_ROOM = 10,   /* skipped: the table of flows is full */
-	FATE_LATE = 11,      /* skipped: its flow has been closed and counted already */
+	FATE_LATE = 11,      /* skipped: its socket is closed, and its flow counted already, if there was one */
 	FATES = 12,
 	FATES_OF_FLOW = 7,
 };

@@ -11,6 +11,16 @@ pub const NAME_BYTES: usize = 16;
 /// How many ports can be asked for.
 pub const PORTS: usize = 16;
 
+/// `struct slot`: what says that the record is whole, and the record, on whole cache lines.
+pub(crate) const SLOT_BYTES: usize = (8 + size_of::<Sample>()).next_multiple_of(64);
+
+/// Returns how many slots a ring of at most so many bytes has: a power of 2, at least one.
+#[must_use]
+pub fn slots(bytes: usize) -> u32 {
+    let most = u32::try_from(bytes / SLOT_BYTES).unwrap_or(u32::MAX).max(1);
+    1 << most.ilog2()
+}
+
 /// Where a sample was taken.
 #[expect(missing_docs, reason = "said once, in the header")]
 pub mod point {
@@ -303,4 +313,15 @@ pub mod change {
     pub const RETRANS: u64 = 1 << 8;
     pub const MSS: u64 = 1 << 9;
     pub const PACING: u64 = 1 << 10;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_has_as_many_slots_as_it_holds_and_a_power_of_two() {
+        assert_eq!([0, 1, SLOT_BYTES, 3 * SLOT_BYTES, 4 * SLOT_BYTES].map(slots), [1, 1, 1, 2, 4]);
+        assert_eq!(slots(64 << 20), 1 << 17);
+    }
 }

@@ -46,7 +46,7 @@ fn programs() -> Check {
         Err(error) => {
             let mend = match error {
                 KernelError::Denied(_) => "run as root",
-                _ => "Linux 5.15 or later with BTF, cgroup2 and BPF ring buffers",
+                _ => "Linux 5.15 or later with BTF and cgroup2",
             };
             Check::new(NAME, Status::Missing, error.to_string()).mend(mend.to_owned())
         }

@@ -51,8 +51,8 @@ pub struct Attach {
     /// How many flows can be told apart at once
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = KERNEL)]
     pub flows: u32,
-    /// How much each CPU's ring holds until it is drained, rounded up to a power of 2 [default: its share of 256 MiB, from 8 to
-    /// 64 MiB]
+    /// How much room each CPU's ring takes at most: a power of 2 of records, of 384 bytes each [default: its share of 256 MiB,
+    /// from 8 to 64 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = KERNEL)]
     pub ring: Option<u64>,
     /// Take the kernel's types from this file
@@ -63,16 +63,16 @@ pub struct Attach {
     pub simulated: Option<u64>,
 }
 
-/// What all rings hold together, and the least and the most that one does, unless told otherwise.
+/// What all rings take together at most, and the least and the most that one may, unless told otherwise.
 const RINGS_BYTES: u64 = 256 << 20;
 const RING_BYTES: [u64; 2] = [8 << 20, 64 << 20];
 
 impl Attach {
-    /// How much each CPU's ring is to hold: a second without the processor is to lose nothing.
+    /// How much room each CPU's ring may take: a second without the processor is to lose nothing.
     pub fn ring_bytes(&self) -> u64 {
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
         let share = (RINGS_BYTES / cpus).clamp(RING_BYTES[0], RING_BYTES[1]);
-        self.ring.unwrap_or(share).next_power_of_two()
+        self.ring.unwrap_or(share)
     }
 }
 

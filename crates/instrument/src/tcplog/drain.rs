@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, anyhow};
 use rustix::process::setpriority_process;
 use sojourn_port::rights;
+use sojourn_tcplog::layout::slots;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::logger::Logger;
@@ -41,7 +42,7 @@ struct Shared {
 }
 
 impl Drain {
-    /// Starts the thread; each CPU has a ring so large.
+    /// Starts the thread; each CPU has a ring of at most so many bytes.
     ///
     /// # Errors
     /// When there can be none.
@@ -52,7 +53,8 @@ impl Drain {
             processor_ns: AtomicI64::new(0),
         });
         let seen = Arc::clone(&shared);
-        let drain = move || seen.run(ring_bytes);
+        let slots = slots(usize::try_from(ring_bytes)?);
+        let drain = move || seen.run(slots);
         let thread = thread::Builder::new().name("drain".to_owned()).spawn(drain).context("start a thread")?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -94,7 +96,7 @@ impl Shared {
         self.logger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, ring_bytes: u64) -> anyhow::Result<()> {
+    fn run(&self, slots: u32) -> anyhow::Result<()> {
         // More urgent than traffic: a logger that waits for its turn loses records. Then nothing else needs the right to be.
         let _ = setpriority_process(None, NICEST);
         let _ = rights::keep_only(&super::WHILE_LOGGING);
@@ -108,8 +110,8 @@ impl Shared {
             let Some(logger) = logger.as_mut() else { break };
             // Whatever goes wrong, the rings go on to be emptied, and flows to be looked after.
             let turn = logger.drain();
-            let most_bytes = turn.as_ref().map_or(0, |turn| turn.most_bytes);
-            pause = paused(pause, most_bytes as f64 / ring_bytes.max(1) as f64);
+            let most = turn.as_ref().map_or(0, |turn| turn.most);
+            pause = paused(pause, most as f64 / f64::from(slots));
             outcome = outcome.and(turn.map(|_| ())).and(look_after(logger, now, &mut due));
             self.processor_ns.store(HostClock.thread_time().0, Ordering::Relaxed);
         }

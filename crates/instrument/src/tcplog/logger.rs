@@ -69,9 +69,9 @@ pub struct Logger {
 pub struct Turn {
     /// Records of all CPUs.
     pub records: u64,
-    /// Bytes of the CPU that had the most.
-    pub most_bytes: u64,
-    /// Those that had any, and how many bytes.
+    /// Of the CPU that had the most.
+    pub most: u64,
+    /// Those that had any, and how many.
     cpus: Vec<(u32, u64)>,
 }
 
@@ -218,7 +218,7 @@ impl Logger {
         let Self { programs, spool, flight, gaps, latest, .. } = self;
         let (mut turn, mut privates) = (Turn::default(), 0);
         programs.drain(&mut |cpu, event| {
-            turn.note(cpu, event.len() as u64);
+            turn.note(cpu);
             if let (Some(number), Some(time)) = (number_at(event, NUMBER), number_at(event, TIME)) {
                 gaps.note(cpu, number, time);
             }
@@ -442,15 +442,15 @@ impl Logger {
 }
 
 impl Turn {
-    fn note(&mut self, cpu: u32, bytes: u64) {
+    fn note(&mut self, cpu: u32) {
         self.records += 1;
         // They come CPU by CPU.
         if self.cpus.last().is_none_or(|(last, _)| *last != cpu) {
             self.cpus.push((cpu, 0));
         }
         if let Some((_, sum)) = self.cpus.last_mut() {
-            *sum += bytes;
-            self.most_bytes = self.most_bytes.max(*sum);
+            *sum += 1;
+            self.most = self.most.max(*sum);
         }
     }
 }

@@ -84,6 +84,9 @@ fn load_first(
     for object in objects {
         match load_object(object, types, known, room) {
             Ok(object) => return Ok((object, refusal.as_ref().map(KernelError::to_string))),
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::OutOfMemory => {
+                return Err(KernelError::Memory { flows: room.flows, slots: room.slots });
+            }
             Err(error) => refusal = Some(refused(&error)),
         }
     }
@@ -120,7 +123,7 @@ fn prepare(open: &mut OpenObject, room: Room) -> Result<(), libbpf_rs::Error> {
         match name.as_str() {
             "flows" | "free_slots" => map.set_max_entries(room.flows)?,
             "prefixes4" | "prefixes6" => map.set_max_entries(PREFIXES)?,
-            "rings" => map.set_max_entries(cpus * room.slots)?,
+            "rings" => map.set_max_entries(cpus.saturating_mul(room.slots))?,
             "readers" => map.set_max_entries(cpus)?,
             ".rodata.slots" => map.set_initial_value(&room.slots.to_ne_bytes())?,
             ".rodata.room" => map.set_initial_value(&room.flows.to_ne_bytes())?,
@@ -228,8 +231,8 @@ mod tests {
 
     use super::*;
     use crate::kernel::fields::NAMES;
-    use crate::kernel::rings::{READER, SLOT};
-    use crate::layout::{Counts, Flow, Options, PrivateState, Sample, State, Totals};
+    use crate::kernel::rings::READER;
+    use crate::layout::{Counts, Flow, Options, PrivateState, SLOT_BYTES, Sample, State, Totals};
 
     const SMALL: Room = Room { flows: 1, slots: 1 };
 
@@ -266,7 +269,7 @@ mod tests {
         assert_same("options", size_of::<Options>(), Options::FIELDS);
         let found = types();
         let sizes = ["slot", "reader"].map(|name| found.type_by_name::<Struct<'_>>(name).map(|found| found.size()));
-        assert_eq!(sizes, [Some(SLOT), Some(READER)]);
+        assert_eq!(sizes, [Some(SLOT_BYTES), Some(READER)]);
     }
 
     #[test]
@@ -304,6 +307,16 @@ mod tests {
         let why = first(&[&usual[..64], careful]).expect("loads").1.expect("a reason");
         assert!(why.contains("refuses a program of ours") && why.lines().count() == 1, "{why}");
         assert!(matches!(first(&[&usual[..64]]), Err(KernelError::Refused { .. })));
+    }
+
+    #[test]
+    fn too_little_memory_is_not_called_a_refusal() {
+        if let Err(why) = check_rights() {
+            return eprintln!("skipped: {why}");
+        }
+        // More than any machine has, whichever number of processors it is for.
+        let room = Room { flows: 1, slots: 1 << 31 };
+        assert!(matches!(load(room, None), Err(KernelError::Memory { flows: 1, .. })));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags, Object};
 
 use crate::decode::{Raw, whole};
-use crate::layout::{Flow, Options, Totals};
+use crate::layout::{Flow, Options, Totals, slots};
 use crate::{Prefix, Source, SourceError};
 use attach::Links;
 pub use attach::{Cgroup, cgroup_root};
@@ -34,7 +34,7 @@ pub struct KernelOptions {
     pub attach: Option<PathBuf>,
     /// How many flows there may be at once.
     pub flows: u32,
-    /// How large the ring of each CPU is, in bytes; made a power of two.
+    /// How much room the ring of each CPU takes at most, in bytes ([`slots`]).
     pub ring_bytes: usize,
     /// Where the kernel's type information is, where it is not in `/sys/kernel/btf/vmlinux`.
     pub btf: Option<PathBuf>,
@@ -110,9 +110,9 @@ impl Kernel {
     pub fn open(options: &KernelOptions) -> Result<Self, KernelError> {
         let cgroup = Cgroup::open(options.attach.as_deref())?;
         let room = options.flows.max(1);
-        let room_for = Room { flows: room, slots: rings::slots(options.ring_bytes) };
-        let (object, refusal) = load::load(room_for, options.btf.as_deref())?;
-        let rings = Rings::open(&object, options.ring_bytes)?;
+        let slots = slots(options.ring_bytes);
+        let (object, refusal) = load::load(Room { flows: room, slots }, options.btf.as_deref())?;
+        let rings = Rings::open(&object, slots)?;
         let table = Table::open(&object, room)?;
         let asked = Options { ppl: 1, one_in_flows: 1, ..Options::take(&mut [].as_slice()) };
         Ok(Self {
@@ -388,6 +388,16 @@ pub enum KernelError {
         place: &'static str,
         /// Its number.
         program: u32,
+    },
+    /// There is no memory.
+    #[error(
+        "the kernel has no memory for {flows} flows and {slots} records of each CPU: a smaller --flows or --ring needs less"
+    )]
+    Memory {
+        /// How many flows were to fit.
+        flows: u32,
+        /// How many records were to fit in each CPU's ring.
+        slots: u32,
     },
     /// The kernel did not take a program.
     #[error("this kernel ({release}) refuses a program of ours; Linux 5.15 and later should not: {why}")]

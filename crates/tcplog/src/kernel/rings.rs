@@ -10,10 +10,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 
 use super::KernelError;
 use super::sys::{Mapping, page};
-use crate::layout::{PrivateState, Sample, kind};
+use crate::layout::{PrivateState, SLOT_BYTES as SLOT, Sample, kind};
 
-/// `struct slot`: what says that the record is whole, and the record, on whole cache lines.
-pub(super) const SLOT: usize = (RECORD + size_of::<Sample>()).next_multiple_of(64);
+/// Where the record is in a slot.
 const RECORD: usize = 8;
 /// `struct reader`: on a cache line of its own.
 pub(super) const READER: usize = 64;
@@ -33,16 +32,10 @@ pub(super) struct Rings {
     inner: MapHandle,
 }
 
-/// Returns how many slots a ring of so many bytes has: a power of 2, at least one.
-pub(super) fn slots(bytes: usize) -> u32 {
-    let most = u32::try_from(bytes / SLOT).unwrap_or(u32::MAX).max(1);
-    1 << most.ilog2()
-}
-
 impl Rings {
-    /// Maps the rings of a loaded object.
-    pub fn open(object: &Object, bytes: usize) -> Result<Self, KernelError> {
-        let (cpus, room) = (cpus()? as usize, slots(bytes));
+    /// Maps the rings of an object that was loaded with so many slots for each CPU.
+    pub fn open(object: &Object, slots: u32) -> Result<Self, KernelError> {
+        let cpus = cpus()? as usize;
         let mapped = |name: &'static str, bytes: usize| {
             let map = object.maps().find(|map| map.name() == name).ok_or(KernelError::Damaged(name))?;
             Mapping::new(map.as_fd(), 0, bytes.next_multiple_of(page()), true)
@@ -55,9 +48,9 @@ impl Rings {
         let inner = MapHandle::create(MapType::Array, Some("tcplog_fence"), 4, 4, 1, &options)
             .map_err(|error| KernelError::system("make", "a map", &error))?;
         Ok(Self {
-            slots: mapped("rings", SLOT * room as usize * cpus)?,
+            slots: mapped("rings", SLOT * slots as usize * cpus)?,
             readers: mapped("readers", READER * cpus)?,
-            room: room.into(),
+            room: slots.into(),
             positions: vec![0; cpus],
             inner,
         })
@@ -84,26 +77,18 @@ impl Rings {
     fn drain_one(&mut self, cpu: usize, take: &mut dyn FnMut(u32, &[u8])) -> u64 {
         let number = u32::try_from(cpu).unwrap_or(u32::MAX);
         let first = self.positions[cpu];
-        let mut taken = 0;
         for position in first..first + self.room {
             let at = SLOT * (cpu * self.room as usize + (position & (self.room - 1)) as usize);
             if self.slots.load(at) != position + 1 {
                 break;
             }
-            let bytes = self.slots.bytes(at + RECORD, SLOT - RECORD);
-            let length = match bytes.first() {
-                Some(&kind::SAMPLE) => size_of::<Sample>(),
-                Some(&kind::PRIVATE) => size_of::<PrivateState>(),
-                _ => 0,
-            };
-            if length > 0 {
-                take(number, &bytes[..length]);
-                taken += 1;
-            }
+            let is_private = self.slots.bytes(at + RECORD, 1) == [kind::PRIVATE];
+            let length = if is_private { size_of::<PrivateState>() } else { size_of::<Sample>() };
+            take(number, self.slots.bytes(at + RECORD, length));
             self.positions[cpu] = position + 1;
         }
         self.readers.store(READER * cpu, self.positions[cpu]);
-        taken
+        self.positions[cpu] - first
     }
 }
 
@@ -112,15 +97,4 @@ pub(super) fn cpus() -> Result<u32, KernelError> {
     libbpf_rs::num_possible_cpus()
         .map_err(|error| KernelError::system("count", "the CPUs", &error))
         .map(|count| u32::try_from(count).unwrap_or(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ring_has_as_many_slots_as_it_holds_and_a_power_of_two() {
-        assert_eq!([0, 1, SLOT, 3 * SLOT, 4 * SLOT].map(slots), [1, 1, 1, 2, 4]);
-        assert_eq!(slots(64 << 20), 1 << 17);
-    }
 }

@@ -26,7 +26,7 @@ const DEEPEST: usize = 3;
 pub struct Setup {
     /// How many CPUs.
     pub cpus: u32,
-    /// How much room each CPU's ring has.
+    /// How much room each CPU's ring takes at most.
     pub ring_bytes: usize,
     /// How many flows the table holds.
     pub slots: u32,

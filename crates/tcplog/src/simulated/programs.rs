@@ -12,7 +12,9 @@ use super::tcp::Packet;
 use super::wanted::{is_wanted, new_flow};
 use crate::decide::{self, Watched};
 use crate::decode::Raw;
-use crate::layout::{Flow, NAME_BYTES, Options, PRIVATE_BYTES, PrivateState, Sample, State, Totals, fate, kind, point};
+use crate::layout::{
+    Flow, NAME_BYTES, Options, PRIVATE_BYTES, PrivateState, Sample, State, Totals, fate, kind, point, slots,
+};
 use crate::source::{Prefix, SourceError};
 
 const NO_PACKET: u64 = u64::MAX;
@@ -47,7 +49,7 @@ pub struct Met {
     pub way: u8,
     /// Segments in it.
     pub segments: u16,
-    /// Its number in its flow.
+    /// Its number in its direction of the flow.
     pub packet: u64,
     /// The number of its first segment.
     pub segment: u64,
@@ -95,6 +97,7 @@ struct Program {
     last_ns: u64,
     place: u64,
     number: u64,
+    is_private_due: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,13 +135,13 @@ pub struct Kernel {
 
 impl Kernel {
     /// Nothing is asked, so nothing is counted.
-    pub fn new(cpus: u32, ring_bytes: usize, slots: u32) -> Self {
-        let cpu = |_| Cpu { totals: nothing(), ring: Ring::new(ring_bytes), running: Vec::new() };
+    pub fn new(cpus: u32, ring_bytes: usize, flows: u32) -> Self {
+        let cpu = |_| Cpu { totals: nothing(), ring: Ring::new(slots(ring_bytes)), running: Vec::new() };
         Self {
             asked: Arc::new(Asked { options: NOTHING_ASKED, prefixes: Vec::new() }),
             cpus: (0..cpus).map(cpu).collect(),
-            flows: (0..slots).map(|_| nothing()).collect(),
-            free: (0..slots).collect(),
+            flows: (0..flows).map(|_| nothing()).collect(),
+            free: (0..flows).collect(),
             places: HashMap::new(),
             truth: Vec::new(),
         }
@@ -158,6 +161,7 @@ impl Kernel {
             last_ns: 0,
             place: 0,
             number: 0,
+            is_private_due: false,
         };
         self.cpus[cpu].running.push(program);
     }
@@ -183,7 +187,7 @@ impl Kernel {
             Step::Submit => self.submit(cpu, &mut program),
             Step::ReservePrivate => self.reserve_private(cpu, &mut program),
             Step::SubmitPrivate => self.submit_private(cpu, &program),
-            Step::Count(fate) => self.count(cpu, &program, fate),
+            Step::Count(fate) => self.count(cpu, &mut program, fate),
             Step::Done => Step::Done,
         };
         if program.step == Step::Done {
@@ -346,9 +350,9 @@ impl Kernel {
 
     fn reserve(&mut self, cpu: usize, program: &mut Program) -> Step {
         let cpu = &mut self.cpus[cpu];
-        if let Some(place) = cpu.ring.reserve(size_of::<Sample>()) {
+        if let Some(place) = cpu.ring.reserve() {
             program.place = place;
-            return Step::Submit;
+            return if program.is_event() { Step::Submit } else { Step::Count(fate::LOGGED) };
         }
         cpu.totals.number += 1;
         if program.is_event() {
@@ -367,14 +371,13 @@ impl Kernel {
         cpu.ring.submit(program.place, bytes_of(&program.sample(flow.cookie)));
         if program.is_event() {
             cpu.totals.events += 1;
-            return Step::Done;
         }
-        Step::Count(fate::LOGGED)
+        if program.is_private_due { Step::ReservePrivate } else { Step::Done }
     }
 
     fn reserve_private(&mut self, cpu: usize, program: &mut Program) -> Step {
         let cpu = &mut self.cpus[cpu];
-        if let Some(place) = cpu.ring.reserve(size_of::<PrivateState>()) {
+        if let Some(place) = cpu.ring.reserve() {
             program.place = place;
             return Step::SubmitPrivate;
         }
@@ -403,17 +406,17 @@ impl Kernel {
         Step::Done
     }
 
-    fn count(&mut self, cpu: usize, program: &Program, fate: usize) -> Step {
+    fn count(&mut self, cpu: usize, program: &mut Program, fate: usize) -> Step {
         let Cause::Packet(_, packet) = program.cause else { return Step::Done };
         let way = usize::from(packet.way);
         let every = program.asked.options.private_every;
-        let mut is_private_due = false;
         let totals = &mut self.cpus[cpu].totals;
         totals.fates[way][fate] += 1;
         totals.segments_of_fates[way][fate] += u64::from(packet.segments);
         if fate < fate::OF_FLOW {
             let counts = &mut self.flows[program.slot as usize].directions[way];
-            is_private_due = fate == fate::LOGGED && every > 0 && counts.fates[fate].is_multiple_of(every.into());
+            program.is_private_due =
+                fate == fate::LOGGED && every > 0 && counts.fates[fate].is_multiple_of(every.into());
             counts.fates[fate] += 1;
             counts.segments_of_fates[fate] += u64::from(packet.segments);
         }
@@ -427,7 +430,7 @@ impl Kernel {
             fate,
             generation: program.asked.options.generation,
         });
-        if is_private_due { Step::ReservePrivate } else { Step::Done }
+        if fate == fate::LOGGED { Step::Submit } else { Step::Done }
     }
 
     /// A socket that went away: its flow has ended, whether anybody wanted to know or not.
