@@ -46,7 +46,7 @@ TRUTH_KEYS: dict[str, Key] = {
     "truth.direct_bytes": Key(whole(0, 1 << 40), 200_000_000, "bulk of large packets over the empty path; 0: none"),
     "truth.repetitions": Key(whole(1, 10_000), 2, "of every trial"),
     "truth.read_every": Key(TRIAL, 100_000_000, "how often the application reads TCP_INFO beside"),
-    "truth.private_every": Key(whole(1, 100_000), 5, "private state with each n-th sample of a flow"),
+    "truth.private_every": Key(whole(1, 100_000), 5, "private state with each n-th sample of a flow's direction"),
     "truth.mss_bytes": Key(MSS, 1460, "largest segment, options included, as TCP_MAXSEG takes it"),
     "truth.send_buffer_bytes": Key(BUFFER, 4_194_304, "of each connection; the kernel doubles it"),
     "truth.receive_buffer_bytes": Key(BUFFER, 4_194_304, "of each connection; the kernel doubles it"),

@@ -3120,7 +3120,7 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
             unit="1",
             clock=None,
             source=None,
-            doc="Of them: their flow had gone.",
+            doc="Of them: their socket was closed.",
         ),
         "cpu_busy_s": Field(
             "cpu_busy_s",

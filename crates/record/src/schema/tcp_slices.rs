@@ -48,7 +48,7 @@ pub const TCP_SLICES: Table = Table {
         Field::count("skipped_control", "Of them: the kernel's own socket sent them.").or_null(),
         Field::count("skipped_unparsed", "Of them: their headers could not be read.").or_null(),
         Field::count("skipped_no_room", "Of them: no room for another flow.").or_null(),
-        Field::count("skipped_late", "Of them: their flow had gone.").or_null(),
+        Field::count("skipped_late", "Of them: their socket was closed.").or_null(),
         Field::real("cpu_busy_s", "s", "Time that all processors were busy."),
         Field::real("cpu_sender_s", "s", "Processor time of the sending host's cgroup.").or_null(),
         Field::real("cpu_receiver_s", "s", "Processor time of the receiving host's cgroup.").or_null(),
