@@ -236,7 +236,8 @@ fn a_spool_of_an_earlier_version_is_told_and_stays() {
     bytes[8..12].copy_from_slice(&1_u32.to_ne_bytes());
     fs::write(folder.join(NAME), &bytes).unwrap();
     let error = crate::settle::recover(&folder, &sojourn_record::Origin::default()).unwrap_err().to_string();
-    assert!(error.ends_with("a spool of version 1, not 2: recover it with the Sojourn that wrote it"), "{error}");
+    let told = format!("a spool of version 1, not {VERSION}: recover it with the Sojourn that wrote it");
+    assert!(error.ends_with(&told), "{error}");
     assert_eq!(fs::read(folder.join(NAME)).unwrap(), bytes);
     fs::remove_dir_all(&folder).unwrap();
 }
