@@ -8,6 +8,8 @@
 //! must not merge frames (`ethtool -K PORT gro off lro off`): a merged frame is one packet to netem. Machines without
 //! netem prove these commands as text alone; `make kernels` runs them on kernels that have it.
 
+use sojourn_time::Nanos;
+
 use crate::config::units::percentage_text;
 use crate::config::{
     Action, Cell, Config, ConfigError, Direction, Distribution, DropFrom, Impairments, Limit, Loss, Mask, Match, Order,
@@ -153,12 +155,19 @@ fn delay(pipe: &Pipe, words: &mut Vec<String>) -> Refused {
         "lets packets overtake where there is jitter; write \"order free\"",
     )?;
     if delay.constant.0 != 0 || delay.jitter.is_some() {
-        words.extend(["delay".to_owned(), format!("{}ns", delay.constant.0)]);
+        words.extend(["delay".to_owned(), microseconds(delay.constant)]);
     }
     if let Some(jitter) = &delay.jitter {
         jitter_words(jitter, words)?;
     }
     reorder(pipe, words)
+}
+
+/// A time in µs with what is behind the point: tc of Debian 12 knows no shorter unit.
+fn microseconds(time: Nanos) -> String {
+    let (whole, rest) = (time.0 / 1_000, time.0 % 1_000);
+    let text = format!("{whole}.{rest:03}");
+    format!("{}us", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 fn jitter_words(jitter: &Distribution, words: &mut Vec<String>) -> Refused {
@@ -175,7 +184,7 @@ fn jitter_words(jitter: &Distribution, words: &mut Vec<String>) -> Refused {
             );
         }
     };
-    words.push(format!("{}ns", size.0));
+    words.push(microseconds(*size));
     // Without a distribution netem's is uniform; older tc know no word for it.
     if name != "uniform" {
         words.extend(["distribution".to_owned(), name.to_owned()]);
@@ -277,8 +286,8 @@ mod tests {
         let config = config("delay 20ms loss 1%");
         assert_eq!(
             to_text(&commands(&config, "eth1", "eth2").unwrap()),
-            "tc qdisc replace dev eth2 root netem limit 4194304 delay 20000000ns loss random 1%\n\
-             tc qdisc replace dev eth1 root netem limit 4194304 delay 20000000ns loss random 1%\n"
+            "tc qdisc replace dev eth2 root netem limit 4194304 delay 20000us loss random 1%\n\
+             tc qdisc replace dev eth1 root netem limit 4194304 delay 20000us loss random 1%\n"
         );
         assert_eq!(
             to_text(&undo(&config, "eth1", "eth2").unwrap()),
@@ -295,14 +304,15 @@ mod tests {
     #[test]
     fn netem_is_told_what_it_can_do() {
         for (words, netem) in [
-            ("delay 1.5us", "delay 1500ns"),
-            ("delay 20ms 2ms order free", "delay 20000000ns 2000000ns"),
-            ("delay 20ms 2ms distribution normal order free", "delay 20000000ns 2000000ns distribution normal"),
-            ("delay 20ms 2ms distribution pareto order free", "delay 20000000ns 2000000ns distribution pareto"),
+            ("delay 1.5us", "delay 1.5us"),
+            ("delay 1ns", "delay 0.001us"),
+            ("delay 20ms 2ms order free", "delay 20000us 2000us"),
+            ("delay 20ms 2ms distribution normal order free", "delay 20000us 2000us distribution normal"),
+            ("delay 20ms 2ms distribution pareto order free", "delay 20000us 2000us distribution pareto"),
             ("loss gemodel 1% 10% 100% 0", "loss gemodel 1% 10% 100% 0%"),
             ("duplicate 0.5%", "duplicate 0.5%"),
-            ("delay 1ms reorder 25%", "delay 1000000ns reorder 25%"),
-            ("delay 1ms reorder 100% gap 5", "delay 1000000ns reorder 100% gap 5"),
+            ("delay 1ms reorder 25%", "delay 1000us reorder 25%"),
+            ("delay 1ms reorder 100% gap 5", "delay 1000us reorder 100% gap 5"),
             ("rate 10Mbit/s queue 50", "rate 10000000bit"),
             ("rate 10Mbit/s overhead 20 cell 48 5 queue 50", "rate 10000000bit 20 48 5"),
             ("rate 10Mbit/s atm queue 50", "rate 10000000bit 0 48 5"),
