@@ -290,6 +290,10 @@ ASKED: dict[str, tuple[str, ...]] = {
 """A word's number, and where `tc -j qdisc show` has it: in seconds, shares, bytes a second."""
 
 
+TICK = 65e-9
+"""What netem keeps times in is just below, in seconds."""
+
+
 def _wanted(words: str, shown: dict[str, Any]) -> list[tuple[str, bool]]:
     """What the words say, each beside whether the kernel says it too."""
     words = words.replace("atm", "cell 48 5")
@@ -300,7 +304,8 @@ def _wanted(words: str, shown: dict[str, Any]) -> list[tuple[str, bool]]:
             for key in place:
                 there = (there or {}).get(key)
             wanted = _plain(said[1])
-            is_it = there is not None and abs(float(there) - wanted) <= 1e-6 * max(abs(wanted), 1e-3)
+            finest = TICK if place[0] == "delay" else 1e-6 * max(abs(wanted), 1e-3)
+            is_it = there is not None and abs(float(there) - wanted) <= finest
             found.append((" ".join(place), is_it))
     if queue := re.search(r"\bqueue (\d+)", words):
         found.append(("limit", shown.get("limit") == int(queue[1]) + 1))  # netem counts the one on the link too

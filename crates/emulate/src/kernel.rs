@@ -155,7 +155,7 @@ fn delay(pipe: &Pipe, words: &mut Vec<String>) -> Refused {
         "lets packets overtake where there is jitter; write \"order free\"",
     )?;
     if delay.constant.0 != 0 || delay.jitter.is_some() {
-        words.extend(["delay".to_owned(), microseconds(delay.constant)]);
+        words.extend(["delay".to_owned(), microseconds(delay.constant)?]);
     }
     if let Some(jitter) = &delay.jitter {
         jitter_words(jitter, words)?;
@@ -163,11 +163,10 @@ fn delay(pipe: &Pipe, words: &mut Vec<String>) -> Refused {
     reorder(pipe, words)
 }
 
-/// A time in µs with what is behind the point: tc of Debian 12 knows no shorter unit.
-fn microseconds(time: Nanos) -> String {
-    let (whole, rest) = (time.0 / 1_000, time.0 % 1_000);
-    let text = format!("{whole}.{rest:03}");
-    format!("{}us", text.trim_end_matches('0').trim_end_matches('.'))
+/// A time as tc is told it: Debian 12's knows no unit below µs, and makes nothing of a part of one.
+fn microseconds(time: Nanos) -> Result<String, String> {
+    refuse(time.0 % 1_000 != 0, "is told of times in whole µs; give such")?;
+    Ok(format!("{}us", time.0 / 1_000))
 }
 
 fn jitter_words(jitter: &Distribution, words: &mut Vec<String>) -> Refused {
@@ -184,7 +183,7 @@ fn jitter_words(jitter: &Distribution, words: &mut Vec<String>) -> Refused {
             );
         }
     };
-    words.push(microseconds(*size));
+    words.push(microseconds(*size)?);
     // Without a distribution netem's is uniform; older tc know no word for it.
     if name != "uniform" {
         words.extend(["distribution".to_owned(), name.to_owned()]);
@@ -304,8 +303,7 @@ mod tests {
     #[test]
     fn netem_is_told_what_it_can_do() {
         for (words, netem) in [
-            ("delay 1.5us", "delay 1.5us"),
-            ("delay 1ns", "delay 0.001us"),
+            ("delay 15us", "delay 15us"),
             ("delay 20ms 2ms order free", "delay 20000us 2000us"),
             ("delay 20ms 2ms distribution normal order free", "delay 20000us 2000us distribution normal"),
             ("delay 20ms 2ms distribution pareto order free", "delay 20000us 2000us distribution pareto"),
@@ -351,6 +349,8 @@ mod tests {
                 "jitter 2ms distribution exponential order free",
                 "only knows the distributions uniform, normal, pareto and paretonormal",
             ),
+            ("delay 1.5us", "is told of times in whole µs"),
+            ("delay 20ms 2001ns order free", "is told of times in whole µs"),
             ("delay 20ms rate 10M queue 50", "has one limit for queue and delay line together"),
             ("rate 10M", "counts its queue in packets and does not size it"),
             ("rate 10M queue 30KB", "counts its queue in packets; give it in packets"),
