@@ -215,6 +215,7 @@ def killed(guest: Guest) -> str:
 
 def converts(guest: Guest) -> str:
     """The log is read and written in the formats of others."""
+    guest.text(f"logs/{BULK[0]}.status")
     with tempfile.TemporaryDirectory() as folder:
         for form in ("siftr", "csv", "qlog"):
             path = Path(folder) / form
@@ -290,8 +291,8 @@ ASKED: dict[str, tuple[str, ...]] = {
 """A word's number, and where `tc -j qdisc show` has it: in seconds, shares, bytes a second."""
 
 
-TICK = 65e-9
-"""What netem keeps times in is just below, in seconds."""
+TICK = 1.1e-6
+"""tc shows times in whole µs, cut off behind netem's ticks of 64 ns: 15 µs are shown as 14; in seconds."""
 
 
 def _wanted(words: str, shown: dict[str, Any]) -> list[tuple[str, bool]]:
