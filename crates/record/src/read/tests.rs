@@ -116,5 +116,6 @@ proptest! {
         let end = cut.index(bytes.len() * 4).min(bytes.len());
         fs::write(&file, &bytes[..end]).unwrap();
         let _ = read(&file);
+        fs::remove_dir_all(folder).unwrap();
     }
 }
