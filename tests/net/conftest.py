@@ -1,7 +1,8 @@
-"""Tests that need cgroups of version 2 are left out, and say so, where none can be made."""
+"""Tests that need cgroups of version 2 are left out, and say so, where none can be made; not in CI, which has them."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ NEEDS_CGROUPS = ("test_tcplog_", "test_bed_cgroups")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    why = obstacle()
+    why = None if "CI" in os.environ else obstacle()
     if why is not None:
         for item in items:
             if item.path.name.startswith(NEEDS_CGROUPS):
