@@ -1,0 +1,39 @@
+"""The methods, each a package found by itself: what is asked, how it is measured, what it means, how that is shown.
+
+A method is a package with four modules. `ask` and `measure` belong to the left side of the run folder, `analyse` and
+`show` to the right side; the two sides do not import each other. The packages of this folder are found by their names
+(`tcp_cost` is the method `tcp-cost`); another distribution adds one by an entry point of the group `sojourn.methods`
+whose name is the method and whose value is the package. Imports a module only when it is asked for.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Literal
+
+from sojourn.errors import RequestError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+Part = Literal["ask", "measure", "analyse", "show"]
+GROUP = "sojourn.methods"
+
+
+@cache
+def packages() -> dict[str, str]:
+    """The package of each method, by the method's name; ours first, then those of other distributions."""
+    own = {one.name.replace("_", "-"): f"{__name__}.{one.name}" for one in pkgutil.iter_modules(__path__) if one.ispkg}
+    return {one.name: one.value for one in entry_points(group=GROUP)} | own
+
+
+def load(method: str, part: Part) -> ModuleType:
+    """The module of a method; raises RequestError for a method that is not known."""
+    if method not in packages():
+        raise RequestError(
+            f"no such method is known to this version: {method} (known: {', '.join(sorted(packages()))})"
+        )
+    return import_module(f"{packages()[method]}.{part}")
