@@ -1,0 +1,1 @@
+"""An emulated path held against its configuration: delays, losses, rates, random sources."""

@@ -1,0 +1,1 @@
+"""Several senders into one receiver: what the shared port passes, and to whom."""

@@ -1,0 +1,1 @@
+"""Loss over offered load, and how losses lie in the stream."""

@@ -1,0 +1,1 @@
+"""The tests of RFC 2544: throughput, latency, frame loss, back-to-back frames."""

@@ -1,0 +1,1 @@
+"""Which part of a latency is the sender, the queue, the wire and the receiver."""
