@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from sojourn.analysis.statistics.signed_rank import hodges_lehmann
+from sojourn.statistics.signed_rank import hodges_lehmann
 
 
 @dataclass(frozen=True, slots=True)

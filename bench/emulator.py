@@ -241,7 +241,7 @@ def paced(ground: Ground, rate_bps: int) -> Sample:
 
 def losses(ground: Ground, tell: Callable[[str], None]) -> Row:
     """In how many of a hundred streams the loss that was asked lies in the 95 % interval of what was lost."""
-    from sojourn.analysis.statistics.proportion import clopper_pearson
+    from sojourn.statistics.proportion import clopper_pearson
 
     link, hits = ground.link(EMULATE), []
     tell(f"{LOSS_RUNS} streams at a loss of {LOSS_SHARE:.0%}")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.analysis.tcp import oracle
 from sojourn.errors import SojournError
 from sojourn.export import Chosen, Request, convert
+from sojourn.methods.tcp_truth.analyse import oracle
 from sojourn.records import read_table
 from tests.net.tcplog_bed import Log
 

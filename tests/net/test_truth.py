@@ -19,13 +19,13 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.analysis.statistics.signed_rank import hodges_lehmann
 from sojourn.conduct import create_folder
 from sojourn.conduct import run as conducting
 from sojourn.conduct.progress import Screen
 from sojourn.conduct.site import Namespaces, open_site
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder
+from sojourn.statistics.signed_rank import hodges_lehmann
 from tests.net.busy_machine import DisturbedError, thrice, undisturbed
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import pytest
 
 from sojourn.analysis.pairs import rounds_of
 from sojourn.analysis.run import load
-from sojourn.analysis.statistics.signed_rank import critical_rank, hodges_lehmann_rows
 from sojourn.instruments import find_instrument
 from sojourn.records import RunFolder
+from sojourn.statistics.signed_rank import critical_rank, hodges_lehmann_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

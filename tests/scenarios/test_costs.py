@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sojourn.analysis.costs.programs import spent
-from sojourn.analysis.costs.ratios import pooled
-from sojourn.analysis.costs.seen import Seen
+from sojourn.methods.tcp_cost.analyse.programs import spent
+from sojourn.methods.tcp_cost.analyse.ratios import pooled
+from sojourn.methods.tcp_cost.analyse.seen import Seen
 
 RUNS = 2000
 TRUTH = 0.9

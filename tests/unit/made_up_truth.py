@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis import analyse
-from sojourn.analysis.emulator.checks import Asked
-from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.statistics.proportion import clopper_pearson
+from sojourn.analysis.checks import Asked
 from sojourn.analysis.study import Study
-from sojourn.analysis.tcp.trials import Done
-from sojourn.analysis.tcp.truth import Found, agreed, sentence
+from sojourn.analysis.tcp_trials import Done
+from sojourn.methods.tcp_truth.analyse import Found, agreed, sentence
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.proportion import clopper_pearson
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def write(path: Path) -> Path:
     checks = found.checks.answered()
     frames = {name: pl.DataFrame(rows, infer_schema_length=None) for name, rows in found.samples.items()}
     made = Study(found.rows, found.findings, sentence(checks), samples=frames, checks=checks)
-    with patch("sojourn.analysis.tcp.truth.study", lambda run: made):
+    with patch("sojourn.methods.tcp_truth.analyse.study", lambda run: made):
         analyse(path)
     return path
 

@@ -15,10 +15,10 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.laws import _judge as judge_law
-from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.statistics.line import Deviations
 from sojourn.errors import RequestError
 from sojourn.records import FINDINGS, RunFolder
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.line import Deviations
 
 Make = Callable[..., Any]
 

@@ -75,8 +75,8 @@ def test_nanoseconds_are_less_those_of_the_empty_program(tmp_path: Path) -> None
 def test_nanoseconds_have_an_interval_over_sessions_or_say_how_many_are_needed(
     tmp_path: Path, at_once: int, sessions: int
 ) -> None:
-    from sojourn.report.costs import keys
-    from sojourn.report.costs.tables import programs
+    from sojourn.methods.tcp_cost.show import keys
+    from sojourn.methods.tcp_cost.show.tables import programs
     from sojourn.report.run import Run
 
     folder = write(tmp_path / "run", Machine(), [*FEW, f"at_once={at_once}"])

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.analysis.emulator.checks import ALARM, Asked, Checks
-from sojourn.analysis.emulator.seen import cut_blocks
-from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.statistics.service import leave
+from sojourn.analysis.checks import ALARM, Asked, Checks
+from sojourn.methods.emulator.analyse.seen import cut_blocks
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.service import leave
 from tests.unit.made_up_emulator import Cell, Made, Rng, constant, losing, stays
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sojourn.analysis.emulator import account, link, loss
-from sojourn.analysis.emulator.checks import LIMITS, Asked
-from sojourn.analysis.emulator.pipe import Pipe
-from sojourn.analysis.emulator.seen import Seen
-from sojourn.analysis.statistics.service import leave
+from sojourn.analysis.checks import LIMITS, Asked
+from sojourn.methods.emulator.analyse import account, link, loss
+from sojourn.methods.emulator.analyse.pipe import Pipe
+from sojourn.methods.emulator.analyse.seen import Seen
+from sojourn.statistics.service import leave
 
 SEED = 9_403
 RATE = 10_000_000

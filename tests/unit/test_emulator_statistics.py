@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from sojourn.analysis.emulator.pipe import Jitter, Pipe
-from sojourn.analysis.statistics import cdf, needed
-from sojourn.analysis.statistics.anderson import anderson_darling, probability
-from sojourn.analysis.statistics.chain import Chain, bernoulli, dwelling, four_states, gilbert_elliott
-from sojourn.analysis.statistics.proportion import worth_pearson
-from sojourn.analysis.statistics.randomness import age_test, autocorrelation, ljung_box, run_lengths, runs_test
-from sojourn.analysis.statistics.service import busy_rows, leave, misses, rate_in_windows
-from sojourn.analysis.statistics.ticks import find_tick
+from sojourn.methods.emulator.analyse.pipe import Jitter, Pipe
+from sojourn.statistics import cdf, needed
+from sojourn.statistics.anderson import anderson_darling, probability
+from sojourn.statistics.chain import Chain, bernoulli, dwelling, four_states, gilbert_elliott
+from sojourn.statistics.proportion import worth_pearson
+from sojourn.statistics.randomness import age_test, autocorrelation, ljung_box, run_lengths, runs_test
+from sojourn.statistics.service import busy_rows, leave, misses, rate_in_windows
+from sojourn.statistics.ticks import find_tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable

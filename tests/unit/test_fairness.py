@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from sojourn.analysis.statistics.fairness import BOUNDS, all_waiting, shortfalls
 from sojourn.plan.fair import flows_for
+from sojourn.statistics.fairness import BOUNDS, all_waiting, shortfalls
 
 if TYPE_CHECKING:
     from typing import Any

@@ -9,10 +9,10 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.links.cables import Cables
-from sojourn.analysis.statistics.queue import waits
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
 from sojourn.report.tables import laws as laws_table
+from sojourn.statistics.queue import waits
 from tests.unit.synthetic_streams import StreamRun, Trial, cell
 
 if TYPE_CHECKING:

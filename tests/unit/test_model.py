@@ -11,8 +11,8 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.factors import factors_of_stream
-from sojourn.analysis.model import fit_group, training_cells
-from sojourn.analysis.statistics.queue import Passage, predict, waits, waits_with_room
+from sojourn.methods.model.analyse import fit_group, training_cells
+from sojourn.statistics.queue import Passage, predict, waits, waits_with_room
 from tests.unit import made_up_streams as made_up
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sojourn.analysis.statistics.signed_rank import least_pairs
 from sojourn.plan import Plan, cells, estimate, expand, load_plan
 from sojourn.plan.schedule import LEAST_COUNT, Block
 from sojourn.plan.sizes import KINDS, frame_of, payload_of
+from sojourn.statistics.signed_rank import least_pairs
 
 QUICK = ("bridge-latency", "frame-size", "ping-wait")
 

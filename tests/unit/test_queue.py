@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sojourn.analysis.statistics.distance import distances, kolmogorov, wasserstein
-from sojourn.analysis.statistics.queue import (
+from sojourn.statistics.distance import distances, kolmogorov, wasserstein
+from sojourn.statistics.queue import (
     Passage,
     Server,
     Stalls,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sojourn.analysis.emulator.loss import reordered_share
-from sojourn.analysis.statistics.randomness import ljung_box, runs_test
+from sojourn.methods.emulator.analyse.loss import reordered_share
+from sojourn.statistics.randomness import ljung_box, runs_test
 
 SEED = 20031205
 RUNS = 300

@@ -15,12 +15,13 @@ import pytest
 from rich.console import Console
 
 from sojourn.analysis import analyse
+from sojourn.methods import packages
 from sojourn.records import TABLES
 from sojourn.report import render_terminal, write_report
 from sojourn.report.drawing import arms_of, draw
 from sojourn.report.figures import all_figures, specifications
 from sojourn.report.palette import Palette
-from sojourn.report.parts import METHODS, parts_of
+from sojourn.report.parts import parts_of
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
 from sojourn.report.tables import all_tables
@@ -184,8 +185,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def test_every_method_has_a_maker_here() -> None:
-    elsewhere = {"departures", "tcp-truth", "tcp-perturbation"}
-    assert set(MAKERS) | elsewhere == set(METHODS)
+    elsewhere = {"pairs", "departures", "tcp-truth", "tcp-perturbation"}
+    assert set(MAKERS) | elsewhere == set(packages())
 
 
 @pytest.mark.parametrize("method", MAKERS)

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sojourn.analysis.statistics import signed_rank
-from sojourn.analysis.statistics.discovery import benjamini_hochberg, signed_rank_p
-from sojourn.analysis.statistics.interval import student_t
-from sojourn.analysis.statistics.line import deviations, fit, hotelling
-from sojourn.analysis.statistics.modes import find_modes
-from sojourn.analysis.statistics.period import find_period, slow_ones
-from sojourn.analysis.statistics.proportion import clopper_pearson
-from sojourn.analysis.statistics.quantile import allowed, quantile_by_rounds, sd_by_rounds
-from sojourn.analysis.statistics.signed_rank import critical_rank, hodges_lehmann, least_pairs, signed_rank_cdf
-from sojourn.analysis.statistics.trend import theil_sen, trend
+from sojourn.statistics import signed_rank
+from sojourn.statistics.discovery import benjamini_hochberg, signed_rank_p
+from sojourn.statistics.interval import student_t
+from sojourn.statistics.line import deviations, fit, hotelling
+from sojourn.statistics.modes import find_modes
+from sojourn.statistics.period import find_period, slow_ones
+from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.quantile import allowed, quantile_by_rounds, sd_by_rounds
+from sojourn.statistics.signed_rank import critical_rank, hodges_lehmann, least_pairs, signed_rank_cdf
+from sojourn.statistics.trend import theil_sen, trend
 
 differences = st.lists(st.floats(-1e6, 1e6), min_size=6, max_size=40).map(lambda d: np.array(d, dtype=np.float64))
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from sojourn.analysis.statistics.line import fit
-from sojourn.analysis.statistics.proportion import clopper_pearson
-from sojourn.analysis.statistics.quantile import mean_by_rounds, quantile_by_rounds, sd_by_rounds
-from sojourn.analysis.statistics.signed_rank import critical_rank, hodges_lehmann_rows
+from sojourn.statistics.line import fit
+from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.quantile import mean_by_rounds, quantile_by_rounds, sd_by_rounds
+from sojourn.statistics.signed_rank import critical_rank, hodges_lehmann_rows
 
 REPETITIONS = 2000
 ROUNDS = 12

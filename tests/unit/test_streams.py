@@ -13,10 +13,10 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.analysis.factors import Factors
 from sojourn.analysis.rows import Row as Figure
-from sojourn.analysis.statistics.interval import Interval
 from sojourn.analysis.stream_findings import modes_apart, sound
 from sojourn.analysis.wording import percent
 from sojourn.records import RunFolder, read_table
+from sojourn.statistics.interval import Interval
 from tests.unit import made_up_streams as made_up
 from tests.unit.synthetic_streams import StreamRun, Trial, cell
 

@@ -12,14 +12,14 @@ import pytest
 from scipy import stats
 
 from sojourn.analysis.rates import jain
-from sojourn.analysis.statistics.proportion import korn_graubard
-from sojourn.analysis.statistics.quantile import mean_by_rounds, quantile_by_rounds
 from sojourn.analysis.streams import over_trials
+from sojourn.statistics.proportion import korn_graubard
+from sojourn.statistics.quantile import mean_by_rounds, quantile_by_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sojourn.analysis.statistics.interval import Interval
+    from sojourn.statistics.interval import Interval
 
 RUNS, TRIALS, PACKETS = 600, 20, 400
 SEED = 20001001

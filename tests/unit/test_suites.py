@@ -10,7 +10,9 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.analysis.statistics.bounds import (
+from sojourn.analysis.suites import Sought
+from sojourn.analysis.suites.cells import of_positive
+from sojourn.statistics.bounds import (
     Bounds,
     Goal,
     Trial,
@@ -20,8 +22,6 @@ from sojourn.analysis.statistics.bounds import (
     relevant_bounds,
     verified,
 )
-from sojourn.analysis.suite_cells import of_positive
-from sojourn.analysis.suites import Sought
 from tests.unit.made_up_suites import Device, Suite
 
 if TYPE_CHECKING:

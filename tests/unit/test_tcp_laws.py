@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sojourn.analysis.tcp import backoff, cubic, reno
+from sojourn.methods.tcp_truth.analyse import backoff, cubic, reno
 
 RTT_NS = 20_000_000
 LIMITED = backoff.CWND_LIMITED

@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sojourn.analysis.tcp import oracle, witness
-from sojourn.analysis.tcp.trials import Done
-from sojourn.analysis.tcp.truth import Found, _of_direction
+from sojourn.analysis.tcp_trials import Done
 from sojourn.instruments.tcp_capture import read_packets
+from sojourn.methods.tcp_truth.analyse import Found, _of_direction, oracle, witness
 
 if TYPE_CHECKING:
     from pathlib import Path

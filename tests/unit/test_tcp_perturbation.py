@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.analysis.statistics import permutation
-from sojourn.analysis.tcp.perturbation import AGAIN, ON, Seen, compare, smallest
-from sojourn.analysis.tcp.trials import Done
+from sojourn.analysis.tcp_trials import Done
+from sojourn.methods.tcp_perturbation.analyse import AGAIN, ON, Seen, compare, smallest
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
 from sojourn.plan.tcp import expand_tcp
 from sojourn.records import TABLES
 from sojourn.report import write_report
+from sojourn.statistics import permutation
 from tests.unit.made_up_tcp import write_table
 
 if TYPE_CHECKING:

@@ -28,41 +28,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from sojourn.analysis.verdict import Verdict
-from sojourn.errors import RequestError
+from sojourn.methods import load as load_method
 
 if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Method
 
-__all__ = ["METHODS", "Verdict", "analyse"]
-
-
-METHODS = {
-    "pairs": "by_pairs",
-    "departures": "by_departures",
-    "one-way": "one_way",
-    "throughput": "throughput",
-    "loss": "loss",
-    "fan-in": "fan_in",
-    "multicast": "multicast",
-    "background": "background",
-    "stages": "stages",
-    "model": "model",
-    "emulator": "emulator",
-    "tcp-cost": "costs",
-    "tcp-truth": "tcp.truth",
-    "tcp-perturbation": "tcp.perturbation",
-    "rfc2544": "suites",
-    "rfc8219": "suites",
-    "rfc2889": "suites",
-}
-"""The module of this package that makes the study of each method (`study.Method` says how)."""
+__all__ = ["Verdict", "analyse"]
 
 
 def analyse(folder: Path) -> Verdict:
@@ -76,19 +53,12 @@ def analyse(folder: Path) -> Verdict:
     if run.folder.analysis.exists():
         shutil.rmtree(run.folder.analysis)
     run.folder.analysis.mkdir(parents=True)
-    study = _method(run.method).study(run)
+    study = cast("Method", load_method(run.method, "analyse")).study(run)
     mark(study.rows, study.findings)
     write_samples(run.folder.samples, study.samples)
     verdict = judge(run, study)
     _write(run, study.rows, verdict)
     return verdict
-
-
-def _method(name: str) -> Method:
-    """The module for a method; an unknown one is refused."""
-    if name not in METHODS:
-        raise RequestError(f"no such method is known to this version: {name} (known: {', '.join(METHODS)})")
-    return cast("Method", import_module(f"sojourn.analysis.{METHODS[name]}"))
 
 
 def _write(run: Run, rows: list[Row], verdict: Verdict) -> None:

@@ -17,9 +17,9 @@ from sojourn.analysis.factors import IPV4_OVERHEAD, Factors
 from sojourn.analysis.paths import error_rows
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
-from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.statistics.proportion import clopper_pearson
-from sojourn.analysis.statistics.quantile import mean_by_rounds, quantile_by_rounds, sd_by_rounds
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.quantile import mean_by_rounds, quantile_by_rounds, sd_by_rounds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,16 +17,16 @@ import numpy as np
 from sojourn.analysis.rows import finite
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import by_size
-from sojourn.analysis.statistics.line import Deviations, deviations
-from sojourn.analysis.statistics.signed_rank import hodges_lehmann
 from sojourn.analysis.wording import micro
+from sojourn.statistics.line import Deviations, deviations
+from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.pairs import Rounds
     from sojourn.analysis.run import Run
-    from sojourn.analysis.statistics.interval import Interval
+    from sojourn.statistics.interval import Interval
 
 MARGIN = 0.05
 WIDEST_MARGIN = 0.2

@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.clocks import on_sender_clock, shared_blocks
-from sojourn.analysis.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
 from sojourn.analysis.streams import AT, in_order, worst_of
+from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.run import Run
-    from sojourn.analysis.statistics.interval import Interval
+    from sojourn.statistics.interval import Interval
 
 ACTUAL, INTENDED, ROUND_TRIP, RESPONSE = "actual", "intended", "round-trip", "response"
 FLAGS = ("duplicate", "reordered", "late", "corrupted", "part")

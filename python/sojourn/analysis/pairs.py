@@ -19,9 +19,9 @@ import polars as pl
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, WIRE
-from sojourn.analysis.statistics.discovery import benjamini_hochberg, signed_rank_p
-from sojourn.analysis.statistics.interval import Interval, student_t
-from sojourn.analysis.statistics.signed_rank import hodges_lehmann
+from sojourn.statistics.discovery import benjamini_hochberg, signed_rank_p
+from sojourn.statistics.interval import Interval, student_t
+from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

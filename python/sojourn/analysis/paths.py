@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sojourn.analysis.rows import Row
-from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.statistics.proportion import clopper_pearson
-from sojourn.analysis.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,11 +18,11 @@ from sojourn.analysis.finding import Finding, Place, worst_apart
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.statistics.proportion import korn_graubard
 from sojourn.analysis.stream_rows import per_arm, trial_row
 from sojourn.analysis.streams import L1_OVERHEAD, over_trials
 from sojourn.analysis.wording import percent
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.proportion import korn_graubard
 
 if TYPE_CHECKING:
     from collections.abc import Collection

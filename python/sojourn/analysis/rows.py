@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.analysis.factors import Factors
 
 if TYPE_CHECKING:
-    from sojourn.analysis.statistics.interval import Interval
+    from sojourn.statistics.interval import Interval
 
 
 STREAM_FACTORS = ("kind", "engine", "rate_pps", "rate_share", "to", "senders", "receivers", "load", "load_via", "pipe")

@@ -15,8 +15,8 @@ import numpy as np
 from sojourn.analysis.factors import RAW_OVERHEAD, in_common
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
-from sojourn.analysis.statistics.line import Line, fit
-from sojourn.analysis.statistics.signed_rank import hodges_lehmann
+from sojourn.statistics.line import Line, fit
+from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.pairs import Rounds
     from sojourn.analysis.run import Run
-    from sojourn.analysis.statistics.interval import Interval
+    from sojourn.statistics.interval import Interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.statistics.signed_rank import least_pairs
 from sojourn.analysis.wording import micro, percent
+from sojourn.statistics.signed_rank import least_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,6 @@ from sojourn.analysis.clocks import asymmetries, clock_findings
 from sojourn.analysis.finding import Finding, Place, worst_apart, worst_first
 from sojourn.analysis.packets import ACTUAL, ROUND_TRIP, Values
 from sojourn.analysis.soundness import soundness_findings
-from sojourn.analysis.statistics.modes import find_modes
 from sojourn.analysis.stream_rows import OPEN_LOOPS, bed_resolution
 from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.tester import (
@@ -32,6 +31,7 @@ from sojourn.analysis.tester import (
     truncated,
 )
 from sojourn.analysis.wording import micro, percent
+from sojourn.statistics.modes import find_modes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -17,10 +17,10 @@ from sojourn.analysis.packets import ACTUAL, INTENDED, RESPONSE, ROUND_TRIP, Val
 from sojourn.analysis.paths import error_rows
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.statistics.interval import Interval
-from sojourn.analysis.statistics.proportion import korn_graubard
-from sojourn.analysis.statistics.signed_rank import hodges_lehmann, least_pairs
 from sojourn.analysis.streams import Series, across, differences, in_order, over_trials, series, worst_of
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.proportion import korn_graubard
+from sojourn.statistics.signed_rank import hodges_lehmann, least_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -97,8 +97,8 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.clocks import shared_blocks
-from sojourn.analysis.statistics.interval import Interval, student_t
-from sojourn.analysis.statistics.signed_rank import hodges_lehmann, least_pairs
+from sojourn.statistics.interval import Interval, student_t
+from sojourn.statistics.signed_rank import hodges_lehmann, least_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sojourn.analysis.finding import Finding
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
-    from sojourn.analysis.statistics.interval import Interval
     from sojourn.analysis.study import Study
+    from sojourn.statistics.interval import Interval
 
 
 MEASURED = ("measure", "search")

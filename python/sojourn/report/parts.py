@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sojourn.methods import load
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sojourn.report.figure import Figure
     from sojourn.report.run import Run
     from sojourn.report.table import Table
 
-METHODS = {
-    "departures": "senders",
-    "one-way": "streams.one_way",
-    "stages": "streams.stages",
-    "model": "streams.model",
-    "emulator": "streams.emulator",
-    "background": "streams.background",
-    "fan-in": "streams.fan_in",
-    "throughput": "streams.throughput",
-    "loss": "streams.loss",
-    "multicast": "streams.multicast",
-    "tcp-cost": "costs",
-    "tcp-truth": "tcp.truth",
-    "tcp-perturbation": "tcp.perturbation",
-    "rfc2544": "streams.suites",
-    "rfc8219": "streams.suites",
-    "rfc2889": "streams.suites",
-}
-"""The module of this package whose PARTS are a method's report; of all other methods it is `pairs`."""
+    Layout = Callable[[Run, str], Table]
 
 
 @dataclass(frozen=True)
@@ -55,9 +38,11 @@ class Parts:
     words: Callable[[Run], list[str]]
     results: tuple[str, ...]
     """Names of the tables that stand under "Results", before the figures."""
+    published: Mapping[str, Layout] = field(default_factory=dict)
+    """The published tables that this method alone sets beside ours, by their names."""
 
 
 def parts_of(run: Run) -> Parts:
     """What the report of this run consists of."""
-    parts: Parts = import_module(f"sojourn.report.{METHODS.get(run.method, 'pairs')}").PARTS
+    parts: Parts = load(run.method, "show").PARTS
     return parts

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.report import published_emulator as emulator
-from sojourn.report import published_siftr as siftr
 from sojourn.report.numbers import NOTHING, Shown, duration, show
 from sojourn.report.palette import ordered
+from sojourn.report.parts import parts_of
+from sojourn.report.shapes import shapes
 from sojourn.report.table import Column, Entry, Table, interval, number, text
 from sojourn.report.tables import of_cell, shown_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
+    from sojourn.report.parts import Layout
     from sojourn.report.run import Cell, Run
-from sojourn.report.shapes import shapes
 
 Row = dict[str, str]
 NOTE = (
@@ -35,14 +35,20 @@ NOTE = (
 
 def published_tables(run: Run) -> list[Table]:
     """The shapes, then every published table that the plan names and that we know how to set beside ours."""
-    beside = [LAYOUTS[name](run, name) for name in run.published() if name in LAYOUTS]
+    layouts = layouts_of(run)
+    beside = [layouts[name](run, name) for name in run.published() if name in layouts]
     ratios = shapes(run)
     return [ratios, *beside] if ratios.rows else beside
 
 
 def unmatched(run: Run) -> list[str]:
     """Published tables that the plan names but that nothing of ours stands beside."""
-    return [name for name in run.published() if name not in LAYOUTS]
+    return [name for name in run.published() if name not in layouts_of(run)]
+
+
+def layouts_of(run: Run) -> Mapping[str, Layout]:
+    """Every published table that can stand beside a run of this method: those of any method, and the method's own."""
+    return {**LAYOUTS, **parts_of(run).published}
 
 
 def read_published(name: str) -> list[Row]:
@@ -322,30 +328,14 @@ TITLES = {
     "bridge2003_quantiles": "Round-trip percentiles: Cricenti 2003, beside this run",
     "bridge2003_dlink_rtt": "The two D-Link cards: Cricenti 2003, appendix 3, beside this run",
     "bridge2003_flood_ping": "Flood ping: Cricenti 2003, table 2, beside this run",
-    "dummynet2003_delay": "Delay: Vanhonacker 2003, table 5, beside this run",
-    "bridge2003_dummynet_delay": "Delay: Cricenti 2003, table 8, beside this run",
-    "dummynet2003_delay_vs_interval": "Delay over packet rate: Vanhonacker 2003, table 6, beside this run",
-    "dummynet2003_loss": "Loss: Vanhonacker 2003, table 7, beside this run",
-    "siftr2007_baseline": "Throughput without a log: Stewart 2007, table IV, beside this run",
-    "siftr2007_disabled": "Loaded but disabled: Stewart 2007, table V, beside this run",
-    "siftr2007_headlines": "At the most detail: Stewart 2007, abstract and section V, beside this run",
     "atlas2000_latency_fits": "Latency = a + b × size: ATLAS 2000, section 3, beside this run",
     "atlas2000_min_frame_interval": "The least time between frames: ATLAS 2000, table 4.1, beside this run",
     "atlas2000_multi_source_throughput": "Several senders: ATLAS 2000, table 4.2, beside this run",
     "atlas2000_multicast_response_spacing": "The spacing of answers: ATLAS 2000, table 5.1, beside this run",
 }
-LAYOUTS: dict[str, Callable[[Run, str], Table]] = {
+LAYOUTS: dict[str, Layout] = {
     "bridge2003_rtt": _ping_table,
     "dummynet2003_rtt": _ping_table,
-    "dummynet2003_delay": lambda run, name: emulator.delay_table(run, name, TITLES[name], read_published(name)),
-    "bridge2003_dummynet_delay": lambda run, name: emulator.delay_table(run, name, TITLES[name], read_published(name)),
-    "dummynet2003_delay_vs_interval": lambda run, name: emulator.interval_table(
-        run, name, TITLES[name], read_published(name)
-    ),
-    "dummynet2003_loss": lambda run, name: emulator.loss_table(run, name, TITLES[name], read_published(name)),
-    "siftr2007_baseline": lambda run, name: siftr.baseline_table(run, name, TITLES[name], read_published(name)),
-    "siftr2007_disabled": lambda run, name: siftr.disabled_table(run, name, TITLES[name], read_published(name)),
-    "siftr2007_headlines": lambda run, name: siftr.headlines_table(run, name, TITLES[name], read_published(name)),
     "bridge2003_quantiles": _quantile_table,
     "bridge2003_flood_ping": _flood_table,
     "atlas2000_latency_fits": _fit_table,

@@ -12,11 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sojourn.report.checks import SOURCES, named
+from sojourn.report.checks import shown_of as check_numbers
 from sojourn.report.numbers import NOTHING, Shown, count, percent
 from sojourn.report.parts import parts_of
 from sojourn.report.run import Run, every
-from sojourn.report.streams.verdicts import SOURCES, named
-from sojourn.report.streams.verdicts import shown_of as check_numbers
 from sojourn.report.tables import fitted_lines, in_order, shown_of
 
 if TYPE_CHECKING:

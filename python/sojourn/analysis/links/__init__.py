@@ -1,4 +1,5 @@
-"""What is known beforehand of links that have rates: the laws of serialisation and of queues, asked of a run.
+"""What is known beforehand of links that have rates: the parts that laws of serialisation and of queues share.
 
-`cables` knows the cables of each arm, from bed.json; `slope`, `waiting`, `sharing` and `pacing` each answer a law.
+`cables` knows the cables of each arm, from bed.json; `judged` turns two numbers into an answer. The laws themselves
+stand with the methods that are asked for them.
 """

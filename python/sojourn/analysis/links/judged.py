@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sojourn.analysis.laws import Answer
 
 if TYPE_CHECKING:
-    from sojourn.analysis.statistics.interval import Interval
+    from sojourn.statistics.interval import Interval
 
 
 def cannot(law: str, why: str, device: str | None = None, probe: str | None = None) -> Answer:

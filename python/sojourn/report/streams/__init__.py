@@ -1,5 +1,5 @@
-"""The reports of streams: one module for each method (`PARTS`), and what several of them share.
+"""What the reports of several methods of streams share.
 
 `measures` makes tables of result rows, `points` the frames of figures, `delays` what every method of streams has,
-`words` how it was measured.
+`rates` what those have that send as fast as they can, `words` how it was measured.
 """

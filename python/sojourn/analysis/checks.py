@@ -1,0 +1,155 @@
+"""Configured against measured: a check, what it found, and whether that is within its limit.
+
+A check passes when its whole 95 % interval lies within the limit, fails when the whole of a wider interval lies beyond
+it, and else the run cannot tell. A test for randomness passes when its p is no alarm and there was enough to see one;
+with less than that it cannot tell. The chance that any check of a run fails although all is as configured is at most
+`ALARM`: each has its equal part of that (Bonferroni), in its p or in the level of its interval. Where nothing is random
+(a sum, a law of departures), one packet that breaks it fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sojourn.analysis.rows import finite
+from sojourn.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from sojourn.analysis.run import Run
+
+ALARM = 0.01
+"""How likely a whole verify finds fault with an emulator that has none."""
+
+PASS, FAIL, UNTOLD = "pass", "fail", "cannot tell"
+
+LIMITS = {"offset": 18e3, "p50": 18e3, "p99": 100e3, "p999": 1e6, "rate": 0.001, "cdf": 0.05}
+"""How far off is still as configured: ns, shares. 18 µs is the best figure published for an emulator in a virtual
+machine, 100 µs the emulator's own budget. A plan's [limits] may say otherwise."""
+
+
+def limits_of(run: Run) -> dict[str, float]:
+    """The limits of a run, those of its plan first."""
+    told = run.plan.get("limits") or {}
+    return {name: number(told.get(name, limit)) for name, limit in LIMITS.items()}
+
+
+UNITS_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "%": 0.01}
+
+
+def number(told: float | str) -> float:
+    """A limit as a plan has it, in ns where it is a time: a share, or a time with its unit."""
+    if not isinstance(told, str):
+        return float(told)
+    unit = told.lstrip("0123456789.+- ")
+    return float(told.removesuffix(unit)) * UNITS_NS.get(unit, 1.0)
+
+
+Reading = Callable[[float], Interval]
+"""A figure with its interval at a chance of missing the truth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a check compares: where, what was configured, what was seen, and where the truth may lie (in one unit).
+
+    `reading` gives the figure and its interval for a chance of error, to be compared with `zone`; without a zone `p` is
+    a test's, with `enough` saying whether it had what it needs; `exact` in place of both: how many packets broke a law
+    that has no exceptions.
+    """
+
+    name: str
+    of: str
+    configured: float | None
+    unit: str
+    what: str
+    reading: Reading | None = None
+    zone: tuple[float, float] | None = None
+    limit: float | None = None
+    p: float | None = None
+    enough: bool = True
+    exact: int | None = None
+    measured: float | None = None
+    n: int = 0
+
+    def answer(self, alpha: float) -> Answered:
+        """What it found, at this chance of a false alarm."""
+        if self.exact is not None:
+            verdict = FAIL if self.exact else PASS if self.n else UNTOLD
+            return Answered(self, Interval(float(self.exact), None, None, 1.0, self.n), verdict)
+        shown = Interval(float("nan") if self.measured is None else self.measured, None, None, 0.95, self.n)
+        if self.reading is not None:
+            shown = self.reading(0.05)
+        if self.zone is None or self.reading is None:
+            return Answered(self, shown, self._by_p(alpha))
+        return Answered(self, shown, _place(shown, self.reading(alpha), self.zone))
+
+    def _by_p(self, alpha: float) -> str:
+        if self.p is None or math.isnan(self.p):
+            return UNTOLD
+        if self.p < alpha:
+            return FAIL
+        return PASS if self.enough else UNTOLD
+
+
+def _place(shown: Interval, sure: Interval, zone: tuple[float, float]) -> str:
+    """Within the zone by the interval that is shown; beyond it by the one that is sure enough for an alarm."""
+    if shown.low is not None and shown.high is not None and zone[0] <= shown.low and shown.high <= zone[1]:
+        return PASS
+    beyond = sure.low is not None and sure.high is not None and (sure.high < zone[0] or sure.low > zone[1])
+    return FAIL if beyond else UNTOLD
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A check with what it found (95 %) and its verdict."""
+
+    asked: Asked
+    value: Interval
+    verdict: str
+
+
+@dataclass(slots=True)
+class Checks:
+    """The checks of a run, gathered first and answered together: how many there are decides how sure each must be."""
+
+    several: list[tuple[str, int | None, str, Asked]] = field(default_factory=list)
+
+    def add(self, device: str, cell: int | None, pipe: str, asked: list[Asked]) -> None:
+        """Add what was asked of one arm and cell."""
+        self.several += [(device, cell, pipe, one) for one in asked]
+
+    @property
+    def alpha(self) -> float:
+        """The chance of a false alarm that each check may have."""
+        random = sum(one.exact is None for *_, one in self.several)
+        return ALARM / max(1, random)
+
+    def answered(self) -> list[dict[str, Any]]:
+        """Every check as verdict.json holds it."""
+        alpha = self.alpha
+        return [_tidy(place[:3], place[3].answer(alpha)) for place in self.several]
+
+
+def _tidy(place: tuple[str, int | None, str], one: Answered) -> dict[str, Any]:
+    asked, value = one.asked, one.value
+    return {
+        "device": place[0],
+        "cell": place[1],
+        "pipe": place[2],
+        "check": asked.name,
+        "of": asked.of,
+        "what": asked.what,
+        "configured": finite(asked.configured),
+        "measured": finite(value.estimate),
+        "ci_low": finite(value.low),
+        "ci_high": finite(value.high),
+        "level": value.level,
+        "unit": asked.unit,
+        "limit": finite(asked.limit),
+        "p": finite(asked.p),
+        "n": asked.n or value.n,
+        "verdict": one.verdict,
+    }

@@ -1,0 +1,399 @@
+"""Methods "rfc2544", "rfc8219" and "rfc2889": what a suite's searches found, recomputed from their trials.
+
+Throughput of each goal (`ndr` for a loss ratio of 0, `pdr` for 0.005, `pdr_<goal>` for others; `_binary` behind it
+where halving found it; for broadcast `broadcast_ndr`, ...), statistics:
+
+- rate: between the bounds; its interval is from the lower bounds' low end to the upper bounds' high end, over
+  repetitions (Hodges-Lehmann from six, Student's from three, none below): it holds the search's width and the spread.
+- lower, upper: the bounds themselves; conditional: MLRsearch's conditional throughput at the lower one.
+- bits: rate in bits of frames with FCS [bit/s]; spread: largest less smallest over the median [1].
+- at_least, in place of all these, where the lower bound is within 10 % of the tester's own clean rate, or no load was
+  too much: the tester's limit, not the device's.
+
+Latency at the throughput (test latency; broadcast_latency_... for broadcast), of all frames, lost ones infinite:
+
+- latency_store_and_forward (RFC 1242: last bit in to first bit out) and latency_bit_forwarding (first bit in to first
+  bit out): mean (of those that arrived) p50 p99 [ns]. Stamps are taken of whole frames: at the first bit in, the last
+  bit out. Where the links have a rate, the frame's time on them is taken off, once or twice; where they have none both
+  coincide, and `source` says so.
+- latency_typical (RFC 8219: median), latency_worst (99.9th percentile), pdv (99.9th percentile less minimum), ipdv (of
+  consecutive frames: min p50 max); statistic median over trials [ns].
+- tester_floor (device direct; what the tester measures of the empty path at 1000 frames/s): min p50 [ns].
+
+Others: loss_ratio at each offered rate (rate_pps, rate_share: of the highest), ratio [1]; back_to_back_frames (mean),
+burst_survival (ratio: share of the repeated longest bursts that came through), buffer_time_implied and
+buffer_time_corrected (RFC 9004; mean) [ns]; address_capacity (rate, upper), learning_rate (rate, upper; at_least),
+forward_pressure (ratio: received over allowed rate) [1].
+
+Each engine and frame size is a cell. Samples: `suite_rates`, `searches`, `search_steps`, `loss_curve`,
+`latency_trials`, `bursts`, `lessons`, `not_measured` (columns: `suite_samples`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sojourn.analysis.clocks import asymmetries
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.laws import main_device
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import DIRECT
+from sojourn.analysis.study import Study
+from sojourn.analysis.suites.cells import bare, cell_of, cells_of, over_repetitions
+from sojourn.analysis.suites.latency import (
+    TIMED,
+    floor_rows,
+    latency_rows,
+    timed_clocks,
+    timed_trials,
+    too_few,
+    without_delays,
+)
+from sojourn.analysis.suites.limits import address_rows, burst_rows, loss_rows
+from sojourn.analysis.suites.samples import suite_samples
+from sojourn.analysis.suites.searches import Search, Terms, bounds_of, searches_of, terms_of, unverified
+from sojourn.analysis.surroundings import contended, offloads
+from sojourn.analysis.tester import debug_build, incomplete, truncated
+from sojourn.analysis.verdict import amid, called
+from sojourn.analysis.wording import counted, percent
+from sojourn.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.factors import Factors
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.suites.latency import Timed
+    from sojourn.statistics.bounds import Bounds
+
+LIMIT = 0.9
+"""A result above this part of the tester's own clean rate is the tester's."""
+
+SEARCHED = {"throughput": "", "broadcast-forwarding": "broadcast_"}
+DISAGREE = 0.01
+"""Bounds that differ by more than this are not what the trials say."""
+
+PARTIAL = 0.005
+
+REASONS = 2
+"""So many reasons why nothing was found are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """The searches for one goal on one device at one size by one algorithm, one bounds a repetition."""
+
+    quantity: str
+    device: str
+    cell: int
+    goal: float
+    algorithm: str
+    bounds: list[Bounds]
+    tester_pps: float | None
+
+    @property
+    def lowers(self) -> NDArray[np.float64]:
+        """The lower bounds of the repetitions that have both."""
+        return np.array([one.lower for one in self.bounds if one.lower and one.upper], dtype=np.float64)
+
+    @property
+    def uppers(self) -> NDArray[np.float64]:
+        """The upper bounds of the same."""
+        return np.array([one.upper for one in self.bounds if one.lower and one.upper], dtype=np.float64)
+
+    @property
+    def conditionals(self) -> NDArray[np.float64]:
+        """The conditional throughputs of the same."""
+        return np.array([one.conditional for one in self.bounds if one.conditional and one.upper], dtype=np.float64)
+
+    @property
+    def highest_lower(self) -> float | None:
+        """The highest load that kept the goal in any repetition."""
+        return max((one.lower for one in self.bounds if one.lower), default=None)
+
+    @property
+    def has_figure(self) -> bool:
+        """Whether the trials say anything: without a load that kept the goal there is no rate, and no limit either."""
+        return bool(self.is_tester_limited or len(self.lowers))
+
+    @property
+    def is_tester_limited(self) -> bool:
+        """Whether the tester's own limit is within 10 %: the middle of the lower bounds says it."""
+        known = [one.lower for one in self.bounds if one.lower]
+        if not known or self.device == DIRECT:
+            return False
+        return not len(self.lowers) or float(np.median(known)) > LIMIT * (self.tester_pps or float("inf"))
+
+    def rate(self) -> Interval:
+        """Between the bounds, with what the search's width and the spread over repetitions leave open."""
+        middle = over_repetitions((self.lowers + self.uppers) / 2)
+        low, high = over_repetitions(self.lowers).low, over_repetitions(self.uppers).high
+        return Interval(middle.estimate, low, high, middle.level, middle.n)
+
+
+def study(run: Run) -> Study:
+    """Everything that the searches of a suite say."""
+    terms, searches = terms_of(run), searches_of(run)
+    cells = cells_of(searches)
+    run.cells.update({number: factors for factors, number in cells.items()})
+    sought = list(_sought(run, searches, terms, cells))
+    timed = [one for search in searches for one in timed_trials(run, search)]
+    rows = [row for one in sought for row in _rate_rows(one, run.cells)]
+    rows += [*latency_rows(run, timed, cells), *floor_rows(run, cells)]
+    rows += [*loss_rows(searches, cells), *burst_rows(searches, sought, cells), *address_rows(searches, cells)]
+    for row in rows:
+        row.clock = row.clock or "TAI"
+    findings = [
+        *_tester(run, searches),
+        *_tester_limited(sought),
+        *_rises(sought, run.cells),
+        *_disagreements(searches, terms, cells),
+        *_set_aside(searches, terms, cells),
+        *too_few(timed, cells),
+        *timed_clocks(run, timed, cells),
+        *without_delays(searches, timed, cells),
+        *_unfound(sought, timed, searches, cells),
+        *_cut_short(searches, terms, cells),
+        *_not_begun(run),
+    ]
+    if not any(row.device != DIRECT for row in rows):
+        why = f": {_reasons(searches)}" if searches else ""
+        findings.append(Finding("incomplete", f"no figure of any device was found{why}", grade="invalid"))
+    samples = suite_samples(searches, terms, sought, timed, run.cells)
+    return Study(rows, findings, _sentence(run, sought), [], samples)
+
+
+def clean_rates(run: Run) -> dict[int, float]:
+    """What the tester alone can do without loss at each frame size, from its qualification."""
+    found: dict[int, float] = {}
+    for event in run.log:
+        if event.get("event") == "qualified" and event.get("clean_pps"):
+            size = int(event["frame_bytes"])
+            found[size] = max(float(event["clean_pps"]), found.get(size, 0.0))
+    return found
+
+
+def _sought(run: Run, searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> Iterator[Sought]:
+    clean = clean_rates(run)
+    groups: dict[tuple[str, str, int, float, str], list[Search]] = {}
+    for search in searches:
+        if search.test in SEARCHED:
+            for goal in terms.goals:
+                key = (search.test, search.device, cell_of(search, cells), goal, search.algorithm)
+                groups.setdefault(key, []).append(search)
+    for (test, device, cell, goal, algorithm), several in groups.items():
+        told = [float(one["tester_pps"]) for search in several for one in search.results if one.get("tester_pps")]
+        tester = clean.get(several[0].frame_bytes) or max(told, default=None)
+        bounds = [bounds_of(one, terms, goal) for one in several]
+        yield Sought(_quantity(test, goal, algorithm), device, cell, goal, algorithm, bounds, tester)
+
+
+def _quantity(test: str, goal: float, algorithm: str) -> str:
+    name = "ndr" if goal == 0 else "pdr" if goal == PARTIAL else f"pdr_{goal:g}"
+    return f"{SEARCHED[test]}{name}{'_binary' if algorithm == 'binary' else ''}"
+
+
+def _rate_rows(sought: Sought, cells: dict[int, Factors]) -> Iterator[Row]:
+    factors = cells[sought.cell]
+    source = "halving, losses verified" if sought.algorithm == "binary" else "MLRsearch's goals"
+    like = Row(sought.device, sought.quantity, "", bare(0.0), "1/s", None, factors, sought.cell, source=source)
+    if sought.is_tester_limited:
+        told = f"{source}; the tester's clean rate is {sought.tester_pps or float('nan'):.0f}/s"
+        limit = bare(float(sought.highest_lower or 0.0), len(sought.bounds))
+        row = replace(like, statistic="at_least", value=limit, source=told, findings=["tester_limited"])
+        yield row
+        return
+    if not len(sought.lowers):
+        return
+    rate = sought.rate()
+    figures = {
+        "rate": rate,
+        "lower": over_repetitions(sought.lowers),
+        "upper": over_repetitions(sought.uppers),
+        "conditional": over_repetitions(sought.conditionals),
+    }
+    for statistic, value in figures.items():
+        yield replace(like, statistic=statistic, value=value, findings=[])
+    bits = rate.scaled(8.0 * (factors.frame_bytes or 0))
+    yield replace(like, statistic="bits", value=bits, unit="bit/s", findings=[])
+    if len(sought.lowers) > 1:
+        middle = (sought.lowers + sought.uppers) / 2
+        spread = float(np.ptp(middle) / np.median(middle))
+        yield replace(like, statistic="spread", value=bare(spread, len(middle)), unit="1", findings=[])
+
+
+def _tester(run: Run, searches: list[Search]) -> list[Finding]:
+    """What was wrong with the tester and its surroundings; searches that the time did not suffice for are missing."""
+    started = [int(one.get("blocks") or 0) for one in run.log if one.get("event") == "started"]
+    missing = max(0, max(started, default=0) - sum(bool(one.results) for one in searches))
+    if any(one.get("event") == "time-is-up" for one in run.log):
+        missing = 0
+    found = [*asymmetries(run), *debug_build(run), *offloads(run), *contended(run), *truncated(run, missing)]
+    return [*found, *incomplete(run, missing, nothing=not searches)]
+
+
+def _tester_limited(sought: list[Sought]) -> list[Finding]:
+    found = {
+        Place(one.device, one.cell): float((one.highest_lower or 0.0) / one.tester_pps) if one.tester_pps else 1.0
+        for one in sought
+        if one.is_tester_limited
+    }
+    if not found:
+        return []
+    places, worst = worst_first(found)
+    reached = f"{counted(len(found), 'result')} reached up to {percent(worst)} of the tester's own clean rate"
+    sentence = f"{reached}: the device can do at least that"
+    return [Finding("tester_limited", sentence, worst, places)]
+
+
+def _rises(sought: list[Sought], cells: dict[int, Factors]) -> list[Finding]:
+    """Frames a second that rise with the frame's size, beyond the intervals: no device gets faster by more work."""
+    found: dict[Place, float] = {}
+    groups: dict[tuple[str, str, str | None], list[Sought]] = {}
+    for one in sought:
+        if len(one.lowers) and not one.is_tester_limited:
+            groups.setdefault((one.quantity, one.device, cells[one.cell].engine), []).append(one)
+    for several in groups.values():
+        ordered = sorted(several, key=lambda one: cells[one.cell].frame_bytes or 0)
+        for i, longer in enumerate(ordered):
+            for shorter in ordered[:i]:
+                low, high = _ends(longer)[0], _ends(shorter)[1]
+                if low > high:
+                    place = Place(longer.device, longer.cell)
+                    found[place] = max(low / high - 1, found.get(place, 0.0))
+    if not found:
+        return []
+    places, worst = worst_first(found)
+    sentence = (
+        f"longer frames passed at a rate {percent(worst)} higher than shorter ones: one of the two is not the device's"
+    )
+    return [Finding("rate_rises_with_size", sentence, worst, places)]
+
+
+def _ends(sought: Sought) -> tuple[float, float]:
+    """The interval of a rate; the bounds themselves where repetitions are too few for one."""
+    rate = sought.rate()
+    low = float(sought.lowers.min()) if rate.low is None else rate.low
+    return low, float(sought.uppers.max()) if rate.high is None else rate.high
+
+
+def _disagreements(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
+    """Where what was concluded during the run is not what its own trials say."""
+    found: dict[Place, float] = {}
+    for search in searches:
+        for goal in terms.goals if search.test in SEARCHED else ():
+            claimed = search.claimed(goal)
+            if claimed is not None and not search.cut_short(goal):
+                bounds = bounds_of(search, terms, goal)
+                off = _off(claimed.get("lower_pps"), bounds.lower)
+                if off > DISAGREE:
+                    place = Place(search.device, cell_of(search, cells))
+                    found[place] = max(off, found.get(place, 0.0))
+    if not found:
+        return []
+    places, worst = worst_first(found)
+    sentence = "a search concluded otherwise than its trials say: the bounds here are recomputed from the trials"
+    return [Finding("search_disagrees", sentence, worst, places)]
+
+
+def _off(claimed: float | None, found: float | None) -> float:
+    if claimed is None or found is None:
+        return 0.0 if claimed is None and found is None else 1.0
+    return abs(float(claimed) / found - 1)
+
+
+def _set_aside(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
+    found: dict[Place, float] = {}
+    for search in searches:
+        count = len(unverified(search, terms)) if search.test in SEARCHED else 0
+        if count:
+            place = Place(search.device, cell_of(search, cells))
+            found[place] = found.get(place, 0.0) + count
+    if not found:
+        return []
+    places, _ = worst_first(found)
+    total = sum(found.values())
+    return [Finding("loss_unverified", f"{total:.0f} losses did not recur when tried again: set aside", total, places)]
+
+
+def _unfound(
+    sought: list[Sought], timed: list[Timed], searches: list[Search], cells: dict[Factors, int]
+) -> list[Finding]:
+    """Searches that ended without a figure: what was not measured is said, with the reasons of the searches."""
+    missing = {(one.device, one.cell, one.algorithm) for one in sought if not one.has_figure}
+    known = {one.search.number for one in timed}
+    without = [
+        one
+        for one in searches
+        if (one.test in SEARCHED and (one.device, cell_of(one, cells), one.algorithm) in missing)
+        or (one.test in TIMED and one.number not in known)
+    ]
+    if not without:
+        return []
+    places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in without))
+    tests = " and ".join(dict.fromkeys(one.test for one in without))
+    sentence = f"{counted(len(without), 'search', 'searches')} ({tests}) found no figure: {_reasons(without)}"
+    return [Finding("incomplete", sentence, float(len(without)), places)]
+
+
+def _cut_short(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
+    """Searches that found something in too little time."""
+    short = [one for one in searches if one.test in SEARCHED and any(one.cut_short(goal) for goal in terms.goals)]
+    if not short:
+        return []
+    places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in short))
+    sentence = (
+        f"{counted(len(short), 'search', 'searches')} had no time for enough trials: their bounds are of single ones"
+    )
+    return [Finding("incomplete", sentence, float(len(short)), places)]
+
+
+def _reasons(without: list[Search]) -> str:
+    """Why searches found nothing, in their own words, two of them at most; what differs in numbers alone is one."""
+    told: dict[str, str] = {}
+    for one in without:
+        said = one.sentence or "they did not say why"
+        told.setdefault(re.sub(r"[0-9.]+", "", said), said)
+    return "; ".join(list(told.values())[:REASONS])
+
+
+def _not_begun(run: Run) -> list[Finding]:
+    """Searches that the time did not suffice for were given up as the plan allows: a note of what is not there."""
+    for event in run.log:
+        if event.get("event") == "time-is-up" and "searches" in event:
+            left = int(event["asked"]) - int(event["searches"])
+            sentence = f"the time was up before {left} of {event['asked']} searches had begun: they have no figures"
+            return [Finding("incomplete", sentence, float(left), grade="note")]
+    return []
+
+
+def _sentence(run: Run, sought: list[Sought]) -> str:
+    """What the device forwards at the smallest frame that has a figure, without loss and with little."""
+    device = main_device(sorted({one.device for one in sought}))
+    mine = sorted((one for one in sought if one.device == device), key=lambda one: run.cells[one.cell].frame_bytes or 0)
+    if device is None or not mine:
+        return f"{run.study.get('name', 'The suite')}: no throughput was sought"
+    found = [one for one in mine if one.has_figure]
+    if not found:
+        return f"The throughput of {amid(device)} was not measured"
+    size = run.cells[found[0].cell].frame_bytes
+    parts = [_said(one) for one in mine if run.cells[one.cell].frame_bytes == size]
+    return f"{called(device)} forwards at {size} B {', '.join(parts)}"
+
+
+def _said(sought: Sought) -> str:
+    how = "without loss" if sought.goal == 0 else f"with at most {percent(sought.goal)} lost"
+    how += " (by halving)" if sought.algorithm == "binary" else ""
+    if not sought.has_figure:
+        return f"{how} not measured"
+    if sought.is_tester_limited:
+        return f"at least {sought.highest_lower or 0.0:,.0f} frames/s {how} (the tester's limit)"
+    rate = sought.rate()
+    known = f" (95 % CI {rate.low:,.0f} to {rate.high:,.0f})" if rate.low is not None and rate.high is not None else ""
+    return f"{rate.estimate:,.0f} frames/s {how}{known}"

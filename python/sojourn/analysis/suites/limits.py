@@ -1,0 +1,149 @@
+"""What a device can hold: loss against load, the longest burst and the buffer behind it, addresses, pressure.
+
+`suites` lists the quantities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sojourn.analysis.rows import Row
+from sojourn.analysis.suites.cells import bare, cell_of, over_repetitions, search_factors
+from sojourn.analysis.suites.searches import Search, burst_bounds, lesson_bounds
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.proportion import clopper_pearson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.analysis.factors import Factors
+    from sojourn.analysis.suites import Sought
+
+
+def loss_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[Row]:
+    for one in loss_curve(searches):
+        factors = replace(search_factors(one["engine"], one["frame_bytes"]), rate_pps=one["offered_pps"])
+        value = Interval(one["loss_ratio"], one["ci_low"], one["ci_high"], 0.95, one["trials"])
+        cell = cells[search_factors(one["engine"], one["frame_bytes"])]
+        named = replace(factors, rate_share=one["rate_share"])
+        yield Row(one["device"], "loss_ratio", "ratio", value, "1", None, named, cell, one["sent"])
+
+
+def loss_curve(searches: list[Search]) -> Iterator[dict[str, Any]]:
+    """Loss at each share of the highest rate, over repetitions; of one trial by its own count of frames."""
+    groups: dict[tuple[str, str, int, float], list[tuple[float, float, int, int]]] = {}
+    for search in searches:
+        used = search.used if search.test == "frame-loss" else []
+        highest = max((one.load for one in used), default=0.0)
+        for one in used:
+            key = (search.device, search.engine, search.frame_bytes, round(one.load / highest, 4))
+            groups.setdefault(key, []).append((one.load, one.loss_ratio, one.lost, one.sent))
+    for (device, engine, size, share), several in sorted(groups.items()):
+        ratios = np.array([ratio for _, ratio, _, _ in several])
+        sent = sum(count for *_, count in several)
+        value = over_repetitions(ratios)
+        if len(several) == 1:
+            value = clopper_pearson(several[0][2], several[0][3])
+        yield {
+            "device": device,
+            "engine": engine,
+            "frame_bytes": size,
+            "offered_pps": float(np.mean([load for load, *_ in several])),
+            "rate_share": share,
+            "loss_ratio": value.estimate,
+            "ci_low": None if value.low is None else max(0.0, value.low),
+            "ci_high": None if value.high is None else min(1.0, value.high),
+            "trials": len(several),
+            "sent": sent,
+        }
+
+
+def burst_rows(searches: list[Search], sought: list[Sought], cells: dict[Factors, int]) -> Iterator[Row]:
+    groups: dict[tuple[str, int], list[Search]] = {}
+    for search in searches:
+        if search.test == "back-to-back" and search.used:
+            groups.setdefault((search.device, cell_of(search, cells)), []).append(search)
+    for (device, cell), several in groups.items():
+        yield from _bursts_of(device, cell, several, sought)
+
+
+def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sought]) -> Iterator[Row]:
+    """RFC 9004: the buffer is what the burst lasted, less what was forwarded meanwhile."""
+    first = several[0]
+    like = Row(device, "", "", bare(0.0), "1", None, search_factors(first.engine, first.frame_bytes), cell)
+    known = [(lower, upper, one) for one in several for lower, upper in [burst_bounds(one)] if lower]
+    if not known:
+        return
+    frames = np.array([float(lower) for lower, _, _ in known])
+    filled = any(upper is not None for _, upper, _ in known)
+    value = over_repetitions(frames) if filled else bare(float(frames.max()), len(frames))
+    yield replace(like, quantity="back_to_back_frames", statistic="mean" if filled else "at_least", value=value)
+    whole = [step.lost == 0 for lower, _, one in known for step in one.used if int(step.load) == lower]
+    yield replace(like, quantity="burst_survival", statistic="ratio", value=clopper_pearson(sum(whole), len(whole)))
+    pace = np.array([_burst_pace(one, lower) for lower, _, one in known])
+    served = next((one for one in sought if (one.quantity, one.device, one.cell) == ("ndr", device, cell)), None)
+    if not filled or not np.all(pace > 0):
+        return
+    implied = frames / pace * 1e9
+    like = replace(like, unit="ns", statistic="mean")
+    yield replace(like, quantity="buffer_time_implied", value=over_repetitions(implied))
+    if served is None or not len(served.lowers) or served.is_tester_limited:
+        return
+    left = 1 - float(np.mean(served.lowers)) / pace
+    source = "RFC 9004: less what was forwarded during the burst"
+    if np.all(left > 0):
+        yield replace(like, quantity="buffer_time_corrected", value=over_repetitions(implied * left), source=source)
+
+
+def _burst_pace(search: Search, frames: int) -> float:
+    """How fast frames left during the longest bursts; what the conductor measured where records do not tell."""
+    paces = [one.pace_pps for one in search.used if one.load >= frames / 2 and one.pace_pps > 0]
+    return float(np.median(paces)) if paces else float(search.extra.get("burst_pps") or 0.0)
+
+
+def address_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[Row]:
+    named = {
+        "address-capacity": ("address_capacity", "count", "1"),
+        "learning-rate": ("learning_rate", "sent_pps", "1/s"),
+    }
+    groups: dict[tuple[str, str, int], list[Search]] = {}
+    for search in searches:
+        if search.test in named and search.extra.get("lessons"):
+            groups.setdefault((search.test, search.device, cell_of(search, cells)), []).append(search)
+    for (test, device, cell), several in groups.items():
+        quantity, load, unit = named[test]
+        first = several[0]
+        like = Row(device, quantity, "", bare(0.0), unit, None, search_factors(first.engine, first.frame_bytes), cell)
+        bounds = [lesson_bounds(one.extra["lessons"], load) for one in several]
+        yield from _bound_rows(like, bounds)
+    yield from _pressure_rows(searches, cells)
+
+
+def _bound_rows(like: Row, bounds: list[tuple[float | None, float | None]]) -> Iterator[Row]:
+    lowers = np.array([lower for lower, upper in bounds if lower is not None and upper is not None])
+    uppers = np.array([upper for lower, upper in bounds if lower is not None and upper is not None])
+    if len(lowers):
+        yield replace(like, statistic="rate", value=over_repetitions(lowers), findings=[])
+        yield replace(like, statistic="upper", value=over_repetitions(uppers), findings=[])
+    elif any(lower is not None for lower, _ in bounds):
+        most = max(lower for lower, _ in bounds if lower is not None)
+        source = "as many or as fast as the tester tried"
+        yield replace(like, statistic="at_least", value=bare(most, len(bounds)), source=source, findings=[])
+
+
+def _pressure_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[Row]:
+    """Received over allowed rate when more than the link's rate is offered: above one is forward pressure."""
+    groups: dict[tuple[str, int], list[float]] = {}
+    for search in searches:
+        if search.test == "forward-pressure" and search.extra.get("allowed_pps") and search.used:
+            last = search.used[-1]
+            allowed = float(search.extra["allowed_pps"])
+            ratio = last.pace_pps * (1 - last.loss_ratio) / allowed
+            groups.setdefault((search.device, cell_of(search, cells)), []).append(ratio)
+    by_cell = {number: factors for factors, number in cells.items()}
+    for (device, cell), ratios in groups.items():
+        value = over_repetitions(np.array(ratios))
+        yield Row(device, "forward_pressure", "ratio", value, "1", None, by_cell[cell], cell)

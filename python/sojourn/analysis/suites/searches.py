@@ -1,0 +1,268 @@
+"""What a run's searches really measured: every step with its own counts, judged again from the records.
+
+A search is one question on one device at one frame size; the log tells which trials it consisted of, the records what
+each of them sent and received. Bounds are recomputed from those (`statistics.bounds`); what the conductor concluded is
+only compared. Left out of the judgement, and counted: trials whose sender missed its load, aliveness checks of a few
+frames, and under halving a loss that its verification did not repeat. What our own socket dropped is no loss.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.statistics.bounds import Bounds, Goal, Trial, loose_bounds, relevant_bounds, verified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sojourn.analysis.run import Run
+
+MISSED = 0.005
+"""A sender that was further than this from its load has not made the trial that was meant."""
+
+ALIVE_FRAMES = 100
+"""A step of no more frames asks only whether the path is alive."""
+
+Judged = tuple[Trial, "Step"]
+"""A step, and the trial that it is to the judgement."""
+
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One trial of a search. `load` is in frames a second, or the length of a burst in frames."""
+
+    block: int
+    load: float
+    duration_s: float
+    sent: int
+    lost: int
+    own_drops: int
+    pace_pps: float
+    verdict: str
+    """used, missed (its load), repeated (and so not judged), alive (only asks that)."""
+
+    @property
+    def loss_ratio(self) -> float:
+        """Lost and damaged frames over those sent; nothing sent counts as all lost."""
+        return self.lost / self.sent if self.sent else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search: what was asked, its steps in order, and what the conductor concluded for each goal."""
+
+    number: int
+    test: str
+    algorithm: str
+    device: str
+    engine: str
+    frame_bytes: int
+    repetition: int
+    steps: list[Step]
+    results: list[dict[str, Any]]
+
+    @property
+    def used(self) -> list[Step]:
+        """The steps that count."""
+        return [one for one in self.steps if one.verdict == "used"]
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What the conductor told beside its bounds."""
+        return dict(self.results[-1].get("extra") or {}) if self.results else {}
+
+    @property
+    def sentence(self) -> str | None:
+        """Why there is no result, or what limits it."""
+        return next((str(one["sentence"]) for one in self.results if one.get("sentence")), None)
+
+    def cut_short(self, goal: float) -> bool:
+        """Whether the time was up before the search for a goal was done."""
+        return bool((self.claimed(goal) or {}).get("cut_short"))
+
+    def claimed(self, goal: float) -> dict[str, Any] | None:
+        """The conductor's conclusion for a goal."""
+        return next((one for one in self.results if one.get("goal") == goal), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the plan asks of a search."""
+
+    goals: tuple[float, ...]
+    final_s: float
+    duration_sum_s: float
+    exceed_ratio: float
+    verify_loss: bool
+
+    def goal(self, loss_ratio: float, algorithm: str) -> Goal:
+        """A goal as its algorithm judges it: halving takes every long trial at its word."""
+        if algorithm == "binary":
+            return Goal(loss_ratio, self.final_s, self.final_s, 0.0)
+        return Goal(loss_ratio, self.final_s, self.duration_sum_s, self.exceed_ratio)
+
+
+def terms_of(run: Run) -> Terms:
+    """The plan's [search], every effective value."""
+    asked = run.plan.get("search", {})
+    final = seconds_of(asked.get("duration", "60s"))
+    return Terms(
+        tuple(float(one) for one in asked.get("goals", (0.0, 0.005))),
+        final,
+        seconds_of(asked.get("duration_sum", f"{final}s")),
+        float(asked.get("exceed_ratio", 0.5)),
+        bool(asked.get("verify_loss", True)),
+    )
+
+
+def seconds_of(duration: str | float) -> float:
+    """A duration as plans write it: "1500us", "60s"."""
+    found = re.fullmatch(r"([0-9.]+)\s*(ns|us|ms|s|min|h)", str(duration))
+    return float(duration) if found is None else float(found[1]) * SECONDS[found[2]]
+
+
+def searches_of(run: Run) -> list[Search]:
+    """Every search that the log tells of, in its order."""
+    counts = {int(row["block"]): row for row in _counts(run).iter_rows(named=True)}
+    told: dict[int, list[dict[str, Any]]] = {}
+    results: dict[int, list[dict[str, Any]]] = {}
+    for event in run.log:
+        if event.get("event") == "search-step":
+            told.setdefault(int(event["search"]), []).append(event)
+        elif event.get("event") == "search-result":
+            results.setdefault(int(event["search"]), []).append(event)
+    numbers = sorted({*told, *results})
+    return [_search(run, one, told.get(one, []), results.get(one, []), counts) for one in numbers]
+
+
+def _search(
+    run: Run,
+    number: int,
+    told: list[dict[str, Any]],
+    results: list[dict[str, Any]],
+    counts: dict[int, dict[str, Any]],
+) -> Search:  # fmt: skip
+    head = (told or results)[0]
+    steps = [_step(run, event, counts.get(int(event["block"]))) for event in told]
+    algorithm = str(head.get("algorithm") or "mlrsearch")
+    first = run.trial_events.get(int(told[0]["block"]), {}) if told else {}
+    engine = str(first.get("engines", {}).get("send") or first.get("factors", {}).get("engine") or "auto")
+    return Search(
+        number,
+        str(head["test"]),
+        algorithm,
+        str(head["device"]),
+        engine,
+        int(head["frame_bytes"]),
+        int(head.get("repetition", 0)),
+        steps,
+        results,
+    )
+
+
+def _step(run: Run, event: dict[str, Any], counted: dict[str, Any] | None) -> Step:
+    """A step with the counts of the records; where they have none, with those of the log."""
+    load = float(event.get("frames") or event.get("rate_pps") or 0.0)
+    sent, first = int(event.get("sent") or 0), int(event.get("received") or 0)
+    own_drops, pace, off = 0, float(event.get("rate_pps") or 0.0), 0.0
+    if counted is not None:
+        sent, first, own_drops = (int(counted[name] or 0) for name in ("sent", "first", "own_drops"))
+        pace = float(counted["achieved_pps"] or 0.0)
+        asked = float(event.get("rate_pps") or 0.0)
+        off = abs(pace / asked - 1) if asked and pace else 0.0
+    trial = run.trial_events.get(int(event["block"]), {})
+    verdict = "used"
+    if not trial.get("kept", True):
+        verdict = "repeated"
+    elif event.get("missed") or off > MISSED:
+        verdict = "missed"
+    elif "frames" not in event and load * float(event.get("duration_s") or 0.0) <= ALIVE_FRAMES + 0.5:
+        verdict = "alive"
+    duration = float(event.get("duration_s") or 0.0)
+    return Step(int(event["block"]), load, duration, sent, max(0, sent - first - own_drops), own_drops, pace, verdict)
+
+
+def _trial(step: Step) -> Trial:
+    return Trial(step.load, step.duration_s, step.loss_ratio)
+
+
+def _counts(run: Run) -> pl.DataFrame:
+    """Frames sent, and received at the port that is measured, of every block that is not background."""
+    schema = {"block": pl.Int32, "sent": pl.Int64, "achieved_pps": pl.Float64, "first": pl.Int64, "own_drops": pl.Int64}
+    if "purpose" not in run.streams.columns:
+        return pl.DataFrame(schema=schema)
+    own = run.streams.filter(pl.col("purpose") != "load")
+    sent = own.filter(pl.col("role") == "send").group_by("block").agg(pl.col("sent", "achieved_pps").sum())
+    received = (
+        own.filter(pl.col("role") == "receive", pl.col("port") == 0)
+        .group_by("block")
+        .agg(pl.col("first", "own_drops").sum())
+    )
+    return sent.join(received, on="block", how="inner").select(list(schema))
+
+
+def bounds_of(search: Search, terms: Terms, loss_ratio: float) -> Bounds:
+    """What the steps that count say of a goal; single ones, where the time was up before there were enough."""
+    judged, _ = _judged(search, terms, loss_ratio)
+    trials, goal = [trial for trial, _ in judged], terms.goal(loss_ratio, search.algorithm)
+    bounds = relevant_bounds(trials, goal)
+    if search.cut_short(loss_ratio) and (bounds.lower is None or bounds.upper is None):
+        return loose_bounds(trials, goal)
+    return bounds
+
+
+def unverified(search: Search, terms: Terms) -> list[Step]:
+    """The steps whose loss is too much for the strictest goal, but was not repeated when it was tried again."""
+    _, aside = _judged(search, terms, min(terms.goals, default=0.0))
+    return [step for _, step in aside]
+
+
+def _judged(search: Search, terms: Terms, loss_ratio: float) -> tuple[list[Judged], list[Judged]]:
+    """The steps that count for a goal, and those set aside; MLRsearch has its exceed ratio instead."""
+    pairs = [(_trial(one), one) for one in search.used]
+    if search.algorithm != "binary":
+        return pairs, []
+    pairs = _halving_of(pairs, terms.goals, loss_ratio)
+    if not terms.verify_loss:
+        return pairs, []
+    kept, _ = verified([trial for trial, _ in pairs], loss_ratio)
+    counts = {id(one) for one in kept}
+    return [one for one in pairs if id(one[0]) in counts], [one for one in pairs if id(one[0]) not in counts]
+
+
+def _halving_of(pairs: list[Judged], goals: tuple[float, ...], loss_ratio: float) -> list[Judged]:
+    """The steps of one goal: halving takes them one by one, each from the highest load. All, if that is not seen."""
+    if not pairs or loss_ratio not in goals:
+        return pairs
+    highest = pairs[0][0].load
+    loads = [trial.load for trial, _ in pairs]
+    begins = [i for i, load in enumerate(loads) if load == highest and (i == 0 or loads[i - 1] != highest)]
+    if len(begins) != len(goals):
+        return pairs
+    place = goals.index(loss_ratio)
+    return pairs[begins[place] : [*begins, len(pairs)][place + 1]]
+
+
+def burst_bounds(search: Search) -> tuple[int | None, int | None]:
+    """The longest burst of which at least half the trials lost nothing, below the shortest of which fewer did."""
+    lengths: dict[int, list[bool]] = {}
+    for one in search.used:
+        lengths.setdefault(int(one.load), []).append(one.lost == 0)
+    holds = {frames: sum(whole) * 2 >= len(whole) for frames, whole in lengths.items()}
+    upper = min((frames for frames, held in holds.items() if not held), default=None)
+    below = [frames for frames, held in holds.items() if held and (upper is None or frames < upper)]
+    return max(below, default=None), upper
+
+
+def lesson_bounds(lessons: Iterable[dict[str, Any]], load: str) -> tuple[float | None, float | None]:
+    """The largest number or rate of addresses all of which were learned, below the smallest of which some were not."""
+    told = [(float(one[load]), int(one["learned"]) >= int(one["count"])) for one in lessons if one.get(load)]
+    upper = min((at for at, learned in told if not learned), default=None)
+    below = [at for at, learned in told if learned and (upper is None or at < upper)]
+    return max(below, default=None), upper

@@ -1,0 +1,118 @@
+"""Method "background": latency beside other traffic through the device, and the processor's part of it taken off.
+
+The same load is sent through the device and beside it (over a decoy): what it costs beside is the machine's, so the
+shift of through less beside is the device's own. Both against no load at all are given too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.analysis.round_trips import round_trips, trip_summaries
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.samples import with_cells
+from sojourn.analysis.stream_findings import LEAST_FOR_MODES, modes_apart
+from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows, tell_clocks
+from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import series
+from sojourn.analysis.verdict import amid
+from sojourn.analysis.wording import micro, percent
+from sojourn.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from sojourn.analysis.packets import Values
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+
+def study(run: Run) -> Study:
+    """Delays at each load and way, their shifts, and their humps."""
+    of = Gathered(run)
+    of.begin()
+    trips = round_trips(run)
+    of.rows.extend(delay_rows(run, trips))
+    idle = [cell for cell, one in run.cells.items() if not one.load]
+    of.add_devices(idle)
+    pairs = [*contrasts(run, "load", 0.0, ("load_via",)), *contrasts(run, "load_via", "beside")]
+    shifts = []
+    for quantity, each in (("one_way_delay", of.summaries), ("rtt", trip_summaries(run))):
+        for statistic in ("mean", "p50"):
+            shifts += shift_rows(run, series(each, statistic), pairs, quantity, statistic)
+    tell_clocks([row for row in shifts if row.quantity == "one_way_delay_shift"], pairs, of.summaries)
+    of.rows.extend(shifts)
+    several = [*of.delays, *trips]
+    modes = modes_of(several)
+    of.rows.extend(mode_rows(run, several, modes))
+    of.samples["shifts"] = row_samples(run, shifts)
+    of.samples["modes"] = with_cells(run, mode_samples(modes))
+    of.samples["delay_quantiles"] = with_cells(run, quantile_samples([*of.delays, *trips]))
+    of.samples["delay_histograms"] = with_cells(run, histogram_samples([*of.delays, *trips]))
+    return of.conclude(sentence(run, of.rows))
+
+
+Modes = dict[tuple[str, int, str], list[float]]
+
+
+def modes_of(several: list[Values]) -> Modes:
+    """The humps of the delays of every arm and cell that has enough of them."""
+    return {
+        (one.device, one.cell, one.measure): modes_apart(one.values)
+        for one in several
+        if one.weights is None and len(one.values) >= LEAST_FOR_MODES
+    }
+
+
+def mode_rows(run: Run, several: list[Values], modes: Modes) -> list[Row]:
+    """How many humps; a count of all packets together has no interval over trials."""
+    rows = []
+    for one in several:
+        found = modes.get((one.device, one.cell, one.measure))
+        if found is not None:
+            count = Interval(float(len(found)), None, None, 0.95, len(one.blocks))
+            rows.append(Row(one.device, "modes", "count", count, "1", None, run.cells[one.cell], one.cell, one.count))
+    return rows
+
+
+def mode_samples(modes: Modes) -> pl.DataFrame:
+    """The place of every hump."""
+    schema = {"device": pl.String, "cell": pl.Int32, "measure": pl.String, "mode_ns": pl.Float64}
+    found = [(*at, mode) for at, several in modes.items() for mode in several]
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def sentence(run: Run, rows: list[Row]) -> str:
+    """What the heaviest load through the device adds to the latency beside what it costs the machine."""
+    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    named = amid(device)
+    shifts = [
+        row for row in rows if row.device == device and row.quantity.endswith("_shift") and row.statistic == "mean"
+    ]
+    own = [row for row in shifts if row.against == "load_via=beside"] or [row for row in shifts if row.against]
+    if not own:
+        return f"No load through {named} was measured"
+    worst = max(own, key=lambda row: row.factors.load or 0)
+    what = "a round trip" if worst.quantity.startswith("rtt") else "the one-way delay"
+    value = worst.value
+    load = f"A load of {percent(worst.factors.load or 0)} through {named}"
+    load += " rather than beside it" if worst.against == "load_via=beside" else ""
+    if value.low is None or value.high is None or value.excludes(0):
+        change = "shortens" if value.estimate < 0 else "lengthens"
+        by = negated(value) if value.estimate < 0 else value
+        return f"{load} {change} {what} by {spell(by)}"
+    return f"{load} changes {what} by nothing that could be told from zero: {spell(value)}"
+
+
+def negated(value: Interval) -> Interval:
+    """The same with its sign turned."""
+    low, high = (None if end is None else -end for end in (value.high, value.low))
+    return Interval(-value.estimate, low, high, value.level, value.n)
+
+
+def spell(value: Interval) -> str:
+    """A time with its interval: "1.8 µs (95 % CI 1.7 µs to 1.9 µs)"."""
+    known = "" if value.low is None or value.high is None else f" (95 % CI {micro(value.low)} to {micro(value.high)})"
+    return f"{micro(value.estimate)}{known}"

@@ -1,0 +1,292 @@
+"""The figures of an emulator (rows of the tidy table) and what its page draws.
+
+Rows, one for each arm and cell:
+- emulation_error (actual less intended departure, the emulator's own log); emulation_error_outside (one-way delay less
+  what was asked and the direct path's median); min mean p50 p99 p99.9 max sd [ns]
+- path_cost (one-way delay less the direct path's median and the time within the emulator, by its log); p50 [ns]
+- emulation_error_less_path (emulation_error_outside less the path_cost of the other half of the trials); as above [ns]
+- emulated_delay (one-way delay less the direct path's median); min mean p50 p99 max sd [ns]
+- emulated_delay_error (mean delay less the direct path's mean and the configured mean); mean [ns]
+- emulated_loss (share of the stream's frames that did not arrive); ratio [1], with Clopper and Pearson's interval, or
+  that of as many independent packets as those of a chain are worth
+
+Samples, all with the cell's factors:
+- checks: the checks of verdict.json
+- pipes: device, cell, delay_ns (constant), mean_delay_ns, jitter, sd_ns, half_life_ns, loss, rate_bps
+- emulation_errors: device, cell, of ("log", "streams"), q (share above), error_ns (absolute)
+- losses: device, cell, block, round, elapsed_s, number (of the frame in its trial): one row a lost frame, thinned
+- loss_runs_law: device, cell, run ("loss", "gap"), length, found, expected
+- autocorrelations: device, cell, of ("draws", "losses"), lag, lag_ns, found, low, high, expected
+- delay_distribution: device, cell, delay_ns, found, expected (shares below), measured (else as drawn)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.rows import Row
+from sojourn.analysis.samples import curve_of, with_cells
+from sojourn.analysis.streams import elapsed_s
+from sojourn.methods.emulator.analyse import delay, loss, path
+from sojourn.methods.emulator.analyse.seen import parts_of
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.proportion import worth_pearson
+from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
+from sojourn.statistics.randomness import autocorrelation, run_lengths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+    from sojourn.methods.emulator.analyse.seen import Seen
+
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+LAGS = (1, 2, 3, 5, 8, 12, 20, 30, 50)
+MOST_LOSSES = 6000
+MOST_LENGTH = 60
+CURVE = 160
+
+
+def rows_of(run: Run, seen: Seen) -> list[Row]:
+    """The figures of one arm and cell."""
+    rows = []
+    if seen.has_log:
+        rows += _spread(run, seen, "emulation_error", seen.inside, "error_ns")
+    if seen.floor_p50_ns is not None:
+        rows += _spread(run, seen, "emulation_error_outside", seen.outside, "error_ns")
+        delays = seen.packets.with_columns(over_ns=pl.col("delay_ns") - seen.floor_p50_ns)
+        rows += _spread(run, seen, "emulated_delay", delays, "over_ns")
+        rows += _shift(run, seen)
+        rows += _path(run, seen)
+    for row in rows:
+        row.source = "the emulator's own log" if row.quantity == "emulation_error" else "the stream's own stamps"
+    return [*rows, *_lost(run, seen)]
+
+
+def _path(run: Run, seen: Seen) -> list[Row]:
+    """What the path costs beside the emulator, and the errors without it."""
+    found = path.crossed(seen)
+    if not found.height:
+        return []
+    cost = _row(run, seen, ("path_cost", "p50", "ns"), path.cost_of(found), found.height)
+    return [cost, *_spread(run, seen, "emulation_error_less_path", found, "error_ns")]
+
+
+def _spread(run: Run, seen: Seen, quantity: str, packets: pl.DataFrame, column: str) -> list[Row]:
+    if not packets.height:
+        return []
+    values, parts = packets[column].to_numpy(), parts_of(packets)
+    n = len(np.unique(parts))
+    found = {"min": Interval(float(values.min()), None, None, 0.95, n), "mean": mean_by_rounds(values, parts)}
+    found |= {name: quantile_by_rounds(values, parts, p) for name, p in QUANTILES.items() if allowed(p, len(values))}
+    found |= {"max": Interval(float(values.max()), None, None, 0.95, n), "sd": sd_by_rounds(values, parts)}
+    return [_row(run, seen, (quantity, name, "ns"), value, len(values)) for name, value in found.items()]
+
+
+def _row(run: Run, seen: Seen, name: tuple[str, str, str], value: Interval, packets: int) -> Row:
+    """`name`: quantity, statistic, unit."""
+    quantity, statistic, unit = name
+    row = Row(seen.device, quantity, statistic, value, unit, None, run.cells[seen.cell], seen.cell, packets)
+    row.clock_bound_ns = row.clock_error95_ns = 0.0 if unit == "ns" else None
+    return row
+
+
+def _shift(run: Run, seen: Seen) -> list[Row]:
+    """The mean delay's error, of pipes whose mean is known."""
+    if seen.pipe.rate_bps or seen.pipe.link.get("trace") or not math.isfinite(seen.pipe.mean_delay_ns):
+        return []
+    over = delay.mean_over_floor(seen, 0.05)
+    mean = seen.pipe.mean_delay_ns
+    low, high = (None if end is None else end - mean for end in (over.low, over.high))
+    value = Interval(over.estimate - mean, low, high, over.level, over.n)
+    return [_row(run, seen, ("emulated_delay_error", "mean", "ns"), value, seen.packets.height)]
+
+
+def _lost(run: Run, seen: Seen) -> list[Row]:
+    rows = seen.arrived
+    n, lost = sum(map(len, rows)), int(sum(row.sum() for row in rows))
+    if not n:
+        return []
+    chain = loss.whole_chain(seen)
+    value = worth_pearson(lost, n, min(float(n), n / chain.inflation) if chain else float(n))
+    row = _row(run, seen, ("emulated_loss", "ratio", "1"), value, n)
+    row.source = "the numbers of the stream's frames"
+    return [row]
+
+
+def samples(run: Run, several: list[Seen], checks: list[dict[str, Any]]) -> dict[str, pl.DataFrame]:
+    """What the page draws."""
+    found = {
+        "pipes": _concat([_pipe(one) for one in several], PIPES),
+        "emulation_errors": _concat([frame for one in several for frame in _errors(one)], ERRORS),
+        "losses": _concat([_losses(run, one) for one in several], LOSSES),
+        "loss_runs_law": _concat([frame for one in several for frame in _runs(one)], RUNS),
+        "autocorrelations": _concat([_correlations(one) for one in several], CORRELATIONS),
+        "delay_distribution": _concat([_distribution(one) for one in several], DISTRIBUTION),
+    }
+    placed = {name: with_cells(run, frame) for name, frame in found.items()}
+    return placed | {"checks": pl.DataFrame(checks, schema=CHECKS)}
+
+
+_AT: dict[str, Any] = {"device": pl.String, "cell": pl.Int32}
+PIPES = {
+    **_AT, "delay_ns": pl.Float64, "mean_delay_ns": pl.Float64, "jitter": pl.String, "sd_ns": pl.Float64,
+    "half_life_ns": pl.Float64, "configured_loss": pl.Float64, "rate_bps": pl.Float64,
+}  # fmt: skip
+ERRORS = {**_AT, "of": pl.String, "q": pl.Float64, "error_ns": pl.Float64}
+LOSSES = {
+    **_AT, "block": pl.Int32, "round": pl.Int32, "elapsed_s": pl.Float64, "number": pl.Int64, "asked": pl.Int64,
+}  # fmt: skip
+RUNS = {**_AT, "run": pl.String, "length": pl.Int64, "found": pl.Float64, "expected": pl.Float64}
+CORRELATIONS = {
+    **_AT, "of": pl.String, "lag": pl.Int64, "lag_ns": pl.Float64, "found": pl.Float64, "low": pl.Float64,
+    "high": pl.Float64, "expected": pl.Float64,
+}  # fmt: skip
+DISTRIBUTION = {**_AT, "measured": pl.Boolean, "delay_ns": pl.Float64, "found": pl.Float64, "expected": pl.Float64}
+CHECKS = {
+    **_AT, "pipe": pl.String, "check": pl.String, "of": pl.String, "what": pl.String, "configured": pl.Float64,
+    "measured": pl.Float64, "ci_low": pl.Float64, "ci_high": pl.Float64, "level": pl.Float64, "unit": pl.String,
+    "limit": pl.Float64, "p": pl.Float64, "n": pl.Int64, "verdict": pl.String,
+}  # fmt: skip
+
+
+def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFrame:
+    own = [frame.select(pl.col(name).cast(kind) for name, kind in schema.items()) for frame in frames if frame.height]
+    return pl.concat([pl.DataFrame(schema=schema), *own])
+
+
+def _at(seen: Seen) -> list[pl.Expr]:
+    return [pl.lit(seen.device).alias("device"), pl.lit(seen.cell, dtype=pl.Int32).alias("cell")]
+
+
+def _pipe(seen: Seen) -> pl.DataFrame:
+    pipe, jitter = seen.pipe, seen.pipe.jitter
+    chain = loss.whole_chain(seen)
+    told = {
+        "device": seen.device, "cell": seen.cell, "delay_ns": float(pipe.constant_ns),
+        "mean_delay_ns": pipe.mean_delay_ns, "jitter": jitter.name if jitter else None,
+        "sd_ns": jitter.sd if jitter else None, "half_life_ns": pipe.half_life_ns,
+        "configured_loss": chain.loss if chain else 0.0 if not _loses(seen) else None, "rate_bps": pipe.rate_bps,
+    }  # fmt: skip
+    return pl.DataFrame([told], schema=PIPES)
+
+
+def _loses(seen: Seen) -> bool:
+    return any(seen.pipe.losses(stage) for stage in loss.STAGES)
+
+
+def _errors(seen: Seen) -> Iterator[pl.DataFrame]:
+    of = [("log", seen.inside)] if seen.has_log else []
+    if seen.floor_p50_ns is not None:
+        of.append(("streams", seen.outside))
+    for name, rows in of:
+        if rows.height:
+            curve = curve_of(np.abs(rows["error_ns"].to_numpy())).rename({"value": "error_ns"})
+            yield curve.with_columns(*_at(seen), pl.lit(name).alias("of"))
+
+
+def _losses(run: Run, seen: Seen) -> pl.DataFrame:
+    """When each lost frame was to leave."""
+    came = seen.packets.select("block", "flow", "seq").unique()
+    order = pl.col("seq").rank("ordinal").over("block", "flow").cast(pl.Int64)
+    count = pl.len().over("block", "flow").cast(pl.Int64)
+    sent = seen.sends.with_columns(number=order, asked=count)
+    gone = sent.join(came, on=["block", "flow", "seq"], how="anti").sort("block", "seq")
+    rounds = seen.trials.select("block", "round").unique("block")
+    kept = gone.gather_every(max(1, -(-gone.height // MOST_LOSSES))).join(rounds, on="block", how="left")
+    return kept.with_columns(*_at(seen), elapsed_s=elapsed_s(run, "intended_ns"))
+
+
+def _runs(seen: Seen) -> Iterator[pl.DataFrame]:
+    """Lengths of losses and of gaps, and how often each is to be expected, where losses tell the chain's state."""
+    chain = loss.whole_chain(seen)
+    if chain is None or not chain.is_renewal or not 0 < chain.loss < 1:
+        return
+    for name, lost in (("loss", True), ("gap", False)):
+        lengths = run_lengths(seen.arrived, lost)
+        if not len(lengths):
+            continue
+        most = int(min(MOST_LENGTH, lengths.max()))
+        each, ends = np.arange(1, most + 1), chain.ends(lost)
+        found = np.bincount(np.minimum(lengths, most + 1), minlength=most + 2)[1 : most + 1]
+        expected = len(lengths) * ends * (1 - ends) ** (each - 1.0)
+        told = {"length": each, "found": found.astype(np.float64), "expected": expected}
+        yield pl.DataFrame(told).with_columns(*_at(seen), pl.lit(name).alias("run"))
+
+
+def _correlations(seen: Seen) -> pl.DataFrame:
+    """Correlations over lags: of the normal scores of draws, and of losses; with what is to be expected."""
+    return pl.concat([pl.DataFrame(schema=CORRELATIONS), *_of_draws(seen), *_of_losses(seen)])
+
+
+def _of_draws(seen: Seen) -> list[pl.DataFrame]:
+    rows = seen.log.filter(pl.col("drawn_ns").is_not_null() & ~pl.col("reordered")) if seen.has_log else pl.DataFrame()
+    if seen.pipe.jitter is None or not rows.height:
+        return []
+    at = pl.coalesce("link_left_ns", "entered_ns")
+    ordered = rows.with_columns(at_ns=at).sort("block", "flow", "at_ns", "number")
+    several = ordered.partition_by("block", "flow", maintain_order=True)
+    scores = [delay.scores(seen, one) for one in several]
+    times = [one["at_ns"].to_numpy().astype(np.float64) for one in several]
+    return [_lags(seen, "draws", scores, times, 0.0)]
+
+
+def _lags(
+    seen: Seen, of: str, rows: list[NDArray[np.float64]], times: list[NDArray[np.float64]], mean: float
+) -> pl.DataFrame:
+    found = []
+    for lag in LAGS:
+        value = autocorrelation(rows, lag, mean)
+        spans = [time[lag:] - time[:-lag] for time in times if len(time) > lag]
+        if not value.n or not spans:
+            continue
+        span = np.concatenate(spans)
+        half = seen.pipe.half_life_ns
+        expected = float((2.0 ** (-span / half)).mean()) if half else 0.0
+        found.append(
+            (seen.device, seen.cell, of, lag, float(span.mean()), value.estimate, value.low, value.high, expected)
+        )
+    return pl.DataFrame(found, schema=CORRELATIONS, orient="row")
+
+
+def _of_losses(seen: Seen) -> list[pl.DataFrame]:
+    chain = loss.whole_chain(seen)
+    if chain is None or not 0 < chain.loss < 1 or not seen.arrived:
+        return []
+    rows = [row.astype(np.float64) for row in seen.arrived]
+    found = []
+    for lag in LAGS:
+        value = autocorrelation(rows, lag, chain.loss)
+        if value.n and not math.isnan(value.estimate):
+            span = lag * (seen.interval_ns or 0.0)
+            found.append(
+                (seen.device, seen.cell, "losses", lag, span, value.estimate, value.low, value.high,
+                 chain.correlation(lag))
+            )  # fmt: skip
+    return [pl.DataFrame(found, schema=CORRELATIONS, orient="row")]
+
+
+def _distribution(seen: Seen) -> pl.DataFrame:
+    """Measured delays less the direct path's median; where packets take each other's times, drawn delays instead."""
+    if seen.pipe.jitter is None or seen.pipe.rate_bps:
+        return pl.DataFrame(schema=DISTRIBUTION)
+    is_measured = seen.floor_p50_ns is not None and delay.swapped(seen) <= delay.SWAPPED
+    found = seen.packets["delay_ns"] - seen.floor_p50_ns if is_measured else seen.log["drawn_ns"].drop_nulls()
+    values = np.sort(found.to_numpy().astype(np.float64))
+    if not len(values):
+        return pl.DataFrame(schema=DISTRIBUTION)
+    kept = np.unique(np.linspace(0, len(values) - 1, CURVE).astype(np.int64))
+    at = values[kept]
+    told = {
+        "delay_ns": at,
+        "found": (kept + 0.5) / len(values),
+        "expected": seen.pipe.delay_cdf(at),
+        "measured": is_measured,
+    }
+    return pl.DataFrame(told).with_columns(*_at(seen))

@@ -1,0 +1,335 @@
+"""The link and its queue, configured against measured: the law of departures, the rate, occupancy, fairness.
+
+The law: a packet leaves at max(its arrival, the departure before it) + its bits / rate, whatever the order of service;
+by the log, to the nanosecond. The rate: of packets that follow each other without a pause, by the log's real departures
+and by the stream's arrivals, over all of a busy time and in windows of 1, 10 and 100 ms, where one packet more or less
+is the coarseness of packets and no error. Fairness: what lanes get while all of them wait, against their weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sojourn.analysis.checks import Asked
+from sojourn.analysis.streams import over_trials
+from sojourn.statistics.fairness import BOUNDS, all_waiting, shortfalls
+from sojourn.statistics.interval import Interval, student_t
+from sojourn.statistics.quantile import allowed
+from sojourn.statistics.service import busy_rows, misses, rate_in_windows
+
+if TYPE_CHECKING:
+    from sojourn.methods.emulator.analyse.pipe import Scheduler
+    from sojourn.methods.emulator.analyse.seen import Seen
+
+WINDOWS_NS = (1e6, 10e6, 100e6)
+ROUNDING_NS = 1.5
+"""Departures are whole nanoseconds; the remainder is carried."""
+
+OVERLOADED = 1.02
+"""A stream that asks for so much more than the rate keeps the link busy from its first packets on."""
+
+PARTS = 7
+"""A busy time is cut into so many parts, so that three trials give an interval."""
+
+FCS_BYTES = 4
+LEAST_BUSY = 50
+COARSEST = 0.3
+"""Windows in which one packet is more than this share of what goes through say nothing of the rate."""
+
+
+def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
+    """All checks of one pipe's link and queue."""
+    if not seen.pipe.rate_bps:
+        return []
+    plain = [*_law(seen), *_rates(seen, limits)] if seen.pipe.is_plain_link else []
+    return [*plain, *_queue(seen), *_fairness(seen)]
+
+
+def served(seen: Seen) -> list[pl.DataFrame]:
+    """The packets that a link served, in the order in which they left it; of every trial and dynamic pipe."""
+    rows = seen.log.filter(pl.col("link_left_ns").is_not_null()).sort("block", "flow", "link_left_ns", "number")
+    return rows.partition_by("block", "flow", maintain_order=True)
+
+
+def _times(seen: Seen, rows: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    entered, left = (rows[name].to_numpy().astype(np.int64) for name in ("entered_ns", "link_left_ns"))
+    return entered, left, seen.pipe.bits(rows["frame_bytes"].to_numpy().astype(np.int64))
+
+
+def _law(seen: Seen) -> list[Asked]:
+    """The recursion, packet by packet."""
+    rate = int(seen.pipe.rate_bps or 0)
+    wrong = n = 0
+    for rows in served(seen):
+        found = misses(*_times(seen, rows), rate)
+        wrong += int((np.abs(found) > ROUNDING_NS).sum())
+        n += len(found)
+    what = "departures from the link that are not max(arrival, departure before) + bits / rate"
+    return [Asked("link, law of departures", "log", 0.0, "packets", what, exact=wrong, n=n)] if n else []
+
+
+def busy(seen: Seen) -> list[pl.DataFrame]:
+    """The served packets that really left, of the stretches in which the link never idled."""
+    found = []
+    for rows in served(seen):
+        sent = rows.filter(pl.col("fate") == "sent").drop_nulls("departure_ns")
+        if sent.height == rows.height:
+            entered, left, _ = _times(seen, sent)
+            several = [part for part in busy_rows(entered, left) if part.stop - part.start >= LEAST_BUSY]
+            found += [sent[part] for part in several]
+    return found
+
+
+Busy = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def departures(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
+    """Times and bits of the real departures of busy stretches, where all packets stay equally long behind the link."""
+    if seen.pipe.jitter is not None or seen.pipe.reorder:
+        return []
+    several = [(_since(one["departure_ns"]), _times(seen, one)[2].astype(np.float64)) for one in stretches]
+    return [one for one in several if np.all(np.diff(one[0]) >= 0)]
+
+
+def arrivals(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
+    """The same by the stream's arrivals; without a log, of a regular stream that asked for more than the rate."""
+    if seen.pipe.jitter is not None or seen.pipe.reorder:
+        return []
+    if stretches:
+        return [busy for one in stretches if (busy := _arrived(seen, one)) is not None]
+    size = seen.trials["frame_bytes"].max()
+    regular = (seen.trials["schedule"] == "regular").all()
+    if not isinstance(size, int) or not seen.interval_ns or not regular:
+        return []
+    bits = float(seen.pipe.bits(np.array([size]))[0])
+    if bits * 1e9 / seen.interval_ns < OVERLOADED * float(seen.pipe.rate_bps or 0):
+        return []
+    trials = seen.packets.sort("block", "arrival_ns").partition_by("block", maintain_order=True)
+    several = [_since(one["arrival_ns"])[one.height // 10 :] for one in trials]
+    return [(times, np.full(len(times), bits)) for times in several if len(times) >= LEAST_BUSY]
+
+
+def _arrived(seen: Seen, stretch: pl.DataFrame) -> Busy | None:
+    """A busy stretch as the receiver saw it; None where not all of it arrived."""
+    own = stretch.select("block", pl.col("flow_of_stream").alias("flow"), "seq", "frame_bytes").drop_nulls()
+    came = own.join(seen.packets.select("block", "flow", "seq", "arrival_ns"), on=["block", "flow", "seq"], how="inner")
+    if came.height < stretch.height:
+        return None
+    rows = came.sort("arrival_ns")
+    return _since(rows["arrival_ns"]), seen.pipe.bits(rows["frame_bytes"].to_numpy().astype(np.int64)).astype(
+        np.float64
+    )
+
+
+def _since(times: pl.Series) -> NDArray[np.float64]:
+    """Times since the first of them."""
+    whole = times.to_numpy().astype(np.int64)
+    return np.asarray(whole - whole[0], dtype=np.float64)
+
+
+def _rates(seen: Seen, limits: dict[str, float]) -> list[Asked]:
+    found, stretches = [], busy(seen)
+    for of, rows in (("log", departures(seen, stretches)), ("streams", arrivals(seen, stretches))):
+        if rows:
+            found += [_whole(seen, of, rows, limits), *_in_windows(seen, of, rows, limits)]
+    return found
+
+
+def _whole(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float]) -> Asked:
+    rate, limit = float(seen.pipe.rate_bps or 0), limits["rate"]
+    parts = np.array([one for times, bits in rows for one in part_rates(times, bits)])
+
+    def reading(alpha: float) -> Interval:
+        few = len(parts) < 6
+        return student_t(parts, 1 - alpha) if few or alpha < 0.05 else over_trials(parts)
+
+    zone = (rate * (1 - limit), rate * (1 + limit))
+    what = "bits that left the link per second, while it was busy"
+    return Asked("rate", of, rate, "bit/s", what, reading, zone, limit * rate, n=sum(len(times) for times, _ in rows))
+
+
+def part_rates(times: NDArray[np.float64], bits: NDArray[np.float64]) -> list[float]:
+    """The rate of each of a few parts of a busy time: the bits behind its first packet over the time they took."""
+    several = max(1, min(PARTS, len(times) // LEAST_BUSY))
+    edges = np.linspace(0, len(times) - 1, several + 1).astype(np.int64)
+    total = np.cumsum(bits)
+    spans = [(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+    return [float((total[b] - total[a]) * 1e9 / (times[b] - times[a])) for a, b in spans if times[b] > times[a]]
+
+
+def _in_windows(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float]) -> list[Asked]:
+    """The rate in windows: what whole packets, and departures as late as the limit of p99 at both ends, explain.
+
+    The highest percentile that ten windows lie beyond: a single stall of the machine is none of the rate's.
+    """
+    found = []
+    for window in WINDOWS_NS:
+        told = rate_in_windows(
+            [one for one, _ in rows], [one for _, one in rows], float(seen.pipe.rate_bps or 0), window
+        )
+        if told is None or told.packet > COARSEST:
+            continue
+        limit = told.packet + limits["rate"] + 2 * limits["p99"] / window
+        n = len(told.off)
+        share = next((one for one in (0.99, 0.9, 0.5) if allowed(one, n)), None)
+        if share is None:
+            continue
+        worst = float(np.quantile(np.abs(told.off), share))
+        what = f"{share * 100:g} % of the rate's deviations in {n:,} windows of {window / 1e6:g} ms are below"
+        found.append(_deviation(f"rate in {window / 1e6:g} ms", of, what, worst, limit, n))
+    return found
+
+
+def _deviation(name: str, of: str, what: str, worst: float, limit: float, n: int) -> Asked:
+    """A largest deviation has no interval: it is what it was."""
+
+    def reading(alpha: float) -> Interval:
+        return Interval(worst, worst, worst, 1 - alpha, n)
+
+    return Asked(name, of, 0.0, "ratio", what, reading, (0.0, limit), limit, n=n)
+
+
+def _queue(seen: Seen) -> list[Asked]:
+    """Occupancy never beyond the limit, and no packet lost for want of room that there was."""
+    told = seen.pipe.queue.get("limit") or {}
+    rows = seen.log.filter(~pl.col("cause").is_in(["before", "rule", "memory"]))
+    found: list[Asked] = []
+    own = (seen.pipe.queue.get("drop") or "tail") == "tail" and (seen.pipe.queue.get("scheduler") or "fifo") == "fifo"
+    if not rows.height or not own:
+        return found
+    taken = rows.filter(pl.col("cause") != "full")
+    for name, column, more in (
+        ("slots", "queue_slots", pl.lit(1)),
+        ("bytes", "queue_bytes", pl.col("frame_bytes") - 4),
+    ):
+        limit = told.get(name)
+        if limit is not None:
+            most = taken.select((pl.col(column).cast(pl.Int64) + more).max()).item() or 0
+            unit = "packets" if name == "slots" else "bytes"
+            what = f"largest occupancy of the queue, in {name}"
+            found.append(_most(f"queue, {name}", what, float(most), float(limit), unit, taken.height))
+    if told.get("slots") is not None or told.get("bytes") is not None:
+        room = pl.lit(value=True)
+        if told.get("slots") is not None:
+            room &= pl.col("queue_slots") + 1 <= int(told["slots"])
+        if told.get("bytes") is not None:
+            room &= pl.col("queue_bytes") + pl.col("frame_bytes") - 4 <= int(told["bytes"])
+        lost = rows.filter(pl.col("cause") == "full")
+        what = "packets lost for want of room while there was some"
+        found.append(Asked("queue, lost only when full", "log", 0.0, "packets", what,
+                           exact=lost.filter(room).height, n=rows.height))  # fmt: skip
+    return found
+
+
+def _most(name: str, what: str, most: float, limit: float, unit: str, n: int) -> Asked:
+    def reading(alpha: float) -> Interval:
+        return Interval(most, most, most, 1 - alpha, n)
+
+    return Asked(name, "log", limit, unit, what, reading, (0.0, limit), limit, n=n)
+
+
+def _fairness(seen: Seen) -> list[Asked]:
+    """Lanes under a fair scheduler: how far any falls behind its share while all of them wait, against the bound.
+
+    By the log in the order in which packets left the link, and in the order in which the stream's arrived.
+    """
+    scheduler = seen.pipe.scheduler
+    if scheduler.name not in BOUNDS or not seen.pipe.is_plain_link or not _is_crowded(seen):
+        return []
+    told = [one for rows in served(seen) if (one := Contest.of(seen, rows)) is not None]
+    if not told:
+        return []
+    found = [_fair("log", [lag for one in told for lag in one.lags(scheduler)])]
+    orders = [(one, order) for one in told if (order := one.arrived(seen)) is not None]
+    if orders and seen.pipe.jitter is None and not seen.pipe.reorder:
+        found.append(_fair("streams", [lag for one, order in orders for lag in one.lags(scheduler, order)]))
+    return found
+
+
+def _is_crowded(seen: Seen) -> bool:
+    """Whether more was asked of the link than it carries, so that lanes wait at all."""
+    size = seen.trials["frame_bytes"].max()
+    if not isinstance(size, int) or not seen.interval_ns:
+        return False
+    return float(seen.pipe.bits(np.array([size]))[0]) * 1e9 / seen.interval_ns > float(seen.pipe.rate_bps or 0)
+
+
+def _fair(of: str, lags: list[Lag]) -> Asked:
+    """The worst stretch; where all are too short to show a lane that gets too little, only a failure says something."""
+    worst = max((lag.worst for lag in lags), default=float("nan"))
+    if worst <= 1 and not any(lag.is_telling for lag in lags):
+        worst = float("nan")
+    what = "largest lag of a lane behind generalised processor sharing, as a share of its scheduler's bound"
+    return _deviation("fairness", of, what, worst, 1.0, sum(lag.n for lag in lags))
+
+
+SHORT = 0.2
+"""A lane that gets so much less than its share must be seen, or nothing is told."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Of a stretch: the largest lag of a lane as a share of its bound, and how many packets went."""
+
+    worst: float
+    n: int
+    is_telling: bool
+    """Whether each lane, had it got a fifth less than its share, would have been beyond its bound."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Packets that a link served, in their order, with the lane and the bytes of each, and when all lanes waited."""
+
+    rows: pl.DataFrame
+    lanes: NDArray[np.int64]
+    sizes: NDArray[np.float64]
+    weights: list[float]
+    together: list[slice]
+
+    @classmethod
+    def of(cls, seen: Seen, rows: pl.DataFrame) -> Contest | None:
+        """None where the stream's packets did not go into several lanes."""
+        own = rows.filter(pl.col("flow_of_stream").is_not_null())["lane"].unique().sort().to_list()
+        if len(own) < 2:
+            return None
+        place = {lane: number for number, lane in enumerate(own)}
+        lanes = np.array([place.get(lane, -1) for lane in rows["lane"].to_list()], dtype=np.int64)
+        entered, left, _ = _times(seen, rows)
+        classes = seen.pipe.queue.get("classes") or []
+        weights = [float(classes[lane].get("weight") or 1) if classes else 1.0 for lane in own]
+        sizes = (rows["frame_bytes"].to_numpy() - FCS_BYTES).astype(np.float64)
+        return cls(rows, lanes, sizes, weights, all_waiting(entered, left, lanes, len(own)))
+
+    def lags(self, scheduler: Scheduler, order: NDArray[np.int64] | None = None) -> list[Lag]:
+        """Of each stretch."""
+        found, weights = [], np.array(self.weights)
+        largest = np.array([self.sizes[self.lanes == lane].max() for lane in range(len(weights))])
+        bounds = BOUNDS[scheduler.name](weights, largest, scheduler.quantum)
+        for stretch in self.together:
+            rows = np.arange(stretch.start, stretch.stop)
+            if order is not None:
+                rows = rows[np.argsort(order[rows], kind="stable")]
+            lanes, sizes = self.lanes[rows], self.sizes[rows]
+            lags = shortfalls(lanes, sizes, self.weights)
+            shown = SHORT * weights / weights.sum() * sizes.sum() / bounds
+            found.append(Lag(round(float((lags / bounds).max()), 9), len(rows), bool(shown.min() > 1)))
+        return found
+
+    def arrived(self, seen: Seen) -> NDArray[np.int64] | None:
+        """When each packet was received; None where one in a stretch was not."""
+        if not seen.packets.height:
+            return None
+        keys = ["block", "flow", "seq"]
+        came = seen.packets.select(*keys, "arrival_ns").unique(keys)
+        own = self.rows.select("block", pl.col("flow_of_stream").alias("flow"), "seq")
+        times = own.join(came, on=keys, how="left", maintain_order="left")["arrival_ns"]
+        if any(times[stretch].null_count() for stretch in self.together):
+            return None
+        return times.fill_null(0).to_numpy().astype(np.int64)

@@ -1,0 +1,261 @@
+"""What was seen of each pipe: the pipe itself, the emulator's own log, and the stream's frames from outside.
+
+One `Seen` for each arm with an emulator and each cell. The log's rows are those of the stream's direction that went
+through a pipe, in the order of their numbers; rows of the stream's own frames carry its flow and sequence number, read
+from the head that the log kept. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.streams import in_order
+from sojourn.methods.emulator.analyse.pipe import Pipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.stream_study import Gathered
+
+MAGIC, KIND_AT, FLOW_AT, SEQ_AT, DATA = b"SOJ2", 4, 6, 12, (1, 7)
+"""Of the header of a stream's frame: its beginning, where its kind, flow and number stand, and the kinds of packets."""
+
+FORWARD = "forward"
+"""The direction of streams, and the name of its pipe."""
+
+LEAST_PARTS = 20
+"""A figure's interval is over at least so many parts of trials, where there are packets enough."""
+
+LEAST_STAY_NS = 100e3
+"""From such a stay on a packet can be held to a time: shorter ones end before a program has had its turn."""
+
+LEAST_IN_PART = 25
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A pipe and what was seen of it; times are plain ns."""
+
+    device: str
+    cell: int
+    words: str
+    pipe: Pipe
+    blocks: list[int]
+    log: pl.DataFrame
+    trials: pl.DataFrame
+    packets: pl.DataFrame
+    floor: pl.DataFrame
+    sends: pl.DataFrame
+    cut: frozenset[int] = frozenset()
+    """Blocks of which the log may lack the end: its emulator was killed, and the run resumed."""
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the emulator told of its packets."""
+        return bool(self.log.height)
+
+    @cached_property
+    def sent(self) -> pl.DataFrame:
+        """The log's packets that left."""
+        return self.log.filter(pl.col("fate") == "sent")
+
+    @cached_property
+    def interval_ns(self) -> float | None:
+        """The mean time between the stream's packets."""
+        paces = self.trials["offered_pps"].drop_nulls()
+        mean = paces.mean()
+        return 1e9 / float(mean) if isinstance(mean, float) and mean > 0 else None
+
+    def by_block(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """The rows of each trial."""
+        yield from rows.partition_by("block", maintain_order=True)
+
+    @cached_property
+    def floor_ns(self) -> float | None:
+        """The mean one-way delay of the direct path in this cell."""
+        mean = self.floor["delay_ns"].mean() if self.floor.height else None
+        return float(mean) if isinstance(mean, float) else None
+
+    @cached_property
+    def floor_p50_ns(self) -> float | None:
+        """Its median."""
+        middle = self.floor["delay_ns"].median() if self.floor.height else None
+        return float(middle) if isinstance(middle, float) else None
+
+    @cached_property
+    def stayed(self) -> pl.DataFrame:
+        """The stream's packets with what each was to stay in the emulator: `stay_ns`, null where nothing tells it."""
+        plain = self.packets
+        if self.has_log and "seq" in self.log.columns:
+            stays = self.sent.filter(pl.col("copy_of").is_null()).drop_nulls("seq").select(
+                "block", "flow_of_stream", "seq",
+                (pl.col("intended_ns") - pl.col("arrival_ns")).cast(pl.Float64).alias("stay_ns"),
+            )  # fmt: skip
+            joined = plain.join(
+                stays.rename({"flow_of_stream": "flow"}).unique(["block", "flow", "seq"]),
+                on=["block", "flow", "seq"],
+                how="left",
+            )
+            if joined["stay_ns"].null_count() < joined.height:
+                return joined
+        told = None if self.pipe.jitter or self.pipe.rate_bps or self.pipe.reorder else float(self.pipe.constant_ns)
+        return plain.with_columns(stay_ns=pl.lit(told, dtype=pl.Float64))
+
+    @cached_property
+    def is_timed(self) -> bool:
+        """Whether packets are to stay long enough for a promise of when they leave.
+
+        A packet that is to leave as it comes cannot: what is measured there is what passing through costs.
+        """
+        stays = self.stayed["stay_ns"].median() if self.packets.height else None
+        least = float(stays) if isinstance(stays, float) else self.pipe.mean_delay_ns
+        return least >= LEAST_STAY_NS
+
+    @cached_property
+    def outside(self) -> pl.DataFrame:
+        """The stream's packets with `error_ns`: delay, less what was to be stayed, less the direct path's median."""
+        floor = self.floor_p50_ns
+        error = pl.col("delay_ns") - pl.col("stay_ns") - pl.lit(floor, dtype=pl.Float64)
+        return self.stayed.with_columns(error_ns=error).drop_nulls("error_ns")
+
+    @cached_property
+    def inside(self) -> pl.DataFrame:
+        """The log's packets that left, with `error_ns`: actual less intended departure."""
+        error = (pl.col("departure_ns") - pl.col("intended_ns")).cast(pl.Float64)
+        return self.sent.with_columns(error_ns=error).drop_nulls("error_ns")
+
+    @cached_property
+    def arrived(self) -> list[NDArray[np.bool_]]:
+        """Of each trial, and each of its flows: for every packet that was sent, in order, whether it was lost."""
+        sends = self.sends.select("block", "flow", "seq").unique()
+        came = self.packets.select("block", "flow", "seq").unique().with_columns(lost=pl.lit(value=False))
+        both = sends.join(came, on=["block", "flow", "seq"], how="left").sort("block", "flow", "seq")
+        several = both.partition_by("block", "flow", maintain_order=True)
+        return [one["lost"].fill_null(value=True).to_numpy() for one in several]
+
+
+def parts_of(rows: pl.DataFrame) -> NDArray[np.int64]:
+    """Each row's part: trials cut into pieces of equally many packets, so that there are at least twenty in all."""
+    blocks = rows["block"].to_numpy()
+    trials = max(1, len(np.unique(blocks)))
+    least = LEAST_IN_PART * trials
+    pieces = max(1, min(-(-LEAST_PARTS // trials), len(blocks) // least if least else 1))
+    found = np.zeros(len(blocks), dtype=np.int64)
+    for place, block in enumerate(np.unique(blocks)):
+        here = np.flatnonzero(blocks == block)
+        found[here] = place * pieces + np.arange(len(here)) * pieces // max(1, len(here))
+    return np.unique(found, return_inverse=True)[1].astype(np.int64)
+
+
+def seen_of(of: Gathered) -> list[Seen]:
+    """Every arm and cell of which a pipe is known, in the order of the tables."""
+    run = of.run
+    pipes = _pipes(run)
+    log = _numbered(run.emulated)
+    found = []
+    places = [(str(d), int(c)) for d, c in of.trials.select("device", "cell").unique().iter_rows()]
+    for device, cell in in_order(run, places):
+        here = of.trials.filter((pl.col("device") == device) & (pl.col("cell") == cell))
+        blocks = sorted(set(here["block"].to_list()) & pipes.keys())
+        if device not in (DIRECT, A_A) and blocks:
+            found.append(_seen(of, device, cell, pipes, log, here.filter(pl.col("block").is_in(blocks))))
+    return found
+
+
+def _seen(
+    of: Gathered, device: str, cell: int, pipes: dict[int, tuple[str, Pipe]], log: pl.DataFrame, trials: pl.DataFrame
+) -> Seen:
+    blocks = sorted(set(trials["block"].to_list()))
+    words, pipe = pipes[blocks[0]]
+    here = pl.col("block").is_in(blocks)
+    direct = (pl.col("device") == DIRECT) & (pl.col("cell") == cell)
+    return Seen(
+        device,
+        cell,
+        words,
+        pipe,
+        blocks,
+        log.filter(here),
+        trials,
+        of.packets.filter(here).drop_nulls("delay_ns"),
+        of.packets.filter(direct).drop_nulls("delay_ns"),
+        of.run.sends.filter(here),
+        cut_blocks(of.run.log) & set(blocks),
+    )
+
+
+def cut_blocks(log: list[dict[str, Any]]) -> frozenset[int]:
+    """The blocks of emulators that began and never ended: what they had not yet written is nowhere."""
+    found: set[int] = set()
+    open_: set[int] = set()
+    for event in log:
+        if event.get("event") == "started":
+            found |= open_
+            open_ = set()
+        elif event.get("event") == "emulator-set":
+            open_.add(int(event["block"]))
+        elif event.get("event") == "emulator-ended":
+            open_ = set()
+    return frozenset(found | open_)
+
+
+def _pipes(run: Run) -> dict[int, tuple[str, Pipe]]:
+    """The pipe of every block of which the log tells: what was asked, in words, and as the emulator understood it."""
+    found: dict[int, tuple[str, Pipe]] = {}
+    started = _started(run)
+    for block, event in run.trial_events.items():
+        if started and event.get("device") not in (DIRECT, A_A):
+            found[block] = started
+    told: dict[int, str] = {}
+    for event in run.log:
+        if event.get("event") == "emulator-set" and event.get("to"):
+            block, name = int(event["block"]), str(event.get("pipe") or "")
+            if told.get(block) != FORWARD or name == FORWARD:  # one event a pipe: the stream's own direction counts
+                told[block] = name
+                found[block] = (str(event.get("words") or name), Pipe(event["to"]))
+    return found
+
+
+def _started(run: Run) -> tuple[str, Pipe] | None:
+    """The pipe that the emulator began with: of a run that sets none."""
+    for path in sorted(run.folder.records.glob("emulation-*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            first = json.loads(next(lines, "{}") or "{}")
+        pipes: list[dict[str, Any]] = (first.get("config") or {}).get("pipes") or []
+        chosen = next((one for one in pipes if one.get("name") == FORWARD), pipes[0] if pipes else None)
+        if chosen:
+            return str(chosen.get("name") or ""), Pipe(chosen)
+    return None
+
+
+def _numbered(log: pl.DataFrame) -> pl.DataFrame:
+    """The log's rows of the stream's direction in order, heads read: flow_of_stream, seq (null: of no stream)."""
+    if not log.height:
+        return log.with_columns(flow_of_stream=pl.lit(None, pl.Int32), seq=pl.lit(None, pl.Int64))
+    through = log.filter((pl.col("direction") == FORWARD) & (pl.col("pipe") != "")).sort("block", "number")
+    if not through.height:
+        return _numbered(through)
+    told = [_header(head) for head in through["head"].to_list()]
+    flows, numbers = zip(*told, strict=True)
+    return through.drop("head").with_columns(
+        flow_of_stream=pl.Series(flows, dtype=pl.Int32), seq=pl.Series(numbers, dtype=pl.Int64)
+    )
+
+
+def _header(head: bytes | None) -> tuple[int | None, int | None]:
+    """Flow and number of a stream's packet; neither of anything else."""
+    at = head.find(MAGIC) if head else -1
+    if head is None or at < 0 or len(head) < at + SEQ_AT + 8 or head[at + KIND_AT] not in DATA:
+        return None, None
+    flow = int.from_bytes(head[at + FLOW_AT : at + FLOW_AT + 2], "big")
+    return flow, int.from_bytes(head[at + SEQ_AT : at + SEQ_AT + 8], "big")

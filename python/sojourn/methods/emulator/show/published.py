@@ -1,0 +1,186 @@
+"""The papers' tables of dummynet beside our emulator: delays, delays over the time between packets, losses.
+
+Round trips of the papers went through two pipes, one each way: their one-way delay is half of what they took off the
+direct path. Ours is one way, by the stream's own stamps, through one pipe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.report.numbers import NOTHING, Shown, duration, show
+from sojourn.report.published import read_published
+from sojourn.report.table import Column, Entry, Table, interval, number
+from sojourn.report.tables import shown_of
+
+if TYPE_CHECKING:
+    from sojourn.report.run import Run
+
+NOTE = (
+    "Theirs were pings through two pipes and a clock that ticked 1000 times a second; ours is one way through one "
+    "pipe, less the direct path. Theirs are short by 0.1 to 0.4 ms at every delay from 1 ms on, and their round trips "
+    "spread over one tick."
+)
+LOSS_NOTE = (
+    "Off by: measured less configured, in points of a hundred. Theirs was printed without intervals; ours are Clopper "
+    "and Pearson's, so that one in twenty lies beside the configured share by chance. Our cell is the one whose time "
+    "between packets is nearest to theirs."
+)
+NONE = show(None, None, None, "ns")
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Our cells with a constant delay or a configured loss, by arm; empty where the run has none."""
+
+    run: Run
+    pipes: pl.DataFrame
+
+    @classmethod
+    def of(cls, run: Run) -> Ours:
+        """What this run has."""
+        pipes = run.samples("pipes")
+        return cls(run, pl.DataFrame() if pipes is None else pipes)
+
+    def at(self, column: str, value: float, interval_ns: float | None = None) -> dict[str, Any] | None:
+        """Our cell with this configured value (to a thousandth), at the interval nearest to theirs by ratio."""
+        if self.pipes.is_empty():
+            return None
+        near = (pl.col(column) - value).abs() <= 1e-3 * max(value, 1e-9)
+        plain = pl.col("jitter").is_null() & pl.col("rate_bps").is_null()
+        found = self.pipes.filter(near & plain).drop_nulls("interval_ns")
+        if found.is_empty():
+            return None
+        if interval_ns is None:
+            return found.sort("interval_ns", descending=True).row(0, named=True)
+        nearest = (pl.col("interval_ns").cast(pl.Float64) / interval_ns).log().abs()
+        return found.sort(nearest, maintain_order=True).row(0, named=True)
+
+    def figure(self, cell: dict[str, Any] | None, quantity: str, statistic: str) -> Shown:
+        """A figure of that cell."""
+        if cell is None:
+            return NONE
+        rows = self.run.rows(quantity, statistic, device=str(cell["device"])).filter(pl.col("cell") == cell["cell"])
+        row = next(rows.iter_rows(named=True), None)
+        return shown_of(row) if row else NONE
+
+
+def delay_table(run: Run, name: str) -> Table:
+    """Dummynet's delays: least, average, largest, spread and one-way delay; ours, and how far off both are."""
+    rows = read_published(name)
+    ours = Ours.of(run)
+    spread = (("min", "Min"), ("mean", "Average"), ("max", "Max"), ("sd", "Std dev"))
+    columns = (
+        Column(("configured_delay_ms",), "Configured", "ms"),
+        *(Column((f"published_rtt_{key}_ms",), heading, "ms", group="Theirs: round trip")
+          for key, heading in spread),
+        Column(("published_one_way_us",), "One way", "µs", group="Theirs"),
+        Column(("published_error_us",), "off by", "µs", group="Theirs"),
+        *(Column((f"our_{key}_us",), heading, "µs", group="Ours: one way") for key, heading in spread),
+        Column(("our_error_us",), "off by", "µs", group="Ours"),
+        Column(("our_error_low_us", "our_error_high_us"), "95 % interval", "µs", group="Ours"),
+    )  # fmt: skip
+    body = []
+    for row in rows:
+        configured = float(row["configured_delay_ms"])
+        cell = ours.at("delay_ns", configured * 1e6)
+        one_way = float(row["one_way_delay_us"]) if "one_way_delay_us" in row else float(row["one_way_delay_ms"]) * 1e3
+        error = ours.figure(cell, "emulated_delay_error", "mean")
+        theirs = [_printed(row[f"rtt_{key}_ms"]) for key in ("min", "avg", "max", "std")]
+        mine = [number(ours.figure(cell, "emulated_delay", key)) for key, _ in spread]
+        off = one_way - configured * 1e3
+        body.append(
+            (_printed(row["configured_delay_ms"]), *theirs, _given(one_way), _given(off), *mine, number(error),
+             interval(error))
+        )  # fmt: skip
+    return Table(f"published_{name}", TITLES[name], columns, tuple(body), NOTE, wide=True)
+
+
+def interval_table(run: Run, name: str) -> Table:
+    """Dummynet's delay at every rate beside ours at the interval nearest to it."""
+    rows = read_published(name)
+    ours = Ours.of(run)
+    columns = (
+        Column(("configured_delay_ms",), "Configured", "ms"),
+        Column(("rate_pps",), "Packets", "1/s", group="Theirs"),
+        Column(("published_delay_ms",), "Delay", "ms", group="Theirs"),
+        Column(("our_interval_ms",), "Time between packets", numeric=False, group="Ours"),
+        Column(("our_delay_us",), "Mean delay", "µs", group="Ours"),
+        Column(("our_error_us",), "off by", "µs", group="Ours"),
+        Column(("our_error_low_us", "our_error_high_us"), "95 % interval", "µs", group="Ours"),
+    )
+    body = []
+    for row in rows:
+        cell = ours.at("delay_ns", float(row["configured_delay_ms"]) * 1e6, 1e9 / float(row["rate_pps"]))
+        error = ours.figure(cell, "emulated_delay_error", "mean")
+        pace = Entry(duration(cell["interval_ns"]), (cell["interval_ns"] / 1e6,)) if cell else Entry(NOTHING)
+        mean = number(ours.figure(cell, "emulated_delay", "mean"))
+        theirs = (_printed(row[key]) for key in ("configured_delay_ms", "rate_pps", "measured_delay_ms"))
+        body.append((*theirs, pace, mean, number(error), interval(error)))
+    return Table(f"published_{name}", TITLES[name], columns, tuple(body), NOTE, wide=True)
+
+
+def loss_table(run: Run, name: str) -> Table:
+    """Dummynet's losses beside ours, with our interval."""
+    rows = read_published(name)
+    ours = Ours.of(run)
+    columns = (
+        Column(("configured_loss_percent",), "Configured", "%"),
+        Column(("interval_ms",), "Time between packets", "ms", group="Theirs"),
+        Column(("published_loss_percent",), "Lost", "%", group="Theirs"),
+        Column(("published_deviation_points",), "off by", "points", group="Theirs"),
+        Column(("our_interval",), "Time between packets", numeric=False, group="Ours"),
+        Column(("our_loss_percent",), "Lost", "%", group="Ours"),
+        Column(("our_low_percent", "our_high_percent"), "95 % interval", "%", group="Ours"),
+        Column(("our_deviation_points",), "off by", "points", group="Ours"),
+        Column(("our_packets",), "Packets", group="Ours"),
+    )
+    body = []
+    ranked = sorted(rows, key=lambda row: (float(row["configured_loss_pct"]), -float(row["packet_interval_ms"])))
+    for row in ranked:
+        share, gap = float(row["configured_loss_pct"]), float(row["packet_interval_ms"]) * 1e6
+        cell = ours.at("configured_loss", share / 100, gap)
+        shown = ours.figure(cell, "emulated_loss", "ratio")
+        pace = Entry(duration(cell["interval_ns"]), (cell["interval_ns"] / 1e6,)) if cell else Entry(NOTHING)
+        off = Entry(NOTHING) if shown.value is None else _given(shown.value - share, 2)
+        theirs = (_printed(row["packet_interval_ms"]), _printed(row["measured_loss_pct"]))
+        body.append(
+            (_printed(row["configured_loss_pct"]), *theirs, _given(float(row["measured_loss_pct"]) - share, 2), pace,
+             number(shown), interval(shown), off, _packets(run, cell))
+        )  # fmt: skip
+    return Table(f"published_{name}", TITLES[name], columns, tuple(body), LOSS_NOTE, wide=True, grouped=True)
+
+
+def _packets(run: Run, cell: dict[str, Any] | None) -> Entry:
+    if cell is None:
+        return Entry(NOTHING)
+    rows = run.rows("emulated_loss", "ratio", device=str(cell["device"])).filter(pl.col("cell") == cell["cell"])
+    found = rows["probes"].head(1).to_list()
+    return Entry(f"{found[0]:,}".replace(",", "\u202f"), (found[0],)) if found else Entry(NOTHING)
+
+
+def _printed(value: str) -> Entry:
+    """A published figure, to the digit as it was printed."""
+    return Entry(value or NOTHING, (value or None,))
+
+
+def _given(value: float, places: int = 1) -> Entry:
+    """A number that follows from printed ones."""
+    return Entry(f"{value:.{places}f}".replace("-", "\u2212"), (round(value, places),))
+
+
+TITLES = {
+    "dummynet2003_delay": "Delay: Vanhonacker 2003, table 5, beside this run",
+    "bridge2003_dummynet_delay": "Delay: Cricenti 2003, table 8, beside this run",
+    "dummynet2003_delay_vs_interval": "Delay over packet rate: Vanhonacker 2003, table 6, beside this run",
+    "dummynet2003_loss": "Loss: Vanhonacker 2003, table 7, beside this run",
+}
+PUBLISHED = {
+    "dummynet2003_delay": delay_table,
+    "bridge2003_dummynet_delay": delay_table,
+    "dummynet2003_delay_vs_interval": interval_table,
+    "dummynet2003_loss": loss_table,
+}

@@ -1,0 +1,160 @@
+"""Method "fan-in": several senders into one receiver: how wide the delays become, how much arrives, how fairly.
+
+The width is of the first sender's delays within a trial, as the paper measured one pair while others joined. Fairness
+is Jain's index of the rates at which each sender's frames arrived.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.laws import Answer
+from sojourn.analysis.rates import jain, overloads_of, rate_rows, rate_samples
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.samples import with_cells
+from sojourn.analysis.stream_rows import per_arm, trial_row
+from sojourn.analysis.stream_samples import row_samples
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import Series, over_trials, series
+from sojourn.analysis.verdict import amid
+from sojourn.analysis.wording import micro
+from sojourn.methods.fan_in.analyse import sharing
+from sojourn.statistics.signed_rank import hodges_lehmann
+
+if TYPE_CHECKING:
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+    from sojourn.statistics.interval import Interval
+
+LAW = "width-grows-with-senders"
+TOTAL = "fan-in-total"
+
+
+def study(run: Run) -> Study:
+    """Delays, widths, total rates and fairness of every number of senders."""
+    of = Gathered(run)
+    of.begin()
+    of.rows.extend(rate_rows(run, of.trials))
+    of.overloads.update(overloads_of(run, of.trials))
+    each = widths(of.packets)
+    wide = width_rows(run, each)
+    of.rows.extend(wide)
+    fair = fairness(of.flows)
+    of.rows.extend(trial_row(run, here, "fairness", "jain", over_trials(here["jain"].to_numpy()), "1")
+                   for _, _, here in per_arm(run, fair))  # fmt: skip
+    asked = [str(one) for one in run.study.get("laws", [])]
+    of.laws.extend(answer for answer in answer_law(run, each) if LAW in asked or not asked)
+    if TOTAL in asked:
+        of.laws.extend(sharing.answers(TOTAL, run, of.flows, of.packets))
+    of.samples["widths"] = row_samples(run, wide)
+    of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
+    of.samples["shares"] = with_cells(run, of.flows.select("device", "cell", "block", "round", "flow", "received_pps"))
+    return of.conclude(sentence(run, of.rows), limits=True)
+
+
+def widths(packets: pl.DataFrame) -> pl.DataFrame:
+    """Of every trial: standard deviation, quartile range and p99 - p1 of the first sender's delays."""
+    delay = pl.col("delay_ns")
+    first = packets.drop_nulls("delay_ns").filter(pl.col("flow") == pl.col("flow").min().over("block"))
+    spread = {
+        "sd": delay.std(),
+        "iqr": delay.quantile(0.75, "linear") - delay.quantile(0.25, "linear"),
+        "p99-p1": delay.quantile(0.99, "linear") - delay.quantile(0.01, "linear"),
+    }
+    return first.group_by("block", "port", maintain_order=True).agg(
+        *(pl.col(one).first() for one in ("device", "cell", "round", "visit")),
+        *(value.alias(name) for name, value in spread.items()),
+        pl.len().alias("sent"),
+    )
+
+
+def width_rows(run: Run, each: pl.DataFrame) -> list[Row]:
+    """Every meaning of width, over trials."""
+    rows = []
+    for _, _, here in per_arm(run, each):
+        for name in ("sd", "iqr", "p99-p1"):
+            value = over_trials(here[name].drop_nulls().to_numpy())
+            if value.n:
+                rows.append(trial_row(run, here, "width", name, value, "ns"))
+    return rows
+
+
+def fairness(flows: pl.DataFrame) -> pl.DataFrame:
+    """Jain's index of every trial; a sender of whom nothing arrived has rate 0."""
+    groups = flows.partition_by("block", "port", as_dict=True, maintain_order=True)
+    found = [
+        {
+            **rows.select("device", "cell", "round", "visit", "port").row(0, named=True),
+            "sent": int(rows["sent"].sum()),
+            "jain": jain(rows["received_pps"].fill_null(0.0).to_numpy()),
+        }
+        for rows in groups.values()
+    ]
+    return (
+        pl.DataFrame(found, schema_overrides={"cell": pl.Int32})
+        if found
+        else pl.DataFrame(schema={"device": pl.String, "cell": pl.Int32, "port": pl.Int32})
+    )
+
+
+def answer_law(run: Run, each: pl.DataFrame) -> list[Answer]:
+    """Does the width grow with the number of senders: the slope of its logarithm over theirs, by rounds."""
+    answers = []
+    spreads = series(each, "sd")
+    for device in [one for one in run.devices if one not in (DIRECT, A_A)]:
+        for size in sorted({one.frame_bytes or 0 for one in run.cells.values()}):
+            here = {
+                run.cells[cell].senders or 1: one
+                for (arm, cell), one in spreads.items()
+                if arm == device and run.cells[cell].frame_bytes == size
+            }
+            if len(here) > 1:
+                answers.append(_answer(device, size, growth(here)))
+    return answers
+
+
+def growth(by_senders: dict[int, Series]) -> Interval:
+    """The slope of log width over log senders, over rounds: 0.5 where independent senders add their variances."""
+    counts = sorted(by_senders)
+    each = [by_senders[count] for count in counts]
+    rounds = sorted(set.intersection(*({int(at) for at in one.rounds} for one in each)))
+    widths = np.array([[np.log(max(one.values[one.rounds == at].mean(), 1e-9)) for one in each] for at in rounds])
+    x = np.log(np.array(counts, dtype=np.float64))
+    centred = x - x.mean()
+    return hodges_lehmann(widths @ centred / float(np.square(centred).sum()) if rounds else np.empty(0))
+
+
+def _answer(device: str, size: int, slope: Interval) -> Answer:
+    said, answer = (
+        f"the width of {size} B frames over {amid(device)} grows as senders to the power {slope.estimate:.2f}",
+        "cannot tell",
+    )
+    if slope.low is not None and slope.low > 0:
+        answer = "holds"
+    elif slope.high is not None and slope.high <= 0:
+        answer, said = "fails", f"the width of {size} B frames over {amid(device)} does not grow with senders"
+    return Answer(LAW, answer, said, device, None, shown=slope, unit="1")
+
+
+def sentence(run: Run, rows: list[Row]) -> str:
+    """Widths from the fewest to the most senders of the smallest size, and how fair it was."""
+    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    wide = [row for row in rows if row.device == device and row.quantity == "width" and row.statistic == "sd"]
+    if not wide:
+        return "No delays of several senders were measured"
+    size = min(row.factors.frame_bytes or 0 for row in wide)
+    of_size = sorted((row for row in wide if row.factors.frame_bytes == size), key=lambda row: row.factors.senders or 1)
+    least, most = of_size[0], of_size[-1]
+    fair = next(
+        (row for row in rows if row.quantity == "fairness" and row.cell == most.cell and row.device == device), None
+    )
+    said = f", Jain's fairness {fair.value.estimate:.3f}" if fair else ""
+    narrow, broad = micro(least.value.estimate), micro(most.value.estimate)
+    return (
+        f"Over {amid(device)} the delays of {size} B frames spread by {narrow} with {least.factors.senders} sender "
+        f"and by {broad} with {most.factors.senders}{said}"
+    )

@@ -1,0 +1,89 @@
+"""Method "loss": what is lost against what is offered, in runs of which lengths, and where the address is unknown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.samples import with_cells
+from sojourn.analysis.stream_rows import contrasts, per_arm, shift_rows, trial_row
+from sojourn.analysis.stream_samples import row_samples
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import over_trials, series
+from sojourn.analysis.verdict import called
+from sojourn.analysis.wording import percent
+from sojourn.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+
+def study(run: Run) -> Study:
+    """Losses and rates of every cell, the lengths of losses, and unknown addresses against known ones."""
+    of = Gathered(run)
+    of.begin(flood=True)
+    of.rows.extend(rate_rows(run, of.trials))
+    of.overloads.update(overloads_of(run, of.trials))
+    of.rows.extend(run_rows(run, of))
+    pairs = contrasts(run, "to", "unicast")
+    shifts = shift_rows(run, series(of.trials, "loss_ratio"), pairs, "loss", "mean", "1")
+    shifts += shift_rows(run, series(of.trials, "received_pps"), pairs, "throughput_pps", "mean", "1/s")
+    of.rows.extend(shifts)
+    of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
+    of.samples["shifts"] = row_samples(run, shifts)
+    return of.conclude(sentence(run, of.rows), limits=True)
+
+
+def run_rows(run: Run, of: Gathered) -> list[Row]:
+    """Mean length of runs of losses and of what lies between, over trials; and the longest."""
+    each = lengths_by_trial(run, of.flows)
+    rows = []
+    for (_device, _cell), _, here in per_arm(run, of.trials):
+        own = each.filter(pl.col("block").is_in(here["block"].to_list()))
+        for kind in ("loss", "gap"):
+            lengths = own.filter(pl.col("run") == kind)
+            if lengths.height:
+                mean = over_trials(lengths["mean"].to_numpy())
+                longest = Interval(float(np.max(lengths["most"].to_numpy())), None, None, 0.95, lengths.height)
+                rows.append(trial_row(run, here, f"{kind}_run", "mean", mean, "1"))
+                rows.append(trial_row(run, here, f"{kind}_run", "max", longest, "1"))
+    return rows
+
+
+def lengths_by_trial(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
+    """Of every trial that lost: block, run ("loss", "gap"), mean and most of its lengths."""
+    kinds = {"loss_run": "loss", "gap_run": "gap"}
+    counted = run.histograms.filter(pl.col("quantity").is_in(list(kinds)) & (pl.col("role") == "receive"))
+    middle = (pl.col("low") + pl.col("high")) / 2
+    here = counted.join(flows.select("block", "flow", "port"), on=["block", "flow", "port"], how="semi")
+    return here.group_by("block", pl.col("quantity").replace(kinds).alias("run")).agg(
+        ((middle * pl.col("count")).sum() / pl.col("count").sum()).alias("mean"),
+        pl.col("high").max().cast(pl.Float64).alias("most"),
+    )
+
+
+def sentence(run: Run, rows: list[Row]) -> str:
+    """The highest offered rate without a loss, and the worst loss."""
+    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    losses = [row for row in rows if row.device == device and row.quantity == "loss_ratio"]
+    offered = {row.cell: row.value.estimate for row in rows if row.device == device and row.quantity == "offered_pps"}
+    if not losses:
+        return "No loss could be measured"
+    clean = [offered[row.cell] for row in losses if row.value.estimate == 0 and row.cell in offered]
+    worst = max(losses, key=lambda row: row.value.estimate)
+    if worst.value.estimate == 0:
+        return f"{called(device)} lost nothing at up to {max(clean, default=0):,.0f} frames/s"
+    high = (
+        ""
+        if worst.value.low is None or worst.value.high is None
+        else f" (95 % CI {percent(worst.value.low)} to {percent(worst.value.high)})"
+    )
+    at = f"at {offered.get(worst.cell, 0):,.0f} frames/s of {worst.factors.frame_bytes} B"
+    none = f"nothing at up to {max(clean):,.0f} frames/s, and " if clean else ""
+    return f"{called(device)} lost {none}{percent(worst.value.estimate)}{high} {at}"

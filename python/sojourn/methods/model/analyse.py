@@ -1,0 +1,506 @@
+"""The queueing model: parameters measured at some loads predict the histograms of the loads held out.
+
+A group is a device, an engine and a frame size. Its frames enter when their schedule intends (that, not the actual
+departure: the sender's own queue is part of the system, as in the paper) and pass `statistics.queue`: a server with a
+fixed and an exponential part of service, stalls, and beyond it a delay that no frame waits for. What is fitted:
+
+- from the lowest load that was measured: the delays without waiting, and the stalls that its tail betrays,
+- from every second Poisson load, the lowest first: the service; all other cells, the regular ones too, are held out.
+
+Stalls are modelled only where that fits the training loads better than leaving the slow frames among the delays.
+A plan may name its training cells (`[model] train = [cell, ...]`). Floods and ramps are neither trained on nor held
+out: a flood has no intended time.
+
+Each held-out trial is predicted from its schedule alone, and compared: Kolmogorov's distance (of all frames, lost ones
+at infinity) and Wasserstein's first (ns, of those that arrived). Beside it stand the distance of two repetitions of
+the measurement (every trial against every other: what no prediction can beat) and of the model without a queue (the
+lowest load's delays, whatever the load). The unit is the trial, intervals are bootstrapped over trials.
+
+Rows: model_service (mean), model_service_fixed, model_service_random, model_floor (min), model_delay_without_queue
+(p50) [ns]; model_stalls (share of the time) [1], model_capacity [1/s]; model_service_intercept, model_service_slope
+(fit over frame sizes);
+model_distance_ks [1] and model_distance_w1 [ns] with statistics prediction, repetition, no-queue;
+model_delay_predicted and model_delay_measured (p50, p90, p99) [ns] per cell.
+Samples: `model_parameters`, `model_histograms`, `model_distances` (columns: `PARAMETERS`, `HISTOGRAMS`, `DISTANCES`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.factors import in_common
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.frames import cells_of_frames
+from sojourn.analysis.laws import main_device
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.wording import micro, percent
+from sojourn.statistics.distance import Distances, distances
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.line import fit as fit_line
+from sojourn.statistics.queue import Passage, Server, fit, misfit, predict, split_stalls
+from sojourn.statistics.signed_rank import hodges_lehmann
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.factors import Factors
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+SEED = 20_000
+FIT_TRIALS = 3
+"""So many trials of each training cell are fitted: more cost time and change little."""
+
+FIT_FRAMES = 6_000
+"""So many frames of each, from its start: a queue that grows must be followed from where it began."""
+
+LOSSY = 1e-3
+"""A trial that lost more tells where the queue ends, and little of the service: it is fitted only where all did."""
+
+LOSSY_FRAMES = 1_000
+"""So many frames of it then: a queue with an end is followed frame by frame, which is slow."""
+
+LEAST_ROUNDS = 6
+"""From so many rounds on, each is fitted by itself, so that parameters have intervals."""
+
+BINS = 120
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+PARAMETERS: dict[str, Any] = {
+    "device": pl.String,
+    "engine": pl.String,
+    "frame_bytes": pl.Int64,
+    "parameter": pl.String,
+    "unit": pl.String,
+    "estimate": pl.Float64,
+    "ci_low": pl.Float64,
+    "ci_high": pl.Float64,
+}
+HISTOGRAMS: dict[str, Any] = {
+    "device": pl.String,
+    "cell": pl.Int32,
+    "training": pl.Boolean,
+    "what": pl.String,
+    "low_ns": pl.Float64,
+    "high_ns": pl.Float64,
+    "share": pl.Float64,
+}
+"""`what` is measured, predicted or no-queue; share is of the frames sent, lost ones in no bin."""
+
+DISTANCES: dict[str, Any] = {
+    "device": pl.String,
+    "cell": pl.Int32,
+    "training": pl.Boolean,
+    "distance": pl.String,
+    "what": pl.String,
+    "estimate": pl.Float64,
+    "ci_low": pl.Float64,
+    "ci_high": pl.Float64,
+    "trials": pl.Int64,
+}
+"""`distance` is ks (1) or w1 (ns); `what` is prediction, repetition or no-queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One trial of a cell: its round and its frames."""
+
+    round: int
+    passage: Passage
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """All trials of one cell, and what was predicted for each of them."""
+
+    cell: int
+    factors: Factors
+    trials: list[Trial]
+    training: bool
+    predicted: list[NDArray[np.float64]]
+    distances: Distances | None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What was fitted to one device at one size, and how it does at every load."""
+
+    device: str
+    factors: Factors
+    server: Server
+    base: NDArray[np.float64]
+    per_round: dict[str, NDArray[np.float64]]
+    loads: list[Load]
+
+    @property
+    def held_out(self) -> list[Load]:
+        """The loads that the fit has not seen."""
+        return [one for one in self.loads if not one.training]
+
+
+def study(run: Run) -> Study:
+    """A model of every device at every size, and how well it foretells the loads that it has not seen."""
+    of = Gathered(run)
+    of.begin()
+    train = [int(one) for one in run.plan.get("model", {}).get("train", [])]
+    trials: dict[tuple[str, int], list[Trial]] = {}
+    for frames in cells_of_frames(run):
+        trials |= trials_of(frames)
+    found = models(trials, run.cells, train)
+    of.samples["model_parameters"] = parameter_sample(found)
+    of.samples["model_histograms"] = with_factors(histogram_sample(found), run.cells)
+    of.samples["model_distances"] = with_factors(distance_sample(found), run.cells)
+    of.rows.extend(_with_clocks(model_rows(found), of))
+    of.findings.extend(model_findings(found))
+    return of.conclude(_sentence(run, found))
+
+
+def trials_of(frames: pl.DataFrame) -> dict[tuple[str, int], list[Trial]]:
+    """The frames of each trial in the order in which they were to leave; a/a is no device of its own to model.
+
+    Trials whose clocks were not brought together are left out: they have no delays.
+    """
+    found: dict[tuple[str, int], list[Trial]] = {}
+    groups = frames.filter(pl.col("device") != A_A).partition_by("block", as_dict=True, maintain_order=True)
+    for rows in groups.values():
+        ordered = rows.sort("intended_ns")
+        if ordered["arrival_on_sender_ns"].null_count() == ordered.height:
+            continue
+        intended = ordered["intended_ns"].to_numpy().astype(np.int64)
+        taken = (ordered["arrival_on_sender_ns"] - ordered["intended_ns"]).cast(pl.Float64).fill_null(np.inf)
+        passage = Passage((intended - intended[0]).astype(np.float64), taken.to_numpy())
+        key = (str(ordered["device"][0]), int(ordered["cell"][0]))
+        found.setdefault(key, []).append(Trial(int(ordered["round"][0]), passage))
+    return found
+
+
+def _with_clocks(rows: list[Row], of: Gathered) -> list[Row]:
+    """The rows with the clock's largest error: a model is no better than the delays that it was fitted to."""
+    bounds = [(row.clock_bound_ns, row.clock_error95_ns) for row in of.rows if row.quantity == "one_way_delay"]
+    for row in rows:
+        row.clock_bound_ns = max((bound for bound, _ in bounds if bound is not None), default=None)
+        row.clock_error95_ns = max((error for _, error in bounds if error is not None), default=None)
+    return rows
+
+
+def _sentence(run: Run, found: list[Model]) -> str:
+    """How far off the predictions are at the main device's held-out loads, beside two repetitions."""
+    device = main_device(run.devices)
+    mine = [one for one in found if one.device == device] or found
+    pairs = [
+        (load.distances.prediction[0].estimate, load.distances.repetition[0].estimate)
+        for one in mine
+        for load in one.held_out
+        if load.distances is not None and load.distances.repetition is not None
+    ]
+    if not pairs:
+        return "No load was held out that the queueing model could be held to"
+    off, apart = (float(np.median(column)) for column in zip(*pairs, strict=True))
+    service = micro(mine[0].server.mean_ns)
+    return (
+        f"Fitted at other loads (service {service} a frame at {mine[0].factors.frame_bytes} B), the queueing model "
+        f"predicts {len(pairs)} held-out loads of {mine[0].device} to {percent(off)} (Kolmogorov, median; two "
+        f"repetitions of the measurement differ by {percent(apart)})"
+    )
+
+
+def models(
+    trials: Mapping[tuple[str, int], list[Trial]], cells: Mapping[int, Factors], train: list[int] | None = None
+) -> list[Model]:
+    """A model for every device and size; `trials` are those of each (device, cell)."""
+    groups: dict[tuple[Any, ...], dict[int, list[Trial]]] = {}
+    for (device, cell), several in trials.items():
+        factors = cells[cell]
+        if factors.interval_ns and several and _is_paced(factors):
+            key = (device, factors.engine, factors.kind, factors.frame_bytes)
+            groups.setdefault(key, {})[cell] = several
+    found = [_model(str(key[0]), group, cells, train) for key, group in groups.items()]
+    return [one for one in found if one is not None]
+
+
+def _is_paced(factors: Factors) -> bool:
+    return not str(factors.schedule).startswith(("flood", "ramp", "as-answered"))
+
+
+def training_cells(cells: Mapping[int, Factors], named: list[int] | None = None) -> list[int]:
+    """The lowest load first, then every second Poisson one; or those that the plan names."""
+    if named:
+        return [cell for cell in _by_load(cells) if cell in named]
+    lowest = _by_load(cells)[:1]
+    poisson = [cell for cell in _by_load(cells) if cells[cell].schedule == "poisson"]
+    return lowest + [cell for cell in poisson[::2] if cell not in lowest]
+
+
+def _by_load(cells: Mapping[int, Factors]) -> list[int]:
+    """Cells by falling interval; at the same interval the regular one first, for nothing waits there."""
+    return sorted(cells, key=lambda cell: (-(cells[cell].interval_ns or 0), cells[cell].schedule != "regular"))
+
+
+def _model(
+    device: str, group: dict[int, list[Trial]], cells: Mapping[int, Factors], named: list[int] | None
+) -> Model | None:
+    known = {cell: cells[cell] for cell in group}
+    train = training_cells(known, named)
+    if not train or len(known) < 2:
+        return None
+    server, base = fit_group([[one.passage for one in group[cell]] for cell in train])
+    per_round = _fit_rounds(group, train, server, base)
+    loads = [_load(cell, known[cell], group[cell], cell in train, server, base) for cell in _by_load(known)]
+    return Model(device, in_common(known.values()), server, base, per_round, loads)
+
+
+def fit_group(training: list[list[Passage]]) -> tuple[Server, NDArray[np.float64]]:
+    """The server, and the delays without waiting, of training cells whose first is the lowest load."""
+    lowest = np.concatenate([one.delay_ns for one in training[0]])
+    everything = lowest[np.isfinite(lowest)]
+    kept, stalls = split_stalls(lowest)
+    short, room = _for_fitting(training)
+    candidates = [(fit(short, Server(0.0, 0.0, room=room), everything, SEED), everything)]
+    if stalls is not None:
+        candidates.append((fit(short, Server(0.0, 0.0, 0.0, stalls, room), kept, SEED), kept))
+    server, base = min(candidates, key=lambda one: misfit(short, one[0], one[1], SEED + 1))
+    return replace(server, room=_room(training)), base
+
+
+def _for_fitting(training: list[list[Passage]]) -> tuple[list[list[Passage]], int | None]:
+    """The beginnings of a few trials of each cell, those that lost frames only where every busy trial did."""
+    whole = [[one for one in cell if not _is_lossy(one)] for cell in training]
+    if any(whole[1:]) or not any(training[1:]):
+        return [[_beginning(one, FIT_FRAMES) for one in cell[:FIT_TRIALS]] for cell in whole if cell], None
+    return [[_beginning(one, LOSSY_FRAMES) for one in cell[:FIT_TRIALS]] for cell in training], _room(training)
+
+
+def _is_lossy(passage: Passage) -> bool:
+    return float(np.mean(~np.isfinite(passage.delay_ns))) > LOSSY
+
+
+def _room(training: list[list[Passage]]) -> int | None:
+    """How many frames the queue holds, where training loads lost some: as many as were on their way at most."""
+    lossy = [one for cell in training for one in cell if _is_lossy(one)]
+    return max((_most_under_way(one) for one in lossy), default=None)
+
+
+def _most_under_way(passage: Passage) -> int:
+    here = np.isfinite(passage.delay_ns)
+    entered = passage.entered_ns[here]
+    left = np.sort(entered + passage.delay_ns[here])
+    return int((np.arange(1, len(entered) + 1) - np.searchsorted(left, entered, side="right")).max(initial=1))
+
+
+def _beginning(passage: Passage, frames: int) -> Passage:
+    return Passage(passage.entered_ns[:frames], passage.delay_ns[:frames])
+
+
+def _fit_rounds(
+    group: dict[int, list[Trial]], train: list[int], server: Server, base: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """The service fitted to each round by itself, for the intervals of the parameters."""
+    rounds = sorted(set.intersection(*({one.round for one in group[cell]} for cell in train)))
+    if len(rounds) < LEAST_ROUNDS:
+        return {}
+    found = []
+    for round_ in rounds:
+        own = [[one.passage for one in group[cell] if one.round == round_] for cell in train]
+        short, room = _for_fitting(own)
+        found.append(fit(short, replace(server, room=room), base, SEED, server))
+    floors = [
+        float(np.median(np.concatenate([one.passage.delay_ns for one in group[train[0]] if one.round == round_])))
+        for round_ in rounds
+    ]
+    return {
+        "service": np.array([one.mean_ns for one in found]),
+        "fixed": np.array([one.fixed_ns for one in found]),
+        "random": np.array([one.random_ns for one in found]),
+        "floor": np.array(floors),
+    }
+
+
+def _load(
+    cell: int, factors: Factors, trials: list[Trial], training: bool, server: Server, base: NDArray[np.float64]
+) -> Load:  # fmt: skip
+    predicted = [
+        predict(one.passage.entered_ns, server, base, np.random.default_rng([SEED, cell, i]))
+        for i, one in enumerate(trials)
+    ]
+    measured = [one.passage.delay_ns for one in trials]
+    rng = np.random.default_rng([SEED, cell])
+    without = [rng.choice(base, size=len(one)) for one in measured]
+    return Load(cell, factors, trials, training, predicted, distances(measured, predicted, without, SEED + cell))
+
+
+def model_rows(found: list[Model]) -> list[Row]:
+    """Parameters, distances and quantiles."""
+    rows = [row for one in found for row in (*_parameter_rows(one), *_load_rows(one))]
+    return [*rows, *_size_rows(found)]
+
+
+def parameters(model: Model) -> Iterator[tuple[str, str, Interval, str]]:
+    """Quantity, statistic, value and unit of everything that was fitted."""
+    server = model.server
+    known = {"service": server.mean_ns, "fixed": server.fixed_ns, "random": server.random_ns}
+    names = {"service": "model_service", "fixed": "model_service_fixed", "random": "model_service_random"}
+    for name, estimate in known.items():
+        yield names[name], "mean", _about(estimate, model.per_round.get(name)), "ns"
+    yield "model_capacity", "mean", _inverse(_about(server.mean_ns, model.per_round.get("service"))), "1/s"
+    yield "model_floor", "min", _alone(float(model.base.min())), "ns"
+    yield "model_delay_without_queue", "p50", _about(float(np.median(model.base)), model.per_round.get("floor")), "ns"
+    stalls = server.stalls
+    yield "model_stalls", "share", _alone(0.0 if stalls is None else stalls.rate_hz * stalls.mean_ns / 1e9), "1"
+    if stalls is not None:
+        yield "model_stall", "mean", _alone(stalls.mean_ns), "ns"
+        yield "model_stall_rate", "mean", _alone(stalls.rate_hz), "1/s"
+
+
+def _parameter_rows(model: Model) -> Iterator[Row]:
+    frames = sum(len(one.passage.entered_ns) for load in model.loads if load.training for one in load.trials)
+    for quantity, statistic, value, unit in parameters(model):
+        yield Row(model.device, quantity, statistic, value, unit, None, model.factors, None, frames, source="model")
+
+
+def _about(estimate: float, per_round: NDArray[np.float64] | None) -> Interval:
+    """The estimate of all rounds together, with the interval over rounds fitted one by one."""
+    if per_round is None:
+        return _alone(estimate)
+    over = hodges_lehmann(per_round)
+    if over.low is None or over.high is None:
+        return _alone(estimate)
+    return Interval(estimate, min(over.low, estimate), max(over.high, estimate), over.level, over.n)
+
+
+def _inverse(value: Interval) -> Interval:
+    low = None if not value.high else 1e9 / value.high
+    high = None if not value.low else 1e9 / value.low
+    return Interval(1e9 / value.estimate if value.estimate else float("inf"), low, high, value.level, value.n)
+
+
+def _alone(estimate: float) -> Interval:
+    return Interval(estimate, None, None, 0.95, 1)
+
+
+def _load_rows(model: Model) -> Iterator[Row]:
+    for load in model.loads:
+        frames = sum(len(one.passage.entered_ns) for one in load.trials)
+        like = Row(model.device, "", "", _alone(0.0), "", None, load.factors, load.cell, frames)
+        for quantity, statistic, value, unit in _load_figures(load):
+            source = "model, training load" if load.training else "model, held-out load"
+            yield replace(like, quantity=quantity, statistic=statistic, value=value, unit=unit, source=source)
+
+
+def _load_figures(load: Load) -> Iterator[tuple[str, str, Interval, str]]:
+    if load.distances is not None:
+        for what, (ks, w1) in load.distances.each().items():
+            yield "model_distance_ks", what, ks, "1"
+            yield "model_distance_w1", what, w1, "ns"
+    measured = np.concatenate([one.passage.delay_ns for one in load.trials])
+    for name, q in QUANTILES.items():
+        for quantity, values in (("measured", measured), ("predicted", np.concatenate(load.predicted))):
+            estimate = float(np.quantile(values, q, method="inverted_cdf"))
+            yield f"model_delay_{quantity}", name, Interval(estimate, None, None, 0.95, len(load.trials)), "ns"
+
+
+def _size_rows(found: list[Model]) -> Iterator[Row]:
+    """Service as a + b x frame size, where a device was measured at two sizes or more: a line per round."""
+    groups: dict[tuple[str, Any, Any], list[Model]] = {}
+    for one in found:
+        groups.setdefault((one.device, one.factors.engine, one.factors.kind), []).append(one)
+    for (device, _, _), several in groups.items():
+        ordered = sorted(several, key=lambda one: one.factors.frame_bytes or 0)
+        sizes = np.array([one.factors.frame_bytes or 0 for one in ordered], dtype=np.float64)
+        if len(set(sizes)) < 2:
+            continue
+        line = fit_line(sizes, _service_by_size(ordered))
+        common = in_common(one.factors for one in ordered)
+        for quantity, value, unit in (("intercept", line.intercept, "ns"), ("slope", line.slope, "ns/byte")):
+            yield Row(device, f"model_service_{quantity}", "fit", value, unit, None, common, None, 0, source="model")
+
+
+def _service_by_size(ordered: list[Model]) -> NDArray[np.float64]:
+    """Mean service per round (rows) and size (columns); one row where rounds were not fitted by themselves."""
+    rounds = min(len(one.per_round.get("service", ())) for one in ordered)
+    if not rounds:
+        return np.array([[one.server.mean_ns for one in ordered]])
+    return np.stack([one.per_round["service"][:rounds] for one in ordered], axis=1)
+
+
+def model_findings(found: list[Model]) -> list[Finding]:
+    """Held-out loads where the prediction is farther off than repetitions are apart, by more than chance and twice."""
+    off: dict[Place, float] = {}
+    for model in found:
+        for load in model.held_out:
+            if load.distances is None or load.distances.repetition is None:
+                continue
+            low = load.distances.prediction[0].low
+            apart = load.distances.repetition[0].estimate
+            if low is not None and low > 2 * apart:
+                off[Place(model.device, load.cell)] = load.distances.prediction[0].estimate
+    if not off:
+        return []
+    places, worst = worst_first(off)
+    sentence = (
+        f"the queueing model misses what was measured at {len(off)} of "
+        f"{sum(len(one.held_out) for one in found)} held-out loads, at worst by {percent(worst)} of the frames"
+    )
+    return [Finding("model_misfit", sentence, worst, places)]
+
+
+def parameter_sample(found: list[Model]) -> pl.DataFrame:
+    """The sample `model_parameters`."""
+    rows = [
+        (one.device, one.factors.engine, one.factors.frame_bytes, quantity, unit, value.estimate, value.low, value.high)
+        for one in found
+        for quantity, _, value, unit in parameters(one)
+    ]
+    return pl.DataFrame(rows, schema=PARAMETERS, orient="row")
+
+
+def histogram_sample(found: list[Model]) -> pl.DataFrame:
+    """The sample `model_histograms`: equal bins from the least delay to beyond the 99.5th percentile of both."""
+    rows = []
+    for model in found:
+        for load in model.loads:
+            measured = np.concatenate([one.passage.delay_ns for one in load.trials])
+            kinds = {"measured": measured, "predicted": np.concatenate(load.predicted), "no-queue": model.base}
+            for what, low, high, share in _histograms(kinds):
+                rows.append((model.device, load.cell, load.training, what, low, high, share))
+    return pl.DataFrame(rows, schema=HISTOGRAMS, orient="row")
+
+
+def _histograms(kinds: dict[str, NDArray[np.float64]]) -> Iterator[tuple[str, float, float, float]]:
+    both = np.concatenate([kinds["measured"], kinds["predicted"]])
+    both = both[np.isfinite(both)]
+    if not len(both):
+        return
+    edges = np.linspace(float(both.min()), float(np.quantile(both, 0.995)) + 1.0, BINS + 1)
+    for what, values in kinds.items():
+        counts, _ = np.histogram(values[np.isfinite(values)], edges)
+        for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+            if count:
+                yield what, float(low), float(high), float(count) / len(values)
+
+
+def distance_sample(found: list[Model]) -> pl.DataFrame:
+    """The sample `model_distances`."""
+    rows = []
+    for model in found:
+        for load in model.loads:
+            for what, pair in {}.items() if load.distances is None else load.distances.each().items():
+                for name, value in zip(("ks", "w1"), pair, strict=True):
+                    head = (model.device, load.cell, load.training, name, what)
+                    rows.append((*head, value.estimate, value.low, value.high, value.n))
+    return pl.DataFrame(rows, schema=DISTANCES, orient="row")
+
+
+def with_factors(frame: pl.DataFrame, cells: Mapping[int, Factors]) -> pl.DataFrame:
+    """A sample of cells with their factors beside it."""
+    named = pl.DataFrame(
+        [{"cell": cell, **asdict(factors)} for cell, factors in cells.items()], infer_schema_length=None
+    )
+    return frame.join(named.with_columns(pl.col("cell").cast(pl.Int32)), on="cell", how="left")

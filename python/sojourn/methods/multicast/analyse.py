@@ -1,0 +1,149 @@
+"""Method "multicast": latency of every receiver, and the spacing of the answers of several.
+
+Both of the paper's ways: the one-way delay at each receiver, and a request that every receiver answers by unicast. An
+answer's latency is read on the sender's clock alone. A node's hump is the median of its answers in a trial; the
+spacing is between humps in the order in which they come, whichever node that is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.packets import answer_values, ordered
+from sojourn.analysis.rates import pace_of
+from sojourn.analysis.round_trips import round_trips, trip_summaries
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.samples import with_cells
+from sojourn.analysis.stream_rows import contrasts, delay_rows, per_arm, shift_rows, summaries, tell_clocks, trial_row
+from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import over_trials, series
+from sojourn.analysis.verdict import amid
+from sojourn.analysis.wording import counted, micro
+from sojourn.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+
+def study(run: Run) -> Study:
+    """One-way delays and answers of every receiver, how they shift, and the spacing of peaks."""
+    of = Gathered(run)
+    of.begin()
+    of.add_devices(run.cells)
+    answers = ordered(run, list(answer_values(of.answers, of.flows)))
+    trips = round_trips(run)
+    of.rows.extend(delay_rows(run, [*answers, *trips]))
+    humps = humps_of(of.answers)
+    peaks = peak_rows(run, humps)
+    of.rows.extend([*peaks, *spacing_rows(run, humps)])
+    shifts = all_shifts(run, of)
+    of.rows.extend(shifts)
+    of.samples["peaks"] = row_samples(run, peaks)
+    of.samples["shifts"] = row_samples(run, shifts)
+    of.samples["delay_quantiles"] = with_cells(run, quantile_samples([*of.delays, *answers, *trips]))
+    of.samples["delay_histograms"] = with_cells(run, histogram_samples([*of.delays, *answers, *trips]))
+    of.findings.extend(unanswered(run, of))
+    return of.conclude(sentence(run, of.rows))
+
+
+def unanswered(run: Run, of: Gathered) -> list[Finding]:
+    """Cells whose requests nobody answered, although that was their question."""
+    asked = of.flows.filter(pl.col("cell").is_in([cell for cell, one in run.cells.items() if one.kind == "answers"]))
+    silent = asked.join(of.answers.select("device", "cell").unique(), on=["device", "cell"], how="anti")
+    places = tuple(Place(device, cell) for device, cell in silent.select("device", "cell").unique().sort("cell").rows())
+    if not places:
+        return []
+    sentence = f"requests of {counted(len(places), 'cell')} were answered by nobody: their answers were not measured"
+    return [Finding("incomplete", sentence, float(len(places)), places)]
+
+
+def humps_of(answers: pl.DataFrame) -> pl.DataFrame:
+    """Where each node's answers gather in each trial: device, cell, round, visit, block, port, node, hump, rank."""
+    humps = (
+        answers.drop_nulls("delay_ns")
+        .group_by("block", "node", maintain_order=True)
+        .agg(
+            *(pl.col(one).first() for one in ("device", "cell", "round", "visit")),
+            pl.col("delay_ns").median().alias("hump"),
+            pl.len().alias("sent"),
+        )
+    )
+    rank = pl.col("hump").rank("ordinal").over("block").cast(pl.Int32)
+    return humps.with_columns(port=pl.lit(0, dtype=pl.Int32), rank=rank).sort("block", "rank")
+
+
+def peak_rows(run: Run, humps: pl.DataFrame) -> list[Row]:
+    """Every node's hump, over trials."""
+    rows = []
+    for (_, node), here in _by(humps, "node"):
+        row = trial_row(run, here, "peak", "p50", over_trials(here["hump"].to_numpy()), "ns")
+        row.node = node
+        rows.append(row)
+    return rows
+
+
+def spacing_rows(run: Run, humps: pl.DataFrame) -> list[Row]:
+    """The mean spacing of the humps of each trial, over trials, beside the least that the line allows."""
+    several = humps.group_by("block", maintain_order=True).agg(
+        *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "port")),
+        pl.col("sent").sum(),
+        ((pl.col("hump").max() - pl.col("hump").min()) / (pl.len() - 1)).alias("spacing"),
+        pl.len().alias("nodes"),
+    )
+    rows = []
+    for (device, cell), _, here in per_arm(run, several.filter(pl.col("nodes") > 1)):
+        rows.append(trial_row(run, here, "peak_spacing", "mean", over_trials(here["spacing"].to_numpy()), "ns"))
+        pace = pace_of(run, device)
+        least = pace.interval_ns(run.cells[cell].frame_bytes or 0)
+        value = Interval(float("nan") if least is None else least, None, None, 0.95, 0)
+        rows.append(trial_row(run, here, "peak_spacing", "calculated", value, "ns"))
+        rows[-1].source = pace.why
+    return rows
+
+
+def all_shifts(run: Run, of: Gathered) -> list[Row]:
+    """Broadcast and multicast against unicast, and other subscribers against none, at the first receiver."""
+    pairs = [*contrasts(run, "to", "unicast", ("receivers",)), *contrasts(run, "receivers", 0)]
+    one_way = of.summaries.filter(pl.col("port") == 0)
+    rows = []
+    for quantity, each in (("one_way_delay", one_way), ("response_latency", responses(run, of))):
+        for statistic in ("mean", "p50"):
+            rows += shift_rows(run, series(each, statistic), pairs, quantity, statistic)
+    tell_clocks([row for row in rows if row.quantity == "one_way_delay_shift"], pairs, one_way)
+    return rows
+
+
+def responses(run: Run, of: Gathered) -> pl.DataFrame:
+    """Round trips of every trial: the first node's answers to a group, and those of a probe to one host."""
+    answered = summaries(of.answers, of.flows.filter(pl.col("port") == -1))
+    first = answered.filter(pl.col("node") == pl.col("node").min().over("block"))
+    columns = ("device", "cell", "round", "visit", "block", "mean", "p50")
+    return pl.concat([first.select(columns), trip_summaries(run).select(columns)], how="vertical_relaxed")
+
+
+def _by(humps: pl.DataFrame, column: str) -> list[tuple[tuple[int, int], pl.DataFrame]]:
+    groups = humps.sort("cell", column).partition_by("device", "cell", column, as_dict=True, maintain_order=True)
+    return [((int(str(cell)), int(str(value))), rows) for (_, cell, value), rows in groups.items()]
+
+
+def sentence(run: Run, rows: list[Row]) -> str:
+    """The spacing of the answers, or the shift of what goes to all."""
+    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    own = [row for row in rows if row.device == device]
+    spaced = [row for row in own if row.quantity == "peak_spacing" and row.statistic == "mean"]
+    if spaced:
+        most = max(spaced, key=lambda row: row.factors.receivers or 0)
+        nodes = (most.factors.receivers or 0) + 1
+        return f"The answers of {nodes} nodes over {amid(device)} come {micro(most.value.estimate)} apart"
+    shifted = [row for row in own if row.quantity == "one_way_delay_shift" and row.against == "to=unicast"]
+    if shifted:
+        first = shifted[0]
+        return f"Over {amid(device)} {first.factors.to} takes {micro(first.value.estimate)} longer than unicast"
+    receivers = {row.port for row in own if row.port is not None}
+    return f"Delays of {len(receivers)} receivers over {amid(device)} were measured"

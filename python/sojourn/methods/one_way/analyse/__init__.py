@@ -1,0 +1,270 @@
+"""Method "one-way": delay against the mean interval, where queues grow, and the least time between frames.
+
+A trial's queue is bounded when its delay from the intended departure does not grow (Theil-Sen over twenty parts of the
+trial, tested by ranks): a queue of frames may build up in the sender as well as in the path, and where the sender is
+the slowest part, the delay from the actual departure never shows it. Besides, its frames arrive as fast as they leave,
+it loses no more than the slowest pace does, and it sent what it was asked to. An interval is bounded when most of its
+trials are. The knee is the shortest bounded interval with all longer ones bounded; its interval reaches down to the
+next shorter that was tried. "saturated" is the time between arrivals where the queue was never empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.factors import Factors, in_common, spell_interval
+from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.rates import pace_of
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.stream_rows import per_arm, trial_row
+from sojourn.analysis.stream_samples import row_samples
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import over_trials
+from sojourn.analysis.verdict import added_sentence
+from sojourn.methods.one_way.analyse import waiting
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.trend import trend
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+WAITING = "md1"
+PARTS = 20
+"""A trial is cut in so many parts of equally many packets, each told by its median."""
+
+GROWS_P = 1e-3
+GROWS = 0.002
+"""A delay that grows by less than 2 ms in a second is no queue that runs away."""
+
+LOSES = 0.001
+MISSED = 0.005
+LEAST_FOR_RATE = 1000
+"""Fewer frames than this do not tell a rate to half a percent."""
+
+POINTS = ("mean", "p50", "p99", "p99.9")
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The cells of one arm that differ in their interval alone, by falling interval, and which are bounded."""
+
+    device: str
+    factors: Factors
+    cells: list[int]
+    bounded: list[bool]
+
+    @property
+    def knee(self) -> int | None:
+        """The place of the shortest bounded interval below which the first is not."""
+        first = self.bounded.index(False) if False in self.bounded else len(self.bounded)
+        return first - 1 if first else None
+
+    @property
+    def beyond(self) -> list[int]:
+        """The cells beyond the knee: overloads, asked for to see queues grow. None where there is no knee."""
+        return [] if self.knee is None else self.cells[self.knee + 1 :]
+
+
+def study(run: Run) -> Study:
+    """Delays of every cell, what the device adds where queues are bounded, and the knees."""
+    of = Gathered(run)
+    of.begin()
+    growth = growths(of.packets)
+    judged = judge_trials(of.trials, growth)
+    of.rows.extend(growth_rows(run, judged))
+    found = ladders(run, judged)
+    bounded = {(one.device, cell) for one in found for cell, good in zip(one.cells, one.bounded, strict=True) if good}
+    of.overloads.update(Place(one.device, cell) for one in found for cell in one.beyond)
+    steady = [cell for cell in run.cells if all((device, cell) in bounded for device in _with(judged, cell))]
+    of.add_devices(steady)
+    knees = [row for one in found for row in knee_rows(run, one, judged)]
+    of.rows.extend(knees)
+    of.findings.extend(knee_limits(found, knees))
+    if WAITING in run.study.get("laws", []):
+        of.laws.extend(waiting.answers(WAITING, run, of.packets))
+    of.samples["knees"] = row_samples(run, knees)
+    of.samples["delay_by_interval"] = by_interval(run, of.rows, bounded)
+    of.samples["growth"] = judged.select(
+        "block",
+        "device",
+        "cell",
+        "round",
+        "visit",
+        "growth",
+        "p",
+        "path_growth",
+        "loss_ratio",
+        "achieved_ratio",
+        "bounded",
+    )
+    return of.conclude(sentence(run, of.rows, knees))
+
+
+def growths(packets: pl.DataFrame) -> pl.DataFrame:
+    """Of every trial: how much its delay grows (ns per ns, from the intended departure), and the p of its not growing.
+
+    `path_growth` is of the delay from the actual departure: the path's part alone.
+    """
+    schema = {"block": pl.Int32, "port": pl.Int32, **dict.fromkeys(("growth", "p", "path_growth"), pl.Float64)}
+    found = []
+    columns = ("block", "port", "departure_ns", "intended_ns", "delay_ns", "intended_delay_ns")
+    known = packets.select(columns).drop_nulls().sort("block", "port", "intended_ns")
+    for (block, port), rows in known.partition_by("block", "port", as_dict=True).items():
+        growth, p = growth_of(_since(rows["intended_ns"]), rows["intended_delay_ns"].to_numpy())
+        found.append((block, port, growth, p, growth_of(_since(rows["departure_ns"]), rows["delay_ns"].to_numpy())[0]))
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def _since(times: pl.Series) -> NDArray[np.float64]:
+    """Times since the first of them."""
+    whole = times.to_numpy().astype(np.int64)
+    return np.asarray(whole - whole[0], dtype=np.float64)
+
+
+def growth_of(times: NDArray[np.float64], delays: NDArray[np.float64]) -> tuple[float, float]:
+    """How much delays grow with time, and the p of it; nothing is said of fewer than four packets a part."""
+    if len(delays) < 4 * PARTS:
+        return 0.0, 1.0
+    parts = np.array_split(np.arange(len(delays)), PARTS)
+    at = np.array([times[part].mean() for part in parts])
+    over = trend(at, np.array([np.median(delays[part]) for part in parts]))
+    return over.slope, over.p
+
+
+def judge_trials(trials: pl.DataFrame, growth: pl.DataFrame) -> pl.DataFrame:
+    """The trials with growth, p and whether their queue was bounded."""
+    least = pl.col("loss_ratio").min().over("device", "frame_bytes", "schedule")
+    grows = (pl.col("growth") > GROWS) & (pl.col("p") < GROWS_P)
+    loses = pl.col("loss_ratio") > 3 * least + LOSES
+    missed = pl.col("achieved_ratio") < 1 - MISSED
+    arriving = pl.col("received_pps") / (1 - pl.col("loss_ratio"))
+    behind = (arriving < (1 - MISSED) * pl.col("offered_pps")) & (pl.col("sent") > LEAST_FOR_RATE)
+    joined = trials.join(growth, on=["block", "port"], how="left").with_columns(
+        pl.col("growth").fill_null(0.0), pl.col("p").fill_null(1.0)
+    )
+    return joined.with_columns(bounded=~(grows | loses | missed.fill_null(value=False) | behind.fill_null(value=False)))
+
+
+def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
+    """Growth, and the share of trials whose queue was bounded."""
+    rows = []
+    for _, _, here in per_arm(run, judged):
+        rows.append(trial_row(run, here, "queue_growth", "trend", over_trials(here["growth"].to_numpy()), "1"))
+        share = clopper_pearson(int(here["bounded"].sum()), here.height)
+        rows.append(trial_row(run, here, "queue_bounded", "ratio", share, "1"))
+    return rows
+
+
+def ladders(run: Run, judged: pl.DataFrame) -> list[Ladder]:
+    """The cells of every arm by their interval; cells without one (shares, floods) are in none."""
+    share = {
+        (device, cell): float(here["bounded"].to_numpy().mean()) for (device, cell), _, here in per_arm(run, judged)
+    }
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for device, cell in share:
+        one = run.cells[cell]
+        if one.interval_ns:
+            key = (device, one.engine, one.frame_bytes, one.schedule, one.to, one.senders, one.load, one.load_via)
+            groups.setdefault(key, []).append(cell)
+    found = []
+    for (arm, *_), cells in groups.items():
+        ranked = sorted(cells, key=lambda cell: -(run.cells[cell].interval_ns or 0))
+        bounded = [share[str(arm), cell] > 0.5 for cell in ranked]
+        found.append(Ladder(str(arm), in_common(run.cells[cell] for cell in ranked), ranked, bounded))
+    return found
+
+
+def knee_rows(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
+    """The least time between frames: where the queue is still bounded, what came through beyond, and as calculated."""
+    if one.device == A_A:
+        return []
+    rows = _knee_itself(run, one, judged)
+    crowded = [cell for cell, good in zip(one.cells, one.bounded, strict=True) if not good]
+    if crowded:
+        here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == crowded[-1]))
+        gaps = over_trials(1e9 / here["received_pps"].drop_nulls().to_numpy())
+        rows += [_knee(one, crowded[-1], "saturated", gaps)] if gaps.n else []
+    pace = pace_of(run, one.device)
+    least = pace.interval_ns(one.factors.frame_bytes or 0)
+    rows.append(
+        _knee(one, one.cells[0], "calculated", Interval(float("nan") if least is None else least, None, None, 0.95, 0))
+    )
+    rows[-1].source = pace.why
+    return rows
+
+
+def _knee_itself(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
+    """The shortest bounded interval; where the sender did not keep the next shorter one, that is its own knee."""
+    knee = one.knee
+    if knee is None:
+        return []
+    at = float(run.cells[one.cells[knee]].interval_ns or 0)
+    if knee + 1 == len(one.cells):
+        row = _knee(one, one.cells[knee], "knee", Interval(at, None, None, 0.95, len(one.cells)))
+        row.source = "the shortest that was tried: queues were bounded there too"
+        return [row]
+    beyond = one.cells[knee + 1]
+    here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == beyond))
+    testers = float(np.nanmedian(here["achieved_ratio"].to_numpy())) < 1 - MISSED
+    low = float(run.cells[beyond].interval_ns or 0)
+    row = _knee(one, one.cells[knee], "at_most" if testers else "knee", Interval(at, low, at, 0.95, len(one.cells)))
+    row.findings = ["tester_limited"] if testers else []
+    row.source = "the sender did not keep shorter ones" if testers else "the tried intervals"
+    return [row]
+
+
+def knee_limits(found: list[Ladder], knees: list[Row]) -> list[Finding]:
+    """Where the sender, not the path, ended the intervals that could be tried: a limit of the answer, not a doubt."""
+    limited = [row for row in knees if row.statistic == "at_most"]
+    if not limited:
+        return []
+    arms = {(row.device, row.cell) for row in limited}
+    ended = [one for one in found if any((one.device, cell) in arms for cell in one.cells)]
+    beyond = [Place(one.device, cell) for one in ended for cell in one.beyond]
+    least = min(row.value.estimate for row in limited)
+    sentence = f"the sender could not follow below {spell_interval(int(least))}: what the device could is not known"
+    return [Finding("tester_limited", sentence, least, tuple(dict.fromkeys(beyond)), "note")]
+
+
+def _knee(one: Ladder, cell: int, statistic: str, value: Interval) -> Row:
+    return Row(one.device, "min_frame_interval", statistic, value, "ns", None, one.factors, cell)
+
+
+def by_interval(run: Run, rows: list[Row], bounded: set[tuple[str, int]]) -> pl.DataFrame:
+    """Delay against interval, with its band, and whether the queue was bounded there."""
+    drawn = [
+        row
+        for row in rows
+        if row.quantity in ("one_way_delay", "one_way_delay_intended")
+        and row.statistic in POINTS
+        and row.cell is not None
+    ]
+    good = [(row.device, row.cell) in bounded for row in drawn]
+    return row_samples(run, drawn).with_columns(bounded=pl.Series(good, dtype=pl.Boolean))
+
+
+def sentence(run: Run, rows: list[Row], knees: list[Row]) -> str:
+    """What the device adds, and the shortest interval at which its queue stays bounded."""
+    said = added_sentence(run, rows)
+    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    found = [row for row in knees if row.device == device and row.statistic in ("knee", "at_most")]
+    if not found:
+        return said
+    shortest = min(found, key=lambda row: row.factors.frame_bytes or 0)
+    at = spell_interval(int(shortest.value.estimate))
+    limit = ", the shortest that was tried" if shortest.value.low is None else ", and grow below"
+    limit = ", below which the tester itself cannot follow" if shortest.statistic == "at_most" else limit
+    return f"{said}; queues stay bounded down to {at} between frames of {shortest.factors.frame_bytes} B{limit}"
+
+
+def _with(judged: pl.DataFrame, cell: int) -> list[str]:
+    return judged.filter(pl.col("cell") == cell)["device"].unique().to_list()

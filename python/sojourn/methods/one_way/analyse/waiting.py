@@ -1,0 +1,185 @@
+"""md1: frames that come at random before a link with a rate wait as the M/D/1 queue says, regular ones not at all.
+
+Three figures of each load below one. That regular frames do not wait: what their median delay has beyond the links'
+own time and the empty path's median. That each frame waits for those before it: of the frames that have to wait
+for half a frame's time or more, the median of what they waited over what Lindley's recursion makes of the departures
+that really were, which no stall of the machine and no luck of the draw moves. And that the mean is Pollaczek and
+Khinchine's, rho S / (2 (1 - rho)): this one has the luck of the draw in its interval, and is not asked of trials so
+short that a queue which begins empty does not come to rest. A wait is a frame's delay beyond that of the regular stream
+of the same load (the median of its trials' medians). ethernet-tests-2000 asked this of its switches, section 4.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.laws import Answer
+from sojourn.analysis.links.cables import cables_of
+from sojourn.analysis.links.judged import against, cannot
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.streams import over_trials
+from sojourn.analysis.wording import micro, percent
+from sojourn.statistics.interval import Interval, student_t
+from sojourn.statistics.queue import waits
+
+if TYPE_CHECKING:
+    from sojourn.analysis.factors import Factors
+    from sojourn.analysis.links.cables import Cables
+    from sojourn.analysis.run import Run
+
+IDLE = 0.05
+"""Regular frames may wait for this share of a frame's time: bridges take their time too."""
+
+RECURSION = 0.03
+MEAN = 0.1
+LEAST_WAITING = 20
+"""Fewer frames of a trial that wait do not make a median."""
+
+RESTS = 20.0
+"""A trial is to last so many times as long as the queue takes to forget how it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The cells of one arm with one load: one of regular frames, one of random ones."""
+
+    device: str
+    regular: int
+    poisson: int
+    factors: Factors
+    cables: Cables
+
+    @property
+    def service_ns(self) -> float:
+        """S: how long the slowest link has to do with a frame."""
+        return self.cables.least_ns(self.factors.frame_bytes or 0)
+
+    @property
+    def rho(self) -> float:
+        """How much of the time the slowest link is busy."""
+        return self.service_ns / (self.factors.interval_ns or 1)
+
+    @property
+    def mean_ns(self) -> float:
+        """Pollaczek and Khinchine's mean wait."""
+        return self.rho * self.service_ns / (2 * (1 - self.rho))
+
+    @property
+    def rest_ns(self) -> float:
+        """How long the queue takes to forget how it began (its relaxation time)."""
+        return float(self.service_ns / (1 - self.rho**0.5) ** 2)
+
+    @property
+    def words(self) -> str:
+        """What was sent, where."""
+        return f"{self.factors.frame_bytes} B over {self.device} at a load of {percent(self.rho)}"
+
+
+def answers(law: str, run: Run, packets: pl.DataFrame) -> list[Answer]:
+    """Of every load below one on every arm with rated links."""
+    found = loads(run)
+    if not found:
+        return [cannot(law, "no arm with rated links has regular and random frames of one load below 1")]
+    return [answer for one in found for answer in _of_load(law, run, packets, one)]
+
+
+def loads(run: Run) -> list[Load]:
+    """What can be asked: single senders' cells that differ in their schedule alone."""
+    groups: dict[tuple[object, ...], dict[str, int]] = {}
+    for cell, one in run.cells.items():
+        if one.interval_ns and one.senders in (None, 1) and not one.load:
+            groups.setdefault((one.engine, one.frame_bytes, one.interval_ns), {})[str(one.schedule)] = cell
+    pairs = [both for both in groups.values() if {"regular", "poisson"} <= both.keys()]
+    several = [
+        Load(device, both["regular"], both["poisson"], run.cells[both["poisson"]], cables)
+        for device, cables in cables_of(run).items()
+        if device != A_A
+        for both in pairs
+    ]
+    return [one for one in several if one.rho < 1]
+
+
+def _of_load(law: str, run: Run, packets: pl.DataFrame, load: Load) -> list[Answer]:
+    here = packets.filter((pl.col("device") == load.device) & (pl.col("port") == 0)).drop_nulls("delay_ns")
+    medians = _medians(here.filter(cell=load.regular))
+    random = here.filter(cell=load.poisson)
+    if not len(medians) or not random.height:
+        return [cannot(law, f"{load.words}: nothing was measured", load.device)]
+    base = float(np.median(medians))
+    empty = _empty_ns(run, packets, load)
+    trials = _trials(run, random, load, base)
+    return [_regular(law, load, medians, empty), _recursion(law, load, trials), _mean(law, load, trials)]
+
+
+def _medians(packets: pl.DataFrame) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return packets.group_by("block", maintain_order=True).agg(pl.col("delay_ns").median())["delay_ns"].to_numpy()
+
+
+def _empty_ns(run: Run, packets: pl.DataFrame, load: Load) -> float:
+    """What the empty path takes of the same frames beyond its own links; nothing where there is none."""
+    medians = _medians(packets.filter(device=DIRECT, cell=load.regular).drop_nulls("delay_ns"))
+    own = cables_of(run).get(DIRECT)
+    known = len(medians) and load.device != DIRECT
+    return float(np.median(medians)) - (own.time_ns(load.factors.frame_bytes or 0) if own else 0.0) if known else 0.0
+
+
+def _trials(run: Run, packets: pl.DataFrame, load: Load, base: float) -> pl.DataFrame:
+    """Of each trial: mean wait, the median of waits over computed ones, the computed mean, and how long it lasted."""
+    found = []
+    sends = run.sends.select("block", "flow", "seq", "departure_ns").drop_nulls()
+    for (block,), rows in packets.partition_by("block", as_dict=True, maintain_order=True).items():
+        left = sends.filter(pl.col("block") == block).unique(["flow", "seq"]).sort("departure_ns")
+        since = (left["departure_ns"] - left["departure_ns"].min()).cast(pl.Float64).to_numpy()
+        computed = waits(since, np.full(len(since), load.service_ns))
+        both = rows.join(left.select("flow", "seq", computed=pl.Series(computed)), on=["flow", "seq"])
+        both = both.with_columns(waited=pl.col("delay_ns") - base)
+        waiting = both.filter(pl.col("computed") >= load.service_ns / 2)
+        ratio = (waiting["waited"] / waiting["computed"]).median() if waiting.height >= LEAST_WAITING else None
+        lasted = float(since[-1]) if len(since) else 0.0
+        found.append((both["waited"].mean(), ratio, both["computed"].mean(), lasted))
+    columns = ("mean", "ratio", "computed", "lasted")
+    return pl.DataFrame(found, schema=dict.fromkeys(columns, pl.Float64), orient="row")
+
+
+def _regular(law: str, load: Load, medians: np.ndarray[tuple[int, ...], np.dtype[np.float64]], empty: float) -> Answer:
+    shown = over_trials(medians - empty - load.cables.time_ns(load.factors.frame_bytes or 0))
+    margin = IDLE * load.service_ns
+    said = f"regular frames of {load.words} wait {micro(shown.estimate)} in the median, where none should"
+    return _answered(law, load, said, shown, 0.0, margin)
+
+
+def _recursion(law: str, load: Load, trials: pl.DataFrame) -> Answer:
+    shown = over_trials(trials["ratio"].drop_nulls().to_numpy())
+    if not shown.n:
+        return cannot(law, f"random frames of {load.words}: too few had to wait", load.device)
+    said = (
+        f"random frames of {load.words} wait {percent(shown.estimate)} of what those before them, as they really left, "
+        "make each wait"
+    )
+    answer = against(shown, 1.0, RECURSION)
+    said += f" (± {percent(RECURSION)} is within the law)"
+    return Answer(law, answer, said, load.device, None, None, RECURSION, shown, "1", 1.0)
+
+
+def _mean(law: str, load: Load, trials: pl.DataFrame) -> Answer:
+    shown, margin = student_t(trials["mean"].to_numpy()), MEAN * load.mean_ns
+    drawn = float(np.mean(trials["computed"].to_numpy()))
+    said = (
+        f"random frames of {load.words} wait {micro(shown.estimate)} on average; M/D/1 says {micro(load.mean_ns)}, and "
+        f"for those that really left {micro(drawn)}"
+    )
+    lasted = float(np.median(trials["lasted"].to_numpy()))
+    if lasted < RESTS * load.rest_ns:
+        said += f"; trials of {lasted / 1e9:.1f} s are too short for its mean, as they begin with an empty queue"
+        return Answer(law, "cannot tell", said, load.device, None, None, margin, shown, "ns", load.mean_ns)
+    return _answered(law, load, said, shown, load.mean_ns, margin)
+
+
+def _answered(law: str, load: Load, said: str, shown: Interval, expected: float, margin: float) -> Answer:
+    answer = against(shown, expected, margin)
+    said += f" (± {micro(margin)} is within the law)"
+    return Answer(law, answer, said, load.device, None, None, margin, shown, "ns", expected)

@@ -1,0 +1,33 @@
+"""Method "pairs": what a device adds to a round trip, by pairs with and without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.analysis.laws import answer_laws
+from sojourn.analysis.pairs import latency_rows, resolution, rounds_of
+from sojourn.analysis.paths import path_rows
+from sojourn.analysis.samples import samples_of_pairs
+from sojourn.analysis.sizes import by_size, size_rows
+from sojourn.analysis.soundness import soundness_findings
+from sojourn.analysis.study import Study
+from sojourn.analysis.tester import stamp_sources, tester_findings
+from sojourn.analysis.verdict import latency_sentence
+from sojourn.methods.pairs.analyse import slope
+from sojourn.methods.pairs.analyse.shape import shape_findings
+
+if TYPE_CHECKING:
+    from sojourn.analysis.run import Run
+
+
+def study(run: Run) -> Study:
+    """Latencies, their lines over size, what each path did, and the published laws."""
+    rounds = rounds_of(run)
+    fits = by_size(run, rounds)
+    rows = [*latency_rows(run, rounds), *size_rows(fits), *path_rows(run)]
+    bed = resolution(rounds)
+    bed_ns = 0.0 if bed is None else bed.estimate
+    findings = [*tester_findings(run), *soundness_findings(rows, bed_ns), *shape_findings(run, rounds, bed_ns)]
+    stamp_sources(run, rows)
+    laws = answer_laws(run, rounds, bed_ns, slope.LAWS)
+    return Study(rows, findings, latency_sentence(run, rows), laws, samples_of_pairs(run, rounds, fits))

@@ -1,0 +1,193 @@
+"""What the delays look like: periodic, drifting, in several humps, not yet steady, disturbed, lost or out of order.
+
+Each detector is cautious: it speaks where chance would so speak less than once in thousands of runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.paths import paths_of
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.wording import micro, percent
+from sojourn.statistics.modes import find_modes
+from sojourn.statistics.period import find_period, slow_ones
+from sojourn.statistics.signed_rank import hodges_lehmann
+from sojourn.statistics.trend import trend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.pairs import Rounds
+    from sojourn.analysis.run import Run
+
+DRIFT_P = 1e-4
+DRIFT_SHARE = 0.02
+"""Drift is worth a word when the round trip moved by more than this over the run."""
+
+UNSTEADY_LEVEL = 0.9999
+UNSTEADY_SHARE = 0.05
+"""The first quarter of a block may be this much slower than the rest before the warm-up counts as too short."""
+
+STALL_NS = 1_000_000
+STALL_FACTOR = 20
+"""A probe on the empty path that is this slow met something that is not the experiment."""
+
+LEAST_FOR_MODES = 300
+COUNTS = {
+    "loss": ("were not answered", pl.col("replies") == 0),
+    "duplication": ("were answered more than once", pl.col("replies") > 1),
+    "reordering": ("were overtaken", pl.col("reordered")),
+    "late_replies": ("were answered after the timeout", pl.col("late")),
+}
+
+
+def shape_findings(run: Run, rounds: Rounds, bed_ns: float) -> list[Finding]:
+    """All that the delays show; `bed_ns` is what the bed can resolve, one way."""
+    found = [*_periods(run), *_drifts(run, 2 * bed_ns), *_modes(run), *_interference(run), *_counts(run)]
+    return [*found, *_warming(run, 2 * bed_ns), *_settling(run, rounds, bed_ns)]
+
+
+def _periods(run: Run) -> Iterator[Finding]:
+    """Probes counted as they pass the device, over all cells and with the warm-up, for the device counts them all."""
+    link = pl.col("device").replace({A_A: DIRECT})
+    found: dict[Place, float] = {}
+    for (device,), probes in run.probes.with_columns(link).partition_by("device", as_dict=True).items():
+        slow = np.zeros(probes.height, dtype=np.bool_)
+        place_of = np.arange(probes.height)
+        for cell in probes.with_columns(place=pl.Series(place_of)).partition_by("cell"):
+            answered = cell.filter(pl.col("rtt").is_not_null() & ~pl.col("warmup"))
+            if answered.height >= 20:
+                at = answered["place"].to_numpy()
+                slow[at] = slow_ones(answered["rtt"].cast(float).to_numpy())
+        block = int(probes.group_by("block").len()["len"].mode().max())  # type: ignore[arg-type]
+        period = find_period(np.flatnonzero(slow), probes.height)
+        # What recurs once a block is the block's own beginning, not the device's.
+        if period is not None and period.every % block:
+            found[Place(str(device))] = float(period.every)
+    if found:
+        places, worst = worst_first(found)
+        yield Finding("periodic_delay", f"about every {worst:.0f}th probe is slow, with a period", worst, places)
+
+
+def _drifts(run: Run, least_ns: float) -> Iterator[Finding]:
+    found: dict[Place, float] = {}
+    for device in run.devices:
+        blocks = (
+            run.measured.filter(pl.col("device") == device)
+            .drop_nulls("rtt")
+            .group_by("block", "cell", maintain_order=True)
+            .agg(pl.col("rtt").median().alias("level"), pl.col("intended_ns").min().alias("at"))
+            .with_columns((pl.col("level") / pl.col("level").median().over("cell")).alias("relative"))
+        )
+        if not blocks.height:
+            continue
+        over = trend(blocks["at"].cast(float).to_numpy(), blocks["relative"].to_numpy())
+        level = float(np.median(blocks["level"].to_numpy()))
+        if over.p < DRIFT_P and abs(over.change) > DRIFT_SHARE and abs(over.change) * level > least_ns:
+            found[Place(device)] = abs(over.change)
+    if found:
+        places, worst = worst_first(found)
+        yield Finding(
+            "drift", f"the round trip drifted by {percent(worst)} over the run; pairs cancel it", worst, places
+        )
+
+
+def _modes(run: Run) -> Iterator[Finding]:
+    found: dict[Place, float] = {}
+    where: dict[Place, list[float]] = {}
+    for path in paths_of(run):
+        values, _ = path.answered("rtt")
+        if len(values) < LEAST_FOR_MODES:
+            continue
+        modes = find_modes(values)
+        if len(modes) > 1:
+            place = Place(path.device, path.cell)
+            found[place], where[place] = float(len(modes)), modes
+    if found:
+        places, worst = worst_first(found)
+        humps = ", ".join(micro(mode) for mode in where[places[0]])
+        yield Finding("several_modes", f"round trips gather around {worst:.0f} values ({humps})", worst, places)
+
+
+def _interference(run: Run) -> Iterator[Finding]:
+    empty = run.measured.filter(pl.col("device").is_in([DIRECT, A_A])).drop_nulls("rtt")
+    stalled = empty.filter(
+        (pl.col("rtt") > pl.col("rtt").median().over("cell") * STALL_FACTOR)
+        & (pl.col("rtt") > pl.col("rtt").median().over("cell") + STALL_NS)
+    )
+    if stalled.height:
+        worst = float(stalled["rtt"].cast(float).to_numpy().max())
+        sentence = f"{stalled.height} probes on the empty path were stalled, up to {worst / 1e6:.1f} ms: not the device"
+        yield Finding("interference", sentence, float(stalled.height), (Place(DIRECT),))
+
+
+def _counts(run: Run) -> Iterator[Finding]:
+    for name, (what, condition) in COUNTS.items():
+        counts = run.measured.group_by("device", "cell").agg(condition.sum().alias("count"), pl.len().alias("sent"))
+        seen = counts.filter(pl.col("count") > 0)
+        found = {Place(device, cell): count / sent for device, cell, count, sent in seen.iter_rows()}
+        if found:
+            places, worst = worst_first(found)
+            total = int(seen["count"].sum())
+            yield Finding(name, f"{total} probes {what}, at worst {percent(worst)} of a cell's", worst, places)
+
+
+def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
+    """Is the first quarter of the measured probes of a block slower than the later half."""
+    part = (pl.col("seq") - pl.col("seq").min().over("block")) / pl.len().over("block")
+    parts = (
+        run.measured.with_columns(part.alias("part"))
+        .drop_nulls("rtt")
+        .group_by("device", "cell", "block")
+        .agg(
+            pl.col("rtt").filter(pl.col("part") < 0.25).median().alias("early"),
+            pl.col("rtt").filter(pl.col("part") >= 0.5).median().alias("later"),
+        )
+        .drop_nulls()
+    )
+    found: dict[Place, float] = {}
+    for (device, cell), blocks in parts.partition_by("device", "cell", as_dict=True).items():
+        later = blocks["later"].to_numpy()
+        excess = hodges_lehmann(blocks["early"].to_numpy() - later, UNSTEADY_LEVEL)
+        share = abs(excess.estimate) / float(np.median(later))
+        if excess.excludes(0) and share > UNSTEADY_SHARE and abs(excess.estimate) > least_ns:
+            found[Place(str(device), int(str(cell)))] = share
+    if found:
+        places, worst = worst_first(found)
+        sentence = (
+            f"blocks were not steady: their first probes differ by {percent(worst)} from the later: warm up longer"
+        )
+        yield Finding("unsteady", sentence, worst, places)
+
+
+def _settling(run: Run, rounds: Rounds, bed_ns: float) -> Iterator[Finding]:
+    """Do the first third of the rounds say the same of a device as the rest."""
+    for device, reference in rounds.pairs():
+        if reference != DIRECT or device == A_A:
+            continue
+        averages = rounds.one_way(device, reference).mean(axis=0)
+        known = averages[~np.isnan(averages)]
+        cut = len(known) // 3
+        if cut < 6:
+            continue
+        change = _two_sample(known[:cut], known[cut:])
+        size = abs(float(np.median(known[:cut]) - np.median(known[cut:])))
+        level = abs(float(np.median(known[cut:])))
+        if change and size > max(bed_ns, 0.1 * level):
+            sentence = f"{device} was not steady: its first rounds differ by {micro(size)} from the later ones"
+            yield Finding("unsteady", sentence, size, (Place(device),))
+
+
+def _two_sample(first: NDArray[np.float64], rest: NDArray[np.float64]) -> bool:
+    """Whether the two lie apart by rank sum, far beyond chance (four standard deviations)."""
+    m, n = len(first), len(rest)
+    ranks = np.argsort(np.argsort(np.concatenate([first, rest]), kind="stable"), kind="stable") + 1
+    mean, sd = m * (m + n + 1) / 2, (m * n * (m + n + 1) / 12) ** 0.5
+    return bool(abs(float(ranks[:m].sum()) - mean) > 4 * sd)

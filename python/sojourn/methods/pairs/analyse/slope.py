@@ -1,0 +1,82 @@
+"""slope-is-sum-of-rates: a frame's latency grows by 8/R for each of its bytes on every link with rate R.
+
+Asked of whole paths, not of their differences, in which what is wrong on both sides would cancel. Half the round trip
+of each block's fastest probe stands for it: a machine that is busy only ever adds, and adds the more the longer a frame
+is under way, so that means (the lines over size elsewhere) and even medians are steeper than the links. The margin is
+5 %: bridges and our own links copy frames besides, as the switches of ethernet-tests-2000 had backplanes (0.161 where
+two links of 100 Mbit/s make 0.160 us per byte, section 3.2; 0.105 where two links make 0.088, section 3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.laws import Answer, Law
+from sojourn.analysis.links.cables import cables_of
+from sojourn.analysis.links.judged import against, cannot
+from sojourn.analysis.run import A_A
+from sojourn.analysis.sizes import lies_on_line
+from sojourn.statistics.line import fit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.links.cables import Cables
+    from sojourn.analysis.pairs import Rounds
+    from sojourn.analysis.run import Run
+
+MARGIN = 0.05
+
+
+def answers(law: str, run: Run, _rounds: Rounds, _bed_ns: float) -> list[Answer]:
+    """Of every arm with rated links and every probe with two sizes or more."""
+    cables, fastest = cables_of(run), _fastest(run)
+    found = [
+        answer
+        for device in run.devices
+        if device in cables and device != A_A
+        for probe in sorted({str(one.probe) for one in run.cells.values()})
+        if (answer := _answer(law, run, fastest.filter(device=device), device, probe, cables[device])) is not None
+    ]
+    return found or [cannot(law, "no arm with rated links was measured at several sizes")]
+
+
+def _fastest(run: Run) -> pl.DataFrame:
+    """Device, cell, round: half the fastest round trip of each block, the mean of the round's visits."""
+    half = pl.col("rtt").cast(pl.Float64) / 2
+    blocks = run.measured.drop_nulls("rtt").group_by("device", "cell", "round", "visit").agg(half.min())
+    return blocks.group_by("device", "cell", "round").agg(pl.col("rtt").mean())
+
+
+def _answer(law: str, run: Run, fastest: pl.DataFrame, device: str, probe: str, cables: Cables) -> Answer | None:
+    sizes = {cell: one.mean_frame_bytes for cell, one in run.cells.items() if lies_on_line(run, cell, probe)}
+    if len(set(sizes.values())) < 2:
+        return None
+    x, y = _by_round(fastest, sizes)
+    if not len(y):
+        return cannot(law, "no round has every size", device, probe)
+    shown, expected = fit(x, y).slope, cables.per_byte_ns
+    margin = MARGIN * expected
+    said = (
+        f"over {device}, {len(cables.known)} rated link{'s' if len(cables.known) > 1 else ''}, the fastest {probe} "
+        f"takes {shown.estimate:.1f} ns longer for each byte, and the sum of 8/R is {expected:.1f} "
+        f"(± {margin:.1f} is within the law)"
+    )
+    answer = against(shown, expected, margin)
+    return Answer(law, answer, said, device, probe, None, margin, shown, "ns/byte", expected)
+
+
+def _by_round(fastest: pl.DataFrame, sizes: dict[int, float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sizes, and rounds by sizes; cells that differ otherwise are averaged, rounds that lack one left out."""
+    told = pl.DataFrame({"cell": list(sizes), "size": list(sizes.values())}, schema_overrides={"cell": pl.Int32})
+    here = fastest.with_columns(pl.col("cell").cast(pl.Int32)).join(told, on="cell")
+    here = here.filter(pl.len().over("round") == len(sizes)).group_by("round", "size").agg(pl.col("rtt").mean())
+    x = np.unique(np.array(list(sizes.values()), dtype=np.float64))
+    wide = here.sort("round", "size")["rtt"].to_numpy().reshape(-1, len(x))
+    return x, np.asarray(wide, dtype=np.float64)
+
+
+LAWS: dict[str, Law] = {"slope-is-sum-of-rates": answers}

@@ -1,0 +1,5 @@
+"""Method "rfc2544": the searches and tests of RFC 2544, as every suite is analysed."""
+
+from sojourn.analysis.suites import study
+
+__all__ = ["study"]

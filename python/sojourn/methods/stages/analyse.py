@@ -1,0 +1,399 @@
+"""The ladder: a frame's latency split at every stamp that could be had on its way.
+
+The stamps, in the order of the way, all on the sender's clock (`clocks`): intended, send call, queue (the qdisc's),
+driver (the departure, by kernel or hardware), arrival (kernel or XDP), receive call, and for reflected frames answer
+and answer's receive call. A stage is the time from one stamp to the next that the cell has; a stamp that a cell lacks
+is named as missing, with the reason, and its stage runs on to the next. Stamps taken by the program itself where the
+kernel's were wanted are no stamps of the kernel: they count as missing.
+
+Only frames that have every stamp of their cell are split, so that stages sum to the total: exactly, frame by frame, in
+whole nanoseconds; the law `stages-sum` checks it on every frame against the total of the records. A stage may be
+negative where two stamps were taken out of order; then it is said. The unit is the trial: means and quantiles are each
+trial's own, their interval is over trials. A device's stage less that of the empty path is paired within rounds.
+
+Rows: quantity `stage_<name>` (pacing, send, qdisc, path, receive, answer, answer_receive; merged ones carry both names,
+`send+qdisc`), statistics mean, p50, p90, p99, share (its part of the mean total); `stage_total` likewise. Those with a
+reference are device less direct (mean). Samples: `ladder` and `ladder_missing` (columns: `LADDER`, `MISSING`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.frames import cells_of_frames
+from sojourn.analysis.laws import Answer, main_device
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.wording import micro, percent
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.signed_rank import hodges_lehmann
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.factors import Factors
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+Errors = tuple[float | None, float | None]
+"""A clock's bound and its 95 % error."""
+
+POINTS = (
+    "intended_ns",
+    "send_call_ns",
+    "scheduled_ns",
+    "departure_ns",
+    "arrival_on_sender_ns",
+    "receive_call_on_sender_ns",
+    "answer_arrival_ns",
+    "answer_receive_call_ns",
+)
+"""The stamps in the order of the way."""
+
+NAMES = ("pacing", "send", "qdisc", "path", "receive", "answer", "answer_receive")
+"""The stage between each stamp and the next."""
+
+CALLED = {
+    "intended_ns": "intended",
+    "send_call_ns": "send call",
+    "scheduled_ns": "queue (qdisc)",
+    "departure_ns": "driver",
+    "arrival_on_sender_ns": "arrival",
+    "receive_call_on_sender_ns": "receive call",
+    "answer_arrival_ns": "answer's arrival",
+    "answer_receive_call_ns": "answer's receive call",
+}
+
+BEHIND = "taken after the driver's: of another queue further on, not of the sender's"
+"""Why a queue's stamp is not used: a kernel stamps a frame again in the queue of each device that passes it on."""
+
+PRESENT_SHARE = 0.99
+"""A stamp that fewer of a cell's frames have is missing from the cell."""
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+LADDER: dict[str, Any] = {
+    "device": pl.String,
+    "reference": pl.String,
+    "cell": pl.Int32,
+    "position": pl.Int32,
+    "stage": pl.String,
+    "begins": pl.String,
+    "ends": pl.String,
+    "mean_ns": pl.Float64,
+    "ci_low_ns": pl.Float64,
+    "ci_high_ns": pl.Float64,
+    "p50_ns": pl.Float64,
+    "p90_ns": pl.Float64,
+    "p99_ns": pl.Float64,
+    "share": pl.Float64,
+    "trials": pl.Int64,
+    "frames": pl.Int64,
+}
+"""One row a stage in the order of the way, then the total (stage "total"); reference null for the whole path."""
+
+MISSING: dict[str, Any] = {"device": pl.String, "cell": pl.Int32, "stamp": pl.String, "why": pl.String}
+
+
+def study(run: Run) -> Study:
+    """The ladder of every device and cell, what devices add to each rung, and whether the rungs sum to the whole."""
+    of = Gathered(run)
+    of.begin()
+    found: list[Ladder] = []
+    errors: dict[tuple[str, int], Errors] = {}
+    for frames in cells_of_frames(run, answers=True):
+        found += ladders(frames)
+        errors |= _clock_errors(frames)
+    rows = stage_rows(found, run.cells)
+    _with_clocks(rows, errors)
+    of.rows.extend(rows)
+    of.samples["ladder"], of.samples["ladder_missing"] = ladder_sample(found, run.cells), missing_sample(found)
+    answer, sentence, worst = sum_law(found)
+    shown = Interval(float(worst), None, None, 0.95, len(found))
+    of.laws.append(Answer("stages-sum", answer, sentence, main_device(run.devices), margin_ns=0.0, shown=shown))
+    of.findings.extend(_out_of_order(found))
+    return of.conclude(_sentence(run, found))
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """One device in one cell: the stamps it has, and per trial (rows) and stage (columns) mean and quantiles."""
+
+    device: str
+    cell: int
+    points: tuple[str, ...]
+    rounds: NDArray[np.int64]
+    means: NDArray[np.float64]
+    quantiles: dict[str, NDArray[np.float64]]
+    frames: int
+    left_out: int
+    negative: NDArray[np.float64]
+    worst_sum_ns: int
+    missing: dict[str, str]
+
+    @property
+    def stages(self) -> list[str]:
+        """The stages' names in order, and "total"."""
+        return [*(stage_name(begin, end) for begin, end in pairwise(self.points)), "total"]
+
+
+def stage_name(begin: str, end: str) -> str:
+    """The name of a stage between two stamps: those that it runs through, joined."""
+    return "+".join(NAMES[POINTS.index(begin) : POINTS.index(end)])
+
+
+def ladders(frames: pl.DataFrame) -> list[Ladder]:
+    """A ladder for every device and cell of `frames`: device, cell, round, block, the stamps and their sources."""
+    found = []
+    for (device, cell), rows in frames.partition_by("device", "cell", as_dict=True, maintain_order=True).items():
+        one = _ladder(str(device), int(str(cell)), rows)
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def _ladder(device: str, cell: int, frames: pl.DataFrame) -> Ladder | None:
+    missing = _missing(frames)
+    points = tuple(one for one in POINTS if one not in missing)
+    if len(points) < 2:
+        return None
+    whole = frames.drop_nulls(list(points)).sort("block")
+    if not whole.height:
+        return None
+    stamps = np.stack([whole[one].to_numpy().astype(np.int64) for one in points], axis=1)
+    stages = np.diff(stamps, axis=1)
+    total = stamps[:, -1] - stamps[:, 0]
+    worst = int(np.abs(stages.sum(axis=1) - total).max())
+    steps = np.column_stack([stages, total]).astype(np.float64)
+    _, first = np.unique(whole["block"].to_numpy(), return_index=True)
+    parts = np.split(steps, first[1:])
+    return Ladder(
+        device,
+        cell,
+        points,
+        whole["round"].to_numpy()[first].astype(np.int64),
+        np.stack([part.mean(axis=0) for part in parts]),
+        {name: np.stack([np.quantile(part, q, axis=0) for part in parts]) for name, q in QUANTILES.items()},
+        whole.height,
+        frames.height - whole.height,
+        (stages < 0).mean(axis=0),
+        worst,
+        missing,
+    )
+
+
+def _missing(frames: pl.DataFrame) -> dict[str, str]:
+    """The stamps that this cell lacks, each with the reason."""
+    lacking: dict[str, str] = {}
+    for point in POINTS:
+        share = 1 - frames[point].null_count() / frames.height if point in frames.columns else 0.0
+        if share < PRESENT_SHARE:
+            lacking[point] = "never taken" if share == 0 else f"taken for {percent(share)} of the frames only"
+    for point, source in (("departure_ns", "departure_source"), ("arrival_on_sender_ns", "arrival_source")):
+        if point not in lacking and source in frames.columns and (frames[source] == "user").mean() > 1 - PRESENT_SHARE:  # type: ignore[operator]
+            lacking[point] = "taken by the program, not by the kernel"
+    if not {"scheduled_ns", "departure_ns"} & set(lacking):
+        behind = (frames["scheduled_ns"] > frames["departure_ns"]).mean()
+        if isinstance(behind, float) and behind > 1 - PRESENT_SHARE:
+            lacking["scheduled_ns"] = BEHIND
+    if "answer_arrival_ns" in lacking:
+        lacking |= dict.fromkeys(("answer_arrival_ns", "answer_receive_call_ns"), "frames were not reflected")
+    return lacking
+
+
+def stage_rows(found: list[Ladder], cells: Mapping[int, Factors]) -> list[Row]:
+    """Every stage of every path, and what devices add to each over the empty path."""
+    rows = [row for one in found for row in _path_rows(one, cells)]
+    for device, reference, points in _pairs(found):
+        rows += _difference_rows(device, reference, points, cells)
+    return rows
+
+
+def _path_rows(ladder: Ladder, cells: Mapping[int, Factors]) -> Iterator[Row]:
+    factors = cells[ladder.cell]
+    totals = ladder.means[:, -1]
+    for i, stage in enumerate(ladder.stages):
+        figures = {"mean": (ladder.means[:, i], "ns")}
+        figures |= {name: (values[:, i], "ns") for name, values in ladder.quantiles.items()}
+        if stage != "total":
+            figures["share"] = (ladder.means[:, i] / np.where(totals == 0, np.nan, totals), "1")
+        for statistic, (values, unit) in figures.items():
+            yield Row(
+                ladder.device,
+                f"stage_{stage}",
+                statistic,
+                hodges_lehmann(values[np.isfinite(values)]),
+                unit,
+                None,
+                factors,
+                ladder.cell,
+                ladder.frames,
+            )
+
+
+def _pairs(found: list[Ladder]) -> Iterator[tuple[Ladder, Ladder, tuple[str, ...]]]:
+    """Every device beside the empty path of its cell, and the stamps that both have."""
+    empty = {one.cell: one for one in found if one.device == DIRECT}
+    for one in found:
+        reference = empty.get(one.cell)
+        if reference is not None and one.device != DIRECT:
+            yield one, reference, tuple(point for point in one.points if point in reference.points)
+
+
+def differences(device: Ladder, reference: Ladder, points: tuple[str, ...]) -> NDArray[np.float64]:
+    """Per round (rows) and stage between `points` (columns, the total last): device less reference."""
+    rounds = np.intersect1d(device.rounds, reference.rounds)
+    first, second = _by_round(device, rounds, points), _by_round(reference, rounds, points)
+    return first - second
+
+
+def _by_round(ladder: Ladder, rounds: NDArray[np.int64], points: tuple[str, ...]) -> NDArray[np.float64]:
+    """Mean stages between the points kept, averaged over the visits of each round."""
+    heights = np.concatenate([np.zeros((len(ladder.means), 1)), np.cumsum(ladder.means[:, :-1], axis=1)], axis=1)
+    kept = heights[:, [ladder.points.index(one) for one in points]]
+    stages = np.column_stack([np.diff(kept, axis=1), kept[:, -1] - kept[:, 0]])
+    return np.stack([stages[ladder.rounds == one].mean(axis=0) for one in rounds]) if len(rounds) else stages[:0]
+
+
+def _difference_rows(
+    device: Ladder, reference: Ladder, points: tuple[str, ...], cells: Mapping[int, Factors]
+) -> Iterator[Row]:
+    names = [*(stage_name(begin, end) for begin, end in pairwise(points)), "total"]
+    by_stage = differences(device, reference, points)
+    frames = device.frames + reference.frames
+    for name, values in zip(names, by_stage.T, strict=True):
+        value = hodges_lehmann(values)
+        if value.n:
+            yield Row(
+                device.device, f"stage_{name}", "mean", value, "ns", DIRECT, cells[device.cell], device.cell, frames
+            )
+
+
+def sum_law(found: list[Ladder]) -> tuple[str, str, int]:
+    """The law `stages-sum`: answer, sentence and the worst deviation in ns over all frames."""
+    frames = sum(one.frames for one in found)
+    if not frames:
+        return "cannot tell", "no frame has two stamps", 0
+    worst = max(one.worst_sum_ns for one in found)
+    if worst:
+        return "fails", f"the stages of a frame miss its total by {worst} ns", worst
+    apart = max((_means_apart(one) for one in found), default=0.0)
+    return "holds", f"the stages of each of {frames} frames sum to its total exactly; means to {apart:.1g} ns", 0
+
+
+def _means_apart(ladder: Ladder) -> float:
+    return float(np.abs(ladder.means[:, :-1].sum(axis=1) - ladder.means[:, -1]).max())
+
+
+def backwards(found: list[Ladder]) -> dict[tuple[str, int, str], float]:
+    """The stages in which stamps are out of order, by device, cell and stage: the share of frames."""
+    return {
+        (one.device, one.cell, stage): float(share)
+        for one in found
+        for stage, share in zip(one.stages, one.negative, strict=False)
+        if share > 0 and stage != "pacing"
+    }
+
+
+def ladder_sample(found: list[Ladder], cells: Mapping[int, Factors]) -> pl.DataFrame:
+    """The sample `ladder`, with the factors of each cell beside it."""
+    rows = [row for one in found for row in _rungs(one)]
+    rows += [row for one, reference, points in _pairs(found) if one.device != A_A for row in
+             _added_rungs(one, reference, points)]  # fmt: skip
+    return _with_factors(pl.DataFrame(rows, schema=LADDER, orient="row"), cells)
+
+
+def missing_sample(found: list[Ladder]) -> pl.DataFrame:
+    """The sample `ladder_missing`: which stamps could not be had, and why."""
+    rows = [(one.device, one.cell, CALLED[point], why) for one in found for point, why in one.missing.items()]
+    return pl.DataFrame(rows, schema=MISSING, orient="row")
+
+
+def _rungs(ladder: Ladder) -> Iterator[tuple[Any, ...]]:
+    trials = len(ladder.means)
+    for i, stage in enumerate(ladder.stages):
+        mean = hodges_lehmann(ladder.means[:, i])
+        quantiles = [float(np.median(values[:, i])) for values in ladder.quantiles.values()]
+        begins, ends = _ends(ladder.points, i)
+        share = float(np.median(ladder.means[:, i] / np.maximum(ladder.means[:, -1], 1.0)))
+        yield (
+            *(ladder.device, None, ladder.cell, i, stage, begins, ends),
+            *(mean.estimate, mean.low, mean.high, *quantiles, share, trials, ladder.frames),
+        )
+
+
+def _added_rungs(device: Ladder, reference: Ladder, points: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+    names = [*(stage_name(begin, end) for begin, end in pairwise(points)), "total"]
+    for i, (name, values) in enumerate(zip(names, differences(device, reference, points).T, strict=True)):
+        value = hodges_lehmann(values) if len(values) else Interval(float("nan"), None, None, 0.95, 0)
+        begins, ends = _ends(points, i)
+        yield (
+            *(device.device, DIRECT, device.cell, i, name, begins, ends),
+            *(value.estimate, value.low, value.high, None, None, None, None, value.n, device.frames + reference.frames),
+        )
+
+
+def _ends(points: tuple[str, ...], position: int) -> tuple[str, str]:
+    """Between which stamps the stage at a position lies; the total lies between the first and the last."""
+    if position == len(points) - 1:
+        return CALLED[points[0]], CALLED[points[-1]]
+    return CALLED[points[position]], CALLED[points[position + 1]]
+
+
+def _with_factors(frame: pl.DataFrame, cells: Mapping[int, Factors]) -> pl.DataFrame:
+    named = pl.DataFrame(
+        [{"cell": cell, **asdict(factors)} for cell, factors in cells.items()], infer_schema_length=None
+    )
+    return frame.join(named.with_columns(pl.col("cell").cast(pl.Int32)), on="cell", how="left")
+
+
+def _clock_errors(frames: pl.DataFrame) -> dict[tuple[str, int], Errors]:
+    """The largest clock error of the frames of each device and cell."""
+    largest = frames.group_by("device", "cell").agg(pl.col("clock_bound_ns").max(), pl.col("clock_error95_ns").max())
+    return {(device, cell): (bound, error95) for device, cell, bound, error95 in largest.iter_rows()}
+
+
+def _with_clocks(rows: list[Row], errors: Mapping[tuple[str, int], Errors]) -> None:
+    """Write the clock's error on every row; stages that lie on one side of the way need no second clock."""
+    for row in rows:
+        crosses = "path" in row.quantity or row.quantity == "stage_total" or "answer" in row.quantity
+        known = errors.get((row.device, row.cell if row.cell is not None else -1), (None, None))
+        row.clock_bound_ns, row.clock_error95_ns = known if crosses else (0.0, 0.0)
+
+
+def _out_of_order(found: list[Ladder]) -> list[Finding]:
+    """Stages that run backwards, but for the path: that one is the clocks' affair."""
+    shares = {key: share for key, share in backwards(found).items() if "path" not in key[2] and key[2] != "total"}
+    behind = [Place(one.device, one.cell) for one in found if BEHIND in one.missing.values()]
+    if behind:
+        sentence = f"the queue's stamp was {BEHIND}: it is left out, its stage is one with the next"
+        return [Finding("stamps_out_of_order", sentence, 1.0, tuple(behind))]
+    if not shares:
+        return []
+    (device, cell, stage), worst = max(shares.items(), key=lambda item: item[1])
+    places = tuple(dict.fromkeys(Place(one, at) for one, at, _ in [(device, cell, stage), *shares]))
+    sentence = f"stamps are out of order: {stage} is negative for up to {percent(worst)} of the frames, as of {device}"
+    return [Finding("stamps_out_of_order", sentence, worst, places)]
+
+
+def _sentence(run: Run, found: list[Ladder]) -> str:
+    """What of the latency is spent where, through the main device at its first cell."""
+    device = main_device(run.devices) or DIRECT
+    ladder = next((one for one in found if one.device == device), found[0] if found else None)
+    if ladder is None:
+        return "No frame was seen at two stamps"
+    means = np.median(ladder.means, axis=0)
+    named = sorted(zip(ladder.stages[:-1], means[:-1], strict=True), key=lambda pair: -pair[1])
+    parts = ", ".join(f"{stage.replace('_', ' ')} {micro(float(mean))}" for stage, mean in named[:4])
+    arm = "the empty path" if ladder.device == DIRECT else ladder.device
+    where = run.cells[ladder.cell].describe()
+    return f"Through {arm} ({where}) a frame takes {micro(float(means[-1]))} from its intended departure: {parts}"

@@ -1,0 +1,295 @@
+"""What makes the cost of a log doubtful, what siftr-2007's findings come to here, and the run in a sentence."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.analysis.finding import Finding
+from sojourn.analysis.laws import Answer
+from sojourn.analysis.surroundings import contended
+from sojourn.analysis.tester import debug_build
+from sojourn.analysis.wording import fixed, percent
+from sojourn.methods.tcp_cost.analyse.ratios import pooled
+from sojourn.methods.tcp_cost.analyse.seen import TRAFFIC
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.signed_rank import least_pairs
+from sojourn.statistics.trend import trend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sojourn.analysis.run import Run
+    from sojourn.methods.tcp_cost.analyse.programs import Spent
+    from sojourn.methods.tcp_cost.analyse.ratios import Cell
+    from sojourn.methods.tcp_cost.analyse.seen import Seen
+
+MARGIN = 0.02
+"""Throughputs this near to each other are called the same."""
+
+DRIFT = 0.05
+"""A change over the run of more than this, without the log, is told."""
+
+CHANCE = 0.01
+ON, SENDER = "on", "sender"
+PATHS = {"gso": "packets as large as the kernel makes them", "mtu": "packets of one segment"}
+
+
+def findings(run: Run, seen: Seen, cells: list[Cell]) -> list[Finding]:
+    """Everything that speaks against the figures, or beside them."""
+    found = [*_no_pairs(cells), *_a_a(seen), *_too_few(cells), *_incomplete(run, seen), *_drift(seen)]
+    return [*found, *debug_build(run), *contended(run)]
+
+
+def _no_pairs(cells: list[Cell]) -> Iterator[Finding]:
+    if not any(not cell.is_control for cell in cells):
+        yield Finding("incomplete", "no pair of slices was measured", 0.0, grade="invalid")
+
+
+def _a_a(seen: Seen) -> Iterator[Finding]:
+    controls = seen.pairs.filter(pl.col("setting") == "off")
+    if controls.height:
+        both = pooled(controls)
+        if both.excludes(1):
+            sentence = f"slices without the log differ from each other by {change(both.estimate)}, beyond chance"
+            yield Finding("a_a_nonzero", sentence, both.estimate - 1)
+
+
+def _too_few(cells: list[Cell]) -> Iterator[Finding]:
+    short = [cell.pairs for cell in cells if cell.ratio.low is None]
+    if short:
+        needed = least_pairs(0.95)
+        sentence = f"{min(short)} pairs of a cell give no interval of 95 %: at least {needed} are needed"
+        yield Finding("too_few_pairs", sentence, float(min(short)))
+
+
+def _incomplete(run: Run, seen: Seen) -> Iterator[Finding]:
+    asked = run.plan.get("costs", {})
+    planned = int(asked.get("repetitions", 0))
+    done = seen.pairs.group_by("cell").len()["len"].to_list()
+    missing = sum(max(0, planned - count) for count in done) + planned * max(0, _cells_asked(asked) - len(done))
+    if missing:
+        are = "is" if missing == 1 else "are"
+        sentence = f"{missing} of the planned pairs {are} missing, or carried nothing"
+        yield Finding("incomplete", sentence, float(missing))
+
+
+def _cells_asked(asked: dict[str, Any]) -> int:
+    """How many cells the plan has: one of which no pair was measured is in no record."""
+    where, each = len(asked.get("where", ())), len(asked.get("packets_per_log", ()))
+    controls = len(asked.get("controls", ())) + bool(asked.get("a_a"))
+    tried = (where if flows in asked.get("where_flows", ()) else min(1, where) for flows in asked.get("flows", ()))
+    return len(asked.get("path", ())) * sum(controls + each * ends for ends in tried)
+
+
+def _drift(seen: Seen) -> Iterator[Finding]:
+    """What passes without the log, over the run: ratios to adjacent slices do not mind, throughputs do."""
+    off = seen.slices.filter(pl.col("mode") == "off")
+    if off.is_empty():
+        return
+    level = pl.col("bps") / pl.col("bps").median().over(TRAFFIC)
+    rows = off.with_columns(level=level).sort("started_ns")
+    times = (rows["started_ns"] - rows["started_ns"][0]).to_numpy().astype(float)
+    found = trend(times, rows["level"].to_numpy())
+    if found.p < CHANCE and abs(found.change) > DRIFT:
+        sentence = (
+            f"without the log, throughput changed by {change(1 + found.change)} over the run: ratios to adjacent "
+            "slices are free of it, throughputs are not"
+        )
+        yield Finding("drift", sentence, found.change)
+
+
+# --- the published findings -------------------------------------------------------------------------------------------
+
+
+def answers(run: Run, cells: list[Cell]) -> list[Answer]:
+    """The plan's laws, answered."""
+    return [LAWS[law](law, cells) for law in run.study.get("laws", []) if law in LAWS]
+
+
+def _detail_costs(law: str, cells: list[Cell]) -> Answer:
+    """Throughput grows with packets per log, as on the first machine of 2007."""
+    pairs = []
+    for traffic in dict.fromkeys(cell.traffic for cell in cells):
+        logs = [cell for cell in cells if cell.traffic == traffic and cell.mode == ON and cell.where == SENDER]
+        if len(logs) > 1:
+            least, most = logs[0], logs[-1]
+            pairs.append(_over(most.ratio, least.ratio))
+    found = _combined(pairs)
+    if found is None:
+        return Answer(law, "cannot tell", "no settings of the log to compare")
+    said = f"at the fewest records throughput is {times(found)} times that at the most"
+    if found.low is not None and found.low > 1 + MARGIN / 2:
+        return Answer(law, "holds", said, shown=found, unit="1", margin_ns=MARGIN)
+    if _within(found):
+        return Answer(law, "fails", f"{said}: detail costs nothing to be felt", shown=found, unit="1", margin_ns=MARGIN)
+    return Answer(law, "cannot tell", said, shown=found, unit="1", margin_ns=MARGIN)
+
+
+def _disabled_is_free(law: str, cells: list[Cell]) -> Answer:
+    """Loaded but disabled, throughput is as without (table 5)."""
+    found = _combined([cell.ratio for cell in cells if cell.mode == "disabled"])
+    return _same(law, found, "attached but disabled, throughput is {} times that without")
+
+
+def _sham_explains(law: str, cells: list[Cell]) -> Answer:
+    """What logging does to throughput, programs that only burn as much time do too."""
+    pairs = []
+    for sham in (cell for cell in cells if cell.mode == "sham"):
+        same = [cell for cell in cells if cell.traffic == sham.traffic and cell.mode == ON and cell.where == sham.where]
+        if same:
+            pairs.append(_over(same[0].ratio, sham.ratio))
+    said = "with every packet logged, throughput is {} times that with programs that only burn time"
+    return _same(law, _combined(pairs), said)
+
+
+def _nothing_skipped(law: str, cells: list[Cell]) -> Answer:
+    """No packet goes without its record, where 2 to 69 a minute did per Mbit/s."""
+    logs = [cell for cell in cells if cell.skipped is not None]
+    skipped, packets = sum(cell.skipped or 0 for cell in logs), sum(cell.packets or 0 for cell in logs)
+    if not packets:
+        return Answer(law, "cannot tell", "no packet was logged")
+    if not skipped:
+        return Answer(law, "holds", f"of {packets:,} packets none was skipped")
+    worst = max(logs, key=lambda cell: cell.skipped_per_mbps or 0.0)
+    said = (
+        f"{skipped:,} of {packets:,} packets were skipped, {worst.skipped_per_mbps:.3g} a minute per Mbit/s at worst "
+        f"({name_of(worst)})"
+    )
+    return Answer(law, "fails", said)
+
+
+LAWS: dict[str, Callable[[str, list[Cell]], Answer]] = {
+    "detail-costs": _detail_costs,
+    "disabled-is-free": _disabled_is_free,
+    "nothing-skipped": _nothing_skipped,
+    "sham-explains": _sham_explains,
+}
+
+
+def _same(law: str, found: Interval | None, said: str) -> Answer:
+    """Whether a ratio is one, within the margin."""
+    if found is None:
+        return Answer(law, "cannot tell", "it was not measured")
+    answer = "cannot tell"
+    if _within(found):
+        answer = "holds"
+    elif found.low is not None and found.high is not None and (found.high < 1 - MARGIN or found.low > 1 + MARGIN):
+        answer = "fails"
+    return Answer(law, answer, said.format(times(found)), shown=found, unit="1", margin_ns=MARGIN, expected=1.0)
+
+
+def _within(found: Interval) -> bool:
+    return found.low is not None and found.high is not None and found.low >= 1 - MARGIN and found.high <= 1 + MARGIN
+
+
+def _over(first: Interval, second: Interval) -> Interval:
+    """The ratio of two ratios that were measured apart."""
+    value = first.estimate / second.estimate
+    reach = _reaches([first, second])
+    n = min(first.n, second.n)
+    if reach is None:
+        return Interval(value, None, None, 0.95, n)
+    return Interval(value, value * math.exp(-reach), value * math.exp(reach), 0.95, n)
+
+
+def _combined(several: list[Interval]) -> Interval | None:
+    """The typical one of ratios of different traffic, each as good as the other."""
+    if not several:
+        return None
+    value = math.exp(sum(math.log(one.estimate) for one in several) / len(several))
+    reach = _reaches(several)
+    n = sum(one.n for one in several)
+    if reach is None:
+        return Interval(value, None, None, 0.95, n)
+    each = reach / len(several)
+    return Interval(value, value * math.exp(-each), value * math.exp(each), 0.95, n)
+
+
+def _reaches(several: list[Interval]) -> float | None:
+    """Half the width of a sum of independent logarithms, from those of each."""
+    squares = []
+    for one in several:
+        if one.low is None or one.high is None or one.low <= 0:
+            return None
+        squares.append((math.log(one.high / one.low) / 2) ** 2)
+    return math.sqrt(sum(squares))
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def sentence(cells: list[Cell], spent: list[Spent]) -> str:
+    """How much is left at the most detail, what was skipped, what a packet takes, and what can be told at all."""
+    logs = [cell for cell in cells if cell.mode == ON]
+    if not logs:
+        return "Nothing was logged, so that no cost of it is known"
+    detail = [cell for cell in logs if cell.where == logs[0].where and cell.packets_per_log == _most_detail(logs)]
+    left = [
+        f"{_share(both)} with {PATHS.get(path, path)}"
+        for path in dict.fromkeys(cell.path for cell in detail)
+        if (both := _combined([cell.ratio for cell in detail if cell.path == path])) is not None
+    ]
+    over = ", over all numbers of flows" if len({cell.flows for cell in detail}) > 1 else ""
+    at = "" if detail[0].where == SENDER else f" at the {detail[0].where}"
+    said = f"With {_each(detail[0])} logged{at}, throughput keeps {' and '.join(left)}{over}"
+    skipped = sum(cell.skipped or 0 for cell in logs)
+    said += "; no packet was skipped" if not skipped else f"; {skipped:,} packets were skipped"
+    return said + _time(spent) + _resolution(cells)
+
+
+def _most_detail(logs: list[Cell]) -> int:
+    return min(cell.packets_per_log or 1 for cell in logs)
+
+
+def _each(cell: Cell) -> str:
+    return "every packet" if cell.packets_per_log == 1 else f"one packet in {cell.packets_per_log}"
+
+
+def _time(spent: list[Spent]) -> str:
+    pooled = {one.direction: one.ns for one in spent if one.path is None and one.what == "logged"}
+    if len(pooled) < 2:
+        return ""
+    return f"; a record takes {_ns(pooled['in'])} of a packet that comes and {_ns(pooled['out'])} of one that goes"
+
+
+def _ns(took: Interval) -> str:
+    reach = "" if took.low is None or took.high is None else f" (95 % CI {took.low:.0f} to {took.high:.0f})"
+    return f"{took.estimate:.0f} ns{reach}"
+
+
+def _resolution(cells: list[Cell]) -> str:
+    controls = [cell.ratio for cell in cells if cell.is_control]
+    both = _combined(controls)
+    if both is None:
+        return "; no control says what can be told from none"
+    said = f"; slices without it differ by {change(both.estimate)}"
+    reach = max((max(abs(one.low - 1), abs(one.high - 1)) for one in controls if one.low and one.high), default=None)
+    return said if reach is None else f"{said}, and {percent(reach)} is told from none under every traffic"
+
+
+def name_of(cell: Cell) -> str:
+    """A cell's traffic in words."""
+    flows = "one flow" if cell.flows == 1 else f"{cell.flows} flows"
+    return f"with {flows} and {PATHS.get(cell.path, cell.path)}"
+
+
+def times(ratio: Interval) -> str:
+    """A ratio with its interval."""
+    if ratio.low is None or ratio.high is None:
+        return fixed(ratio.estimate, 3)
+    return f"{fixed(ratio.estimate, 3)} (95 % CI {fixed(ratio.low, 3)} to {fixed(ratio.high, 3)})"
+
+
+def change(ratio: float) -> str:
+    """What a ratio adds or takes away."""
+    return percent(ratio - 1) if ratio < 1 else f"+{percent(ratio - 1)}"
+
+
+def _share(ratio: Interval) -> str:
+    value = f"{fixed(100 * ratio.estimate, 1)} %"
+    if ratio.low is None or ratio.high is None:
+        return f"{value} (too few pairs for an interval)"
+    return f"{value} (95 % CI {fixed(100 * ratio.low, 1)} to {fixed(100 * ratio.high, 1)})"

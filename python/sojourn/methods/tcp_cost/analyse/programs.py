@@ -1,0 +1,108 @@
+"""Nanoseconds a packet that the programs in the kernel take, by its own statistics, less those of empty programs.
+
+The statistics read a clock before and after every run, which the empty program pays too: what is left is the log's.
+A slice with a setting and the slice with the empty programs of the same turn make one difference. Turns of one session
+(one iperf3, one loading of the programs, one place of theirs in memory) are alike: half of what differences vary by is
+between sessions. So a session is one figure, the mean of its turns, and the interval is over sessions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.methods.tcp_cost.analyse.ratios import with_ends
+from sojourn.statistics.signed_rank import hodges_lehmann, least_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.methods.tcp_cost.analyse.seen import Seen
+    from sojourn.statistics.interval import Interval
+
+DECIMATED_FROM = 1_000_000
+"""From so many packets per log on, a slice has as good as no record: its packets are decimated."""
+
+LEAST_RUNS = 1000
+"""Fewer runs in a slice than this say little of a mean."""
+
+LEVEL = 0.95
+
+WHAT = ("logged", "decimated", "disabled", "empty", "sham")
+TURN = ("session", "repetition", "path", "flows", "direction")
+SCHEMA: dict[str, Any] = {
+    "path": pl.String, "flows": pl.Int64, "host": pl.String, "direction": pl.String, "what": pl.String,
+    **with_ends("ns"), "gross_ns": pl.Float64, "empty_ns": pl.Float64, "runs": pl.Int64, "slices": pl.Int64,
+    "sessions": pl.Int64, "sessions_needed": pl.Int64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a packet takes; without path, flows or host it is of all of them together."""
+
+    direction: str
+    what: str
+    """logged, decimated, disabled."""
+    ns: Interval
+    gross_ns: float
+    empty_ns: float
+    runs: int
+    slices: int
+    sessions: int
+    sessions_needed: int
+    """So many at least give an interval."""
+    path: str | None = None
+    flows: int | None = None
+    host: str | None = None
+
+
+def spent(seen: Seen) -> list[Spent]:
+    """All of them together first, then by traffic, then by traffic and host."""
+    rows = told(seen)
+    if rows.is_empty():
+        return []
+    found = list(_by(differences(rows, []), []))
+    found += _by(differences(rows, []), ["path", "flows"])
+    return found + list(_by(differences(rows, ["host"]), ["path", "flows", "host"]))
+
+
+def told(seen: Seen) -> pl.DataFrame:
+    """The programs that packets run, with what was in force in their slices."""
+    if seen.programs.is_empty():
+        return seen.programs
+    on = pl.col("mode") == "on"
+    decimated = pl.when(on & (pl.col("packets_per_log") >= DECIMATED_FROM)).then(pl.lit("decimated"))
+    return seen.programs.drop_nulls("direction").with_columns(
+        what=decimated.when(on).then(pl.lit("logged")).otherwise("mode")
+    )
+
+
+def differences(rows: pl.DataFrame, more: list[str]) -> pl.DataFrame:
+    """For each turn, what a packet took less what the empty program of the same turn did."""
+    by = [*TURN, *more]
+    mean = rows.group_by(*by, "what", maintain_order=True).agg(pl.col("runs").sum(), pl.col("cpu_time_ns").sum())
+    mean = mean.filter(pl.col("runs") >= LEAST_RUNS).with_columns(each=pl.col("cpu_time_ns") / pl.col("runs"))
+    empty = mean.filter(pl.col("what") == "empty").select(*by, empty="each")
+    return mean.filter(pl.col("what") != "empty").join(empty, on=by).with_columns(net=pl.col("each") - pl.col("empty"))
+
+
+def _by(rows: pl.DataFrame, factors: list[str]) -> Iterator[Spent]:
+    ranked = rows.sort(*factors, pl.col("what").cast(pl.Enum(WHAT)), "direction")
+    for several in ranked.partition_by(*factors, "what", "direction", maintain_order=True):
+        first = several.row(0, named=True)
+        sessions = several.group_by("session").agg(pl.col("net").mean())["net"].to_numpy()
+        yield Spent(
+            direction=first["direction"],
+            what=first["what"],
+            ns=hodges_lehmann(sessions, LEVEL),
+            gross_ns=float(several["cpu_time_ns"].sum()) / float(several["runs"].sum()),
+            empty_ns=float(several["empty"].mean()),  # type: ignore[arg-type]
+            runs=int(several["runs"].sum()),
+            slices=several.height,
+            sessions=len(sessions),
+            sessions_needed=least_pairs(LEVEL),
+            **{name: first[name] for name in factors},
+        )

@@ -1,0 +1,229 @@
+"""Throughput with a setting over throughput without it, cell by cell, and its company: skips, processors' time."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.methods.tcp_cost.analyse.seen import CELL, TRAFFIC
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.signed_rank import hodges_lehmann
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from sojourn.methods.tcp_cost.analyse.seen import Seen
+
+PUBLISHED_SECONDS = 60.0
+"""How long the published runs lasted over which skipped packets were counted."""
+
+NO_TRAFFIC = ("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One setting under one traffic: what its pairs say."""
+
+    path: str
+    flows: int
+    where: str
+    mode: str
+    packets_per_log: int | None
+    pairs: int
+    ratio: Interval
+    bps: Interval
+    off_bps: Interval
+    cpu_ratio: Interval
+    cpu_s_per_gbit: float
+    logger_cores: float
+    logged: int | None
+    skipped: int | None
+    packets: int | None
+    skipped_per_mbps: float | None
+    logged_per_s: float | None
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is slices without the log beside slices without it."""
+        return self.mode == "off"
+
+    @property
+    def traffic(self) -> tuple[str, int]:
+        """Path and flows."""
+        return self.path, self.flows
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What passed without the log; what slices without it differ by from each other."""
+
+    path: str
+    flows: int
+    slices: int
+    off_bps: Interval
+    a_a: Interval | None
+    resolved: float | None
+    retransmitted_per_s: float
+    frame_bytes: float
+
+
+def cells_of(seen: Seen) -> list[Cell]:
+    """Every cell, traffic by traffic, the control first."""
+    several = seen.pairs.partition_by(CELL, maintain_order=True)
+    return sorted((_cell(rows) for rows in several), key=_rank)
+
+
+def traffic_of(seen: Seen) -> list[Traffic]:
+    """Every traffic."""
+    controls = {cell.traffic: cell for cell in cells_of(seen) if cell.is_control}
+    off = seen.slices.filter(pl.col("mode") == "off").partition_by(TRAFFIC, maintain_order=True)
+    return sorted((_traffic(rows, controls) for rows in off), key=lambda one: (one.path, one.flows))
+
+
+def pooled(pairs: pl.DataFrame, level: float = 0.95) -> Interval:
+    """The ratio of all these pairs together."""
+    return _ratio((pairs["bps"] / pairs["off_bps"]).to_numpy(), level)
+
+
+def resolved(ratio: Interval) -> float | None:
+    """The smallest effect that is told from none: how far the interval of a control reaches."""
+    return None if ratio.low is None or ratio.high is None else max(abs(ratio.low - 1), abs(ratio.high - 1))
+
+
+def _cell(rows: pl.DataFrame) -> Cell:
+    first = rows.row(0, named=True)
+    counted = rows.drop_nulls("in_force_s")
+    bps = _middle(rows["bps"])
+    bits, off_bits = _reals(rows["bps"] * rows["seconds"]), _reals(rows["off_bps"] * rows["off_seconds"])
+    per_bit = _reals(rows["cpu_s"]) / bits * off_bits / _reals(rows["off_cpu_s"])
+    in_force, skipped, logged = (_sum(counted[name]) for name in ("in_force_s", "skipped", "logged"))
+    mbps = bps.estimate / 1e6
+    told = counted.height > 0
+    return Cell(
+        path=first["path"],
+        flows=first["flows"],
+        where=first["where"],
+        mode=first["setting"],
+        packets_per_log=first["packets_per_log"],
+        pairs=rows.height,
+        ratio=pooled(rows),
+        bps=bps,
+        off_bps=_middle(rows["off_bps"]),
+        cpu_ratio=_ratio(per_bit),
+        cpu_s_per_gbit=_sum(rows["cpu_s"]) / float(bits.sum()) * 1e9,
+        logger_cores=_sum(rows["logger_cpu_s"]) / _sum(rows["seconds"]),
+        logged=int(logged) if told else None,
+        skipped=int(skipped) if told else None,
+        packets=int(_sum(counted["packets_in"]) + _sum(counted["packets_out"])) if told else None,
+        skipped_per_mbps=skipped / in_force * PUBLISHED_SECONDS / mbps if told else None,
+        logged_per_s=logged / in_force if told else None,
+    )
+
+
+def _traffic(rows: pl.DataFrame, controls: Mapping[tuple[str, int], Cell]) -> Traffic:
+    first = rows.row(0, named=True)
+    control = controls.get((first["path"], first["flows"]))
+    a_a = None if control is None else control.ratio
+    return Traffic(
+        path=first["path"],
+        flows=first["flows"],
+        slices=rows.height,
+        off_bps=_middle(rows["bps"]),
+        a_a=a_a,
+        resolved=None if a_a is None else resolved(a_a),
+        retransmitted_per_s=_sum(rows["retransmitted"]) / _sum(rows["seconds"]),
+        frame_bytes=_sum(rows["received_bytes"]) / max(1.0, _sum(rows["frames"])),
+    )
+
+
+def _ratio(values: NDArray[np.float64], level: float = 0.95) -> Interval:
+    """The typical ratio: by logarithms, in which half and twice are equally far from none."""
+    good = values[np.isfinite(values) & (values > 0)]
+    logs = hodges_lehmann(np.log(good), level)
+    low, high = (None if one is None else float(np.exp(one)) for one in (logs.low, logs.high))
+    return Interval(float(np.exp(logs.estimate)), low, high, logs.level, logs.n)
+
+
+def _sum(values: pl.Series) -> float:
+    return float(values.sum())
+
+
+def _reals(values: pl.Series) -> NDArray[np.float64]:
+    return values.to_numpy().astype(np.float64)
+
+
+def _middle(values: pl.Series) -> Interval:
+    return hodges_lehmann(values.to_numpy())
+
+
+def _rank(cell: Cell) -> tuple[Any, ...]:
+    modes = ("off", "disabled", "empty", "sham", "on")
+    wheres = ("sender", "receiver", "both")
+    return (*cell.traffic, wheres.index(cell.where), modes.index(cell.mode), cell.packets_per_log or 0)
+
+
+def skips(seen: Seen) -> pl.DataFrame:
+    """Skipped packets by reason and cell, where there are any."""
+    names = [one for one in seen.slices.columns if one.startswith("skipped_")]
+    by = seen.slices.filter(pl.col("mode") == "on").group_by(CELL, maintain_order=True).agg(pl.col(names).sum())
+    long = by.unpivot(on=names, index=list(CELL), variable_name="reason", value_name="packets")
+    return long.filter(pl.col("packets") > 0).with_columns(
+        pl.col("reason").str.strip_prefix("skipped_").str.replace_all("_", " ")
+    )
+
+
+def over_time(seen: Seen) -> pl.DataFrame:
+    """Every slice: when, and how much of what its traffic carries without the log."""
+    if seen.slices.is_empty():
+        return pl.DataFrame()
+    typical = seen.slices.filter(pl.col("mode") == "off").group_by(TRAFFIC).agg(typical=pl.col("bps").median())
+    return (
+        seen.slices.join(typical, on=TRAFFIC)
+        .sort("started_ns")
+        .select(
+            *TRAFFIC, "where", "mode", "packets_per_log",
+            elapsed_s=(pl.col("started_ns") - pl.col("started_ns").min()) / 1e9,
+            ratio=pl.col("bps") / pl.col("typical"),
+        )
+    )  # fmt: skip
+
+
+INTERVALS = ("ratio", "bps", "off_bps", "cpu_ratio", "a_a", "ns")
+
+
+def frame(several: Iterable[Any], schema: Mapping[str, Any]) -> pl.DataFrame:
+    """Dataclasses as a table: an interval has three columns."""
+    rows = [_flat(asdict(one)) for one in several]
+    return pl.DataFrame([{name: row.get(name) for name in schema} for row in rows], schema=dict(schema))
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in INTERVALS:
+            flat[name] = value
+        elif value is not None:
+            flat |= {name: value["estimate"], f"{name}_low": value["low"], f"{name}_high": value["high"]}
+    return flat
+
+
+def with_ends(*names: str) -> dict[str, Any]:
+    """The columns of intervals."""
+    return {f"{name}{end}": pl.Float64 for name in names for end in ("", "_low", "_high")}
+
+
+CELL_SCHEMA: dict[str, Any] = {
+    "path": pl.String, "flows": pl.Int64, "where": pl.String, "mode": pl.String, "packets_per_log": pl.Int64,
+    "pairs": pl.Int64, **with_ends("ratio", "bps", "off_bps", "cpu_ratio"), "cpu_s_per_gbit": pl.Float64,
+    "logger_cores": pl.Float64, "logged": pl.Int64, "skipped": pl.Int64, "packets": pl.Int64,
+    "skipped_per_mbps": pl.Float64, "logged_per_s": pl.Float64,
+}  # fmt: skip
+TRAFFIC_SCHEMA: dict[str, Any] = {
+    "path": pl.String, "flows": pl.Int64, "slices": pl.Int64, **with_ends("off_bps", "a_a"), "resolved": pl.Float64,
+    "retransmitted_per_s": pl.Float64, "frame_bytes": pl.Float64,
+}  # fmt: skip

@@ -1,0 +1,186 @@
+"""The figures of a log's cost: over packets per log, over where it runs, beside the controls, in the kernel, over time.
+
+A panel is a path; lines are numbers of flows, or ends. Nothing is estimated here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import polars as pl
+
+from sojourn.methods.tcp_cost.show.frames import DETAIL, ON, ON_SENDER, PATHS, flows_words, sample, setting_words
+from sojourn.report.charts import Axis, Intervals, Lines
+from sojourn.report.figure import Figure, by_cell
+from sojourn.report.marks import symbol_scatter
+from sojourn.report.palette import ordered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sojourn.report.charts import Chart
+    from sojourn.report.figure import Width
+    from sojourn.report.palette import Palette
+    from sojourn.report.run import Run
+
+PER_LOG = Axis("Packets per log", log=True)
+LEFT = Axis("Throughput, % of that without")
+ENDS = (("y", "ratio"), ("low", "ratio_low"), ("high", "ratio_high"))
+
+
+def over_detail(run: Run) -> Figure | None:
+    """Throughput over packets per log, a line for each number of flows, on the sender."""
+    caption = (
+        "What is left of the throughput when the sender's packets are logged, every one or one in so many, over the "
+        "adjacent slices without the log; bars are 95 % intervals. At 100 % it costs nothing."
+    )
+    rows = _left(run, ON_SENDER, lambda row: flows_words(row["flows"]))
+    return _figure("cost_over_detail", "Throughput over packets per log", caption, rows, Lines(PER_LOG, LEFT))
+
+
+def over_where(run: Run) -> Figure | None:
+    """Throughput over packets per log, a line for each place of the log, where several were tried."""
+    cells = sample(run, "cost_ratios").filter(ON)
+    several = cells.group_by("path", "flows").agg(pl.col("where").n_unique()).filter(pl.col("where") > 1)
+    flows = pl.col("flows").is_in(several["flows"].to_list())
+    rows = _left(run, ON & flows, lambda row: f"{row['where']} logs", _traffic)
+    caption = "The same where the sender's packets are logged, the receiver's, or both."
+    return _figure("cost_over_where", "Throughput over where it is logged", caption, rows, Lines(PER_LOG, LEFT))
+
+
+def controls(run: Run) -> Figure | None:
+    """What the controls do beside logging every packet."""
+    cells = sample(run, "cost_ratios").filter(~ON | DETAIL).filter(pl.col("where") == "sender")
+    if cells.filter(~ON).is_empty():
+        return None
+    rows = _named(cells, lambda row: flows_words(row["flows"]), lambda row: PATHS[row["path"]])
+    names = [setting_words(mode, 1) for mode in ("off", "disabled", "empty", "sham", "on")]
+    rows = rows.with_columns(
+        pl.Series("name", [setting_words(row["mode"], 1) for row in rows.iter_rows(named=True)]),
+        x=100 * (pl.col("ratio") - 1),
+        low=100 * (pl.col("ratio_low") - 1),
+        high=100 * (pl.col("ratio_high") - 1),
+    )
+    caption = "What each does to throughput, beside logging every packet."
+    if "sham" in cells["mode"].to_list():
+        caption += (
+            " In 2007 a hook that only burnt time made one machine faster, as logging did: where the sham's bar and "
+            "that of logging lie together, it is the time that counts."
+        )
+    chart = Intervals("Change of throughput (%)", tuple(names))
+    return _figure("cost_controls", "Logging beside its controls", caption, rows, chart)
+
+
+ALL = "all traffic"
+
+
+def programs(run: Run) -> Figure | None:
+    """Nanoseconds a packet, by traffic."""
+    found = sample(run, "cost_programs")
+    if found.is_empty():
+        return None
+    rows = found.filter(pl.col("host").is_null())
+    if rows.is_empty():
+        return None
+    rows = _named(rows, lambda row: row["what"], lambda row: f"packets that {_way(row['direction'])}")
+    told = [ALL if row["path"] is None else f"{flows_words(row['flows'])}, {row['path']}"
+            for row in rows.iter_rows(named=True)]  # fmt: skip
+    names = [f"{flows_words(flows)}, {path}" for path in PATHS for flows in sorted(set(rows["flows"].drop_nulls()))]
+    rows = rows.with_columns(
+        pl.Series("name", told), x=pl.col("ns"), low=pl.col("ns_low"), high=pl.col("ns_high")
+    ).sort("direction", maintain_order=True)
+    caption = (
+        "Mean time that a packet spends in the log's program in the kernel, less the empty program's. Bars are 95 % "
+        "intervals over sessions, where there are enough of them."
+    )
+    chart = Intervals("Time a packet (ns)", tuple(name for name in (ALL, *names) if name in told))
+    return _figure("cost_programs", "Time in the kernel", caption, rows, chart)
+
+
+def skipped(run: Run) -> Figure | None:
+    """Skipped packets over flows, as the authors drew theirs; nothing is drawn where none was skipped."""
+    cells = sample(run, "cost_ratios").filter(ON_SENDER)
+    if cells.is_empty() or not cells["skipped"].sum():
+        return None
+    rows = _named(cells, lambda row: setting_words("on", row["packets_per_log"]), lambda row: PATHS[row["path"]])
+    rows = rows.with_columns(
+        x=pl.col("flows").cast(pl.Float64),
+        y=pl.col("skipped_per_mbps"),
+        low=pl.lit(None, pl.Float64),
+        high=pl.lit(None, pl.Float64),
+    )
+    caption = "Packets of a minute that have no record though they should, for each Mbit/s of throughput."
+    chart = Lines(Axis("Flows", log=True), Axis("Skipped a minute per Mbit/s", zero=True))
+    return _figure("cost_skipped", "Skipped packets", caption, rows, chart)
+
+
+def over_time(run: Run) -> Figure | None:
+    """Every slice over the run."""
+    found = sample(run, "cost_slices")
+    if found.is_empty():
+        return None
+    rows = _named(found, lambda row: "without" if row["mode"] == "off" else "with a setting", _traffic)
+    rows = rows.with_columns(x=pl.col("elapsed_s"), y=100 * pl.col("ratio"))
+    caption = (
+        "Every slice, over what is typical without the log under the same traffic. How much neighbours differ is what "
+        "intervals are made of; what wanders slowly, pairs take out."
+    )
+
+    def build(panel: pl.DataFrame, palette: Palette, width: Width) -> Any:
+        titles = ("Time since the run began (s)", "Throughput, % of typical without")
+        scale = alt.Scale(zero=False)
+        devices = ordered(panel["device"].to_list())
+        return symbol_scatter(panel, titles, scale, devices, palette).properties(width=width, height=200)
+
+    drawn = rows.select("cell", "device", "x", "y")
+    return Figure("cost_over_time", "Slices over the run", caption, by_cell(drawn, build), _devices(drawn))
+
+
+def _left(
+    run: Run,
+    where: pl.Expr,
+    device: Callable[[dict[str, Any]], str],
+    cell: Callable[[dict[str, Any]], str] = lambda row: PATHS[row["path"]],
+) -> pl.DataFrame:
+    cells = sample(run, "cost_ratios").filter(where)
+    if cells.is_empty():
+        return cells
+    return _named(cells, device, cell).with_columns(
+        *((100 * pl.col(name)).alias(key) for key, name in ENDS), x=pl.col("packets_per_log").cast(pl.Float64)
+    )
+
+
+def _named(
+    rows: pl.DataFrame, device: Callable[[dict[str, Any]], str], cell: Callable[[dict[str, Any]], str]
+) -> pl.DataFrame:
+    """With what the legend and the panels call each row."""
+    told = list(rows.iter_rows(named=True))
+    return rows.with_columns(
+        pl.Series("device", [device(row) for row in told], pl.String),
+        pl.Series("cell", [cell(row) for row in told], pl.String),
+    )
+
+
+def _traffic(row: dict[str, Any]) -> str:
+    return f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
+
+
+def _way(direction: str) -> str:
+    return "come" if direction == "in" else "go"
+
+
+def _devices(rows: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(ordered(rows["device"].to_list()))
+
+
+def _figure(name: str, title: str, caption: str, rows: pl.DataFrame, chart: Chart) -> Figure | None:
+    if rows.is_empty():
+        return None
+    devices = list(_devices(rows))
+    kept = rows.select(one for one in rows.columns if one in ("cell", "device", "name", "x", "y", "low", "high"))
+
+    def build(panel: pl.DataFrame, palette: Palette, width: Width) -> Any:
+        return chart.draw(panel, devices, palette, width)
+
+    return Figure(name, title, caption, by_cell(kept, build, independent=True), tuple(devices))

@@ -1,0 +1,164 @@
+"""The tables of a log's cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.methods.tcp_cost.show.frames import ON, PATHS, flows_words, sample, setting_words, too_few
+from sojourn.report.numbers import NOTHING, show
+from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
+
+if TYPE_CHECKING:
+    from sojourn.report.run import Run
+
+TRAFFIC_COLUMNS = (
+    Column(("traffic",), "Traffic", numeric=False),
+    Column(("where",), "Logged at", numeric=False),
+    Column(("setting",), "Setting", numeric=False),
+)
+RATIO_COLUMNS = (
+    Column(("throughput_ratio",), "Throughput", "% of without"),
+    Column(("ratio_low", "ratio_high"), "95 % interval", "%"),
+)
+SKIP_COLUMNS = (
+    Column(("skipped",), "Skipped"),
+    Column(("skipped_per_mbps",), "a minute", "per Mbit/s"),
+)
+FURTHER_COLUMNS = (
+    Column(("throughput_mbit_per_s",), "with", "Mbit/s"),
+    Column(("off_mbit_per_s",), "without", "Mbit/s"),
+    Column(("cpu_per_bit_ratio",), "Processors a bit", "% of without"),
+    Column(("cpu_low", "cpu_high"), "95 % interval", "%"),
+    Column(("logger_percent_of_a_core",), "Log's process", "% of a core"),
+)
+
+
+def ratios(run: Run) -> Table:
+    """Every setting of the log."""
+    columns = (
+        *TRAFFIC_COLUMNS,
+        *RATIO_COLUMNS,
+        *SKIP_COLUMNS,
+        Column(("records_per_s",), "Records", "1/s"),
+        *FURTHER_COLUMNS,
+        Column(("pairs",), "Pairs"),
+    )
+    rows = []
+    for row in sample(run, "cost_ratios").filter(ON).iter_rows(named=True):
+        skipped = (whole(row["skipped"]), _plain(row["skipped_per_mbps"]), whole(row["logged_per_s"]))
+        rows.append((*_named(row), *_ratio(row), *skipped, *_further(row), whole(row["pairs"])))
+    note = (
+        "Throughput with the log over throughput in the adjacent slice without it. Processors a bit: the time of both "
+        "hosts and the logging process for each bit that arrived, likewise. Skipped packets are given as the authors "
+        "gave theirs: of a run of 60 s, for each Mbit/s of throughput."
+    )
+    return Table("cost_ratios", "What is left of the throughput", columns, tuple(rows), note, wide=True, grouped=True)
+
+
+def controls(run: Run) -> Table:
+    """What is not logging: nothing, disabled, empty, sham."""
+    columns = (*TRAFFIC_COLUMNS, *RATIO_COLUMNS, *FURTHER_COLUMNS, Column(("pairs",), "Pairs"))
+    found = sample(run, "cost_ratios").filter(~ON)
+    rows = tuple(
+        (*_named(row), *_ratio(row), *_further(row), whole(row["pairs"])) for row in found.iter_rows(named=True)
+    )
+    note = (
+        "The interval of slices without the log beside each other (a/a) must hold 100 %; how far it reaches is the "
+        "smallest effect that this run can tell under that traffic."
+    )
+    return Table("cost_controls", "Controls", columns, rows, note, wide=True, grouped=True)
+
+
+def traffic(run: Run) -> Table:
+    """What passes without the log."""
+    columns = (
+        Column(("path",), "Packets", numeric=False),
+        Column(("flows",), "Flows"),
+        Column(("off_mbit_per_s",), "Throughput", "Mbit/s"),
+        Column(("off_low", "off_high"), "95 % interval", "Mbit/s"),
+        Column(("frame_bytes",), "Mean packet", "B"),
+        Column(("retransmitted_per_s",), "Sent again", "1/s"),
+        Column(("resolved_percent",), "Smallest effect told", "%"),
+        Column(("slices",), "Slices"),
+    )
+    rows = []
+    for row in sample(run, "cost_traffic").iter_rows(named=True):
+        shown = show(row["off_bps"], row["off_bps_low"], row["off_bps_high"], "bit/s")
+        told = show(row["resolved"], None, None, "ratio")
+        again = _plain(row["retransmitted_per_s"])
+        rows.append(
+            (text(PATHS[row["path"]]), whole(row["flows"]), number(shown), interval(shown), whole(row["frame_bytes"]),
+             again, _rounded(told.value, 1), whole(row["slices"]))
+        )  # fmt: skip
+    return Table("cost_traffic", "Throughput without the log", columns, tuple(rows), grouped=True)
+
+
+def programs(run: Run) -> Table:
+    """What a packet takes in the kernel."""
+    columns = (
+        Column(("what",), "Packets", numeric=False),
+        Column(("direction",), "Direction", numeric=False),
+        Column(("traffic",), "Traffic", numeric=False),
+        Column(("ns",), "Takes", "ns"),
+        Column(("ns_low", "ns_high"), "95 % interval", "ns"),
+        Column(("gross_ns",), "with its clock", "ns"),
+        Column(("empty_ns",), "empty program", "ns"),
+        Column(("runs",), "Packets"),
+        Column(("slices",), "Slices"),
+        Column(("sessions",), "Sessions"),
+    )
+    found = sample(run, "cost_programs")
+    rows = []
+    for row in found.iter_rows(named=True) if found.height else ():
+        if row["host"] is not None:
+            continue
+        shown = show(row["ns"], row["ns_low"], row["ns_high"], "")
+        where = "all" if row["path"] is None else f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
+        few = too_few(row)
+        reach = Entry(few, (None, None)) if few else interval(shown)
+        took = (number(shown), reach, _rounded(row["gross_ns"], 0), _rounded(row["empty_ns"], 0))
+        rows.append((text(row["what"]), text(row["direction"]), text(where), *took, whole(row["runs"]),
+                     whole(row["slices"]), whole(row["sessions"])))  # fmt: skip
+    note = (
+        "By the kernel's statistics of programs, at both ends together: mean time of a run less that of the empty "
+        "program in the same turn. Slices of one session, an iperf3 of its own, are alike, so intervals are over "
+        "sessions: Hodges and Lehmann's, of the means of each."
+    )
+    strong = frozenset(place for place, row in enumerate(rows) if row[2].text == "all")
+    return Table("cost_programs", "Nanoseconds a packet", columns, tuple(rows), note, strong, wide=True)
+
+
+def skips(run: Run) -> Table:
+    """Skipped packets by reason; left out where there are none."""
+    columns = (*TRAFFIC_COLUMNS, Column(("reason",), "Reason", numeric=False), Column(("packets",), "Packets"))
+    found = sample(run, "cost_skips")
+    rows = [
+        (*_named(row | {"mode": row["setting"]}), text(row["reason"]), whole(row["packets"]))
+        for row in (found.iter_rows(named=True) if found.height else ())
+    ]
+    return Table("cost_skips", "Skipped packets by reason", columns, tuple(rows), grouped=True)
+
+
+def _named(row: dict[str, Any]) -> tuple[Entry, ...]:
+    traffic_ = f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
+    return text(traffic_), text(row["where"]), text(setting_words(row["mode"], row["packets_per_log"]))
+
+
+def _ratio(row: dict[str, Any]) -> tuple[Entry, ...]:
+    ratio = show(row["ratio"], row["ratio_low"], row["ratio_high"], "ratio")
+    return number(ratio), interval(ratio)
+
+
+def _further(row: dict[str, Any]) -> tuple[Entry, ...]:
+    cpu = show(row["cpu_ratio"], row["cpu_ratio_low"], row["cpu_ratio_high"], "ratio")
+    rates = (show(row[name], row[f"{name}_low"], row[f"{name}_high"], "bit/s") for name in ("bps", "off_bps"))
+    own = _rounded(None if row["logger_cores"] is None else 100 * row["logger_cores"], 1)
+    return *(number(rate) for rate in rates), number(cpu), interval(cpu), own
+
+
+def _plain(value: float | None) -> Entry:
+    return Entry(NOTHING) if value is None else Entry("0" if value == 0 else f"{value:.3g}", (value,))
+
+
+def _rounded(value: float | None, places: int) -> Entry:
+    return Entry(NOTHING) if value is None else Entry(f"{value:.{places}f}", (value,))

@@ -1,0 +1,320 @@
+"""Method "tcp-perturbation": does the log of TCP's state change what TCP does?
+
+In each round every cell is measured without the log, without it again, and with it, in a random order, over the same
+path and from the same seed. The application's own readings of TCP_INFO at fixed times tell window, round-trip time,
+delivery rate and throughput of each trial. The trial is the unit, for readings within one depend on each other:
+distributions are compared over flips of whole rounds (`statistics.permutation`), summaries by Hodges and Lehmann's
+estimate over rounds with its exact interval. The control, without it and without it again, is held to the same, and
+says what the run can see at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.finding import Finding
+from sojourn.analysis.rows import Row
+from sojourn.analysis.study import Study
+from sojourn.analysis.surroundings import contended
+from sojourn.analysis.tcp_trials import Done, trials_of
+from sojourn.analysis.wording import percent
+from sojourn.records import read_table
+from sojourn.statistics.interval import Interval, student_quantile
+from sojourn.statistics.permutation import Apart, apart, holm, least_p, paired_p
+from sojourn.statistics.signed_rank import hodges_lehmann
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+
+OFF, AGAIN, ON = "off", "off again", "on"
+ALARM = 0.05
+"""How likely a run says of the log, or of its control, that it differs, although it does not."""
+
+POWER = 0.8
+LEAST_ROUNDS = 4
+
+OBSERVABLES = {
+    "snd_cwnd": ("congestion window", "segments"),
+    "srtt_us": ("smoothed round-trip time", "us"),
+    "delivery_rate_bps": ("delivery rate", "bit/s"),
+    "throughput_bps": ("throughput", "bit/s"),
+    "retransmitted": ("segments sent again", "1/s"),
+}
+"""What the application sees, in words and unit; the last two are one number for each trial."""
+
+SERIES = ("snd_cwnd", "srtt_us", "delivery_rate_bps")
+STATISTICS = ("median", "p95")
+COLUMNS = ("block", "role", "why", "connection", "read_after_ns", "acked_bytes", "total_retrans", *SERIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One trial's readings: series at fixed times behind its beginning, and what passed."""
+
+    series: dict[str, NDArray[np.float64]]
+    single: dict[str, float]
+
+    def summary(self, name: str, statistic: str) -> float:
+        """A number for the trial."""
+        if name in self.single:
+            return self.single[name]
+        return float(np.median(self.series[name]) if statistic == "median" else np.quantile(self.series[name], 0.95))
+
+
+@dataclass
+class Compared:
+    """One observable of one cell under two settings, round by round."""
+
+    cell: str
+    name: str
+    against: str
+    """on, or off again: what stands beside off."""
+    rounds: int
+    distance: Apart | None
+    p: float
+    effects: dict[str, Interval] = field(default_factory=dict)
+    """By statistic, the difference over rounds, as a share of the median without the log."""
+    level: dict[str, float] = field(default_factory=dict)
+    """By statistic, the median without the log."""
+    least: dict[str, float] = field(default_factory=dict)
+    """By statistic, the smallest share that would have been seen in four of five such runs."""
+    adjusted: float = 1.0
+
+    @property
+    def differs(self) -> bool:
+        """Whether chance, over all questions that were asked of this pair of settings, does not explain it."""
+        return self.adjusted < ALARM
+
+
+def study(run: Run) -> Study:
+    """Every observable of every cell, with the log and its control."""
+    several = trials_of(run, "perturbation")
+    readings = read_table(run.folder.records, "tcp_readings", {one.block for one in several}, COLUMNS).frame
+    skip_ns = _nanos(run.plan.get("perturbation", {}).get("skip", "0s"))
+    seen = {one.block: found for one in several if (found := seen_of(readings, one, skip_ns)) is not None}
+    cells = _cells(several)
+    compared = [one for cell in cells for one in compare(cell, seen, len(cells) * len(OBSERVABLES))]
+    for against in (ON, AGAIN):
+        own = [one for one in compared if one.against == against]
+        for one, chance in zip(own, holm([one.p for one in own]), strict=True):
+            one.adjusted = chance
+    rows = [row for one in compared for row in rows_of(one)]
+    samples = {"effects": _effects(compared), **_drawn(several, seen)}
+    doubts = [*contended(run), *_findings(compared)]
+    return Study(rows, doubts, sentence(compared), samples=samples)
+
+
+UNITS_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 6e10, "h": 3.6e12}
+
+
+def _nanos(text: str) -> float:
+    unit = text.lstrip("0123456789.")
+    return float(text.removesuffix(unit)) * UNITS_NS[unit]
+
+
+def seen_of(readings: pl.DataFrame, one: Done, skip_ns: float) -> Seen | None:
+    """What the application saw of one trial, behind its beginning; None where it saw too little."""
+    own = readings.filter((pl.col("block") == one.block) & (pl.col("role") == "send") & (pl.col("why") == "time"))
+    start = one.connections[0]["started_ns"]
+    own = own.filter(pl.col("part") == pl.col("part").max()) if own.height else own
+    own = own.filter(pl.col("read_after_ns") >= start + skip_ns).sort("read_after_ns")
+    own = own.filter(pl.col("read_after_ns") <= start + _sending_ns(one))
+    if own.height < 10:
+        return None
+    took_s = (own["read_after_ns"][-1] - own["read_after_ns"][0]) / 1e9
+    bits = 8.0 * (own["acked_bytes"][-1] - own["acked_bytes"][0])
+    again = own["total_retrans"][-1] - own["total_retrans"][0]
+    series = {name: own[name].drop_nulls().cast(pl.Float64).to_numpy() for name in SERIES}
+    return Seen(series, {"throughput_bps": bits / took_s, "retransmitted": again / took_s})
+
+
+def _sending_ns(one: Done) -> int:
+    """How long it sent; then it only waits for the last acknowledgements."""
+    connection = one.connections[0]
+    return int(connection["ended_ns"] - connection["started_ns"])
+
+
+def _cells(several: Sequence[Done]) -> list[list[Done]]:
+    by_cell: dict[int, list[Done]] = {}
+    for one in several:
+        by_cell.setdefault(one.cell, []).append(one)
+    return [by_cell[cell] for cell in sorted(by_cell)]
+
+
+def compare(cell: Sequence[Done], seen: dict[int, Seen], questions: int = 1) -> list[Compared]:
+    """With the log beside without it, and without it again beside without it; one of so many questions each."""
+    turns: dict[int, dict[str, Seen]] = {}
+    for one in cell:
+        if one.block in seen:
+            turns.setdefault(one.round, {})[one.setting] = seen[one.block]
+    found = []
+    for against in (ON, AGAIN):
+        rounds = [turn for _, turn in sorted(turns.items()) if OFF in turn and against in turn]
+        if len(rounds) >= LEAST_ROUNDS:
+            pairs = [(turn[OFF], turn[against]) for turn in rounds]
+            found += [_compared(cell[0].label, name, against, pairs, questions) for name in OBSERVABLES]
+    return found
+
+
+def _compared(cell: str, name: str, against: str, pairs: Sequence[tuple[Seen, Seen]], questions: int) -> Compared:
+    distance = None
+    if name in SERIES:
+        distance = apart([other.series[name] for _, other in pairs], [plain.series[name] for plain, _ in pairs])
+    means = np.array([[one.summary(name, "median") for one in pair] for pair in pairs])
+    p = distance.energy_p if distance is not None else paired_p(means[:, 1] - means[:, 0])
+    found = Compared(cell, name, against, len(pairs), distance, p)
+    for statistic in STATISTICS if name in SERIES else ("median",):
+        values = np.array([[one.summary(name, statistic) for one in pair] for pair in pairs])
+        level = float(np.median(values[:, 0]))
+        differences = (values[:, 1] - values[:, 0]) / (abs(level) or 1.0)
+        found.effects[statistic] = hodges_lehmann(differences)
+        found.level[statistic] = level
+        found.least[statistic] = smallest(differences, questions)
+    return found
+
+
+def smallest(differences: NDArray[np.float64], questions: int = 1) -> float:
+    """The effect that a run like this one would have told from none in four of five cases: alone among so many
+    questions, of which each has its part of the alarm (Holm's first step)."""
+    n = len(differences)
+    reach = student_quantile(n - 1, 1 - ALARM / questions) + student_quantile(n - 1, 2 * POWER - 1)
+    return float(reach * np.std(differences, ddof=1) / n**0.5)
+
+
+def rows_of(one: Compared) -> list[Row]:
+    """Effects with their intervals, and distances with their chances."""
+    reference = OFF
+    rows = [
+        Row(one.against, f"{one.name}_change", statistic, value, "ratio", reference=reference, against=one.cell,
+            clock="TAI", source="user", q_value=one.adjusted)
+        for statistic, value in one.effects.items()
+    ]  # fmt: skip
+    if one.distance is not None:
+        distances = (("kolmogorov", one.distance.kolmogorov, "1"),
+                     ("energy", one.distance.energy, OBSERVABLES[one.name][1]))  # fmt: skip
+        rows += [
+            Row(one.against, f"{one.name}_distance", name, Interval(value, None, None, 0.95, one.rounds), unit,
+                reference=reference, against=one.cell, clock="TAI", source="user", q_value=one.adjusted)
+            for name, value, unit in distances
+        ]  # fmt: skip
+    return rows
+
+
+def _effects(compared: Sequence[Compared]) -> pl.DataFrame:
+    """All of it as a table."""
+    rows = [
+        {
+            "cell": one.cell,
+            "against": one.against,
+            "observable": one.name,
+            "statistic": statistic,
+            "without": one.level[statistic],
+            "unit": OBSERVABLES[one.name][1],
+            "change": value.estimate,
+            "low": value.low,
+            "high": value.high,
+            "smallest": one.least[statistic],
+            "kolmogorov": one.distance.kolmogorov if one.distance else None,
+            "kolmogorov_p": one.distance.kolmogorov_p if one.distance else None,
+            "energy": one.distance.energy if one.distance else None,
+            "p": one.p,
+            "p_adjusted": one.adjusted,
+            "rounds": one.rounds,
+        }
+        for one in compared
+        for statistic, value in one.effects.items()
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+POINTS = 101
+
+
+def _drawn(several: Sequence[Done], seen: dict[int, Seen]) -> dict[str, pl.DataFrame]:
+    """Distributions of each cell and setting, trial by trial's quantiles averaged; and each trial's numbers."""
+    shares = np.linspace(0, 1, POINTS)
+    curves, trials = [], []
+    for cell in _cells(several):
+        for setting in (OFF, AGAIN, ON):
+            own = [seen[one.block] for one in cell if one.setting == setting and one.block in seen]
+            for name in SERIES if own else ():
+                mean = np.mean([np.quantile(one.series[name], shares) for one in own], axis=0)
+                curves += [
+                    {"cell": cell[0].label, "setting": setting, "observable": name, "share": share, "value": value}
+                    for share, value in zip(shares.tolist(), mean.tolist(), strict=True)
+                ]
+        trials += [
+            {"cell": one.label, "setting": one.setting, "round": one.round, "observable": name,
+             "value": seen[one.block].summary(name, "median")}
+            for one in cell if one.block in seen for name in OBSERVABLES
+        ]  # fmt: skip
+    return {
+        "distributions": pl.DataFrame(curves, infer_schema_length=None),
+        "summaries": pl.DataFrame(trials, infer_schema_length=None),
+    }
+
+
+def _findings(compared: Sequence[Compared]) -> list[Finding]:
+    """A control that differs makes everything doubtful; so do too few rounds to tell anything."""
+    found = []
+    wrong = [one for one in compared if one.against == AGAIN and one.differs]
+    if wrong:
+        what = OBSERVABLES[wrong[0].name][0]
+        said = f"connections without the log differ from themselves in their {what} (p {wrong[0].adjusted:.2g})"
+        found.append(Finding("a_a_nonzero", said, wrong[0].adjusted))
+    rounds = min((one.rounds for one in compared), default=0)
+    asked = sum(one.against == ON for one in compared)
+    if not compared or least_p(rounds) * asked > ALARM:
+        said = f"{rounds} rounds cannot tell any difference from chance, with {asked} questions asked"
+        found.append(Finding("too_few_pairs", said, float(rounds)))
+    return found
+
+
+def sentence(compared: Sequence[Compared]) -> str:
+    """Whether TCP does something else with the log, and how small a difference would have been seen."""
+    own = [one for one in compared if one.against == ON]
+    if not own:
+        return "Too little was measured to say whether the log changes anything"
+    differ = sorted((one for one in own if one.differs), key=lambda one: one.adjusted)
+    control = [one for one in compared if one.against == AGAIN]
+    checked = "" if not control else "; the control without it differs from itself" if any(
+        one.differs for one in control
+    ) else "; the control does not differ either" if not differ else "; the control does not differ"  # fmt: skip
+    if differ:
+        worst = differ[0]
+        said = f"With the log TCP does something else: its {_changed(worst)}"
+        said += f" (and {len(differ) - 1} more of {len(own)})" if len(differ) > 1 else ""
+        return said + checked
+    return f"The log changes nothing that could be told from chance: it moves {_limits(own)}{checked}"
+
+
+def _changed(one: Compared) -> str:
+    effect, what = one.effects["median"], OBSERVABLES[one.name][0]
+    between = "" if effect.low is None or effect.high is None else (
+        f", 95 % CI {percent(effect.low)} to {percent(effect.high)}"
+    )  # fmt: skip
+    return f"{what} is {percent(effect.estimate)} off ({one.cell}; p {one.adjusted:.2g}{between})"
+
+
+def _limits(own: Sequence[Compared]) -> str:
+    """For the three that matter most, the change with its interval, and what would have been seen."""
+    parts = []
+    for name in ("throughput_bps", "snd_cwnd", "srtt_us"):
+        several = [one for one in own if one.name == name]
+        if several:
+            worst = max(several, key=lambda one: one.least["median"])
+            effect = worst.effects["median"]
+            change = f"{percent(effect.estimate)}"
+            if effect.low is not None and effect.high is not None:
+                change += f" ({percent(effect.low)} to {percent(effect.high)})"
+            seen = percent(worst.least["median"])
+            parts.append(f"{OBSERVABLES[name][0]} by {change}, where {seen} would have been seen")
+    return "; ".join(parts)

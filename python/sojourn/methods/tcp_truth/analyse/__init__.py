@@ -1,0 +1,349 @@
+"""Method "tcp-truth": is what the log of TCP's state says true? TCP_INFO, a capture and the laws are asked.
+
+Every question is a check (`emulator.checks` says when one passes); where nothing is random (a field at a quiet moment,
+a packet of the capture, a threshold behind a back-off), one that is wrong fails. A check that fails is a fault of the
+log and no doubt of the measurement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.checks import FAIL, UNTOLD, Asked, Checks
+from sojourn.analysis.finding import Finding
+from sojourn.analysis.rows import Row
+from sojourn.analysis.study import Study
+from sojourn.analysis.surroundings import contended
+from sojourn.analysis.tcp_trials import Done, of_block, readings_of, samples_of, trials_of
+from sojourn.analysis.wording import counted, percent
+from sojourn.methods.tcp_truth.analyse import backoff, cubic, oracle, reno, witness
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.proportion import clopper_pearson
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from sojourn.analysis.run import Run
+
+LAW_ZONE = 0.05
+"""How far an estimate may be from its law's value: a share of it."""
+
+LEAST_GROWTH = 0.98
+"""Of the steps of Reno's window, at least so many are to be just what was delivered; the kernel has further rules."""
+
+TICK_US = 4000.0
+"""Of a kernel of 250 Hz, where nobody says otherwise."""
+
+CURVES = 8
+"""So many stretches are drawn."""
+
+POINTS = 120
+FEW_POINTS = 30
+
+
+@dataclass
+class Found:
+    """What comes of the run, piece by piece."""
+
+    checks: Checks = field(default_factory=Checks)
+    rows: list[Row] = field(default_factory=list)
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def row(self, done: Done, quantity: str, statistic: str, value: Interval, unit: str) -> None:
+        """Add a figure of a cell."""
+        self.rows.append(Row(done.label, quantity, statistic, value, unit, clock="TAI", source="kernel"))
+
+    def sample(self, name: str, **columns: Any) -> None:
+        """Add a row of what figures draw."""
+        self.samples.setdefault(name, []).append(columns)
+
+
+def study(run: Run) -> Study:
+    """The checks with their verdicts, their figures, and what the page draws."""
+    found, records = Found(), run.folder.records
+    for cell in _cells(trials_of(run)):
+        witnessed(found, records, cell)
+        if cell[0].kind in ("messages", "direct"):
+            asked(found, records, cell)
+        if cell[0].kind == "law":
+            lawful(found, records, cell)
+    agreed(found)
+    checks = found.checks.answered()
+    _surroundings(run, found)
+    frames = {name: pl.DataFrame(rows, infer_schema_length=None) for name, rows in found.samples.items()}
+    return Study(found.rows, found.findings, sentence(checks), samples=frames, checks=checks)
+
+
+def _cells(several: Sequence[Done]) -> list[list[Done]]:
+    by_cell: dict[int, list[Done]] = {}
+    for one in several:
+        by_cell.setdefault(one.cell, []).append(one)
+    return [by_cell[cell] for cell in sorted(by_cell)]
+
+
+def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
+    """TCP_INFO, field by field."""
+    several, pairs, quiet = [], 0, 0
+    for done in cell:
+        samples = samples_of(records, done.block, [*oracle.FIELDS, *oracle.OF_PACKET])
+        beside = oracle.pairs(readings_of(records, done.block), samples)
+        pairs, quiet = pairs + beside.height, quiet + int(beside["quiet"].sum())
+        several.append(oracle.agreements(beside, TICK_US))
+    told = oracle.pooled(several)
+    for one in told:
+        share = clopper_pearson(one.agree, one.pairs)
+        found.sample(
+            "oracle",
+            cell=cell[0].label,
+            kind=cell[0].kind,
+            field=one.field,
+            law=one.law,
+            pairs=one.pairs,
+            agree=one.agree,
+            low=share.low,
+            high=share.high,
+            quiet=one.quiet,
+            quiet_agree=one.quiet_agree,
+        )
+    breaks = {one.field: one.quiet - one.quiet_agree for one in told if one.quiet_agree < one.quiet}
+    said = f", first {next(iter(breaks))}" if breaks else ""
+    what = f"{len(told)} fields of {quiet} quiet moments beside TCP_INFO{said}"
+    check = Asked("quiet moments", "TCP_INFO", 0.0, "values", what, exact=sum(breaks.values()), n=quiet * len(told))
+    found.checks.add(cell[0].label, cell[0].cell, cell[0].pipe, [check])
+    agree, of = sum(one.agree for one in told), sum(one.pairs for one in told)
+    found.row(cell[0], "tcp_info_agreement", "ratio", clopper_pearson(agree, of), "ratio")
+    found.row(cell[0], "tcp_info_pairs", "count", Interval(pairs, None, None, 1.0, pairs), "1")
+
+
+def agreed(found: Found) -> None:
+    """Each field over all trials of a kind, and over all trials (kind null)."""
+    sums: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for one in found.samples.get("oracle", []):
+        for kind in (one["kind"], None):
+            own = sums.setdefault((one["field"], kind), {"law": one["law"], **dict.fromkeys(COUNTS, 0)})
+            for name in COUNTS:
+                own[name] += one[name]
+    for (name, kind), own in sums.items():
+        share = clopper_pearson(own["agree"], own["pairs"])
+        found.sample("agreement", kind=kind, field=name, **own, low=share.low, high=share.high)
+
+
+COUNTS = ("pairs", "agree", "quiet", "quiet_agree")
+
+
+def witnessed(found: Found, records: Path, cell: Sequence[Done]) -> None:
+    """The capture, packet by packet; the kernel's own drops before the capture are nobody's fault."""
+    for direction in ("out", "in"):
+        several, skipped, dropped = [], 0, 0
+        for done in cell:
+            samples = samples_of(records, done.block, witness.HEADER[2:])
+            both = witness.compare(samples, of_block(records, "tcp_captures", done.block))
+            several.append(next(one for one in both if one.direction == direction))
+            skipped += _skipped(done, direction)
+            dropped += done.capture_dropped
+        _of_direction(found, cell[0], several, (skipped, dropped))
+
+
+def _of_direction(found: Found, done: Done, several: Sequence[witness.Compared], apart_from: tuple[int, int]) -> None:
+    skipped, dropped = apart_from
+    direction = several[0].direction
+    captured, logged = sum(one.captured for one in several), sum(one.logged for one in several)
+    missing, more = sum(one.only_captured for one in several), sum(one.only_logged for one in several)
+    apart = np.concatenate([one.apart_ns for one in several])
+    told = 0 if skipped else logged  # what is skipped shifts copies of one header: then neither can be told
+    said = f" ({counted(skipped, 'packet')} the log itself counts as skipped)" if skipped else ""
+    found.checks.add(done.label, done.cell, done.pipe, [
+        Asked(f"packets {direction}, missing", "capture", 0.0, "packets", f"captured and not logged{said}",
+              exact=max(0, missing - skipped), n=captured),
+        Asked(f"packets {direction}, too many", "capture", 0.0, "packets", "logged and not captured",
+              exact=max(0, more - dropped), n=logged),
+        Asked(f"packets {direction}, order", "capture", 0.0, "packets", "in another order than captured, on one CPU",
+              exact=0 if skipped else sum(one.swapped for one in several), n=told),
+        Asked(f"packets {direction}, time", "capture", 0.0, "packets", "at a time behind which they were elsewhere",
+              exact=0 if skipped else sum(one.too_early for one in several), n=told),
+    ])  # fmt: skip
+    found.sample(
+        "witness", cell=done.label, direction=direction, logged=logged, captured=captured, missing=missing, more=more,
+        skipped=skipped, dropped=dropped, swapped=sum(one.swapped for one in several),
+        too_early=sum(one.too_early for one in several),
+    )  # fmt: skip
+    if not len(apart):
+        return
+    for share in (0.5, 0.99):
+        value = Interval(float(np.quantile(apart, share)), None, None, 0.95, len(apart))
+        found.row(done, f"apart_{direction}", f"p{share * 100:g}", value, "ns")
+    for above in np.geomspace(1.0, max(1 / len(apart), 1e-5), POINTS):
+        found.sample("apart", cell=done.label, direction=direction, q=float(above),
+                     apart_ns=float(np.quantile(apart, 1 - above)))  # fmt: skip
+
+
+def _skipped(done: Done, direction: str) -> int:
+    """Packets of a trial that the log says it skipped."""
+    account = ((done.logged or {}).get("account") or {}).get(direction) or {}
+    return sum(int(account.get(name, 0)) for name in SKIPS)
+
+
+SKIPS = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-room", "late")
+
+
+def lawful(found: Found, records: Path, cell: Sequence[Done]) -> None:
+    """The law of Reno, or of CUBIC, over all connections of the cell's trials."""
+    done = cell[0]
+    offs: list[backoff.BackOff] = []
+    several: list[backoff.Stretch] = []
+    several_curves: list[cubic.Curve] = []
+    for one in cell:
+        rows = samples_of(records, one.block, backoff.COLUMNS).filter(pl.col("point").is_in(["in", "out"]))
+        private = of_block(records, "tcp_private", one.block) if done.congestion == "cubic" else pl.DataFrame()
+        for _, own in rows.group_by("socket_cookie", maintain_order=True):
+            offs += backoff.back_offs(own)
+            stretched = list(backoff.stretches(own))
+            several += stretched
+            if private.height:
+                several_curves += cubic.curves(cubic.private_of(own, private), stretched)
+    fraction = reno.HALF if done.congestion == "reno" else cubic.BETA
+    found.checks.add(done.label, done.cell, done.pipe, [*_back_off(found, done, offs, fraction)])
+    if done.congestion == "reno":
+        found.checks.add(done.label, done.cell, done.pipe, _reno(found, done, several))
+    else:
+        found.checks.add(done.label, done.cell, done.pipe, _cubic(found, done, several_curves))
+
+
+def _back_off(found: Found, done: Done, offs: Sequence[backoff.BackOff], fraction: tuple[int, int]) -> list[Asked]:
+    wanted = fraction[0] / fraction[1]
+    wrong = sum(not backoff.lawful(one, *fraction) for one in offs)
+    between = backoff.bounds(offs)
+    value = backoff.factor(offs)
+    found.row(done, "back_off_factor", "mean", value, "1")
+    if between is not None:
+        middle = (between[0] + between[1]) / 2
+        found.row(done, "back_off_factor", "bounds", Interval(middle, *between, 1.0, len(offs)), "1")
+    for one in offs:
+        found.sample("back_offs", cell=done.label, before=one.before, threshold=one.threshold, after=one.after,
+                     factor=wanted)  # fmt: skip
+    name = f"{wanted:.4g}" if fraction[1] != 1024 else f"{fraction[0]}/1024"
+    return [
+        Asked("back-off, to the segment", "law", 0.0, "back-offs",
+              f"the threshold is {name} of the window, cut to whole segments", exact=wrong, n=len(offs)),
+        Asked("back-off, factor", "law", wanted, "1", "the window behind recovery over the one before it",
+              reading=lambda alpha: backoff.factor(offs, 1 - alpha), zone=_zone(wanted), limit=LAW_ZONE * wanted,
+              n=len(offs)),
+    ]  # fmt: skip
+
+
+def _zone(wanted: float) -> tuple[float, float]:
+    return wanted * (1 - LAW_ZONE), wanted * (1 + LAW_ZONE)
+
+
+def _reno(found: Found, done: Done, several: Sequence[backoff.Stretch]) -> list[Asked]:
+    grown = [reno.growth(one) for one in several]
+    steps, exact = sum(one.steps for one in grown), sum(one.exact for one in grown)
+    slopes = reno.slopes(several)
+    found.row(done, "reno_slope", "hl", reno.mean_slope(slopes), "1")
+    found.row(done, "reno_growth_exact", "ratio", clopper_pearson(exact, steps), "ratio")
+    for place, one in enumerate(sorted(several, key=lambda one: -len(one.seconds))[:CURVES]):
+        thin = np.unique(np.linspace(0, len(one.seconds) - 1, FEW_POINTS).astype(int))
+        trips, window = one.round_trips, one.window + one.counted / np.maximum(one.window, 1)
+        for at in thin:
+            found.sample("reno_windows", cell=done.label, stretch=place, round_trips=float(trips[at]),
+                         grown=float(window[at] - window[0]))  # fmt: skip
+    for value in slopes:
+        found.sample("reno_slopes", cell=done.label, slope=value)
+    return [
+        Asked("growth, to the segment", "law", 1.0, "ratio", "steps that grew by just what was delivered",
+              reading=lambda alpha: clopper_pearson(exact, steps, 1 - alpha), zone=(LEAST_GROWTH, 1.0),
+              limit=1 - LEAST_GROWTH, n=steps),
+        Asked("growth, over time", "law", 1.0, "1", "segments a round trip, in the middle of all stretches",
+              reading=lambda alpha: reno.mean_slope(slopes, 1 - alpha), zone=_zone(1.0), limit=LAW_ZONE, n=len(slopes)),
+    ]  # fmt: skip
+
+
+def _cubic(found: Found, done: Done, several: Sequence[cubic.Curve]) -> list[Asked]:
+    of_state = [one.of_state for one in several if one.of_state is not None and one.of_state > 0]
+    if of_state:
+        found.row(done, "cubic_constant", "state", cubic.state_constant_of(of_state), "1")
+    found.row(done, "cubic_stretches", "count", Interval(len(several), None, None, 1.0, len(several)), "1")
+    cut = sum(one.is_cut for one in several)
+    found.row(done, "cubic_stretches_cut", "count", Interval(cut, None, None, 1.0, len(several)), "1")
+    by_state = Asked(
+        "curve, by private state", "law", cubic.C, "1", "C of the kernel's K and its two windows",
+        reading=lambda alpha: cubic.state_constant_of(of_state, 1 - alpha), zone=_zone(cubic.C),
+        limit=LAW_ZONE * cubic.C, n=len(of_state),
+    )  # fmt: skip
+    asks = [by_state] if of_state else []
+    fit = cubic.fitted(several)
+    if fit is None:
+        return asks
+    without = cubic.jackknifed(several, fit)
+    found.row(done, "cubic_constant", "window", cubic.constant_of(fit, without), "1")
+    _draw_cubic(found, done, several, fit)
+    by_window = Asked(
+        "curve, by the windows", "law", cubic.C, "1", "C of the one curve through the windows of all stretches",
+        reading=lambda alpha: cubic.constant_of(fit, without, 1 - alpha), zone=_zone(cubic.C),
+        limit=LAW_ZONE * cubic.C, n=len(several),
+    )  # fmt: skip
+    return [by_window, *asks]
+
+
+def _draw_cubic(found: Found, done: Done, several: Sequence[cubic.Curve], fit: cubic.Fit) -> None:
+    """The longest stretches, each with the law as the kernel counts: C is the law's, the rest is fitted."""
+    lawful = cubic.Fit(cubic.C, fit.delay_rtt, fit.offset)
+    for place, one in enumerate(sorted(several, key=lambda one: -one.seconds[-1])[:CURVES]):
+        law = cubic.foretold(one, lawful, one.seconds)
+        for at in np.unique(np.linspace(0, len(one.seconds) - 1, FEW_POINTS).astype(int)):
+            found.sample("cubic_windows", cell=done.label, stretch=place, seconds=float(one.seconds[at]),
+                         window=float(one.window[at]), law=float(law[at]))  # fmt: skip
+
+
+def _surroundings(run: Run, found: Found) -> None:
+    """What else may trouble: packets that the log itself says it skipped, and others' work."""
+    several = trials_of(run)
+    full = sum(_skipped(one, way) for one in several for way in ("in", "out"))
+    if full:
+        said = f"the log skipped {counted(full, 'packet')} and says so; they are no part of what is compared"
+        found.findings.append(Finding("own_drops", said, float(full), grade="note"))
+    found.findings += contended(run)
+
+
+def sentence(checks: Sequence[dict[str, Any]]) -> str:
+    """Whether the log says the truth, and what failed first."""
+    if not checks:
+        return "Nothing was measured that the log could be held against"
+    failed = [one for one in checks if one["verdict"] == FAIL]
+    untold = sum(one["verdict"] == UNTOLD for one in checks)
+    if failed:
+        first = failed[0]
+        said = (
+            f"The log is not true everywhere: {len(failed)} of {counted(len(checks), 'check')} fail, first "
+            f"{first['check']} ({first['device']})"
+        )
+    else:
+        said = f"What the log says is true: {len(checks) - untold} of {counted(len(checks), 'check')} pass, none fails"
+    said += f", {untold} cannot be told" if untold else ""
+    return said + _exactness(checks)
+
+
+def _exactness(checks: Sequence[dict[str, Any]]) -> str:
+    values = [one for one in checks if one["check"] == "quiet moments"]
+    packets = [one for one in checks if one["check"].endswith(", missing")]
+    broken = sum(one["measured"] or 0 for one in values)
+    parts = []
+    if values:
+        of = sum(one["n"] for one in values)
+        agree = "all agree" if not broken else f"{percent(1 - broken / of)} agree"
+        parts.append(f"of {of:,} values at quiet moments {agree} with TCP_INFO")
+    if packets:
+        lacking = sum(one["measured"] or 0 for one in packets)
+        lacks = "none is missing" if not lacking else f"{lacking:,.0f} are missing"
+        parts.append(f"of {sum(one['n'] for one in packets):,} captured packets {lacks}")
+    for name, what in (("growth, over time", "Reno's slope"), ("curve, by the windows", "CUBIC's constant")):
+        one = next((one for one in checks if one["check"] == name and one["ci_low"] is not None), None)
+        if one:
+            parts.append(f"{what} is {one['measured']:.3g} (95 % CI {one['ci_low']:.3g}–{one['ci_high']:.3g})")
+    return "; " + ", ".join(parts) if parts else ""

@@ -1,0 +1,162 @@
+"""CUBIC's law (RFC 9438): a back-off by 717/1024, and behind it W(t) = C (t - K)³ + Wmax with C = 0.4.
+
+The constant is estimated twice. By the kernel's private state: K, which it works out from the two windows of each
+back-off. By the windows alone: one curve is laid through the samples of all stretches, with C, a delay in round trips
+and an offset of a part of a segment (the kernel counts in whole ones) left free, and with Wmax as it was before. What
+follows once the window that Reno would have is ahead is left out: there the law is Reno's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.statistics.interval import Interval, student_quantile
+from sojourn.statistics.signed_rank import hodges_lehmann
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from sojourn.methods.tcp_truth.analyse.backoff import Stretch
+
+BETA = (717, 1024)
+C = 0.4
+K_UNIT = 1024.0
+"""The kernel counts K in 1/1024 s."""
+
+LEAST_SAMPLES = 20
+POINTS = 60
+"""Of each stretch, so that a long one does not outweigh the others for its packets' sake."""
+
+MOST_GROUPS = 40
+"""The interval is a jackknife over so many groups of stretches at most."""
+
+LEAST_STRETCHES = 6
+SETTLED_S = 0.3
+"""At first both windows are one."""
+
+WANTED = ("bic_K", "bic_origin_point", "epoch_start", "tcp_cwnd")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One stretch, until Reno's window is ahead."""
+
+    seconds: NDArray[np.float64]
+    window: NDArray[np.float64]
+    origin: float
+    """Wmax."""
+    first: float
+    rtt_s: float
+    of_state: float | None
+    """C by the private state."""
+    is_cut: bool
+    """Whether Reno's window came to be ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The curve that lies best through all stretches."""
+
+    constant: float
+    delay_rtt: float
+    offset: float
+    """In segments."""
+
+
+def private_of(rows: pl.DataFrame, private: pl.DataFrame) -> pl.DataFrame:
+    """Samples of one connection with the private state that was taken with each."""
+    own = private.filter((pl.col("algorithm") == "cubic") & pl.col("field").is_in(WANTED))
+    if own.is_empty():
+        return rows.head(0)
+    wide = own.pivot(on="field", index=["flow", "cpu", "number"], values="value", aggregate_function="first")
+    return rows.join(wide, on=["flow", "cpu", "number"], how="left", maintain_order="left")
+
+
+def curves(rows: pl.DataFrame, several: Sequence[Stretch]) -> Iterator[Curve]:
+    """The curve of each stretch that has private state beside it."""
+    if not set(WANTED) <= set(rows.columns):
+        return
+    state = {name: rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in WANTED}
+    for stretch in several:
+        own = {name: values[stretch.rows] for name, values in state.items()}
+        epochs = own["epoch_start"]
+        for epoch in np.unique(epochs[np.isfinite(epochs) & (epochs != 0)]):
+            chosen = epochs == epoch
+            if chosen.sum() >= LEAST_SAMPLES:
+                yield _curve(stretch, {name: values[chosen] for name, values in own.items()}, chosen)
+
+
+def _curve(stretch: Stretch, own: dict[str, NDArray[np.float64]], chosen: NDArray[np.bool_]) -> Curve:
+    seconds = stretch.seconds[chosen] - stretch.seconds[chosen][0]
+    window = stretch.window[chosen].astype(np.float64)
+    ahead = np.flatnonzero((own["tcp_cwnd"] >= window) & (seconds > SETTLED_S))
+    end = int(ahead[0]) if len(ahead) else len(window)
+    origin, k = float(own["bic_origin_point"][0]), float(own["bic_K"][0]) / K_UNIT
+    of_state = (origin - float(own["tcp_cwnd"][0])) / k**3 if k > 0 else None
+    rtt = float(np.median(stretch.rtt_s[chosen]))
+    return Curve(seconds[:end], window[:end], origin, float(window[0]), rtt, of_state, bool(len(ahead)))
+
+
+def law(seconds: NDArray[np.float64], constant: float, origin: float, first: float) -> NDArray[np.float64]:
+    """The window at a time since the back-off."""
+    k = float(np.cbrt(max(origin - first, 0.0) / constant))
+    return constant * (seconds - k) ** 3 + max(origin, first)
+
+
+def foretold(curve: Curve, fit: Fit, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The windows of a stretch by a fit."""
+    late = np.maximum(seconds - fit.delay_rtt * curve.rtt_s, 0.0)
+    return law(late, fit.constant, curve.origin, curve.first) + fit.offset
+
+
+def fitted(several: Sequence[Curve], start: Fit | None = None) -> Fit | None:
+    """The fit with the least squares over all stretches; None without enough of them."""
+    from scipy import optimize
+
+    told = [one for one in several if len(one.window) >= LEAST_SAMPLES // 2]
+    if len(told) < LEAST_STRETCHES:
+        return None
+    thin = [np.unique(np.linspace(0, len(one.window) - 1, POINTS).astype(np.int64)) for one in told]
+
+    def off(parameters: NDArray[np.float64]) -> NDArray[np.float64]:
+        fit = Fit(float(np.exp(parameters[0])), float(parameters[1]), float(parameters[2]))
+        pieces = (foretold(one, fit, one.seconds[at]) - one.window[at] for one, at in zip(told, thin, strict=True))
+        return np.concatenate(list(pieces))
+
+    begin = start or Fit(C, 0.0, 0.0)
+    found = optimize.least_squares(
+        off,
+        [np.log(begin.constant), begin.delay_rtt, begin.offset],
+        bounds=([np.log(0.01), -4.0, -4.0], [np.log(16.0), 4.0, 4.0]),
+    )
+    return Fit(float(np.exp(found.x[0])), float(found.x[1]), float(found.x[2]))
+
+
+def jackknifed(several: Sequence[Curve], whole: Fit) -> list[float]:
+    """The logarithm of C without one group of stretches after another."""
+    groups = min(MOST_GROUPS, len(several))
+    left = ([one for place, one in enumerate(several) if place % groups != out] for out in range(groups))
+    return [float(np.log(fit.constant)) for one in left if (fit := fitted(one, whole)) is not None]
+
+
+def constant_of(whole: Fit, without: Sequence[float], level: float = 0.95) -> Interval:
+    """C with its interval, which is as wide above as below on the logarithm."""
+    n = len(without)
+    centre = float(np.log(whole.constant))
+    if n < LEAST_STRETCHES:
+        return Interval(whole.constant, None, None, level, n)
+    spread = np.array(without)
+    error = float(np.sqrt((n - 1) / n * np.square(spread - spread.mean()).sum()))
+    reach = student_quantile(n - 1, level) * error
+    return Interval(whole.constant, float(np.exp(centre - reach)), float(np.exp(centre + reach)), level, n)
+
+
+def state_constant_of(several: Sequence[float], level: float = 0.95) -> Interval:
+    """The middle of C by the private state, over stretches."""
+    return hodges_lehmann(np.array(several, dtype=np.float64), level)

@@ -1,0 +1,111 @@
+"""Method "throughput": offered and received rate, and the time between frames, against the frame's size.
+
+The time between received frames is fitted by a + b x frame size per round, over the cells that ask for the most: the
+floods, else of each size the one with the highest rate. What `loss` says of it besides is in `loss`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.factors import in_common
+from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A
+from sojourn.analysis.samples import BAND_POINTS, with_cells
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import Series, series
+from sojourn.analysis.verdict import rate_sentence
+from sojourn.methods.throughput.analyse import pacing
+from sojourn.statistics.line import Line, fit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+LEAST_SIZES = 2
+PACING = "minimum-frame-time"
+LINE = {
+    "device": pl.String, "frame_bytes": pl.Float64,
+    "estimate_ns": pl.Float64, "ci_low_ns": pl.Float64, "ci_high_ns": pl.Float64,
+}  # fmt: skip
+
+
+def study(run: Run) -> Study:
+    """Rates of every cell, and the lines over size."""
+    of = Gathered(run)
+    of.begin(flood=True)
+    of.rows.extend(rate_rows(run, of.trials))
+    of.overloads.update(overloads_of(run, of.trials))
+    of.rows.extend(pacing.least_rows(run, of.trials))
+    if PACING in run.study.get("laws", []):
+        of.laws.extend(pacing.answers(PACING, run, of.trials))
+    fits = lines_over_size(run, of.trials)
+    of.rows.extend(row for device, (line, cells, _) in fits.items() for row in line_rows(run, device, line, cells))
+    of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
+    of.samples["rate_lines"] = line_samples(fits)
+    return of.conclude(rate_sentence(run, of.rows), limits=True)
+
+
+Fits = dict[str, tuple[Line, list[int], "NDArray[np.float64]"]]
+
+
+def lines_over_size(run: Run, trials: pl.DataFrame) -> Fits:
+    """Of every arm: the line of the time between frames over their size, its cells, and the sizes."""
+    gaps = series(trials, 1e9 / pl.col("received_pps"))
+    found: Fits = {}
+    for device in [one for one in run.devices if one != A_A]:
+        cells = _busiest(run, [cell for arm, cell in gaps if arm == device])
+        sizes = np.array([float(run.cells[cell].frame_bytes or 0) for cell in cells])
+        rounds = _per_round([gaps[device, cell] for cell in cells])
+        if len(sizes) >= LEAST_SIZES and len(rounds):
+            found[device] = (fit(sizes, rounds), cells, sizes)
+    return found
+
+
+def _busiest(run: Run, cells: list[int]) -> list[int]:
+    """Of each size the cell that asks for the most, to an address that is known, by rising size."""
+    best: dict[int, int] = {}
+    for cell in cells:
+        one = run.cells[cell]
+        if one.to in (None, "unicast") and one.frame_bytes:
+            best.setdefault(one.frame_bytes, cell)
+            if _asked(run, cell) > _asked(run, best[one.frame_bytes]):
+                best[one.frame_bytes] = cell
+    return [best[size] for size in sorted(best)]
+
+
+def _asked(run: Run, cell: int) -> float:
+    one = run.cells[cell]
+    return float("inf") if one.schedule == "flood" else (one.rate_pps or one.rate_share or 0.0)
+
+
+def _per_round(several: list[Series]) -> NDArray[np.float64]:
+    """Rounds by cells, each the mean of its visits; rounds that lack a cell are left out."""
+    each = [{int(at): float(one.values[one.rounds == at].mean()) for at in np.unique(one.rounds)} for one in several]
+    rounds = sorted(set.intersection(*(set(one) for one in each))) if each else []
+    return np.array([[one[at] for one in each] for at in rounds], dtype=np.float64)
+
+
+def line_rows(run: Run, device: str, line: Line, cells: list[int]) -> list[Row]:
+    """Intercept and slope."""
+    common = in_common(run.cells[cell] for cell in cells)
+    return [
+        Row(device, "inter_frame_intercept", "fit", line.intercept, "ns", None, common),
+        Row(device, "inter_frame_slope", "fit", line.slope, "ns/byte", None, common),
+    ]
+
+
+def line_samples(fits: Fits) -> pl.DataFrame:
+    """The fitted lines on a fine grid, with their bands."""
+    found = []
+    for device, (line, _, sizes) in fits.items():
+        grid = np.linspace(sizes.min(), sizes.max(), BAND_POINTS)
+        for at, value in zip(grid, line.band(grid), strict=True):
+            found.append((device, float(at), value.estimate, value.low, value.high))
+    return pl.DataFrame(found, schema=LINE, orient="row")

@@ -1,0 +1,84 @@
+"""minimum-frame-time: frames of a flood follow each other as fast as the slowest link serialises them, and no faster.
+
+That is 8 (frame + 20) / R: 67.2 us for a frame of 64 bytes at 10 Mbit/s, so 14,881 in a second. Within the law by 1 %,
+over the whole time from a trial's first frame to its last. The paper's calculated times (ethernet-tests-2000 table 4.1)
+are of this kind, with its tester's PCI bus besides, which is why some of its frames came faster than calculated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sojourn.analysis.laws import Answer
+from sojourn.analysis.links.cables import cables_of
+from sojourn.analysis.links.judged import against, cannot
+from sojourn.analysis.rates import is_testers
+from sojourn.analysis.run import DIRECT
+from sojourn.analysis.stream_rows import per_arm, trial_row
+from sojourn.analysis.streams import over_trials
+from sojourn.analysis.wording import micro, percent
+from sojourn.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+
+    from sojourn.analysis.links.cables import Cables
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+
+MARGIN = 0.01
+
+
+def answers(law: str, run: Run, trials: pl.DataFrame) -> list[Answer]:
+    """Of every flood over an arm with rated links."""
+    found = [_answer(law, run, here, cables) for here, cables in _floods(run, trials)]
+    return found or [cannot(law, "no arm with rated links was flooded")]
+
+
+def least_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
+    """The least time between frames, as measured ("saturated") and as calculated, as method "one-way" has them."""
+    rows = []
+    for here, cables in _floods(run, trials):
+        shown, least = _gap(here), cables.least_ns(int(here["frame_bytes"][0]))
+        if shown.n:
+            rows.append(trial_row(run, here, "min_frame_interval", "saturated", shown, "ns"))
+            calculated = Interval(least, None, None, 0.95, 0)
+            rows.append(trial_row(run, here, "min_frame_interval", "calculated", calculated, "ns"))
+            rows[-1].source = "the rate of the slowest link, in bits on the wire"
+    return rows
+
+
+def _floods(run: Run, trials: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, Cables]]:
+    cables = cables_of(run)
+    for (device, cell), _, here in per_arm(run, trials):
+        one = run.cells[cell]
+        if device in cables and one.schedule == "flood" and one.senders in (None, 1):
+            yield here, cables[device]
+
+
+def _gap(trials: pl.DataFrame) -> Interval:
+    return over_trials(1e9 / trials["received_pps"].drop_nulls().to_numpy())
+
+
+def _answer(law: str, run: Run, trials: pl.DataFrame, cables: Cables) -> Answer:
+    device, size = str(trials["device"][0]), int(trials["frame_bytes"][0])
+    shown, expected = _gap(trials), cables.least_ns(size)
+    if not shown.n:
+        return cannot(law, f"no frames of {size} B came through {device}", device)
+    margin, rate = MARGIN * expected, over_trials(trials["received_pps"].drop_nulls().to_numpy())
+    said = (
+        f"frames of {size} B over {device} follow each other by {micro(shown.estimate)} "
+        f"({1e9 / shown.estimate:,.0f}/s), and the link needs {micro(expected)} ({1e9 / expected:,.0f}/s) for each "
+        f"(± {percent(MARGIN)})"
+    )
+    answer = against(shown, expected, margin)
+    # Where the empty path has a rate too, what the tester moved over it is the link's and not its own.
+    limited = DIRECT not in cables_of(run) and is_testers(run, trials, rate)
+    offered = float(np.nanmedian(trials["offered_pps"].to_numpy().astype(np.float64)))
+    if offered < (1 + MARGIN) * 1e9 / expected or limited:
+        answer, said = "cannot tell", f"{said}; the tester itself was the limit"
+    return Answer(law, answer, said, device, None, None, margin, shown, "ns", expected)

@@ -1,0 +1,122 @@
+"""How far two samples of delays are apart, trial by trial: Kolmogorov's and Wasserstein's first distance.
+
+The trial is the unit: a prediction is compared with the trial that it predicts, a repetition with every other trial of
+the same load, so that both distances hold the same chance of one trial each. Intervals are a bootstrap over trials.
+Infinite delays (lost frames) count for Kolmogorov's distance; Wasserstein's is of the finite ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sojourn.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+RESAMPLES = 1000
+LEAST_TRIALS = 4
+"""Below this no interval: resampling three trials says little."""
+
+MOST_TRIALS = 40
+"""Beyond this further trials are not compared each with each."""
+
+Pair = tuple[Interval, Interval]
+"""Kolmogorov's distance and Wasserstein's (in the unit of the values)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """Of the prediction, of two repetitions (None with one trial) and of the model without a queue."""
+
+    prediction: Pair
+    repetition: Pair | None
+    without: Pair
+
+    def each(self) -> dict[str, Pair]:
+        """The three by name."""
+        found = {"prediction": self.prediction, "no-queue": self.without}
+        return found if self.repetition is None else {**found, "repetition": self.repetition}
+
+
+def distances(
+    measured: Sequence[NDArray[np.float64]],
+    predicted: Sequence[NDArray[np.float64]],
+    without: Sequence[NDArray[np.float64]],
+    seed: int,
+) -> Distances | None:
+    """The three distances over the trials; None where no trial has a frame."""
+    kept = [i for i, one in enumerate(measured) if np.isfinite(one).any()][:MOST_TRIALS]
+    if not kept:
+        return None
+    real = [np.sort(measured[i]) for i in kept]
+    rng = np.random.default_rng(seed)
+    picks = rng.integers(0, len(kept), (RESAMPLES, len(kept)))
+    repetition = None
+    if len(kept) > 1:
+        each = np.array([[_both(one, other) for other in real] for one in real])
+        repetition = _over_pairs(each, picks)
+    return Distances(
+        _over(np.array([_both(one, np.sort(predicted[i])) for i, one in zip(kept, real, strict=True)]), picks),
+        repetition,
+        _over(np.array([_both(one, np.sort(without[i])) for i, one in zip(kept, real, strict=True)]), picks),
+    )
+
+
+def kolmogorov(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """The largest difference of two distribution functions; both samples sorted, infinity allowed."""
+    at = np.concatenate([first, second])
+    at = at[np.isfinite(at)]
+    below = np.searchsorted(first, at, side="right") / len(first)
+    other = np.searchsorted(second, at, side="right") / len(second)
+    return float(np.abs(below - other).max(initial=0.0))
+
+
+def wasserstein(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """The mean distance that values must be moved to turn one sample into the other; of the finite ones, sorted."""
+    first, second = first[np.isfinite(first)], second[np.isfinite(second)]
+    if not len(first) or not len(second):
+        return float("nan")
+    if len(first) == len(second):
+        return float(np.mean(np.abs(first - second)))
+    levels = np.union1d(np.arange(1, len(first) + 1) / len(first), np.arange(1, len(second) + 1) / len(second))
+    middle = levels - np.diff(levels, prepend=0.0) / 2
+    a = first[np.minimum((middle * len(first)).astype(np.int64), len(first) - 1)]
+    b = second[np.minimum((middle * len(second)).astype(np.int64), len(second) - 1)]
+    return float(np.sum(np.abs(a - b) * np.diff(levels, prepend=0.0)))
+
+
+def _both(first: NDArray[np.float64], second: NDArray[np.float64]) -> tuple[float, float]:
+    return kolmogorov(first, second), wasserstein(first, second)
+
+
+def _over(each: NDArray[np.float64], picks: NDArray[np.int64]) -> Pair:
+    """Averages over trials with their bootstrap intervals."""
+    means = each[picks].mean(axis=1)
+    ks, w1 = (_interval(float(each[:, i].mean()), means[:, i], len(each)) for i in range(2))
+    return ks, w1
+
+
+def _over_pairs(each: NDArray[np.float64], picks: NDArray[np.int64]) -> Pair:
+    """Averages over pairs of different trials; a resample may hold a trial twice, but pairs it with others only."""
+    n = len(each)
+    differ = picks[:, :, None] != picks[:, None, :]
+    drawn = each[picks[:, :, None], picks[:, None, :]]
+    counts = np.maximum(differ.sum(axis=(1, 2)), 1)
+    means = (drawn * differ[..., None]).sum(axis=(1, 2)) / counts[:, None]
+    usable = differ.any(axis=(1, 2))
+    plain = each.sum(axis=(0, 1)) / (n * (n - 1))
+    ks, w1 = (_interval(float(plain[i]), means[usable, i], n) for i in range(2))
+    return ks, w1
+
+
+def _interval(estimate: float, resampled: NDArray[np.float64], n: int) -> Interval:
+    if n < LEAST_TRIALS or not np.isfinite(resampled).all():
+        return Interval(estimate, None, None, 0.95, n)
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    return Interval(estimate, min(float(low), estimate), max(float(high), estimate), 0.95, n)

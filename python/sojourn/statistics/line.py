@@ -1,0 +1,102 @@
+"""Straight lines per round: slope, intercept and what a line leaves over, each then judged over rounds.
+
+A line is fitted to every round by itself and Hodges-Lehmann runs over the rounds (it covers what it says, where a
+bootstrap of clusters covers 90 %). `Residuals` serve both laws: a + b*size (deviations from a line) and independence
+of rate (deviations from a constant).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from sojourn.statistics.signed_rank import hodges_lehmann
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sojourn.statistics.interval import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Slope and intercept over rounds, and those of every round."""
+
+    intercept: Interval
+    slope: Interval
+    intercepts: NDArray[np.float64]
+    slopes: NDArray[np.float64]
+
+    def band(self, x: NDArray[np.float64], level: float = 0.95) -> list[Interval]:
+        """The line's height at each x with its (pointwise) interval."""
+        return [hodges_lehmann(self.intercepts + self.slopes * at, level) for at in x]
+
+
+def fit(x: NDArray[np.float64], y: NDArray[np.float64], level: float = 0.95) -> Line:
+    """Least squares to each row of `y` (rounds by sizes) over `x` (at least two distinct values)."""
+    centre = x.mean()
+    slopes = (y - y.mean(axis=1, keepdims=True)) @ (x - centre) / np.square(x - centre).sum()
+    intercepts = y.mean(axis=1) - slopes * centre
+    return Line(hodges_lehmann(intercepts, level), hodges_lehmann(slopes, level), intercepts, slopes)
+
+
+@dataclass(frozen=True, slots=True)
+class Deviations:
+    """What the model leaves over at each level of the factor: intervals that hold together, and one p for all."""
+
+    each: list[Interval]
+    p: float | None
+
+    @property
+    def largest(self) -> Interval:
+        """The deviation farthest from zero."""
+        return max(self.each, key=lambda one: abs(one.estimate))
+
+    def lie_within(self, margin: float) -> bool:
+        """Whether every interval lies within ± margin."""
+        return all(
+            one.low is not None and one.high is not None and max(-one.low, one.high) <= margin for one in self.each
+        )
+
+    def beyond(self, margin: float) -> Interval | None:
+        """The largest of the deviations whose whole interval lies beyond ± margin, or None."""
+        return max(
+            (
+                one
+                for one in self.each
+                if one.low is not None and one.high is not None and max(one.low, -one.high) > margin
+            ),
+            key=lambda one: abs(one.estimate),
+            default=None,
+        )
+
+
+def deviations(x: NDArray[np.float64] | None, y: NDArray[np.float64], level: float = 0.95) -> Deviations:
+    """Deviations of the rows of `y` (rounds by levels) from a line over `x`, or from a constant when `x` is None.
+
+    The intervals are Bonferroni's over the levels; p is Hotelling's test that all deviations are zero on average.
+    """
+    columns = y.shape[1]
+    model = np.ones((columns, 1)) if x is None else np.column_stack([np.ones(columns), x - np.mean(x)])
+    basis, _ = np.linalg.qr(model, mode="complete")
+    contrasts = basis[:, model.shape[1] :]
+    scores = y @ contrasts
+    residuals = scores @ contrasts.T
+    together = 1 - (1 - level) / columns
+    return Deviations([hodges_lehmann(column, together) for column in residuals.T], hotelling(scores))
+
+
+def hotelling(scores: NDArray[np.float64]) -> float | None:
+    """P of Hotelling's T² for the rows of `scores` having mean zero; None with too few rows or no spread."""
+    n, k = scores.shape
+    if k == 0 or n <= k + 1:
+        return None
+    covariance = np.atleast_2d(np.cov(scores, rowvar=False))
+    if np.linalg.matrix_rank(covariance) < k:
+        return None
+    mean = scores.mean(axis=0)
+    t_squared = n * float(mean @ np.linalg.solve(covariance, mean))
+    return float(special.fdtrc(k, n - k, (n - k) / (k * (n - 1)) * t_squared))

@@ -1,0 +1,61 @@
+"""Intervals of proportions, for loss, duplication and what else is counted: of independent ones, and in clusters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from sojourn.statistics.interval import Interval, student_quantile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LEAST_CLUSTERS = 3
+
+
+def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> Interval:
+    """The share of `successes` and its interval of at least `level`; exact for independent trials.
+
+    Losses that come in bursts are not independent: the interval is then too narrow.
+    """
+    if trials == 0:
+        return Interval(float("nan"), None, None, level, 0)
+    return Interval(successes / trials, *_exact(successes, trials, level), level, trials)
+
+
+def worth_pearson(successes: int, trials: int, worth: float, level: float = 0.95) -> Interval:
+    """The same for trials that depend on each other and are worth only so many independent ones."""
+    if trials == 0:
+        return Interval(float("nan"), None, None, level, 0)
+    share = successes / trials
+    return Interval(share, *_exact(share * worth, worth, level), level, trials)
+
+
+def korn_graubard(successes: NDArray[np.float64], trials: NDArray[np.float64], level: float = 0.95) -> Interval:
+    """The share of all successes, with an interval for what comes in clusters (one entry for each).
+
+    Clopper and Pearson's, for as many independent trials as the clusters are worth: the variance between clusters over
+    the binomial one says how many, and few clusters widen it by Student (Korn and Graubard, 1998). Below three
+    clusters, and where the clusters do not differ beyond chance, it is Clopper and Pearson's itself.
+    """
+    n, total = len(trials), float(trials.sum())
+    if not total:
+        return Interval(float("nan"), None, None, level, n)
+    share = float(successes.sum()) / total
+    worth = total
+    if n >= LEAST_CLUSTERS and 0 < share < 1:
+        residual = successes - share * trials
+        between = n / (n - 1) * float(np.square(residual).sum()) / total**2
+        shrink = (student_quantile(n - 1, level) / float(special.ndtri((1 + level) / 2))) ** 2
+        worth = min(total, share * (1 - share) / max(between, 1e-300) / shrink)
+    return Interval(share, *_exact(share * worth, worth, level), level, n)
+
+
+def _exact(successes: float, trials: float, level: float) -> tuple[float, float]:
+    tail = (1 - level) / 2
+    failures = trials - successes
+    low = 0.0 if successes <= 0 else float(special.betaincinv(successes, failures + 1, tail))
+    high = 1.0 if failures <= 0 else float(special.betaincinv(successes + 1, failures, 1 - tail))
+    return low, high

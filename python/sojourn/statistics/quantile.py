@@ -1,0 +1,134 @@
+"""Quantiles, spreads and averages of values that come in rounds, with intervals that respect the rounds.
+
+Values of one round share that round's luck, so the round is the unit: the spread between rounds makes the interval,
+never the number of values. It does not decide which quantiles a sample allows: `allowed` says it, callers obey.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from sojourn.statistics.interval import Interval, student_quantile, student_t
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LEAST_ROUNDS = 4
+"""Below this the spread between rounds is not known well enough for any interval."""
+
+
+HEAVY_SHARE = 0.05
+"""One value with more of the sum of squares than this is a heavy tail's: spreads of such samples have no interval."""
+
+
+def allowed(p: float, count: int) -> bool:
+    """Whether `count` values say anything about quantile p: ten of them must lie beyond it."""
+    return count * min(p, 1 - p) >= 10 - 1e-9
+
+
+def quantile_by_rounds(
+    values: NDArray[np.float64],
+    rounds: NDArray[np.int64],
+    p: float,
+    level: float = 0.95,
+    *,
+    weights: NDArray[np.float64] | None = None,
+) -> Interval:
+    """Quantile p of all values, with Woodruff's interval: the share below it, its spread over rounds, and back.
+
+    `rounds` numbers the round of each value from 0 without gaps. The share is handled as a log-odds, so that the
+    interval stays within the values however near p is to one. A value may be infinite (a lost packet), and stand for
+    `weights` of its kind.
+    """
+    counts = np.ones(len(values)) if weights is None else weights
+    sample = _Sample.of(values, counts)
+    estimate = sample.at(p)
+    sizes = np.bincount(rounds, weights=counts)
+    n, total = len(sizes), float(counts.sum())
+    if n < LEAST_ROUNDS:
+        return Interval(estimate, None, None, level, n)
+    below = np.bincount(rounds, weights=counts * (values <= estimate), minlength=n)
+    residual = below - below.sum() / total * sizes
+    variance = n / (n - 1) * float(np.square(residual).sum()) / total**2
+    # At least one value's worth of spread: rounds that agree by chance must not give a width of zero.
+    deviation = max(variance**0.5, 1 / total) / (p * (1 - p))
+    reach = student_quantile(n - 1, level) * deviation
+    odds = float(special.logit(p))
+    low, high = (sample.at(float(special.expit(odds + side))) for side in (-reach, reach))
+    return Interval(estimate, low, high, level, n)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Finite values in rising order, the share of all that lies below the middle of each, and what lies beyond them."""
+
+    ordered: NDArray[np.float64]
+    below: NDArray[np.float64]
+    beyond: float
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64], counts: NDArray[np.float64]) -> _Sample:
+        finite = np.isfinite(values)
+        order = np.argsort(values[finite], kind="stable")
+        ordered, weight = values[finite][order], counts[finite][order]
+        total = float(counts.sum())
+        return cls(ordered, (np.cumsum(weight) - weight / 2) / total, float(counts[~finite].sum()))
+
+    def at(self, p: float) -> float:
+        """Hazen's quantile, infinite where it lies among what is beyond."""
+        if not len(self.ordered) or (self.beyond and p > self.below[-1]):
+            return float("inf")
+        return float(np.interp(p, self.below, self.ordered))
+
+
+def mean_by_rounds(
+    values: NDArray[np.float64],
+    rounds: NDArray[np.int64],
+    level: float = 0.95,
+    *,
+    weights: NDArray[np.float64] | None = None,
+) -> Interval:
+    """The plain average of all values, with Student's interval over the averages of rounds."""
+    counts = np.ones(len(values)) if weights is None else weights
+    averages = np.bincount(rounds, weights=values * counts) / np.bincount(rounds, weights=counts)
+    between = student_t(averages, level)
+    average = float(np.average(values, weights=counts))
+    if between.low is None or between.high is None:
+        return Interval(average, None, None, level, len(averages))
+    shift = average - between.estimate
+    return Interval(average, between.low + shift, between.high + shift, level, len(averages))
+
+
+def sd_by_rounds(
+    values: NDArray[np.float64],
+    rounds: NDArray[np.int64],
+    level: float = 0.95,
+    *,
+    weights: NDArray[np.float64] | None = None,
+) -> Interval:
+    """The standard deviation of all values, its interval by leaving out one round after the other, on a log scale.
+
+    No interval where one value holds much of the sum of squares: the tail is then too heavy for any to be honest.
+    """
+    counts = np.ones(len(values)) if weights is None else weights
+    total = float(counts.sum())
+    centred = values - np.average(values, weights=counts)
+    squares = counts * centred**2
+    sd = float((squares.sum() / (total - 1)) ** 0.5) if total > 1 else float("nan")
+    sizes = np.bincount(rounds, weights=counts)
+    n = len(sizes)
+    if n < LEAST_ROUNDS or not sd > 0 or (squares / counts).max() > HEAVY_SHARE * squares.sum():
+        return Interval(sd, None, None, level, n)
+    sums, per_round = np.bincount(rounds, weights=counts * centred), np.bincount(rounds, weights=squares)
+    left, rest, square = total - sizes, sums.sum() - sums, per_round.sum() - per_round
+    variance = (square - rest**2 / left) / (left - 1)
+    if not np.all(variance > 0):
+        return Interval(sd, None, None, level, n)
+    logs = np.log(variance) / 2
+    deviation = float(((n - 1) / n * np.square(logs - logs.mean()).sum()) ** 0.5)
+    factor = float(np.exp(student_quantile(n - 1, level) * deviation))
+    return Interval(sd, sd / factor, sd * factor, level, n)

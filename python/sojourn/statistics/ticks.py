@@ -1,0 +1,120 @@
+"""Does a delay move with a clock's tick: the part of its errors that repeats itself.
+
+A delay that is only looked at on ticks is a saw-tooth: its error falls by a nanosecond each nanosecond until the next
+tick. Asked two ways, since a regular stream and a tick beat with each other: by the time of arrival at the usual ticks
+(with room for a clock that runs off), and by the number of the packet at any period. What is found is given as the
+height of the saw-tooth: π times the amplitude of its first harmonic. A stream whose interval is a multiple of the tick
+meets it always at the same phase, and shows a constant error instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from sojourn.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+TICKS_NS = (10e6, 4e6, 10e6 / 3, 2e6, 1e6, 5e5, 2.5e5, 1e5, 5e4)
+"""Ticks of 100, 250, 300, 500 and 1000 Hz, of two, four, ten and twenty times that."""
+
+RUNS_OFF = 60e-6
+"""A tick may differ from its name by so much: quartz."""
+
+MOST_STEPS = 120
+MOST_PACKETS = 20_000
+LEAST = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The strongest periodic part: its height, its period (of time, or of packets), and the p of there being none."""
+
+    height: float
+    spread: float
+    looked: int
+    period_ns: float | None
+    packets: float | None
+    p: float
+    n: int
+
+    def within(self, alpha: float) -> Interval:
+        """The height with its interval, which misses it with at most about `alpha`."""
+        reach = self.spread * float((2 * np.log(2 * self.looked / alpha)) ** 0.5)
+        low = 0.0 if self.p > alpha else max(0.0, self.height - reach)
+        return Interval(self.height, low, self.height + reach, 1 - alpha, self.n)
+
+
+def find_tick(times: Sequence[NDArray[np.float64]], errors: Sequence[NDArray[np.float64]]) -> Tick | None:
+    """The strongest periodic part of errors over times (ns), each pair of rows a trial; None if too few.
+
+    Outliers are drawn in: a stall is no tick. Each trial has a phase of its own, so powers are added and not
+    amplitudes. Long trials are cut: the beginning of each is enough.
+    """
+    most = max(LEAST, MOST_PACKETS // max(1, len(times)))
+    kept = [((t - t[0])[:most], _drawn_in(e[:most])) for t, e in zip(times, errors, strict=True) if len(t) >= LEAST]
+    if not kept:
+        return None
+    n = sum(len(t) for t, _ in kept)
+    variance = sum(float(np.square(e).sum()) for _, e in kept) / n
+    if variance <= 0:
+        return Tick(0.0, 0.0, 1, None, None, 1.0, n)
+    found = [_at_tick(kept, tick) for tick in TICKS_NS] + [_at_numbers([e for _, e in kept])]
+    strongest = max(found, key=lambda one: one.power)
+    looked = sum(one.looked for one in found)
+    excess = max(0.0, strongest.power - n * variance)
+    amplitude = 2 * (excess / sum(len(e) ** 2 for _, e in kept)) ** 0.5
+    p = min(1.0, looked * float(special.gammaincc(len(kept), strongest.power / variance * len(kept) / n)))
+    spread = float(np.pi * (2 * variance / n) ** 0.5)
+    return Tick(float(np.pi * amplitude), spread, looked, strongest.period_ns, strongest.packets, p, n)
+
+
+@dataclass(frozen=True, slots=True)
+class _Strongest:
+    """The largest power among so many periods, and which it is at."""
+
+    power: float
+    looked: int
+    period_ns: float | None = None
+    packets: float | None = None
+
+
+def _drawn_in(errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The errors about their mean, none farther from the median than three times the spread of the middle half.
+
+    A saw-tooth is all within that; stalls, which come several packets at a time, are not, and would look periodic.
+    """
+    low, middle, high = np.quantile(errors, [0.25, 0.5, 0.75])
+    reach = 3 * max(float(high - low), 1.0)
+    clipped = np.clip(errors, middle - reach, middle + reach)
+    return np.asarray(clipped - clipped.mean(), dtype=np.float64)
+
+
+def _at_tick(trials: list[tuple[NDArray[np.float64], NDArray[np.float64]]], tick: float) -> _Strongest:
+    """About one tick: as many periods as its clock may run off to within the longest trial."""
+    longest = max(float(t[-1]) for t, _ in trials)
+    several = min(MOST_STEPS, int(4 * RUNS_OFF * longest / tick) + 1)
+    found = (0.0, tick)
+    for off in np.linspace(-RUNS_OFF, RUNS_OFF, several) if several > 1 else (0.0,):
+        period = tick * (1 + float(off))
+        power = sum(abs(np.dot(np.exp(2j * np.pi * np.mod(t / period, 1.0)), e)) ** 2 for t, e in trials)
+        found = max(found, (float(power), period))
+    return _Strongest(found[0], several, period_ns=found[1])
+
+
+def _at_numbers(errors: list[NDArray[np.float64]]) -> _Strongest:
+    """Over the packets' numbers, at every period up to a twentieth of a trial: what moves more slowly is drift."""
+    n = max(len(e) for e in errors)
+    spectrum = sum(np.abs(np.fft.rfft(e, n)) ** 2 for e in errors)
+    known = np.asarray(spectrum, dtype=np.float64)[20:]
+    if not len(known):
+        return _Strongest(0.0, 1)
+    place = int(known.argmax())
+    return _Strongest(float(known[place]), len(known), packets=n / (place + 20))
