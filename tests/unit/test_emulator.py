@@ -247,6 +247,16 @@ def test_what_the_path_takes_is_found_and_told(tmp_path: Path, path_ns: int, tak
     assert said in verdict["sentence"]
 
 
+def test_the_same_records_give_the_same_intervals(tmp_path: Path) -> None:
+    """Parts of trials are cut in the order of packets, which a join must keep."""
+    path = Made([FAULTLESS["constant"]], seed=SEED, path_ns=5_000).write(tmp_path / "run")
+    found = set()
+    for _ in range(3):
+        analyse(path)
+        found.add((path / "analysis" / "results.json").read_text())
+    assert len(found) == 1
+
+
 def test_rows_say_what_they_are(tmp_path: Path) -> None:
     path = Made([FAULTLESS["constant"], FAULTLESS["independent"]], seed=SEED).write(tmp_path / "run")
     analyse(path)

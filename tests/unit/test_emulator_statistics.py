@@ -9,7 +9,7 @@ import pytest
 from scipy import special, stats
 
 from sojourn.methods.emulator.analyse.pipe import Jitter, Pipe
-from sojourn.statistics import cdf, needed
+from sojourn.statistics import cdf
 from sojourn.statistics.anderson import anderson_darling, probability
 from sojourn.statistics.chain import Chain, bernoulli, dwelling, four_states, gilbert_elliott
 from sojourn.statistics.proportion import worth_pearson
@@ -222,14 +222,3 @@ def test_rates_in_windows_are_as_coarse_as_packets() -> None:
     assert told is not None
     assert told.packet == pytest.approx(0.0816)
     assert np.abs(told.off).max() <= told.packet
-
-
-def test_sample_sizes() -> None:
-    """One percent relative at 95 %: 350,000 packets at 10 %, 3.8 million at 1 %."""
-    assert needed.for_share(0.1, 0.01, 0.05) == pytest.approx(3.46e5, rel=0.01)
-    assert needed.for_share(0.01, 0.01, 0.05) == pytest.approx(3.8e6, rel=0.01)
-    assert needed.for_distribution(0.02, 0.001) == pytest.approx(9502, rel=0.01)
-    assert cdf.band(needed.for_distribution(0.02, 0.001), 0.001) <= 0.02
-    assert needed.for_quantile(0.999, 0.001, 0.05) == 10_000
-    assert needed.for_mean(2e6, 2e5, 0.05) == 385
-    assert needed.for_rate(100e3, 0.001) == pytest.approx(2e8)

@@ -119,6 +119,13 @@ def test_theil_sen_is_scipys() -> None:
     assert trend(x, rng.normal(size=40)).p > 1e-3
 
 
+def test_ties_are_no_trend() -> None:
+    """A delay that is now and then one step higher, evenly over the run, does not drift."""
+    values = np.zeros(100)
+    values[::10] = 1.0
+    assert trend(np.arange(100.0), values).p > 0.1
+
+
 def test_a_line_without_noise_is_found_exactly_and_leaves_nothing() -> None:
     x = np.array([64.0, 512, 1518])
     y = np.tile(1300 + 0.4 * x, (8, 1)) + np.arange(8)[:, None]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special
 
-from sojourn.statistics.signed_rank import EXACT_UP_TO, signed_rank_cdf
+from sojourn.statistics.signed_rank import EXACT_UP_TO
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,30 +14,17 @@ if TYPE_CHECKING:
 
 def signed_rank_p(differences: NDArray[np.float64]) -> float:
     """Two-sided p of the differences being symmetric about zero; ties share ranks, zeros count half to each side."""
-    n = len(differences)
-    if n == 0:
+    from scipy import stats
+
+    if not len(differences):
         return 1.0
-    ranks = _average_ranks(np.abs(differences))
-    positive = float(ranks[differences > 0].sum() + ranks[differences == 0].sum() / 2)
-    smaller = min(positive, n * (n + 1) / 2 - positive)
-    if n <= EXACT_UP_TO:
-        return min(1.0, 2 * float(signed_rank_cdf(n)[int(np.ceil(smaller - 1e-9))]))
-    mean, sd = n * (n + 1) / 4, (n * (n + 1) * (2 * n + 1) / 24) ** 0.5
-    return min(1.0, 2 * float(special.ndtr((smaller + 0.5 - mean) / sd)))
+    if len(differences) <= EXACT_UP_TO:
+        return float(stats.wilcoxon(differences, zero_method="zsplit", method="exact").pvalue)
+    return float(stats.wilcoxon(differences, zero_method="zsplit", correction=True, method="approx").pvalue)
 
 
 def benjamini_hochberg(p: NDArray[np.float64]) -> NDArray[np.float64]:
     """The q-value of each p: reject those at or below q and the share of false ones among them is at most q."""
-    m = len(p)
-    order = np.argsort(p)
-    scaled = p[order] * m / np.arange(1, m + 1)
-    adjusted = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
-    q = np.empty(m)
-    q[order] = adjusted
-    return q
+    from scipy import stats
 
-
-def _average_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
+    return np.asarray(stats.false_discovery_control(p, method="bh"), dtype=np.float64)

@@ -78,17 +78,13 @@ def kolmogorov(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
 
 
 def wasserstein(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """The mean distance that values must be moved to turn one sample into the other; of the finite ones, sorted."""
+    """The mean distance that values must be moved to turn one sample into the other; of the finite ones."""
     first, second = first[np.isfinite(first)], second[np.isfinite(second)]
     if not len(first) or not len(second):
         return float("nan")
-    if len(first) == len(second):
-        return float(np.mean(np.abs(first - second)))
-    levels = np.union1d(np.arange(1, len(first) + 1) / len(first), np.arange(1, len(second) + 1) / len(second))
-    middle = levels - np.diff(levels, prepend=0.0) / 2
-    a = first[np.minimum((middle * len(first)).astype(np.int64), len(first) - 1)]
-    b = second[np.minimum((middle * len(second)).astype(np.int64), len(second) - 1)]
-    return float(np.sum(np.abs(a - b) * np.diff(levels, prepend=0.0)))
+    from scipy import stats
+
+    return float(stats.wasserstein_distance(first, second))
 
 
 def _both(first: NDArray[np.float64], second: NDArray[np.float64]) -> tuple[float, float]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,31 +28,24 @@ def trend(times: NDArray[np.float64], values: NDArray[np.float64]) -> Trend:
     n = len(values)
     if n < 8:
         return Trend(0.0, 0.0, 1.0)
-    order = np.argsort(times, kind="stable")
-    t, v = times[order], values[order]
-    ranks = np.argsort(np.argsort(v, kind="stable"), kind="stable")
-    rho = float(np.corrcoef(np.arange(n), ranks)[0, 1])
-    p = _correlation_p(rho, n)
-    slope = theil_sen(t, v)
-    return Trend(slope, slope * float(t[-1] - t[0]), p)
+    from scipy import stats
+
+    if np.ptp(values) == 0 or np.ptp(times) == 0:
+        return Trend(0.0, 0.0, 1.0)
+    slope = theil_sen(times, values)
+    p = float(stats.spearmanr(times, values).pvalue)
+    return Trend(slope, slope * float(np.ptp(times)), p)
 
 
 def theil_sen(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:
     """The median of the slopes between all pairs of points."""
+    from scipy import stats
+
     if len(values) > SLOPES_UP_TO:
-        chunks = np.array_split(np.arange(len(values)), SLOPES_UP_TO)
-        times = np.array([times[chunk].mean() for chunk in chunks])
-        values = np.array([np.median(values[chunk]) for chunk in chunks])
-    first, second = np.triu_indices(len(values), 1)
-    apart = times[second] - times[first]
-    usable = apart > 0
-    if not usable.any():
-        return 0.0
-    return float(np.median((values[second] - values[first])[usable] / apart[usable]))
-
-
-def _correlation_p(rho: float, n: int) -> float:
-    if abs(rho) >= 1:
-        return 0.0
-    t = abs(rho) * ((n - 2) / (1 - rho * rho)) ** 0.5
-    return float(2 * special.stdtr(n - 2, -t))
+        order = np.argsort(times, kind="stable")
+        chunks = np.array_split(order, SLOPES_UP_TO)
+        times, values = (
+            np.array([times[chunk].mean() for chunk in chunks]),
+            np.array([np.median(values[chunk]) for chunk in chunks]),
+        )
+    return float(stats.theilslopes(values, times).slope) if np.ptp(times) > 0 else 0.0

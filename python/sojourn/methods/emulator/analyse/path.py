@@ -37,7 +37,7 @@ def crossed(seen: Seen) -> pl.DataFrame:
     within = (pl.col("departure_ns") - pl.col("arrival_ns")).cast(pl.Float64).alias("within_ns")
     own = seen.sent.filter(pl.col("copy_of").is_null()).drop_nulls(["seq", "departure_ns"])
     told = own.select("block", pl.col("flow_of_stream").alias("flow"), "seq", within).unique(keys)
-    found = rows.join(told, on=keys, how="inner").with_columns(
+    found = rows.join(told, on=keys, how="inner", maintain_order="left").with_columns(
         path_ns=pl.col("delay_ns") - pl.col("within_ns") - pl.lit(seen.floor_p50_ns)
     )
     blocks = found["block"].unique().sort().to_list()

@@ -105,6 +105,7 @@ class Seen:
                 stays.rename({"flow_of_stream": "flow"}).unique(["block", "flow", "seq"]),
                 on=["block", "flow", "seq"],
                 how="left",
+                maintain_order="left",
             )
             if joined["stay_ns"].null_count() < joined.height:
                 return joined
