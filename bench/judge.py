@@ -8,7 +8,6 @@ The far end sees departures through the path's jitter, so the errors found are a
 from __future__ import annotations
 
 import signal
-import struct
 import subprocess
 import time
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sojourn.errors import MachineError
-from sojourn.instruments.capture import await_listening
+from sojourn.instruments.capture import await_listening, captured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from sojourn.bed import Bed
 
-NANO_MAGIC = 0xA1B23C4D
 SETTLE_SECONDS = 1.2
 """The kernel hands a block of frames to tcpdump at the latest one second after its first."""
 
@@ -97,14 +95,5 @@ def watch(bed: Bed, dev: str, port: int, file: Path) -> Iterator[None]:
 
 
 def arrivals(file: Path) -> NDArray[np.int64]:
-    """The kernel's receive stamps in a pcap file, in nanoseconds."""
-    content = file.read_bytes()
-    if len(content) < 24 or struct.unpack_from("<I", content)[0] != NANO_MAGIC:
-        raise MachineError(f"{file} is not a pcap file with nanoseconds")
-    stamps = []
-    at = 24
-    while at + 16 <= len(content):
-        seconds, nanos, captured, _ = struct.unpack_from("<IIII", content, at)
-        stamps.append(seconds * 1_000_000_000 + nanos)
-        at += 16 + captured
-    return np.array(stamps, dtype=np.int64)
+    """The kernel's receive timestamps in a capture of ours, in nanoseconds."""
+    return np.array([packet.at_ns for packet in captured(file)], dtype=np.int64)

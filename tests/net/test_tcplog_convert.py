@@ -106,8 +106,12 @@ def hosts() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def logged(hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log `t` and a capture `c.pcap` of the same super-packets: segmentation is left to the device."""
+    return log_of_two(tmp_path_factory.mktemp("logged"))
+
+
+def log_of_two(path: Path) -> Path:
     """A folder with a log `t` of two connections, one of each family, and a capture `c.pcap` of the same packets."""
-    path = tmp_path_factory.mktemp("logged")
     out, capture = path / "t", path / "c.pcap"
     started: list[subprocess.Popen[str]] = []
 
@@ -142,23 +146,57 @@ def logged(hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_every_captured_packet_has_a_comment(logged: Path) -> None:
+def commented(logged: Path) -> tuple[int, int, list[int]]:
+    """How many packets of the capture have a comment, of how many; and what the samples' sentence counts."""
     output = logged / "o.pcapng"
     capture = ["--capture", str(logged / "c.pcap")]
-    told = run(SOJOURN, "tcplog", "convert", str(logged / "t"), "--to", "pcapng", *capture, "-o", str(output))
+    told = run(
+        SOJOURN, "tcplog", "convert", str(logged / "t"), "--to", "pcapng", *capture, "-o", str(output), "--force"
+    )
     found = re.search(r"(\d+) of (\d+) TCP packets", told)
-    missed = re.search(r"(\d+) of (\d+) logged packets are not in the capture", told)
+    sums = re.search(r"of (\d+) logged packets (\d+) are .*, (\d+) in segments, (\d+) are not in it", told)
     assert found, told
-    assert missed, told
-    # The last acknowledgement of a connection may be a TIME_WAIT's, which has no control block.
-    assert int(found[2]) - int(found[1]) <= 4
-    assert int(missed[1]) == 0
-    assert int(found[1]) > 100
-    # Both ends are on this machine: a packet goes out of one and comes in at the other.
-    assert int(missed[2]) >= 2 * int(found[1]) - 8
+    assert sums, told
+    logged_packets, *parts = map(int, sums.groups())
+    assert logged_packets == sum(parts)
     before, after = (shown(one) for one in (logged / "c.pcap", output))
     assert before == after
     assert len(before) == int(found[2])
+    texts = comments_by_tshark(output)
+    assert texts is None or sum(map(bool, texts)) == int(found[1])
+    return int(found[1]), int(found[2]), parts
+
+
+def test_every_captured_packet_has_a_comment(logged: Path) -> None:
+    comments, packets, (whole, split, missing) = commented(logged)
+    # The last acknowledgement of a connection may be a TIME_WAIT's, which has no control block.
+    assert packets - comments <= 4
+    assert split == missing == 0
+    assert comments > 100
+    # Both ends are on this machine: a packet leaves one and arrives at the other.
+    assert whole >= 2 * comments - 8
+
+
+def test_segments_of_super_packets_have_comments_too(hosts: None, tmp_path: Path) -> None:
+    """Without offloads, as behind an emulator, what TCP hands down as one packet is captured as several."""
+    offloads = ["tso", "off", "gso", "off"]
+    run(*inside("a", "ethtool", "-K", "a0", *offloads))
+    try:
+        log_of_two(tmp_path)
+    finally:
+        run(*inside("a", "ethtool", "-K", "a0", *(word.replace("off", "on") for word in offloads)))
+    comments, packets, (_, split, _) = commented(tmp_path)
+    assert split > 50
+    assert packets > 2 * MEGABYTES * (1 << 20) / 1500
+    assert packets - comments <= 4
+
+
+def comments_by_tshark(capture: Path) -> list[str] | None:
+    """Each packet's comment, as Wireshark reads it; None without tshark."""
+    if shutil.which("tshark") is None:
+        return None
+    argv = ["tshark", "-r", str(capture), "-T", "fields", "-e", "frame.comment"]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 def shown(capture: Path) -> list[str]:

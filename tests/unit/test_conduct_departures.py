@@ -52,7 +52,7 @@ def test_a_cut_capture_gives_its_whole_frames(tmp_path: Path) -> None:
         path.write_bytes(octets[:cut])
         assert [frame.icmp_seq for frame in read_pcap(path)] == list(range(max(0, cut - 24) // (16 + 64)))
     path.write_bytes(pcap([], magic=0xA1B2C3D4))
-    with pytest.raises(MachineError, match="no nanosecond stamps"):
+    with pytest.raises(MachineError, match="no nanosecond timestamps"):
         list(read_pcap(path))
 
 

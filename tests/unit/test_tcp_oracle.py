@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from sojourn.analysis.tcp_trials import Done
-from sojourn.instruments.tcp_capture import read_packets
+from sojourn.instruments.tcp_capture import read_segments
 from sojourn.methods.tcp_truth.analyse import Found, _of_direction, oracle, witness
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def test_a_captured_packet_is_read_by_its_headers(tmp_path: Path) -> None:
     record = struct.pack("<IIII", 1_700_000_000, 123_456_789, len(frame), 2066) + frame
     path = tmp_path / "capture.pcap"
     path.write_bytes(struct.pack("<IHHIIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1) + record + record[:20])
-    (row,) = read_packets(path, 20_000, 3)
+    (row,) = read_segments(path, 20_000, 3)
     assert row["captured_ns"] % 1_000_000_000 == 123_456_789
     assert (row["block"], row["direction"], row["local_port"], row["remote_port"]) == (3, "out", 40_000, 20_000)
     assert (row["seq"], row["ack"], row["tcp_flags"], row["window"]) == (4_000_000_000, 5, 0x018, 501)

@@ -1,18 +1,22 @@
-"""Comments in a capture: what TCP's state was at each packet, from a log of the same packets.
+"""Comments in a capture: TCP's state at each packet, from a log of the same packets.
 
-A packet is found by both its ends, sequence and acknowledgement number, flags and payload's length, and of several
-alike the nearest in time. On a loopback one packet is two samples, going out and coming in: its comment has both.
-Where segments were split or joined between the two places, nothing is found, and how many is told.
+A sample belongs to at most one captured packet and a packet to at most one sample of each direction: `matched` pairs
+those that agree in both ends, sequence and acknowledgement number, flags, length and IP identification. Where TCP hands
+down a super-packet and its segments are captured one by one, `segments_of` gives each the sample of the whole. On a
+loopback, or between two namespaces, a packet has two samples, sent and received: its comment has both.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
-from sojourn.export.capture import Key, read_capture, tcp_of, write_block
+from sojourn.errors import RequestError
+from sojourn.export.names import RECOVERY, STATES
+from sojourn.records.pcap import read_capture, tcp_of, write_block
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,22 +31,11 @@ LAST_NS = 2**62
 """In the year 2116: what a damaged capture has beyond is no time at which anything was logged."""
 
 INFINITE = 0x7FFF_FFFF
-STATES = {
-    1: "ESTABLISHED",
-    2: "SYN_SENT",
-    3: "SYN_RECV",
-    4: "FIN_WAIT1",
-    5: "FIN_WAIT2",
-    6: "TIME_WAIT",
-    7: "CLOSE",
-    8: "CLOSE_WAIT",
-    9: "LAST_ACK",
-    10: "LISTEN",
-    11: "CLOSING",
-    12: "NEW_SYN_RECV",
-}
-RECOVERY = {0: "Open", 1: "Disorder", 2: "CWR", 3: "Recovery", 4: "Loss"}
-KEYS = ("source", "sport", "destination", "dport", "seq", "ack", "flags12", "payload_bytes")
+BUCKET_BITS = 13
+"""Segments look for their super-packet among those that have bytes in the same 8 KiB of sequence numbers."""
+
+KEYS = ("source", "sport", "destination", "dport", "seq", "ack", "flags12", "payload_bytes", "ip_id")
+ENDS = KEYS[:4]
 KNOWN_BY = ("seq", "ack", "tcp_flags", "payload_bytes", "ip_id")
 COLUMNS = (
     *("flow", "time_ns", "point", "packet", "state", "ca_state"),
@@ -53,46 +46,109 @@ COLUMNS = (
 
 def write_comments(log: TcpLog, capture: Path, file: BinaryIO, told: Told) -> None:
     """Write the capture anew with a comment to each packet that the log has, too."""
-    packets = _packets(capture)
-    comments, used = _comments(log, packets)
+    packets, others = _packets(capture)
+    found = _found(log, packets)
+    if not found.comments:
+        raise RequestError(_nothing_common(log, capture, packets))
     number = 0
     for block in read_capture(capture):
         is_packet = block.at_ns is not None
-        write_block(file, block, comments.get(number) if is_packet else None)
+        write_block(file, block, found.comments.get(number) if is_packet else None)
         number += is_packet
-    told.records = len(comments)
-    tcp = packets.height
-    logged = used["logged"]
-    told.sentences.append(
-        f"{len(comments)} of {tcp} TCP packets in {capture} have a comment, {tcp - len(comments)} are not in the log; "
-        f"{logged - used['matched']} of {logged} logged packets are not in the capture"
+    told.records = len(found.comments)
+    told.sentences.extend(found.sentences(capture, packets.height))
+    if others:
+        told.sentences.append(f"{others} packets of {capture} are not TCP's, or cut short")
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The comment of each packet by its place, and how many samples have packets."""
+
+    comments: dict[int, str]
+    logged: int
+    whole: int
+    """Samples whose packet was captured as it was logged."""
+    split: int
+    """Samples of super-packets that were captured in segments."""
+    segments: int
+    """Those segments."""
+    doubly: int
+    """Packets with a sample where they were sent and one where they were received."""
+
+    def sentences(self, capture: Path, packets: int) -> list[str]:
+        """What was found, in sums that hold: every packet and every sample is in exactly one number."""
+        rest = self.logged - self.whole - self.split
+        told = [
+            f"{len(self.comments)} of {packets} TCP packets in {capture} have a comment, "
+            f"{packets - len(self.comments)} are not in the log",
+            f"of {self.logged} logged packets {self.whole} are in the capture as they were logged, {self.split} "
+            f"in segments, {rest} are not in it",
+        ]
+        if self.split:
+            told.append(f"{self.segments} segments have the sample of the super-packet that they were sent in")
+        if self.doubly:
+            told.append(f"{self.doubly} packets have two samples: where they were sent, and where they were received")
+        return told
+
+
+def _nothing_common(log: TcpLog, capture: Path, packets: pl.DataFrame) -> str:
+    """Why no packet of the capture can be found in the log."""
+    if packets.is_empty():
+        return f"{capture} has no TCP packet"
+    ends = log.flows.select(pl.col("local_address").map_elements(_digits, return_dtype=pl.String).alias("local"))
+    ours = set(ends["local"]) & (set(packets["source"]) | set(packets["destination"]))
+    if not ours:
+        return f"no TCP packet of {capture} is in the log {log.path}: they have no address in common"
+    times = [int(one) for one in (packets["utc_ns"].min(), packets["utc_ns"].max()) if isinstance(one, int)]
+    apart = (times[0] - (log.start_ns - log.minus_utc_ns)) / 1e9
+    return (
+        f"no TCP packet of {capture} is in the log {log.path}, though addresses agree: the capture begins {apart:+.1f} s "
+        "from the log's start; was it of the same connections, and was a NAT or a joining of segments between?"
     )
-    if number - tcp:
-        told.sentences.append(f"{number - tcp} packets of {capture} are not TCP's, or cut short")
 
 
-def _packets(capture: Path) -> pl.DataFrame:
-    """The TCP packets of a capture: their place in it, their time and what they are known by."""
-    rows: list[tuple[int, int, *tuple[object, ...]]] = []
+def _packets(capture: Path) -> tuple[pl.DataFrame, int]:
+    """The TCP packets of a capture: their place in it, their time and what they are known by; and how many others."""
+    rows: list[tuple[object, ...]] = []
     number = 0
     for block in read_capture(capture):
         if block.at_ns is None:
             continue
-        key: Key | None = tcp_of(block)
-        if key is not None and abs(block.at_ns) <= LAST_NS:
-            rows.append((number, block.at_ns, *key))
+        segment = tcp_of(block)
+        if segment is not None and abs(block.at_ns) <= LAST_NS:
+            rows.append((number, block.at_ns, *segment[: len(KEYS)]))
         number += 1
-    names = ("place", "utc_ns", *KEYS, "ip_id")
-    texts = {"source", "destination"}
-    return pl.DataFrame(rows, schema={name: pl.String if name in texts else pl.Int64 for name in names}, orient="row")
+    names, texts = ("place", "utc_ns", *KEYS), {"source", "destination"}
+    schema = {name: pl.String if name in texts else pl.Int64 for name in names}
+    return pl.DataFrame(rows, schema=schema, orient="row"), number - len(rows)
 
 
-def _comments(log: TcpLog, packets: pl.DataFrame) -> tuple[dict[int, str], dict[str, int]]:
-    """The comment of each packet by its place, and how many samples of packets there were and were found."""
+def _found(log: TcpLog, packets: pl.DataFrame) -> _Found:
+    """Find the packets' samples, and word the comments."""
     samples = _sampled(log)
-    found = pl.concat([_matched(packets, samples.filter(pl.col("point") == point)) for point in ("out", "in")])
-    used = {"logged": samples.height, "matched": found["row"].n_unique()}
-    lines: list[pl.DataFrame] = []
+    whole, parts = [], []
+    for point in ("out", "in"):
+        here = samples.filter(pl.col("point") == point)
+        pairs = matched(packets, here)
+        rest = packets.join(pairs, on="place", how="anti", maintain_order="left")
+        whole.append(pairs)
+        parts.append(segments_of(rest, here.join(pairs, on="row", how="anti", maintain_order="left")))
+    split = pl.concat(parts)
+    found = pl.concat([*(pairs.with_columns(pl.lit("").alias("part")) for pairs in whole), split])
+    return _Found(
+        _texts(log, found),
+        samples.height,
+        sum(pairs.height for pairs in whole),
+        split["row"].n_unique(),
+        split["place"].n_unique(),
+        found.height - found["place"].n_unique(),
+    )
+
+
+def _texts(log: TcpLog, found: pl.DataFrame) -> dict[int, str]:
+    """The comment of each place."""
+    lines = []
     row = 0
     for frame in log.in_order(COLUMNS):
         numbered = frame.with_row_index("row", row).cast({"row": pl.Int64})
@@ -100,58 +156,95 @@ def _comments(log: TcpLog, packets: pl.DataFrame) -> tuple[dict[int, str], dict[
         wanted = numbered.join(found, on="row").with_columns(_comment().alias("comment"))
         lines.append(wanted.select("place", "point", "comment"))
     if not lines:
-        return {}, used
-    # Going out before coming in.
+        return {}
+    # Sent before received.
     joined = pl.concat(lines).sort("place", "point", descending=[False, True]).group_by("place", maintain_order=True)
     texts = joined.agg(pl.col("comment").str.join("\n"))
-    return dict(zip(texts["place"], texts["comment"], strict=True)), used
+    return dict(zip(texts["place"], texts["comment"], strict=True))
 
 
 def _sampled(log: TcpLog) -> pl.DataFrame:
-    """The logged packets in the order of time: which sample of the log each is, and a digest of what it is known by."""
+    """The logged packets in the order of time: which sample of the log each is, and what it is known by."""
     ends = _ends(log.flows)
-    schema = {"row": pl.Int64, "point": pl.String, "utc_ns": pl.Int64, "alike": pl.UInt64, "same": pl.UInt64}
+    kinds = {"source": pl.String, "destination": pl.String}
+    schema = {"row": pl.Int64, "point": pl.String, "utc_ns": pl.Int64, "segments": pl.Int64}
+    schema |= {name: kinds.get(name, pl.Int64) for name in KEYS}
     parts = [pl.DataFrame(schema=schema)]
     row = 0
-    for frame in log.in_order([*KNOWN_BY, "flow", "time_ns", "point"]):
+    for frame in log.in_order([*KNOWN_BY, "flow", "time_ns", "point", "segments"]):
         numbered = frame.with_row_index("row", row).cast({"row": pl.Int64})
         row += frame.height
         packets = numbered.filter(pl.col("point").is_in(["in", "out"])).join(ends, on="flow", maintain_order="left")
-        parts.append(packets.with_columns(*_wire(), *_when(log)).with_columns(_digests()).select(list(schema)))
+        parts.append(packets.with_columns(*_wire(), *_when(log)).select(list(schema)).cast(schema))
     return pl.concat(parts)
 
 
-def _matched(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
-    """For each packet of the capture the sample of it: place and row.
+def matched(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    """Pair packets with samples of one direction, one to one: place and row.
 
-    As many packets of one digest as samples: in their order. Otherwise the nearest in time, first of those with the
-    same identification.
+    As many packets of one kind as samples: in their order. Otherwise the nearest in time have each other first.
     """
-    packets = packets.sort("utc_ns").with_columns(_digests())
-    counted = [
-        one.with_columns(pl.int_range(pl.len()).over("same").alias("turn"), pl.len().over("same").alias("times"))
-        for one in (packets, samples)
-    ]
-    paired = counted[0].join(counted[1], on=["same", "turn", "times"])
+    digest = pl.struct(KEYS).hash().alias("same")
+    packets, samples = (one.sort("utc_ns").with_columns(digest) for one in (packets, samples))
+    turns = pl.int_range(pl.len()).over("same").alias("turn"), pl.len().over("same").alias("times")
+    counted = packets.with_columns(turns).join(samples.with_columns(turns), on=["same", "turn", "times"])
     apart = (pl.col("utc_ns") - pl.col("utc_ns_right")).abs()
-    found = [paired.filter(apart <= TOLERANCE_NS).select("place", "row")]
-    for digest in ("same", "alike"):
-        rest = packets.join(pl.concat(found), on="place", how="anti", maintain_order="left")
-        near = rest.select("place", "utc_ns", digest).join_asof(
-            samples.select("row", "utc_ns", digest),
-            on="utc_ns",
-            by=digest,
-            strategy="nearest",
-            tolerance=TOLERANCE_NS,
-            check_sortedness=False,
-        )
-        found.append(near.drop_nulls("row").select("place", "row"))
+    found = [counted.filter(apart <= TOLERANCE_NS).select("place", "row")]
+    while found[-1].height or len(found) == 1:
+        packets = packets.join(found[-1], on="place", how="anti", maintain_order="left")
+        samples = samples.join(found[-1], on="row", how="anti", maintain_order="left")
+        found.append(_nearest(packets, samples))
     return pl.concat(found)
 
 
-def _digests() -> list[pl.Expr]:
-    """What a packet is known by, with and without IP's identification."""
-    return [pl.struct(KEYS).hash().alias("alike"), pl.struct([*KEYS, "ip_id"]).hash().alias("same")]
+def _nearest(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    """Of each sample that is the nearest to some packets of its kind, the pair with the nearest of them."""
+    near = packets.select("place", "utc_ns", "same").join_asof(
+        samples.select("row", "same", "utc_ns", pl.col("utc_ns").alias("at")),
+        on="utc_ns",
+        by="same",
+        strategy="nearest",
+        tolerance=TOLERANCE_NS,
+        check_sortedness=False,
+    )
+    near = near.drop_nulls("row").sort((pl.col("utc_ns") - pl.col("at")).abs(), "place")
+    return near.unique("row", keep="first", maintain_order=True).select("place", "row")
+
+
+def segments_of(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    """Give packets with data the sample of the super-packet that holds their bytes: place, row and which part it is.
+
+    IP identifications of segments count up from the super-packet's, where there are any; flags may differ, because
+    only the last segment has PSH and FIN, and only the first CWR.
+    """
+    first, last = pl.col("seq"), (pl.col("seq") + pl.col("payload_bytes") - 1).clip(pl.col("seq"))
+    in_bucket = (pl.col("bucket") % (1 << 32 - BUCKET_BITS)).alias("bucket")
+    supers = (
+        samples.filter(pl.col("segments") > 1)
+        .with_columns(pl.int_ranges(first // (1 << BUCKET_BITS), last // (1 << BUCKET_BITS) + 1).alias("bucket"))
+        .explode("bucket")
+        .with_columns(in_bucket)
+    )
+    singly = packets.filter(pl.col("payload_bytes") > 0).with_columns((first // (1 << BUCKET_BITS)).alias("bucket"))
+    pairs = singly.join(supers, on=[*ENDS, "ack", "bucket"]).with_columns(
+        ((pl.col("seq") - pl.col("seq_right")) % (1 << 32)).alias("offset"),
+        ((pl.col("ip_id") - pl.col("ip_id_right")) % (1 << 16)).alias("turn"),
+        (pl.col("utc_ns") - pl.col("utc_ns_right")).abs().alias("apart"),
+    )
+    # An identification of 0 in both: IPv6, or a sender that gives none.
+    is_next = (pl.col("ip_id") == 0) & (pl.col("ip_id_right") == 0) | (pl.col("turn") < pl.col("segments"))
+    is_within = pl.col("offset") + pl.col("payload_bytes") <= pl.col("payload_bytes_right")
+    fitting = pairs.filter(is_next & is_within & (pl.col("apart") <= TOLERANCE_NS)).sort("apart", "place")
+    chosen = fitting.unique("place", keep="first", maintain_order=True)
+    chosen = chosen.unique(["row", "offset"], keep="first", maintain_order=True)
+    part = pl.format(
+        ", bytes {} to {} of the {} of a super-packet of {} segments",
+        pl.col("offset") + 1,
+        pl.col("offset") + pl.col("payload_bytes"),
+        "payload_bytes_right",
+        "segments",
+    )
+    return chosen.select("place", "row", part.alias("part"))
 
 
 def _ends(flows: pl.DataFrame) -> pl.DataFrame:
@@ -207,5 +300,5 @@ def _comment() -> pl.Expr:
         ", resent ": pl.format("{} (ever {})", "retrans_out", "total_retrans"),
         ", pacing ": pl.when(pl.col("pacing_rate_bps") >= 0).then(pl.format("{} bit/s", "pacing_rate_bps")),
     }
-    head = pl.format("tcplog {}, flow {} packet {}: ", "point", "flow", "packet")
+    head = pl.format("tcplog {}, flow {} packet {}{}: ", "point", "flow", "packet", "part")
     return pl.concat_str(head, *(pl.concat_str(pl.lit(name), text).fill_null("") for name, text in parts.items()))

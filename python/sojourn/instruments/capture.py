@@ -20,13 +20,16 @@ import pyarrow as pa
 from sojourn.errors import MachineError
 from sojourn.instruments.ping import pinned
 from sojourn.records import TABLES
+from sojourn.records.pcap import has_nanoseconds, read_packets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from sojourn.instruments.conversation import Start
+    from sojourn.records.pcap import Block
 
+PCAP_HEADER = 24
 READY_SECONDS = 10.0
 SETTLE_SECONDS = 0.2
 """The last frame's way from the kernel's buffer to the file."""
@@ -111,30 +114,24 @@ def why_not(said: str) -> str:
     return f"tcpdump does not start: {said.splitlines()[-1] if said else 'it says nothing'}"
 
 
-MAGIC_NANO = 0xA1B23C4D
 ETHERNET, FCS, LEAST_FRAME = 14, 4, 64
 
 
-def read_pcap(path: Path) -> Iterator[Frame]:
-    """The whole frames of a capture with nanosecond stamps; a cut tail is left out."""
-    octets = path.read_bytes()
-    if len(octets) < 24:
+def captured(path: Path) -> Iterator[Block]:
+    """The packets of a tcpdump of ours, with nanoseconds; a cut tail is left out."""
+    if path.stat().st_size < PCAP_HEADER:
         return
-    order = "<" if struct.unpack_from("<I", octets)[0] == MAGIC_NANO else ">"
-    if struct.unpack_from(f"{order}I", octets)[0] != MAGIC_NANO:
-        raise MachineError(f"{path} has no nanosecond stamps: this tcpdump is too old")
-    record = struct.Struct(f"{order}IIII")
+    if not has_nanoseconds(path):
+        raise MachineError(f"{path} has no nanosecond timestamps: this tcpdump is too old")
+    yield from read_packets(path)
+
+
+def read_pcap(path: Path) -> Iterator[Frame]:
+    """The echo requests of a capture, in TAI."""
     tai_ns = tai_offset_ns()
-    at = 24
-    while at + record.size <= len(octets):
-        seconds, nanos, kept, length = record.unpack_from(octets, at)
-        at += record.size
-        if at + kept > len(octets):
-            return
-        stamp = seconds * 1_000_000_000 + nanos + tai_ns
-        if frame := echo(octets[at : at + kept], stamp, length):
+    for packet in captured(path):
+        if frame := echo(packet.packet, (packet.at_ns or 0) + tai_ns, packet.original):
             yield frame
-        at += kept
 
 
 def echo(head: bytes, arrival_ns: int, length: int) -> Frame | None:

@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import re
 import signal
-import struct
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from sojourn.errors import MachineError
 from sojourn.instruments.capture import (
-    ETHERNET,
-    MAGIC_NANO,
     READY_SECONDS,
     SETTLE_SECONDS,
     await_listening,
+    captured,
     tai_offset_ns,
     tcpdump_argv,
 )
 from sojourn.instruments.ping import pinned
+from sojourn.records.pcap import tcp_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from sojourn.instruments.conversation import Start
+    from sojourn.records.pcap import Segment
 
 SNAP_BYTES = "128"
-IPV4, IPV6, TCP = 0x0800, 0x86DD, 6
-FLAGS = 0x0FFF
 
 
 class TcpCapture:
@@ -54,7 +51,7 @@ class TcpCapture:
             time.sleep(SETTLE_SECONDS)
             self._process.send_signal(signal.SIGINT)
         _, said = self._process.communicate(timeout=READY_SECONDS)
-        rows = list(read_packets(self.file, self._port, block))
+        rows = list(read_segments(self.file, self._port, block))
         self.file.unlink()
         dropped = re.search(rb"(\d+) packets? dropped by kernel", said)
         return rows, int(dropped[1]) if dropped else 0
@@ -67,50 +64,25 @@ class TcpCapture:
             self.file.unlink(missing_ok=True)
 
 
-def read_packets(path: Path, server_port: int, block: int) -> Iterator[dict[str, Any]]:
-    """The TCP packets of a capture at the client of `server_port`; a cut tail is left out."""
-    octets = path.read_bytes()
-    if len(octets) < 24:
-        return
-    order = "<" if struct.unpack_from("<I", octets)[0] == MAGIC_NANO else ">"
-    if struct.unpack_from(f"{order}I", octets)[0] != MAGIC_NANO:
-        raise MachineError(f"{path} has no nanosecond stamps: this tcpdump is too old")
-    record, tai_ns, at = struct.Struct(f"{order}IIII"), tai_offset_ns(), 24
-    while at + record.size <= len(octets):
-        seconds, nanos, kept, _ = record.unpack_from(octets, at)
-        at += record.size
-        if at + kept > len(octets):
-            return
-        if row := packet(octets, at, kept, server_port):
-            yield {"block": block, "captured_ns": seconds * 1_000_000_000 + nanos + tai_ns} | row
-        at += kept
+def read_segments(path: Path, server_port: int, block: int) -> Iterator[dict[str, Any]]:
+    """The TCP segments of a capture at the client of `server_port`; a cut tail is left out."""
+    tai_ns = tai_offset_ns()
+    for packet in captured(path):
+        if segment := tcp_of(packet):
+            yield {"block": block, "captured_ns": (packet.at_ns or 0) + tai_ns} | row(segment, server_port)
 
 
-def packet(octets: bytes, start: int, kept: int, server_port: int) -> dict[str, Any] | None:
-    """What a TCP packet's headers say, seen from the client; None for anything else."""
-    (kind,) = struct.unpack_from("!H", octets, start + 12)
-    ip = start + ETHERNET
-    if kind == IPV4 and octets[ip + 9] == TCP:
-        header = (octets[ip] & 0x0F) * 4
-        (whole,) = struct.unpack_from("!H", octets, ip + 2)
-    elif kind == IPV6 and octets[ip + 6] == TCP:
-        header = 40
-        whole = 40 + struct.unpack_from("!H", octets, ip + 4)[0]
-    else:
-        return None
-    tcp = ip + header
-    if tcp + 20 > start + kept:
-        return None
-    source, target, seq, ack, bits, window = struct.unpack_from("!HHIIHH", octets, tcp)
-    outward = target == server_port
+def row(segment: Segment, server_port: int) -> dict[str, Any]:
+    """What a segment's headers say, seen from the client."""
+    outward = segment.dport == server_port
     return {
         "direction": "out" if outward else "in",
-        "local_port": source if outward else target,
-        "remote_port": target if outward else source,
-        "seq": seq,
-        "ack": ack,
-        "tcp_flags": bits & FLAGS,
-        "window": window,
-        "packet_bytes": whole,
-        "payload_bytes": whole - header - (bits >> 12) * 4,
+        "local_port": segment.sport if outward else segment.dport,
+        "remote_port": segment.dport if outward else segment.sport,
+        "seq": segment.seq,
+        "ack": segment.ack,
+        "tcp_flags": segment.flags,
+        "window": segment.window,
+        "packet_bytes": segment.packet_bytes,
+        "payload_bytes": segment.payload_bytes,
     }

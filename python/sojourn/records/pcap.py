@@ -1,7 +1,8 @@
-"""Reads pcap and pcapng, finds the TCP packets in them, and writes pcapng with a comment to a packet.
+"""Captures: reads pcap and pcapng, finds the TCP segments in them, writes pcapng with a comment at a packet.
 
-What is not understood is kept: blocks of pcapng go through as they are, packets byte for byte. A pcap file becomes one
-section with one interface. Headers behind Ethernet (with VLAN tags), Linux cooked, raw IP and loopback are followed.
+The only reader of captures here, and each block stays as it was: what is not understood is written back byte for byte.
+A pcap file is read as one section with one interface. Headers after Ethernet (with VLAN tags), Linux cooked captures,
+raw IP and loopback are followed. Why not a library: docs/decisions/0023-formats-of-tcp-logs.md.
 
 Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng, https://www.tcpdump.org/linktypes.html.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from sojourn.errors import RequestError
 
@@ -36,7 +37,24 @@ EXTENSIONS = {0, 43, 60}
 """Headers of IPv6 that tell their own length: hop-by-hop, routing, destination."""
 
 FRAGMENT, TCP = 44, 6
-Key = tuple[str, int, str, int, int, int, int, int, int]
+
+
+class Segment(NamedTuple):
+    """The headers of a TCP segment. Addresses are hexadecimal digits; lengths are those on the wire, not the captured."""
+
+    source: str
+    sport: int
+    destination: str
+    dport: int
+    seq: int
+    ack: int
+    flags: int
+    payload_bytes: int
+    ip_id: int
+    """IPv4's identification; 0 for IPv6."""
+    window: int
+    packet_bytes: int
+    """Of the IP packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,8 @@ class Block:
     at_ns: int | None = None
     link: int = 0
     packet: bytes = b""
+    original: int = 0
+    """The packet's length on the wire; `packet` may be less of it."""
 
 
 @dataclass(slots=True)
@@ -57,6 +77,10 @@ class _Interface:
     link: int
     per_second: int
     offset_s: int
+
+
+class CutError(RequestError):
+    """The capture ends within a packet."""
 
 
 def read_capture(path: Path) -> Iterator[Block]:
@@ -70,6 +94,21 @@ def read_capture(path: Path) -> Iterator[Block]:
             yield from _pcapng(file, path)
         else:
             yield from _pcap(file, path)
+
+
+def read_packets(path: Path) -> Iterator[Block]:
+    """The packets of a capture that may end within one, as of a tcpdump that was stopped; that one is left out."""
+    try:
+        yield from (block for block in read_capture(path) if block.at_ns is not None)
+    except CutError:
+        return
+
+
+def has_nanoseconds(path: Path) -> bool:
+    """Return whether a pcap file's timestamps are in nanoseconds."""
+    with path.open("rb") as file:
+        magic = file.read(4)
+    return any(PCAP.get(int.from_bytes(magic, order)) == 1 for order in ("little", "big"))
 
 
 def write_block(file: BinaryIO, block: Block, comment: str | None) -> None:
@@ -89,14 +128,14 @@ def write_block(file: BinaryIO, block: Block, comment: str | None) -> None:
     file.write(head + options + struct.pack(f"{order}I", length))
 
 
-def tcp_of(block: Block) -> Key | None:
-    """What a TCP packet is known by: both ends, sequence and acknowledgement, flags, payload's length, and IP's
-    identification; None for other packets, and for all but the first fragment."""
+def tcp_of(block: Block) -> Segment | None:
+    """Return the TCP segment of a packet; None for other packets, for those cut short, and for all but the first
+    fragment."""
     if block.at_ns is None:
         return None
     try:
         found = _network(block)
-        return None if found is None else _ip(block.packet, *found)
+        return None if found is None else _ip(block, *found)
     except (struct.error, IndexError):
         return None
 
@@ -114,7 +153,7 @@ def _pcapng(file: BinaryIO, path: Path) -> Iterator[Block]:
         length = struct.unpack(f"{order}I", head[4:8])[0] if len(head) >= 8 else 0
         octets = head + file.read(max(0, min(length, LONGEST_BLOCK) - len(head)))
         if length < 12 or length % 4 or len(octets) != length or octets[-4:] != octets[4:8]:
-            raise RequestError(f"{path} is damaged or cut: a block of it is not whole")
+            raise CutError(f"{path} is damaged or cut: a block of it is not whole")
         if kind == INTERFACE:
             interfaces.append(_interface(octets, order))
         yield _packet(octets, order, interfaces, path) if kind == PACKET else Block(octets, order, kind)
@@ -140,12 +179,12 @@ def _interface(octets: bytes, order: str) -> _Interface:
 def _packet(octets: bytes, order: str, interfaces: list[_Interface], path: Path) -> Block:
     if len(octets) < LEAST_PACKET:
         raise RequestError(f"{path} is damaged: the block of a packet is too short for one")
-    number, high, low, captured, _ = struct.unpack_from(f"{order}5I", octets, 8)
+    number, high, low, captured, original = struct.unpack_from(f"{order}5I", octets, 8)
     if number >= len(interfaces) or 28 + _padded(captured) + 4 > len(octets):
         raise RequestError(f"{path} is damaged: a packet is of no interface, or longer than its block")
     interface = interfaces[number]
     at_ns = (high << 32 | low) * 10**9 // interface.per_second + interface.offset_s * 10**9
-    return Block(octets, order, PACKET, at_ns, interface.link, octets[28 : 28 + captured])
+    return Block(octets, order, PACKET, at_ns, interface.link, octets[28 : 28 + captured], original)
 
 
 def _pcap(file: BinaryIO, path: Path) -> Iterator[Block]:
@@ -167,12 +206,12 @@ def _pcap(file: BinaryIO, path: Path) -> Iterator[Block]:
         seconds, fraction, captured, original = struct.unpack(f"{order}4I", record.ljust(16, b"\0"))
         octets = file.read(min(captured, LONGEST_BLOCK))
         if len(record) < 16 or len(octets) != captured:
-            raise RequestError(f"{path} is damaged or cut: its last packet is not whole")
+            raise CutError(f"{path} is damaged or cut: its last packet is not whole")
         at_ns = seconds * 10**9 + fraction * unit_ns
         length = 32 + _padded(captured)
         numbers = struct.pack(f"{order}7I", PACKET, length, 0, at_ns >> 32, at_ns & 0xFFFF_FFFF, captured, original)
         block = numbers + octets.ljust(_padded(captured), b"\0") + struct.pack(f"{order}I", length)
-        yield Block(block, order, PACKET, at_ns, link, octets)
+        yield Block(block, order, PACKET, at_ns, link, octets, original)
 
 
 def _padded(length: int) -> int:
@@ -204,15 +243,16 @@ def _network(block: Block) -> tuple[int, int] | None:
     return (at, packet[at] >> 4) if kind in IP_TYPES else None
 
 
-def _ip(packet: bytes, at: int, version: int) -> Key | None:
-    """The key of the TCP packet whose IP header is at `at`. A length of 0 is a super-packet beyond 64 KiB."""
+def _ip(block: Block, at: int, version: int) -> Segment | None:
+    """The TCP segment whose IP header is at `at`. A length of 0 is a super-packet beyond 64 KiB."""
+    packet = block.packet
     if version == 4:
         length, identification, fragment = struct.unpack_from(">HHH", packet, at + 2)
         if packet[at + 9] != TCP or fragment & 0x1FFF:
             return None
         header, kind = (packet[at] & 0xF) * 4, 4
         source, destination = packet[at + 12 : at + 16], packet[at + 16 : at + 20]
-        behind = (length or len(packet) - at) - header
+        whole = length or block.original - at
     elif version == 6:
         length, following = struct.unpack_from(">HB", packet, at + 4)
         header, kind, identification = 40, 16, 0
@@ -222,11 +262,12 @@ def _ip(packet: bytes, at: int, version: int) -> Key | None:
             header += more
         if following != TCP:
             return None
-        behind = (length or len(packet) - at - 40) + 40 - header
+        whole = length + 40 if length else block.original - at
     else:
         return None
     if len(source) != kind or len(destination) != kind:
         return None
-    sport, dport, seq, ack, flags = struct.unpack_from(">HHIIH", packet, at + header)
-    payload = behind - (flags >> 12) * 4
-    return (source.hex(), sport, destination.hex(), dport, seq, ack, flags & 0xFFF, payload, identification)
+    sport, dport, seq, ack, bits, window = struct.unpack_from(">HHIIHH", packet, at + header)
+    payload = whole - header - (bits >> 12) * 4
+    ends = (source.hex(), sport, destination.hex(), dport)
+    return Segment(*ends, seq, ack, bits & 0xFFF, payload, identification, window, whole)
