@@ -79,11 +79,11 @@ class _Found:
     def sentences(self, capture: Path, packets: int) -> list[str]:
         """What was found, in sums that hold: every packet and every sample is in exactly one number."""
         rest = self.logged - self.whole - self.split
+        found = len(self.comments)
+        whole = f"{self.whole} are in the capture as they were logged"
         told = [
-            f"{len(self.comments)} of {packets} TCP packets in {capture} have a comment, "
-            f"{packets - len(self.comments)} are not in the log",
-            f"of {self.logged} logged packets {self.whole} are in the capture as they were logged, {self.split} "
-            f"in segments, {rest} are not in it",
+            f"{found} of {packets} TCP packets in {capture} have a comment, {packets - found} are not in the log",
+            f"of {self.logged} logged packets {whole}, {self.split} in segments, {rest} are not in it",
         ]
         if self.split:
             told.append(f"{self.segments} segments have the sample of the super-packet that they were sent in")
@@ -103,8 +103,8 @@ def _nothing_common(log: TcpLog, capture: Path, packets: pl.DataFrame) -> str:
     times = [int(one) for one in (packets["utc_ns"].min(), packets["utc_ns"].max()) if isinstance(one, int)]
     apart = (times[0] - (log.start_ns - log.minus_utc_ns)) / 1e9
     return (
-        f"no TCP packet of {capture} is in the log {log.path}, though addresses agree: the capture begins {apart:+.1f} s "
-        "from the log's start; was it of the same connections, and was a NAT or a joining of segments between?"
+        f"no TCP packet of {capture} is in the log {log.path}, though addresses agree: the capture begins {apart:+.1f} "
+        "s from the log's start; was it of the same connections, and was a NAT or a joining of segments between?"
     )
 
 
@@ -166,9 +166,9 @@ def _texts(log: TcpLog, found: pl.DataFrame) -> dict[int, str]:
 def _sampled(log: TcpLog) -> pl.DataFrame:
     """The logged packets in the order of time: which sample of the log each is, and what it is known by."""
     ends = _ends(log.flows)
-    kinds = {"source": pl.String, "destination": pl.String}
-    schema = {"row": pl.Int64, "point": pl.String, "utc_ns": pl.Int64, "segments": pl.Int64}
-    schema |= {name: kinds.get(name, pl.Int64) for name in KEYS}
+    texts = {"point", "source", "destination"}
+    names = ("row", "point", "utc_ns", "segments", *KEYS)
+    schema = pl.Schema({name: pl.String() if name in texts else pl.Int64() for name in names})
     parts = [pl.DataFrame(schema=schema)]
     row = 0
     for frame in log.in_order([*KNOWN_BY, "flow", "time_ns", "point", "segments"]):

@@ -1,4 +1,4 @@
-"""Names of the numbers that a sample holds: states of a connection and of congestion control, as the kernel calls them."""
+"""The kernel's names of a sample's numbers: states of a connection and of its congestion control."""
 
 STATES = {
     1: "ESTABLISHED",

@@ -40,7 +40,7 @@ FRAGMENT, TCP = 44, 6
 
 
 class Segment(NamedTuple):
-    """The headers of a TCP segment. Addresses are hexadecimal digits; lengths are those on the wire, not the captured."""
+    """The headers of a TCP segment. Addresses are hexadecimal digits; lengths are those on the wire."""
 
     source: str
     sport: int
