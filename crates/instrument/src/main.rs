@@ -11,6 +11,7 @@ mod numbers;
 mod open;
 mod place;
 mod respond;
+mod serve;
 mod session;
 mod single;
 mod stream;

@@ -80,6 +80,14 @@ impl Place {
         Ok(Self { cpu: arguments.cpu, is_real_time, nice, wait: arguments.wait.into(), is_locked })
     }
 
+    /// Returns it as events and summaries carry it.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "wait": self.wait.name(), "fifo": self.is_real_time, "nice": self.nice, "cpu": self.cpu,
+            "memory_locked": self.is_locked,
+        })
+    }
+
     /// Returns how the driver is to use the processor.
     pub fn pace(&self) -> Pace {
         Pace { wait: self.wait, is_real_time: self.is_real_time }

@@ -1,6 +1,6 @@
 //! `probe respond`: answers probes of others until it is told to end.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
@@ -18,6 +18,7 @@ use crate::arguments::{PlaceArguments, Respond, RespondWait, WaitArgument};
 use crate::clock;
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};
+use crate::serve;
 use crate::sys::STOP;
 
 /// The name that stands for all interfaces.
@@ -40,7 +41,7 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     rights::keep_only(&rights::WHILE_RESPONDING)?;
     let pretended = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
     let sentence = format!("answering {}{pretended}; Ctrl-C ends it", open.names().join(", "));
-    say(arguments.json, &ready(&open, &place, pretence.as_ref()), &sentence)?;
+    serve::tell(arguments.json, &ready(&open, &place, pretence.as_ref()), &sentence)?;
     let waiting = match arguments.wait {
         RespondWait::Spin => Waiting::Spin,
         RespondWait::Sleep => Waiting::Block,
@@ -52,7 +53,7 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     let served = serve(&mut open.desks, &HostClock, waiting, wakers, ended);
     // Whoever started this may have stopped reading; what was answered does not depend on that.
     let (counts, sentence) = counts(&mut open.desks);
-    let _ = say(arguments.json, &counts, &sentence);
+    let _ = serve::tell(arguments.json, &counts, &sentence);
     Ok(served?)
 }
 
@@ -128,17 +129,9 @@ fn pretended(pretence: &Pretence) -> String {
 }
 
 fn ready(open: &Open, place: &Place, pretence: Option<&Pretence>) -> serde_json::Value {
-    json!({
-        "event": "ready",
-        "version": env!("CARGO_PKG_VERSION"),
-        "profile": crate::PROFILE,
+    let own = json!({
         "udp": open.udp,
         "raw": open.raw,
-        "wait": crate::session::name(place.wait),
-        "fifo": place.is_real_time,
-        "nice": place.nice,
-        "cpu": place.cpu,
-        "memory_locked": place.is_locked,
         "clock": clock_id(pretence.copied()),
         "pretended_clock": pretence.map(|pretence| json!({
             "offset_ns": pretence.offset, "skew_ppm": pretence.skew_ppm, "since_ns": pretence.since,
@@ -146,7 +139,8 @@ fn ready(open: &Open, place: &Place, pretence: Option<&Pretence>) -> serde_json:
         "findings": pretence.iter().map(|pretence| json!({
             "finding": Finding::PretendedClock.name(), "sentence": pretended(pretence),
         })).collect::<Vec<_>>(),
-    })
+    });
+    serve::ready(Some(place), own)
 }
 
 fn counts(desks: &mut [Box<dyn Serve>]) -> (serde_json::Value, String) {
@@ -160,16 +154,6 @@ fn counts(desks: &mut [Box<dyn Serve>]) -> (serde_json::Value, String) {
         "own_drops": own_drops,
     });
     (event, format!("answered {answered}, refused {}, foreign {foreign}, dropped {own_drops}", too_long + refused))
-}
-
-fn say(as_json: bool, event: &serde_json::Value, sentence: &str) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    if as_json {
-        writeln!(output, "{event}")?
-    } else {
-        writeln!(output, "{sentence}")?
-    }
-    output.flush()
 }
 
 /// Whether an input has come to its end; what can be read from it is thrown away.

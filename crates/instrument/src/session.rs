@@ -125,19 +125,10 @@ impl Session {
             clock_error: started.error.max(ended.error),
             counts,
             responder_kernel: request.kernel_answers(),
-            wait: name(self.place.wait),
+            wait: self.place.wait.name(),
             cpu: self.place.cpu,
             fifo: self.place.is_real_time,
         }
-    }
-}
-
-/// Returns the name that records carry.
-pub const fn name(wait: Wait) -> &'static str {
-    match wait {
-        Wait::Spin => "spin",
-        Wait::SleepThenSpin => "sleep-then-spin",
-        Wait::Sleep => "sleep",
     }
 }
 

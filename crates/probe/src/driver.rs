@@ -57,6 +57,17 @@ pub enum Wait {
     Sleep,
 }
 
+impl Wait {
+    /// Returns the name that records carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::SleepThenSpin => "sleep-then-spin",
+            Self::Sleep => "sleep",
+        }
+    }
+}
+
 /// How the driver uses its processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {

@@ -1,7 +1,7 @@
 //! `emulate run`: opens the ports, takes its place, gives up what it no longer needs, and bridges until it is told to end.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -23,6 +23,7 @@ use crate::arguments::{PlaceArguments, WaitArgument};
 use crate::control::{self, Control};
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place, Processors};
+use crate::serve;
 
 /// With so many processors one may be spun on.
 const ENOUGH_PROCESSORS: u32 = 4;
@@ -135,32 +136,22 @@ fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[S
     let running = bridge.report();
     let config = bridge.config();
     let pipes: Vec<_> = config.pipes.iter().map(|pipe| json!({ "name": pipe.name, "words": to_words(pipe) })).collect();
-    json!({
-        "event": "ready",
-        "version": env!("CARGO_PKG_VERSION"),
-        "profile": crate::PROFILE,
+    let own = json!({
         "left": asked.left,
         "right": asked.right,
         "engine": running.ports.iter().map(|port| &port.engine).collect::<Vec<_>>(),
         "wait": running.calibration.wait,
-        "fifo": place.is_real_time,
-        "nice": place.nice,
-        "cpu": place.cpu,
-        "memory_locked": place.is_locked,
         "control": live.control.as_ref().map(|control| control.path().display().to_string()),
         "log": asked.log,
         "seed": config.seed,
         "pipes": pipes,
         "said": said,
-    })
+    });
+    serve::ready(Some(place), own)
 }
 
 fn tell_ready(asked: &Run, ready: &Value) -> anyhow::Result<()> {
-    if asked.json {
-        say(&ready.to_string())?;
-    } else {
-        say(&show::ready(ready))?;
-    }
+    serve::tell(asked.json, ready, &show::ready(ready))?;
     if let Some(number) = asked.ready_fd {
         let mut pipe = File::options().write(true).open(format!("/proc/self/fd/{number}"));
         pipe.as_mut().map_or_else(
@@ -188,12 +179,6 @@ fn end(bridge: &mut Bridge, live: &mut Live) -> (Value, anyhow::Result<()>) {
     (json!({ "event": "ended", "report": report, "marks": show::marks(&report), "config": bridge.config() }), finished)
 }
 
-fn tell_ended(asked: &Run, ended: &Value) -> io::Result<()> {
-    if asked.json { say(&ended.to_string()) } else { say(&show::table(&ended["report"], &ended["config"])) }
-}
-
-fn say(text: &str) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    writeln!(output, "{}", text.trim_end())?;
-    output.flush()
+fn tell_ended(asked: &Run, ended: &Value) -> anyhow::Result<()> {
+    serve::tell(asked.json, ended, &show::table(&ended["report"], &ended["config"]))
 }

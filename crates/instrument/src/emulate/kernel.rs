@@ -14,6 +14,7 @@ use super::arguments::{Kernel, Run};
 use super::asked;
 use crate::failure::WrongRequest;
 use crate::place;
+use crate::serve;
 use crate::sys::STOP;
 
 /// Prints the commands.
@@ -52,9 +53,9 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let _undo = Undo(undoing);
     doing.iter().try_for_each(carry_out)?;
-    let event = json!({ "event": "ready", "backend": "kernel", "left": left, "right": right, "commands": doing });
+    let event = serve::ready(None, json!({ "backend": "kernel", "left": left, "right": right, "commands": doing }));
     let text = format!("the kernel does it:\n{}Ctrl-C ends it", to_text(&doing));
-    say(asked.json, &event.to_string(), &text)?;
+    serve::tell(asked.json, &event, &text)?;
     let until = asked.lasts.map_or(Time::NEVER, |lasts| HostClock.now() + lasts);
     while !STOP.load(Ordering::Relaxed) && HostClock.now() < until {
         let left = (until - HostClock.now()).min(Nanos::seconds(1)).max(Nanos::ZERO);
@@ -62,7 +63,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         // A signal ends it early.
         let _ = poll(&mut [PollFd::from_borrowed_fd(signal, PollFlags::IN)], Some(&span));
     }
-    say(asked.json, &json!({ "event": "ended", "backend": "kernel" }).to_string(), "ended")
+    serve::tell(asked.json, &json!({ "event": "ended", "backend": "kernel" }), "ended")
 }
 
 /// Takes back what was done, however it ends.
@@ -107,10 +108,4 @@ fn carry_out(command: &Command) -> anyhow::Result<()> {
 fn output(command: &Command) -> anyhow::Result<process::Output> {
     let (program, arguments) = command.split_first().context("a command")?;
     process::Command::new(program).args(arguments).output().with_context(|| format!("run {program}"))
-}
-
-fn say(as_json: bool, event: &str, text: &str) -> anyhow::Result<()> {
-    let mut output = io::stdout().lock();
-    writeln!(output, "{}", if as_json { event } else { text })?;
-    Ok(output.flush()?)
 }

@@ -19,6 +19,7 @@ use super::request::{Keep, Receive, ReceiveOptions, ReceivePort, SentCount, Via}
 use super::send::by_hand;
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::place::{self, Fifo, Place};
+use crate::serve;
 use crate::sys::STOP;
 
 /// Frames that are overtaken by the end of their stream are waited for so long.
@@ -210,7 +211,7 @@ impl Told<'_> {
         let numbers: Vec<u16> = self.asked.ports.iter().map(|port| port.port).collect();
         let flows: Vec<Value> = self.flows().map(|(flow, row)| self.flow(flow, row, numbers[flow.port])).collect();
         let took = &self.received.took;
-        json!({
+        let mut told = json!({
             "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
             "engines": self.engines,
             "flows": flows,
@@ -219,14 +220,11 @@ impl Told<'_> {
             "started_ns": took.started.tai,
             "ended_ns": took.ended.tai,
             "processor_time_ns": took.processor,
-            "wait": crate::session::name(place.wait),
-            "cpu": place.cpu,
-            "fifo": place.is_real_time,
-            "nice": place.nice,
-            "memory_locked": place.is_locked,
             "arrival_sources": super::sources(self.sources()),
             "findings": found.json(),
-        })
+        });
+        serve::add(&mut told, place.json());
+        told
     }
 
     fn flow(&self, flow: &FlowReceived, row: &Row, port: u16) -> Value {

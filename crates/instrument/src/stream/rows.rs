@@ -7,7 +7,6 @@ use sojourn_time::Nanos;
 use super::host::Took;
 use super::request::Head;
 use crate::place::Place;
-use crate::session;
 
 /// What all rows of a block share.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +113,7 @@ fn blank(common: Common<'_>, what: &What<'_>) -> Stream {
         cpu: place.and_then(|place| place.cpu),
         cpu_time: if place.is_some() { took.processor } else { Nanos::ZERO },
         fifo: place.is_some_and(|place| place.is_real_time),
-        wait: place.map_or("simulated", |place| session::name(place.wait)),
+        wait: place.map_or("simulated", |place| place.wait.name()),
         clock_id,
     }
 }

@@ -18,6 +18,7 @@ use super::sending::{self, Sending, Sent};
 use super::shape::{self, Shaped};
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::place::{self, Fifo, Place};
+use crate::serve;
 use crate::sys::STOP;
 
 /// For how long a receiver may take to say that it knows of the end.
@@ -151,7 +152,7 @@ impl Told<'_> {
         let flows: Vec<Value> =
             self.sent.outcome.flows.iter().enumerate().map(|(at, flow)| self.flow(at, flow)).collect();
         let clock: Vec<Value> = self.sent.clocks.iter().map(Known::json).collect();
-        json!({
+        let mut told = json!({
             "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
             "flows": flows,
             "receiver_heard_the_end": self.is_heard,
@@ -159,14 +160,11 @@ impl Told<'_> {
             "started_ns": self.sent.outcome.started,
             "ended_ns": self.sent.outcome.ended,
             "processor_time_ns": self.sent.took.processor,
-            "wait": crate::session::name(place.wait),
-            "cpu": place.cpu,
-            "fifo": place.is_real_time,
-            "nice": place.nice,
-            "memory_locked": place.is_locked,
             "departure_sources": super::sources(self.sent.outcome.rows.iter().map(|row| row.departure.source)),
             "findings": self.found.json(),
-        })
+        });
+        serve::add(&mut told, place.json());
+        told
     }
 
     fn flow(&self, at: usize, flow: &FlowSent) -> Value {

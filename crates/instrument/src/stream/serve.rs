@@ -3,9 +3,7 @@
 //! A thread reads requests while the main thread carries one out: so a reception is told to finish, and what is being
 //! sent to stop.
 
-use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -13,19 +11,17 @@ use std::thread;
 
 use anyhow::Context;
 use rustix::event::{EventfdFlags, eventfd};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sojourn_port::rights::{self, Right};
-use sojourn_record::stream::StreamBlock;
-use sojourn_record::{RecordError, StreamFolder};
+use sojourn_record::StreamFolder;
 
 use super::arguments::Serve;
 use super::receiving::{self, Reception};
 use super::request::{Asked, Finish, Receive};
 use super::{sending, simulating};
-use crate::blocks::{Lines, block_of};
-use crate::failure::{self, WrongRequest};
+use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};
-use crate::session;
+use crate::serve::{self, Lines, Records, block_of};
 use crate::sys::{self, STOP};
 
 /// Set while what is being sent is to stop.
@@ -44,20 +40,25 @@ static LOOK_UP: AtomicBool = AtomicBool::new(false);
 pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
-    let records =
-        Records { folder: arguments.record.clone(), name: arguments.name.clone(), part: arguments.part, open: None };
+    let (folder, name, part) = (arguments.record.clone(), arguments.name.clone(), arguments.part);
+    let records = Records::new(move |origin| {
+        let folder = StreamFolder::create(&folder, &name, part, origin)?;
+        // Its priority and its files it has now; only ports are still to be opened.
+        rights::keep_only(&super::RIGHTS)?;
+        Ok(folder)
+    });
     let waker = Waker::new()?;
     let inbox = listen(Lines::new(signal), &waker, place.is_real_time)?;
-    say(&ready(&place))?;
+    serve::say(&serve::ready(Some(&place), Value::Null))?;
     let mut end = End { place, records, inbox, waker };
     end.serve()?;
-    end.records.finish()
+    end.records.into_folder().map_or(Ok(()), |mut folder| Ok(folder.finish()?))
 }
 
 /// One end of streams.
 struct End {
     place: Place,
-    records: Records,
+    records: Records<StreamFolder>,
     inbox: Receiver<Incoming>,
     waker: Waker,
 }
@@ -72,9 +73,9 @@ impl End {
     fn serve(&mut self) -> anyhow::Result<()> {
         while let Ok(Incoming { block, asked }) = self.inbox.recv() {
             match asked.and_then(|asked| self.carry_out(asked)) {
-                Ok(Some(answer)) => say(&answer)?,
+                Ok(Some(answer)) => serve::say(&answer)?,
                 Ok(None) => {}
-                Err(error) => self.tell(block, error)?,
+                Err(error) => serve::refuse(block, error)?,
             }
         }
         Ok(())
@@ -88,9 +89,9 @@ impl End {
                 Err(WrongRequest(format!("finish: block {block} is not being received")).into())
             }
             Asked::Send(asked) => {
-                self.records.open(false)?;
+                self.records.folder(false)?;
                 let (rows, answer) = sending::send(&asked, &self.place, &STOP_SENDING)?;
-                self.records.write(&rows)?;
+                self.records.folder(false)?.write(&rows)?;
                 Ok(Some(answer))
             }
             Asked::Stop => {
@@ -98,9 +99,9 @@ impl End {
                 Ok(None)
             }
             Asked::Simulate(asked) => {
-                self.records.open(true)?;
+                self.records.folder(true)?;
                 let (rows, answer) = simulating::simulate(&asked, &STOP_SENDING)?;
-                self.records.write(&rows)?;
+                self.records.folder(true)?.write(&rows)?;
                 Ok(Some(answer))
             }
         }
@@ -108,9 +109,9 @@ impl End {
 
     /// Receives until told to finish; `None` where that never came.
     fn receive(&mut self, asked: &Receive) -> anyhow::Result<Option<Value>> {
-        self.records.open(false)?;
+        self.records.folder(false)?;
         let mut reception = Reception::open(asked, &self.place)?;
-        say(&reception.began())?;
+        serve::say(&reception.began())?;
         let finish = loop {
             // Before looking, so that nothing that comes after it is slept over.
             self.waker.calm();
@@ -125,24 +126,16 @@ impl End {
             match incoming.asked {
                 Ok(Asked::Finish(finish)) if finish.block == asked.head.block => match reception.check(&finish.sent) {
                     Ok(()) => break finish,
-                    Err(error) => self.tell(incoming.block, error.into())?,
+                    Err(error) => serve::refuse(incoming.block, error.into())?,
                 },
                 Ok(Asked::Stop) => note_stop(),
-                Ok(_) => self.tell(incoming.block, busy(asked.head.block))?,
-                Err(error) => self.tell(incoming.block, error)?,
+                Ok(_) => serve::refuse(incoming.block, busy(asked.head.block))?,
+                Err(error) => serve::refuse(incoming.block, error)?,
             }
         };
         let received = reception.finish(&finish.sent)?;
-        self.records.write(&received.rows)?;
+        self.records.folder(false)?.write(&received.rows)?;
         Ok(Some(receiving::answer(asked, &received)))
-    }
-
-    /// Says what is wrong; ends where nothing can be recorded any more.
-    fn tell(&self, block: Option<u32>, error: anyhow::Error) -> anyhow::Result<()> {
-        let (status, message) = (failure::status(&error), failure::sentence(&error));
-        say(&json!({ "event": "error", "block": block, "status": status, "message": message }))?;
-        let ends = |cause: &RecordError| !matches!(cause, RecordError::Encode(_));
-        if error.chain().any(|cause| cause.downcast_ref().is_some_and(ends)) { Err(error) } else { Ok(()) }
     }
 }
 
@@ -172,10 +165,7 @@ fn listen(mut lines: Lines, waker: &Waker, is_real_time: bool) -> anyhow::Result
         }
         let _ = rights::keep_only(&[Right::IpcLock]);
         while let Ok(Some(line)) = lines.next() {
-            if line.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            let asked = serde_json::from_slice::<Asked>(&line).context("request");
+            let asked = serve::parse::<Asked>(&line);
             if matches!(asked, Ok(Asked::Stop)) {
                 STOPS.fetch_add(1, Ordering::SeqCst);
                 STOP_SENDING.store(true, Ordering::SeqCst);
@@ -222,62 +212,5 @@ impl Waker {
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-fn ready(place: &Place) -> Value {
-    json!({
-        "event": "ready",
-        "version": env!("CARGO_PKG_VERSION"),
-        "profile": crate::PROFILE,
-        "wait": session::name(place.wait),
-        "fifo": place.is_real_time,
-        "nice": place.nice,
-        "cpu": place.cpu,
-        "memory_locked": place.is_locked,
-    })
-}
-
-fn say(event: &Value) -> anyhow::Result<()> {
-    let mut output = io::stdout().lock();
-    writeln!(output, "{event}")?;
-    Ok(output.flush()?)
-}
-
-/// The records, opened when it is known whether time is simulated.
-struct Records {
-    folder: PathBuf,
-    name: String,
-    part: u16,
-    open: Option<(StreamFolder, bool)>,
-}
-
-impl Records {
-    fn open(&mut self, is_simulated: bool) -> anyhow::Result<()> {
-        match &self.open {
-            Some((_, was)) if *was == is_simulated => Ok(()),
-            Some(_) => {
-                let problem = "one process either simulates or measures, for its records have one clock";
-                Err(WrongRequest(problem.to_owned()).into())
-            }
-            None => {
-                let origin = crate::origin(is_simulated);
-                self.open = Some((StreamFolder::create(&self.folder, &self.name, self.part, &origin)?, is_simulated));
-                // Its priority and its files it has now; only ports are still to be opened.
-                Ok(rights::keep_only(&super::RIGHTS)?)
-            }
-        }
-    }
-
-    fn write(&mut self, rows: &StreamBlock) -> anyhow::Result<()> {
-        let (folder, _) = self.open.as_mut().ok_or(RecordError::Broken)?;
-        Ok(folder.write(rows)?)
-    }
-
-    fn finish(&mut self) -> anyhow::Result<()> {
-        match &mut self.open {
-            Some((folder, _)) => Ok(folder.finish()?),
-            None => Ok(()),
-        }
     }
 }

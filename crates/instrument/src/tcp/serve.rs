@@ -1,22 +1,20 @@
 //! `tcp serve`: either end of TCP connections, asked line by line. Decides nothing about what is measured.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sojourn_record::{ReadingFile, RecordError};
+use sojourn_record::ReadingFile;
 use sojourn_time::Nanos;
 
 use super::arguments::{Listen, Moments, Serve, Settings};
 use super::receiving::{Listening, Reception};
 use super::sending::{self, End, Outcome, Task};
 use super::settle;
-use crate::blocks::{Lines, block_of};
-use crate::failure::{self, WrongRequest};
+use crate::failure::WrongRequest;
 use crate::place;
+use crate::serve;
 
 /// What is asked on one line.
 #[derive(Debug, Deserialize)]
@@ -83,24 +81,8 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     settle(&arguments.place)?;
     let file = ReadingFile::create(&arguments.record, &arguments.name, arguments.part, &crate::origin(false))?;
     let mut end = Ends { file, listening: BTreeMap::new() };
-    say(&json!({ "event": "ready", "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE,
-        "cpu": arguments.place.cpu }))?;
-    let mut lines = Lines::new(signal);
-    while let Some(line) = lines.next()? {
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        match end.answer(&line) {
-            Ok(answer) => say(&answer)?,
-            Err(error) => {
-                let (status, message) = (failure::status(&error), failure::sentence(&error));
-                say(&json!({ "event": "error", "block": block_of(&line), "status": status, "message": message }))?;
-                if error.chain().any(|cause| cause.is::<RecordError>()) {
-                    return Err(error);
-                }
-            }
-        }
-    }
+    serve::say(&serve::ready(None, json!({ "cpu": arguments.place.cpu })))?;
+    serve::serve(signal, |asked| end.answer(asked).map(Some))?;
     Ok(end.file.finish()?)
 }
 
@@ -111,8 +93,8 @@ struct Ends {
 }
 
 impl Ends {
-    fn answer(&mut self, line: &[u8]) -> anyhow::Result<Value> {
-        match serde_json::from_slice::<Asked>(line).context("request")? {
+    fn answer(&mut self, asked: Asked) -> anyhow::Result<Value> {
+        match asked {
             Asked::Listen(asked) => self.listen(asked),
             Asked::Send(asked) => {
                 let block = asked.block;
@@ -176,12 +158,6 @@ impl Send {
             moments: Moments { read_every: self.read_every_ns.map(Nanos), read_before_send: self.read_before_send },
         })
     }
-}
-
-fn say(event: &Value) -> anyhow::Result<()> {
-    let mut output = io::stdout().lock();
-    writeln!(output, "{event}")?;
-    Ok(output.flush()?)
 }
 
 fn one() -> u32 {

@@ -3,7 +3,6 @@
 //! Programs are loaded for each block, so that every block begins with nothing counted.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -21,9 +20,9 @@ use super::logger::Logger;
 use super::open;
 use super::programs::Mode;
 use super::{answer, folder};
-use crate::blocks::{Lines, block_of};
-use crate::failure::{self, WrongRequest};
+use crate::failure::WrongRequest;
 use crate::place;
+use crate::serve;
 
 /// What it needs as long as it loads programs, and for their statistics.
 const KEPT: [Right; 6] =
@@ -40,35 +39,17 @@ pub fn run(asked: &Serve) -> anyhow::Result<()> {
     }
     rights::keep_only(&KEPT)?;
     let facts = open::open(&asked.attach, &Knobs::default())?.facts()?;
-    say(&json!({
-        "event": "ready",
-        "ready": true,
-        "version": env!("CARGO_PKG_VERSION"),
-        "profile": crate::PROFILE,
+    let ready = json!({
         "attach": facts.attach,
         "clock": facts.clock,
         "fields": facts.fields,
         "absent": facts.absent,
         "programs": facts.programs,
         "careful": facts.refusal,
-    }))?;
+    });
+    serve::say(&serve::ready(None, ready))?;
     let mut server = Server { asked, log: None, measures: false };
-    let mut lines = Lines::new(signal);
-    while let Some(line) = lines.next()? {
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        let request = serde_json::from_slice(&line).context("request");
-        match request.and_then(|request| server.carry_out(request)) {
-            Ok(answer) => say(&answer)?,
-            Err(error) => say(&json!({
-                "event": "error",
-                "block": block_of(&line),
-                "status": failure::status(&error),
-                "message": failure::sentence(&error),
-            }))?,
-        }
-    }
+    serve::serve(signal, |request| server.carry_out(request).map(Some))?;
     server.log.take().map_or(Ok(()), |log| log.end("end of input").map(|_| ()))
 }
 
@@ -253,10 +234,4 @@ fn free_part(records: &Path, who: &str) -> anyhow::Result<u16> {
 
 fn nothing_begun() -> anyhow::Error {
     WrongRequest("no block was begun".to_owned()).into()
-}
-
-fn say(answer: &Value) -> anyhow::Result<()> {
-    let mut output = io::stdout().lock();
-    writeln!(output, "{answer}")?;
-    Ok(output.flush()?)
 }
