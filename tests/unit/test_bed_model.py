@@ -6,9 +6,10 @@ import os
 
 import pytest
 
-from sojourn.bed import BedSpec, Device, LinkSpec, Topology, build_bed
+from sojourn import devices
+from sojourn.bed import BedSpec, LinkSpec, Topology, build_bed
 from sojourn.bed.cores import cpu_mask
-from sojourn.bed.device import DeviceCpu
+from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.drawing import drawing, text
 from sojourn.bed.emulated import Rated
 from sojourn.bed.facts import compare, digest
@@ -106,7 +107,7 @@ def test_only_bridges_have_further_ends_and_every_arm_its_decoy() -> None:
 )
 def test_an_unknown_device_is_refused_in_one_sentence(name: str, sentence: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        Device.parse(name)
+        devices.parse(name)
     assert str(refusal.value) == sentence
     assert refusal.value.status == 2
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sojourn import devices
 from sojourn.errors import RequestError
 from sojourn.plan import Plan, arms_of, effective_toml, estimate_trials, expand_trials, load_plan, stream_cells
-from sojourn.plan.emulators import cables_of, expected_ns, label_of
+from sojourn.plan.emulators import expected_ns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,8 +107,18 @@ def test_an_arm_may_be_rated_alone(tmp_path: Path) -> None:
 
 
 def test_names_of_devices_tell_their_cables_and_labels() -> None:
-    assert [cables_of(device) for device in ("direct", "wire", "bridge:x", "emulate", "bridge*3:up")] == [1, 2, 2, 2, 4]
-    assert [label_of(device) for device in ("emulate", "emulate:idle", "bridge:idle")] == ["", "idle", None]
+    assert [devices.cables(device) for device in ("direct", "wire", "bridge:x", "emulate", "bridge*3:up")] == [
+        1,
+        2,
+        2,
+        2,
+        4,
+    ]
+    assert [devices.emulator_label(device) for device in ("emulate", "emulate:idle", "bridge:idle")] == [
+        "",
+        "idle",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(

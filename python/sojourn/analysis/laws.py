@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sojourn.analysis.rows import finite
-from sojourn.analysis.run import A_A, DIRECT, WIRE
+from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sizes import by_size
 from sojourn.analysis.wording import micro
+from sojourn.devices import rank
 from sojourn.statistics.line import Deviations, deviations
 from sojourn.statistics.signed_rank import hodges_lehmann
 
@@ -78,14 +79,9 @@ def answer_laws(run: Run, rounds: Rounds, bed_ns: float, more: Mapping[str, Law]
 
 
 def main_device(devices: list[str]) -> str | None:
-    """The device that a run is about: an emulator, the bridge, or the first that is not the wire."""
+    """The device that a run is about: an emulator, the bridge, or the first that is there for its own sake."""
     tested = [one for one in devices if one not in (DIRECT, A_A)]
-    emulators = [one for one in tested if one.partition(":")[0] == "emulate"]
-    if emulators:
-        return emulators[0]
-    if "bridge" in tested:
-        return "bridge"
-    return next((one for one in tested if one != WIRE), tested[0] if tested else None)
+    return max(tested, key=rank, default=None)
 
 
 def _constant_plus_per_byte(law: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Answer]:

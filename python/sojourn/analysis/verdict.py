@@ -11,6 +11,7 @@ from sojourn.analysis.laws import main_device
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sizes import lies_on_line
 from sojourn.analysis.wording import DASH, US, decimals, fixed, micro, percent
+from sojourn.devices import called
 
 if TYPE_CHECKING:
     from sojourn.analysis.finding import Finding
@@ -134,7 +135,7 @@ def rate_sentence(run: Run, rows: list[Row]) -> str:
     if not through:
         return "No throughput was measured"
     best = max(through, key=lambda row: row.value.estimate)
-    value, name = best.value, "The empty path" if device == DIRECT else called(device)
+    value, name = best.value, called(device)
     low = "" if value.low is None or value.high is None else f" (95 % CI {value.low:,.0f} to {value.high:,.0f})"
     more = "at least " if best.statistic == "at_least" else ""
     return f"{name} lets {more}{value.estimate:,.0f} frames/s of {best.factors.frame_bytes} B through{low}"
@@ -154,26 +155,8 @@ def find(rows: list[Row], device: str | None, quantity: str, statistic: str, ref
 
 def amid(device: str) -> str:
     """The device's name within a sentence."""
-    if device == DIRECT:
-        return "the empty path"
     name = called(device)
     return name[0].lower() + name[1:]
-
-
-def called(device: str) -> str:
-    """The device's name where a sentence begins."""
-    single, _, count = device.partition("*")
-    names = {"bridge": "The Linux bridge", "wire": "The wire (a redirect)", "emulate": "The emulator", **EMULATORS}
-    if count:
-        return f"A cascade of {count} {'Linux bridges' if single == 'bridge' else single}"
-    return names.get(device, f"The device {device}")
-
-
-EMULATORS = {
-    "emulate:bare": "The emulator without any pipe",
-    "emulate:idle": "The emulator with an idle pipe",
-    "emulate:zero": "The emulator with a delay of 0",
-}
 
 
 def _adds(run: Run, device: str, pooled: Row, rows: list[Row], bed: float | None) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sojourn.bed.build import Bed, build_bed
-from sojourn.bed.device import Device
 from sojourn.bed.emulated import Emulated, LinkSpec
 from sojourn.bed.model import BedSpec, Host, Link, Topology
 
-__all__ = ["Bed", "BedSpec", "Device", "Emulated", "Host", "Link", "LinkSpec", "Topology", "build_bed"]
+__all__ = ["Bed", "BedSpec", "Emulated", "Host", "Link", "LinkSpec", "Topology", "build_bed"]

@@ -17,7 +17,7 @@ from sojourn.bed.facts import counters, facts, moment, qdisc_dropped
 from sojourn.bed.local import LocalBackend
 from sojourn.bed.model import BedSpec, HostName, Topology, checked
 from sojourn.bed.netns import NetnsBackend
-from sojourn.bed.wiring import forget, prepare_live, silence, wire_up
+from sojourn.bed.wiring import forget, prepare_live, silence, take_down, wire_up
 
 if TYPE_CHECKING:
     import subprocess
@@ -104,7 +104,7 @@ class Bed:
         return machine.softnet_dropped()
 
     def forget(self, arm: str) -> None:
-        """Lets the arm's bridges forget every address that they have learnt: the next frame to any is flooded."""
+        """Lets the arm's switches forget every address that they have learnt: the next frame to any is flooded."""
         forget(self._backend, self.topology.arm(arm))
 
     def prepare_live(self, arm: str) -> None:
@@ -137,7 +137,10 @@ def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
                 silence(backend, topology)
                 backend.lay(topology.cables, spec.mtu)
                 wire_up(backend, topology, spec)
-            yield Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
+            try:
+                yield Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
+            finally:
+                take_down(backend, topology)
         finally:
             backend.close()
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn.bed.device import DeviceCpu
+from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:

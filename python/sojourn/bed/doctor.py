@@ -23,12 +23,15 @@ from sojourn.bed.model import BedSpec
 from sojourn.bed.netns import TOOL_PACKAGES
 from sojourn.bed.processes import find_tool
 from sojourn.bed.rights import rights
+from sojourn.devices import modes
 from sojourn.errors import SojournError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
+
+    from sojourn.devices import Mode
 
 Status = Literal["ok", "limited", "missing"]
 
@@ -39,13 +42,6 @@ _STUDY_TOOLS = {
     "ping": ("iputils-ping", "the study ping-wait and `make bench`"),
     "tcpdump": ("tcpdump", "the study ping-wait"),
     "chromium": ("chromium", "the browser test of the report"),
-}
-
-# In this order: the first that cannot be built tells what is missing.
-_BED_MENDS: dict[tuple[str, ...], str] = {
-    (): "run as root, on a kernel with CONFIG_VETH: modprobe veth",
-    ("wire",): "a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_U32: modprobe -a act_mirred cls_u32 sch_ingress",
-    ("bridge",): "a kernel with CONFIG_BRIDGE: modprobe bridge",
 }
 
 
@@ -107,7 +103,8 @@ def _sentence(checks: list[Check], lacking: list[Check]) -> str:
 
 
 def _tools() -> Iterator[Check]:
-    for tool, package in TOOL_PACKAGES.items():
+    of_devices = {tool: package for mode in needed_modes() for tool, package in mode.tools.items()}
+    for tool, package in (TOOL_PACKAGES | of_devices).items():
         there = find_tool(tool)
         yield _there("tools", tool, there, f"apt-get install {package}", needed=True)
     for tool, (package, purpose) in _STUDY_TOOLS.items():
@@ -147,7 +144,7 @@ def _beds() -> Iterator[Check]:
     """Builds a bed of its own, and tries on it what can only be tried on one."""
     began = time.monotonic()
     try:
-        with build_bed(BedSpec(devices=("wire", "bridge")), f"doctor-{os.getpid()}") as bed:
+        with build_bed(BedSpec(devices=tuple(mode.name for mode in needed_modes())), f"doctor-{os.getpid()}") as bed:
             built_ms = (time.monotonic() - began) * 1e3
             yield Check("bed", "a bed with a bridge", "ok", f"built in {built_ms:.0f} ms", needed=True)
             yield _netem(bed)
@@ -155,16 +152,33 @@ def _beds() -> Iterator[Check]:
             yield _floor(bed)
     except SojournError as error:
         yield Check("bed", "a bed with a bridge", "missing", str(error), _mend_of_a_bed(), needed=True)
+    for mode in modes().values():
+        if mode.mend and not mode.is_needed:
+            yield _device(mode)
+
+
+def needed_modes() -> list[Mode]:
+    """The devices without which the main job cannot be done, the empty path first."""
+    return [mode for mode in modes().values() if mode.is_needed]
+
+
+def _device(mode: Mode) -> Check:
+    """A device that not every machine can have, built."""
+    try:
+        with build_bed(BedSpec(devices=(mode.name,)), f"doctor-{os.getpid()}"):
+            return Check("bed", f"device {mode.name}", "ok", "built")
+    except SojournError as error:
+        return Check("bed", f"device {mode.name}", "limited", str(error), mode.mend)
 
 
 def _mend_of_a_bed() -> str:
     """What would mend a bed that could not be built, by building each part of it."""
-    for devices, mend in _BED_MENDS.items():
+    for mode in needed_modes():
         try:
-            with build_bed(BedSpec(devices=devices), f"doctor-{os.getpid()}"):
+            with build_bed(BedSpec(devices=(mode.name,)), f"doctor-{os.getpid()}"):
                 continue
         except SojournError:
-            return mend
+            return mode.mend
     return "sojourn bed clean, then again"
 
 

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from sojourn.bed.model import Link, Stretch, Topology
 
 _CORNERS = ("┘", "└", "┘└")
-_STATION_LABEL = {"bridge": "bridge", "wire": "redirect", "emulate": "emulator"}
 
 
 Row = tuple[str, str, str, str]
@@ -39,7 +38,7 @@ def drawing(topology: Topology) -> dict[str, Any]:
     hosts = {"a": "host A", "b": "host B"}
     nodes = [{"id": name, "label": label, "kind": "host", "arm": None} for name, label in hosts.items()]
     nodes += [
-        {"id": f"{link.arm}/{i}", "label": _STATION_LABEL[station.kind], "kind": station.kind, "arm": link.arm}
+        {"id": f"{link.arm}/{i}", "label": station.mode.box, "kind": station.kind, "arm": link.arm}
         for link in topology.links
         for i, station in enumerate(link.stations, start=1)
     ]
@@ -86,7 +85,7 @@ def _further_rows(link: Link) -> list[Row]:
 
 def _middle(link: Link) -> str:
     """The device's boxes, and between them what their links are held to."""
-    names = [f"[{_STATION_LABEL[station.kind]}]" for station in link.stations]
+    names = [f"[{station.mode.box}]" for station in link.stations]
     held = [one.emulated.rated.label if one.emulated and one.emulated.rated else "" for one in link.stretches]
     if not any(held):
         return "──".join(names)

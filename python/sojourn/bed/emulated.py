@@ -6,7 +6,6 @@ each way. Pure, as the model: it starts nothing.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from sojourn.errors import RequestError
 if TYPE_CHECKING:
     from sojourn.bed.model import Port
 
-LABEL = re.compile(r"[a-z0-9]{1,8}")
 WIRE_BYTES = 24
 """What a frame takes on an Ethernet beside its bytes without FCS: preamble, FCS, gap."""
 

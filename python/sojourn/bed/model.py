@@ -23,14 +23,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from sojourn.bed.device import Device, DeviceCpu
+from sojourn import devices as device_modes
+from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.emulated import Emulated, LinkSpec, Rated
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sojourn.bed.device import DeviceKind
+    from sojourn.devices import Device, Mode
 
 HostName = Literal["a", "b", "d"]
 
@@ -125,7 +126,8 @@ class Stretch:
 class Station:
     """One box of a device: what joins its two ports, and its name where the join is an interface of its own."""
 
-    kind: DeviceKind
+    kind: str
+    """The name of its mode."""
     left: Port
     right: Port
     name: str | None
@@ -133,6 +135,11 @@ class Station:
     mac: str | None
     further_left: tuple[Port, ...] = ()
     further_right: tuple[Port, ...] = ()
+
+    @property
+    def mode(self) -> Mode:
+        """What joins its ports."""
+        return device_modes.modes()[self.kind]
 
     @property
     def lefts(self) -> tuple[Port, ...]:
@@ -245,7 +252,7 @@ class Link:
         devices = [
             Emulated(_plain_name(self.slug), self.arm, station.left, station.right, label=self.device.label)
             for station in self.stations
-            if station.kind == "emulate"
+            if station.mode.is_emulator
         ]
         return (*devices, *(one.emulated for one in (*self.stretches, *self.further_stretches) if one.emulated))
 
@@ -307,12 +314,12 @@ class Link:
         base, stem = self.number * 100 + 10 * i, f"d-{self.slug}-{i}"
         left = Port("d", f"{stem}l", base, self._inner_mac(i, 1))
         right = Port("d", f"{stem}r", base + 1, self._inner_mac(i, 2))
-        if self.device.kind != "bridge":
+        if not self.device.mode.is_switch:
             return Station(self.device.kind, left, right, None, None, None)
         lefts = tuple(self._further(f"{stem}l", j, 0x10) for j in range(2, self.near_ends + 1)) if i == 1 else ()
         is_last = i == self.device.stations
         rights = tuple(self._further(f"{stem}r", j, 0x40) for j in range(2, self.far_ends + 1)) if is_last else ()
-        return Station("bridge", left, right, stem, base + 2, self._inner_mac(i, 3), lefts, rights)
+        return Station(self.device.kind, left, right, stem, base + 2, self._inner_mac(i, 3), lefts, rights)
 
     def _end(self, host: HostName, j: int, ip_base: int, mac_base: int) -> End:
         """The j-th end at a host, from 2."""
@@ -350,10 +357,9 @@ class Topology:
         links: Mapping[str, LinkSpec] | None = None,
     ) -> Topology:
         """Lays out the direct link and one link per device, bridges with their further ends; then the decoys."""
-        parsed = [Device.parse(name) for name in devices]
+        parsed = [device_modes.parse(name) for name in devices]
         _require_names_of_their_own(parsed)
-        others = [device for device in parsed if device.kind != "direct"]
-        row = [Device.parse("direct"), *others]
+        row = [device_modes.parse("direct"), *(device for device in parsed if device.stations)]
         for name, ends in (("near", near), ("far", far)):
             if not 1 <= ends <= MOST_ENDS:
                 raise RequestError(f"{name} = {ends}: a bridge has from 1 to {MOST_ENDS} ports on a side")
@@ -406,8 +412,8 @@ def _plain_name(dashed: str) -> str:
 
 
 def _link(arm: str, number: int, device: Device, near: int, far: int) -> Link:
-    """Only a bridge has further ends, and a decoy has as many as a load needs: one pair."""
-    if device.kind != "bridge" or arm.endswith(DECOY):
+    """Only a switch has further ends, and a decoy has as many as a load needs: one pair."""
+    if not device.mode.is_switch or arm.endswith(DECOY):
         return Link(arm, number, device)
     return Link(arm, number, device, near, far)
 
@@ -422,8 +428,8 @@ def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:
 
 def _require_names_of_their_own(devices: list[Device]) -> None:
     """Interfaces are named after devices and labels."""
-    taken = {"direct": Device.parse("direct")}
-    for device in (device for device in devices if device.kind != "direct"):
+    taken = {"direct": device_modes.parse("direct")}
+    for device in (device for device in devices if device.stations):
         if device.slug in taken and taken[device.slug] == device:
             raise RequestError(f"device '{device.name}' is asked for twice; once is enough")
         if device.slug in taken:

@@ -52,7 +52,6 @@ rm -f -- "$0.json" "$0.draft" "$0".*.sock
 TOOL_PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
-    "bridge": "iproute2",
     "ethtool": "ethtool",
     "nsenter": "util-linux",
     "unshare": "util-linux",
@@ -80,7 +79,7 @@ class NetnsBackend:
 
     def open(self, topology: Topology, spec: BedSpec) -> None:
         """Starts the holder and makes the namespaces; as root where it can, else in a user namespace."""
-        require_tools(TOOL_PACKAGES)
+        require_tools(TOOL_PACKAGES | {k: v for one in topology.stations for k, v in one.mode.tools.items()})
         self._state.claim()
         self._cgroups = cgroups.folder_of(self._state.mark) if spec.cgroups else None
         self._hold()

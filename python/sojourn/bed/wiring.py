@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
+from sojourn.devices import Command
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sojourn.bed.backend import Backend
-    from sojourn.bed.model import BedSpec, HostName, Link, Station, Topology
+    from sojourn.bed.model import BedSpec, HostName, Link, Topology
 
 _UP_SECONDS = 5.0
-_BRIDGE_AGEING_CENTISECONDS = 360_000  # one hour: what a bridge has learnt stays learnt for the whole run
 
 OFFLOADS = ("tx", "gro", "gso", "tso")
 """What is switched off unless offloads are asked for. Transmit checksums first: with them a veth hands on frames whose
@@ -88,9 +93,8 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
 
 
 def forget(backend: Backend, link: Link) -> None:
-    """Flushes what the link's bridges have learnt."""
-    bridges = [station.name for station in link.stations if station.kind == "bridge"]
-    _batch(backend, "d", "ip", [f"link set dev {name} type bridge fdb_flush" for name in bridges])
+    """Flushes what the link's switches have learnt."""
+    _do(backend, [command for station in link.stations for command in station.mode.forget(station)])
 
 
 def prepare_live(backend: Backend, link: Link) -> None:
@@ -134,11 +138,22 @@ def _end_host(link: Link, end: HostName) -> list[str]:
 
 
 def _set_up_devices(backend: Backend, topology: Topology) -> None:
-    stations = topology.stations
-    lines = [line for station in stations if station.kind == "bridge" for line in _bridge(station)]
-    lines += [f"link set dev {port.dev} up" for port in topology.ports("d")]
-    _batch(backend, "d", "ip", lines)
-    _batch(backend, "d", "tc", [line for s in stations if s.kind == "wire" for line in _redirects(s)])
+    built = [command for station in topology.stations for command in station.mode.build(station)]
+    up = [Command("ip", f"link set dev {port.dev} up") for port in topology.ports("d")]
+    joined = [command for station in topology.stations for command in station.mode.join(station)]
+    _do(backend, [*built, *up, *joined])
+
+
+def take_down(backend: Backend, topology: Topology) -> None:
+    """Removes what devices have made beyond their host's interfaces, as far as it can be."""
+    with suppress(MachineError):
+        _do(backend, [command for station in topology.stations for command in station.mode.remove(station)])
+
+
+def _do(backend: Backend, commands: Iterable[Command]) -> None:
+    """Commands on the devices' host, as many as possible by one run of a tool."""
+    for tool, some in groupby(commands, key=lambda command: command.tool):
+        _batch(backend, "d", tool, [command.line for command in some])
 
 
 FCS_BYTES = 4  # the kernel counts a frame without it; told so, a shaper's rate is that of whole frames
@@ -163,33 +178,14 @@ def _shaper(link: Link, spec: BedSpec) -> list[str]:
     return lines
 
 
-def _bridge(station: Station) -> list[str]:
-    """A kernel bridge that learns as usual, and forwards at once: no spanning tree, no listening, no snooping."""
-    options = f"stp_state 0 forward_delay 0 mcast_snooping 0 ageing_time {_BRIDGE_AGEING_CENTISECONDS}"
-    return [
-        f"link add name {station.name} index {station.ifindex} address {station.mac} type bridge {options}",
-        *(f"link set dev {port.dev} master {station.name}" for port in station.ports),
-        f"link set dev {station.name} up",
-    ]
-
-
-def _redirects(station: Station) -> list[str]:
-    """The least that the kernel can do between two ports: whatever comes in at one leaves at the other."""
-    lines = []
-    for come, go in ((station.left, station.right), (station.right, station.left)):
-        everything = f"filter add dev {come.dev} ingress protocol all prio 1 u32 match u32 0 0"
-        lines.append(f"qdisc add dev {come.dev} clsact")
-        lines.append(f"{everything} action mirred egress redirect dev {go.dev}")
-    return lines
-
-
 def _batch(backend: Backend, host: HostName, tool: str, lines: list[str]) -> None:
     if lines:
-        backend.run(host, [tool, "-batch", "-"], "\n".join(lines) + "\n")
+        argv = ["sh", "-e"] if tool == "sh" else [tool, "-batch", "-"]
+        backend.run(host, argv, "\n".join(lines) + "\n")
 
 
 def _wait_until_up(backend: Backend, topology: Topology) -> None:
-    """Waits until every port is UP and every bridge port forwards; a frame sent before that would be lost."""
+    """Waits until every port is UP and every device forwards; a frame sent before that would be lost."""
     end = time.monotonic() + _UP_SECONDS
     while waiting := [port for host in topology.hosts for port in _not_up(backend, host.name, topology)]:
         if time.monotonic() > end:
@@ -203,8 +199,11 @@ def _not_up(backend: Backend, host: HostName, topology: Topology) -> list[str]:
         return []
     found = {link["ifname"]: link["operstate"] for link in json.loads(backend.run(host, ["ip", "-json", "link"]))}
     down = [dev for dev in ports if found.get(dev) != "UP"]
-    bridged = {port.dev for s in topology.stations if s.kind == "bridge" for port in s.ports}
-    if host != "d" or not bridged or down:
+    if host != "d" or down:
         return down
-    states = {link["ifname"]: link["state"] for link in json.loads(backend.run(host, ["bridge", "-json", "link"]))}
-    return [dev for dev in bridged if states.get(dev) != "forwarding"]
+    run = partial(backend.run, "d")
+    return [
+        dev
+        for kind, mode in {station.kind: station.mode for station in topology.stations}.items()
+        for dev in mode.waiting(run, [station for station in topology.stations if station.kind == kind])
+    ]

@@ -45,7 +45,7 @@ class Lesson:
 
     def taught(self, count: int, rate_pps: float | None) -> Taught:
         """Frames from so many addresses, and how many of these the last bridge then knows."""
-        bridges = [station.name for station in self.link.stations if station.kind == "bridge" and station.name]
+        bridges = [station.name for station in self.link.stations if station.mode.is_switch and station.name]
         site = self.tester.sitting.site
         if site.simulated or not bridges:
             raise Unanswerable(f"{self.link.arm} learns no addresses: only a bridge does")

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sojourn.conduct.part import without_event
 from sojourn.conduct.pipes import longest_ns
+from sojourn.devices import emulator_label
 from sojourn.errors import MachineError, RequestError, SojournError
 from sojourn.instruments.binary import find_instrument
 from sojourn.instruments.emulator import NOBODY, EmulatorInstrument, Settings, emulate_argv, explain, replay
-from sojourn.plan.emulators import EVERY, label_of
+from sojourn.plan.emulators import EVERY
 from sojourn.plan.tcp import pipes_of as pipes_of_connections
 from sojourn.plan.types import STREAM_METHODS
 from sojourn.plan.values import as_duration
@@ -250,7 +251,7 @@ def refuse_wrong_words(plan: Plan) -> None:
 
     Where there is no instrument to ask, the run itself will say so.
     """
-    if plan.bed.backend == "sim" or not any(label_of(device) is not None for device in plan.bed.devices):
+    if plan.bed.backend == "sim" or not any(emulator_label(device) is not None for device in plan.bed.devices):
         return
     try:
         instrument = find_instrument()

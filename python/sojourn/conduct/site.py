@@ -5,10 +5,10 @@ Says how an arm is reached and how programs start there. Builds nothing itself (
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sojourn import devices
 from sojourn.bed import Bed, BedSpec, LinkSpec, build_bed
 from sojourn.plan.sizes import KINDS
 from sojourn.plan.types import TCP_METHODS
@@ -58,7 +58,7 @@ def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
     """What the plan asks of a bed."""
     return BedSpec(
         backend=plan.bed.backend,
-        devices=tuple(device for device in plan.bed.devices if plan.bed.backend != "sim" or BUILT.fullmatch(device)),
+        devices=tuple(device for device in plan.bed.devices if plan.bed.backend != "sim" or devices.known(device)),
         device_cpu=plan.bed.device_cpu,
         mtu=plan.bed.mtu,
         offloads=plan.bed.offloads,
@@ -76,10 +76,6 @@ def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
             arm: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes) for arm, link in plan.bed.links.items()
         },
     )
-
-
-BUILT = re.compile(r"wire|bridge(\*[2-4])?")
-"""Devices that a bed knows; a simulated line may have any other name too."""
 
 
 class Namespaces:

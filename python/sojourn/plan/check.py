@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from sojourn import devices
 from sojourn.errors import RequestError
 from sojourn.plan.costs import check_costs
 from sojourn.plan.emulatable import check_emulators, check_links
@@ -16,10 +17,6 @@ from sojourn.plan.streamable import check_backend, check_streams
 from sojourn.plan.tcp import check_tcp
 from sojourn.plan.types import DIRECT, FLOOD_NS, PAIR_METHODS, TCP_METHODS, Plan
 
-NETNS_DEVICE = re.compile(r"(wire|bridge(\*[2-4])?)(:[a-z0-9]{1,8})?|emulate(:[a-z0-9]{1,8})?")
-WHAT_THERE_IS = (
-    '"wire", "bridge" or "bridge*N" with N from 2 to 4, or "emulate"; several of a kind have labels, "bridge:slow"'
-)
 MOST_ICMP = 65_507
 """An IPv4 packet holds 65,535 bytes with its own header of 20 and ICMP's of 8."""
 
@@ -64,8 +61,9 @@ def check_devices(plan: Plan, given: Given) -> None:
     for device in plan.bed.devices:
         if device == DIRECT:
             raise refuse(given, "bed.devices", 'devices only: "direct" is always there')
-        if plan.bed.backend == "netns" and not NETNS_DEVICE.fullmatch(device):
-            raise refuse(Given(device, given.where), "bed.devices", WHAT_THERE_IS)
+        if plan.bed.backend == "netns" and devices.known(device) is None:
+            what = f"{devices.what_there_is(1)}; several of a kind have labels, 'bridge:slow'".replace("'", '"')
+            raise refuse(Given(device, given.where), "bed.devices", what)
     if plan.bed.backend == "sim":
         for device in (DIRECT, *plan.bed.devices):
             if device not in plan.bed.lines:

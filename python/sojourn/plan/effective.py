@@ -11,8 +11,9 @@ from typing import Any
 import tomlkit
 from tomlkit.items import Table
 
+from sojourn.devices import emulator_label
 from sojourn.plan.costs import cost_values
-from sojourn.plan.emulators import EVERY, emulator_tables, label_of, link_tables
+from sojourn.plan.emulators import EVERY, emulator_tables, link_tables
 from sojourn.plan.keys import KEYS, SECTIONS, SIZE_KEYS, reads
 from sojourn.plan.rates import Rate
 from sojourn.plan.streams import STREAM_SIZE_KEYS
@@ -209,7 +210,7 @@ def search_values(plan: Plan) -> dict[str, Any]:
 
 def has_emulators(plan: Plan) -> bool:
     """Whether any device of the plan is an emulator."""
-    return any(label_of(device) is not None for device in plan.bed.devices)
+    return any(emulator_label(device) is not None for device in plan.bed.devices)
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.plan.emulators import EVERY, cables_of, label_of
+from sojourn import devices
+from sojourn.plan.emulators import EVERY
 from sojourn.plan.source import Given, refuse
 from sojourn.plan.types import STREAM_METHODS, Plan
 
@@ -22,7 +23,7 @@ AN_EMULATOR = 'a device "emulate" in bed.devices'
 
 def check_emulators(plan: Plan, given: Lookup) -> None:
     """Pipes where there is an emulator to have them, and sections for labels that are there."""
-    labels = {label for device in plan.bed.devices if (label := label_of(device)) is not None}
+    labels = {label for device in plan.bed.devices if (label := devices.emulator_label(device)) is not None}
     if plan.study.method == "emulator" and not labels:
         raise refuse(given("bed.devices", list(plan.bed.devices)), "bed.devices", f"{AN_EMULATOR} for method emulator")
     if plan.study.method in STREAM_METHODS and any(plan.stream.pipe) and not labels:
@@ -41,7 +42,7 @@ def check_pipes(plan: Plan, given: Lookup) -> None:
     if plan.study.method not in STREAM_METHODS or not any(plan.stream.pipe):
         return
     for device in plan.bed.devices:
-        label = label_of(device)
+        label = devices.emulator_label(device)
         if label is None:
             continue
         own = plan.emulators.get(label, plan.emulators[EVERY])
@@ -58,7 +59,7 @@ def check_links(plan: Plan, given: Lookup) -> None:
         value = given("bed.backend", "sim")
         raise refuse(value, "bed.backend", '"netns" with rated links: a simulated line has a serialiser of its own')
     for device, link in plan.bed.links.items():
-        cables = cables_of(device)
+        cables = devices.cables(device)
         for name, values in (("rate", link.rates_bps), ("delay", link.delays_ns)):
             if len(values) not in (1, cables):
                 key = f"bed.links.{device}.{name}"

@@ -10,6 +10,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from sojourn.devices import LABEL
 from sojourn.errors import RequestError
 from sojourn.plan.key import ABSENT, HOUR_NS
 from sojourn.plan.keys import KEYS
@@ -21,10 +22,6 @@ from sojourn.plan.values import AUTO, UNITS_NS, Reader, as_duration, duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DEVICE = re.compile(r"emulate(?::(?P<label>[a-z0-9]{1,8}))?")
-"""An emulator; its label tells several of one bed apart."""
-
-LABEL = re.compile(r"[a-z0-9]{1,8}")
 EVERY = ""
 """The label of what holds for all emulators."""
 
@@ -34,12 +31,6 @@ WORDS = ("words", "forward", "backward", "config")
 
 LINK_KEYS: dict[str, Reader] = {"rate": cable_rate(), "delay": duration(0, HOUR_NS)}
 MOST_CABLES = 5
-
-
-def label_of(device: str) -> str | None:
-    """The label of an emulator, "" where it has none; None for any other device."""
-    found = DEVICE.fullmatch(device)
-    return (found["label"] or EVERY) if found else None
 
 
 def is_known(key: str) -> bool:
@@ -132,12 +123,6 @@ def read_cables(key: str, name: str, given: Given) -> tuple[Any, ...]:
     if not read or len(read) > MOST_CABLES or any(one is None for one in read):
         raise refuse(given, key, f"for each cable from A to B, or once for all: {LINK_KEYS[name].expected}")
     return read
-
-
-def cables_of(device: str) -> int:
-    """How many cables lead from A to B over a device of a bed."""
-    cascade = re.fullmatch(r"bridge\*(\d)(:.*)?", device)
-    return int(cascade[1]) + 1 if cascade else 1 if device == DIRECT else 2
 
 
 TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\b")

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import TYPE_CHECKING
 
+from sojourn import devices
 from sojourn.plan.costs import costs_ns, expand_costs
-from sojourn.plan.emulators import cables_of, expected_ns, label_of
+from sojourn.plan.emulators import expected_ns
 from sojourn.plan.sizes import KINDS
 from sojourn.plan.tcp import expand_tcp, tcp_ns
 from sojourn.plan.types import FLOOD_NS, Plan
@@ -68,10 +69,10 @@ def answer_ns(plan: Plan, block: Block) -> int:
     """A closed loop's probe: what it costs by itself, and what rated links and emulators on its way take."""
     own = ANSWER_NS[KINDS[block.cell.probe].via]
     both = block.cell.request_payload_bytes + block.cell.response_payload_bytes
-    emulators = 2 * EMULATOR_NS if label_of(block.arm) is not None else 0
+    emulators = 2 * EMULATOR_NS if devices.emulator_label(block.arm) is not None else 0
     if block.arm not in plan.bed.links:
         return own + emulators
-    link, cables = plan.bed.links[block.arm], cables_of(block.arm)
+    link, cables = plan.bed.links[block.arm], devices.cables(block.arm)
     rates = link.rates_bps * cables if len(link.rates_bps) == 1 else link.rates_bps
     delays = link.delays_ns * cables if len(link.delays_ns) == 1 else link.delays_ns
     hops = sum(both * 8_000_000_000 // bps + 2 * EMULATOR_NS for bps in rates if bps)
@@ -106,7 +107,7 @@ def estimate_trials(plan: Plan, trials: Sequence[Trial]) -> Estimate:
 
 def trial_ns(plan: Plan, trial: Trial) -> int:
     """One trial on a real bed: its frames, and the wait for the last of them, pipes included."""
-    pipe = expected_ns(trial.factors.pipe) if label_of(trial.arm) is not None else 0
+    pipe = expected_ns(trial.factors.pipe) if devices.emulator_label(trial.arm) is not None else 0
     return trial.duration_ns + plan.trials.settle_ns + pipe
 
 

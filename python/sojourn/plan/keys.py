@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sojourn import devices
 from sojourn.plan.costs import COST_KEYS, COST_LAWS
 from sojourn.plan.costs import UNREAD as NOT_OF_COSTS
 from sojourn.plan.key import ABSENT, HOUR_NS, REQUIRED, Key
@@ -24,7 +25,7 @@ from sojourn.plan.values import (
 )
 
 DEVICE = matching(
-    r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+)?",
+    devices.NAME,
     'a device such as "wire", "bridge", "bridge*2" or "emulate" ("direct" is always there)',
 )
 MOST_PORTS = 16

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sojourn import devices
 from sojourn.plan.keys import TESTS
 from sojourn.plan.rates import BURST, ramp_ends
 from sojourn.plan.sizes import ENGINES, ETHERNET, LEAST_FRAME, stream_frame, stream_overhead, stream_payload
@@ -269,7 +270,7 @@ def has_switch(plan: Plan) -> bool:
 
 def is_bridge(plan: Plan, device: str) -> bool:
     """A bridge, or a simulated line, which may stand for one."""
-    return device.startswith("bridge") or (plan.bed.backend == "sim" and device != "direct")
+    return devices.is_switch(device) or (plan.bed.backend == "sim" and device != "direct")
 
 
 def words(choices: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ import random
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from sojourn.devices import emulator_label
 from sojourn.plan.key import HOUR_NS, Key
 from sojourn.plan.source import Given, refuse
 from sojourn.plan.types import DIRECT, PerturbationPlan, TruthPlan
@@ -131,7 +132,7 @@ def check_tcp(plan: Plan, given: Callable[[str, object], Given]) -> None:
     method = plan.study.method
     if plan.bed.backend == "sim":
         raise refuse(given("bed.backend", "sim"), "bed.backend", f'"netns" for {method}: it needs a real kernel')
-    emulators = [device for device in plan.bed.devices if device.split(":")[0] == "emulate"]
+    emulators = [device for device in plan.bed.devices if emulator_label(device) is not None]
     if len(plan.bed.devices) != 1 or not emulators:
         devices = given("bed.devices", list(plan.bed.devices))
         raise refuse(devices, "bed.devices", f'["emulate"] for {method}: its pipes are the path')

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
+from sojourn import devices
 from sojourn.plan.keys import TESTS
 from sojourn.plan.rates import ramp_ends
 from sojourn.plan.sizes import stream_frame, stream_payload
@@ -182,7 +183,7 @@ def arms_of(plan: Plan, factors: Factors) -> tuple[str, ...]:
 
 def is_switch(plan: Plan, device: str) -> bool:
     """Whether it has more ports than two; what a simulated line stands for is the plan's business."""
-    return device.startswith("bridge") or plan.bed.backend == "sim"
+    return devices.is_switch(device) or plan.bed.backend == "sim"
 
 
 def expand_trials(plan: Plan) -> list[Trial]:

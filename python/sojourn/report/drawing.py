@@ -13,6 +13,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
+from sojourn import devices
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -85,8 +87,8 @@ def arms_of(bed: dict[str, Any], plan: dict[str, Any]) -> list[Arm]:
     drawing = bed.get("drawing") or {}
     links, nodes = drawing.get("links") or [], drawing.get("nodes") or []
     if not links:
-        devices = plan.get("bed", {}).get("devices", [])
-        return [Arm("direct", ()), *(Arm(name, _stations_by_name(name)) for name in devices if name != "direct")]
+        planned = plan.get("bed", {}).get("devices", [])
+        return [Arm("direct", ()), *(Arm(name, _stations_by_name(name)) for name in planned if name != "direct")]
     built = bed.get("stable", {}).get("bed", {})
     addresses = {arm.get("arm"): arm for arm in built.get("arms", [])}
     names = dict.fromkeys(str(link["arm"]) for link in links)
@@ -125,8 +127,8 @@ def _shaper(spec: dict[str, Any]) -> str:
 
 
 def _stations_by_name(arm: str) -> tuple[str, ...]:
-    kind, _, times = arm.partition("*")
-    return (kind,) * (int(times) if times.isdigit() else 1)
+    device = devices.known(arm)
+    return (device.mode.box,) * device.stations if device else (arm,)
 
 
 def _host(x: float, height: float, name: str, role: str, palette: Palette) -> str:

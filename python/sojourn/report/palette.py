@@ -9,31 +9,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Ink:
-    """How one device is drawn."""
-
-    slug: str
-    light: str
-    dark: str
-    dash: tuple[int, ...]
-    symbol: str
-
+from sojourn import devices
+from sojourn.devices import Ink
 
 INSIDE, OUTSIDE = "by its own log", "from outside"
+A_A_PLACE = 30
+"""Of the control among the devices, in legends and tables."""
+
+
+def device_inks(places: range) -> dict[str, Ink]:
+    """What device modes declare, in their order."""
+    modes = [mode for mode in devices.modes().values() if mode.place in places]
+    plain = {mode.name: {"": mode.ink} | dict(mode.inks) for mode in modes}
+    return {name + more: ink for name, inks in plain.items() for more, ink in inks.items() if ink}
+
+
 INKS = {
-    "direct": Ink("direct", "#5b6470", "#a3adba", (5, 3), "circle"),
-    "wire": Ink("wire", "#008f68", "#35c69a", (8, 3), "triangle-up"),
-    "bridge": Ink("bridge", "#0067a8", "#5fb3f2", (1, 0), "square"),
-    "bridge*2": Ink("bridge2", "#c84f00", "#ff9355", (10, 3, 2, 3), "diamond"),
-    "bridge*3": Ink("bridge3", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
-    "bridge*4": Ink("bridge4", "#a97a00", "#eabb3f", (2, 2), "triangle-right"),
+    **device_inks(range(A_A_PLACE)),
     "a/a": Ink("aa", "#8a7a4c", "#cdb978", (1, 2), "cross"),
-    "emulate": Ink("emulate", "#7a5cc0", "#b9a3f0", (7, 2), "square"),
-    "emulate:bare": Ink("emulate-bare", "#6b7a1f", "#bfd15c", (4, 2), "triangle-left"),
-    "emulate:idle": Ink("emulate-idle", "#c84f00", "#ff9355", (7, 2, 2, 2), "triangle-right"),
-    "emulate:zero": Ink("emulate-zero", "#7a5cc0", "#b9a3f0", (2, 2), "diamond"),
+    **device_inks(range(A_A_PLACE, 1_000_000)),
     # Where an emulator's error is judged, whose word it is stands in a device's place.
     INSIDE: Ink("inside", "#7a5cc0", "#b9a3f0", (1, 0), "square"),
     OUTSIDE: Ink("outside", "#c84f00", "#ff9355", (6, 3), "diamond"),

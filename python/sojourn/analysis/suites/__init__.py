@@ -58,8 +58,9 @@ from sojourn.analysis.suites.samples import suite_samples
 from sojourn.analysis.suites.searches import Search, Terms, bounds_of, searches_of, terms_of, unverified
 from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.tester import debug_build, incomplete, truncated
-from sojourn.analysis.verdict import amid, called
+from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, percent
+from sojourn.devices import called
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:

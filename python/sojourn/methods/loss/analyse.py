@@ -14,8 +14,8 @@ from sojourn.analysis.stream_rows import contrasts, per_arm, shift_rows, trial_r
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
-from sojourn.analysis.verdict import called
 from sojourn.analysis.wording import percent
+from sojourn.devices import called
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:

@@ -1,0 +1,120 @@
+"""The devices that can be put under test, one file a mode; their names are parsed here and nowhere else.
+
+A file of this folder with a `DEVICE` is a mode; another distribution adds one by an entry point of the group
+`sojourn.devices`, whose value is a `Mode` (`their.module:DEVICE`). A device's name is `mode`, `mode*N` (N boxes in a
+row) or either with `:label`. What a mode declares, both sides of the run folder may read; one that is no longer
+installed is reported under its bare name.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from sojourn.devices.mode import Box, Command, Device, Ink, Mode, Port, commands
+from sojourn.errors import MachineError, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Box", "Command", "Device", "Ink", "Mode", "Port", "called", "commands", "known", "modes", "parse"]
+
+GROUP = "sojourn.devices"
+NAME = r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+)?"
+"""What a name may look like; a simulated line may have one that is no device's."""
+
+LABEL = re.compile(r"[a-z0-9]{1,8}")
+
+
+@cache
+def modes() -> dict[str, Mode]:
+    """Every mode by its name, in the order in which they are listed; ours go before others of the same name."""
+    found = {mode.name: mode for mode in (*_of_others(), *_own())}
+    return dict(sorted(found.items(), key=lambda one: (one[1].place, one[0])))
+
+
+def parse(name: str) -> Device:
+    """Reads a name; raises RequestError with what was expected."""
+    plain, colon, label = name.partition(":")
+    kind, star, count = plain.partition("*")
+    mode = modes().get(kind)
+    if mode is None or (star and (mode.longest == 1 or not count.isdecimal())):
+        raise RequestError(f"device '{name}': expected {what_there_is()}")
+    if colon and not mode.boxes:
+        raise RequestError(f"device '{name}': the {kind} link is there once, and has no label")
+    if colon and not LABEL.fullmatch(label):
+        raise RequestError(f"device '{name}': a label has 1 to 8 small letters and digits")
+    boxes = int(count) if star else mode.boxes
+    if star and boxes == 1:
+        raise RequestError(f"device '{name}': one {kind} is written '{kind}'")
+    if star and not 2 <= boxes <= mode.longest:
+        raise RequestError(f"device '{name}': a cascade has from 2 to {mode.longest} {kind}s")
+    return Device(f"{kind}{star}{boxes if star else ''}{colon}{label}", mode, boxes, label)
+
+
+def known(name: str) -> Device | None:
+    """The device of a name; None for one that is no device's, as a simulated line's may be."""
+    try:
+        return parse(name)
+    except RequestError:
+        return None
+
+
+def cables(name: str) -> int:
+    """How many cables lead from A to B over a device; two where it is not known."""
+    device = known(name)
+    return device.cables if device else 2
+
+
+def is_switch(name: str) -> bool:
+    """Whether it has more ports than two, and learns addresses."""
+    device = known(name)
+    return device is not None and device.mode.is_switch
+
+
+def emulator_label(name: str) -> str | None:
+    """The label of an emulator, "" where it has none; None for any other device."""
+    device = known(name)
+    return device.label if device and device.mode.is_emulator else None
+
+
+def rank(name: str) -> int:
+    """Which device a run is about, the highest first; one that is not known is there for its own sake."""
+    device = known(name)
+    return device.rank if device else 1
+
+
+def called(name: str) -> str:
+    """A device's name where a sentence begins, whether it is known here or not."""
+    device = known(name)
+    if device:
+        return device.title
+    single, _, count = name.partition("*")
+    return f"A cascade of {count} {single}" if count else f"The device {name}"
+
+
+def what_there_is(least_boxes: int = 0) -> str:
+    """The names that may be asked for, as a sentence has them."""
+    plain = [f"'{mode.name}'" for mode in modes().values() if mode.boxes >= least_boxes]
+    rows = [f"'{mode.name}*N' with N from 2 to {mode.longest}" for mode in modes().values() if mode.longest > 1]
+    *names, last = [*plain, *rows]
+    return f"{', '.join(names)} or {last}"
+
+
+def _own() -> Iterator[Mode]:
+    for one in pkgutil.iter_modules(__path__):
+        mode = getattr(import_module(f"{__name__}.{one.name}"), "DEVICE", None)
+        if isinstance(mode, Mode):
+            yield mode
+
+
+def _of_others() -> Iterator[Mode]:
+    for one in entry_points(group=GROUP):
+        mode = one.load()
+        if not isinstance(mode, Mode):
+            raise MachineError(f"the entry point {one.name} of {GROUP} is no device mode: {one.value}")
+        yield mode

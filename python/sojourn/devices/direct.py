@@ -1,0 +1,17 @@
+"""The empty path: one cable from A to B. It is always there, and every device is compared with it."""
+
+from __future__ import annotations
+
+from sojourn.devices.mode import Ink, Mode
+
+DEVICE = Mode(
+    name="direct",
+    title="The empty path",
+    box="",
+    ink=Ink("direct", "#5b6470", "#a3adba", (5, 3), "circle"),
+    place=0,
+    rank=0,
+    boxes=0,
+    is_needed=True,
+    mend="run as root, on a kernel with CONFIG_VETH: modprobe veth",
+)

@@ -1,0 +1,28 @@
+"""Our own emulating bridge between two ports: `sojourn-instrument emulate`, which conducts a study's pipes.
+
+The bed lays its cables and joins nothing: frames pass once the emulator runs.
+"""
+
+from __future__ import annotations
+
+from sojourn.devices.mode import Ink, Mode
+
+DEVICE = Mode(
+    name="emulate",
+    title="The emulator",
+    titles={
+        "bare": "The emulator without any pipe",
+        "idle": "The emulator with an idle pipe",
+        "zero": "The emulator with a delay of 0",
+    },
+    box="emulator",
+    ink=Ink("emulate", "#7a5cc0", "#b9a3f0", (7, 2), "square"),
+    inks={
+        ":bare": Ink("emulate-bare", "#6b7a1f", "#bfd15c", (4, 2), "triangle-left"),
+        ":idle": Ink("emulate-idle", "#c84f00", "#ff9355", (7, 2, 2, 2), "triangle-right"),
+        ":zero": Ink("emulate-zero", "#7a5cc0", "#b9a3f0", (2, 2), "diamond"),
+    },
+    place=40,
+    rank=3,
+    is_emulator=True,
+)

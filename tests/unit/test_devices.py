@@ -1,0 +1,95 @@
+"""A device under test is one file: found beside ours, and no other file is edited for it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sojourn import devices
+from sojourn.bed import Topology
+from sojourn.bed.drawing import drawing
+from sojourn.errors import RequestError
+from sojourn.plan import load_plan
+from sojourn.report.palette import device_inks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HUB = """
+from sojourn.devices import Ink, Mode, commands
+
+DEVICE = Mode(
+    name="hub",
+    title="The old hub",
+    plural="old hubs",
+    box="a hub",
+    ink=Ink("hub", "#111111", "#eeeeee", (1, 0), "cross"),
+    inks={"*2": Ink("hub2", "#222222", "#dddddd", (2, 2), "cross")},
+    longest=3,
+    join=lambda box: commands("tc", f"qdisc add dev {box.left.dev} clsact"),
+)
+"""
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder with one file, as if it lay beside our own devices."""
+    (tmp_path / "hub.py").write_text(HUB)
+    monkeypatch.setattr(devices, "__path__", [*devices.__path__, str(tmp_path)])
+    devices.modes.cache_clear()
+    yield
+    devices.modes.cache_clear()
+    sys.modules.pop("sojourn.devices.hub", None)
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_file_alone_adds_a_device_everywhere(tmp_path: Path) -> None:
+    plan = tmp_path / "mine.toml"
+    plan.write_text('[study]\nname = "mine"\n[bed]\ndevices = ["bridge", "hub", "hub*2:old"]\n')
+    assert load_plan(plan).bed.devices == ("bridge", "hub", "hub*2:old")
+    topology = Topology.of(("bridge", "hub", "hub*2:old"))
+    assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3]
+    assert [command.line for command in topology["hub"].stations[0].mode.join(topology["hub"].stations[0])] == [
+        "qdisc add dev d-hub-1l clsact"
+    ]
+    assert [node["label"] for node in drawing(topology)["nodes"]][2:] == ["bridge", "a hub", "a hub", "a hub"]
+    assert "[a hub]" in drawing(topology)["text"]
+    assert devices.called("hub*2") == "A cascade of 2 old hubs"
+    assert devices.called("hub:old") == 'The old hub "old"'
+    inks = device_inks(range(1000))
+    assert list(inks)[-2:] == ["hub", "hub*2"]
+    assert inks["hub*2"].light == "#222222"
+    rows = "'emulate', 'hub', 'bridge*N' with N from 2 to 4 or 'hub*N' with N from 2 to 3"
+    with pytest.raises(RequestError, match=re.escape(rows)):
+        devices.parse("switch")
+
+
+def test_a_device_that_is_not_installed_here_keeps_its_bare_name() -> None:
+    assert devices.known("hub") is None
+    assert devices.called("hub") == "The device hub"
+    assert devices.called("hub*2") == "A cascade of 2 hub"
+    assert devices.rank("hub") > devices.rank("wire")
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("direct", "The empty path"),
+        ("bridge", "The Linux bridge"),
+        ("bridge*2", "A cascade of 2 Linux bridges"),
+        ("bridge*2:uplink", 'A cascade of 2 Linux bridges "uplink"'),
+        ("emulate:zero", "The emulator with a delay of 0"),
+        ("emulate:x", 'The emulator "x"'),
+    ],
+)
+def test_every_device_has_a_name_for_sentences(name: str, title: str) -> None:
+    assert devices.called(name) == title
+
+
+def test_the_device_that_a_run_is_about() -> None:
+    ranks = {name: devices.rank(name) for name in ("emulate:idle", "bridge", "bridge:slow", "bridge*2", "wire", "x")}
+    assert ranks == {"emulate:idle": 3, "bridge": 2, "bridge:slow": 1, "bridge*2": 1, "wire": 0, "x": 1}
