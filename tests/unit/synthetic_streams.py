@@ -189,7 +189,8 @@ class StreamRun:
         row = {
             "block": trial.block, "device": trial.device, "round": trial.round, "visit": trial.visit,
             "cell": trial.cell, "purpose": "measure", "role": role, "flow": trial.flow, "port": trial.port,
-            "via": trial.factors["engine"], "engine": "AF_PACKET", "schedule": trial.factors["schedule"],
+            "via": trial.factors["engine"], "engine": "AF_PACKET",
+            "schedule": trial.factors["schedule"] if role == "send" else "",
             "frame_bytes": trial.factors["frame_bytes"], "payload_bytes": trial.factors["payload_bytes"],
             "rate_pps": trial.factors["rate_pps"] or 0.0, "intended_pps": pps, "achieved_pps": pps * trial.offered,
             "anderson_darling": None, "anderson_darling_p": trial.fit_p, "started_ns": began, "ended_ns": ended,

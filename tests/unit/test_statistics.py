@@ -14,7 +14,7 @@ from sojourn.statistics.interval import student_t
 from sojourn.statistics.line import deviations, fit, hotelling
 from sojourn.statistics.modes import find_modes
 from sojourn.statistics.period import find_period, slow_ones
-from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.proportion import clopper_pearson, share_by_rounds
 from sojourn.statistics.quantile import allowed, quantile_by_rounds, sd_by_rounds
 from sojourn.statistics.signed_rank import critical_rank, hodges_lehmann, least_pairs, signed_rank_cdf
 from sojourn.statistics.trend import theil_sen, trend
@@ -225,3 +225,13 @@ def test_two_humps_are_two_modes(share: float) -> None:
     rng = np.random.default_rng(9)
     modes = find_modes(rng.normal(20_000, 500, 1500) + 5000 * (rng.random(1500) < share))
     assert modes == pytest.approx([20_000, 25_000], abs=300)
+
+
+def test_a_share_of_trials_that_differ_is_known_by_trials_not_by_frames() -> None:
+    """Twelve trials with shares of 68 to 92 %: Student's interval over them, not binomial over frames."""
+    shares = np.linspace(0.68, 0.92, 12)
+    within = np.concatenate([np.arange(1000) < round(1000 * share) for share in shares])
+    found = share_by_rounds(within, np.repeat(np.arange(12), 1000))
+    over_trials = student_t(shares)
+    assert found.low == pytest.approx(over_trials.low, abs=0.01)
+    assert found.high == pytest.approx(over_trials.high, abs=0.01)

@@ -18,7 +18,7 @@ from sojourn.analysis.paths import error_rows
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.proportion import share_by_rounds
 from sojourn.statistics.quantile import mean_by_rounds, quantile_by_rounds, sd_by_rounds
 
 if TYPE_CHECKING:
@@ -111,19 +111,18 @@ def departure_rows(trials: list[Trials]) -> list[Row]:
         if one.interval_ns:
             errors, of_errors = one.errors()
             rows += error_rows(like, np.abs(errors), of_errors)
-            rows += _interval_shares(one, np.abs(gaps - one.interval_ns))
+            rows += _interval_shares(one, np.abs(gaps - one.interval_ns), of_trial)
     for row in rows:
         row.clock, row.source = "TAI", SOURCE
     return rows
 
 
-def _interval_shares(trials: Trials, errors: NDArray[np.float64]) -> list[Row]:
+def _interval_shares(trials: Trials, errors: NDArray[np.float64], of_trial: NDArray[np.int64]) -> list[Row]:
     """How many intervals, each by itself, were as asked: kinder than the schedule to a sender that lags and goes on."""
     rows = []
     for quantity, bound in (("interval_within_1us", 1_000), ("interval_within_10us", 10_000)):
-        share = clopper_pearson(int((errors <= bound).sum()), len(errors))
-        value = Interval(share.estimate, share.low, share.high, share.level, len(trials.arrivals))
-        rows.append(Row(DIRECT, quantity, "ratio", value, "1", factors=trials.factors, probes=len(errors)))
+        share = share_by_rounds(errors <= bound, of_trial)
+        rows.append(Row(DIRECT, quantity, "ratio", share, "1", factors=trials.factors, probes=len(errors)))
     return rows
 
 

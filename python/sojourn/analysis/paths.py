@@ -12,7 +12,7 @@ import numpy as np
 
 from sojourn.analysis.rows import Row
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.proportion import clopper_pearson, share_by_rounds
 from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
 
 if TYPE_CHECKING:
@@ -120,9 +120,7 @@ def error_rows(like: Row, errors: NDArray[np.float64], rounds: NDArray[np.int64]
     figures = [("departure_error", name, value, "ns") for name, value in quantiles.items()]
     figures.append(("departure_error", "max", _bare(float(errors.max()), rounds), "ns"))
     for quantity, bound in WITHIN_NS.items():
-        share = clopper_pearson(int((errors <= bound).sum()), n)
-        rounds_seen = int(rounds.max()) + 1
-        figures.append((quantity, "ratio", Interval(share.estimate, share.low, share.high, 0.95, rounds_seen), "1"))
+        figures.append((quantity, "ratio", share_by_rounds(errors <= bound, rounds), "1"))
     return [
         Row(like.device, quantity, name, value, unit, None, like.factors, like.cell, n)
         for quantity, name, value, unit in figures

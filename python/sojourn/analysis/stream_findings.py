@@ -21,11 +21,11 @@ from sojourn.analysis.soundness import soundness_findings
 from sojourn.analysis.stream_rows import OPEN_LOOPS, bed_resolution
 from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.tester import (
-    LATE_LEAST_NS,
-    LATE_PART_OF_INTERVAL,
-    LATE_SHARE,
     debug_build,
     incomplete,
+    late_limits,
+    late_sentence,
+    late_shares,
     stamps_of,
     stepped_by,
     truncated,
@@ -127,16 +127,13 @@ def humps(several: list[Values]) -> Iterator[Finding]:
 
 
 def _late(run: Run, errors: pl.DataFrame, overloads: Collection[Place]) -> Iterator[Finding]:
-    found: dict[Place, float] = {}
-    for (device, cell), rows in errors.partition_by("device", "cell", as_dict=True).items():
-        factors = run.cells[int(str(cell))]
-        interval = (factors.interval_ns or 0) * (factors.senders or 1)
-        bound = max(LATE_LEAST_NS, interval * LATE_PART_OF_INTERVAL)
-        share = float((rows["error_ns"] > bound).cast(pl.Float64).to_numpy().mean())
-        if factors.schedule in OPEN_LOOPS and share > LATE_SHARE:
-            found[Place(str(device), int(str(cell)))] = share
-    sentence = "{} of the frames left more than a tenth of their interval late: the schedule was not kept"
-    yield from worst_apart("sender_late", found, overloads, lambda share: sentence.format(percent(share)))
+    paced = {cell: one for cell, one in run.cells.items() if one.schedule in OPEN_LOOPS}
+    limits = late_limits((cell, (one.interval_ns or 0) * (one.senders or 1)) for cell, one in paced.items())
+    found = late_shares(errors.filter(pl.col("cell").is_in(list(paced))), limits)
+    limit_of = {share: limits[place.cell or 0] for place, share in found.items()}
+    yield from worst_apart(
+        "sender_late", found, overloads, lambda share: late_sentence("frames", share, limit_of[share])
+    )
 
 
 def _missed(flows: pl.DataFrame, overloads: Collection[Place]) -> Iterator[Finding]:
@@ -176,7 +173,10 @@ def _misfit(flows: pl.DataFrame) -> Iterator[Finding]:
             found[Place(str(device), int(str(cell)))] = bad / rows.height
     if found:
         places, worst = worst_first(found)
-        sentence = f"{percent(worst)} of the trials do not fit the exponential intervals asked for (Anderson-Darling)"
+        sentence = (
+            f"the times between frames as sent are not exponential in {percent(worst)} of a cell's trials "
+            f"(Anderson and Darling's test, p < {MISFIT_LEVEL:g}): the arrivals are not a Poisson process"
+        )
         yield Finding("poisson_misfit", sentence, worst, places)
 
 

@@ -126,6 +126,7 @@ SENT = {
     "first_ns": "sent_first_ns",
     "last_ns": "sent_last_ns",
     "started_ns": "started_ns",
+    "schedule": "schedule",
 }
 """Columns of a sender's row of `streams`, and their names beside the receiver's."""
 
@@ -183,7 +184,7 @@ def _joined(streams: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
     sent = streams.filter(pl.col("role") == "send").select(
         "block", "flow", *(pl.col(k).alias(v) for k, v in SENT.items())
     )
-    at = ("device", "round", "visit", "cell", "frame_bytes", "payload_bytes", "via", "schedule")
+    at = ("device", "round", "visit", "cell", "frame_bytes", "payload_bytes", "via")
     times = ("first_ns", "last_ns")
     span = (pl.col("last_ns") - pl.col("first_ns")).cast(pl.Float64)
     rate = pl.when((pl.col("first") > 1) & (span > 0)).then((pl.col("first") - 1) * 1e9 / span)

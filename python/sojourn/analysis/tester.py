@@ -17,7 +17,7 @@ from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -92,21 +92,41 @@ def _and(sources: list[str] | None) -> str:
     return " and ".join(sources or [])
 
 
-def _sender_late(run: Run) -> Iterator[Finding]:
-    behind = pl.col("departure_ns") - pl.col("intended_ns")
-    bound = pl.max_horizontal(pl.lit(LATE_LEAST_NS), pl.col("interval_ns") * LATE_PART_OF_INTERVAL)
-    shares = (
-        run.measured.filter(pl.col("schedule").is_in(OPEN_LOOPS))
-        .group_by("device", "cell")
-        .agg((behind > bound).mean().alias("share"))
-        .filter(pl.col("share") > LATE_SHARE)
+def late_limits(intervals: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """How far behind its schedule a departure of each cell is late, in ns, from cells and their intervals."""
+    return {cell: float(max(LATE_LEAST_NS, interval * LATE_PART_OF_INTERVAL)) for cell, interval in intervals}
+
+
+def late_shares(errors: pl.DataFrame, limits: dict[int, float]) -> dict[Place, float]:
+    """Where more departures were late than may be, and their share: of device, cell, error_ns."""
+    limit = pl.col("cell").replace_strict(limits, default=None, return_dtype=pl.Float64)
+    shares = errors.group_by("device", "cell", maintain_order=True).agg(
+        (pl.col("error_ns") > limit).mean().alias("share")
     )
-    found = {Place(device, cell): share for device, cell, share in shares.iter_rows()}
+    return {
+        Place(str(device), int(cell)): share
+        for device, cell, share in shares.filter(pl.col("share") > LATE_SHARE).iter_rows()
+    }
+
+
+def late_sentence(what: str, share: float, limit_ns: float) -> str:
+    """The share, and the limit it is measured by."""
+    return (
+        f"at worst {percent(share)} of the {what} of a cell left more than {micro(limit_ns)} after their intended "
+        f"departure, and {percent(LATE_SHARE)} may: the schedule was not kept"
+    )
+
+
+def _sender_late(run: Run) -> Iterator[Finding]:
+    behind = (pl.col("departure_ns") - pl.col("intended_ns")).alias("error_ns")
+    paced = run.measured.filter(pl.col("schedule").is_in(OPEN_LOOPS)).select("device", "cell", "interval_ns", behind)
+    limits = late_limits(paced.unique("cell").select("cell", "interval_ns").iter_rows())
+    found = late_shares(paced, limits)
     if found:
         places, worst = worst_first(found)
         yield Finding(
             "sender_late",
-            f"{percent(worst)} of the probes left more than a tenth of their interval late: the schedule was not kept",
+            late_sentence("probes", worst, limits[places[0].cell or 0]),
             worst,
             places,
         )

@@ -53,6 +53,12 @@ def korn_graubard(successes: NDArray[np.float64], trials: NDArray[np.float64], l
     return Interval(share, *_exact(share * worth, worth, level), level, n)
 
 
+def share_by_rounds(are: NDArray[np.bool_], rounds: NDArray[np.int64], level: float = 0.95) -> Interval:
+    """The share of values that are so, each value in the round that `rounds` says: the round is the cluster."""
+    counted = np.asarray(np.bincount(rounds), dtype=np.float64)
+    return korn_graubard(np.asarray(np.bincount(rounds, weights=are), dtype=np.float64), counted, level)
+
+
 def _exact(successes: float, trials: float, level: float) -> tuple[float, float]:
     tail = (1 - level) / 2
     failures = trials - successes
