@@ -43,7 +43,7 @@ bench: ## side by side with ping, sockperf, trafgen and other generators, about 
 	@scripts/setup.sh bench
 	$(BIN)/python -m bench
 
-schema: ## write again the Python constants that are generated from crates/record
+schema: ## write again the JSON file that Python reads the tables of crates/record from
 	@scripts/setup.sh test
 	$(BIN)/python scripts/generate_schema.py
 

@@ -8,8 +8,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from sojourn.analysis.run import load
+from sojourn.analysis.tester import other_columns
 from sojourn.errors import RequestError
-from sojourn.records import TABLES, RunFolder, read_table
+from sojourn.records import TABLES, Field, RunFolder, read_table
 from sojourn.records.reader import END_MARKER
 
 if TYPE_CHECKING:
@@ -90,10 +92,52 @@ def test_no_file_gives_an_empty_table_with_all_columns(tmp_path: Path) -> None:
     assert table.frame.height == 0
 
 
-def test_a_foreign_stream_is_refused_with_the_missing_column(folder: RunFolder) -> None:
+def test_another_table_is_refused(folder: RunFolder) -> None:
     probes_of(folder).write_bytes((folder.records / "blocks-000.arrow").read_bytes())
-    with pytest.raises(RequestError, match="no column 'seq'"):
+    with pytest.raises(RequestError, match="is a record of 'sojourn\\.blocks', not of 'probes'"):
         read_table(folder.records, "probes")
+
+
+def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Write a file again with other columns."""
+    with pa.ipc.open_stream(path.read_bytes()) as stream:
+        table = change(stream.read_all())
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table)
+
+
+def test_a_column_that_came_since_is_null_and_nothing_is_amiss(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = Field("session", "int32", nullable=False, unit="1", clock=None, source=None, since=2, doc="")
+    monkeypatch.setitem(TABLES, "probes", {"session": new, **TABLES["probes"]})
+    table = read_table(folder.records, "probes")
+    assert table.frame.columns == [*TABLES["probes"], "part"]
+    assert table.frame.schema["session"] == pl.Int32()
+    assert table.frame["session"].null_count() == table.frame.height == 6 * 3 * 2 * 44
+    assert (table.parts[0].missing, table.parts[0].unknown) == ((), ())
+
+
+@pytest.mark.parametrize("column", list(TABLES["probes"]))
+def test_a_column_that_a_file_should_have_is_null_and_told(folder: RunFolder, column: str) -> None:
+    whole = read_table(folder.records, "probes").frame
+    rewrite(probes_of(folder), lambda table: table.drop_columns([column]))
+    for wanted in (None, ["block", column]):
+        table = read_table(folder.records, "probes", columns=wanted)
+        assert table.parts[0].missing == (column,)
+        assert table.frame[column].null_count() == whole.height
+        assert table.frame.drop(column).equals(whole.select(table.frame.columns).drop(column))
+        assert table.frame.schema == whole.select(table.frame.columns).schema
+    found = {one.name: one for one in other_columns(load(folder.path))}
+    assert found["columns_missing"].sentence.startswith(f"probes-000.arrow lacks {column}")
+
+
+def test_a_column_of_a_later_version_is_left_out_and_told(folder: RunFolder) -> None:
+    rewrite(probes_of(folder), lambda table: table.append_column("colour", table.column("seq")))
+    table = read_table(folder.records, "probes")
+    assert table.parts[0].unknown == ("colour",)
+    assert table.frame.columns == [*TABLES["probes"], "part"]
+    assert [one.name for one in other_columns(load(folder.path))] == ["columns_unknown"]
 
 
 def test_tables_of_both_ends_tell_who_wrote_them(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ pub struct Field {
     pub clock: Option<&'static str>,
     /// For instants: the column that tells the timestamp source of each, or the one source of all of them.
     pub source: Option<&'static str>,
+    /// The version of the tables that it came with: files of an earlier one lack it.
+    pub since: u32,
     /// What it holds.
     pub doc: &'static str,
 }
@@ -195,7 +197,7 @@ pub const TABLES: [Table; 19] = [
 
 impl Field {
     const fn new(name: &'static str, kind: Kind, doc: &'static str) -> Self {
-        Self { name, kind, nullable: false, unit: "1", clock: None, source: None, doc }
+        Self { name, kind, nullable: false, unit: "1", clock: None, source: None, since: 1, doc }
     }
 
     const fn time(name: &'static str, clock: &'static str, source: &'static str, doc: &'static str) -> Self {

@@ -235,6 +235,19 @@ def truncated(run: Run, missing: int) -> Iterator[Finding]:
         yield Finding(
             "truncated_record", f"a record was not written to its end: {names}; what is before is kept", float(len(cut))
         )
+    yield from other_columns(run)
+
+
+def other_columns(run: Run) -> Iterator[Finding]:
+    """Records that lack columns of their own version, or have columns of a later one."""
+    lacking = [part for table in run.tables.values() for part in table.parts if part.missing]
+    if lacking:
+        names = "; ".join(f"{part.path.name} lacks {', '.join(part.missing)}" for part in lacking[:3])
+        yield Finding("columns_missing", f"{names}: what is made of these columns is wrong", float(len(lacking)))
+    later = [part for table in run.tables.values() for part in table.parts if part.unknown]
+    if later:
+        names = "; ".join(f"{part.path.name} has {', '.join(part.unknown)}" for part in later[:3])
+        yield Finding("columns_unknown", f"a later Sojourn wrote {names}: left out", float(len(later)))
 
 
 def _incomplete(run: Run) -> Iterator[Finding]:

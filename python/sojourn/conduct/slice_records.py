@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from sojourn.records import TABLES
+from sojourn.records import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,20 +17,12 @@ if TYPE_CHECKING:
 
     from sojourn.records import RunFolder
 
-KINDS: dict[str, Any] = {
-    "bool": pa.bool_(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "utf8": pa.string(),
-}
-
 
 class RowWriter:
     """One part of one table."""
 
     def __init__(self, folder: RunFolder, table: str, part: int) -> None:
-        self._schema = schema_of(table)
+        self._schema = arrow_schema(table, "sojourn")
         self._sink = pa.OSFile(str(folder.records / f"{table}-{part:03}.arrow"), "wb")
         self._stream = pa.ipc.new_stream(self._sink, self._schema)
 
@@ -46,13 +38,3 @@ class RowWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stream.close()
         self._sink.close()
-
-
-def schema_of(table: str) -> pa.Schema:
-    """The declared schema of a table."""
-    fields = []
-    for name, field in TABLES[table].items():
-        metadata = {"unit": field.unit}
-        metadata |= {"clock": field.clock, "source": field.source or ""} if field.clock else {}
-        fields.append(pa.field(name, KINDS[field.type], field.nullable, metadata))
-    return pa.schema(fields, {"schema": f"sojourn.{table}", "version": "1", "instrument": "sojourn"})

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sojourn.errors import MachineError
 from sojourn.instruments.ping import pinned
-from sojourn.records import TABLES
+from sojourn.records import arrow_schema
 from sojourn.records.pcap import has_nanoseconds, read_packets
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def tai_offset_ns() -> int:
 
 def write_captures(path: Path, frames: Sequence[Frame], windows: Sequence[Window]) -> int:
     """Write the frames of each block as records, one batch a block; gives their number."""
-    schema = capture_schema()
+    schema = arrow_schema("captures", "tcpdump")
     written = 0
     ordered = sorted(frames)
     stamps = [frame.arrival_ns for frame in ordered]
@@ -166,13 +166,3 @@ def write_captures(path: Path, frames: Sequence[Frame], windows: Sequence[Window
             stream.write_batch(pa.record_batch(arrays, schema=schema))
             written += len(inside)
     return written
-
-
-def capture_schema() -> pa.Schema:
-    """The declared schema, with unit and clock of each column and where its stamps come from."""
-    kinds = {"int32": pa.int32(), "int64": pa.int64()}
-    fields = []
-    for name, field in TABLES["captures"].items():
-        metadata = {"unit": field.unit} | ({"clock": field.clock, "source": "kernel"} if field.clock else {})
-        fields.append(pa.field(name, kinds[field.type], field.nullable, metadata))
-    return pa.schema(fields, {"schema": "sojourn.captures", "version": "1", "instrument": "tcpdump"})

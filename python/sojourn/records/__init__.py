@@ -1,11 +1,22 @@
-"""The waist: where a run folder's parts lie, what its records hold, and a reader that survives cut files.
+"""The waist: where a run folder's parts lie, what its records hold, and a reader that survives cut and older files.
 
-Imported by both halves, imports neither. `schema` is generated from the Rust declaration (`make schema`).
+Imported by both halves, imports neither. The columns of tables come from crates/record (`make schema`).
 """
 
-from sojourn.records.declared import Field, FindingKind, Severity
+from sojourn.records.findings import FINDINGS, FindingKind, Severity
 from sojourn.records.folder import RunFolder
-from sojourn.records.reader import Part, Table, read_table
-from sojourn.records.schema import FINDINGS, TABLES
+from sojourn.records.reader import Part, Table, arrow_schema, read_table
+from sojourn.records.schema import TABLES, Field
 
-__all__ = ["FINDINGS", "TABLES", "Field", "FindingKind", "Part", "RunFolder", "Severity", "Table", "read_table"]
+__all__ = [
+    "FINDINGS",
+    "TABLES",
+    "Field",
+    "FindingKind",
+    "Part",
+    "RunFolder",
+    "Severity",
+    "Table",
+    "arrow_schema",
+    "read_table",
+]

@@ -4,6 +4,9 @@ An Arrow stream whose end marker is missing, or whose tail a power loss has fill
 library; the last eight bytes are therefore checked here. Times stay plain int64 nanoseconds. It hides dictionaries,
 batches and parts (one part per instrument process, in the order of their numbers; where several write one table at
 once, each file's name tells who, and so does the column `who`); it judges nothing that it reads.
+
+A file of an earlier version lacks columns that came since: they are null. What else a file lacks is null too, and its
+part says so, for then figures are wrong. Columns of a later version are left out, and the part names them.
 """
 
 from __future__ import annotations
@@ -16,22 +19,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sojourn.errors import RequestError
-from sojourn.records.schema import NAMED_TABLES, TABLES
+from sojourn.records.schema import NAMED_TABLES, TABLES, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from sojourn.records.declared import Field
+    from sojourn.records.schema import Field
 
 END_MARKER = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 LARGE_BATCH_ROWS = 2048
+
+TYPES: dict[str, tuple[Any, pl.DataType]] = {
+    "bool": (pa.bool_(), pl.Boolean()),
+    "int32": (pa.int32(), pl.Int32()),
+    "int64": (pa.int64(), pl.Int64()),
+    "float64": (pa.float64(), pl.Float64()),
+    "utf8": (pa.string(), pl.String()),
+    "utf8-dictionary": (pa.dictionary(pa.int8(), pa.string()), pl.String()),
+    "binary": (pa.binary(), pl.Binary()),
+}
+"""The types that columns are declared with, as Arrow and as Polars have them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One file of a table: who wrote it (empty where only one can), how many rows were read, and whether its end was
-    reached (`cut` says how not)."""
+    reached (`cut` says how not); the columns that it should have and lacks, and those that it has and nobody knows."""
 
     path: Path
     who: str
@@ -40,6 +54,8 @@ class Part:
     cut: str | None
     metadata: Mapping[str, str]
     field_metadata: Mapping[str, Mapping[str, str]]
+    missing: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -99,16 +115,34 @@ def _read_part(
         except (pa.ArrowInvalid, OSError) as error:
             return Part(path, who, number, 0, f"cut in its header ({_first_line(error)})", {}, {}), None
         schema = stream.schema
+        metadata = _decode(schema.metadata)
+        if metadata.get("schema", f"sojourn.{name}") != f"sojourn.{name}":
+            raise RequestError(
+                f"{path} is a record of {metadata['schema']!r}, not of {name!r}: give it its own name back"
+            )
         options = _options(schema, columns)
         source.seek(0)
         table, cut = _all(source, options)
         if wanted is not None and "block" in table.column_names:
             table = table.filter(pc.is_in(table.column("block"), value_set=wanted))
         cut = cut or _missing_end(path)
-        frame = _plain(table, path, name, columns).with_columns(_origin(name, who, number))
-    metadata = _decode(schema.metadata)
+        frame = _plain(table, name, columns).with_columns(_origin(name, who, number))
     fields = {one.name: _decode(one.metadata) for one in schema}
-    return Part(path, who, number, frame.height, cut, metadata, fields), frame
+    missing = _missing(name, schema.names, _version(metadata), columns)
+    unknown = tuple(one for one in schema.names if one not in TABLES[name])
+    return Part(path, who, number, frame.height, cut, metadata, fields, missing, unknown), frame
+
+
+def _missing(name: str, there: list[str], version: int, columns: Collection[str] | None) -> tuple[str, ...]:
+    """The columns that a file of this version has and this one has not."""
+    declared = _declared(name, columns)
+    return tuple(one for one, known in declared.items() if known.since <= version and one not in there)
+
+
+def _version(metadata: Mapping[str, str]) -> int:
+    """The version of the tables that a file was written by."""
+    told = metadata.get("version", "")
+    return int(told) if told.isdecimal() else 1
 
 
 def _origin(name: str, who: str, number: int) -> list[pl.Expr]:
@@ -151,21 +185,19 @@ def _missing_end(path: Path) -> str | None:
         return None if file.read() == END_MARKER else "without its end marker"
 
 
-def _plain(table: pa.Table, path: Path, name: str, wanted: Collection[str] | None) -> pl.DataFrame:
-    """The declared columns, dictionaries spelled out, as Polars holds them; a missing column is refused."""
+def _plain(table: pa.Table, name: str, wanted: Collection[str] | None) -> pl.DataFrame:
+    """The declared columns, dictionaries spelled out, as Polars holds them; one that is missing is null."""
     declared = _declared(name, wanted)
-    missing = [one for one in declared if one not in table.column_names]
-    if missing:
-        raise RequestError(
-            f"{path} has no column {missing[0]!r}: it is not a record of {name} that this Sojourn can read"
-        )
-    columns = pa.table({one: _spelled(table.column(one)) for one in declared})
+    there = set(table.column_names)
+    columns = pa.table(
+        {one: _spelled(table.column(one)) if one in there else pa.nulls(table.num_rows) for one in declared}
+    )
     # Polars takes thousands of small batches, one a block, slowly; but to copy large ones would take longer still.
     if _batch_rows(columns) < LARGE_BATCH_ROWS:
         columns = columns.combine_chunks()
     frame = pl.from_arrow(columns, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
-    return frame.cast({one: _polars_type(declared[one].type) for one in declared})
+    return frame.cast({one: _polars_type(known.type) for one, known in declared.items()})
 
 
 def _batch_rows(table: pa.Table) -> float:
@@ -188,16 +220,20 @@ def _declared(name: str, wanted: Collection[str] | None) -> dict[str, Field]:
     return {one: known for one, known in TABLES[name].items() if wanted is None or one in wanted}
 
 
-def _polars_type(arrow: str) -> pl.DataType:
-    """The Polars type of a declared Arrow type; dictionaries of strings are strings here."""
-    plain = {
-        "bool": pl.Boolean(),
-        "int32": pl.Int32(),
-        "int64": pl.Int64(),
-        "float64": pl.Float64(),
-        "binary": pl.Binary(),
-    }
-    return plain.get(arrow.lower(), pl.String())
+def arrow_schema(name: str, instrument: str, *, simulated: bool = False) -> pa.Schema:
+    """The schema with which Python's own programs write a table: as crates/record writes it."""
+    fields = []
+    for one in TABLES[name].values():
+        metadata = {"unit": one.unit}
+        if one.clock:
+            metadata |= {"clock": "simulated" if simulated else one.clock, "source": one.source or ""}
+        fields.append(pa.field(one.name, TYPES[one.type][0], one.nullable, metadata))
+    return pa.schema(fields, {"schema": f"sojourn.{name}", "version": str(VERSION), "instrument": instrument})
+
+
+def _polars_type(kind: str) -> pl.DataType:
+    """The Polars type of a declared one; dictionaries of strings are strings here."""
+    return TYPES[kind][1]
 
 
 def _decode(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:

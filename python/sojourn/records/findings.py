@@ -1,0 +1,64 @@
+"""What can be found in a measurement: a name, how grave it is, and what it says. One line each.
+
+What an instrument says itself is declared in crates/record and comes with `schema.json`; what only the analysis says
+stands here. The reference page is made of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sojourn.records.schema import DECLARATION
+
+Severity = Literal["note", "doubtful", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingKind:
+    """A name that a finding may have, how bad it is, and what it means."""
+
+    name: str
+    severity: Severity
+    doc: str
+
+
+OF_THE_ANALYSIS: Final = (
+    FindingKind("offload_on", "note", "An offload that may join, split or defer frames was on."),
+    FindingKind("tester_limited", "doubtful", "The tester, not the device, bounds what was measured."),
+    FindingKind("periodic_delay", "note", "Delay recurs with a period."),
+    FindingKind("drift", "note", "Delay drifts over the run."),
+    FindingKind("several_modes", "note", "Delays cluster around several values."),
+    FindingKind("unsteady", "doubtful", "The level of the delay changed within the run."),
+    FindingKind("too_few_pairs", "doubtful", "Too few pairs for an interval at the stated level."),
+    FindingKind("a_a_nonzero", "doubtful", "The empty path differs from itself."),
+    FindingKind("truncated_record", "doubtful", "A record ends before its end."),
+    FindingKind(
+        "columns_missing",
+        "invalid",
+        "A record lacks columns that its version has: figures that rest on them are wrong.",
+    ),
+    FindingKind(
+        "columns_unknown",
+        "note",
+        "A later version wrote the records: columns that this one does not know are left out.",
+    ),
+    FindingKind("contended", "note", "Other work competed for the processors."),
+    FindingKind("below_floor", "invalid", "A delay is below what the path can have."),
+    FindingKind("interference", "note", "Something outside the experiment disturbed it."),
+    FindingKind("path_dead", "invalid", "No frame of the stream arrived."),
+    FindingKind("model_misfit", "note", "The queueing model does not foretell what was measured."),
+    FindingKind("stamps_out_of_order", "note", "Timestamps along a frame's way are not in the order of the way."),
+    FindingKind("rate_rises_with_size", "doubtful", "Longer frames passed at a higher rate than shorter ones."),
+    FindingKind("search_disagrees", "doubtful", "A search reported other bounds than its trials give."),
+    FindingKind("loss_unverified", "note", "A loss did not recur when it was tried again, and was set aside."),
+    FindingKind("too_few_frames", "note", "A trial had fewer frames than its standard asks for."),
+    FindingKind(
+        "not_conserved", "invalid", "Frames sent are not all received, damaged, dropped by us or lost, each once."
+    ),
+    FindingKind("impossible", "invalid", "A figure is one that cannot be: the analysis contradicts itself."),
+)
+
+FINDINGS: Final[dict[str, FindingKind]] = {
+    one.name: one for one in (*(FindingKind(**one) for one in DECLARATION["findings"]), *OF_THE_ANALYSIS)
+}
