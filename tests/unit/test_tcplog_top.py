@@ -41,6 +41,7 @@ def told(*changes: dict[str, Any]) -> dict[str, Any]:
             "delivery_rate_bps": 93.4e6,
             "total_retrans": 0,
             "mss_bytes": 1448,
+            "packets_out": 7,
         }
         flow = {
             "flow": number,
@@ -191,13 +192,13 @@ def test_once_prints_one_table_and_ends(fake: Path) -> None:
     assert "\x1b" not in done.stdout
     assert done.stdout.count("10.0.0.1:40001") == 1
     [_, *words] = json.loads(fake.read_text())
-    assert words == ["tcplog", "watch", "out/t", "--interval=1s", "--port=5201", "--port=80", "--congestion=bbr",
-                     "--count", "2"]  # fmt: skip
+    assert words == ["tcplog", "watch", "out/t", "--interval=10ms", "--port=5201", "--port=80", "--congestion=bbr",
+                     "--count", "1"]  # fmt: skip
 
 
 def test_what_the_instrument_refuses_is_refused(fake: Path) -> None:
     done = top(fake, "--once", "--port", "none")
-    assert (done.returncode, done.stderr) == (2, "sojourn: none is no port\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "sojourn: none is no port\n")
 
 
 def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was(fake: Path) -> None:

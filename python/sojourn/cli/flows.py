@@ -39,8 +39,11 @@ class Column:
 
 
 def flows_of(told: dict[str, Any]) -> list[Flow]:
-    """The flows of one line of the instrument that the filters let through."""
-    return [flow | (flow.get("sample") or {}) for flow in told.get("flows") or [] if flow.get("wanted", True)]
+    """The flows of one line of the instrument that the filters let through.
+
+    Both a flow and its sample have `packets_out`: packets sent, and segments in flight. The flow's counters win.
+    """
+    return [(flow.get("sample") or {}) | flow for flow in told.get("flows") or [] if flow.get("wanted", True)]
 
 
 def place(flow: Flow, end: str) -> str:

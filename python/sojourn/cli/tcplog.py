@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DOUBTFUL = 4
-UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000, "h": 3_600_000_000_000}
+UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
 
 app = typer.Typer(
     help="TCP from the inside: log its state at every packet, look at it, draw it, hand it on.",
@@ -68,9 +68,11 @@ def top(  # noqa: PLR0913, PLR0917 - one for each option
     congestion: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only flows of this congestion control.")
     ] = None,
-    interval: Annotated[str, typer.Option(metavar="TIME", help="How often the table is drawn anew.")] = "1s",
+    interval: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How often the table is drawn anew [default: 1s]")
+    ] = None,
     sort: Annotated[
-        str, typer.Option(metavar="COLUMN", help="What comes first: out, cwnd, retrans, srtt, local, …")
+        str, typer.Option(metavar="COLUMN", help="What comes first: out (packets sent), cwnd, retrans, srtt, local, …")
     ] = "out",
     rows: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many flows.")] = None,
     *,
@@ -88,7 +90,9 @@ def top(  # noqa: PLR0913, PLR0917 - one for each option
     single = {"process": process, "netns": netns, "cgroup": cgroup, "congestion": congestion}
     asked = [(name, value) for name, values in lists.items() for value in values or []]
     asked += [(name, value) for name, value in single.items() if value is not None]
-    words = [*([str(out)] if out else []), f"--interval={interval}", *(f"--{name}={value}" for name, value in asked)]
+    # A running log knows its flows already; programs of our own see them at their next packets.
+    every = interval or ("10ms" if once and out else "1s")
+    words = [*([str(out)] if out else []), f"--interval={every}", *(f"--{name}={value}" for name, value in asked)]
     watch(words, view, once=once)
 
 
@@ -163,17 +167,44 @@ def convert(  # noqa: PLR0913 - one for each option
         raise typer.Exit(DOUBTFUL)
 
 
+@app.command(short_help="Each flow: bytes, goodput, retransmissions, RTT, what limited it.")
+def summary(
+    log: LogArgument,
+    *,
+    flow: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this flow; may be given again.")] = None,
+    block: Annotated[int | None, typer.Option(metavar="N", help="Of a run folder: which trial.")] = None,
+    who: Annotated[str | None, typer.Option(metavar="HOST", help="Of a run folder: whose log.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a flow.")] = False,
+) -> None:
+    """Say of each flow what it carried, how fast, what was retransmitted, its RTT, and what limited it for how long.
+
+    Example: sojourn tcplog summary out/t
+    """
+    from sojourn.export import Chosen, TcpLog
+    from sojourn.export.summary import described, summarised
+
+    opened = TcpLog.open(log, Chosen(frozenset(flow) if flow else None, who=who, block=block))
+    rows = summarised(opened)
+    if as_json:
+        typer.echo(rows.write_ndjson(), nl=False)
+    else:
+        typer.echo(described(rows, opened))
+    if opened.cut:
+        raise typer.Exit(DOUBTFUL)
+
+
 become("watch", "The flows as JSON, a line each interval.")
 become("serve", "Log block by block, asked by a program.")
 become("recover", "Make records of what a killed log left behind.")
 
 
 def parsed_time(option: str, words: str | None) -> int | None:
-    """A time in nanoseconds: a number with a unit, or of seconds."""
+    """A time in nanoseconds: a number with a unit."""
     if words is None:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", words.strip())
-    unit = UNITS_NS.get(found[2] or "s") if found else None
-    if found is None or unit is None:
-        raise RequestError(f"{option} {words}: expected a time such as 1500ms or 2s")
-    return round(float(found[1]) * unit)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zµ]*)", words.strip())
+    if found and not found[2]:
+        raise RequestError(f"{option} {words}: expected a time with its unit: {words}s, or {words}ms?")
+    if found is None or found[2] not in UNITS_NS:
+        raise RequestError(f"{option} {words}: expected a time such as {', '.join('2' + unit for unit in UNITS_NS)}")
+    return round(float(found[1]) * UNITS_NS[found[2]])

@@ -106,7 +106,7 @@ def style_of(flow: Flow, name: str) -> str:
 
 def watch(words: list[str], view: View, *, once: bool) -> None:
     """Show what the instrument tells until it ends or Ctrl-C; `once`: one table, and no more."""
-    argv = [find_instrument(), "tcplog", "watch", *words, *(["--count", "2"] if once else [])]
+    argv = [find_instrument(), "tcplog", "watch", *words, *(["--count", "1"] if once else [])]
     # Its own session: Ctrl-C is for us, and we end it when the terminal is as it was.
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -136,9 +136,9 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 def show(lines: Iterator[dict[str, Any]], view: View, *, once: bool) -> None:
     """Draw each line: in a terminal in place, anywhere else one table after the other."""
     console = Console(highlight=False)
-    if once:  # the first line is of the moment in which watching began
-        last = [{"flows": []}, *lines][-1]
-        console.print(view.draw(last, console))
+    if once:
+        for told in lines:  # none: what the instrument says instead is raised when it has ended
+            console.print(view.draw(told, console))
         return
     if not console.is_terminal:
         for told in lines:

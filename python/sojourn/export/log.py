@@ -217,8 +217,9 @@ class TcpLog:
                 raise RequestError(f"{self.path} has several logs: name one with {option} ({some})")
         unknown = sorted((self.chosen.flows or frozenset()) - set(flows["flow"].to_list()))
         if unknown:
-            last = flows["flow"].cast(pl.Int64).max()
-            raise RequestError(f"{self.path} has no flow {unknown[0]}: flows are numbered from 1 to {last!s}")
+            known = sorted(flows["flow"].to_list())
+            some = ", ".join(map(str, known[:8])) + (f", … {known[-1]}" if len(known) > 8 else "")
+            raise RequestError(f"{self.path} has no flow {unknown[0]}: there are {some or 'none'}")
 
 
 def _absent(path: Path) -> str:
@@ -275,13 +276,14 @@ def _plain(table: pa.Table, names: list[str]) -> pl.DataFrame:
     columns = [_spelled(column) for column in table.columns]
     frame = pl.from_arrow(pa.table(dict(zip(table.column_names, columns, strict=True))), rechunk=False)
     assert isinstance(frame, pl.DataFrame)
-    return frame.cast({name: _kind(name) for name in names})
+    return frame.cast({name: kind_of(name) for name in names})
 
 
 def _spelled(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
-def _kind(name: str) -> pl.DataType:
+def kind_of(name: str) -> pl.DataType:
+    """The type of a column of samples in Polars."""
     kinds = {"int32": pl.Int32(), "int64": pl.Int64(), "float64": pl.Float64()}
     return kinds.get(TABLES["tcp_samples"][name].type, pl.String())

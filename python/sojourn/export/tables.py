@@ -1,4 +1,5 @@
-"""Samples as tables: CSV, JSON lines and Parquet, every column by its name in the record schema.
+"""Samples as tables: CSV, JSON lines and Parquet, every column by its name in the record schema, then a flow's ends and
+the states' names.
 
 An absent value is empty in CSV, null elsewhere. Times stay integers of nanoseconds on the log's clock. Parquet is
 sorted by flow and time within each group of rows, because a flow's values change little from packet to packet.
@@ -14,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sojourn.export.names import RECOVERY, STATES
 from sojourn.export.output import write_text
 from sojourn.records import TABLES
 
@@ -27,20 +29,30 @@ GROUP_ROWS = 1 << 18
 COMPRESSION_LEVEL = 6
 FLOATS = [one.name for one in TABLES["tcp_samples"].values() if one.type == "float64"]
 TEXTS = [one.name for one in TABLES["tcp_samples"].values() if one.type == "utf8-dictionary"]
+ENDS = {
+    "local_address": pa.string(),
+    "local_port": pa.int32(),
+    "remote_address": pa.string(),
+    "remote_port": pa.int32(),
+}
+NAMES = {"state_name": ("state", STATES), "ca_state_name": ("ca_state", RECOVERY)}
+"""Columns of names: what they name, and how."""
+
+ADDED = ENDS | dict.fromkeys(NAMES, pa.string())
 KINDS = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "utf8-dictionary": pa.string()}
 
 
 def write_csv(log: TcpLog, file: BinaryIO, told: Told) -> None:
     """A line with the names, then a line a sample; floats as exactly as they are."""
-    file.write((",".join(TABLES["tcp_samples"]) + "\n").encode())
-    for samples in log.in_order():
+    file.write((",".join([*TABLES["tcp_samples"], *ADDED]) + "\n").encode())
+    for samples in _named(log):
         write_text(samples, file)
         told.records += samples.height
 
 
 def write_json_lines(log: TcpLog, file: BinaryIO, told: Told) -> None:
     """An object a line."""
-    for samples in log.in_order():
+    for samples in _named(log):
         octets = io.BytesIO()
         samples.write_ndjson(octets)
         file.write(octets.getbuffer())
@@ -49,13 +61,14 @@ def write_json_lines(log: TcpLog, file: BinaryIO, told: Told) -> None:
 
 def write_parquet(log: TcpLog, file: BinaryIO, told: Told) -> None:
     """One file; the log's header and footer, and its flows, are in its metadata under `sojourn.…`."""
-    schema = pa.schema([_field(one.name) for one in TABLES["tcp_samples"].values()], metadata=_metadata(log))
+    fields = [*map(_field, TABLES["tcp_samples"]), *(pa.field(name, kind) for name, kind in ADDED.items())]
+    schema = pa.schema(fields, metadata=_metadata(log))
     writer = pq.ParquetWriter(
         file,
         schema,
         compression="zstd",
         compression_level=COMPRESSION_LEVEL,
-        use_dictionary=TEXTS,  # type: ignore[arg-type] # names of columns, says its documentation
+        use_dictionary=[*TEXTS, *ADDED],  # type: ignore[arg-type] # names of columns, says its documentation
         column_encoding=_encodings(),
         write_statistics=["time_ns", "flow", "block"],
         data_page_size=1 << 20,
@@ -67,16 +80,27 @@ def write_parquet(log: TcpLog, file: BinaryIO, told: Told) -> None:
             told.records += samples.height
 
 
+def _named(log: TcpLog) -> Iterator[pl.DataFrame]:
+    """Samples in the order of time, with the ends of their flows and the names of their states."""
+    ends = log.flows.select("flow", *ENDS)
+    names = [
+        pl.col(column).replace_strict(known, default=None, return_dtype=pl.String).alias(name)
+        for name, (column, known) in NAMES.items()
+    ]
+    for samples in log.in_order():
+        yield samples.join(ends, on="flow", how="left", maintain_order="left").with_columns(names)
+
+
 def _groups(log: TcpLog) -> Iterator[pl.DataFrame]:
     """Samples in large groups: the larger, the better they pack."""
     held: list[pl.DataFrame] = []
-    for samples in log.in_order():
+    for samples in _named(log):
         held.append(samples)
         if sum(one.height for one in held) >= GROUP_ROWS:
             joined = pl.concat(held)
             yield joined.head(GROUP_ROWS)
             held = [joined.slice(GROUP_ROWS)]
-    yield pl.concat(held) if held else pl.DataFrame(schema=dict.fromkeys(TABLES["tcp_samples"], pl.Null))
+    yield pl.concat(held) if held else pl.DataFrame(schema=dict.fromkeys([*TABLES["tcp_samples"], *ADDED], pl.Null))
 
 
 def _field(name: str) -> pa.Field[Any]:

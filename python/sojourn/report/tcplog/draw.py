@@ -60,7 +60,7 @@ def draw(folder: Path, target: Path, numbers: Collection[int] = ()) -> int:
 
 def _fates(flows: Collection[Flow]) -> str:
     named = {fate for flow in flows for fate, packets in flow.fates.items() if packets and fate != "seen"}
-    return ", ".join(sorted(named)) or "none"
+    return ", ".join(sorted(named)) or "kept out by filters"
 
 
 def _section(flow: Flow, traces: Traces, log: Log, span: tuple[float, float]) -> Section:

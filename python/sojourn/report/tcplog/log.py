@@ -42,6 +42,8 @@ class Flow:
     algorithm: str
     process: int | None
     command: str | None
+    is_wanted: bool
+    """Whether the filters let it through."""
     fates: dict[str, int] = field(default_factory=dict)
     """Packets of both directions, by what became of them; "seen" is their sum."""
 
@@ -60,6 +62,8 @@ class Log:
     header: dict[str, Any]
     footer: dict[str, Any]
     flows: tuple[Flow, ...]
+    filtered: int
+    """Flows that filters kept out, of which nothing was logged; they are not in `flows`."""
     gaps: pl.DataFrame
     """cpu, missing, after_ns, before_ns; with who, part and block."""
 
@@ -71,12 +75,15 @@ class Log:
         account = read_table(records, "tcp_account").frame
         if flows.is_empty():
             raise RequestError(f"{folder}: no flow was seen: was there any TCP, and did --port or --prefix exclude it?")
+        every = _flows(flows, account)
+        logged = tuple(flow for flow in every if flow.is_wanted or flow.fates.get("logged"))
         return cls(
             folder,
             records,
             _json(folder / "header.json"),
             _json(folder / "footer.json"),
-            _flows(flows, account),
+            logged,
+            len(every) - len(logged),
             read_table(records, "tcp_gaps").frame,
         )
 
@@ -88,7 +95,7 @@ class Log:
         known = {flow.number for flow in self.flows}
         for number in numbers:
             if number not in known:
-                raise RequestError(f"--flow {number}: {self.folder} has the flows {_span(known)}")
+                raise RequestError(f"--flow {number}: {self.folder} has {_span(known)}{_kept_out(self.filtered)}")
         return tuple(flow for number in numbers for flow in self.flows if flow.number == number)
 
     def samples(self, flows: Collection[Flow]) -> dict[tuple[str, int, int, int], pl.DataFrame]:
@@ -147,6 +154,7 @@ def _flow(row: dict[str, Any], fates: dict[tuple[Any, ...], dict[str, int]]) -> 
         row["algorithm"],
         row["process"],
         row["command"],
+        row["wanted"],
         fates.get(key, {}),
     )
 
@@ -155,8 +163,18 @@ def _place(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+def _kept_out(filtered: int) -> str:
+    return f"; {filtered} more were kept out by filters" if filtered else ""
+
+
 def _span(numbers: set[int]) -> str:
-    """Such as "1 to 20", or some of them where they have holes."""
+    """Such as "flows 1 to 20", or some of them where they have holes."""
+    if not numbers:
+        return "no flow that was logged"
+    return f"flow{'s' * (len(numbers) != 1)} {_numbers(numbers)}"
+
+
+def _numbers(numbers: set[int]) -> str:
     low, high = min(numbers), max(numbers)
     if len(numbers) == high - low + 1:
         return f"{low} to {high}" if high > low else str(low)

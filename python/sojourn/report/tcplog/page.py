@@ -58,6 +58,7 @@ def _facts(log: Log, start_ns: int) -> str:
         f"first sample {_instant(header, start_ns)}" if start_ns else "",
         f"{lasted:.6g} s" if lasted else "",
         f"{count(len(log.flows))} flow{'s' * (len(log.flows) != 1)}, {count(seen)} packets" if seen else "",
+        f"{count(log.filtered)} more kept out by filters" if log.filtered else "",
         f"of: {command}" if command else "",
     )
     return " · ".join(filter(None, parts))

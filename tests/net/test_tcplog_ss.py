@@ -1,0 +1,98 @@
+"""What `top` and `summary` say of flows, held against `ss`: connections that stand idle after they have sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.net.tcplog_bed import PORT, Bed, logging, made_bed, run, sojourn_says
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: programs in the kernel, and namespaces by name")
+
+SENT = 3_000_000
+FLOWS = 2
+
+
+@pytest.fixture
+def bed() -> Iterator[Bed]:
+    with made_bed() as made:
+        # Segments as packets, so that both count the same.
+        for host in "ab":
+            run(*made.inside(host, "ethtool", "-K", "p0", "tso", "off", "gso", "off", "gro", "off"))
+        made.serve()
+        yield made
+
+
+def ss(bed: Bed) -> dict[int, dict[str, str]]:
+    """What `ss` says of each connection of host a to the server, by its local port."""
+    lines = run(*bed.inside("a", "ss", "-tinHO", "dst", f":{PORT}")).stdout.splitlines()
+    found = {}
+    for line in lines:
+        port = int(line.split()[3].rpartition(":")[2])
+        found[port] = dict(re.findall(r"(\w+):(\S+)", line))
+    return found
+
+
+def test_top_shows_packets_sent_not_those_in_flight(bed: Bed, tmp_path: Path) -> None:
+    """All is acknowledged, so that nothing is in flight: the column stood at 0."""
+    with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", str(PORT)) as logger:
+        sending = bed.send(FLOWS, SENT)
+        bed.await_rest()
+        seen = {flow["local_port"]: flow for flow in logger.flows()}
+        told = sojourn_says("tcplog", "top", tmp_path / "t", "--once", COLUMNS="400").stdout.splitlines()
+        by_ss = ss(bed)
+        sending.close()
+        logger.end()
+    heads = told[1].split()
+    assert len(by_ss) == FLOWS
+    shown = {int(row[heads.index("local")].rpartition(":")[2]): row for row in map(str.split, told[2:-1])}
+    for port, said in by_ss.items():
+        assert seen[port]["segments_out"] == int(said["segs_out"])
+        packets, cell = seen[port]["packets_out"], shown[port][heads.index("out▾")]
+        assert packets > 20
+        assert float(cell.rstrip("k")) * (1000 if "k" in cell else 1) == pytest.approx(packets, rel=0.01)
+
+
+def test_a_summary_says_what_ss_says(bed: Bed, tmp_path: Path) -> None:
+    with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", str(PORT)) as logger:
+        sending = bed.send(FLOWS, SENT)
+        bed.await_rest()
+        by_ss = ss(bed)
+        sending.close()
+        logger.end()
+    told = sojourn_says("tcplog", "summary", tmp_path / "t", "--json").stdout
+    flows = {row["local_port"]: row for row in map(json.loads, told.splitlines())}
+    for port, said in by_ss.items():
+        mine = flows[port]
+        # The end of the connection is one byte of sequence numbers more; the SYN was before the first sample.
+        assert mine["acked_bytes"] == pytest.approx(int(said["bytes_acked"]), abs=2)
+        assert mine["retransmitted_segments"] == int(said.get("retrans", "0/0").partition("/")[2])
+        assert mine["kernel_rtt_min_us"] <= round(float(said["minrtt"]) * 1000)
+        assert mine["rtt_min_us"] <= mine["rtt_p50_us"] <= mine["rtt_p95_us"] <= mine["rtt_max_us"]
+        assert sum(mine[name] for name in mine if name.startswith("limited_by_")) == pytest.approx(
+            mine["span_s"], rel=0.05
+        )
+
+
+def test_the_mean_deviation_is_what_ss_calls_rttvar(bed: Bed, tmp_path: Path) -> None:
+    with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", str(PORT)) as logger:
+        sending = bed.send(1, SENT)
+        bed.await_rest()
+        ((port, said),) = ss(bed).items()
+        (flow,) = (flow for flow in logger.flows() if flow["local_port"] == port)
+        sending.close()
+        logger.end()
+    srtt, deviation = (float(part) * 1000 for part in said["rtt"].split("/"))
+    sample = flow["sample"]
+    # The last sample is of before the last acknowledgement was dealt with.
+    assert sample["mdev_us"] == pytest.approx(deviation, rel=0.35, abs=20)
+    assert sample["srtt_us"] == pytest.approx(srtt, rel=0.35, abs=20)
+    assert sample["rttvar_us"] >= 50_000 > deviation

@@ -1,0 +1,98 @@
+"""The summary of a log's flows: its numbers are those of a log that was made up."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from sojourn.export import Chosen, TcpLog
+from sojourn.export.summary import LIMITS, described, summarised
+from tests.unit.made_up_tcp import Log, MadeFlow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.made_up_tcp import Truth
+
+FLAGS = ["timestamps", *(["-"] * 9), "cwnd-limited"]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[Path, Truth]:
+    """A log of three flows, one of them the receiving end."""
+    flows = (
+        MadeFlow(rounds=40),
+        MadeFlow(algorithm="cubic", family=6, rounds=30),
+        MadeFlow(role="receiver", rounds=10),
+    )
+    return tmp_path / "t", Log(flows).write(tmp_path / "t")
+
+
+def test_a_flows_numbers_are_those_of_its_samples(made: tuple[Path, Truth]) -> None:
+    path, truth = made
+    rows = summarised(TcpLog.open(path))
+    assert rows["flow"].to_list() == [1, 2, 3]
+    for row in rows.iter_rows(named=True):
+        mine = truth.samples.filter(flow=row["flow"]).sort("time_ns", maintain_order=True)
+        span_s = (mine["time_ns"][-1] - mine["time_ns"][0]) / 1e9
+        assert row["span_s"] == pytest.approx(span_s)
+        assert row["acked_bytes"] == mine["acked_bytes"][-1] - mine["acked_bytes"][0]
+        assert row["retransmitted_segments"] == mine["total_retrans"].max()
+        assert row["goodput_out_bps"] == pytest.approx(8 * row["acked_bytes"] / span_s)
+        rtt = mine.filter(pl.col("point") == "in")["rtt_last_us"].drop_nulls()
+        if rtt.len():
+            assert row["rtt_min_us"] == rtt.min()
+            assert row["rtt_p95_us"] == pytest.approx(float(rtt.quantile(0.95) or 0), rel=0.05)
+    sender, receiver = rows.row(0, named=True), rows.row(2, named=True)
+    assert sender["acked_bytes"] > 0 < receiver["received_bytes"]
+
+
+def test_time_is_shared_out_among_what_limits(made: tuple[Path, Truth]) -> None:
+    path, truth = made
+    told = truth.samples.filter(flow=1).sort("time_ns", maintain_order=True).with_row_index("at")
+    third = told.height // 3
+    odd = told.with_columns(
+        pl.when(pl.col("at") < third).then(pl.lit("idle")).otherwise(pl.lit("busy")).alias("limited_by"),
+        pl.when(pl.col("at") < 2 * third).then(1 << 10).otherwise(0).cast(pl.Int32).alias("flags"),
+        pl.when(pl.col("at") == told.height - 2).then(3).otherwise(0).cast(pl.Int32).alias("ca_state"),
+    ).drop("at")
+    truth.tables["tcp_samples"] = odd
+    truth.write_records(path / "records")
+    log = TcpLog.open(path, Chosen(frozenset({1})))
+    log.header["tcp_flag_names"] = FLAGS
+    (row,) = summarised(log).iter_rows(named=True)
+    times = odd["time_ns"]
+    expected = {
+        "application": times[third] - times[0],
+        "cwnd": times[2 * third] - times[third],
+        "path_or_pacing": times[-2] - times[2 * third],
+        "recovery": times[-1] - times[-2],
+    }
+    for name in LIMITS:
+        assert row[f"limited_by_{name}_s"] * 1e9 == pytest.approx(expected.get(name, 0))
+
+
+def test_a_person_reads_what_was_logged_and_what_was_not(made: tuple[Path, Truth]) -> None:
+    path, truth = made
+    truth.tables["tcp_samples"] = truth.samples.filter(pl.col("flow") != 2).with_columns(
+        pl.when(pl.col("rtt_min_us").is_not_null()).then(pl.lit(3000, pl.Int64)).alias("rtt_min_us")
+    )
+    truth.write_records(path / "records")
+    log = TcpLog.open(path)
+    text = described(summarised(log), log)
+    assert "flow 1: 10.0.0.1:40000 → 10.0.0.2:5201, reno" in text
+    assert "goodput" in text
+    assert re.search(r"RTT +min \d+\.\d{3} ms, p50 \d+\.\d{3} ms, p95", text)
+    assert "3.000 ms, is of TCP timestamps, which count whole ms" in text
+    assert "1 more flow seen, of which nothing was logged" in text
+
+
+def test_an_empty_log_is_said(made: tuple[Path, Truth]) -> None:
+    path, truth = made
+    truth.tables["tcp_samples"] = truth.samples.clear()
+    truth.write_records(path / "records")
+    log = TcpLog.open(path)
+    assert described(summarised(log), log).startswith("No flow was logged.")
