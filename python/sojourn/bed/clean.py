@@ -1,7 +1,8 @@
 """Removes what dead runs left behind: processes, and with these their namespaces and links; cgroups; state files.
 
 A process is a dead run's when it carries a bed's mark in its environment and the controller that the mark names no
-longer runs. Everything else, live runs above all, is left alone, and so is what cannot be judged.
+longer runs. Everything else, live runs above all, is left alone, and so is what cannot be judged. A run in a chroot has
+its state file there: it is found by the run's processes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from typing import TYPE_CHECKING
 
 from sojourn.bed import cgroups
 from sojourn.bed.processes import MARK_VARIABLE
-from sojourn.bed.state import Mark, Process, pid_namespace, remove_sockets, states
+from sojourn.bed.state import Mark, Process, State, pid_namespace, remove_sockets, state_folder, states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PATIENCE_SECONDS = 2.0
+
+Found = list[tuple[Path, State | None]]
+"""State files, and what each says."""
 
 
 @dataclass
@@ -40,15 +44,20 @@ class Cleaning:
 def clean() -> Cleaning:
     """Removes what dead runs of this user left behind."""
     done = Cleaning()
-    orphans = [(process, mark) for process, mark in marked_processes() if not mark.controller.is_alive()]
+    marked = list(marked_processes())
+    folders = list(
+        dict.fromkeys([state_folder(), *(root_of(process) / state_folder().relative_to("/") for process, _ in marked)])
+    )
+    orphans = [(process, mark) for process, mark in marked if not mark.controller.is_alive()]
     _kill([process for process, _ in orphans])
     for process, mark in orphans:
         if process.is_alive():
             done.left.append(f"Process {process.pid} of the dead run {mark.run} did not end.")
         else:
             done.removed.append(f"Ended process {process.pid} of the dead run {mark.run}.")
-    _clean_cgroups(done)
-    _clean_states(done)
+    found = [one for folder in folders for one in states(folder)]
+    _clean_cgroups(done, found)
+    _clean_states(done, found)
     return done
 
 
@@ -65,9 +74,9 @@ def marked_processes() -> Iterator[tuple[Process, Mark]]:
                 yield process, mark
 
 
-def _clean_cgroups(done: Cleaning) -> None:
+def _clean_cgroups(done: Cleaning, found: Found) -> None:
     """Those whose controller is gone, of this user and this process namespace; a live run's are told with its state."""
-    others = {str(state.mark) for _, state in states() if state is not None and state.is_live()}
+    others = {str(state.mark) for _, state in found if state is not None and state.is_live()}
     for folder, mark in cgroups.left():
         if mark.controller.is_alive() or str(mark) in others or cgroups.is_of_others(folder):
             continue
@@ -80,8 +89,8 @@ def _clean_cgroups(done: Cleaning) -> None:
             done.left.append(f"The cgroups of the dead run {mark.run} could not be removed: {folder}.")
 
 
-def _clean_states(done: Cleaning) -> None:
-    for path, state in states():
+def _clean_states(done: Cleaning, found: Found) -> None:
+    for path, state in found:
         if state is None:
             done.left.append(f"{path} is not a bed's state; look at it, then remove it by hand.")
         elif state.is_live():
@@ -90,6 +99,13 @@ def _clean_states(done: Cleaning) -> None:
             remove_sockets(path)
             path.unlink(missing_ok=True)
             done.removed.append(f"Removed the state file of the dead run {state.mark.run}.")
+
+
+def root_of(process: Process) -> Path:
+    """The root folder of a process, as this one sees it; our own where that cannot be told."""
+    with suppress(OSError):
+        return Path(f"/proc/{process.pid}/root").readlink()
+    return Path("/")
 
 
 def _mark_of(folder: Path) -> Mark | None:

@@ -1,11 +1,12 @@
 """The backend for one machine: hosts are network namespaces, cables are veth pairs.
 
-A *holder* process keeps everything. It lives in a mount namespace of its own, with a tmpfs over `/run`, so the names
-of our network namespaces are nobody else's business and end with it; without root, it lives in a user namespace too.
-Its standard input is a pipe whose only writer is this process: when this process ends, however it ends, the holder
-reads the end of the pipe and goes, and with it the mounts, the namespaces and the links in them. Programs that run in
-the bed die with this process by the parent-death signal, which follows the *thread* that started them: a thread that
-calls `start` must live as long as what it started. What they have started in turn is killed by the holder's last act.
+A *holder* process keeps everything: it starts one more process in each network namespace, which does nothing but keep
+it there; without root, all of them live in a user namespace. Nothing has a name in the file system and nothing is
+mounted: a bed is made of processes alone, so it stands in a plain chroot as anywhere. Their standard input is a pipe
+whose only writer is this process: when this process ends, however it ends, they read the end of the pipe and go, and
+with them the namespaces and the links in them. Programs that run in the bed die with this process by the parent-death
+signal, which follows the *thread* that started them: a thread that calls `start` must live as long as what it started.
+What they have started in turn is killed by the holder's last act.
 
 Programs join only the network (and user) namespace of their host, and its cgroup where the bed has some, which the
 holder removes too. So they see the files that everybody sees, and write their records where they are told; but
@@ -34,14 +35,23 @@ if TYPE_CHECKING:
     from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
 
 # At the end of its input it kills whatever still runs in the namespaces: what a program has started has no parent-death
-# signal of its own. It must never come to that with the machine's own `/run` in view, nor be kept from it by a broken
-# pipe. `$0` is the state file's name without its ending, within the working folder: by then its full path is hidden.
+# signal of its own. Nor must a broken pipe keep it from that. `$0` is the state file's name without its ending, within
+# the working folder; `$1` is the folder of the bed's cgroups.
 _HOLDER = """
 trap '' PIPE
-mount -t tmpfs -o mode=755 sojourn /run || exit 1
-mkdir /run/netns && echo ready && cat >/dev/null
+exec 3<&0
+for host in a b d; do
+    said=$(unshare --net sh -c 'echo $$ $(stat -L -c %i /proc/self/ns/net); exec cat >/dev/null' <&3 &)
+    [ -n "$said" ] || exit 1
+    keepers="$keepers ${said%% *}" inodes="$inodes ${said#* }"
+done
+echo ready$keepers
+cat >/dev/null
 for try in 1 2 3 4 5 6 7 8 9 10; do
-    pids=$(for name in /run/netns/*; do ip netns pids "${name##*/}"; done 2>/dev/null)
+    pids=$(stat -L -c '%i %n' /proc/[0-9]*/ns/net 2>/dev/null | while read -r inode path; do
+        pid=${path#/proc/}
+        case "$inodes " in *" $inode "*) echo "${pid%%/*}" ;; esac
+    done)
     [ -n "$pids" ] || break
     kill -KILL $pids 2>/dev/null
 done
@@ -59,11 +69,12 @@ TOOL_PACKAGES = {
 }
 
 _READY_SECONDS = 10.0
-_WITH_CGROUPS: tuple[HostName, ...] = ("a", "b")
+_HOSTS: tuple[HostName, ...] = ("a", "b", "d")
+_WITH_CGROUPS = _HOSTS[:2]
 
 
 class NetnsBackend:
-    """Hosts A, B and D as network namespaces `sj-<run>-a`, `-b` and `-d` of this machine."""
+    """Hosts A, B and D as network namespaces of this machine."""
 
     unprivileged: bool
     missing: list[str]
@@ -71,9 +82,9 @@ class NetnsBackend:
     def __init__(self, run_id: str) -> None:
         self.unprivileged = False
         self.missing = []
-        self._run_id = run_id
         self._state = StateFile(run_id)
         self._holder: subprocess.Popen[str] | None = None
+        self._keepers: dict[HostName, int] = {}
         self._started: list[subprocess.Popen[Any]] = []
         self._cgroups: Path | None = None
 
@@ -84,15 +95,13 @@ class NetnsBackend:
         self._cgroups = cgroups.folder_of(self._state.mark) if spec.cgroups else None
         self._hold()
         self._make_cgroups()
-        names = [self._namespace(host.name) for host in topology.hosts]
-        self._in_holder(["ip", "-batch", "-"], "".join(f"netns add {name}\n" for name in names))
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
         """Makes the veth pairs, one queue each: a program that binds to queue 0 then sees every frame."""
         lines = [
             f"link add {self._end(cable.left, mtu)} type veth peer {self._end(cable.right, mtu)}" for cable in cables
         ]
-        self._in_holder(["ip", "-n", self._namespace("d"), "-batch", "-"], "\n".join(lines) + "\n")
+        self.run("d", ["ip", "-batch", "-"], "\n".join(lines) + "\n")
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
         process = launch(self._enter(host, argv), argv[0], self._state.mark, popen)
@@ -167,8 +176,7 @@ class NetnsBackend:
         cgroups.make(self._cgroups, _WITH_CGROUPS)
 
     def _try_to_hold(self, unprivileged: bool) -> str | None:
-        argv = ["unshare", "--mount", "--net", "--propagation", "private"]
-        argv += ["--user", "--map-root-user"] if unprivileged else []
+        argv = ["unshare", "--user", "--map-root-user"] if unprivileged else []
         self._holder = subprocess.Popen(
             [*argv, "sh", "-c", _HOLDER, self._state.stem, str(self._cgroups or "")],
             stdin=subprocess.PIPE,
@@ -180,28 +188,24 @@ class NetnsBackend:
             start_new_session=True,
         )
         assert self._holder.stdout is not None
-        if _first_line(self._holder, _READY_SECONDS) == "ready":
+        ready, *keepers = _first_line(self._holder, _READY_SECONDS).split() or [""]
+        if ready == "ready":
+            self._keepers = dict(zip(_HOSTS, map(int, keepers), strict=True))
             self._state.write(Process.of(self._holder.pid))
             return None
         _, said = self._holder.communicate()
         self._holder = None
         return str(said).strip() or "the holder did not start"
 
-    def _in_holder(self, argv: Sequence[str], text: str | None) -> str:
-        own = [f"--net={self._proc}/ns/net", f"--mount={self._proc}/ns/mnt"]
-        command = ["nsenter", *self._user, *own, "--", *argv]
-        return finish(command, text, environment(self._state.mark), shown=shlex.join(argv))
-
     def _in_sysfs(self, host: HostName, argv: Sequence[str], text: str | None) -> str:
         """Runs a command where `/sys` is the host's own: in a mount namespace made for this one command."""
-        script = 'mount -t sysfs sysfs /sys && exec "$@"'
-        private = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
+        script = 'mount -n --make-rprivate /sys && mount -n -t sysfs sysfs /sys && exec "$@"'
+        private = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script, "sh"]
         return self.run(host, [*private, *argv], text)
 
     def _enter(self, host: HostName, argv: Sequence[str]) -> list[str]:
-        where = [f"--net={self._proc}/root/run/netns/{self._namespace(host)}"]
         cgroup = self._cgroups / host if self._cgroups is not None and host in _WITH_CGROUPS else None
-        return ["nsenter", *self._user, *where, "--", *guarded(argv, cgroup)]
+        return ["nsenter", *self._user, f"--net={self._namespace(host)}", "--", *guarded(argv, cgroup)]
 
     def _end(self, port: Port, mtu: int) -> str:
         return (
@@ -210,17 +214,15 @@ class NetnsBackend:
         )
 
     def _namespace(self, host: HostName) -> str:
-        return f"sj-{self._run_id}-{host}"
-
-    @property
-    def _proc(self) -> str:
         if self._holder is None:
             raise MachineError("the bed is gone; build it again")
-        return f"/proc/{self._holder.pid}"
+        return f"/proc/{self._keepers[host]}/ns/net"
 
     @property
     def _user(self) -> list[str]:
-        return [f"--user={self._proc}/ns/user", "--preserve-credentials"] if self.unprivileged else []
+        if not self.unprivileged or self._holder is None:
+            return []
+        return [f"--user=/proc/{self._holder.pid}/ns/user", "--preserve-credentials"]
 
 
 def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
