@@ -497,10 +497,10 @@ def test_a_refuted_law_names_the_deviation_that_refutes_it() -> None:
         (
             1300.0,
             0.0,
-            r"adds 1\.[23]\d* µs one way \(95 % CI [\d.–]+\), and no cost per byte that could be told from zero",
+            r"adds 1\.[23]\d* µs one way \(95 % CI [\d.–]+\), and no cost per byte significantly different from zero",
         ),
         (2300.0, -0.4, r"adds 1\.9\d* µs one way .* on average, and less the longer the frame: −0\.4\d* ns per byte"),
-        (0.0, 0.0, r"adds nothing that could be told from zero"),
+        (0.0, 0.0, r"adds nothing significantly different from zero"),
         (-900.0, 0.0, r"adds −0\.9\d* µs one way .*; not to be used: the path with bridge is 0\.9\d* µs faster"),
     ],
 )

@@ -350,3 +350,32 @@ def test_tables_of_rates_read_well_everywhere(made: Callable[[str], Path], snaps
     assert table.markdown() == snapshot(name="md")
     assert table.csv() == snapshot(name="csv")
     assert table.latex() == snapshot(name="tex")
+
+
+def test_who_cites_a_run_names_its_day_its_commit_and_its_machine(tmp_path: Path) -> None:
+    folder = one_way(tmp_path / "run")
+    analyse(folder)
+    facts = {
+        "machine": {"kernel": {"release": "6.1.0-9"}, "cpu": {"model": "An EPYC", "online": 8}},
+        "sojourn": {"version": "0.1.0", "commit": "1f251942e74b4169688ca31c761bc1648cfb01cd"},
+    }
+    (folder / "bed.json").write_text(json.dumps({"stable": facts}))
+    begun = {"event": "started", "tai_ns": 1795371716489049619}
+    (folder / "log.jsonl").write_text(json.dumps(begun) + "\n" + (folder / "log.jsonl").read_text())
+    page = write_report(folder).read_text()
+    assert "2026-11-22 · Linux 6.1.0-9 · An EPYC, 8 CPUs" in page
+    assert "measured on 2026-11-22 with Sojourn 0.1.0, commit 1f251942e74b" in page
+    assert "Every frame arrived" in page
+
+
+def test_tables_for_papers_and_machines_say_how_many_and_which(tmp_path: Path) -> None:
+    folder = one_way(tmp_path / "run")
+    analyse(folder)
+    delays = next(table for table in all_tables(Run.read(folder)) if table.name == "one_way_delay")
+    head, first, *_ = csv.reader(io.StringIO(delays.csv()))
+    row = dict(zip(head, first, strict=True))
+    assert int(row["frame_bytes"]) > 0
+    assert int(row["interval_ns"]) > 0
+    assert (int(row["n"]) > 1, float(row["level"]) >= 0.95) == (True, True)
+    assert "\\multicolumn" in delays.latex()
+    assert "95 \\% CI" in delays.latex()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,8 +75,40 @@ def test_delays_are_told_from_both_departures_and_what_the_device_adds(tmp_path:
     pooled = pick(rows, "device_latency", "pooled")
     assert (pooled["reference"], pooled["clock_bound_ns"], pooled["clock_error95_ns"]) == ("direct", 0, 0)
     assert holds(pooled, 1500)
-    assert {row["unit"] for row in rows} <= {"ns", "1", "1/s", "bit/s", "ns/byte"}
+    assert {row["unit"] for row in rows} <= {"ns", "1", "1/s", "bit/s", "ns/byte", "s/s"}
     assert all(row["clock"] and row["source"] for row in rows)
+
+
+def slower_in_cell_1(trial: Trial, rng: np.random.Generator) -> None:
+    del rng
+    trial.delay = trial.delay + (1500 if trial.device == "bridge" and trial.cell == 1 else 0)
+
+
+def test_cells_that_disagree_are_told_as_a_range(tmp_path: Path) -> None:
+    """1.5 and 3.0 us: their average, 2.25, is true of neither."""
+    run(tmp_path, "one-way", [cell(), cell(frame_bytes=1518, payload_bytes=1500)], alter=slower_in_cell_1, rounds=12)
+    said = verdict(tmp_path)["sentence"]
+    assert re.match(r"The Linux bridge adds 1\.[45]\d* to [23]\.[09]\d* µs one way, depending on the cell", said), said
+    assert "64 B" in said
+    assert "1518 B" in said
+
+
+def test_what_lies_over_the_wire_is_told_beside_it(tmp_path: Path) -> None:
+    """The direct link is shorter than the device's path, the wire is not: of 1.5 us the links have 1.2."""
+    rows = run(tmp_path, "one-way", [cell()], added={"wire": 1200.0, "bridge": 1500.0}, rounds=12)
+    assert holds(pick(rows, "device_latency", "pooled", reference="direct"), 1500)
+    assert holds(pick(rows, "device_latency", "pooled", reference="wire"), 300)
+    assert re.search(r"over the wire, which has the same links, 0\.(29|3)", verdict(tmp_path)["sentence"])
+
+
+def test_a_histogram_has_no_comb(tmp_path: Path) -> None:
+    """Whole nanoseconds, evenly spread: bins that hold four and five of them in turn would differ by a fifth."""
+    even = {"delay": lambda rng, factors, n: rng.integers(5_000, 5_531, n), "run_sd_ns": 0, "rounds": 24}
+    run(tmp_path, "one-way", [cell()], **even)
+    bins = sample(tmp_path, "delay_histograms").filter(device="bridge")
+    assert bins["high_ns"].to_numpy() - bins["low_ns"].to_numpy() == pytest.approx(5.0)
+    whole = bins["share"].to_numpy()[1:-1]
+    assert whole.std() / whole.mean() < 0.12
 
 
 def test_a_lost_packet_is_infinitely_late(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import polars as pl
 
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.rows import Row
-from sojourn.analysis.run import A_A, DIRECT, WIRE
+from sojourn.analysis.run import A_A, DIRECT, against
 from sojourn.statistics.discovery import benjamini_hochberg, signed_rank_p
 from sojourn.statistics.interval import Interval, student_t
 from sojourn.statistics.signed_rank import hodges_lehmann
@@ -49,11 +49,7 @@ class Rounds:
 
     def pairs(self) -> list[tuple[str, str]]:
         """Every (device, reference) that can be subtracted, a/a first."""
-        known = [one for one in self.devices if one not in (DIRECT, A_A)]
-        against_direct = [(A_A, DIRECT)] if A_A in self.devices else []
-        against_direct += [(one, DIRECT) for one in known]
-        against_wire = [(one, WIRE) for one in known if one != WIRE] if WIRE in known else []
-        return [pair for pair in against_direct + against_wire if pair[1] in self.devices]
+        return against(self.devices)
 
     def counted(self, device: str, reference: str | None, used: NDArray[np.bool_]) -> int:
         """How many probes stand behind the pairs in `used`."""
@@ -103,7 +99,8 @@ def latency_rows(run: Run, rounds: Rounds) -> list[Row]:
     rows = []
     for device, reference in rounds.pairs():
         per_cell = [_cell_rows(run, rounds, device, reference, row) for row in range(len(rounds.cells))]
-        rows += _with_q_values([row for several in per_cell for row in several])
+        rows += [row for several in per_cell for row in several]
+        tell_q_values(rounds, [several[0] for several in per_cell if several])
         rows += _pooled_rows(run, rounds, device, reference)
     return rows
 
@@ -123,7 +120,12 @@ def resolution(rounds: Rounds) -> Interval | None:
     """
     if A_A not in rounds.devices or DIRECT not in rounds.devices:
         return None
-    control = pooled(rounds, A_A, DIRECT)
+    return resolution_of(_pooled_pairs(rounds, A_A, DIRECT))
+
+
+def resolution_of(differences: NDArray[np.float64]) -> Interval | None:
+    """The end of the 95 % interval of the A/A differences that is farther from zero; None with too few of them."""
+    control = hodges_lehmann(differences)
     if control.low is None or control.high is None:
         return None
     return Interval(max(abs(control.low), abs(control.high)), None, None, control.level, control.n)
@@ -138,7 +140,7 @@ def _pooled_pairs(rounds: Rounds, device: str, reference: str) -> NDArray[np.flo
 
 
 def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) -> list[Row]:
-    """One cell's latency (with its p-value parked in q_value), arithmetic average, shift and variance."""
+    """One cell's latency, arithmetic average, shift and variance."""
     cell = rounds.cells[row]
     differences = rounds.one_way(device, reference)[row]
     used = ~np.isnan(differences)
@@ -163,7 +165,6 @@ def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) 
         for quantity, statistic, value, unit in figures
         if value.n
     ]
-    rows[0].q_value = signed_rank_p(d)
     return [*rows, *_model_sd(rows)]
 
 
@@ -203,10 +204,10 @@ def _pooled_rows(run: Run, rounds: Rounds, device: str, reference: str) -> list[
     return rows
 
 
-def _with_q_values(rows: list[Row]) -> list[Row]:
-    tested = [row for row in rows if row.q_value is not None]
-    if tested:
-        q = benjamini_hochberg(np.array([row.q_value for row in tested], dtype=np.float64))
-        for row, value in zip(tested, q, strict=True):
-            row.q_value = float(value)
-    return rows
+def tell_q_values(rounds: Rounds, rows: list[Row]) -> None:
+    """Write on the latencies of cells the q-values of their differing from zero, all cells together."""
+    if rows:
+        cells = [rounds.one_way(row.device, row.reference)[rounds.cells.index(row.cell or 0)] for row in rows]
+        p = np.array([signed_rank_p(d[~np.isnan(d)]) for d in cells], dtype=np.float64)
+        for row, q in zip(rows, benjamini_hochberg(p), strict=True):
+            row.q_value = float(q)

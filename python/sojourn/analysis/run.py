@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 DIRECT = "direct"
 A_A = "a/a"
 WIRE = "wire"
+
+
+def against(devices: list[str]) -> list[tuple[str, str]]:
+    """Every (device, reference) that can be subtracted: a/a first, then over direct, then over the wire."""
+    known = [one for one in devices if one not in (DIRECT, A_A)]
+    over_direct = [(one, DIRECT) for one in [A_A, *known] if one in devices]
+    over_wire = [(one, WIRE) for one in known if one != WIRE]
+    return [pair for pair in over_direct + over_wire if pair[1] in devices]
+
+
 JUDGED = ("measure", "search")
 """Purposes of blocks that figures are made of."""
 

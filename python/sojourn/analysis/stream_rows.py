@@ -14,9 +14,10 @@ import polars as pl
 
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.packets import ACTUAL, INTENDED, RESPONSE, ROUND_TRIP, Values
+from sojourn.analysis.pairs import resolution_of
 from sojourn.analysis.paths import error_rows
 from sojourn.analysis.rows import Row
-from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.run import A_A, DIRECT, against
 from sojourn.analysis.streams import Series, across, differences, in_order, over_trials, series, worst_of
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import korn_graubard
@@ -209,14 +210,19 @@ def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:
     """What each device adds over the direct path in these cells, by pairs of trials; a/a and the resolution too."""
     rows: list[Row] = []
     means, medians = series(each, "mean"), series(each, "p50")
-    for device in [one for one in run.devices if one != DIRECT]:
-        pairs = {cell: differences(means.get((device, cell)), means.get((DIRECT, cell))) for cell in cells}
+    for device, reference in against(run.devices):
+        pairs = {cell: differences(means.get((device, cell)), means.get((reference, cell))) for cell in cells}
         known = {cell: d for cell, d in pairs.items() if d}
         for cell, d in known.items():
-            shift = differences(medians.get((device, cell)), medians.get((DIRECT, cell)))
-            rows.append(_added(run, device, cell, "device_latency", "mean", hodges_lehmann(values_of(d))))
-            rows.append(_added(run, device, cell, "one_way_delay_shift", "p50", over_trials(values_of(shift))))
-        rows += _pooled(run, device, known)
+            shift = differences(medians.get((device, cell)), medians.get((reference, cell)))
+            values = {
+                ("device_latency", "mean"): hodges_lehmann(values_of(d)),
+                ("one_way_delay_shift", "p50"): over_trials(values_of(shift)),
+            }
+            rows += [
+                Row(device, *names, value, "ns", reference, run.cells[cell], cell) for names, value in values.items()
+            ]
+        rows += _pooled(run, device, reference, known)
     for row in rows:
         _tell_behind(row, each)
     return [row for row in rows if row.value.n]
@@ -225,7 +231,7 @@ def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:
 def _tell_behind(row: Row, each: pl.DataFrame) -> None:
     """How many packets are behind a difference of two arms, and the clocks' errors of both together."""
     here = each if row.cell is None else each.filter(pl.col("cell") == row.cell)
-    arms = [here.filter(pl.col("device") == arm) for arm in (row.device, DIRECT)]
+    arms = [here.filter(pl.col("device") == arm) for arm in (row.device, row.reference)]
     row.probes = sum(int(arm["packets"].sum()) for arm in arms)
     row.clock_bound_ns = _sum_of([worst_of(arm, "clock_bound_ns") for arm in arms])
     row.clock_error95_ns = _sum_of([worst_of(arm, "clock_error95_ns") for arm in arms])
@@ -253,25 +259,19 @@ def values_of(differences_by_round: dict[int, float]) -> NDArray[np.float64]:
     return np.array(list(differences_by_round.values()), dtype=np.float64)
 
 
-def _added(run: Run, device: str, cell: int, quantity: str, statistic: str, value: Interval) -> Row:
-    return Row(device, quantity, statistic, value, "ns", DIRECT, run.cells[cell], cell)
-
-
-def _pooled(run: Run, device: str, pairs: dict[int, dict[int, float]]) -> list[Row]:
+def _pooled(run: Run, device: str, reference: str, pairs: dict[int, dict[int, float]]) -> list[Row]:
     """Over all cells; the control pools every pair, for all its cells share one truth."""
     if not pairs:
         return []
     common = in_common(run.cells[cell] for cell in pairs)
     if device != A_A:
-        return [Row(device, "device_latency", "pooled", hodges_lehmann(across(pairs.values())), "ns", DIRECT, common)]
+        value = hodges_lehmann(across(pairs.values()))
+        return [Row(device, "device_latency", "pooled", value, "ns", reference, common)]
     every = np.concatenate([values_of(d) for d in pairs.values()])
     level = next((level for level in A_A_LEVELS if least_pairs(level) <= len(every)), A_A_LEVELS[-1])
-    control, at_95 = hodges_lehmann(every, level), hodges_lehmann(every)
-    rows = [Row(A_A, "device_latency", "pooled", control, "ns", DIRECT, common)]
-    if at_95.low is not None and at_95.high is not None:
-        limit = Interval(max(abs(at_95.low), abs(at_95.high)), None, None, at_95.level, at_95.n)
-        rows.append(Row(A_A, "resolution", "pooled", limit, "ns", DIRECT, common))
-    return rows
+    rows = [Row(A_A, "device_latency", "pooled", hodges_lehmann(every, level), "ns", DIRECT, common)]
+    limit = resolution_of(every)
+    return rows if limit is None else [*rows, Row(A_A, "resolution", "pooled", limit, "ns", DIRECT, common)]
 
 
 def bed_resolution(rows: list[Row]) -> float:

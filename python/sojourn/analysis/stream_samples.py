@@ -18,6 +18,8 @@ from sojourn.analysis.streams import differences, elapsed_s, series
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.stream_study import Gathered
@@ -99,11 +101,23 @@ def histogram_samples(several: Iterable[Values]) -> pl.DataFrame:
     found = [pl.DataFrame(schema=schema)]
     for one in several:
         low, high = (float(edge) for edge in np.quantile(one.values, BULK))
-        edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+        edges = whole_bins(one.values, low, high)
         counts, _ = np.histogram(one.values, edges, weights=one.weights)
         bins = pl.DataFrame({"low_ns": edges[:-1], "high_ns": edges[1:], "share": counts / max(1, one.count)})
         found.append(_at(bins, one).select(list(schema)))
     return pl.concat(found)
+
+
+def whole_bins(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+    """Edges of equal bins that hold equally many steps of the timestamps: else bins of four and of five would comb.
+
+    Edges lie halfway between two steps, so that no value lies on one.
+    """
+    apart = np.diff(np.unique(np.round(values[(values >= low) & (values <= high)], 3)))
+    step = float(apart.min()) if len(apart) else 1.0
+    width = step * max(1, int(np.ceil((high - low) / (BINS * step))))
+    count = int((high - low) // width) + 1
+    return np.asarray(low - step / 2 + width * np.arange(count + 1), dtype=np.float64)
 
 
 def timeline(run: Run, packets: pl.DataFrame) -> pl.DataFrame:

@@ -21,7 +21,7 @@ the same arm that was subtracted ("load=0.0", "load_via=beside", "to=unicast", "
     - one_way_delay_shift (reference direct: of medians); p50 [ns]
     - resolution (what a/a tells of the bed); pooled [ns]
 - one-way:
-    - queue_growth (ns of delay per ns of trial; 0: bounded); trend [1]
+    - queue_growth (seconds of delay per second of trial; 0: stable); trend [s/s]
     - queue_bounded (share of trials); ratio [1]
     - min_frame_interval (interval: the last tried one that was not bounded to this one); knee [ns]
     - min_frame_interval (in place of the knee: the sender itself did not keep shorter ones); at_most [ns]

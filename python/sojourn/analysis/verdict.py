@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from sojourn.analysis.laws import main_device
-from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import lies_on_line
 from sojourn.analysis.wording import DASH, US, decimals, fixed, micro, percent
 from sojourn.devices import called
+from sojourn.statistics.homogeneity import homogeneity_p
 
 if TYPE_CHECKING:
     from sojourn.analysis.finding import Finding
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 
+DISAGREE_P = 0.01
 MEASURED = ("measure", "search")
 ROLES = ("send", "receive")
 
@@ -92,7 +95,7 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
     limit = f"the bed can resolve {micro(bed)}" if bed is not None else "no A/A control says what the bed can resolve"
     beside = find(rows, "bridge", "device_latency", "pooled") if device != "bridge" else None
     other = f", where the Linux bridge adds {_one_way(beside.value)}" if beside is not None else ""
-    return f"{_adds(run, device, pooled, rows, bed)}{other}; {limit}"
+    return f"{_adds(run, device, pooled, rows, bed)}{_over_wire(rows, device)}{other}; {limit}"
 
 
 def departures_sentence(run: Run, rows: list[Row]) -> str:
@@ -124,8 +127,8 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
         )
         return f"No device was measured against the empty path; of one-way delays, {said}"
     if pooled.value.low is not None and not pooled.value.excludes(0):
-        return f"{called(device)} adds nothing that could be told from zero: {_one_way(pooled.value)}"
-    return f"{called(device)} adds {_one_way(pooled.value)}"
+        return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled.value)}"
+    return f"{called(device)} adds {_by_cell(rows, device) or _one_way(pooled.value)}{_over_wire(rows, device)}"
 
 
 def rate_sentence(run: Run, rows: list[Row]) -> str:
@@ -167,15 +170,38 @@ def _adds(run: Run, device: str, pooled: Row, rows: list[Row], bed: float | None
     if told and slope is not None and constant is not None and slope.value.estimate > 0:
         return f"{said} adds {_one_way(constant.value)} + {_per_byte(slope.value)}{_by_probe(slope, rows)}"
     if value.low is not None and not value.excludes(0):
-        return f"{said} adds nothing that could be told from zero: {_one_way(value)}"
+        return f"{said} adds nothing significantly different from zero: {_one_way(value)}"
     if bed is not None and abs(value.estimate) < bed:
         return f"{said} adds less than the bed can resolve: {_one_way(value)}"
     if told and slope is not None:
         return f"{said} adds {_one_way(value)} on average, and less the longer the frame: {_per_byte(slope.value)}"
     if slope is None or slope.value.low is None:
-        return f"{said} adds {_one_way(value)}"
-    limit = "the bed can resolve" if slope.value.excludes(0) else "could be told from zero"
-    return f"{said} adds {_one_way(value)}, and no cost per byte that {limit}"
+        return f"{said} adds {_by_cell(rows, device) or _one_way(value)}"
+    limit = "that the bed can resolve" if slope.value.excludes(0) else "significantly different from zero"
+    return f"{said} adds {_by_cell(rows, device) or _one_way(value)}, and no cost per byte {limit}"
+
+
+def _by_cell(rows: list[Row], device: str) -> str:
+    """The range over cells, where one number would be true of none of them; empty where they agree.
+
+    They disagree where Cochran's Q rejects at 1 % that all cells have one latency.
+    """
+    cells = [row for row in rows if (row.device, row.quantity, row.statistic) == (device, "device_latency", "mean")]
+    cells = [row for row in cells if row.reference == DIRECT and (row.value.half_width or 0) > 0]
+    values = np.array([row.value.estimate for row in cells])
+    if len(cells) < 2 or homogeneity_p(values, np.array([row.value.half_width for row in cells])) > DISAGREE_P:
+        return ""
+    least, most = cells[int(values.argmin())], cells[int(values.argmax())]
+    places = decimals(min(row.value.half_width or 0 for row in cells) / 1000)
+    low, high = (fixed(row.value.estimate / 1000, places) for row in (least, most))
+    where = f"{least.factors.describe()} and {most.factors.describe()}"
+    return f"{low} to {high} {US} one way, depending on the cell ({where})"
+
+
+def _over_wire(rows: list[Row], device: str) -> str:
+    """What of it lies over the wire, a path with as many links and no device; empty where there was no wire."""
+    pooled = None if device == WIRE else find(rows, device, "device_latency", "pooled", WIRE)
+    return "" if pooled is None else f"; over the wire, which has the same links, {_one_way(pooled.value)}"
 
 
 def _span(run: Run, slope: Row) -> float:

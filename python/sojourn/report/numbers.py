@@ -66,6 +66,7 @@ DISPLAY = {
     "bit/s": (1e-6, "Mbit/s"),
     "ratio": (100.0, "%"),
     "1": (1.0, ""),
+    "s/s": (1e6, "µs/s"),
 }
 
 
@@ -87,6 +88,11 @@ def count(value: float | None) -> str:
 def percent(level: float | None) -> str:
     """A level as people write it: 95 %, 99.9 %."""
     return NOTHING if level is None else f"{level * 100:.6g} %"
+
+
+def nominal(level: float | None) -> str:
+    """The level that was asked for, of an interval that has at least that: exact ones of few values lie above it."""
+    return percent(max((one for one in (0.95, 0.99, 0.999) if level and one <= level + 1e-9), default=level))
 
 
 def duration(ns: float | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from sojourn.report.figure import Figure
     from sojourn.report.run import Run
     from sojourn.report.table import Table
+
+TAI_LESS_UTC_S = 37
+"""Since 2017; a leap second more would move no day but at midnight."""
 
 ONE_MINUTE = (
     "An interval is of this machine in this minute: it says how far the figure would move were the run repeated at "
@@ -96,8 +100,31 @@ def _sentence(words: str) -> str:
 
 def _facts(run: Run) -> str:
     study = run.plan.get("study", {})
-    parts = [f"study {study['name']}" if study.get("name") else "", f"run {run.name}", str(study.get("paper") or "")]
+    machine = run.bed.get("stable", {}).get("machine", {})
+    kernel, cpu = machine.get("kernel", {}).get("release"), machine.get("cpu", {})
+    parts = [
+        f"study {study['name']}" if study.get("name") else "",
+        f"run {run.name}",
+        _day(run),
+        f"Linux {kernel}" if kernel else "",
+        f"{cpu['model']}, {cpu.get('online', '?')} CPUs" if cpu.get("model") else "",
+        str(study.get("paper") or ""),
+    ]
     return " · ".join(filter(None, parts))
+
+
+def _day(run: Run) -> str:
+    """The day on which the run was begun (UTC), empty where its log does not say."""
+    begun = next((event for event in run.log if event.get("event") == "started"), {})
+    tai = int(begun.get("tai_ns") or 0)
+    return datetime.fromtimestamp(tai / 1e9 - TAI_LESS_UTC_S, UTC).date().isoformat() if tai else ""
+
+
+def _sojourn(run: Run) -> str:
+    """The version and commit that measured."""
+    measured = run.bed.get("stable", {}).get("sojourn", {})
+    commit = str(measured.get("commit") or "")[:12]
+    return f"Sojourn {measured.get('version') or sojourn.__version__}" + (f", commit {commit}" if commit else "")
 
 
 def _sections(figures: bool, published: bool) -> list[tuple[str, str]]:
@@ -148,18 +175,19 @@ def _spaced(name: str) -> str:
 
 def _citation(run: Run) -> str:
     return (
-        f"“{run.title}”, measured with Sojourn {sojourn.__version__}, run {run.name}, verdict {run.verdict['verdict']}."
+        f"“{run.title}”, measured on {_day(run) or 'an unknown day'} with {_sojourn(run)}, run {run.name}, verdict "
+        f"{run.verdict['verdict']}."
         " Please keep the run folder with the citation: everything on this page can be made again from it."
     )
 
 
 def _bibtex(run: Run) -> str:
-    year = run.name[:4] if run.name[:4].isdigit() else ""
+    year, month = _day(run)[:4], _day(run)[5:7]
     lines = [
         "@misc{sojourn-run,",
         f"  title = {{{run.title}}},",
-        f"  howpublished = {{Sojourn {sojourn.__version__}, run {run.name}}},",
-        *([f"  year = {{{year}}},"] if year else []),
+        f"  howpublished = {{{_sojourn(run)}, run {run.name}}},",
+        *([f"  year = {{{year}}},", f"  month = {{{int(month)}}},"] if year else []),
         f"  note = {{Verdict: {run.verdict['verdict']}. {run.verdict['sentence']}}},",
         "}",
     ]

@@ -15,7 +15,7 @@ import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.records.log import read_log
-from sojourn.report.numbers import duration, percent
+from sojourn.report.numbers import count, duration, percent
 from sojourn.report.palette import ordered
 
 if TYPE_CHECKING:
@@ -212,9 +212,10 @@ class Run:
         return Cell(int(row["cell"]), label, short, size, row["interval_ns"])
 
     def _stream_cell(self, row: dict[str, Any], varied: list[str]) -> Cell:
-        factors = {name: row[name] for name in STREAM_FACTORS}
-        label = _stream_label(factors, STREAM_FACTORS)
-        short = _stream_label(factors, ["frame_bytes", *varied])
+        factors = {name: row[name] for name in (*STREAM_FACTORS, "rate_pps")}
+        by_rate = ["rate_pps"] if "rate" in self.plan.get("stream", {}) else []
+        label = _stream_label(factors, [*STREAM_FACTORS, *by_rate])
+        short = _stream_label(factors, ["frame_bytes", *varied, *by_rate])
         return Cell(int(row["cell"]), label, short, self._size(row), row["interval_ns"], factors, tuple(varied))
 
     def _size(self, row: dict[str, Any]) -> int | None:
@@ -273,6 +274,8 @@ def _pace(factors: dict[str, Any], said: set[str]) -> str:
         return "Poisson" if schedule == "poisson" else str(schedule or "")
     if share is not None:
         return f"{percent(share)} of the throughput" + ("" if schedule == "regular" else f", {schedule}")
+    if "rate_pps" in said and factors["rate_pps"]:
+        return f"{'Poisson' if schedule == 'poisson' else schedule} {count(factors['rate_pps'])}/s"
     return every(schedule, factors["interval_ns"])
 
 

@@ -99,7 +99,7 @@ class Table:
     def latex(self) -> str:
         """The table for a paper, in the manner of booktabs."""
         shape = "".join("r" if column.numeric else "l" for column in self.columns)
-        heads = " & ".join(_latex(_heading(column)) for column in self.columns) + r" \\"
+        heads = " & ".join(_latex(_heading(column, grouped=True)) for column in self.columns) + r" \\"
         body = [" & ".join(_latex(entry.text) for entry in row) + r" \\" for row in self.rows]
         return "\n".join(
             [
@@ -110,15 +110,28 @@ class Table:
                 rf"  \label{{tab:{self.name}}}",
                 rf"  \begin{{tabular}}{{{shape}}}",
                 r"    \toprule",
+                *self._latex_groups(),
                 f"    {heads}",
                 r"    \midrule",
                 *(f"    {line}" for line in body),
                 r"    \bottomrule",
                 r"  \end{tabular}",
+                *([rf"  \par\smallskip\footnotesize {_latex(self.note)}"] if self.note else []),
                 r"\end{table}",
                 "",
             ]
         )
+
+    def _latex_groups(self) -> list[str]:
+        """The spanning headings with a rule under each."""
+        if not self.groups:
+            return []
+        heads, rules, first = [], [], 1
+        for name, width in self.groups:
+            heads.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex(name)}}}")
+            rules += [rf"\cmidrule(lr){{{first}-{first + width - 1}}}"] if name else []
+            first += width
+        return ["    " + " & ".join(heads) + r" \\", "    " + " ".join(rules)]
 
 
 FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"
@@ -158,8 +171,8 @@ def _padded(values: tuple[Value, ...], width: int) -> list[Value]:
     return ["" if value is None else float(f"{value:.12g}") if isinstance(value, float) else value for value in filled]
 
 
-def _heading(column: Column) -> str:
-    title = f"{column.group}: {column.title}" if column.group else column.title
+def _heading(column: Column, *, grouped: bool = False) -> str:
+    title = f"{column.group}: {column.title}" if column.group and not grouped else column.title
     return f"{title} ({column.unit})" if column.unit else title
 
 

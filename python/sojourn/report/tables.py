@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.report.cells import cell_column, cell_entry
 from sojourn.report.numbers import NOTHING, Shown, count, percent, show
 from sojourn.report.palette import ordered
 from sojourn.report.parts import parts_of
@@ -36,7 +37,7 @@ def device_latency(run: Run) -> Table:
     columns = (
         Column(("device",), "Device", numeric=False),
         Column(("reference",), "over", numeric=False),
-        Column(("cell",), "Cell", numeric=False),
+        cell_column(run),
         Column(("device_latency_us",), "Device latency", "µs"),
         Column(("ci_low_us", "ci_high_us"), "Interval", "µs"),
         Column(("level",), "Level"),
@@ -64,7 +65,7 @@ def device_latency(run: Run) -> Table:
 def rtt(run: Run) -> Table:
     """Round trips as the papers tabulate them, with and without each device, and the latency beside them."""
     columns = (
-        Column(("cell",), "Cell", numeric=False),
+        cell_column(run),
         Column(("device",), "Device", numeric=False),
         Column(("rtt_min_us",), "Min", "µs", group="Round trip"),
         Column(("rtt_avg_us",), "Average", "µs", group="Round trip"),
@@ -104,7 +105,7 @@ def tails(run: Run) -> Table:
     there = set(run.rows("rtt")["statistic"].to_list())
     names = tuple(name for name in TAIL_STATISTICS if name in there)
     columns = (
-        Column(("cell",), "Cell", numeric=False),
+        cell_column(run),
         Column(("device",), "Device", numeric=False),
         Column(("quantity",), "Measured from", numeric=False),
         *(
@@ -117,7 +118,7 @@ def tails(run: Run) -> Table:
         ),
     )
     rows = [
-        (text(cell.short), text(device, device), text(words), *entries)
+        (_cell(run, cell), text(device, device), text(words), *entries)
         for cell in run.cells
         for device in run.devices
         for quantity, words in (("rtt", "actual departure"), ("rtt_intended", "intended departure"))
@@ -133,7 +134,7 @@ def tails(run: Run) -> Table:
 def conservation(run: Run) -> Table:
     """Probes lost, late, duplicated and reordered; every probe is in exactly one counter."""
     columns = (
-        Column(("cell",), "Cell", numeric=False),
+        cell_column(run),
         Column(("device",), "Device", numeric=False),
         Column(("probes",), "Probes"),
         *(
@@ -189,7 +190,7 @@ def departures(run: Run) -> Table:
         named = (
             (text(row["probe"], row["probe"]), text(asked))
             if run.by_tool
-            else (text(cell.short if cell else "all"), text(row["device"], row["device"]))
+            else (_cell(run, cell, "all"), text(row["device"], row["device"]))
         )
         rows.append((*named, *_errors(run, row)))
     note = "Actual less intended departure, in size; closed-loop probes have no intended departure."
@@ -253,6 +254,11 @@ def fitted_lines(run: Run) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             yield row, slope
 
 
+def _cell(run: Run, cell: Cell | None, together: str = "all") -> Entry:
+    """A cell's entry, or what all of them together are called."""
+    return cell_entry(run, cell.short if cell else together, [cell.number if cell else None])
+
+
 def of_cell(rows: pl.DataFrame, cell: Cell | None) -> pl.DataFrame:
     """The rows of one cell; for None, the pooled ones."""
     return rows.filter(pl.col("cell").is_null() if cell is None else pl.col("cell") == cell.number)
@@ -261,11 +267,10 @@ def of_cell(rows: pl.DataFrame, cell: Cell | None) -> pl.DataFrame:
 def _latency_row(run: Run, row: dict[str, Any], everywhere: set[str]) -> tuple[Entry, ...]:
     shown, cell = shown_of(row), run.cell_of(row)
     own = [one for one in row["findings"] or [] if one not in everywhere]
-    name = cell.short if cell else "pooled"
     return (
         text(row["device"], row["device"]),
         text(row["reference"] or NOTHING),
-        text(name),
+        _cell(run, cell, "pooled"),
         number(shown),
         interval(shown),
         _level(row),
@@ -292,7 +297,7 @@ def _rtt_rows(run: Run, cell: Cell) -> Iterator[tuple[Entry, ...]]:
         latency = next(latencies.filter(pl.col("device") == device).iter_rows(named=True), None)
         added = shown_of(latency) if latency else show(None, None, None, "ns")
         probes = whole(mean["probes"] if mean else None)
-        head = (text(cell.short), text(device, device))
+        head = (_cell(run, cell), text(device, device))
         yield (*head, *entries[:2], interval(average), *entries[2:], probes, number(added), interval(added))
 
 
@@ -338,7 +343,7 @@ def _counted(run: Run, cell: Cell | None, device: str) -> tuple[Entry, ...] | No
     for row in found.values():
         shown = shown_of(row) if row else show(None, None, None, "ratio")
         entries += [number(shown), interval(shown)]
-    return (text(cell.short if cell else "all"), text(device, device), whole(first["probes"]), *entries)
+    return (_cell(run, cell, "all"), text(device, device), whole(first["probes"]), *entries)
 
 
 def _trials(run: Run, quantity: str, statistic: str) -> list[dict[str, Any]]:

@@ -29,14 +29,15 @@ def by_interval(run: Run) -> Table:
     measures = (
         Measure("one_way_delay", "p50", "Median", "One-way delay"),
         Measure("one_way_delay", "p99", "p99", "One-way delay"),
-        Measure("queue_bounded", "ratio", "Trials with a bounded queue", interval=False),
-        Measure("queue_growth", "trend", "Delay gained per time", interval=False),
+        Measure("queue_bounded", "ratio", "Trials with a stable queue", interval=False),
+        Measure("queue_growth", "trend", "Delay gained", interval=False),
         Measure("loss_ratio", "ratio", "Lost", interval=False),
         Measure("achieved_ratio", "mean", "Achieved over asked", interval=False),
     )
     note = (
-        "A queue is bounded where delay does not grow through the trial, no more is lost than at the slowest pace, "
-        "and the sender kept its pace."
+        "A queue is stable where delay does not grow through the trial, no more is lost than at the slowest pace, "
+        "and the sender kept its pace. Delay gained: by how much the delay from the intended departure grows in each "
+        "second of the trial."
     )
     return measured(run, Ask("by_interval", "Delay over the time between frames", measures, note, clock=True))
 

@@ -9,7 +9,7 @@ import polars as pl
 from sojourn.report.charts import Axis, Distribution, Histogram
 from sojourn.report.figure import Figure, by_cell
 from sojourn.report.marks import symbol_scatter, time_scale
-from sojourn.report.numbers import count, percent
+from sojourn.report.numbers import count, nominal
 from sojourn.report.palette import ordered
 from sojourn.report.parts import Key
 from sojourn.report.streams.measures import Ask, Measure, clock_entry, measured
@@ -128,10 +128,10 @@ def _curves(found: pl.DataFrame, column: str, words: tuple[str, str, str]) -> Fi
     if drawn.is_empty():
         return None
     x = Axis.fitting(axis, drawn["x"]).x("x")
-    caption = (
-        "The axis is logarithmic in 1 − p, so that each step up is ten times rarer. " + LOST_STAY + " A curve that "
-        "ends below the top does so because the rest did not arrive."
-    )
+    end = "Every frame arrived: each curve ends at the largest of its times."
+    if found[column].null_count():
+        end = LOST_STAY + " A curve that ends below those of its length does so because the rest did not arrive."
+    caption = "The axis is logarithmic in 1 − p, so that each step up is ten times rarer. " + end
     return figure(name, title, caption, drawn, Distribution(x, float(drawn["q"].min() or 1e-3), axis))  # type: ignore[arg-type]
 
 
@@ -201,9 +201,14 @@ def _first(rows: pl.DataFrame) -> pl.DataFrame:
 def added_keys(run: Run) -> list[Key]:
     """What each device adds one way, and what the bed resolves, as key numbers."""
     pooled = run.rows("device_latency", "pooled").filter(pl.col("device") != "a/a")
-    keys = [key_of(row, f"{row['device']} adds, one way", clock_line(row)) for row in in_order(pooled)]
+    keys = [key_of(row, _adds(row), clock_line(row)) for row in in_order(pooled)]
     resolution = run.rows("resolution")["estimate"].head(1).to_list()
     return [*keys, *(Key("The bed can resolve", f"{one / 1e3:.2g}", "µs", (), "a/a") for one in resolution)]
+
+
+def _adds(row: dict[str, Any]) -> str:
+    over = "" if row["reference"] == "direct" else f" over {row['reference']}"
+    return f"{row['device']} adds{over}, one way"
 
 
 def key_of(row: dict[str, Any], what: str, *lines: str) -> Key:
@@ -214,7 +219,7 @@ def key_of(row: dict[str, Any], what: str, *lines: str) -> Key:
         return Key(
             what, f"≥ {count(shown.value)}", unit, ("the tester's limit, not the device's", *lines), row["device"]
         )
-    level = percent(round(row["level"], 3)) if row["level"] else ""
+    level = nominal(row["level"])
     said = (
         "too few trials for an interval"
         if row["ci_low"] is None and row["ci_high"] is None

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.report.numbers import NOTHING, Shown, fixed, show
+from sojourn.report.cells import cell_column, cell_entry
+from sojourn.report.numbers import NOTHING, Shown, count, fixed, nominal, show
 from sojourn.report.palette import ordered
 from sojourn.report.table import Column, Entry, Table, interval, number, text
 from sojourn.report.tables import shown_of
@@ -23,7 +24,10 @@ AT_LEAST = "at_least"
 INFINITE = "∞"
 KEYS = ("reference", "against", "port", "node")
 HEADINGS = {"reference": "over", "against": "less", "port": "Receiver", "node": "Answers of"}
-SUFFIXES = {"µs": "_us", "%": "_percent", "1/s": "_per_s", "Mbit/s": "_mbit_per_s", "ns/byte": "_ns_per_byte"}
+SUFFIXES = {
+    "µs": "_us", "µs/s": "_us_per_s", "%": "_percent", "1/s": "_per_s", "Mbit/s": "_mbit_per_s",
+    "ns/byte": "_ns_per_byte",
+}  # fmt: skip
 Place = tuple[Any, ...]
 
 
@@ -74,15 +78,30 @@ def measured(run: Run, ask: Ask) -> Table:
     places = _places(run, ask)
     present = [one for one in ask.measures if any(one.of(rows) for rows in places.values())]
     keys = [key for i, key in enumerate(KEYS) if len({place[2 + i] for place in places}) > 1]
-    columns = [Column(("cell",), "Cell", numeric=False), Column(("device",), "Device", numeric=False)]
+    columns = [cell_column(run), Column(("device",), "Device", numeric=False)]
     columns += [Column((key,), HEADINGS[key], numeric=False) for key in keys]
     columns += [column for one in present for column in _columns(one, places)]
+    columns += [Column(("n", "level"), "n")]
     if ask.clock:
         columns.append(Column(("clock_error95_us", "clock_bound_us"), "Clock error", "µs, 95 % (bound)"))
-    rows = tuple(_row(place, found, present, keys, ask.clock) for place, found in places.items())
+    cells: dict[str, set[int | None]] = {}
+    for place, found in places.items():
+        cells.setdefault(place[0], set()).update(row["cell"] for row in found.values())
+    names = {name: cell_entry(run, name, several) for name, several in cells.items()}
+    rows = tuple((names[place[0]], *_row(place, found, present, keys, ask.clock)) for place, found in places.items())
     note = f"{ask.note} {MARK}".strip() if any(one.limit for one in present) and _limited(places) else ask.note
     wide = len(columns) > 7
     return Table(ask.name, ask.title, tuple(columns), rows if present else (), note, wide=wide, grouped=True)
+
+
+def _behind(rows: dict[tuple[str, str], dict[str, Any]], measures: list[Measure]) -> Entry:
+    """How many trials are behind a row's first interval, and its level where that is not 95 %."""
+    known = [row for one in measures if (row := one.of(rows))]
+    row = next((one for one in known if one["ci_low"] is not None), known[0] if known else None)
+    if row is None:
+        return Entry(NOTHING)
+    level = "" if row["ci_low"] is None else nominal(row["level"])
+    return Entry(f"{count(row['n'])}{f', at {level}' if level not in ('', '95 %') else ''}", (row["n"], row["level"]))
 
 
 MARK = "≥ marks what the tester and not the device limited: no figure of the device."
@@ -125,18 +144,18 @@ def _columns(measure: Measure, places: dict[Place, dict[tuple[str, str], dict[st
     columns = [Column((f"{key}{suffix}", *limit), measure.title, unit, group=measure.group)]
     if measure.interval:
         ends = (f"{key}_low{suffix}", f"{key}_high{suffix}")
-        columns.append(Column(ends, "Interval", unit, group=measure.group))
+        columns.append(Column(ends, "95 % CI", unit, group=measure.group))
     return columns
 
 
 def _row(
     place: Place, rows: dict[tuple[str, str], dict[str, Any]], measures: list[Measure], keys: list[str], clock: bool
 ) -> tuple[Entry, ...]:
-    entries = [text(place[0]), text(place[1], place[1])]
+    entries = [text(place[1], place[1])]
     entries += [_named(key, place[2 + KEYS.index(key)]) for key in keys]
     for one in measures:
         entries += entries_of(one, one.of(rows))
-    return (*entries, *([clock_entry(rows.values())] if clock else []))
+    return (*entries, _behind(rows, measures), *([clock_entry(rows.values())] if clock else []))
 
 
 def _named(key: str, value: Any) -> Entry:

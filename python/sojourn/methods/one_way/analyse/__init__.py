@@ -158,7 +158,7 @@ def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
     """Growth, and the share of trials whose queue was bounded."""
     rows = []
     for _, _, here in per_arm(run, judged):
-        rows.append(trial_row(run, here, "queue_growth", "trend", over_trials(here["growth"].to_numpy()), "1"))
+        rows.append(trial_row(run, here, "queue_growth", "trend", over_trials(here["growth"].to_numpy()), "s/s"))
         share = clopper_pearson(int(here["bounded"].sum()), here.height)
         rows.append(trial_row(run, here, "queue_bounded", "ratio", share, "1"))
     return rows
