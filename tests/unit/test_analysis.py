@@ -112,13 +112,13 @@ def test_the_same_records_give_the_same_analysis_to_the_last_bit(clean: Path) ->
 
 def test_samples_hold_what_the_figures_draw(clean: Path) -> None:
     columns = {
-        "rtt_quantiles": {"device", "q", "rtt_ns", "icmp_bytes"},
+        "rtt_quantiles": {"device", "exceedance", "rtt_ns", "icmp_bytes"},
         "timeline": {"device", "elapsed_s", "rtt_ns", "interval_ns"},
         "blocks": {"block", "device", "mean_rtt_ns", "lost"},
         "pairs": {"device", "reference", "latency_ns", "round"},
         "sizes": {"device", "reference", "frame_bytes", "estimate_ns"},
         "lines": {"device", "reference", "frame_bytes", "ci_low_ns", "ci_high_ns"},
-        "departure_errors": {"device", "q", "error_ns"},
+        "departure_errors": {"device", "exceedance", "error_ns"},
     }
     for name, wanted in columns.items():
         frame = pl.read_parquet(RunFolder(clean).samples / f"{name}.parquet")

@@ -101,6 +101,30 @@ def test_what_lies_over_the_wire_is_told_beside_it(tmp_path: Path) -> None:
     assert re.search(r"over the wire, which has the same links, 0\.(29|3)", verdict(tmp_path)["sentence"])
 
 
+def test_results_of_two_runs_can_be_put_one_below_the_other(tmp_path: Path) -> None:
+    """Columns that are empty in one run have the type that they have in another."""
+    run(tmp_path / "one", "one-way", [cell()])
+    run(tmp_path / "two", "one-way", [cell(load=0.5, load_via="through"), cell()])
+    both = [pl.read_parquet(tmp_path / name / "run" / "analysis" / "results.parquet") for name in ("one", "two")]
+    assert pl.concat(both).height == sum(one.height for one in both)
+    assert pl.Null not in both[0].schema.values()
+
+
+def test_attempts_that_were_repeated_are_marked(tmp_path: Path) -> None:
+    """Their records stay: who joins on them must not count a trial twice."""
+    run(tmp_path, "one-way", [cell()], rounds=8)
+    made = sample(tmp_path, "attempts")
+    assert set(made["block"]) == set(sample(tmp_path, "trials")["block"])
+    folder = RunFolder(tmp_path / "run")
+    events = [json.loads(line) for line in folder.log.read_text().splitlines()]
+    first = next(event for event in events if event["event"] == "stream-trial")
+    first["kept"] = False
+    folder.log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    analyse(folder.path)
+    assert sample(tmp_path, "attempts").filter(~pl.col("kept"))["block"].to_list() == [first["block"]]
+    assert first["block"] not in set(sample(tmp_path, "trials")["block"])
+
+
 def test_a_histogram_has_no_comb(tmp_path: Path) -> None:
     """Whole nanoseconds, evenly spread: bins that hold four and five of them in turn would differ by a fifth."""
     even = {"delay": lambda rng, factors, n: rng.integers(5_000, 5_531, n), "run_sd_ns": 0, "rounds": 24}
@@ -118,7 +142,7 @@ def test_a_lost_packet_is_infinitely_late(tmp_path: Path) -> None:
     assert holds(pick(rows, "loss_ratio", "ratio"), 0.02)
     curve = sample(tmp_path, "delay_quantiles").filter(device="bridge", measure="actual")
     assert curve["delay_ns"].null_count() > 0
-    assert curve.drop_nulls("delay_ns")["q"].to_numpy().min() == pytest.approx(0.02, abs=0.01)
+    assert curve.drop_nulls("delay_ns")["exceedance"].to_numpy().min() == pytest.approx(0.02, abs=0.01)
 
 
 def queue(service_ns: float) -> Callable[[np.random.Generator, Row, int], Any]:

@@ -9,14 +9,14 @@ What it writes:
 - `verdict.json`: verdict, sentence, answered laws, findings, and how the A/A control came out.
 - `samples/*.parquet`, what figures draw. Those of streams are listed in the page of `streams`. Those of cells carry the
   cell's factors (every field of `factors.Factors`) beside `cell`:
-    - `rtt_quantiles`: device, cell, q (the share of probes above), rtt_ns; for a CDF on a log(1 - p) axis.
+    - `rtt_quantiles`: device, cell, exceedance (the share of probes above), rtt_ns; for a CDF on a log(1 - p) axis.
     - `timeline`: device, cell, round, visit, elapsed_s, rtt_ns; thinned, the slowest probes kept.
     - `blocks`: block, device, cell, round, visit, elapsed_s, mean_rtt_ns, lost.
     - `pairs`: device, reference, cell, round, latency_ns (one way); the A/A control is device "a/a".
     - `sizes`: device, reference (null: whole path), probe, frame_bytes, estimate_ns, ci_low_ns, ci_high_ns: the points.
     - `lines`: the same columns on a fine grid of sizes: the fitted line and its 95 % band.
-    - `departure_errors`: device, q, error_ns (absolute); for method "departures" device is the tool, and the factors
-      of its trials stand beside it.
+    - `departure_errors`: device, exceedance, error_ns (absolute); for method "departures" device is the tool, and the
+      factors of its trials stand beside it.
 
 How a figure is made is said where it is made: `pairs` (a device's latency), `sizes` (a + b x size), `paths` (round-trip
 times, losses), `departures` (senders), `laws`, and `tester`, `shape`, `soundness` (findings). Of streams, `streams`
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, cast
 
 from sojourn.analysis.verdict import Verdict
 from sojourn.methods import load as load_method
+from sojourn.records.results import COLUMNS
 
 if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
@@ -66,6 +67,8 @@ def _write(run: Run, rows: list[Row], verdict: Verdict) -> None:
 
     tidy = [row.tidy() for row in rows]
     run.folder.results.write_text("[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in tidy) + "\n]\n")
-    frame = pl.DataFrame(tidy, infer_schema_length=None)
+    further = [name for name in (tidy[0] if tidy else ()) if name not in COLUMNS]
+    typed = {**COLUMNS, **{name: pl.Series([row.get(name) for row in tidy]).dtype for name in further}}
+    frame = pl.DataFrame(tidy, schema=typed)
     frame.write_parquet(run.folder.analysis / "results.parquet", compression="zstd")
     run.folder.verdict.write_text(json.dumps(verdict.tidy(), indent=2, allow_nan=False, ensure_ascii=False) + "\n")

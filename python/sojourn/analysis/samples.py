@@ -83,7 +83,7 @@ _CELLS: dict[str, Any] = {
 
 
 def _quantiles(run: Run) -> pl.DataFrame:
-    schema = {"device": pl.String, "cell": pl.Int32, "q": pl.Float64, "rtt_ns": pl.Float64}
+    schema = {"device": pl.String, "cell": pl.Int32, "exceedance": pl.Float64, "rtt_ns": pl.Float64}
     curves = [pl.DataFrame(schema=schema)]
     for path in paths_of(run):
         values, _ = path.answered("rtt")
@@ -99,7 +99,7 @@ def curve_of(values: NDArray[np.float64]) -> pl.DataFrame:
     ordered = np.sort(values)
     n = len(ordered)
     above = np.unique(np.round(np.geomspace(1, n, min(n, CURVE_POINTS))).astype(np.int64))[::-1]
-    return pl.DataFrame({"q": (above - 0.5) / n, "value": ordered[n - above]})
+    return pl.DataFrame({"exceedance": (above - 0.5) / n, "value": ordered[n - above]})
 
 
 def _timeline(run: Run) -> pl.DataFrame:
@@ -148,7 +148,7 @@ def _pairs(rounds: Rounds) -> pl.DataFrame:
 
 
 def _own_departures(run: Run) -> pl.DataFrame:
-    schema = {"device": pl.String, "q": pl.Float64, "error_ns": pl.Float64}
+    schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
     curves = [pl.DataFrame(schema=schema)]
     scheduled = run.measured.filter(pl.col("schedule") != "as-answered")
     for device in run.devices:

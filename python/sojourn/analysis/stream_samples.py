@@ -41,6 +41,7 @@ def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
         "inter_arrival_quantiles": quantile_samples(gaps).rename({"delay_ns": "gap_ns"}).drop("node", "measure"),
         "loss_runs": runs_of(run, of.flows),
         "pairs": pair_samples(run, of.summaries),
+        "attempts": attempts(run),
     }
     placed = {name: with_cells(run, frame) for name, frame in found.items()}
     # The curve's own column of that name, beside the cell's.
@@ -61,12 +62,23 @@ def trial_samples(of: Gathered) -> pl.DataFrame:
     return placed.join(each, on=["block", "flow", "port"], how="left").select(columns)
 
 
+def attempts(run: Run) -> pl.DataFrame:
+    """Every measured block of the records: of which trial it is, and whether that attempt counts or was repeated."""
+    schema = {
+        "block": pl.Int32, "device": pl.String, "cell": pl.Int32, "round": pl.Int32, "visit": pl.Int32,
+        "trial": pl.Int64, "attempt": pl.Int64, "kept": pl.Boolean,
+    }  # fmt: skip
+    told = [event for _, event in sorted(run.trial_events.items()) if event.get("purpose") in ("measure", "search")]
+    rows = [{name: event.get(name) for name in schema} | {"kept": event.get("kept", True)} for event in told]
+    return pl.DataFrame(rows, schema=schema)
+
+
 _PLACE = {"device": pl.String, "cell": pl.Int32, "port": pl.Int32, "node": pl.Int32, "measure": pl.String}
 
 
 def quantile_samples(several: Iterable[Values]) -> pl.DataFrame:
     """The share of packets above each of a few delays, the lost ones above all."""
-    schema = {**_PLACE, "q": pl.Float64, "delay_ns": pl.Float64}
+    schema = {**_PLACE, "exceedance": pl.Float64, "delay_ns": pl.Float64}
     curves = (_at(_curve(one).rename({"value": "delay_ns"}), one).select(list(schema)) for one in several)
     return pl.concat([pl.DataFrame(schema=schema), *curves])
 
@@ -87,7 +99,7 @@ def _weighted_curve(one: Values) -> pl.DataFrame:
     total = one.weights.sum() + one.lost.sum()
     above = (total - np.cumsum(one.weights[order]) + one.weights[order] / 2) / total
     kept = np.unique(np.linspace(0, len(order) - 1, min(len(order), CURVE_POINTS)).astype(np.int64))
-    return pl.DataFrame({"q": above[kept], "value": one.values[order][kept]})
+    return pl.DataFrame({"exceedance": above[kept], "value": one.values[order][kept]})
 
 
 def _at(frame: pl.DataFrame, one: Values) -> pl.DataFrame:
@@ -152,7 +164,7 @@ def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
 
 def departure_samples(run: Run, errors: pl.DataFrame) -> pl.DataFrame:
     """How far departures were from the schedule, by arm, of the cells that have one."""
-    schema = {"device": pl.String, "q": pl.Float64, "error_ns": pl.Float64}
+    schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
     paced = [cell for cell, factors in run.cells.items() if factors.schedule in ("regular", "poisson")]
     curves = [pl.DataFrame(schema=schema)]
     for device in [one for one in run.devices if one != A_A]:

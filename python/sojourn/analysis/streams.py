@@ -62,15 +62,17 @@ statistic, estimate, ci_low, ci_high, unit, port, node, against.
 
 - trials (all methods): block, device, cell, round, visit, flow, port, elapsed_s, asked_pps, intended_pps, offered_pps,
   received_pps, sent, first, lost, corrupted, own_drops, duplicated, reordered, late, delay_mean_ns, delay_p50_ns
-- delay_quantiles (all): device, cell, port, node, measure, q (share above, the lost included), delay_ns; null:
-  infinite
+- attempts (all): block, device, cell, round, visit, trial, attempt, kept; every measured block in records/. A trial
+  whose sender missed its load was repeated under another block number: join on this, only those with `kept` count
+- delay_quantiles (all): device, cell, port, node, measure, exceedance (the share of packets above, the lost
+  included), delay_ns; null: infinite
 - delay_histograms (all): device, cell, port, node, measure, low_ns, high_ns, share (of the sent); the bulk, from the
   0.1 % to the 99.5 % quantile, in 120 equal bins
 - delay_timeline (all): device, cell, block, round, visit, elapsed_s, delay_ns; thinned, the slowest kept
-- inter_arrival_quantiles (all): device, cell, port, q, gap_ns (between arrivals of one flow)
+- inter_arrival_quantiles (all): device, cell, port, exceedance, gap_ns (between arrivals of one flow)
 - loss_runs (all): device, cell, port, run ("loss", "gap"), low, high (lengths, in packets), count
 - pairs (all): device, reference, cell, round, latency_ns (one way, device less direct; the control is "a/a")
-- departure_errors (all): device, q, error_ns (absolute)
+- departure_errors (all): device, exceedance, error_ns (absolute)
 - delay_by_interval (one-way) *: one_way_delay and one_way_delay_intended (mean, p50, p99, p99.9) and `bounded`
 - knees (one-way) *: min_frame_interval (knee or at_most, saturated, calculated)
 - growth (one-way): block, device, cell, round, visit, growth, p, loss_ratio, achieved_ratio, bounded

@@ -168,7 +168,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Distributions on a log(1 - p) axis; rows: device, x, q (the share above)."""
+    """Distributions on a log(1 - p) axis; rows: device, x, exceedance (the share above)."""
 
     x: alt.X
     rarest: float
@@ -186,7 +186,7 @@ class Distribution:
         named = not palette.for_page
         tips = [
             alt.Tooltip(f"{self.x.shorthand}", title=self.said),
-            alt.Tooltip("q:Q", title="share above", format=".3~g"),
+            alt.Tooltip("exceedance:Q", title="share above", format=".3~g"),
         ]
         return (
             alt.Chart(rows)
@@ -196,7 +196,7 @@ class Distribution:
                 y=exceedance(self.rarest),
                 color=colour(devices, palette, named),
                 strokeDash=dash(devices, named),
-                order=alt.Order("q:Q", sort="descending"),
+                order=alt.Order("exceedance:Q", sort="descending"),
                 tooltip=["device:N", *tips],
             )
             .properties(width=width, height=self.height)

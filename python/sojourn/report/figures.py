@@ -38,7 +38,7 @@ def cdfs(run: Run) -> Figure | None:
     found = samples.quantiles(run)
     if found.is_empty():
         return None
-    scale, rarest = time_scale(found["rtt"]), samples.least(found, "q")
+    scale, rarest = time_scale(found["rtt"]), samples.least(found, "exceedance")
 
     x = alt.X("rtt:Q", title="Round-trip time (µs)", scale=scale, axis=alt.Axis(tickCount=6))
     chart = Distribution(x, rarest, "RTT (µs)")

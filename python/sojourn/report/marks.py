@@ -109,7 +109,7 @@ def exceedance(rarest: float) -> alt.Y:
     """The log(1 − p) axis with percentile labels, down to the rarest share; the highest percentiles are at the top."""
     scale = alt.Scale(type="log", domain=[1, max(1e-6, min(rarest, 0.1))], nice=False)
     axis = alt.Axis(values=PERCENTILES, labelExpr=PERCENTILE_LABEL)
-    return alt.Y("q:Q", title="Percentile", scale=scale, axis=axis)
+    return alt.Y("exceedance:Q", title="Percentile", scale=scale, axis=axis)
 
 
 def time_scale(values: pl.Series) -> alt.Scale:

@@ -27,7 +27,7 @@ def departures(run: Run) -> Figure | None:
     if found.is_empty() or float(found["us"].max()) <= NO_LESS_US:  # type: ignore[arg-type]
         return None  # a simulation's departures are exact: there is nothing to draw
     drawn = found.with_columns(pl.col("us").clip(lower_bound=NO_LESS_US))
-    rarest, names = samples.least(drawn, "q"), ordered(drawn["device"].to_list())
+    rarest, names = samples.least(drawn, "exceedance"), ordered(drawn["device"].to_list())
 
     def build(rows: pl.DataFrame, palette: Palette, width: Width) -> Any:
         scale = alt.Scale(type="log", nice=True)

@@ -15,6 +15,7 @@ import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.records.log import read_log
+from sojourn.records.results import COLUMNS
 from sojourn.report.numbers import count, duration, percent
 from sojourn.report.palette import ordered
 
@@ -22,47 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-COLUMNS: dict[str, pl.DataType] = {
-    "device": pl.String(),
-    "reference": pl.String(),
-    "probe": pl.String(),
-    "schedule": pl.String(),
-    "icmp_bytes": pl.Int64(),
-    "payload_bytes": pl.Int64(),
-    "response_payload_bytes": pl.Int64(),
-    "frame_bytes": pl.Int64(),
-    "response_frame_bytes": pl.Int64(),
-    "interval_ns": pl.Int64(),
-    "quantity": pl.String(),
-    "statistic": pl.String(),
-    "estimate": pl.Float64(),
-    "ci_low": pl.Float64(),
-    "ci_high": pl.Float64(),
-    "level": pl.Float64(),
-    "unit": pl.String(),
-    "n": pl.Int64(),
-    "cell": pl.Int64(),
-    "q_value": pl.Float64(),
-    "probes": pl.Int64(),
-    "clock": pl.String(),
-    "source": pl.String(),
-    "findings": pl.List(pl.String()),
-    "clock_bound_ns": pl.Float64(),
-    "clock_error95_ns": pl.Float64(),
-    "against": pl.String(),
-    "port": pl.Int64(),
-    "node": pl.Int64(),
-    "kind": pl.String(),
-    "engine": pl.String(),
-    "rate_pps": pl.Float64(),
-    "rate_share": pl.Float64(),
-    "to": pl.String(),
-    "senders": pl.Int64(),
-    "receivers": pl.Int64(),
-    "load": pl.Float64(),
-    "load_via": pl.String(),
-    "pipe": pl.String(),
-}
 FACTORS = ["probe", "schedule", "payload_bytes", "response_payload_bytes", "interval_ns"]
 STREAM_FACTORS = [
     "kind", "engine", "to", "frame_bytes", "senders", "receivers", "load_via", "load", "pipe", "schedule",

@@ -14,8 +14,8 @@ MOST_POINTS = 3500
 
 
 def quantiles(run: Run) -> pl.DataFrame:
-    """Round-trip quantiles: cell, device, q (= 1 − p), rtt."""
-    return _of_cells(run, "rtt_quantiles", "device", _rounded("q"), _us("rtt_ns", "rtt", 3))
+    """Round-trip quantiles: cell, device, exceedance (= 1 − p), rtt."""
+    return _of_cells(run, "rtt_quantiles", "device", _rounded("exceedance"), _us("rtt_ns", "rtt", 3))
 
 
 def timeline(run: Run, most: int = MOST_POINTS) -> pl.DataFrame:
@@ -54,16 +54,16 @@ def points(run: Run) -> pl.DataFrame:
 
 
 def departure_errors(run: Run) -> pl.DataFrame:
-    """Departure error quantiles: cell ("" where all are together), device or tool, q (= 1 − p), us."""
+    """Departure error quantiles: cell ("" where all are together), device or tool, exceedance (= 1 − p), us."""
     found = run.samples("departure_errors")
     if found is None or found.is_empty():
         return pl.DataFrame()
     cell = _trial_label(run) if run.by_tool else pl.lit("")
     by = ["icmp_bytes", "interval_ns"] if run.by_tool else []
     return (
-        found.sort(by).select(cell.alias("cell"), "device", _rounded("q"), _us("error_ns", "us", 4))
+        found.sort(by).select(cell.alias("cell"), "device", _rounded("exceedance"), _us("error_ns", "us", 4))
         if by
-        else (found.select(cell.alias("cell"), "device", _rounded("q"), _us("error_ns", "us", 4)))
+        else (found.select(cell.alias("cell"), "device", _rounded("exceedance"), _us("error_ns", "us", 4)))
     )
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.records.results import COLUMNS
 from sojourn.report.cells import cell_column, cell_entry
 from sojourn.report.numbers import NOTHING, Shown, count, percent, show
 from sojourn.report.palette import ordered
 from sojourn.report.parts import parts_of
-from sojourn.report.run import COLUMNS, FACTORS, every
+from sojourn.report.run import FACTORS, every
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
 
 if TYPE_CHECKING:

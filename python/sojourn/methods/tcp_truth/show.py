@@ -224,7 +224,7 @@ def apart(run: Run) -> Figure | None:
         "On the way out the log comes first and the capture at the host's port behind it; on the way in it is the "
         "other way round. What lies between is the kernel's own way, and the capture's."
     )
-    said, rarest = "Apart (µs)", float(rows["q"].min() or 1e-3)  # type: ignore[arg-type]
+    said, rarest = "Apart (µs)", float(rows["exceedance"].min() or 1e-3)  # type: ignore[arg-type]
     chart = Distribution(Axis(said, log=True).x("x"), rarest, said, stepped=False)
     return figure("apart", "Between log and capture", caption, rows, chart)
 

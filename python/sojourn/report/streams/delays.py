@@ -123,7 +123,7 @@ def gaps(run: Run) -> Figure | None:
 
 def _curves(found: pl.DataFrame, column: str, words: tuple[str, str, str]) -> Figure | None:
     name, title, axis = words
-    drawn = found.with_columns((pl.col(column) / 1e3).round(3).alias("x"), pl.col("q").round_sig_figs(4))
+    drawn = found.with_columns((pl.col(column) / 1e3).round(3).alias("x"), pl.col("exceedance").round_sig_figs(4))
     drawn = thinned(drawn.drop_nulls("x").filter(pl.col("x") > 0), ("cell", "device"), CURVE_POINTS)
     if drawn.is_empty():
         return None
@@ -132,7 +132,7 @@ def _curves(found: pl.DataFrame, column: str, words: tuple[str, str, str]) -> Fi
     if found[column].null_count():
         end = LOST_STAY + " A curve that ends below those of its length does so because the rest did not arrive."
     caption = "The axis is logarithmic in 1 − p, so that each step up is ten times rarer. " + end
-    return figure(name, title, caption, drawn, Distribution(x, float(drawn["q"].min() or 1e-3), axis))  # type: ignore[arg-type]
+    return figure(name, title, caption, drawn, Distribution(x, float(drawn["exceedance"].min() or 1e-3), axis))  # type: ignore[arg-type]
 
 
 def histograms(run: Run) -> Figure | None:

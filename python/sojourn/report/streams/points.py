@@ -110,7 +110,7 @@ def figure(
     return Figure(name, title, caption, panels, () if chart.own_colours else tuple(devices), columns)
 
 
-DRAWN = {"cell", "device", "x", "y", "low", "high", "share", "series", "q", "name", "hollow", "role"}
+DRAWN = {"cell", "device", "x", "y", "low", "high", "share", "series", "exceedance", "name", "hollow", "role"}
 
 
 def several(rows: pl.DataFrame, name: str) -> tuple[str, ...]:

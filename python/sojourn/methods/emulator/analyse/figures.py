@@ -139,7 +139,7 @@ PIPES = {
     **_AT, "delay_ns": pl.Float64, "mean_delay_ns": pl.Float64, "jitter": pl.String, "sd_ns": pl.Float64,
     "half_life_ns": pl.Float64, "configured_loss": pl.Float64, "rate_bps": pl.Float64,
 }  # fmt: skip
-ERRORS = {**_AT, "of": pl.String, "q": pl.Float64, "error_ns": pl.Float64}
+ERRORS = {**_AT, "of": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
 LOSSES = {
     **_AT, "block": pl.Int32, "round": pl.Int32, "elapsed_s": pl.Float64, "number": pl.Int64, "asked": pl.Int64,
 }  # fmt: skip

@@ -31,10 +31,10 @@ def errors(run: Run) -> Figure | None:
     found = sample(run, "emulation_errors")
     if found.is_empty():
         return None
-    told = found.filter(pl.col("q") < SMALLEST)
+    told = found.filter(pl.col("exceedance") < SMALLEST)
     drawn = _by_arm(told if told.height else found).with_columns(
         (pl.col("error_ns") / 1e3).clip(lower_bound=0.001).round(3).alias("x"),
-        pl.col("q").round_sig_figs(4),
+        pl.col("exceedance").round_sig_figs(4),
         pl.col("of").replace(SOURCES).alias("device"),
     )
     drawn = thinned(drawn, ("cell", "device"), CURVE_POINTS)
@@ -44,7 +44,7 @@ def errors(run: Run) -> Figure | None:
         "the tester's own jitter is in it. The axis is logarithmic in 1 − p, so that each step up is ten times rarer."
     )
     said = "Error (µs)"
-    chart = Distribution(Axis(said, log=True).x("x"), float(drawn["q"].min() or 1e-3), said)  # type: ignore[arg-type]
+    chart = Distribution(Axis(said, log=True).x("x"), float(drawn["exceedance"].min() or 1e-3), said)  # type: ignore[arg-type]
     return figure("emulation_error_cdf", "By how much packets miss their time", caption, drawn, chart)
 
 
