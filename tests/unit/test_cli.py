@@ -9,13 +9,16 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.analysis.comparison import DIFFER, difference
 from sojourn.cli import main
 from sojourn.cli.compare import compare_runs, interval, sizes, whole_links
 from sojourn.cli.matrix import matrix, words
 from sojourn.plan import SEARCH_METHODS, STREAM_METHODS, load_plan
+from sojourn.statistics.interval import student_t
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,7 +229,22 @@ def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> No
     done = sojourn("compare", str(one), str(two))
     assert done.returncode == 0
     assert "machine.kernel" in done.stdout
-    assert "latency_slope" in done.stdout
+    assert "bridge over direct: latency, all cells" in done.stdout
+    assert "differ beyond their intervals" in done.stdout
+
+
+def test_the_difference_of_two_runs_has_the_interval_that_it_has(synthetic: Callable[..., Any]) -> None:
+    """Pairs of runs that differ by 130 ns: 95 % of the intervals hold it, and equal runs do not differ."""
+    rng = np.random.default_rng(7)
+    held = told = 0
+    for _ in range(400):
+        one, two = (student_t(rng.normal(mean, 100, 12)) for mean in (0.0, 130.0))
+        sides = [{"estimate": side.estimate, "ci_low": side.low, "ci_high": side.high} for side in (one, two)]
+        found = difference(*sides)
+        held += found["ci_low"] <= 130 <= found["ci_high"]
+        told += difference(sides[0], sides[0])["answer"] == DIFFER
+    assert 0.93 <= held / 400 <= 0.99
+    assert told == 0
 
 
 def test_help_of_the_emulator_names_the_command_that_is_ours() -> None:

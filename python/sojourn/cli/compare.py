@@ -1,6 +1,6 @@
-"""Two runs side by side: what differed between their machines and plans, and their figures where both have them.
+"""Two runs side by side: which figures differ, why each is doubtful, and what differed of their plans and machines.
 
-Reads run folders only. Whether a difference of figures is more than chance is told by their intervals, which are shown.
+Reads run folders only; which figures differ, and by how much, is worked out in `analysis.comparison`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sojourn.analysis.comparison import DIFFER, OPEN, shared_results
 from sojourn.bed.facts import Change
 from sojourn.bed.facts import compare as bed_changes
 from sojourn.errors import RequestError
@@ -23,11 +24,24 @@ from sojourn.records import RunFolder
 if TYPE_CHECKING:
     from pathlib import Path
 
-CELL = ("probe", "schedule", "payload_bytes", "response_payload_bytes", "interval_ns")
-FACTORS = ("device", "reference", *CELL, "quantity", "statistic")
 LINK = re.compile(r"hosts\.\w+\.links\.[^.]+")
-SHOWN_STATISTICS = ("mean", "pooled", "p50", "fit")
-SHOWN = ("device_latency", "latency_intercept", "latency_slope", "resolution", "rtt")
+SHOWN = {
+    ("device_latency", "pooled"): "latency, all cells",
+    ("device_latency", "mean"): "latency",
+    ("latency_intercept", "fit"): "latency at 0 bytes",
+    ("latency_slope", "fit"): "latency per byte",
+    ("resolution", "pooled"): "what the bed can resolve",
+    ("rtt", "mean"): "mean round trip",
+    ("one_way_delay", "p50"): "median one-way delay",
+    ("throughput_pps", "mean"): "throughput",
+    ("throughput_pps", "at_least"): "throughput, at least",
+    ("loss_ratio", "ratio"): "loss",
+    ("min_frame_interval", "knee"): "least time between frames",
+}
+"""The leading figures, in the order in which they stand, and what a person calls them."""
+
+MOST_SHOWN = 40
+STYLES = {DIFFER: "bold", OPEN: "dim"}
 
 
 def compare_runs(first: Path, second: Path) -> dict[str, Any]:
@@ -36,6 +50,7 @@ def compare_runs(first: Path, second: Path) -> dict[str, Any]:
     return {
         "runs": [str(first), str(second)],
         "verdicts": [read_json(folder.verdict)["verdict"] for folder in (one, two)],
+        "reasons": [reasons(read_json(folder.verdict)) for folder in (one, two)],
         "bed": [bed_change(change) for change in bed_changes(read_json(one.bed), read_json(two.bed))],
         "plan": differences(read_plan(one.plan), read_plan(two.plan)),
         "results": shared_results(read_json(one.results), read_json(two.results)),
@@ -83,40 +98,78 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def shared_results(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures under the same factors, with their intervals."""
-    others = {key_of(row): row for row in two}
-    found = []
-    for row in one:
-        if other := others.get(key_of(row)):
-            sides = [{key: side.get(key) for key in ("estimate", "ci_low", "ci_high")} for side in (row, other)]
-            found.append({factor: row.get(factor) for factor in FACTORS} | {"unit": row.get("unit"), "runs": sides})
-    return found
-
-
-def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What makes two rows the same figure."""
-    return tuple(row.get(factor) for factor in FACTORS)
+def reasons(verdict: dict[str, Any]) -> list[str]:
+    """Why a run is doubtful or invalid: its grave findings, the gravest first."""
+    grave = [one for one in verdict.get("findings", []) if one["severity"] in ("doubtful", "invalid")]
+    ranked = sorted(grave, key=lambda one: one["severity"] != "invalid")
+    return [f"{one['name'].replace('_', ' ')} ({one['where']}): {one['sentence']}" for one in ranked]
 
 
 def print_comparison(compared: dict[str, Any]) -> None:
-    """The same for a person: differences first, then the leading figures."""
+    """The same for a person: the answer first, then the leading figures, then what differed between plans and beds."""
     console = Console(highlight=False)
-    first, second = compared["runs"]
-    for name in ("bed", "plan"):
-        table = folding_table(name, first, second)
-        for row in whole_links(compared[name]):
-            table.add_row(row["key"], *(clipped(value) for value in row["values"]))
-        console.print(table if compared[name] else f"{name}: no difference")
+    shared = [row for row in compared["results"] if (row["quantity"], row["statistic"]) in SHOWN]
+    console.print(Text(answer(shared), style="bold"))
+    for run, verdict, why in zip(compared["runs"], compared["verdicts"], compared["reasons"], strict=True):
+        console.print(Text(f"{run}: {verdict}" + "".join(f"\n  {one}" for one in why)))
+    if shared:
         console.print()
-    table = folding_table("figure", first, second)
-    table.add_row("verdict", *compared["verdicts"])
-    shared = [row for row in compared["results"] if row["quantity"] in SHOWN and row["statistic"] in SHOWN_STATISTICS]
-    for row in shared:
-        table.add_row(label(row), *(interval(side, row["unit"]) for side in row["runs"]))
-    console.print(table)
+        console.print(figures(shared))
+        console.print(Text(NOTE, style="dim"))
+    for name in ("plan", "bed"):
+        console.print()
+        print_changes(console, name, compared)
+
+
+NOTE = (
+    "Second less first, with the 95 % interval of the difference. Both runs' intervals are of that bed in that minute: "
+    "two runs of one machine differ by more than they say, so a small difference may be of the runs, not of what was "
+    "changed between them. Repeat both."
+)
+
+
+def answer(shared: list[dict[str, Any]]) -> str:
+    """How many of the leading figures differ, and which most, measured by its interval."""
+    judged = [row for row in shared if row["answer"] != OPEN]
+    differ = [row for row in judged if row["answer"] == DIFFER]
     if not shared:
-        console.print("\nNo figure is in both: they measured other devices, probes, sizes or intervals.")
+        return "No figure is in both: they measured other devices, probes, sizes or intervals."
+    if not differ:
+        return f"None of {len(judged)} leading figures that both have differs beyond its interval."
+    most = max(differ, key=lambda row: abs(row["difference"]) / (row["ci_high"] - row["ci_low"] or 1))
+    said = f"{len(differ)} of {len(judged)} leading figures that both have differ beyond their intervals"
+    by_chance = round(0.05 * len(judged))
+    chance = f" (some {by_chance} would by chance)" if by_chance else ""
+    return f"{said}{chance}; clearest: {label(most)}, by {signed(most)}."
+
+
+def figures(shared: list[dict[str, Any]]) -> Table:
+    """The leading figures; of very many, those that differ."""
+    shown = shared if len(shared) <= MOST_SHOWN else [row for row in shared if row["answer"] == DIFFER][:MOST_SHOWN]
+    table = folding_table("figure", "first", "second", "difference", "")
+    for row in sorted(shown, key=lambda row: list(SHOWN).index((row["quantity"], row["statistic"]))):
+        sides = (interval(side, row["unit"]) for side in row["runs"])
+        table.add_row(label(row), *sides, signed(row), Text(row["answer"], style=STYLES.get(row["answer"], "")))
+    return table
+
+
+def print_changes(console: Console, name: str, compared: dict[str, Any]) -> None:
+    """What differs of the plan, or of the bed; single settings of links and neighbours are counted only."""
+    changes = whole_links(compared[name])
+    single = [row for row in changes if name == "bed" and row["key"].startswith("hosts.")]
+    shown = [row for row in changes if row not in single]
+    if not changes:
+        console.print(f"{name}: no difference")
+        return
+    names = ", ".join(row["key"] for row in shown)
+    console.print(Text(f"{name}: {len(shown)} differ{'s' if len(shown) == 1 else ''}{f': {names}' if shown else ''}"))
+    if single:
+        console.print(f"  and {len(single)} settings of hosts and links (addresses, neighbours; --json has them all)")
+    if shown:
+        table = folding_table("", "first", "second")
+        for row in shown:
+            table.add_row(row["key"], *(clipped(value) for value in row["values"]))
+        console.print(table)
 
 
 def folding_table(*columns: str) -> Table:
@@ -153,17 +206,34 @@ def clipped(value: Any) -> str:
 
 
 def label(row: dict[str, Any]) -> str:
-    """A figure's factors in words."""
-    parts = [row["quantity"], row["statistic"], row["device"]]
-    parts += [f"- {row['reference']}"] if row["reference"] else []
-    parts += [row["probe"]] if row["probe"] else []
-    parts += [sizes(row)] if row["payload_bytes"] is not None else []
-    parts += [f"every {row['interval_ns'] / 1e6:g} ms"] if row["interval_ns"] else []
-    return " ".join(str(part) for part in parts)
+    """A figure in words: "bridge over direct: latency, icmp, 64 B, every 1 ms"."""
+    over = f" over {row['reference']}" if row["reference"] else ""
+    parts = [SHOWN.get((row["quantity"], row["statistic"]), f"{row['quantity']} {row['statistic']}")]
+    parts += [str(row["probe"])] if row["probe"] else []
+    parts += [sizes(row)] if row["payload_bytes"] is not None or row["frame_bytes"] is not None else []
+    parts += [pace(row)] if row["interval_ns"] else []
+    parts += [f"load {row['load'] * 100:g} % {row['load_via'] or ''}".strip()] if row["load"] else []
+    parts += [str(row["pipe"])] if row["pipe"] else []
+    return f"{row['device']}{over}: {', '.join(parts)}"
+
+
+def pace(row: dict[str, Any]) -> str:
+    """How often packets left: "every 1 ms", "Poisson, 0.5 ms on average"."""
+    ms = f"{row['interval_ns'] / 1e6:g} ms"
+    return f"Poisson, {ms} on average" if row["schedule"] == "poisson" else f"every {ms}"
+
+
+def signed(row: dict[str, Any]) -> str:
+    """The difference with its interval, its sign always said."""
+    side = {"estimate": row["difference"], "ci_low": row["ci_low"], "ci_high": row["ci_high"]}
+    words = interval(side, row["unit"])
+    return f"+{words}" if row["difference"] and row["difference"] > 0 else words
 
 
 def sizes(row: dict[str, Any]) -> str:
-    """User data asked with, and answered with where that differs."""
+    """The frame of a stream; of probes user data asked with, and answered with where that differs."""
+    if row.get("engine") and row.get("frame_bytes"):
+        return f"frames of {row['frame_bytes']} B"
     there, back = row["payload_bytes"], row["response_payload_bytes"]
     return f"{there} B" if back in {None, there} else f"{there} B for {back} B"
 
