@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
+from scipy.stats import binomtest
 
 from sojourn.records import read_table
 from tests.net.busy_machine import await_standstill, await_that, thrice, undisturbed
@@ -336,6 +338,23 @@ def test_a_dscp_is_on_the_wire(tmp_path: Path) -> None:
     assert run("tcpdump", "-r", str(capture), "-v", "-n").count("tos 0xb8") == 20
 
 
+def test_delay_from_departure_is_what_the_records_of_both_ends_say(tmp_path: Path) -> None:
+    with receiving("b", "--dev", "b0", "--record", str(tmp_path)) as receiver:
+        words = ["--dev", "a0", "--to", MACS["b0"], "--rate", "2kpps", "--count", "400", "--record", str(tmp_path)]
+        stream("a", "send", *words)
+        received = one(receiver.told())
+    sends = pl.read_ipc_stream(tmp_path / "sends-a-000.arrow")
+    both = sends.join(pl.read_ipc_stream(tmp_path / "arrivals-b-000.arrow"), on="seq", suffix="_there")
+    delays = both["arrival_ns"] - both["departure_ns"]
+    one_way = received["one_way_delay"]
+    assert one_way["from_departure"]["mean_ns"] == pytest.approx(delays.mean(), abs=1.0)
+    early = both.filter(pl.col("sent_ns") < pl.col("intended_ns"))
+    most = (early["intended_ns"] - early["sent_ns"]).max() or 0
+    assert one_way["sent_early"] == {"n": early.height, "most_ns": most}
+    low, high = binomtest(received["lost"], received["sent"]).proportion_ci(0.95, "wilson")
+    assert received["loss_ratio_ci95"] == pytest.approx([low, high], abs=1e-6)
+
+
 def test_records_of_both_ends_are_one_table(tmp_path: Path) -> None:
     with receiving("b", "--dev", "b0", "--record", str(tmp_path)) as receiver:
         words = ["--dev", "a0", "--to", MACS["b0"], "--rate", "2kpps", "--count", "300", "--record", str(tmp_path)]
@@ -470,6 +489,8 @@ def test_an_interrupt_ends_a_stream_politely() -> None:
     ("words", "status", "said"),
     [
         (("send", "--dev", "a0", "--to", MACS["b0"], "--rate", "20Mpps"), 2, ["a0", "14880952", "ask for less"]),
+        (("send", "--dev", "a0", "--too", MACS["b0"]), 2, ["--too", "did you mean --to?"]),
+        (("send", "--dev", "a0", "--to", MACS["b0"], "--duration", "-5ms"), 2, ["negative"]),
         (("send", "--dev", "a0", "--to", MACS["b0"], "--size", "60"), 2, ["fewer", "46"]),
         (("send", "--dev", "a0", "--to", MACS["b0"], "--size", "1519"), 2, ["MTU"]),
         (("send", "--dev", "a0", "--to", "banana"), 2, ["banana", "MAC"]),

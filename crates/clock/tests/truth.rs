@@ -267,3 +267,24 @@ fn least_squares(exchanges: &[sojourn_clock::Exchange]) -> impl Fn(f64) -> f64 {
     let slope = mean(&|point| (point.0 - x) * (point.1 - y)) / mean(&|point| (point.0 - x).powi(2));
     move |at| y + slope * (at - x)
 }
+
+/// What `sojourn clock` prints beside the skew: of one line each, in a calm.
+#[test]
+fn the_skew_is_within_its_error_95_times_in_100_and_always_within_its_bound() {
+    let (mut within, mut lines) = (0_u32, 0_u32);
+    for seed in 0..2 * FOR_COVERAGE {
+        let skew_ppm = StdRng::seed_from_u64(seed).random_range(-100.0..100.0);
+        let truth = Truth { skew_ppm, seed: seed + 1, ..Truth::default() };
+        for line in estimated(&truth).lines {
+            // Of the remote clock's time, as the line is.
+            let true_ppb = skew_ppm * 1e3 / (1.0 + skew_ppm * 1e-6);
+            let error = (line.skew_ppb - true_ppb).abs();
+            assert!(error <= line.skew_bound_ppb, "seed {seed}: {error} ppb, {line:?}");
+            within += u32::from(error <= line.skew95_ppb);
+            lines += 1;
+        }
+    }
+    let share = f64::from(within) / f64::from(lines);
+    println!("skew within its 95 % error: {share:.3} of {lines}");
+    assert!((0.92..=0.98).contains(&share), "{share}");
+}

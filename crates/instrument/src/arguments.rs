@@ -40,7 +40,7 @@ pub enum Command {
     /// clock 10.0.0.2 --for 60s
     #[command(
         args_conflicts_with_subcommands = true,
-        after_help = "`sojourn clock … --plot FILE.svg` (or FILE.html) also draws offset and drift over time."
+        after_help = "`sojourn clock … --plot FILE.svg` (or FILE.html) also draws offset and skew over time."
     )]
     Clock(ClockCommand),
     /// Be a bridge that delays, loses, queues and reorders what passes, and tells how exactly it did
@@ -345,29 +345,32 @@ impl From<WaitArgument> for Wait {
     }
 }
 
-/// Returns what is wrong with a command line, in one line.
+/// Returns what is wrong with a command line, in one line, and what was probably meant.
 pub fn sentence(error: &clap::Error) -> String {
+    use clap::error::{ContextKind, ContextValue};
+    let invalid = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.as_str(),
+        _ => "",
+    };
+    if error.kind() == clap::error::ErrorKind::UnknownArgument
+        && invalid.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+    {
+        return format!("{invalid}…: no value here may be negative; write it without the sign");
+    }
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = first.trim_start_matches("error: ").split_whitespace().collect();
-    words.join(" ")
+    let meant = [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::SuggestedSubcommand];
+    let meant = meant.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(one) => Some(one.clone()),
+        ContextValue::Strings(several) => Some(several.join(" or ")),
+        _ => None,
+    });
+    words.join(" ") + &meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"))
 }
 
-/// Reads a span with its unit: "1.5ms".
-pub fn span(text: &str) -> Result<Nanos, String> {
-    let refusal = || format!("{text:?} is no span of time; expected a number with ns, us, ms or s, as 10ms");
-    let split = text.find(|c: char| c.is_alphabetic() || c == 'µ').ok_or_else(refusal)?;
-    let (number, unit) = text.split_at(split);
-    let scale = match unit {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return Err(refusal()),
-    };
-    let ns = number.parse::<f64>().map_err(|_| refusal())? * scale;
-    if (0.0..=9e18).contains(&ns) { Ok(Nanos(ns.round() as i64)) } else { Err(refusal()) }
-}
+/// Reads a time with its unit, from ns to h: "1.5ms", "2min".
+pub use sojourn_emulate::config::units::time as span;
 
 #[cfg(test)]
 mod tests {
@@ -398,8 +401,7 @@ mod tests {
             |line: &str| sentence(&Arguments::try_parse_from(line.split(' ')).expect_err("a wrong command line"));
         assert_eq!(
             told("x probe icmp 10.0.0.2 -i 10"),
-            "invalid value '10' for '--interval <INTERVAL>': \"10\" is no span of time; expected a number with ns, us, ms or \
-             s, as 10ms"
+            "invalid value '10' for '--interval <INTERVAL>': 10 has no unit that I know; write 10ms, 10us, 10ns or 10s"
         );
         assert_eq!(
             told("x probe icmp 10.0.0.2 --icmp-bytes 64 --frame-bytes 64"),
@@ -407,6 +409,14 @@ mod tests {
         );
         assert_eq!(told("x probe icmp"), "the following required arguments were not provided: <ADDRESS>");
         assert_eq!(told("x probe icmp 10.0.0.2 --nope"), "unexpected argument '--nope' found");
+        let meant = |line: &str| told(line).split_once("; did you mean ").map(|(_, meant)| meant.to_owned());
+        assert_eq!(meant("x probe icmp 10.0.0.2 --intervall 1ms").as_deref(), Some("--interval?"));
+        assert_eq!(meant("x probe icmp 10.0.0.2 --schedule poison").as_deref(), Some("poisson?"));
+        assert_eq!(meant("x strem send").as_deref(), Some("schema or stream?"));
+        for line in ["x probe icmp 10.0.0.2 -i -5ms", "x probe icmp 10.0.0.2 --timeout -.5s", "x stream recv --for -1s"]
+        {
+            assert!(told(line).contains("no value here may be negative"), "{line}: {}", told(line));
+        }
     }
 
     #[test]
@@ -414,7 +424,9 @@ mod tests {
         assert_eq!(span("10ms"), Ok(Nanos::millis(10)));
         assert_eq!(span("0.5us"), Ok(Nanos(500)));
         assert_eq!(span("1s"), Ok(Nanos::seconds(1)));
-        for refused in ["10", "ms", "-1ms", "1m", "NaNs", "1e300s", ""] {
+        assert_eq!(span("2min"), Ok(Nanos::seconds(120)));
+        assert_eq!(span("1.5h"), Ok(Nanos::seconds(5_400)));
+        for refused in ["10", "ms", "-1ms", "NaNs", "1e300s", ""] {
             assert!(span(refused).is_err(), "{refused}");
         }
     }

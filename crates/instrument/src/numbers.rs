@@ -13,6 +13,36 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
+/// Returns the 95 % interval of the probability of loss, of so many packets lost in so many runs among `sent`: Wilson's score
+/// interval (E. B. Wilson, JASA 22, 1927).
+///
+/// Losses in runs are not independent: as many packets tell as much as `sent · (1 - ρ) / (1 + ρ)` independent ones, where ρ is
+/// the correlation of neighbours, that of a chain of two states with so many runs (Gilbert's model).
+pub fn loss_interval(lost: u64, runs: u64, sent: u64) -> Option<(f64, f64)> {
+    /// Of the normal distribution, 97.5 %.
+    const Z: f64 = 1.959_963_984_540_054;
+    if sent == 0 {
+        return None;
+    }
+    let (lost, runs, all) = (lost as f64, runs as f64, sent as f64);
+    let after_loss = if lost > 0.0 { 1.0 - runs / lost } else { 0.0 };
+    let after_arrival = if all > lost { (runs / (all - lost)).min(1.0) } else { 1.0 };
+    let correlation = (after_loss - after_arrival).clamp(0.0, 0.999);
+    let n = all * (1.0 - correlation) / (1.0 + correlation);
+    let share = lost / all;
+    let middle = (share + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+    let half = Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+    Some(((middle - half).max(0.0), (middle + half).min(1.0)))
+}
+
+/// "3 lost (0.30 %, 95 % CI 0.10–0.88 %)".
+pub fn loss(lost: u64, runs: u64, sent: u64) -> String {
+    let percent = lost as f64 * 100.0 / sent.max(1) as f64;
+    let interval = loss_interval(lost, runs, sent)
+        .map_or(String::new(), |(low, high)| format!(", 95 % CI {:.2}–{:.2} %", low * 100.0, high * 100.0));
+    format!("{lost} lost ({percent:.2} %{interval})")
+}
+
 /// A time with three digits and the unit that suits it.
 pub fn span(ns: i64) -> String {
     let size = ns.unsigned_abs();
@@ -30,6 +60,45 @@ pub fn span(ns: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interval_of_loss_is_wilsons_where_losses_are_single() {
+        // scipy.stats.binomtest(k, n).proportion_ci(0.95, "wilson")
+        let known = [
+            (0, 0, 100, 0.0, 0.036_993_498_2),
+            (3, 3, 1_000, 0.001_020_783_9, 0.008_783_014_1),
+            (50, 50, 100, 0.403_831_530_4, 0.596_168_469_6),
+            (100, 1, 100, 0.963_006_501_8, 1.0),
+        ];
+        for (lost, runs, sent, low, high) in known {
+            let got = loss_interval(lost, runs, sent).unwrap();
+            assert!((got.0 - low).abs() < 1e-9 && (got.1 - high).abs() < 1e-9, "{lost}/{sent}: {got:?}");
+        }
+        assert_eq!(loss_interval(0, 0, 0), None);
+    }
+
+    /// A chain of two states, whose share of losses is known: intervals contain it as often as they say.
+    #[test]
+    fn the_interval_of_loss_holds_the_truth_also_where_losses_come_in_runs() {
+        use rand::{Rng, SeedableRng};
+        for (begin, end) in [(0.02, 0.98), (0.05, 0.25), (0.02, 0.1)] {
+            let truth = begin / (begin + end);
+            let mut random = rand::rngs::StdRng::seed_from_u64(7);
+            let mut held = 0;
+            for _ in 0..400 {
+                let (mut is_lost, mut lost, mut runs) = (random.random_bool(truth), 0, 0);
+                for _ in 0..4_000 {
+                    let before = is_lost;
+                    is_lost = random.random_bool(if before { 1.0 - end } else { begin });
+                    lost += u64::from(is_lost);
+                    runs += u64::from(is_lost && !before);
+                }
+                let (low, high) = loss_interval(lost, runs, 4_000).unwrap();
+                held += u32::from((low..=high).contains(&truth));
+            }
+            assert!((370..=390).contains(&held), "{begin} {end}: {held}");
+        }
+    }
 
     #[test]
     fn numbers_are_as_people_read_them() {

@@ -131,7 +131,10 @@ fn refuse_useless(request: &Request, measured: &Measured, found: &[summary::Foun
         let advice = match request.to {
             To::Icmp { .. } => "is it up, and does it answer pings (firewall, net.ipv4.icmp_echo_ignore_all)?",
             To::Udp { .. } => "does `sojourn probe respond` run there, and does a firewall let it through?",
-            To::Packet { .. } => "does `sojourn probe respond --raw DEV` run there, with that MAC address?",
+            To::Packet { .. } => {
+                "does `sojourn probe respond --raw DEV` run there, with that MAC address? No router forwards these \
+                 frames: across one, use `sojourn probe udp`"
+            }
             To::Sim { .. } => "the line loses them all.",
         };
         let sentence = format!("{} answered none of {} probes: {advice}", request.to, counts.sent);

@@ -10,7 +10,9 @@ use sojourn_record::{Finding, Probe};
 use sojourn_time::{Nanos, Source};
 use sojourn_wire::{Carrier, icmp};
 
+use crate::numbers;
 use crate::place::Place;
+use crate::serve;
 use crate::session::Measured;
 
 /// Returns what was found in the measurement, and in the instrument itself.
@@ -50,7 +52,11 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
     let Measured { block, probes } = measured;
     let figures = Figures::of(measured);
     let counts = block.counts;
-    json!({
+    let mut told = place.json();
+    let own = json!({
+        "wait": block.wait,
+        "cpu": block.cpu,
+        "fifo": block.fifo,
         "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
         "target": request.to,
         "kind": block.kind,
@@ -68,14 +74,10 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
         "started_ns": block.started,
         "ended_ns": block.ended,
         "elapsed_ns": block.ended_raw - block.started_raw,
-        "wait": block.wait,
-        "cpu": block.cpu,
-        "fifo": block.fifo,
-        "nice": place.nice,
-        "memory_locked": place.is_locked,
         "sent": counts.sent,
         "received": counts.received,
         "lost": counts.lost,
+        "loss_ratio_ci95": numbers::loss_interval(counts.lost, loss_runs(probes), counts.sent),
         "late": counts.late,
         "duplicated": counts.duplicated,
         "reordered": counts.reordered,
@@ -87,12 +89,14 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
         "departure_error": figures.departure_error,
         "departure_sources": sources(probes.iter().map(|probe| probe.departure.source)),
         "arrival_sources": sources(arrival_sources(probes)),
-        "findings": found.iter().map(|found| json!({
-            "name": found.finding.name(),
-            "severity": found.finding.severity(),
-            "sentence": found.sentence,
-        })).collect::<Vec<_>>(),
-    })
+        "findings": found.iter().map(finding).collect::<Vec<_>>(),
+    });
+    serve::add(&mut told, own);
+    told
+}
+
+fn finding(found: &Found) -> Value {
+    json!({ "name": found.finding.name(), "severity": found.finding.severity(), "sentence": found.sentence })
 }
 
 /// Returns the summary for a person.
@@ -104,8 +108,8 @@ pub fn text(request: &Request, measured: &Measured, found: &[Found]) -> String {
         let _ = text.write_fmt(args);
         text.push('\n');
     };
-    let lost = counts.lost as f64 * 100.0 / counts.sent.max(1) as f64;
-    line(format_args!("{} sent, {} received, {} lost ({lost:.2} %)", counts.sent, counts.received, counts.lost));
+    let lost = numbers::loss(counts.lost, loss_runs(&measured.probes), counts.sent);
+    line(format_args!("{} sent, {} received, {lost}", counts.sent, counts.received));
     let others = [
         (counts.late, "late"),
         (counts.duplicated, "duplicated"),
@@ -180,6 +184,13 @@ fn table(figures: &Figures) -> String {
         }
     }
     text
+}
+
+/// Counts the runs of probes in a row without a reply.
+fn loss_runs(probes: &[Probe]) -> u64 {
+    let lost: Vec<bool> = probes.iter().map(|probe| probe.reply.is_none()).collect();
+    let begins = |at: usize| lost[at] && !(at > 0 && lost[at - 1]);
+    (0..lost.len()).filter(|at| begins(*at)).count() as u64
 }
 
 fn arrival_sources(probes: &[Probe]) -> impl Iterator<Item = Source> {

@@ -9,6 +9,10 @@ pub struct End {
     pub sent: u64,
     /// How the receiver's clock stands to the sender's; `None` when it is not known.
     pub clock: Option<EndLine>,
+    /// The mean pacing error: how long after the intended time packets left, where the sender's kernel or interface stamped
+    /// nine in ten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub departure_error_ns: Option<f64>,
     /// Whose clock that is, by its id, where several receivers hear it: the others wait for an end of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,

@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from sojourn.errors import MachineError
-from sojourn.instruments import Capture, ping_argv
-from sojourn.instruments.capture import Window, read_pcap, write_captures
+from sojourn.instruments import ping_argv
+from sojourn.instruments.capture import Capture, Window, read_pcap, write_captures
 from sojourn.plan import DIRECT, Block
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
 """One thin file per instrument: what is asked goes in, arguments go out, and a record or its path comes back.
 
+`sojourn probe` and its like import this on their way to the instrument: nothing here loads NumPy, Polars or PyArrow.
 Does not know in what order anything is measured (conduct does) nor what the records mean.
 """
 
 from sojourn.instruments.binary import find_instrument
 from sojourn.instruments.blocks import BlocksInstrument
-from sojourn.instruments.capture import Capture
 from sojourn.instruments.conversation import Start
 from sojourn.instruments.ping import ping_argv
 from sojourn.instruments.respond import Responder, respond_argv
@@ -13,7 +13,6 @@ from sojourn.instruments.stream import StreamInstrument
 
 __all__ = [
     "BlocksInstrument",
-    "Capture",
     "Responder",
     "Start",
     "StreamInstrument",

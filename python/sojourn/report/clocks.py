@@ -1,4 +1,4 @@
-"""Offset and drift of other hosts' clocks over time, drawn from the records of `sojourn clock`.
+"""Offset and skew of other hosts' clocks over time, drawn from the records of `sojourn clock`.
 
 Two panels: by how much each clock's offset changed since the start, with its 95 % error and its hard bound as bands,
 and how fast it ran. The offset at the start stands in the legend: it may be seconds, where the rest is microseconds.
@@ -69,7 +69,7 @@ class Clocks:
         )
         panels = (
             Panel("Change of the offset (µs)", lambda palette, width: offsets(points, palette, width)),
-            Panel("Drift (ppm; 1 ppm is 60 µs a minute)", lambda palette, width: drifts(points, palette, width)),
+            Panel("Skew (ppm; 1 ppm is 60 µs a minute)", lambda palette, width: skews(points, palette, width)),
         )
         return Figure("clocks", "Clocks", caption, panels, tuple(points["device"].unique().sort()))
 
@@ -112,10 +112,10 @@ def offsets(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
     return alt.layer(band("bound_us", 0.12), band("error95_us", 0.35), line).properties(width=width, height=260)
 
 
-def drifts(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
+def skews(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
     """Skews: one level for each line."""
     peers = points["device"].unique().to_list()
-    skew = alt.Y("skew_ppm:Q", title="Drift (ppm)", scale=alt.Scale(zero=False))
+    skew = alt.Y("skew_ppm:Q", title="Skew (ppm)", scale=alt.Scale(zero=False))
     line = alt.Chart(points).mark_line(strokeWidth=1.5)
     encoded = line.encode(x=time_axis(), y=skew, color=colour(peers, palette, legend=False), detail="line:N")
     return encoded.properties(width=width, height=260)

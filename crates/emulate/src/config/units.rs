@@ -99,6 +99,9 @@ pub(super) fn percentage_in(text: &str, dialect: Dialect) -> Result<f64, Refusal
     let value = value.ok_or_else(|| format!("{text:?} is not a percentage; write it as 1% or 0.1%"))?;
     if number.len() == text.len() && dialect == Dialect::Ours && value != 0.0 {
         let percent = if text.contains(['e', 'E']) { (value * 100.0).to_string() } else { shifted(text, 2) };
+        if value > 1.0 {
+            return Err(format!("{text} has no percent sign: write {text}%"));
+        }
         return Err(format!(
             "{text} has no percent sign: tc would take it for {text} %, dummynet's plr for {percent} %; write {text}% or {percent}%"
         ));
@@ -406,6 +409,7 @@ mod tests {
             percentage("0.01").unwrap_err(),
             "0.01 has no percent sign: tc would take it for 0.01 %, dummynet's plr for 1 %; write 0.01% or 1%"
         );
+        assert_eq!(percentage("2").unwrap_err(), "2 has no percent sign: write 2%");
         assert!(percentage("1e-5").unwrap_err().ends_with("write 1e-5% or 0.001%"));
         assert_eq!(fraction("0.01"), Ok(0.01));
         assert_eq!(fraction("1%"), Ok(0.01));

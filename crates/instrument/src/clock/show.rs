@@ -84,8 +84,8 @@ impl Show {
         }
         self.has_head = true;
         say(&format!(
-            "{:<22} {:>17} {:>11} {:>11} {:>10} {:>10} {:>10} {:>5}",
-            "peer", "offset us", "95 % +- us", "bound us", "skew ppm", "us/min", "min rtt us", "steps"
+            "{:<22} {:>17} {:>11} {:>11} {:>10} {:>11} {:>10} {:>5}",
+            "peer", "offset us", "95 % +- us", "bound us", "skew ppm", "95 % +- ppm", "min rtt us", "steps"
         ))
     }
 }
@@ -96,12 +96,12 @@ fn row(name: &str, now: &super::watched::Now, estimate: &Estimate) -> String {
         return format!("{name:<22} {:>17} one clock, shared with this host", "0");
     }
     format!(
-        "{name:<22} {:>17.3} {:>11.3} {:>11.3} {:>10.4} {:>10.3} {:>10.3} {:>5}",
+        "{name:<22} {:>17.3} {:>11.3} {:>11.3} {:>10.4} {:>11.4} {:>10.3} {:>5}",
         us(now.offset_ns),
         us(now.error95_ns),
         us(now.bound_ns),
         now.skew_ppm,
-        now.drift_us_per_min(),
+        now.skew95_ppm,
         us(estimate.round_trip_min.0 as f64),
         estimate.steps.len(),
     )
@@ -116,11 +116,14 @@ fn sentence(watched: &Watched, estimate: &Estimate) -> String {
     let side = if now.offset_ns < 0.0 { "behind" } else { "ahead of" };
     format!(
         "{name} is {:.3} us {side} this host: +- {:.3} us (95 %, if the least delays of both directions are equal), \
-         certainly within {:.3} us; it drifts by {:.3} us/min; {exchanges} exchanges, {lost} lost",
+         certainly within {:.3} us; its skew is {:.4} ppm +- {:.4} ppm (95 %), certainly within {:.4} ppm; {exchanges} \
+         exchanges, {lost} lost",
         now.offset_ns.abs() / 1e3,
         now.error95_ns / 1e3,
         now.bound_ns / 1e3,
-        now.drift_us_per_min(),
+        now.skew_ppm,
+        now.skew95_ppm,
+        now.skew_bound_ppm,
     )
 }
 

@@ -37,6 +37,8 @@ pub struct Now {
     pub error95_ns: f64,
     pub bound_ns: f64,
     pub skew_ppm: f64,
+    pub skew95_ppm: f64,
+    pub skew_bound_ppm: f64,
 }
 
 impl Watched {
@@ -119,10 +121,14 @@ impl Watched {
     pub fn now(&self, estimate: &Estimate) -> Option<Now> {
         let last = self.all.exchanges().last()?;
         let converted = estimate.convert(last.t3);
-        let skew_ppm = estimate.line_at(last.t3).map_or(0.0, |line| line.skew_ppb / 1e3);
-        let offset_ns = estimate.line_at(last.t3).map_or(0.0, |line| line.offset_at(last.t3));
+        let line = estimate.line_at(last.t3);
+        let of_line = |value: fn(&sojourn_clock::Line) -> f64| line.map_or(0.0, value);
+        let skew_ppm = of_line(|line| line.skew_ppb / 1e3);
+        let skew95_ppm = of_line(|line| line.skew95_ppb / 1e3);
+        let skew_bound_ppm = of_line(|line| line.skew_bound_ppb / 1e3);
+        let offset_ns = line.map_or(0.0, |line| line.offset_at(last.t3));
         let (error95_ns, bound_ns) = (converted.error95_ns, converted.bound_ns);
-        Some(Now { at: last.t4, offset_ns, error95_ns, bound_ns, skew_ppm })
+        Some(Now { at: last.t4, offset_ns, error95_ns, bound_ns, skew_ppm, skew95_ppm, skew_bound_ppm })
     }
 
     /// Counts exchanges, and requests without an answer.
@@ -173,12 +179,8 @@ impl Now {
             "error95_ns": self.error95_ns,
             "bound_ns": self.bound_ns,
             "skew_ppm": self.skew_ppm,
-            "drift_us_per_min": self.drift_us_per_min(),
+            "skew95_ppm": self.skew95_ppm,
+            "skew_bound_ppm": self.skew_bound_ppm,
         })
-    }
-
-    /// By how much the offset grows in a minute.
-    pub fn drift_us_per_min(&self) -> f64 {
-        self.skew_ppm * 60.0
     }
 }

@@ -18,6 +18,13 @@ const STRETCHED_LEAST: Nanos = Nanos::micros(200);
 /// Below which likelihood a Poisson stream does not fit.
 const MISFIT: f64 = 0.01;
 
+/// Returns in a sentence whether gaps are exponential, as those of a Poisson stream are.
+pub fn gaps(fit: sojourn_stream::Fit) -> String {
+    let verdict = if fit.p < MISFIT { "are not exponentially distributed" } else { "fit an exponential distribution" };
+    let p = if fit.p < 1e-4 { "p < 0.0001".to_owned() } else { format!("p = {:.4}", fit.p) };
+    format!("the gaps as sent {verdict} (Anderson–Darling: A² = {:.2}, {p}, n = {})", fit.a2, fit.n)
+}
+
 /// Findings, as they are gathered.
 #[derive(Debug, Default)]
 pub struct Findings(pub Vec<Found>);
@@ -69,9 +76,7 @@ impl Findings {
             format!("1 % of the frames left more than {late:.1} µs late; the limit is {limit:.1} µs")
         });
         if let (Pattern::Poisson, Some(fit)) = (schedule.pattern, flow.fit) {
-            self.add_if(fit.p < MISFIT, Finding::PoissonMisfit, || {
-                format!("the gaps as sent are exponential with p = {:.4} (A² = {:.2}, n = {})", fit.p, fit.a2, fit.n)
-            });
+            self.add_if(fit.p < MISFIT, Finding::PoissonMisfit, || gaps(fit));
         }
     }
 

@@ -19,11 +19,20 @@ pub struct OneWay {
     pub pdv: Quantiles,
     /// How many arrived before they left.
     pub negative: u64,
+    /// The sender's mean pacing error, as it tells.
+    pub departure_error_ns: Option<f64>,
+    /// How many were sent before their intended departure, and by how much at most.
+    pub early: (u64, Nanos),
 }
 
 impl OneWay {
     /// Returns the delays of a flow; `None` where the clocks are not known or nothing arrived.
-    pub fn of(flow: &FlowReceived, outcome: &ReceiveOutcome, line: Option<EndLine>) -> Option<Self> {
+    pub fn of(
+        flow: &FlowReceived,
+        outcome: &ReceiveOutcome,
+        line: Option<EndLine>,
+        departure_error_ns: Option<f64>,
+    ) -> Option<Self> {
         let line = line?;
         let all = flow.counts.packets();
         let rows: Vec<&Arrival> = outcome.rows.iter().filter(|row| is_first_of(row, flow)).collect();
@@ -35,12 +44,16 @@ impl OneWay {
         };
         let from_send_call = if is_kept { from(|row| row.sent) } else { shifted(flow, &line) };
         let pdv = less(&from_send_call, from_send_call.min()?);
+        let early = rows.iter().map(|row| row.intended - row.sent).filter(|early| *early > Nanos::ZERO);
+        let early = early.fold((0, Nanos::ZERO), |(count, most), early| (count + 1, most.max(early)));
         Some(Self {
             line,
             negative: from_send_call.cells().iter().filter(|cell| cell.high < 0).map(|cell| cell.count).sum(),
             from_send_call: Quantiles::of(&from_send_call, all)?,
             from_intended: if is_kept { Quantiles::of(&from(|row| row.intended), all) } else { None },
             pdv: Quantiles::of(&pdv, all)?,
+            departure_error_ns,
+            early,
         })
     }
 
@@ -52,6 +65,8 @@ impl OneWay {
             "from_intended": self.from_intended.as_ref().map(Quantiles::json),
             "pdv": self.pdv.json(),
             "negative": self.negative,
+            "from_departure": self.mean_from_departure().map(|mean| json!({ "mean_ns": mean })),
+            "sent_early": { "n": self.early.0, "most_ns": self.early.1 },
         })
     }
 
@@ -64,8 +79,33 @@ impl OneWay {
         })
     }
 
+    /// Returns the mean delay from the departure: that from the intended departure less the mean pacing error. The send call
+    /// would not do: the time in a frame is written a little before it.
+    fn mean_from_departure(&self) -> Option<f64> {
+        Some(self.from_intended.as_ref()?.mean - self.departure_error_ns?)
+    }
+
+    /// Returns what is to be known of them, a sentence a line.
+    pub fn sentences(&self) -> String {
+        let departure = self.mean_from_departure().map(|mean| {
+            format!(
+                "one-way delay from departure, by the sender's kernel timestamps: {:.3} µs on average\n",
+                mean / 1e3
+            )
+        });
+        let early = (self.early.0 > 0).then(|| {
+            format!(
+                "{} frames were sent up to {:.3} µs before their intended departure, for the way out takes time: their delay \
+                 from intended is less than that from the send call\n",
+                self.early.0,
+                self.early.1.0 as f64 / 1e3
+            )
+        });
+        departure.unwrap_or_default() + &early.unwrap_or_default() + &self.error()
+    }
+
     /// Returns how sure they are, in a sentence.
-    pub fn sentence(&self) -> String {
+    fn error(&self) -> String {
         if self.line.shared {
             return "one-way delays are of one clock, which both ends share: its error is 0".to_owned();
         }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use sojourn_emulate::config::units;
+
 /// How much is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
@@ -26,25 +28,22 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refusal = || format!("{text:?} is no rate; expected frames or bits a second, as 10kpps or 100Mbit/s");
-        let split = text.find(char::is_alphabetic).ok_or_else(refusal)?;
-        let (number, unit) = text.split_at(split);
-        let number: f64 = number.trim().parse().map_err(|_| refusal())?;
-        let (scale, unit) = match unit.split_at(unit.chars().next().map_or(0, char::len_utf8)) {
-            ("k", unit) => (1e3, unit),
-            ("M", unit) => (1e6, unit),
-            ("G", unit) => (1e9, unit),
-            _ => (1.0, unit),
+        let refusal =
+            || format!("{text:?} is not a rate; write it as frames a second, 10kpps, or bits a second, 100Mbit/s");
+        let Some(pps) = text.strip_suffix("pps") else {
+            return match units::rate(text)? {
+                bps if bps > 0 && text.contains(char::is_alphabetic) => Ok(Self::Bits(bps as f64)),
+                _ => Err(refusal()),
+            };
         };
-        let rate = number * scale;
-        if !(rate.is_finite() && rate > 0.0) {
-            return Err(refusal());
-        }
-        match unit {
-            "pps" => Ok(Self::Frames(rate)),
-            "bit/s" | "bps" => Ok(Self::Bits(rate)),
-            _ => Err(refusal()),
-        }
+        let (number, scale) = match pps.as_bytes().last() {
+            Some(b'k') => (&pps[..pps.len() - 1], 1e3),
+            Some(b'M') => (&pps[..pps.len() - 1], 1e6),
+            Some(b'G') => (&pps[..pps.len() - 1], 1e9),
+            _ => (pps, 1.0),
+        };
+        let pps = number.trim().parse::<f64>().map_err(|_| refusal())? * scale;
+        if pps.is_finite() && pps > 0.0 { Ok(Self::Frames(pps)) } else { Err(refusal()) }
     }
 }
 

@@ -18,6 +18,7 @@ use super::receiving::{self, Received, Reception};
 use super::request::{Keep, Receive, ReceiveOptions, ReceivePort, SentCount, Via};
 use super::send::by_hand;
 use crate::failure::{NotTrusted, WrongRequest};
+use crate::numbers;
 use crate::place::{self, Fifo, Place};
 use crate::serve;
 use crate::sys::STOP;
@@ -140,7 +141,9 @@ fn refuse_silence(arguments: &Arguments, received: &Received) -> Result<(), NotT
             )
         }
         (0, true, None) => {
-            "is it sent to this interface's MAC address (`ip link`)? A group must be joined: --group".to_owned()
+            "is it sent to this interface's MAC address (`ip link`)? A group must be joined: --group. No router forwards \
+             these frames: across one, use --udp at both ends"
+                .to_owned()
         }
         (0, false, _) => "is it sent to this group, and does the network between forward it?".to_owned(),
     };
@@ -166,7 +169,8 @@ impl Told<'_> {
     }
 
     fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
-        OneWay::of(flow, &self.received.outcome, self.end(flow.flow)?.clock)
+        let end = self.end(flow.flow)?;
+        OneWay::of(flow, &self.received.outcome, end.clock, end.departure_error_ns)
     }
 
     fn findings(&self) -> Findings {
@@ -242,6 +246,7 @@ impl Told<'_> {
         told["loss_runs"] = runs(&flow.loss_run.cells());
         told["gap_runs"] = runs(&flow.gap_run.cells());
         told["loss_ratio"] = json!((all > 0).then(|| flow.counts.lost as f64 / all as f64));
+        told["loss_ratio_ci95"] = json!(numbers::loss_interval(flow.counts.lost, flow.loss_run.count(), all));
         told
     }
 
@@ -273,7 +278,7 @@ impl Told<'_> {
             ("inter-arrival time", Quantiles::of(&flow.inter_arrival, 0)),
         ]);
         let clock =
-            one_way.map_or_else(|| "the clocks are not known: no one-way delays".to_owned(), |it| it.sentence());
+            one_way.map_or_else(|| "the clocks are not known: no one-way delays".to_owned(), |it| it.sentences());
         let _ = writeln!(text, "\n{table}\n{clock}\n");
         text
     }
@@ -281,8 +286,8 @@ impl Told<'_> {
     fn counts(&self, flow: &FlowReceived) -> String {
         let counts = flow.counts;
         let sent = self.end(flow.flow).map_or_else(|| "unknown how many".to_owned(), |end| end.sent.to_string());
-        let lost = counts.lost as f64 * 100.0 / counts.packets().max(1) as f64;
-        let mut parts = vec![format!("{sent} sent, {} received, {} lost ({lost:.2} %)", counts.first, counts.lost)];
+        let lost = numbers::loss(counts.lost, flow.loss_run.count(), counts.packets());
+        let mut parts = vec![format!("{sent} sent, {} received, {lost}", counts.first)];
         let others = [
             (counts.own_drops, "dropped by this machine"),
             (counts.corrupted, "corrupted"),

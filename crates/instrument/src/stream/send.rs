@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sojourn_port::rights;
 use sojourn_record::StreamFolder;
 use sojourn_stream::{End, EndLine, FlowSent};
-use sojourn_time::{HostClock, Nanos};
+use sojourn_time::{HostClock, Nanos, Source};
 
 use super::arguments::{ClockArgument, EngineArgument, Send as Arguments};
 use super::clocks::Known;
@@ -109,10 +109,20 @@ fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
     let (head, number) = (request.head, request.flow);
     let mut is_heard = false;
     for (of, clock) in lines(sent) {
-        let end = End { sent: flow.counts.sent, clock, of };
+        let end = End { sent: flow.counts.sent, clock, departure_error_ns: departure_error(sent), of };
         is_heard |= sojourn_stream::conclude(port, &HostClock, (head, by_hand().block, number), &end, PATIENCE)?;
     }
     Ok(is_heard)
+}
+
+/// Returns the mean pacing error by the stamps of the kernel or the interface; `None` where these are of fewer than nine in ten
+/// frames.
+fn departure_error(sent: &Sent) -> Option<f64> {
+    let rows = &sent.outcome.rows;
+    let stamped = rows.iter().filter(|row| row.departure.source < Source::User);
+    let spans: Vec<f64> = stamped.map(|row| (row.departure.at - row.intended).0 as f64).collect();
+    let is_enough = !spans.is_empty() && spans.len() * 10 >= rows.len() * 9;
+    is_enough.then(|| spans.iter().sum::<f64>() / spans.len() as f64)
 }
 
 /// What is told of clocks: to several receivers of a group, each its own, and then none to who gave no answers.
@@ -219,7 +229,7 @@ impl Told<'_> {
             let _ = writeln!(text, "departures within 1 µs of intended: {one:.2} %, within 10 µs: {ten:.2} %");
         }
         if let Some(fit) = flow.fit {
-            let _ = writeln!(text, "exponential gaps as sent: A² = {:.3}, p = {:.3} (Anderson–Darling)", fit.a2, fit.p);
+            let _ = writeln!(text, "{}", super::findings::gaps(fit));
         }
         let table = quantiles::table(&[
             ("departure error", Quantiles::of(&flow.departure_error, 0)),

@@ -19,6 +19,7 @@ use super::shape::{self, Shaped};
 use super::simulating::{self, Simulated};
 use super::{receiving, sending};
 use crate::failure::NotTrusted;
+use crate::numbers;
 use crate::place;
 use crate::sys::STOP;
 
@@ -76,7 +77,7 @@ impl Told<'_> {
     fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
         let known = self.simulated.clocks.iter().find(|known| known.flow == flow.flow)?;
         let line = known.end_line((self.simulated.sent.started, self.simulated.sent.ended));
-        OneWay::of(flow, &self.simulated.received, line)
+        OneWay::of(flow, &self.simulated.received, line, None)
     }
 
     fn findings(&self) -> anyhow::Result<Findings> {
@@ -110,6 +111,8 @@ impl Told<'_> {
     fn received(&self, flow: &FlowReceived) -> Value {
         let mut told = receiving::flow_json(flow, 0, self.frame_bytes());
         told.as_object_mut().map(|told| told.remove("delay_ns"));
+        told["loss_ratio_ci95"] =
+            json!(numbers::loss_interval(flow.counts.lost, flow.loss_run.count(), flow.counts.packets()));
         told["one_way_delay"] = json!(self.one_way(flow).map(|one_way| one_way.json()));
         told["ipdv"] = json!(Quantiles::of(&flow.ipdv, 0).map(|quantiles| quantiles.json()));
         told["inter_arrival"] = json!(Quantiles::of(&flow.inter_arrival, 0).map(|quantiles| quantiles.json()));
@@ -147,11 +150,11 @@ impl Told<'_> {
             ("inter-arrival time", Quantiles::of(&flow.inter_arrival, 0)),
         ]);
         let clock =
-            one_way.map_or_else(|| "the clocks are not known: no one-way delays".to_owned(), |it| it.sentence());
+            one_way.map_or_else(|| "the clocks are not known: no one-way delays".to_owned(), |it| it.sentences());
         format!(
-            "{} received, {} lost, {} duplicated, {} reordered, {} late, {} corrupted, {} own drops\n\n{table}\n{clock}\n",
+            "{} received, {}, {} duplicated, {} reordered, {} late, {} corrupted, {} own drops\n\n{table}\n{clock}\n",
             counts.first,
-            counts.lost,
+            numbers::loss(counts.lost, flow.loss_run.count(), counts.packets()),
             counts.duplicated,
             counts.reordered,
             counts.late,

@@ -41,7 +41,7 @@ fn a_person_reads_an_aligned_table() {
     let measured = measure(&request);
     let expected = "\
 icmp to a simulated line (sim): 64 ICMP bytes, regular schedule, every 10 ms
-100 sent, 100 received, 0 lost (0.00 %)
+100 sent, 100 received, 0 lost (0.00 %, 95 % CI 0.00–3.70 %)
 
 µs                        min        mean         p50         p90         p99         max          sd
 rtt                    11.250      13.250      11.250      11.250     111.250     111.250      14.071

@@ -48,7 +48,7 @@ pub const ARRIVALS: Table = Table {
             "sent_ns",
             TAI,
             "user",
-            "When the sender called to send it, as it carries it: on the sender's clock.",
+            "The time that the sender wrote into the frame, on its clock: some 0.4 µs before `send_call_ns` of the table sends.",
         ),
         Field::time(
             "arrival_ns",
