@@ -139,7 +139,7 @@ def answer(shared: list[dict[str, Any]]) -> str:
     most = max(differ, key=lambda row: abs(row["difference"]) / (row["ci_high"] - row["ci_low"] or 1))
     said = f"{len(differ)} of {len(judged)} leading figures that both have differ beyond their intervals"
     by_chance = round(0.05 * len(judged))
-    chance = f" (some {by_chance} would by chance)" if by_chance else ""
+    chance = f" (by chance about {by_chance} would)" if by_chance else ""
     return f"{said}{chance}; clearest: {label(most)}, by {signed(most)}."
 
 
