@@ -1,7 +1,7 @@
 # Every command that a person or the continuous integration runs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sim net browser kernels bench schema docs clean
+.PHONY: help setup demo test proof check sim net browser kernels bench schema docs clean
 SHELL := /bin/bash
 BIN := .venv/bin
 
@@ -15,9 +15,13 @@ demo: ## measure what a Linux bridge adds, on this machine, in a few minutes fro
 	@scripts/setup.sh demo
 	@scripts/demo.sh
 
-test: ## every test: Rust, Python, simulated scenarios, namespaces, browser
+test: ## what a change can break: Rust, Python, simulated scenarios, namespaces, browser
 	@scripts/setup.sh test
 	@scripts/test.sh
+
+proof: ## what takes longer: thousands of repetitions, many kills, long studies, bare machines
+	@scripts/setup.sh proof
+	@scripts/proof.sh
 
 sim: ## only the simulated scenarios: known truth in, reported number out
 	@scripts/setup.sh test

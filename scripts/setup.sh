@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Brings a fresh Debian or Ubuntu to where `make demo`, `test`, `bench`, `kernels` can run, saying what it does.
+# Brings a fresh Debian or Ubuntu to where `make demo`, `test`, `proof`, `bench`, `kernels` can run, saying what it does.
 #
-#   scripts/setup.sh [demo|test|bench|kernels]      default: demo
+#   scripts/setup.sh [demo|test|proof|bench|kernels]      default: demo
 #
 # System packages (only those whose command is missing), the Rust toolchain that rust-toolchain.toml pins, the Python
 # environment in .venv exactly as uv.lock says, and in it `sojourn` and `sojourn-instrument`. A second run installs
@@ -15,8 +15,8 @@ purpose=${1:-demo}
 
 main() {
     case $purpose in
-        demo | test | bench | kernels) ;;
-        *) die 2 "unknown purpose '$purpose': use demo, test, bench or kernels" ;;
+        demo | test | proof | bench | kernels) ;;
+        *) die 2 "unknown purpose '$purpose': use demo, test, proof, bench or kernels" ;;
     esac
     system_packages
     rust_toolchain
@@ -26,6 +26,7 @@ main() {
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "${*:2}" >&2; exit "$1"; }
+is_for() { [[ " $* " == *" $purpose "* ]]; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
 # --- system packages -----------------------------------------------------------------------------------------------
@@ -54,9 +55,10 @@ system_packages() {
             missing+=(python3 python3-venv)
         fi
     fi
-    if [ "$purpose" = test ]; then test_peers; fi
-    if [ "$purpose" = bench ]; then bench_peers; fi
-    if [ "$purpose" = kernels ]; then guests; fi
+    if is_for test proof; then test_peers; fi
+    if is_for proof; then bare_systems; fi
+    if is_for bench; then bench_peers; fi
+    if is_for kernels; then guests; fi
     if [ ${#missing[@]} -eq 0 ]; then return; fi
     install_packages "${missing[@]}"
     hash -r
@@ -69,6 +71,11 @@ test_peers() {
     has iperf3 || missing+=(iperf3)
     has trafgen || missing+=(netsniff-ng)
     has dnsmasq || missing+=(dnsmasq-base)
+}
+
+# What makes the root file systems in which set-up is tried from nothing.
+bare_systems() {
+    has mmdebstrap || missing+=(mmdebstrap)
 }
 
 # The programs that ours are compared with.
@@ -172,7 +179,7 @@ rustup_from_apt() {
 
 python_environment() {
     local uv=.venv/bin/uv groups=(--no-default-groups)
-    if [ "$purpose" = test ]; then groups=(); fi
+    if is_for test proof; then groups=(); fi
     if ! [ -x .venv/bin/python ]; then
         find_python
         [ -n "$python" ] || die 3 "Sojourn needs Python 3.11 or newer, and this distribution has none: install one, then again"
@@ -200,7 +207,7 @@ cargo_build() { cargo build --locked --release --bin sojourn-instrument; }
 # --- a browser for the report's test -------------------------------------------------------------------------------
 
 browser() {
-    if [ "$purpose" != test ] || has chromium || has chromium-browser || has google-chrome; then return; fi
+    if ! is_for test proof || has chromium || has chromium-browser || has google-chrome; then return; fi
     # Ubuntu's chromium package is a snap, which does not run in containers: there Playwright's own build serves.
     if has apt-cache && grep -qs '^ID=debian' /etc/os-release; then
         install_packages chromium

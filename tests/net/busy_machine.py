@@ -15,6 +15,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -36,7 +38,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def thrice(test: Callable[..., None]) -> Callable[..., None]:
-    """A test that begins anew, in a folder of its own, when something did not hold that other work can spoil."""
+    """Mark a test that measures time: nothing runs beside it, and it begins anew when other work spoilt it."""
 
     @functools.wraps(test)
     def tried(**given: Any) -> None:
@@ -53,7 +55,8 @@ def thrice(test: Callable[..., None]) -> Callable[..., None]:
                     raise
         return None
 
-    return tried
+    alone: Callable[..., None] = pytest.mark.alone(tried)
+    return alone
 
 
 def await_that(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:

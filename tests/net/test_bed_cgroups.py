@@ -21,7 +21,10 @@ from sojourn.errors import MachineError
 from tests.net.busy_machine import await_that
 
 PACKAGE = Path(sojourn.__file__).parent.parent
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups of hosts need root")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(os.geteuid() != 0, reason="cgroups of hosts need root"),
+]
 
 CONTROLLER = textwrap.dedent("""
     import sys, time

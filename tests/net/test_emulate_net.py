@@ -28,7 +28,10 @@ from sojourn.records import read_table
 from sojourn.records.log import read_log
 from tests.net.busy_machine import await_that, slowdown, thrice, undisturbed
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: XDP programs, and processes of other namespaces")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: XDP programs, and processes of other namespaces"),
+]
 
 MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
 PACKAGE = Path(sojourn.__file__).parent.parent
@@ -191,12 +194,13 @@ def left_of(controller: int) -> list[str]:
     return found + [str(path) for path in state_folder().glob(f"*@{controller}-*")]
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.proof)])
 @thrice
-def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_nothing(kills: int, tmp_path: Path) -> None:
     seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
     moments = random.Random(seed)
     before = programs()
-    for attempt in range(4):
+    for attempt in range(kills):
         out = tmp_path / f"out{attempt}"
         process = subprocess.Popen(
             argv("run", "emulator-delay", "--quick", "--out", out, "--no-report"),

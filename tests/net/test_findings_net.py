@@ -28,6 +28,8 @@ from sojourn.conduct.site import Namespaces, open_site
 from sojourn.plan import load_plan
 from tests.net.busy_machine import thrice, undisturbed
 
+pytestmark = pytest.mark.alone
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

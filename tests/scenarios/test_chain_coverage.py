@@ -53,6 +53,7 @@ def two_modes(adds_ns: int) -> Line:
     return steady(adds_ns - 750 if adds_ns else 0) | extra | {"block_sd_ns": 100.0}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", [heavy_drifting_and_uneven, two_modes], ids=lambda kind: str(kind.__name__))
 def test_eight_rounds_cover(kind: Any, tmp_path: Path) -> None:
     lines = {"direct": kind(0) | {"seed": 1}, "bridge": kind(int(TRUTH)) | {"seed": 2}}

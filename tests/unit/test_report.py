@@ -9,7 +9,6 @@ import io
 import json
 import re
 import shutil
-import time
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -55,9 +54,7 @@ def reported(synthetic: Callable[..., Any], tmp_path_factory: pytest.TempPathFac
         names = ", ".join(f'"{name}"' for name in LAYOUTS)
         plan.write_text(plan.read_text().replace('name = "made-up"', f'name = "made-up"\npublished = [{names}]'))
         analyse(path)
-        before = time.process_time()
         write_report(path)
-        assert time.process_time() - before < 36, "a report that takes thrice its 12 s is not merely on a busy machine"
         MADE["run"] = path
     return MADE["run"]
 

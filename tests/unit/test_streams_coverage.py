@@ -41,7 +41,13 @@ def delays(rng: np.random.Generator) -> Any:
 
 # Trials whose levels differ as much as a third of the packets' spread make a tail a matter of few trials: 92 % at p99.
 @pytest.mark.parametrize(
-    ("p", "loss", "least"), [(0.5, 0.0, 0.93), (0.5, 0.05, 0.93), (0.9, 0.05, 0.93), (0.99, 0.005, 0.905)]
+    ("p", "loss", "least"),
+    [
+        pytest.param(0.5, 0.0, 0.93, marks=pytest.mark.proof),
+        pytest.param(0.5, 0.05, 0.93, marks=pytest.mark.proof),
+        (0.9, 0.05, 0.93),
+        pytest.param(0.99, 0.005, 0.905, marks=pytest.mark.proof),
+    ],
 )
 def test_quantiles_with_losses_hold_the_truth(p: float, loss: float, least: float) -> None:
     numbers = np.repeat(np.arange(TRIALS), PACKETS)

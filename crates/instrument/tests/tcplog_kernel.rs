@@ -106,6 +106,7 @@ impl Bed {
         let cgroup = root.join(format!("sojourn-test-{}-{name}", std::process::id()));
         let entered = fs::create_dir(&cgroup).and_then(|()| enter(&cgroup));
         if let Err(why) = entered {
+            assert!(std::env::var_os("CI").is_none(), "CI must be able to make a cgroup: {why}");
             eprintln!("skipped: cannot make a cgroup here: {why}");
             return None;
         }

@@ -287,6 +287,7 @@ fn a_flow_that_changes_its_congestion_control_is_judged_anew() {
         let first = sockopt::tcp_congestion(&ends.0).expect("asks");
         let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("reads");
         let Some(other) = known.split_whitespace().find(|name| *name != first) else {
+            assert!(std::env::var_os("CI").is_none(), "CI's kernel must have two congestion controls");
             return eprintln!("skipped: this kernel has {first} only");
         };
         let mut kernel = open(place);

@@ -192,6 +192,7 @@ fn records_that_were_broken_off_are_made_again_and_a_log_that_goes_on_is_left_al
 #[test]
 fn where_records_have_no_room_none_are_left_and_a_later_try_makes_them() {
     let Some(disk) = Disk::make(folder("no-room"), 64 << 10) else {
+        assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a file system");
         eprintln!("skipped: no file system can be mounted here");
         return;
     };
@@ -367,6 +368,7 @@ impl Drop for Disk {
 #[test]
 fn a_disk_that_fills_up_loses_samples_and_counts_them() {
     let Some(disk) = Disk::make(folder("disk"), 2 << 20) else {
+        assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a file system");
         eprintln!("skipped: no file system can be mounted here");
         return;
     };

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Sourced by test.sh and proof.sh: runs suites one after the other, all even if one fails, and ends with their closing lines.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
+mkdir -p build
+failed=0
+suites=()
+declare -A took
+
+# Runs a suite; its output also goes to build/NAME.log.
+suite() { # NAME COMMAND…
+    local began=$SECONDS
+    "${@:2}" 2>&1 | tee "build/$1.log"
+    # pytest's 5: none of its tests were asked for.
+    case ${PIPESTATUS[0]} in 0 | 5) ;; *) failed=1 ;; esac
+    suites+=("$1")
+    took[$1]=$((SECONDS - began))
+}
+
+# Prints what each suite came to, and exits.
+closing_lines() {
+    local name
+    echo
+    for name in "${suites[@]}"; do
+        if grep -q '^test result:' "build/$name.log"; then
+            awk -v name="$name" -v seconds="${took[$name]}" '
+                /^test result:/ { passed += $4; failed += $6; ignored += $8 }
+                END { printf "%s: %d passed, %d failed, %d ignored in %d s\n", name, passed, failed, ignored, seconds }
+            ' "build/$name.log"
+        else
+            printf '%s: %s\n' "$name" "$(tail -n 1 "build/$name.log" | tr -d '=' | sed 's/^ *//; s/ *$//')"
+        fi
+    done
+    exit "$failed"
+}

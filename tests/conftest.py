@@ -1,0 +1,24 @@
+"""A skipped test fails in continuous integration (`CI` is set): a feature that is lost there must not go unseen."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure, but for expected failures and tests marked `may_skip`."""
+    report = yield
+    expected = hasattr(report, "wasxfail") or item.get_closest_marker("may_skip")
+    if report.skipped and "CI" in os.environ and not expected:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which continuous integration does not allow: {report.longreprtext}"
+    return report
