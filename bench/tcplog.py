@@ -180,13 +180,10 @@ def logging(bed: Bed, attach: str) -> Iterator[LogInstrument]:
     address = bed.topology["direct"].b_ip4
     asked = Traffic(address, SUSTAINED_FLOWS, LONGEST_SECONDS, costs.mss_bytes, costs.congestion_control)
 
-    def on(host: Any) -> Any:
-        return lambda argv, **popen: bed.start(host, argv, **popen)
-
     with ExitStack() as stack:
         log = LogInstrument(bed.beside, log_argv(find_instrument(), attach))
         stack.callback(log.kill)
-        stack.enter_context(Iperf(on("a"), on("b"), asked))
+        stack.enter_context(Iperf(bed, asked))
         time.sleep(1.0)
         yield log
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 import sojourn
-from sojourn.instruments.binary import find_instrument
+from sojourn.instruments import find_instrument
 from sojourn.records import read_table
 from tests.net.busy_machine import PATIENCE_SECONDS, await_standstill, await_that
 

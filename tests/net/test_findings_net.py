@@ -24,7 +24,7 @@ from sojourn.bed.clean import marked_processes
 from sojourn.conduct import create_folder
 from sojourn.conduct import run as conducting
 from sojourn.conduct.progress import Screen
-from sojourn.conduct.site import Namespaces, open_site
+from sojourn.conduct.site import Site, open_site
 from sojourn.plan import load_plan
 from tests.net.busy_machine import thrice, undisturbed
 
@@ -71,9 +71,8 @@ def measure(folder: Path, *sets: str, provoke: Callable[[Bed], None] | None = No
     """Measure the plan, with something done to the bed once it stands."""
 
     @contextmanager
-    def with_provocation(*asked: Any) -> Iterator[Namespaces]:
+    def with_provocation(*asked: Any) -> Iterator[Site]:
         with open_site(*asked) as site:
-            assert isinstance(site, Namespaces)
             if provoke:
                 provoke(site.bed)
             yield site

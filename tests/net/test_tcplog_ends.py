@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from sojourn.instruments.binary import find_instrument
+from sojourn.instruments import find_instrument
 from sojourn.records import read_table
 from tests.net.busy_machine import PATIENCE_SECONDS, await_that
 from tests.net.tcplog_bed import (

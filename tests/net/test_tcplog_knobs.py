@@ -244,7 +244,7 @@ def test_the_control_socket_is_its_owners_alone_and_answers_json(bed: Bed, tmp_p
 
 def test_watch_without_a_log_leaves_nothing(bed: Bed) -> None:
     """Programs of its own, of this cgroup alone; flows with their state, and no file."""
-    from sojourn.instruments.binary import find_instrument
+    from sojourn.instruments import find_instrument
 
     argv = [find_instrument(), "tcplog", "watch", "--attach", str(bed.cgroup), "--interval", "200ms"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:

@@ -22,7 +22,7 @@ from sojourn.analysis import analyse
 from sojourn.conduct import create_folder
 from sojourn.conduct import run as conducting
 from sojourn.conduct.progress import Screen
-from sojourn.conduct.site import Namespaces, open_site
+from sojourn.conduct.site import Site, open_site
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder
 from sojourn.statistics.signed_rank import hodges_lehmann
@@ -105,7 +105,7 @@ def latency(rows: list[Row], device: str, reference: str, probe: str | None = No
 
 
 @contextmanager
-def relay(site: Namespaces, holds: tuple[int, int], log: Path) -> Iterator[None]:
+def relay(site: Site, holds: tuple[int, int], log: Path) -> Iterator[None]:
     """Take the bed's devices away and put the relay in their places."""
     bed = site.bed
     [wire], [bridge] = bed.topology.arms["wire"].stations, bed.topology.arms["bridge"].stations
@@ -170,11 +170,9 @@ def test_a_relay_of_known_holds_is_recovered(
     log = tmp_path / "relay.csv"
 
     @contextmanager
-    def with_relay(*asked: Any) -> Iterator[Namespaces]:
-        with open_site(*asked) as site:
-            assert isinstance(site, Namespaces)
-            with relay(site, holds, log):
-                yield site
+    def with_relay(*asked: Any) -> Iterator[Site]:
+        with open_site(*asked) as site, relay(site, holds, log):
+            yield site
 
     plan = load_plan(write_plan(tmp_path, ["wire", "bridge"], ["icmp"], rounds=24))
     folder = create_folder(plan, tmp_path / "run")

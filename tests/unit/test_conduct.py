@@ -17,10 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from sojourn.bed.backend import Usage
+from sojourn.bed.backends.local import LocalMachine
 from sojourn.conduct import Interrupted, Screen, conduct, create_folder, open_folder, resume
 from sojourn.conduct.archive import Log, asked_in, rewrite
 from sojourn.conduct.cores import choose_cores, off_core
-from sojourn.conduct.neighbours import Usage, contention, usage
+from sojourn.conduct.neighbours import contention
 from sojourn.conduct.remaining import next_part, whole_blocks
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.plan import HostPlan, Plan, expand, load_plan
@@ -255,11 +257,11 @@ def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path: Path) -> N
 
 
 def test_work_of_others_is_told_from_ours() -> None:
-    before = usage()
+    before = LocalMachine().usage()
     spin = "import time\nwhile time.process_time() < 0.5: pass"
     own = subprocess.Popen([sys.executable, "-c", spin])
     own.wait()
-    after = usage()
+    after = LocalMachine().usage()
     assert after.ours - before.ours > 0.3
     quiet = Usage(0.0, 10.0, 0.0, 5.0)
     assert contention(quiet, Usage(10.0, 20.0, 0.0, 14.5)).others_cores == pytest.approx(0.05)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn.bed import LinkSpec, Topology
+from sojourn.bed.backends.local import LocalMachine
 from sojourn.conduct.archive import Log
 from sojourn.conduct.cores import Cores
 from sojourn.conduct.emulators import Emulators, refuse_wrong_words
@@ -49,12 +50,19 @@ pipe = ["delay 5ms", "delay 250ms"]
 
 
 class FakeBed:
-    """A topology, and sockets in a folder."""
+    """A topology."""
 
     device_core = None
 
     def __init__(self, topology: Topology, folder: Path) -> None:
         self.topology = topology
+        self.backend = FakeBackend(folder)
+
+
+class FakeBackend(LocalMachine):
+    """This machine, with sockets in a folder."""
+
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def socket(self, name: str) -> str:

@@ -1,24 +1,40 @@
 """The seam below a bed: what a machine, or several, must offer so that a bed can be built on it.
 
-Above it, everything is text: commands as argument lists, `ip -batch` and friends on standard input, JSON out. So one
-that runs the same commands over ssh fits beside the one for namespaces with no change above. A backend knows how to
-bring hosts and bare cables into being, and how to run something on a host; it does not know addresses, bridges,
-offloads or anything else that is the same on every machine.
+Above it, everything is text: commands as argument lists, `ip -batch` and friends on standard input, JSON out; and
+whatever is read of a host (its files, clocks, cores, tools, counters) is read through it. So one for hosts that share
+no file with this process fits beside the one for namespaces with no change above (tests/net/own_files.py is one). A
+backend knows how to bring hosts and bare cables into being, and how to run something on a host; it does not know
+addresses, bridges, offloads or anything else that is the same on every machine. plan/backends.py has all names.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    import socket as sockets
     import subprocess
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from sojourn.bed.model import BedSpec, Cable, HostName, Topology
 
 
+class Usage(NamedTuple):
+    """Processor time so far, in seconds."""
+
+    at: float
+    busy: float
+    steal: float
+    ours: float
+
+
 class Backend(Protocol):
     """Hosts to run things on. `close` removes whatever `open` made, and may be called at any moment, twice too."""
+
+    simulated: bool
+    """Whether there are no frames, and time is the instrument's own."""
 
     unprivileged: bool
     """Whether it works without the rights of root."""
@@ -48,13 +64,52 @@ class Backend(Protocol):
         """Writes a file of a host, the kernel's own (`/proc`, `/sys`) included."""
 
     def get(self, host: HostName, path: str) -> str:
-        """Reads a file of a host."""
+        """Reads a file of a host, the kernel's own included: quickly, for it is done between trials."""
+
+    def folder(self, host: HostName, local: Path) -> Path:
+        """Where programs of a host write what shall be in a folder of ours, once it is gathered."""
+
+    def gather(self) -> None:
+        """Brings what programs wrote for our folders into these, as far as it is written."""
 
     def socket(self, name: str) -> str:
-        """Where a program may listen for this process alone: a path that goes with the bed."""
+        """Where a program of the devices' host may listen for this process alone: a path that goes with the bed."""
 
-    def facts(self) -> dict[str, Any]:
-        """What kind of hosts these are."""
+    def connect(self, path: str, seconds: float) -> sockets.socket:
+        """A connection to what listens there, whose every wait ends after that time."""
+
+    def instrument(self) -> str:
+        """Where the hosts have `sojourn-instrument`."""
+
+    def find(self, tool: str) -> str | None:
+        """Where the hosts have a tool, or None."""
+
+    def cores(self) -> list[int]:
+        """The cores that may be used."""
+
+    def without(self, core: int) -> AbstractContextManager[None]:
+        """Keeps this process away from a core meanwhile, where it might be in its way."""
+
+    def tai_ns(self) -> int:
+        """CLOCK_TAI of the hosts, which stamps records, now."""
+
+    def tai_offset_ns(self) -> int:
+        """What the hosts add to CLOCK_REALTIME, which stamps captures, to have CLOCK_TAI."""
+
+    def cpu_ns(self, pid: int) -> int:
+        """Processor time so far of a program that was started here; 0 where that is not told."""
+
+    def usage(self) -> Usage:
+        """Processor time so far: of everybody, and of this run."""
+
+    def softnet_dropped(self) -> int:
+        """Packets that cores dropped because their backlog was full, since they started."""
+
+    def machine(self) -> dict[str, Any]:
+        """What the hosts are made of and the tools on them, as `bed.json` keeps it."""
+
+    def moment(self) -> dict[str, Any]:
+        """Load, interrupts and such, as they are now."""
 
     def close(self) -> None:
         """Leaves everything as it was found."""

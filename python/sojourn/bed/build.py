@@ -11,13 +11,11 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sojourn.bed import machine
 from sojourn.bed.cores import DeviceCores, require_usable_cores
 from sojourn.bed.facts import counters, facts, moment, qdisc_dropped
-from sojourn.bed.local import LocalBackend
 from sojourn.bed.model import BedSpec, HostName, Topology, checked
-from sojourn.bed.netns import NetnsBackend
 from sojourn.bed.wiring import forget, prepare_live, silence, take_down, wire_up
+from sojourn.plan.backends import load
 
 if TYPE_CHECKING:
     import subprocess
@@ -32,7 +30,7 @@ class Bed:
     def __init__(self, spec: BedSpec, topology: Topology, backend: Backend, cores: DeviceCores) -> None:
         self.spec = spec
         self.topology = topology
-        self._backend = backend
+        self.backend = backend
         self._cores = cores
 
     @property
@@ -43,40 +41,40 @@ class Bed:
     @property
     def unprivileged(self) -> bool:
         """Whether it was built without the rights of root."""
-        return self._backend.unprivileged
+        return self.backend.unprivileged
 
     @property
     def missing(self) -> list[str]:
         """What cannot be had here, a sentence each."""
-        return list(self._backend.missing)
+        return list(self.backend.missing)
 
     def start(self, host: HostName, argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
         """Starts a program on a host; it dies with the thread that called this."""
-        return self._backend.start(host, argv, **popen)
+        return self.backend.start(host, argv, **popen)
 
     def beside(self, argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
         """Starts a program on no host, and in none of their cgroups; it dies with the thread that called this."""
-        return self._backend.beside(argv, **popen)
+        return self.backend.beside(argv, **popen)
 
     def cgroup(self, host: HostName) -> str:
         """The folder of a host's cgroup, of a bed with `cgroups`; raises MachineError where there is none."""
-        return self._backend.cgroup(host)
+        return self.backend.cgroup(host)
 
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         """Runs a command on a host to its end and gives its output; raises MachineError when it fails."""
-        return self._backend.run(host, argv, input)
+        return self.backend.run(host, argv, input)
 
     def socket(self, name: str) -> str:
         """Where a program of the bed may listen for this process: a path that goes with the bed."""
-        return self._backend.socket(name)
+        return self.backend.socket(name)
 
     def put(self, host: HostName, path: str, text: str) -> None:
         """Writes a file of a host; under `/sys` and `/proc/sys/net`, the host's own."""
-        self._backend.put(host, path, text)
+        self.backend.put(host, path, text)
 
     def get(self, host: HostName, path: str) -> str:
         """Reads a file of a host."""
-        return self._backend.get(host, path)
+        return self.backend.get(host, path)
 
     def counters(self, *arms: str) -> dict[str, dict[str, int]]:
         """What every interface of these arms has counted, ends, device's ports and bridges; of all without a name.
@@ -90,22 +88,22 @@ class Bed:
         found = {
             dev: counted
             for host in self.topology.hosts
-            for dev, counted in counters(self._backend, host.name).items()
+            for dev, counted in counters(self.backend, host.name).items()
             if dev in wanted
         }
         if self.spec.rate_bps is not None:
-            for dev, dropped in qdisc_dropped(self._backend, "d").items():
+            for dev, dropped in qdisc_dropped(self.backend, "d").items():
                 if dev in found:
                     found[dev]["qdisc_dropped"] = dropped
         return found
 
     def softnet_dropped(self) -> int:
         """Packets that the machine's cores dropped because their backlog was full, since it started."""
-        return machine.softnet_dropped()
+        return self.backend.softnet_dropped()
 
     def forget(self, arm: str) -> None:
         """Lets the arm's switches forget every address that they have learnt: the next frame to any is flooded."""
-        forget(self._backend, self.topology.arm(arm))
+        forget(self.backend, self.topology.arm(arm))
 
     def prepare_live(self, arm: str) -> None:
         """Lets the arm's ports take frames that an XDP program redirects to their neighbours.
@@ -113,27 +111,27 @@ class Bed:
         Every frame they receive then passes a ring of 256 first, which can overflow: prepare arms that are to be
         compared alike, before any of them is measured. `facts` shows it as generic-receive-offload.
         """
-        prepare_live(self._backend, self.topology.arm(arm))
+        prepare_live(self.backend, self.topology.arm(arm))
 
     def facts(self) -> dict[str, Any]:
         """The whole of `bed.json`: what the machines are, and a hash over what should stay so."""
-        return facts(self._backend, self.topology, self.spec, self._cores)
+        return facts(self.backend, self.topology, self.spec, self._cores)
 
     def moment(self) -> dict[str, Any]:
         """Load, interrupts and counters as they are now; compared with those in `facts`, what went on beside a run."""
-        return moment(self._backend, self.topology, self.spec, self._cores)
+        return moment(self.backend, self.topology, self.spec, self._cores)
 
 
 @contextmanager
 def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
     """Builds what is asked, and removes all of it at the end of the block."""
     topology = Topology.of_spec(checked(spec))
-    require_usable_cores(spec)
-    backend: Backend = LocalBackend(run_id) if spec.backend == "sim" else NetnsBackend(run_id)
+    backend: Backend = load(spec.backend)(run_id)
+    require_usable_cores(spec, backend.cores())
     with _signals_as_exceptions():
         try:
             backend.open(topology, spec)
-            if spec.backend != "sim":
+            if not backend.simulated:
                 silence(backend, topology)
                 backend.lay(topology.cables, spec.mtu)
                 wire_up(backend, topology, spec)

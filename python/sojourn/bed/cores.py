@@ -8,7 +8,6 @@ the responder's, on every arm alike. `loaded:NN%`: the same, with a calibrated l
 from __future__ import annotations
 
 import json
-import os
 import select
 import subprocess
 import sys
@@ -40,9 +39,9 @@ class DeviceCores:
         self.core: int | None = None
         self.steered: dict[str, int] = {}
         self._load: subprocess.Popen[Any] | None = None
-        if self.asked.kind == "shared" or spec.backend == "sim":
+        if self.asked.kind == "shared" or backend.simulated:
             return
-        self.core = _a_core_for_the_device(spec, backend.missing)
+        self.core = _a_core_for_the_device(spec, backend)
         self._steer(backend, topology, spec)
         if self.asked.kind == "loaded":
             self._load = self._start_load(backend, spec)
@@ -80,14 +79,13 @@ class DeviceCores:
             self.core = None
 
     def _start_load(self, backend: Backend, spec: BedSpec) -> subprocess.Popen[Any]:
-        core = next(core for core in (self.core, spec.prober_cpu, min(os.sched_getaffinity(0))) if core is not None)
+        core = next(core for core in (self.core, spec.prober_cpu, backend.cores()[0]) if core is not None)
         argv = [sys.executable, "-I", "-S", str(_LOAD), str(core), str(self.asked.load)]
         return backend.start("d", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def require_usable_cores(spec: BedSpec) -> None:
-    """Refuses a spec that names a core which this process may not use."""
-    usable = sorted(os.sched_getaffinity(0))
+def require_usable_cores(spec: BedSpec, usable: list[int]) -> None:
+    """Refuses a spec that names a core which may not be used."""
     for name, core in (("prober_cpu", spec.prober_cpu), ("responder_cpu", spec.responder_cpu)):
         if core is not None and core not in usable:
             raise RequestError(f"{name} = {core}: the cores that may be used here are {', '.join(map(str, usable))}")
@@ -99,9 +97,9 @@ def cpu_mask(core: int) -> str:
     return ",".join(groups)
 
 
-def _a_core_for_the_device(spec: BedSpec, missing: list[str]) -> int | None:
+def _a_core_for_the_device(spec: BedSpec, backend: Backend) -> int | None:
     """The highest core that neither end uses, else one that the prober does not use."""
-    cores = sorted(os.sched_getaffinity(0), reverse=True)
+    cores, missing = backend.cores()[::-1], backend.missing
     for taken in ({spec.prober_cpu, spec.responder_cpu}, {spec.prober_cpu}):
         free = [core for core in cores if core not in taken]
         if free and len(cores) > 1:

@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn.bed import machine
+from sojourn.bed.backends.netns import TOOL_PACKAGES
 from sojourn.bed.build import Bed, build_bed
 from sojourn.bed.cores import cpu_mask
 from sojourn.bed.model import BedSpec
-from sojourn.bed.netns import TOOL_PACKAGES
 from sojourn.bed.processes import find_tool
 from sojourn.bed.rights import rights
 from sojourn.devices import modes
@@ -224,7 +224,7 @@ def _direct_rtt(bed: Bed) -> dict[str, float] | None:
         "warmup": 44, "timeout_ns": 200_000_000, "seed": 1,
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="sojourn-doctor-") as folder, suppress(SojournError, ValueError):
-        argv = [str(binary), "probe", "blocks", "--record", folder]
+        argv = [binary, "probe", "blocks", "--record", folder]
         answers = bed.run("a", argv, json.dumps(request) + "\n").splitlines()
         return next((answer["rtt"] for answer in map(json.loads, answers) if answer.get("event") == "block"), None)
     return None
@@ -272,8 +272,7 @@ def _processor() -> Iterator[Check]:
 
 def _instrument(said: dict[str, Any] | None) -> Iterator[Check]:
     binary = machine.instrument_binary()
-    path = str(binary) if binary else None
-    yield _there("instrument", "sojourn-instrument", path, "make setup", needed=True)
+    yield _there("instrument", "sojourn-instrument", binary, "make setup", needed=True)
     for entry in (said or {}).get("checks", []):
         status: Status = entry["status"] if entry.get("status") in ("ok", "limited", "missing") else "limited"
         found = str(entry.get("found") or entry.get("detail") or "")
@@ -286,7 +285,7 @@ def _instrument_doctor() -> dict[str, Any] | None:
     if binary is None:
         return None
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        command = [str(binary), "doctor", "--json"]
+        command = [binary, "doctor", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS * 2, check=False)
         said = json.loads(done.stdout)
         return said if isinstance(said, dict) else {"checks": said}

@@ -67,8 +67,7 @@ class Change:
 def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCores) -> dict[str, Any]:
     """The whole of `bed.json`."""
     stable: dict[str, Any] = {
-        "machine": machine.stable(),
-        "versions": machine.versions(),
+        **backend.machine(),
         "sojourn": machine.sojourn(),
         "bed": {
             "spec": asdict(spec),
@@ -79,7 +78,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
         },
         "hosts": {},
     }
-    if spec.backend != "sim":
+    if not backend.simulated:
         stable["hosts"] = {host.name: _host(backend, host.name) for host in topology.hosts}
     return {
         "schema": "sojourn.bed",
@@ -93,8 +92,8 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
 
 def moment(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCores) -> dict[str, Any]:
     """What changes by itself: two of these, before and after a run, tell what went on beside it."""
-    hosts = {} if spec.backend == "sim" else {host.name: counters(backend, host.name) for host in topology.hosts}
-    return {**machine.moment(), "device_load": cores.load(), "link_counters": hosts}
+    hosts = {} if backend.simulated else {host.name: counters(backend, host.name) for host in topology.hosts}
+    return {**backend.moment(), "device_load": cores.load(), "link_counters": hosts}
 
 
 def digest(stable: dict[str, Any]) -> str:

@@ -19,6 +19,10 @@ from typing import Any
 
 import sojourn as package
 from sojourn.bed.processes import find_tool, search_path
+from sojourn.errors import MachineError
+
+INSTRUMENT = "sojourn-instrument"
+OVERRIDE = "SOJOURN_INSTRUMENT"
 
 _SYSCTLS = (
     "kernel/perf_event_paranoid",
@@ -95,7 +99,7 @@ def versions() -> dict[str, str | None]:
         tools = dict(zip(_VERSION_COMMANDS, pool.map(_first_line, _VERSION_COMMANDS.values()), strict=True))
     binary = instrument_binary()
     libraries = {name: _package_version(name) for name in _PACKAGES}
-    instrument = _first_line([str(binary), "--version"]) if binary else None
+    instrument = _first_line([binary, "--version"]) if binary else None
     return {"python": platform.python_version(), "sojourn-instrument": instrument, **tools, **libraries}
 
 
@@ -115,7 +119,7 @@ def moment() -> dict[str, Any]:
         "taken_tai_ns": time.clock_gettime_ns(time.CLOCK_TAI),
         "uptime_s": float((_read("/proc/uptime") or "0").split()[0]),
         "load_average": list(os.getloadavg()),
-        "cpu_ticks": _cpu_ticks(),
+        "cpu_ticks": cpu_ticks(),
         "interrupts": _interrupts(),
         "softirqs": _sums("/proc/softirqs"),
         "softnet": _softnet(),
@@ -129,16 +133,24 @@ def sysctl(key: str) -> str | None:
     return _read(f"/proc/sys/{key.replace('.', '/')}")
 
 
-def instrument_binary() -> Path | None:
+def find_instrument() -> str:
     """Where `sojourn-instrument` is: named by SOJOURN_INSTRUMENT, beside this Python, or on the search path."""
-    named = os.environ.get("SOJOURN_INSTRUMENT")
-    if named:
-        return Path(named) if os.access(named, os.X_OK) else None
-    beside = Path(sysconfig.get_path("scripts")) / "sojourn-instrument"
-    if os.access(beside, os.X_OK):
-        return beside
-    found = find_tool("sojourn-instrument")
-    return Path(found) if found else None
+    if override := os.environ.get(OVERRIDE):
+        if not os.access(override, os.X_OK):
+            raise MachineError(f"{OVERRIDE}={override} is no program: unset it, or point it at {INSTRUMENT}")
+        return override
+    beside = Path(sysconfig.get_path("scripts")) / INSTRUMENT
+    found = str(beside) if os.access(beside, os.X_OK) else find_tool(INSTRUMENT)
+    if found is None:
+        raise MachineError(f"{INSTRUMENT} is not installed: run `make setup` in the source tree, or `pip install .`")
+    return found
+
+
+def instrument_binary() -> str | None:
+    """The same, or None."""
+    with suppress(MachineError):
+        return find_instrument()
+    return None
 
 
 def _cpu() -> dict[str, Any]:
@@ -199,7 +211,7 @@ def _memory() -> dict[str, int]:
     return {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
 
 
-def _cpu_ticks() -> dict[str, int]:
+def cpu_ticks() -> dict[str, int]:
     """The first line of /proc/stat, in ticks of 1/100 s; steal is what the hypervisor gave to others."""
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     values = (_read("/proc/stat") or "cpu").splitlines()[0].split()[1:]

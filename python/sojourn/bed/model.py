@@ -27,6 +27,7 @@ from sojourn import devices as device_modes
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.emulated import Emulated, LinkSpec, Rated
 from sojourn.errors import RequestError
+from sojourn.plan.backends import backends
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -439,8 +440,8 @@ def _require_names_of_their_own(devices: list[Device]) -> None:
 
 def checked(spec: BedSpec) -> BedSpec:
     """The same spec, once its values are known to be possible; what cores there are is not looked at."""
-    if spec.backend not in ("netns", "sim"):
-        raise RequestError(f"bed backend '{spec.backend}': expected 'netns' or 'sim'")
+    if spec.backend not in backends():
+        raise RequestError(f"bed backend '{spec.backend}': expected {' or '.join(map(repr, backends()))}")
     if not LEAST_MTU_BYTES <= spec.mtu <= GREATEST_MTU_BYTES:
         raise RequestError(
             f"mtu = {spec.mtu}: expected {LEAST_MTU_BYTES} to {GREATEST_MTU_BYTES} bytes (every link carries IPv6 too)"

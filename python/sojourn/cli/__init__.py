@@ -103,7 +103,7 @@ def raise_as_sentence(error: Any) -> NoReturn:
 
 def become_instrument(argv: list[str]) -> NoReturn:
     """Hand the command on: same process, same terminal, its own exit status; its help has the name given here."""
-    from sojourn.instruments.binary import find_instrument
+    from sojourn.bed.machine import find_instrument
 
     os.execv(find_instrument(), ["sojourn", *argv])
 
@@ -112,7 +112,7 @@ def help_of_emulate(argv: list[str]) -> NoReturn:
     """The instrument's help, and the command that it does not have."""
     import subprocess
 
-    from sojourn.instruments.binary import find_instrument
+    from sojourn.bed.machine import find_instrument
 
     done = subprocess.run(["sojourn", *argv], executable=find_instrument(), check=False)
     more = "\n`sojourn emulate verify` proves on this machine how exactly a pipe is emulated: see its own --help."

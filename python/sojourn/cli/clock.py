@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from sojourn.errors import RequestError
-from sojourn.instruments.binary import find_instrument
+from sojourn.instruments import find_instrument
 
 OPTION = "--plot"
 SUFFIXES = (".svg", ".html")

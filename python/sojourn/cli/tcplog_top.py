@@ -20,7 +20,7 @@ from rich.text import Text
 
 from sojourn.cli.flows import CLOSED, COLUMNS, MAY_BE_UNKNOWN, NOTHING, flows_of, state, units
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
-from sojourn.instruments.binary import find_instrument
+from sojourn.instruments import find_instrument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,8 @@ from sojourn.conduct.archive import asked_in, rewrite
 from sojourn.conduct.cores import off_core
 from sojourn.conduct.departures import Witness, ping_trial
 from sojourn.conduct.facts import tell_of_neighbours
-from sojourn.conduct.neighbours import usage
 from sojourn.conduct.part import require_as_asked, without_event
-from sojourn.conduct.site import UDP_PORT, Namespaces
+from sojourn.conduct.site import UDP_PORT, Site
 from sojourn.errors import MachineError
 from sojourn.instruments import BlocksInstrument, Responder, respond_argv
 from sojourn.instruments.blocks import blocks_argv
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from sojourn.conduct.archive import Log
     from sojourn.conduct.part import Part, Sitting
-    from sojourn.conduct.site import Site
     from sojourn.plan import Block, Plan
 
 
@@ -43,25 +41,25 @@ def measure_all(sitting: Sitting) -> None:
         start_responder(sitting, stack)
         if not site.simulated:
             warm_up(sitting, options)
-        argv = blocks_argv(sitting.instrument, part.folder.records, part.number, options)
+        argv = blocks_argv(sitting.instrument, sitting.records("a"), part.number, options)
         prober = BlocksInstrument(site.start("a"), argv)
         stack.callback(prober.kill)
         require_as_asked(plan, prober.ready)
         sitting.log("ready", part=part.number, cores=sitting.cores._asdict(), **without_event(prober.ready))
-        before = usage()
+        before = sitting.site.bed.backend.usage()
         with off_core(sitting.cores.prober), open_witness(sitting) as witness:
             try:
                 measure_blocks(sitting, prober, witness)
             finally:
                 if not site.simulated:
-                    tell_of_neighbours(before, sitting.log)
+                    tell_of_neighbours(before, sitting.site, sitting.log)
 
 
 def start_responder(sitting: Sitting, stack: ExitStack) -> None:
     """Start the answering end where a probe needs one of ours."""
     blocks, site, cores = sitting.part.owed, sitting.site, sitting.cores
     vias = {KINDS[block.cell.probe].via for block in blocks}
-    if not isinstance(site, Namespaces) or not vias & {"packet", "udp"}:
+    if site.simulated or not vias & {"packet", "udp"}:
         return
     arms = sorted({block.arm for block in blocks})
     devices = [site.bed.topology.arms[arm].b_dev for arm in arms] if "packet" in vias else []
@@ -85,7 +83,9 @@ def warm_up(sitting: Sitting, options: list[str]) -> None:
     }
     screen.say("warming up")
     with tempfile.TemporaryDirectory(prefix="sojourn-warm-up-") as scratch:
-        prober = BlocksInstrument(site.start("a"), blocks_argv(sitting.instrument, Path(scratch), 0, options))
+        prober = BlocksInstrument(
+            site.start("a"), blocks_argv(sitting.instrument, site.bed.backend.folder("a", Path(scratch)), 0, options)
+        )
         try:
             for (device, probe), block in ways.items():
                 asked = request(sitting.plan, site, block) | {
@@ -125,7 +125,7 @@ def request(plan: Plan, site: Site, block: Block) -> dict[str, Any]:
 @contextmanager
 def open_witness(sitting: Sitting) -> Iterator[Witness | None]:
     """The independent capture, where the method is judged by one."""
-    if sitting.plan.study.method != "departures" or not isinstance(sitting.site, Namespaces):
+    if sitting.plan.study.method != "departures" or not isinstance(sitting.site, Site):
         yield None
         return
     with Witness(sitting.part.folder, sitting.part.number, sitting.site, sitting.cores.responder) as witness:
@@ -172,7 +172,7 @@ def measure_block(sitting: Sitting, prober: BlocksInstrument, witness: Witness |
     site, screen = sitting.site, sitting.screen
     began = time.clock_gettime_ns(time.CLOCK_TAI)
     identifier = None
-    if block.cell.tool == "ping" and isinstance(site, Namespaces):
+    if block.cell.tool == "ping" and isinstance(site, Site):
         identifier = ping_trial(site, block, sitting.cores.prober, screen.tick)
     else:
         answer = prober.measure(request(sitting.plan, site, block), screen.tick)

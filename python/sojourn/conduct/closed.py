@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct import asking
 from sojourn.conduct.part import require_as_asked, without_event
-from sojourn.conduct.site import UDP_PORT, Simulation
+from sojourn.conduct.site import UDP_PORT
 from sojourn.conduct.tester import added, factors
 from sojourn.errors import MachineError
 from sojourn.instruments import BlocksInstrument, Responder, respond_argv
@@ -71,7 +71,7 @@ class ClosedLoop:
             alone = cores.responder != cores.prober and not any(sitting.plan.stream.load)
             argv = respond_argv(sitting.instrument, [link.b_dev for link in arms], port, cores.responder, alone=alone)
             self._stack.callback(Responder(sitting.site.start("b"), argv).stop)
-        argv = blocks_argv(sitting.instrument, part.folder.records, part.number, options)
+        argv = blocks_argv(sitting.instrument, sitting.records("a"), part.number, options)
         self._prober = prober = BlocksInstrument(sitting.site.start("a"), argv)
         self._stack.callback(prober.kill)
         self._stack.callback(prober.finish, at_once=True)  # it has nothing under way, or is to leave it
@@ -106,7 +106,7 @@ class ClosedLoop:
 
     def _to(self, asked: Asked) -> dict[str, Any]:
         link, engine, site = asked.link, asked.trial.factors.engine, self._tester.sitting.site
-        if isinstance(site, Simulation):
+        if site.simulated:
             return {"via": "sim", "line": site.path(asked.trial.arm), "as": "packet"}
         if self._via(asked) == "packet":
             return {"via": "packet", "dev": link.a_dev, "mac": link.b_mac, "qdisc_bypass": True}

@@ -11,13 +11,11 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct.archive import asked_in, rewrite
 from sojourn.conduct.facts import tell_of_neighbours
 from sojourn.conduct.meter import Meter, Reading
-from sojourn.conduct.neighbours import usage
 from sojourn.conduct.slice_records import RowWriter
 from sojourn.errors import MachineError
 from sojourn.instruments.iperf import Iperf, Traffic
@@ -59,9 +57,9 @@ SKIPS = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-r
 def measure_all(sitting: Sitting) -> None:
     """Every pair that the part owes."""
     site, part = sitting.site, sitting.part
-    if site.unprivileged:
+    if site.bed.unprivileged:
         raise MachineError("programs in the kernel are attached to cgroups of both hosts: run this study as root")
-    before = usage()
+    before = sitting.site.bed.backend.usage()
     with ExitStack() as stack:
         conditions = prepare(site.bed, sitting.plan.costs)
         asked = BOTH if statistics(sitting) else SENDER
@@ -73,7 +71,7 @@ def measure_all(sitting: Sitting) -> None:
         try:
             Costs(sitting, logs, slices, costs).measure(part.owed)
         finally:
-            tell_of_neighbours(before, sitting.log)
+            tell_of_neighbours(before, sitting.site, sitting.log)
 
 
 def statistics(sitting: Sitting) -> bool:
@@ -203,14 +201,12 @@ class Costs:
         link = site.bed.topology.arms[DIRECT]
         traffic = Traffic(link.b_ip4, setting.flows, LONGEST_SECONDS, asked.mss_bytes, asked.congestion_control,
                           cores.prober_cpu, cores.responder_cpu)  # fmt: skip
-        with Iperf(site.start("a"), site.start("b"), traffic) as running:
-            cgroups = (Path(site.bed.cgroup("a")), Path(site.bed.cgroup("b")))
+        with Iperf(site.bed, traffic) as running:
             loggers = [log.pid for log in self.logs.values()]
             time.sleep(asked.ramp_ns / 1e9)
-            meter = Meter(running.sender_pid, running.receiver_pid, link.b_dev, cgroups, loggers)
-            records = self.sitting.part.folder.records
+            meter = Meter(site.bed, link.b_dev, loggers)
             for host, log in self.logs.items():
-                log.begin(number, "off", records=records, who=host, options=options_of(), keep=False)
+                log.begin(number, "off", records=self.sitting.records(host), who=host, options=options_of(), keep=False)
             yield Session(number, running, meter, self._sham_turns(setting))
             for log in self.logs.values():
                 log.end()

@@ -1,20 +1,18 @@
-"""What interfaces count, read often and quickly: from `/proc` of a process that lives on each host.
+"""What interfaces count, read often and quickly: from each host's `/proc/net/dev`. Judges nothing.
 
-A command on each host, as the bed itself does it, takes longer than many a trial lasts. Judges nothing.
+A command on each host, as the bed itself does it, takes longer than many a trial lasts.
 """
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from sojourn.bed.model import HOSTS
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from sojourn.bed.model import HostName, Link
+    from sojourn.bed.model import Link
     from sojourn.conduct.site import Site
 
 FIELDS = ("rx_packets", "rx_dropped", "tx_packets", "tx_dropped")
@@ -25,44 +23,29 @@ Counts = dict[str, dict[str, int]]
 
 
 class Counters:
-    """A process on each host that does nothing but live there."""
+    """The counters of a site; there are none where it is simulated."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._living: dict[HostName, subprocess.Popen[Any]] = {}
 
     def read(self, *links: Link) -> Counts:
         """The counters of these links' ports; where a shaper stands before them, what its queue lost too."""
-        if self._site.simulated:
+        bed = self._site.bed
+        if bed.backend.simulated:
             return {}
-        if self._site.bed.spec.rate_bps is not None:
-            found = self._site.bed.counters(*(link.arm for link in links))
+        if bed.spec.rate_bps is not None:
+            found = bed.counters(*(link.arm for link in links))
             return {dev: {name: counts[name] for name in (*FIELDS, SHAPED) if name in counts}
                     for dev, counts in found.items()}  # fmt: skip
         wanted = {port.dev for link in links for port in link.ports}
-        read = [parse(Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii")) for pid in self._pids()]
+        read = [parse(bed.backend.get(host.name, "/proc/net/dev")) for host in HOSTS]
         return {dev: counts for host in read for dev, counts in host.items() if dev in wanted}
-
-    def _pids(self) -> list[int]:
-        if not self._living:
-            for host in HOSTS:
-                start = self._site.start(host.name)
-                process = start(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-                self._living[host.name] = process
-                assert process.stdin is not None
-                assert process.stdout is not None
-                process.stdin.write("there\n")
-                process.stdin.flush()
-                process.stdout.readline()  # it has arrived on its host once it echoes
-        return [process.pid for process in self._living.values()]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for process in self._living.values():
-            process.kill()
-            process.communicate()
+        """Nothing was opened."""
 
 
 SHAPED = "qdisc_dropped"

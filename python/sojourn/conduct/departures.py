@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from sojourn.conduct.site import Namespaces
+    from sojourn.conduct.site import Site
     from sojourn.records import RunFolder
 
 TICK_SECONDS = 1.0
@@ -31,7 +31,7 @@ STRAY_NS = 2_000_000
 class Witness:
     """The capture of a part and the windows of its trials."""
 
-    def __init__(self, folder: RunFolder, part: int, site: Namespaces, cpu: int) -> None:
+    def __init__(self, folder: RunFolder, part: int, site: Site, cpu: int) -> None:
         self._records = folder.records / f"captures-{part:03}.arrow"
         dev = site.bed.topology.arms[DIRECT].b_dev
         self._capture = Capture(site.start("b"), dev, folder.records / f"captures-{part:03}.pcap", cpu)
@@ -51,7 +51,7 @@ class Witness:
         self._capture.file.unlink()
 
 
-def ping_trial(site: Namespaces, block: Block, cpu: int, tick: Callable[[], None]) -> int | None:
+def ping_trial(site: Site, block: Block, cpu: int, tick: Callable[[], None]) -> int | None:
     """Let the system's ping send one trial; gives the ICMP identifier that it used, where we could choose it."""
     argv, identifier = ping_argv(block, site.bed.topology.arms[block.arm].b_ip4, cpu)
     process = site.start("a")(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from sojourn.conduct.part import without_event
 from sojourn.conduct.pipes import longest_ns
 from sojourn.devices import emulator_label
 from sojourn.errors import MachineError, RequestError, SojournError
-from sojourn.instruments.binary import find_instrument
+from sojourn.instruments import find_instrument
 from sojourn.instruments.emulator import NOBODY, EmulatorInstrument, Settings, emulate_argv, explain, replay
 from sojourn.plan.emulators import EVERY
 from sojourn.plan.tcp import pipes_of as pipes_of_connections
@@ -25,9 +25,11 @@ from sojourn.plan.values import as_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from sojourn.bed import Emulated
+    from sojourn.bed.backend import Backend
     from sojourn.bed.emulated import Rated
     from sojourn.conduct.archive import Log
     from sojourn.conduct.cores import Cores
@@ -45,6 +47,7 @@ class Running:
 
     at: Emulated
     instrument: EmulatorInstrument
+    backend: Backend
     own: Sequence[dict[str, Any]] = ()
     """The pipes that it was started with, as it understood them."""
     is_logged: bool = False
@@ -57,7 +60,7 @@ class Running:
     @property
     def cpu_ns(self) -> int:
         """Processor time that it has used so far."""
-        return cpu_ns(self.instrument.pid)
+        return self.backend.cpu_ns(self.instrument.pid)
 
 
 @dataclass
@@ -166,11 +169,15 @@ class Emulators:
             self._kill()
 
     def _start(self, at: Emulated) -> None:
-        control = self.site.bed.socket(at.name)
+        backend = self.site.bed.backend
+        control = backend.socket(at.name)
         settings = self._settings(at)
         argv = emulate_argv(self.instrument, [at.left.dev, at.right.dev], control, settings)
         running = Running(
-            at, EmulatorInstrument(self.site.start("d"), argv, control), is_logged=settings.log is not None
+            at,
+            EmulatorInstrument(self.site.start("d"), argv, partial(backend.connect, control)),
+            backend,
+            is_logged=settings.log is not None,
         )
         self._running.append(running)
         ready = without_event(running.instrument.ready)
@@ -210,7 +217,7 @@ class Emulators:
             budget=None if own.budget_ns is None else as_duration(own.budget_ns),
             memory=own.memory,
             path_cost_ns=own.path_cost_ns,
-            log=Path(self.part.folder.records) if own.log else None,
+            log=self._records if own.log else None,
             part=self.part.number,
         )
 
@@ -234,10 +241,14 @@ class Emulators:
         for words in ("", *self._pipes):
             self._understood[words] = pipes_of(first.instrument.set(words))
 
+    @property
+    def _records(self) -> Path:
+        return self.site.bed.backend.folder("d", self.part.folder.records)
+
     def _replay(self) -> None:
         """Drive the same engine over what was logged: its fates must be the same, or the log says which are not."""
         for one in (one for one in self._running if one.is_logged):
-            for said in replay(self.instrument, self.part.folder.records, one.at.name, self.part.number):
+            for said in replay(self.site.start("d"), self.instrument, self._records, one.at.name, self.part.number):
                 self.log("emulator-replay", device=one.at.arm, **without_event(said))
 
     def _kill(self) -> None:
@@ -306,14 +317,3 @@ def drain(one: Running, longest: int) -> None:
 def without_ok(answer: dict[str, Any]) -> dict[str, Any]:
     """An answer of an emulator as fields of a log entry."""
     return {key: value for key, value in answer.items() if key != "ok"}
-
-
-def cpu_ns(pid: int) -> int:
-    """Processor time of all threads of a process so far, as the scheduler counted it; 0 where it does not tell."""
-    total = 0
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
-    except (OSError, ValueError, IndexError):
-        return total
-    return total

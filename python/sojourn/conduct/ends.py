@@ -59,7 +59,7 @@ class Ends:
         cores, host = sitting.cores, sitting.plan.host
         cpu = cores.prober if role.on_prober else cores.responder
         options = place_options(cpu, host.wait if role.on_prober else None, fifo=role.on_prober and sitting.fifo)
-        folder, part = sitting.part.folder.records, sitting.part.number
+        folder, part = sitting.records(role.host), sitting.part.number
         argv = serve_argv(sitting.instrument, folder, part, name, options)
         end = StreamInstrument(sitting.site.start(role.host), argv)
         sitting.log("ready", part=part, name=name, cores=cores._asdict(), **without_event(end.ready))

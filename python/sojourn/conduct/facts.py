@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from sojourn.bed.facts import compare
 from sojourn.conduct.archive import rewrite
-from sojourn.conduct.neighbours import Usage, contention, usage
+from sojourn.conduct.neighbours import contention
 
 if TYPE_CHECKING:
+    from sojourn.bed.backend import Usage
     from sojourn.conduct.archive import Log
     from sojourn.conduct.part import Part
     from sojourn.conduct.site import Site
@@ -34,12 +35,12 @@ def keep_facts(part: Part, site: Site, log: Log) -> None:
 def keep_moment(part: Part, site: Site) -> None:
     """Write what changed by itself meanwhile, beside what it was before."""
     kept = json.loads(part.folder.bed.read_text(encoding="utf-8"))
-    kept["parts"][-1]["after"] = site.moment()
+    kept["parts"][-1]["after"] = site.bed.moment()
     rewrite(part.folder.bed, json.dumps(kept, indent=2) + "\n")
 
 
-def tell_of_neighbours(before: Usage, log: Log) -> None:
+def tell_of_neighbours(before: Usage, site: Site, log: Log) -> None:
     """Log what other work went on meanwhile, if it was enough to be felt."""
-    found = contention(before, usage())
+    found = contention(before, site.bed.backend.usage())
     event = "contended" if found.is_worth_telling else "undisturbed"
     log(event, value=found.others_cores, sentence=found.sentence, steal_cores=found.steal_cores)

@@ -12,7 +12,9 @@ from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from sojourn.bed.model import HostName
     from sojourn.conduct.archive import Log
     from sojourn.conduct.cores import Cores
     from sojourn.conduct.emulators import Emulators
@@ -56,6 +58,10 @@ class Sitting:
     def plan(self) -> Plan:
         """What is asked."""
         return self.part.plan
+
+    def records(self, host: HostName) -> Path:
+        """Where programs of a host write their records."""
+        return self.site.bed.backend.folder(host, self.part.folder.records)
 
     @property
     def fifo(self) -> bool:

@@ -115,8 +115,8 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
         owed=len(part.owed), version=sojourn.__version__)  # fmt: skip
     screen.say(f"building the bed ({plan.bed.backend})")
     with open_site(plan, cores, secrets.token_hex(2)) as site:
-        log("bed", backend=plan.bed.backend, unprivileged=site.unprivileged, missing=site.missing)
-        for sentence in site.missing:
+        log("bed", backend=plan.bed.backend, unprivileged=site.bed.unprivileged, missing=site.bed.missing)
+        for sentence in site.bed.missing:
             screen.say(sentence)
         keep_facts(part, site, log)
         with Emulators(part, site, cores, instrument, log, fifo=wants_fifo(plan)) as emulators:

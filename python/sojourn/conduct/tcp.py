@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from sojourn.conduct.archive import asked_in, rewrite
 from sojourn.conduct.costs import MOST_SEGMENTS, OFFLOADS, SYSCTLS, start_log
 from sojourn.conduct.facts import tell_of_neighbours
-from sojourn.conduct.neighbours import usage
 from sojourn.conduct.slice_records import RowWriter
 from sojourn.errors import DoubtfulError, MachineError
 from sojourn.instruments.tcp import TcpInstrument, tcp_argv
@@ -48,9 +47,9 @@ SETTLING_SECONDS = 300.0
 
 def measure_all(sitting: Sitting) -> None:
     """Every trial that the part owes."""
-    if sitting.site.unprivileged:
+    if sitting.site.bed.unprivileged:
         raise MachineError("programs in the kernel are attached to a host's cgroup: run this study as root")
-    before, part = usage(), sitting.part
+    before, part = sitting.site.bed.backend.usage(), sitting.part
     with ExitStack() as stack:
         conditions = prepare(sitting)
         log = start_log(sitting, "a", stack)
@@ -60,13 +59,13 @@ def measure_all(sitting: Sitting) -> None:
         try:
             Trials(sitting, log, ends, captures).measure(part.owed)
         finally:
-            tell_of_neighbours(before, sitting.log)
+            tell_of_neighbours(before, sitting.site, sitting.log)
 
 
 def start_end(sitting: Sitting, host: HostName, stack: ExitStack) -> TcpInstrument:
     """The application of one host."""
     cpu = sitting.cores.prober if host == "a" else sitting.cores.responder
-    argv = tcp_argv(sitting.instrument, sitting.part.folder.records, sitting.part.number, host, cpu)
+    argv = tcp_argv(sitting.instrument, sitting.records(host), sitting.part.number, host, cpu)
     end = TcpInstrument(sitting.site.start(host), argv)
     stack.callback(end.kill)
     stack.callback(end.finish)
@@ -150,7 +149,7 @@ class Trials:
                 self.log.begin(
                     trial.block,
                     "on",
-                    records=self.sitting.part.folder.records,
+                    records=self.sitting.records("a"),
                     who=who,
                     options=self._options(trial),
                     keep=trial.kind != "perturbation",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from sojourn.conduct import asking
 from sojourn.conduct.asking import Asked, Engines
 from sojourn.conduct.drops import located
-from sojourn.conduct.site import Namespaces, Simulation
 from sojourn.errors import MachineError, SojournError
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from sojourn.conduct.counters import Counters, Counts
     from sojourn.conduct.ends import Ends
     from sojourn.conduct.part import Sitting
+    from sojourn.conduct.site import Site
     from sojourn.plan.trials import Trial
 
 MISSED = 0.005
@@ -134,7 +134,7 @@ class Tester:
         engines = self.engines if engine == "auto" or simulated else Engines(engine, engine)
         load_link, load_pps = load or (None, 0.0)
         site = self.sitting.site
-        if isinstance(site, Simulation) and trial.factors.schedule == "flood" and "send_ns" not in site.path(trial.arm):
+        if site.simulated and trial.factors.schedule == "flood" and "send_ns" not in site.path(trial.arm):
             rate_pps = SIMULATED_FLOOD_PPS
         pipe_ns = self.sitting.emulators.longest_ns(trial.arm, trial.factors.pipe)
         return Asked(self.sitting.plan, trial, link, engines, rate_pps, load_link, load_pps, pipe_ns)
@@ -163,7 +163,7 @@ class Tester:
 
     def _attempt(self, asked: Asked, told: dict[str, Any], *, last: bool, reached_pps: float = 0.0) -> Outcome:
         site = self.sitting.site
-        said = self._simulate(asked, site) if isinstance(site, Simulation) else self._over_wires(asked)
+        said = self._simulate(asked, site) if site.simulated else self._over_wires(asked)
         missed = has_missed(asked, said["sent"])
         short = missed and is_short(said["sent"])
         outcome = Outcome(asked.trial, said["sent"], said["received"], missed, asked.rate_pps, short)
@@ -179,7 +179,7 @@ class Tester:
         )
         return outcome
 
-    def _simulate(self, asked: Asked, site: Simulation) -> dict[str, Any]:
+    def _simulate(self, asked: Asked, site: Site) -> dict[str, Any]:
         path = site.path(asked.trial.arm)
         path["seed"] = (path.get("seed", 0) + asked.trial.seed) % 2**62  # the same chance in each trial were no chance
         answer = self.ends["sim"].simulate(asking.simulating(asked, path), self.sitting.screen.tick)
@@ -270,7 +270,7 @@ class Tester:
     def teach(self, asked: Asked) -> None:
         """Let every far end of an arm send once, so that a bridge has learned where it is; it remembers for the run."""
         for link in (asked.link, asked.load_link):
-            if link is None or link.arm in self._taught or not isinstance(self.sitting.site, Namespaces):
+            if link is None or link.arm in self._taught or self.sitting.site.simulated:
                 continue
             flows = [teaching_flow(link, number) for number in range(len(link.far))]
             own = {"keep": "histograms", "stamps": "none", "clock": "shared", "start_in_ns": asking.START_IN_NS}

@@ -17,7 +17,6 @@ from sojourn.conduct.cores import off_core
 from sojourn.conduct.counters import Counters
 from sojourn.conduct.ends import Ends
 from sojourn.conduct.facts import tell_of_neighbours
-from sojourn.conduct.neighbours import usage
 from sojourn.conduct.remaining import next_block
 from sojourn.conduct.tester import Tester
 from sojourn.conduct.throughput import Limits, choose_engines, qualify
@@ -49,7 +48,7 @@ def measure_all(sitting: Sitting) -> None:
 @contextmanager
 def testing(sitting: Sitting) -> Iterator[Limits]:
     """The ends of streams, qualified; their records are closed however the block ends."""
-    before = usage()
+    before = sitting.site.bed.backend.usage()
     with Ends(sitting) as ends, Counters(sitting.site) as counters, off_core(sitting.cores.prober):
         tester = Tester(sitting, ends, counters, next_block(sitting.part.folder, SEARCH_BLOCKS))
         limits = Limits(tester)
@@ -66,7 +65,7 @@ def testing(sitting: Sitting) -> Iterator[Limits]:
             ends.finish()
         finally:
             if not sitting.site.simulated:
-                tell_of_neighbours(before, sitting.log)
+                tell_of_neighbours(before, sitting.site, sitting.log)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 Does not know in what order anything is measured (conduct does) nor what the records mean.
 """
 
-from sojourn.instruments.binary import find_instrument
+from sojourn.bed.machine import find_instrument
 from sojourn.instruments.blocks import BlocksInstrument
 from sojourn.instruments.conversation import Start
 from sojourn.instruments.ping import ping_argv

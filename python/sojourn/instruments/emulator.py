@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from sojourn.errors import MachineError, RequestError, SojournError
 from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, Start, error_of, no_tick
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import socket
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 ANSWER_SECONDS = 10.0
@@ -55,8 +55,8 @@ class Settings:
 class EmulatorInstrument(Conversation):
     """A running emulator: frames pass once this is there."""
 
-    def __init__(self, start: Start, argv: list[str], control: str) -> None:
-        self._control = control
+    def __init__(self, start: Start, argv: list[str], connect: Callable[[float], socket.socket]) -> None:
+        self._connect = connect
         self._socket: socket.socket | None = None
         self._unread = b""
         super().__init__(start, argv)
@@ -110,9 +110,7 @@ class EmulatorInstrument(Conversation):
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.settimeout(ANSWER_SECONDS)
-            self._socket.connect(self._control)
+            self._socket = self._connect(ANSWER_SECONDS)
         return self._socket
 
     def _line_of_control(self) -> bytes:
@@ -144,14 +142,15 @@ def explain(instrument: str, options: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def replay(instrument: str, records: Path, name: str, part: int) -> list[dict[str, Any]]:
+def replay(start: Start, instrument: str, records: Path, name: str, part: int) -> list[dict[str, Any]]:
     """What the same engine makes of one log's arrivals: whether fates and intended departures are the same."""
     argv = [instrument, "emulate", "replay", str(records), "--json", "--name", name, "--part", str(part)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=REPLAY_SECONDS)
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, why = process.communicate(timeout=REPLAY_SECONDS)
+    said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     if said:
         return said
-    words = done.stderr.strip().splitlines() or [f"it said nothing (status {done.returncode})"]
+    words = why.strip().splitlines() or [f"it said nothing (status {process.returncode})"]
     return [{"identical": None, "sentence": words[-1].removeprefix("sojourn-instrument: ")}]
 
 

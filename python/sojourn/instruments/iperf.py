@@ -8,7 +8,6 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from sojourn.errors import MachineError
@@ -17,7 +16,8 @@ from sojourn.instruments.ping import pinned
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from sojourn.instruments.conversation import Start
+    from sojourn.bed import Bed
+    from sojourn.bed.model import HostName
 
 PORT = 5201
 READY_SECONDS = 10.0
@@ -39,15 +39,16 @@ class Traffic(NamedTuple):
 class Iperf:
     """A server at B and a client at A, whose connections are there once this is."""
 
-    def __init__(self, sender: Start, receiver: Start, asked: Traffic) -> None:
+    def __init__(self, bed: Bed, asked: Traffic) -> None:
+        self._bed = bed
         # A file and no pipe: a full one would stop the traffic.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the processes
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
-            self.receiver_pid = self._start(receiver, [*pinned(asked.receiver_cpu), *server_argv(asked)], LISTENING, 1)
+            self._start("b", [*pinned(asked.receiver_cpu), *server_argv(asked)], LISTENING, 1)
             # One more connection than flows: its control connection.
             client = [*pinned(asked.sender_cpu), *client_argv(asked)]
-            self.sender_pid = self._start(sender, client, ESTABLISHED, asked.flows + 1)
+            self._start("a", client, ESTABLISHED, asked.flows + 1)
         except BaseException:
             self.stop()
             raise
@@ -69,16 +70,15 @@ class Iperf:
         self._processes.clear()
         self._said.close()
 
-    def _start(self, start: Start, argv: list[str], state: str, count: int) -> int:
-        process = start(argv, stdout=self._said, stderr=subprocess.STDOUT)
+    def _start(self, host: HostName, argv: list[str], state: str, count: int) -> None:
+        process = self._bed.start(host, argv, stdout=self._said, stderr=subprocess.STDOUT)
         self._processes.append(process)
         end = time.monotonic() + READY_SECONDS
-        while sockets_in(process.pid, state) < count:
+        while sockets_in(self._bed.get(host, "/proc/net/tcp"), state) < count:
             self.require_alive()
             if time.monotonic() > end:
                 raise MachineError(f"iperf3 has not its {count} connections after {READY_SECONDS:.0f} s")
             time.sleep(0.005)
-        return process.pid
 
     def __enter__(self) -> Self:
         return self
@@ -102,11 +102,8 @@ def client_argv(asked: Traffic) -> list[str]:
     ]
 
 
-def sockets_in(pid: int, state: str) -> int:
-    """How many sockets of our port are in a state, in a process's network namespace."""
-    try:
-        lines = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
-    except OSError:
-        return 0
+def sockets_in(text: str, state: str) -> int:
+    """How many sockets of our port are in a state, of a host's `/proc/net/tcp`."""
     port = f":{PORT:04X}"
-    return sum(words[3] == state and (port in words[1] or port in words[2]) for words in map(str.split, lines))
+    lines = map(str.split, text.splitlines()[1:])
+    return sum(words[3] == state and (port in words[1] or port in words[2]) for words in lines)

@@ -61,7 +61,7 @@ def check_devices(plan: Plan, given: Given) -> None:
     for device in plan.bed.devices:
         if device == DIRECT:
             raise refuse(given, "bed.devices", 'devices only: "direct" is always there')
-        if plan.bed.backend == "netns" and devices.known(device) is None:
+        if plan.bed.backend != "sim" and devices.known(device) is None:
             what = f"{devices.what_there_is(1)}; several of a kind have labels, 'bridge:slow'".replace("'", '"')
             raise refuse(Given(device, given.where), "bed.devices", what)
     if plan.bed.backend == "sim":

@@ -34,7 +34,7 @@ PING_NS = 25_000_000
 ANSWER_NS = {"icmp": 15_000, "packet": 15_000, "udp": 25_000}
 """A closed loop's probe, where the responder polls on a core of its own."""
 
-AROUND_NS = {"netns": 4_000_000_000, "sim": 1_000_000_000}
+AROUND_NS, AROUND_SIMULATED_NS = 4_000_000_000, 1_000_000_000
 """Building the bed, its facts before and after, warm-up."""
 
 AFTERWARDS_NS = 6_000_000_000
@@ -61,7 +61,7 @@ def estimate(plan: Plan, blocks: Sequence[Block]) -> Estimate:
         blocks=len(blocks),
         probes=sum(block.count for block in blocks),
         measuring_ns=measuring,
-        total_ns=measuring + AROUND_NS[plan.bed.backend] + AFTERWARDS_NS,
+        total_ns=measuring + (AROUND_SIMULATED_NS if plan.bed.backend == "sim" else AROUND_NS) + AFTERWARDS_NS,
     )
 
 
@@ -101,7 +101,7 @@ def estimate_trials(plan: Plan, trials: Sequence[Trial]) -> Estimate:
     if plan.trials.at_most_ns is not None:
         measuring = min(measuring, plan.trials.at_most_ns)
     frames = sum(frames_of(trial) for trial in trials)
-    around = AROUND_NS[plan.bed.backend] + AFTERWARDS_NS
+    around = (AROUND_SIMULATED_NS if plan.bed.backend == "sim" else AROUND_NS) + AFTERWARDS_NS
     return Estimate(len(trials), frames, measuring, measuring + around)
 
 
@@ -126,20 +126,20 @@ def estimate_searches(plan: Plan, searches: Sequence[Search]) -> Estimate:
         measuring = len(searches) * TRIAL_NS
     if plan.search.at_most_ns is not None:
         measuring = min(measuring, plan.search.at_most_ns)
-    around = AROUND_NS[plan.bed.backend] + AFTERWARDS_NS
+    around = (AROUND_SIMULATED_NS if plan.bed.backend == "sim" else AROUND_NS) + AFTERWARDS_NS
     return Estimate(len(searches), 0, measuring, measuring + around)
 
 
 def estimate_costs(plan: Plan) -> Estimate:
     """What the slices of a log's cost will take."""
     measuring = costs_ns(plan)
-    return Estimate(len(expand_costs(plan)), 0, measuring, measuring + AROUND_NS["netns"] + AFTERWARDS_NS)
+    return Estimate(len(expand_costs(plan)), 0, measuring, measuring + AROUND_NS + AFTERWARDS_NS)
 
 
 def estimate_tcp(plan: Plan) -> Estimate:
     """What trials over TCP will take."""
     measuring = tcp_ns(plan)
-    return Estimate(len(expand_tcp(plan)), 0, measuring, measuring + AROUND_NS["netns"] + AFTERWARDS_NS)
+    return Estimate(len(expand_tcp(plan)), 0, measuring, measuring + AROUND_NS + AFTERWARDS_NS)
 
 
 def search_ns(plan: Plan, search: Search) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sojourn import devices
+from sojourn.plan.backends import backends
 from sojourn.plan.costs import COST_KEYS, COST_LAWS
 from sojourn.plan.costs import UNREAD as NOT_OF_COSTS
 from sojourn.plan.key import ABSENT, HOUR_NS, REQUIRED, Key
@@ -63,7 +64,7 @@ KEYS: dict[str, Key] = {
         (),
         "tables set beside ours",
     ),
-    "bed.backend": Key(one_of("netns", "sim"), "netns", "real frames in namespaces, or simulated lines"),
+    "bed.backend": Key(one_of(*backends()), "netns", "real frames in namespaces, or simulated lines"),
     "bed.devices": Key(list_of(DEVICE, may_be_empty=True), ("wire", "bridge"), "what is put between the hosts"),
     "bed.device_cpu": Key(
         matching(

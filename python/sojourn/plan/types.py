@@ -84,7 +84,8 @@ class EmulatorPlan:
 class BedPlan:
     """The machines and the devices between them."""
 
-    backend: Literal["netns", "sim"]
+    backend: str
+    """One of plan/backends.py."""
     devices: tuple[str, ...]
     device_cpu: str
     mtu: int

@@ -20,9 +20,11 @@ import selectors
 import shlex
 import subprocess
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import cgroups
+from sojourn.bed.backends.local import LocalMachine
 from sojourn.bed.processes import end, end_all, environment, finish, guarded, launch, require_tools
 from sojourn.bed.rights import what_is_missing_without_root, why_no_namespaces
 from sojourn.bed.state import Process, StateFile
@@ -30,7 +32,6 @@ from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
 
@@ -73,9 +74,10 @@ _HOSTS: tuple[HostName, ...] = ("a", "b", "d")
 _WITH_CGROUPS = _HOSTS[:2]
 
 
-class NetnsBackend:
+class NetnsBackend(LocalMachine):
     """Hosts A, B and D as network namespaces of this machine."""
 
+    simulated = False
     unprivileged: bool
     missing: list[str]
 
@@ -122,21 +124,20 @@ class NetnsBackend:
         return str(self._cgroups / host)
 
     def put(self, host: HostName, path: str, text: str) -> None:
-        if path.startswith("/sys/"):
+        if path.startswith("/sys/class/net/"):
             self._in_sysfs(host, ["sh", "-c", 'cat > "$0"', path], text)
         else:
             self.run(host, ["sh", "-c", 'cat > "$0"', path], text)
 
     def get(self, host: HostName, path: str) -> str:
-        if path.startswith("/sys/"):
+        if path.startswith("/sys/class/net/"):
             return self._in_sysfs(host, ["cat", path], None)
-        return self.run(host, ["cat", path])
+        if path.startswith("/proc/sys/"):
+            return self.run(host, ["cat", path])
+        return Path(path.replace("/proc/net/", f"/proc/{self._keepers[host]}/net/")).read_text()
 
     def socket(self, name: str) -> str:
         return str(self._state.socket(name))
-
-    def facts(self) -> dict[str, Any]:
-        return {"backend": "netns", "unprivileged": self.unprivileged, "missing": list(self.missing)}
 
     def close(self) -> None:
         """Ends what was started here, lets the holder go and waits until it is gone."""

@@ -10,6 +10,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed.backends.local import LocalMachine
 from sojourn.bed.processes import end_all, environment, finish, guarded, launch
 from sojourn.bed.state import Mark, StateFile
 from sojourn.errors import MachineError
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from sojourn.bed.model import BedSpec, Cable, HostName, Topology
 
 
-class LocalBackend:
+class SimulatedBackend(LocalMachine):
     """Programs on this machine; no cables."""
+
+    simulated = True
 
     def __init__(self, run_id: str) -> None:
         self.unprivileged = False
@@ -58,9 +61,6 @@ class LocalBackend:
 
     def socket(self, name: str) -> str:
         return str(StateFile(self._mark.run).socket(name))
-
-    def facts(self) -> dict[str, Any]:
-        return {"backend": "sim", "unprivileged": self.unprivileged, "missing": list(self.missing)}
 
     def close(self) -> None:
         """Ends what was started here."""

@@ -1,0 +1,125 @@
+"""What every backend on this machine shares: its tools, cores, clocks and files, and what goes on beside a run.
+
+All that is read here is read by nobody else on the left side of the run folder: a backend for other machines has the
+same methods over a line to them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed import machine
+from sojourn.bed.backend import Usage
+from sojourn.bed.processes import find_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.bed.model import HostName
+
+BUSY = ("user", "nice", "system", "irq", "softirq")
+
+
+class LocalMachine:
+    """This machine, on which all hosts live and which shares its files with them."""
+
+    def instrument(self) -> str:
+        """The one binary, for programs of any host."""
+        return machine.find_instrument()
+
+    def find(self, tool: str) -> str | None:
+        """Where a tool is, or None."""
+        return find_tool(tool)
+
+    def cores(self) -> list[int]:
+        """The cores that may be used."""
+        return sorted(os.sched_getaffinity(0))
+
+    @contextmanager
+    def without(self, core: int) -> Iterator[None]:
+        """Keeps this process away from a core meanwhile, where there is another."""
+        before = os.sched_getaffinity(0)
+        with suppress(OSError):
+            os.sched_setaffinity(0, before - {core} or before)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.sched_setaffinity(0, before)
+
+    def tai_ns(self) -> int:
+        """CLOCK_TAI, which stamps records, now."""
+        return time.clock_gettime_ns(time.CLOCK_TAI)
+
+    def tai_offset_ns(self) -> int:
+        """What the kernel adds to CLOCK_REALTIME, which stamps captures, to have CLOCK_TAI: whole seconds."""
+        apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
+        return round(apart / 1e9) * 1_000_000_000
+
+    def folder(self, host: HostName, local: Path) -> Path:
+        """Where programs of a host write what shall be in a folder of ours: there itself."""
+        del host
+        return local
+
+    def gather(self) -> None:
+        """Everything is where it should be."""
+
+    def connect(self, path: str, seconds: float) -> socket.socket:
+        """A connection to what a program of the bed listens at."""
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.settimeout(seconds)
+        line.connect(path)
+        return line
+
+    def cpu_ns(self, pid: int) -> int:
+        """Processor time of all threads of a program so far, as the scheduler counted it; 0 where it does not tell."""
+        total = 0
+        with suppress(OSError, IndexError, ValueError):
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - often, and quick
+                total += int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text(encoding="ascii").split()[0])
+        return total
+
+    def usage(self) -> Usage:
+        """Processor time up to now; zeros where the kernel does not tell."""
+        counts = machine.cpu_ticks()
+        ticks = os.sysconf("SC_CLK_TCK")
+        busy = sum(counts.get(name, 0) for name in BUSY)
+        return Usage(time.monotonic(), busy / ticks, counts.get("steal", 0) / ticks, ours_ticks() / ticks)
+
+    def softnet_dropped(self) -> int:
+        """Packets that the machine's cores dropped because their backlog was full, since it started."""
+        return machine.softnet_dropped()
+
+    def machine(self) -> dict[str, Any]:
+        """What the machine is, and the tools on it, as `bed.json` keeps it."""
+        return {"machine": machine.stable(), "versions": machine.versions()}
+
+    def moment(self) -> dict[str, Any]:
+        """Load, interrupts and such, as they are now."""
+        return machine.moment()
+
+
+def ours_ticks() -> int:
+    """Processor time of this process, of all that it started, and of those that have ended since."""
+    parents: dict[int, int] = {}
+    spent: dict[int, int] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with suppress(OSError, IndexError, ValueError):  # it may end while it is looked at
+                fields = (path / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                parents[int(path.name)] = int(fields[1])
+                spent[int(path.name)] = sum(map(int, fields[11:15]))
+    return sum(ticks for process, ticks in spent.items() if descends(process, parents))
+
+
+def descends(process: int, parents: dict[int, int]) -> bool:
+    """Whether a process is this one or came from it."""
+    own = os.getpid()
+    while process != own and process in parents:
+        process = parents[process]
+    return process == own

@@ -1,0 +1,31 @@
+"""Where a bed can stand: the backends by their names, each one file and its entry here.
+
+An entry is a class of the shape of `sojourn.bed.backend.Backend`, which is given the run's id. Another distribution
+adds one by an entry point of the group `sojourn.backends`. Imports a backend only when a bed is built on it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+OWN = {
+    "netns": "sojourn.bed.backends.netns:NetnsBackend",
+    "sim": "sojourn.bed.backends.simulated:SimulatedBackend",
+}
+GROUP = "sojourn.backends"
+SIMULATED = "sim"
+
+
+@cache
+def backends() -> dict[str, str]:
+    """Module and class of each, by its name."""
+    return OWN | {one.name: one.value for one in entry_points(group=GROUP) if one.name not in OWN}
+
+
+def load(name: str) -> Any:
+    """The class of a backend."""
+    module, _, attribute = backends()[name].partition(":")
+    return getattr(import_module(module), attribute)
