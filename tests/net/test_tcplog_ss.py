@@ -96,3 +96,34 @@ def test_the_mean_deviation_is_what_ss_calls_rttvar(bed: Bed, tmp_path: Path) ->
     assert sample["mdev_us"] == pytest.approx(deviation, rel=0.35, abs=20)
     assert sample["srtt_us"] == pytest.approx(srtt, rel=0.35, abs=20)
     assert sample["rttvar_us"] >= 50_000 > deviation
+
+
+def test_a_flow_has_one_number_while_it_is_logged_and_afterwards(bed: Bed, tmp_path: Path) -> None:
+    with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", str(PORT), "--ppl", "3") as logger:
+        sending = bed.send(5, 50_000)
+        bed.short(20, 4)
+        bed.await_rest()
+        ends = ("local_address", "local_port", "remote_address", "remote_port")
+        live = {tuple(flow[end] for end in ends): flow["flow"] for flow in logger.flows()}
+        sending.close()
+        log = logger.end()
+    logged = {row[:4]: row[4] for row in log.flows.select(*ends, "flow").iter_rows()}
+    assert len(live) >= 10
+    assert live.items() <= logged.items()
+    assert sorted(logged.values()) == list(range(1, len(logged) + 1))
+
+
+def test_what_cannot_be_logged_is_refused_and_an_empty_log_is_said(bed: Bed, tmp_path: Path) -> None:
+    for words, said in (
+        (("--congestion", "cubik"), "did you mean cubic?"),
+        (("--process", "4194305"), "no such process runs"),
+    ):
+        done = sojourn_says("tcplog", "run", *words, "--out", tmp_path / "refused", "--duration", "1s")
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert not (tmp_path / "refused").exists()
+    with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", "1") as logger:
+        bed.send(1, 1000).close()
+        log = logger.end()
+    assert re.search(r"! nothing was logged: of \d+ packets the filters kept out \d+", logger.said)
+    assert "the filters kept out" in log.footer["warning"]

@@ -359,7 +359,7 @@ struct Served {
 impl Served {
     fn start(words: &str) -> Self {
         let mut process = Command::new(BINARY)
-            .args(["tcplog", "serve", "--json"])
+            .args(["tcplog", "serve"])
             .args(words.split_whitespace())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

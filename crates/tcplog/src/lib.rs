@@ -10,8 +10,10 @@ pub mod decide;
 mod decode;
 pub mod flight;
 pub mod gaps;
+mod head;
 pub mod kernel;
 pub mod layout;
+pub mod numbers;
 pub mod private;
 pub mod settle;
 pub mod simulated;
@@ -19,5 +21,6 @@ mod source;
 pub mod spool;
 
 pub use decode::{DecodeError, Event, Raw, decode};
+pub use head::Head;
 pub use kernel::{Kernel, KernelError, KernelOptions, Mode};
 pub use source::{PREFIXES, Prefix, Source, SourceError};

@@ -58,4 +58,4 @@ class LogInstrument(Conversation):
 
 def log_argv(instrument: str, attach: str) -> list[str]:
     """The command line of a log of the programs in one cgroup."""
-    return [instrument, "tcplog", "serve", "--json", "--attach", attach]
+    return [instrument, "tcplog", "serve", "--attach", attach]

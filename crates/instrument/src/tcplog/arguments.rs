@@ -163,9 +163,6 @@ pub struct Watch {
 pub struct Serve {
     #[command(flatten)]
     pub attach: Attach,
-    /// Answers are JSON; said for the sake of those who read the command
-    #[arg(long)]
-    pub json: bool,
     /// Be killed when the parent process dies
     #[arg(long)]
     pub die_with_parent: bool,

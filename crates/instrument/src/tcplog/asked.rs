@@ -225,7 +225,7 @@ impl Asked {
         }
         if let Some(word) = &knobs.process {
             self.process = chosen(word).map(|word| number("--process", &word, 1)).transpose()?;
-            said.extend(self.process.and_then(unknown_process));
+            self.process.map_or(Ok(()), known_process)?;
         }
         if let Some(word) = &knobs.congestion {
             self.congestion = chosen(word);
@@ -342,19 +342,42 @@ fn netns(word: &str) -> anyhow::Result<u64> {
     sys::netns_cookie(&path).map_err(|error| wrong("--netns", word, &error.to_string()))
 }
 
-fn unknown_process(process: u32) -> Option<String> {
-    let is_there = Path::new(&format!("/proc/{process}")).exists();
-    (!is_there).then(|| format!("--process {process}: no such process runs now"))
+fn known_process(process: u32) -> anyhow::Result<()> {
+    match Path::new(&format!("/proc/{process}")).exists() {
+        true => Ok(()),
+        false => Err(wrong("--process", &process.to_string(), "no such process runs")),
+    }
 }
 
-/// Checks a congestion control's name; says when it is not loaded now, for it may be later.
+/// Checks a congestion control's name; says when it is not loaded, but may be.
 fn congestion(name: &str) -> anyhow::Result<Option<String>> {
     if name.is_empty() || name.len() >= NAME_BYTES || !name.is_ascii() {
         return Err(wrong("--congestion", name, "expected a name of 15 letters at most"));
     }
     let loaded = fs::read_to_string(CONGESTION_CONTROLS).unwrap_or_default();
+    let known = [loaded.trim().to_owned(), modules()].join(" ");
+    let known: Vec<_> = known.split_whitespace().collect();
+    if !known.contains(&name) {
+        let meant = nearest(name, &known).map_or(String::new(), |near| format!("; did you mean {near}?"));
+        let problem = format!("this kernel has no such congestion control; loaded are {}{meant}", loaded.trim());
+        return Err(wrong("--congestion", name, &problem));
+    }
     let is_loaded = loaded.split_whitespace().any(|known| known == name);
-    Ok((!is_loaded).then(|| format!("--congestion {name}: not loaded now; loaded are: {}", loaded.trim())))
+    Ok((!is_loaded).then(|| format!("--congestion {name}: not loaded now; loaded are {}", loaded.trim())))
+}
+
+/// The congestion controls that this kernel can load: modules tcp_NAME.ko.
+fn modules() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let modules = fs::read_to_string(format!("/lib/modules/{}/modules.dep", release.trim())).unwrap_or_default();
+    let names = modules.lines().filter_map(|line| line.split(':').next()?.rsplit('/').next()?.strip_prefix("tcp_"));
+    names.filter_map(|name| name.split('.').next()).collect::<Vec<_>>().join(" ")
+}
+
+/// The word that is most like it, if one is.
+fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let edits = |other: &str| strsim::damerau_levenshtein(word, other);
+    known.iter().copied().min_by_key(|other| edits(other)).filter(|other| edits(other) <= 2)
 }
 
 #[cfg(test)]
@@ -395,6 +418,9 @@ mod tests {
             (r#"{"ppl":9,"on_change":"mss"}"#, "--on-change mss: this kernel has no such field"),
             (r#"{"on_change":"colour"}"#, "--on-change colour: expected cwnd,"),
             (r#"{"congestion":"much-too-long-a-name"}"#, "--congestion"),
+            (r#"{"congestion":"remo"}"#, "--congestion remo: this kernel has no such congestion control; loaded are"),
+            (r#"{"congestion":"remo"}"#, "; did you mean reno?"),
+            (r#"{"process":4194305}"#, "--process 4194305: no such process runs"),
             (r#"{"cgroup":"/nowhere"}"#, "--cgroup /nowhere: No such file"),
             (r#"{"cgroup":"/"}"#, "no folder of a cgroup"),
             (r#"{"netns":"nobody"}"#, "--netns nobody"),
@@ -427,11 +453,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_said() {
+    fn a_congestion_control_that_is_loaded_is_taken() {
         let mut asked = Asked::default();
-        let said = asked.apply(&knobs(r#"{"congestion":"no_such_cc"}"#), &[]).unwrap();
-        assert!(said[0].contains("--congestion no_such_cc: not loaded now"), "{said:?}");
-        assert_eq!(&asked.options().algorithm[..11], b"no_such_cc\0");
+        assert!(asked.apply(&knobs(r#"{"congestion":"reno"}"#), &[]).unwrap().is_empty());
+        assert_eq!(&asked.options().algorithm[..5], b"reno\0");
     }
 
     #[test]

@@ -3,13 +3,14 @@
 //! Knows no thread and no timer; [`super::drain`] drives it.
 
 use std::collections::HashMap;
-use std::mem::offset_of;
 
 use serde_json::{Map, Value, json};
+use sojourn_tcplog::Head;
 use sojourn_tcplog::account::{Account, Fate};
 use sojourn_tcplog::flight::Flight;
 use sojourn_tcplog::gaps::Gaps;
-use sojourn_tcplog::layout::{Flow, Options, Sample, Totals, kind};
+use sojourn_tcplog::layout::{Flow, Options, Totals};
+use sojourn_tcplog::numbers::Numbers;
 use sojourn_tcplog::settle::LISTED;
 use sojourn_tcplog::spool::{Spool, SpoolError};
 use sojourn_time::{Nanos, Time};
@@ -25,12 +26,8 @@ const GRACE: Nanos = Nanos::seconds(1);
 const SHORT_GRACE: Nanos = Nanos::millis(20);
 /// So many readings of the counters at the end, until two are the same.
 const STILL_TRIES: u32 = 200;
-/// A CPU's numbers start where every event has them, whatever its kind.
-const NUMBER: usize = offset_of!(Sample, number);
-const TIME: usize = offset_of!(Sample, time_ns);
 /// More than a table can have: foreign bytes make nothing grow beyond it.
 pub const MOST_SLOTS: u32 = 1 << 20;
-const SLOT: usize = offset_of!(Sample, slot);
 
 /// A source, what is asked of it, and what has come of it.
 pub struct Logger {
@@ -44,6 +41,8 @@ pub struct Logger {
     spool: Option<Spool>,
     flight: Option<Flight>,
     gaps: Gaps,
+    /// As the records will have them.
+    numbers: Numbers,
     /// The latest sample of each slot.
     latest: Vec<Vec<u8>>,
     /// By slot: the generation that has ended, and when that was seen.
@@ -73,6 +72,15 @@ pub struct Turn {
     pub most: u64,
     /// Those that had any, and how many.
     cpus: Vec<(u32, u64)>,
+}
+
+/// A flow in use.
+pub struct Shown {
+    /// As the records will have it; none before its first sample.
+    pub number: Option<i32>,
+    pub flow: Flow,
+    /// Its latest sample.
+    pub latest: Option<Vec<u8>>,
 }
 
 /// What a log amounts to.
@@ -116,6 +124,7 @@ impl Logger {
             spool: None,
             flight,
             gaps: Gaps::default(),
+            numbers: Numbers::default(),
             latest: Vec::new(),
             ending: HashMap::new(),
             gone: Account::default(),
@@ -215,19 +224,20 @@ impl Logger {
     /// # Errors
     /// When they cannot be read. A spool that cannot be written is kept in mind instead, for counting goes on.
     pub fn drain(&mut self) -> anyhow::Result<Turn> {
-        let Self { programs, spool, flight, gaps, latest, .. } = self;
+        let Self { programs, spool, flight, gaps, latest, numbers, .. } = self;
         let (mut turn, mut privates) = (Turn::default(), 0);
         programs.drain(&mut |cpu, event| {
             turn.note(cpu);
-            if let (Some(number), Some(time)) = (number_at(event, NUMBER), number_at(event, TIME)) {
-                gaps.note(cpu, number, time);
+            if let Some(head) = Head::of(event) {
+                gaps.note(cpu, head.number, head.time_ns);
+                privates += u64::from(head.is_private);
+                if !head.is_private {
+                    keep_latest(latest, head.slot, event);
+                }
             }
-            keep_latest(latest, event);
-            privates += u64::from(event.first() == Some(&kind::PRIVATE));
-            let Some(spool) = spool else { return };
             match flight {
-                Some(flight) => flight.take(cpu, event, &mut |cpu, event| spool.event(cpu, event)),
-                None => spool.event(cpu, event),
+                Some(flight) => flight.take(cpu, event, &mut |cpu, event| write(spool, numbers, cpu, event)),
+                None => write(spool, numbers, cpu, event),
             }
         })?;
         self.records += turn.records - privates;
@@ -277,6 +287,7 @@ impl Logger {
         self.written.remove(&slot);
         let Some(flow) = self.programs.release(slot)? else { return Ok(()) };
         let forgotten = self.flight.as_mut().map(|flight| flight.tell_end(flow.cookie)).unwrap_or_default();
+        self.numbers.word(flow.cookie, true);
         // Who only watches has no account to give.
         if let Some(spool) = &mut self.spool {
             spool.gone(slot, &flow, forgotten);
@@ -293,10 +304,11 @@ impl Logger {
     /// When counters cannot be read.
     pub fn write_down(&mut self) -> anyhow::Result<()> {
         let Some(spool) = &mut self.spool else { return Ok(()) };
-        let written = &mut self.written;
-        self.programs.flows(&mut |slot, flow| {
+        let Self { written, numbers, programs, .. } = self;
+        programs.flows(&mut |slot, flow| {
             let state = (flow.generation, flow.packets());
             if written.insert(slot, state) != Some(state) {
+                numbers.word(flow.cookie, false);
                 spool.flow(slot, flow);
             }
         });
@@ -313,11 +325,11 @@ impl Logger {
 
     /// Writes what the flight recorder holds; returns how many records.
     pub fn dump(&mut self) -> u64 {
-        let (Some(flight), Some(spool)) = (&mut self.flight, &mut self.spool) else { return 0 };
+        let Self { flight: Some(flight), spool, numbers, .. } = self else { return 0 };
         let mut dumped = 0;
         flight.dump(None, &mut |cpu, event| {
             dumped += 1;
-            spool.event(cpu, event);
+            write(spool, numbers, cpu, event);
         });
         self.flush();
         dumped
@@ -365,10 +377,13 @@ impl Logger {
         }))
     }
 
-    /// Every flow in use, and the latest sample of it.
-    pub fn flows(&self) -> Vec<(u32, Flow, Option<Vec<u8>>)> {
+    /// Every flow in use.
+    pub fn flows(&self) -> Vec<Shown> {
         let mut flows = Vec::new();
-        self.programs.flows(&mut |slot, flow| flows.push((slot, *flow, self.latest.get(slot as usize).cloned())));
+        self.programs.flows(&mut |slot, flow| {
+            let latest = self.latest.get(slot as usize).cloned();
+            flows.push(Shown { number: self.numbers.known(flow.cookie), flow: *flow, latest });
+        });
         flows
     }
 
@@ -462,18 +477,20 @@ fn list(listed: &mut Vec<String>, flow: &Flow) {
     }
 }
 
-/// Reads a number where events have one.
-fn number_at(event: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(event.get(at..at + 8)?.try_into().ok()?))
+/// Writes a record, where a log is written, and counts its flow.
+fn write(spool: &mut Option<Spool>, numbers: &mut Numbers, cpu: u32, event: &[u8]) {
+    // What is not written is in no record: its flow is not numbered by it.
+    if spool.as_ref().is_none_or(|spool| !spool.is_broken())
+        && let Some(head) = Head::of(event)
+    {
+        numbers.sample(head.cookie, head.slot);
+    }
+    if let Some(spool) = spool {
+        spool.event(cpu, event);
+    }
 }
 
-fn keep_latest(latest: &mut Vec<Vec<u8>>, event: &[u8]) {
-    if event.first() != Some(&kind::SAMPLE) {
-        return;
-    }
-    let Some(slot) = event.get(SLOT..SLOT + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes) else {
-        return;
-    };
+fn keep_latest(latest: &mut Vec<Vec<u8>>, slot: u32, event: &[u8]) {
     if slot >= MOST_SLOTS {
         return;
     }

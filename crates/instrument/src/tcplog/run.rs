@@ -58,7 +58,8 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     // Nobody is answered any more.
     drop(beside);
     let place = Place::of_log(&asked.out, asked.attach.simulated.is_some());
-    let closed = close(drain, &place, End { why, began, command_status })?;
+    let mut closed = close(drain, &place, End { why, began, command_status })?;
+    closed.footer["warning"] = nothing_logged(&closed.footer).into();
     let written = folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer);
     tell_ended(asked, &closed.footer);
     closed.outcome.and(written).and(started)?;
@@ -223,6 +224,22 @@ fn tell_ended(asked: &Run, footer: &Value) {
     }
 }
 
+/// What a person ought to know of a log without a record.
+fn nothing_logged(footer: &Value) -> Option<String> {
+    if footer["records"] != json!(0) {
+        return None;
+    }
+    let of = |fate: &str| ["in", "out"].map(|way| footer["totals"][way][fate].as_u64().unwrap_or_default());
+    let [seen, filtered] = ["seen", "filtered"].map(|fate| of(fate).iter().sum::<u64>());
+    Some(match (seen, filtered) {
+        (0, _) => "nothing was logged: no TCP packet passed".to_owned(),
+        (seen, 0) => format!("nothing was logged of {} packets: the table tells why", grouped(seen)),
+        (seen, filtered) => {
+            format!("nothing was logged: of {} packets the filters kept out {}", grouped(seen), grouped(filtered))
+        }
+    })
+}
+
 /// What became of everything, for a person.
 pub fn summary(footer: &Value) -> String {
     let number = |name: &str| footer[name].as_u64().unwrap_or_default();
@@ -230,15 +247,17 @@ pub fn summary(footer: &Value) -> String {
     let (_, law) = show::law(&footer["totals"]);
     let mut text = show::table(&footer["totals"]);
     let lasted = real("duration_s").max(1e-9);
-    text.push_str(&format!(
-        "{} records of {} flows in {lasted:.1} s; logging took {:.2} s of a CPU ({:.1} %)\n",
-        grouped(number("records")),
-        grouped(number("flows")),
-        real("logger_cpu_s"),
-        100.0 * real("logger_cpu_s") / lasted,
-    ));
+    // Nobody knows what a log took that was killed.
+    let took = footer["logger_cpu_s"]
+        .as_f64()
+        .map_or(String::new(), |took| format!("; logging took {took:.2} s of a CPU ({:.1} %)", 100.0 * took / lasted));
+    let (records, flows) = (grouped(number("records")), grouped(number("flows")));
+    text.push_str(&format!("{records} records of {flows} flows in {lasted:.1} s{took}\n"));
     text.push_str(&format!("{law}\n"));
     text.extend(show::not_run(footer));
+    if let Some(warning) = footer["warning"].as_str() {
+        text.push_str(&format!("! {warning}\n"));
+    }
     let lost = show::lost(&footer["totals"]) + number("events_full");
     if lost > 0 {
         text.push_str(&format!(

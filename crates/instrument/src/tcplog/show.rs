@@ -7,6 +7,7 @@ use sojourn_tcplog::account::{Both, DIRECTIONS, Entry, Fate, Ledger, Tally};
 use sojourn_tcplog::layout::{Flow, NAME_BYTES, fate};
 use sojourn_tcplog::{Event, convert, decode};
 
+use super::logger::Shown;
 use crate::numbers::grouped;
 
 /// Of the address families that flows have, the one with long addresses.
@@ -25,7 +26,7 @@ pub fn totals(entries: impl IntoIterator<Item = Entry>) -> Value {
 }
 
 /// A flow as `watch` prints it, with its latest sample.
-pub fn flow((slot, flow, latest): &(u32, Flow, Option<Vec<u8>>), (absent, hertz): (&[String], u32)) -> Value {
+pub fn flow(Shown { number, flow, latest }: &Shown, (absent, hertz): (&[String], u32)) -> Value {
     let both: Both = [0, 1].map(|way| Ledger::from(&flow.directions[way]));
     let skipped: u64 =
         both.iter().map(|ledger| ledger.of(Fate::Full).packets + ledger.of(Fate::Unparsed).packets).sum();
@@ -34,7 +35,7 @@ pub fn flow((slot, flow, latest): &(u32, Flow, Option<Vec<u8>>), (absent, hertz)
         Value::from(ways.collect::<Map<_, _>>())
     };
     json!({
-        "flow": flow.generation << 20 | u64::from(*slot),
+        "flow": number,
         "cookie": flow.cookie,
         "netns": flow.netns,
         "cgroup": flow.cgroup,

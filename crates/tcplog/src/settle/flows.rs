@@ -1,7 +1,7 @@
-//! The flows of a log: by the cookies of their sockets, numbered from 1 in order of their first sample.
+//! The flows of a log: by the cookies of their sockets, numbered as [`Numbers`] has it.
 //!
-//! A flow whose last word has been said is given up for good when so many have ended since ([`LINGERING`]): what is held does not
-//! grow with how many flows there were.
+//! A flow whose last word was said is given up for good when its number is forgotten: what is held does not grow with how many
+//! flows there were.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,14 +12,12 @@ use sojourn_time::Time;
 use super::text_of;
 use crate::account::{Both, Fate, Ledger, Tally, add_both, leave_out};
 use crate::layout::Flow;
+use crate::numbers::Numbers;
 
 const AF_INET: u16 = 2;
 
 /// How many flows are found without a search, by the last bits of their slots.
 const QUICK: usize = 1024;
-
-/// So many flows are remembered after their last word: a record of theirs may have been stuck behind one that was not finished.
-pub(super) const LINGERING: usize = 16_384;
 
 #[derive(Default)]
 pub(super) struct Flows {
@@ -28,9 +26,9 @@ pub(super) struct Flows {
     seen: Vec<Seen>,
     free: Vec<usize>,
     quick: Vec<usize>,
-    numbers: i32,
-    /// Flows whose last word has been said, the oldest first.
-    ended: VecDeque<u64>,
+    numbers: Numbers,
+    /// Flows whose numbers are forgotten.
+    over: VecDeque<u64>,
     logged: [Tally; 2],
 }
 
@@ -66,7 +64,7 @@ impl Flows {
         let is_known = |seen: &Seen| seen.cookie == cookie && seen.number != 0;
         if !self.seen.get(self.quick[quick]).is_some_and(is_known) {
             let place = self.place(cookie);
-            self.number(place);
+            self.seen[place].number = self.numbers.sample(cookie, slot);
             self.quick[quick] = place;
         }
         let seen = &mut self.seen[self.quick[quick]];
@@ -90,8 +88,10 @@ impl Flows {
             Some(word) => (word.flow, word.is_last) = (*flow, word.is_last || is_last),
             None => words.push(Word { slot, flow: *flow, is_last }),
         }
-        if is_last {
-            self.ended.push_back(flow.cookie);
+        if let Some((cookie, number)) = self.numbers.word(flow.cookie, is_last) {
+            let place = self.place(cookie);
+            self.seen[place].number = number;
+            self.over.push_back(cookie);
         }
     }
 
@@ -103,25 +103,20 @@ impl Flows {
 
     /// Gives up a flow that ended long ago.
     pub(super) fn give_up(&mut self) -> Option<Seen> {
-        while self.ended.len() > LINGERING {
-            let cookie = self.ended.pop_front()?;
-            let Some(&place) = self.places.get(&cookie).filter(|place| self.seen[**place].is_over()) else { continue };
-            self.places.remove(&cookie);
-            self.number(place);
-            self.free.push(place);
-            return Some(std::mem::take(&mut self.seen[place]));
-        }
-        None
+        let place = self.places.remove(&self.over.pop_front()?)?;
+        self.free.push(place);
+        Some(std::mem::take(&mut self.seen[place]))
     }
 
     /// Gives up all that are left, in the order of their numbers; those without a sample get theirs last.
     pub(super) fn give_up_all(&mut self) -> Vec<Seen> {
         let mut cookies: Vec<_> = self.places.drain().collect();
         cookies.sort_unstable();
-        cookies.iter().for_each(|(_, place)| {
-            self.number(*place);
-        });
-        let mut all: Vec<_> = cookies.iter().map(|(_, place)| std::mem::take(&mut self.seen[*place])).collect();
+        let mut all = Vec::with_capacity(cookies.len());
+        for (cookie, place) in cookies {
+            let seen = std::mem::take(&mut self.seen[place]);
+            all.push(Seen { number: self.numbers.number(cookie), ..seen });
+        }
         all.sort_unstable_by_key(|seen| seen.number);
         all
     }
@@ -148,14 +143,6 @@ impl Flows {
         self.seen[place].cookie = cookie;
         self.places.insert(cookie, place);
         place
-    }
-
-    fn number(&mut self, place: usize) {
-        let seen = &mut self.seen[place];
-        if seen.number == 0 {
-            self.numbers = self.numbers.saturating_add(1);
-            seen.number = self.numbers;
-        }
     }
 }
 

@@ -212,7 +212,7 @@ fn where_records_have_no_room_none_are_left_and_a_later_try_makes_them() {
 #[test]
 fn flows_that_have_ended_are_not_held_and_all_of_them_are_told() {
     let folder = folder("many");
-    let count = 3 * flows::LINGERING as u64;
+    let count = 3 * crate::numbers::LINGERING as u64;
     let mut spool = Spool::create(&folder, HEADER).unwrap();
     let (mut flow, mut totals): (Flow, Totals) = (zeros(), zeros());
     let mut account = Account::default();
@@ -256,7 +256,7 @@ fn flows_that_have_ended_are_not_held_and_all_of_them_are_told() {
     let mut work = Work::new(0, &header, sink);
     while let Some(frame) = reader.next_frame().unwrap() {
         work.take(frame).unwrap();
-        assert!(work.flows.held() <= flows::LINGERING + 1, "{} flows are held", work.flows.held());
+        assert!(work.flows.held() <= crate::numbers::LINGERING + 1, "{} flows are held", work.flows.held());
         assert!(work.rows_of_flows.len() <= FLOWS && work.account.len() <= 8 * FLOWS);
     }
     let settled = work.finish(reader.ending().unwrap().clone()).unwrap();
