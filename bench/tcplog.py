@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.compare import Row, Target
 from sojourn.bed import BedSpec, build_bed
-from sojourn.conduct.costs import lay_path, prepare
+from sojourn.conduct.tcp_hosts import set_tcp, size_packets
 from sojourn.errors import MachineError
 from sojourn.export.convert import Request, convert
 from sojourn.export.log import TcpLog
 from sojourn.instruments import find_instrument
 from sojourn.instruments.iperf import Iperf, Traffic
 from sojourn.instruments.tcplog import LogInstrument, log_argv
-from sojourn.plan import load_plan
+from sojourn.plan import DIRECT, load_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,8 +168,10 @@ def figure_of(found: Found) -> Figure:
 def ready_bed() -> Iterator[Bed]:
     """A bed with cgroups, both ends as the study has them, packets of one segment."""
     with build_bed(BedSpec(cgroups=True), f"benchlog{time.monotonic_ns() % 1_000_000}") as bed:
-        prepare(bed, load_plan("tcplog-cost").costs)
-        lay_path(bed, "mtu")
+        asked = load_plan("tcplog-cost").costs
+        set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes,
+                tcp_congestion_control=asked.congestion_control)  # fmt: skip
+        size_packets(bed, bed.topology.arms[DIRECT], "mtu", checksums=True)
         yield bed
 
 

@@ -12,21 +12,23 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
 import tomlkit
 
 import sojourn.analysis.streams
-from sojourn.plan import load_plan
-from sojourn.plan.effective import effective_values
-from sojourn.plan.keys import KEYS, SECTIONS
+from sojourn.methods import packages
+from sojourn.plan.load import sections_of
+from sojourn.plan.section import Declared, keys_of, takes_auto
+from sojourn.plan.types import ask_of
 from sojourn.records import FINDINGS
 from sojourn.records.results import RESULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = ROOT / ".venv/bin"
+METHODS = sorted(packages())
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     (),
@@ -156,20 +158,11 @@ def results_page() -> str:
     )
 
 
-LEAST_PLAN = """
-[study]
-name = "least"
-[probe]
-icmp_bytes = [64]
-"""
-
-
 def plans_page() -> str:
     """docs/reference/plans.md: every key, with the value that it has when a plan says nothing."""
-    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        file.write(LEAST_PLAN)
-        file.flush()
-        defaults = effective_values(load_plan(Path(file.name)))
+    sections: dict[str, type] = {}
+    for method in METHODS:
+        sections |= sections_of(method)
     parts = [
         "# Plans",
         "",
@@ -184,18 +177,31 @@ def plans_page() -> str:
         "",
         "| method | sections |",
         "|---|---|",
-        *(f"| `{method}` | {', '.join(f'`[{section}]`' for section in SECTIONS[method])} |" for method in SECTIONS),
+        *(f"| `{method}` | {', '.join(f'`[{name}]`' for name in sections_of(method))} |" for method in METHODS),
+        "",
+        "A method tests these published hypotheses, as `study.laws`; any other is refused:",
+        "",
+        "| method | hypotheses |",
+        "|---|---|",
+        *(
+            f"| `{method}` | {', '.join(f'`{law}`' for law in laws)} |"
+            for method in METHODS
+            if (laws := ask_of(method).laws)
+        ),
     ]
-    section = ""
-    for key, spec in KEYS.items():
-        if key.split(".")[0] != section:
-            section = key.split(".")[0]
-            parts += ["", f"## [{section}]", "", "| key | meaning | default |", "|---|---|---|"]
-        plain = defaults[key] if defaults.get(key) is not None else spec.default
-        told = key in {"study.name", "probe.icmp_bytes"} or not isinstance(plain, str | int | float | list)
-        default = "" if told else f"`{tomlkit.item(plain).as_string()}`"
-        parts.append(f"| `{key.split('.')[1]}` | {spec.meaning} | {default} |")
+    for name, kind in sections.items():
+        parts += ["", f"## [{name}]", "", "| key | meaning | default |", "|---|---|---|"]
+        for key, declared in keys_of(kind).items():
+            parts.append(f"| `{key}` | {declared.key.meaning} | {default_of(declared)} |")
     return "\n".join(parts) + "\n"
+
+
+def default_of(declared: Declared) -> str:
+    """What a key has when a plan says nothing, as a plan would say it; nothing where it then has no value."""
+    reader = declared.key.reader
+    if declared.default is MISSING or (declared.default is None and not takes_auto(reader)):
+        return ""
+    return f"`{tomlkit.item(reader.write(declared.default)).as_string()}`"
 
 
 def commands_page() -> str:

@@ -15,7 +15,7 @@ import pytest
 from sojourn.bed import cgroups
 from sojourn.conduct import Screen, conduct, create_folder, resume
 from sojourn.errors import MachineError
-from sojourn.plan import expand_costs, load_plan
+from sojourn.plan import load_plan
 from sojourn.records import read_table
 from tests.net.busy_machine import thrice, undisturbed
 
@@ -58,10 +58,11 @@ def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path
     folder = measured(plan, tmp_path / "run")
     rows = read_table(folder.records, "tcp_slices").frame
     pairs = rows.filter(pl.col("pair") >= 0)
-    assert pairs.height == 2 * len(expand_costs(plan))
-    for pair in expand_costs(plan):
-        two = pairs.filter(pl.col("pair") == pair.number).sort("visit")
-        assert two["mode"].to_list() == (["off", pair.setting.mode][:: -1 if pair.first else 1])
+    slices = plan.expand()
+    assert pairs.height == len(slices)
+    for first, second in zip(slices[::2], slices[1::2], strict=True):
+        two = pairs.filter(pl.col("pair") == first.block // 2).sort("visit")
+        assert two["mode"].to_list() == [first.factors.mode, second.factors.mode]
         gap_ns = int(two["started_ns"][1]) - int(two["ended_ns"][0])
         assert gap_ns >= 2_000_000
         with undisturbed():
@@ -104,12 +105,12 @@ def test_runs_have_an_iperf_each(tmp_path: Path, asked: Path) -> None:
 def test_a_run_whose_log_died_goes_on(tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of("path=gso", "flows=1", "statistics=0", "at_once=1")
     folder = create_folder(plan, tmp_path / "run")
-    monkeypatch.setenv("FAKE_DIE_AT", str(expand_costs(plan)[-1].session))
+    monkeypatch.setenv("FAKE_DIE_AT", str(plan.expand()[-1].batch))
     with pytest.raises(MachineError, match=r"programs are gone.*--resume"):
         conduct(plan, folder, Screen(io.StringIO()))
     monkeypatch.delenv("FAKE_DIE_AT")
     kept = read_table(folder.records, "tcp_slices").frame
-    assert 0 < kept.height < 2 * len(expand_costs(plan))
+    assert 0 < kept.height < len(plan.expand())
     resume(folder, Screen(io.StringIO()))
     pairs = read_table(folder.records, "tcp_slices").frame["pair"]
-    assert sorted(set(pairs)) == [pair.number for pair in expand_costs(plan)]
+    assert sorted(set(pairs)) == list(range(len(plan.expand()) // 2))

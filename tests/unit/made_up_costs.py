@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sojourn.conduct.costs import NOTHING, row_of
-from sojourn.conduct.costs import Slice as Asked
 from sojourn.conduct.meter import Reading
 from sojourn.conduct.slice_records import RowWriter
-from sojourn.plan import effective_toml, expand_costs, load_plan
+from sojourn.methods.tcp_cost.ask import Slice
+from sojourn.methods.tcp_cost.measure import NOTHING, row_of
+from sojourn.plan import effective_toml, load_plan
 from sojourn.records import RunFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sojourn.plan.costs import Pair, Setting
+    from sojourn.methods.tcp_cost.ask import Setting
+    from sojourn.plan.trial import Trial
 
 START = 1_795_000_000_000_000_000
 NS = {"on": {"in": 190.0, "out": 290.0}, "empty": {"in": 0.0, "out": 0.0}, "disabled": {"in": 4.0, "out": 5.0}}
@@ -53,35 +54,36 @@ def write(path: Path, machine: Machine, sets: list[str] | None = None) -> RunFol
     folder.plan.write_text(effective_toml(plan))
     folder.log.write_text(json.dumps({"event": "undisturbed"}) + "\n" + json.dumps({"event": "finished"}) + "\n")
     folder.bed.write_text(json.dumps({"parts": [{"part": 0, "before": {}, "after": {}}]}))
-    pairs, rng = expand_costs(plan), np.random.default_rng(machine.seed)
+    trials, rng = plan.expand(), np.random.default_rng(machine.seed)
     with RowWriter(folder, "tcp_slices", 0) as slices, RowWriter(folder, "tcp_costs", 0) as costs:
-        for pair in pairs:
-            slices.write([of_pair(machine, pair, visit, len(pairs), rng) for visit in (0, 1)])
-        for number, setting in enumerate({pair.session: pair.setting for pair in pairs}.values()):
+        for first, second in zip(trials[::2], trials[1::2], strict=True):
+            slices.write([slice_of(machine, trial, len(trials), rng) for trial in (first, second)])
+        for number, setting in enumerate({one.batch: one.factors.setting for one in trials[::2]}.values()):
             under_statistics(number, setting, rng, (slices, costs))
     return folder
 
 
-def of_pair(machine: Machine, pair: Pair, visit: int, pairs: int, rng: np.random.Generator) -> dict[str, Any]:
+def slice_of(machine: Machine, trial: Trial[Slice], slices: int, rng: np.random.Generator) -> dict[str, Any]:
     """One slice: the machine's level at its time, noise of its own, and what the setting leaves."""
-    is_setting = (visit == 0) == pair.first
-    mode = pair.setting.mode if is_setting else "off"
-    at = (pair.number + visit / 2) / pairs
+    setting, mode = trial.factors.setting, trial.factors.mode
+    at = trial.block / slices
     level = machine.bps * (1 + machine.drift * at + machine.wave * np.sin(40 * at))
-    bps = level * np.exp(machine.noise * rng.standard_normal()) * (machine.share(pair.setting) if is_setting else 1.0)
-    row = row_of(Asked(2 * pair.number + visit, pair.setting, mode), pair.session, *readings(pair, visit, bps))  # type: ignore[arg-type]
+    left = machine.share(setting) if mode == setting.mode and mode != "off" else 1.0
+    bps = level * np.exp(machine.noise * rng.standard_normal()) * left
+    row = row_of(trial.block, trial.factors, trial.batch, *readings(trial.block, bps))
     packets = int(bps / 8 / 30_000 * 0.15)
-    each = pair.setting.packets_per_log or 1
+    each = setting.packets_per_log or 1
     counted = NOTHING | {"in_force_s": 0.19, "packets_in": packets, "packets_out": packets, "segments_in": packets,
                          "segments_out": 20 * packets, "logged": 2 * packets // each, "decimated": 0,
                          "skipped": machine.skipped, "skipped_full": machine.skipped}  # fmt: skip
-    own = {"pair": pair.number, "repetition": pair.repetition, "cell": pair.cell, "visit": visit}
-    return row | (counted if mode == "on" else NOTHING) | own
+    own = {"pair": trial.block // 2, "repetition": trial.round, "cell": trial.cell, "visit": trial.visit}
+    found: dict[str, Any] = row | (counted if mode == "on" else NOTHING) | own
+    return found
 
 
-def readings(pair: Pair, visit: int, bps: float) -> tuple[Reading, Reading]:
+def readings(block: int, bps: float) -> tuple[Reading, Reading]:
     """Counters at the beginning and the end of a slice of 150 ms."""
-    began = START + (2 * pair.number + visit) * 200_000_000
+    began = START + block * 200_000_000
     octets = int(bps / 8 * 0.15)
     before = Reading(began, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)
     return before, Reading(began + 150_000_000, octets, octets // 30_000, 3, 0.3, 0.14, 0.13, 0.01)
@@ -100,7 +102,7 @@ def under_statistics(
             asked = replace(setting, where="both", mode=mode, packets_per_log=each)
             before = Reading(START, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)
             after = Reading(START + 150_000_000, 10**8, 10**4, 0, 0.3, 0.1, 0.1, 0.0)
-            row = row_of(Asked(block, asked, mode, statistics=True), session, before, after) | NOTHING  # type: ignore[arg-type]
+            row = row_of(block, Slice(asked, mode), session, before, after, statistics=True) | NOTHING
             slices.write([row | {"pair": -1, "repetition": turn, "cell": -1, "visit": 0}])
             for host in ("a", "b"):
                 for way in ("in", "out"):

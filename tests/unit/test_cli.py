@@ -17,7 +17,8 @@ from sojourn.analysis.comparison import DIFFER, difference
 from sojourn.cli import main
 from sojourn.cli.compare import compare_runs, interval, sizes, whole_links
 from sojourn.cli.matrix import matrix, words
-from sojourn.plan import SEARCH_METHODS, STREAM_METHODS, load_plan
+from sojourn.methods import packages
+from sojourn.plan import load_plan
 from sojourn.statistics.interval import student_t
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def test_probe_becomes_the_instrument_with_its_status(tmp_path: Path) -> None:
         (["run", "bridge-latency", "--bed", "moon"], '--bed moon: bed.backend = "moon": expected "netns" or "sim"'),
         (
             ["run", "ping-wait", "--bed", "sim", "--dry-run"],
-            'study.method = "departures": expected "pairs" on the sim bed',
+            'expected "netns" for departures: ping and a capture need a real kernel',
         ),
         (["run", "--resume", "nowhere"], "nowhere is no run folder: expected one that holds plan.toml and records/"),
         (["run", "bridge-latency", "--resume", "x"], "--resume goes on with the run's own plan: leave a study away"),
@@ -157,7 +158,7 @@ def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     listed = {study["name"] for study in json.loads(sojourn("list", "--json").stdout)}
     emulators = {f"emulator-{what}" for what in ("delay", "delay-rate", "loss", "overhead", "throughput")}
     rated = {f"rated-{what}" for what in ("frame-size", "queue", "fan-in", "throughput")}
-    methods = {*STREAM_METHODS, *SEARCH_METHODS} - {"emulator"}
+    methods = set(packages()) - {"pairs", "departures", "emulator", "tcp-cost", "tcp-truth", "tcp-perturbation"}
     tcplog = {f"tcplog-{what}" for what in ("cost", "perturbation", "truth")}
     assert listed == {"bridge-latency", "frame-size", "ping-wait", *methods, *emulators, *rated, *tcplog}
     assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout

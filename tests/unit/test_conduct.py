@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,12 @@ from sojourn.bed.backend import Usage
 from sojourn.bed.backends.local import LocalMachine
 from sojourn.conduct import Interrupted, Screen, conduct, create_folder, open_folder, resume
 from sojourn.conduct.archive import Log, asked_in, rewrite
+from sojourn.conduct.blocks import probed_blocks
 from sojourn.conduct.cores import choose_cores, off_core
 from sojourn.conduct.neighbours import contention
-from sojourn.conduct.remaining import next_part, whole_blocks
+from sojourn.conduct.remaining import next_part
 from sojourn.errors import DoubtfulError, MachineError, RequestError
-from sojourn.plan import HostPlan, Plan, expand, load_plan
+from sojourn.plan import Plan, load_plan
 from sojourn.records import TABLES, RunFolder, read_table
 from sojourn.records.log import read_log
 
@@ -65,7 +67,7 @@ def test_a_run_records_every_block_and_says_that_it_finished(tmp_path: Path) -> 
     plan = small()
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
-    assert recorded(folder) == [block.block for block in expand(plan)]
+    assert recorded(folder) == [block.block for block in plan.expand()]
     assert events(folder)[0] == "started"
     assert events(folder)[-1] == "finished"
     log = read_log(folder.log)
@@ -81,7 +83,7 @@ def test_the_instrument_is_asked_as_the_plan_says(tmp_path: Path) -> None:
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
     blocks = read_table(folder.records, "blocks").frame.to_dicts()
-    for asked, block in zip(blocks, expand(plan), strict=True):
+    for asked, block in zip(blocks, plan.expand(), strict=True):
         assert (asked["device"], asked["round"], asked["visit"]) == (block.device, block.round, block.visit)
         assert (asked["count"], asked["warmup"], asked["interval_ns"]) == (6, 1, 1_000_000)
         assert asked["request_payload_bytes"] == 56
@@ -107,7 +109,7 @@ def test_a_death_in_the_middle_is_one_sentence_and_can_be_resumed(
     assert events(folder)[-1] == "failed"
     monkeypatch.delenv(variable)
     resume(open_folder(folder.path), silent())
-    assert sorted(recorded(folder)) == [block.block for block in expand(plan)]
+    assert sorted(recorded(folder)) == [block.block for block in plan.expand()]
     assert next_part(folder) == 2
     assert events(folder)[-1] == "finished"
     resume(open_folder(folder.path), silent())
@@ -128,10 +130,10 @@ def test_a_cut_record_is_measured_again(tmp_path: Path) -> None:
     path = folder.records / "probes-000.arrow"
     octets = path.read_bytes()
     path.write_bytes(octets[: len(octets) * 2 // 3])
-    done = whole_blocks(folder, plan)
+    done = probed_blocks(folder)
     assert 0 < len(done) < 12
     resume(folder, silent())
-    assert whole_blocks(folder, plan) == set(range(12))
+    assert probed_blocks(folder) == set(range(12))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -206,11 +208,11 @@ def test_a_log_goes_on_after_a_cut_line(tmp_path: Path) -> None:
 
 def test_cores_are_chosen_apart_and_checked() -> None:
     usable = sorted(os.sched_getaffinity(0))
-    chosen = choose_cores(HostPlan(None, None, None, None))
+    chosen = choose_cores(replace(load_plan("bridge-latency").host, prober_cpu=None))
     assert {chosen.prober, chosen.responder} <= set(usable)
     assert chosen.prober != chosen.responder or len(usable) == 1
     with pytest.raises(RequestError, match=r"host\.prober_cpu = 4095: expected one of the cores"):
-        choose_cores(HostPlan(4095, None, None, None))
+        choose_cores(replace(load_plan("bridge-latency").host, prober_cpu=4095))
     with off_core(usable[0]):
         assert usable[0] not in os.sched_getaffinity(0) or len(usable) == 1
     assert sorted(os.sched_getaffinity(0)) == usable
@@ -234,7 +236,7 @@ def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Pat
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
     assert load_plan(folder.plan).pairs.rounds == 8
-    assert recorded(folder) == [block.block for block in expand(load_plan(folder.plan))]
+    assert recorded(folder) == [block.block for block in load_plan(folder.plan).expand()]
     assert "time-is-up" in events(folder)
     assert events(folder)[-1] == "finished"
     asked = asked_in(folder.plan)

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sojourn.conduct.remaining import whole_blocks
 from sojourn.errors import MachineError
 from sojourn.instruments import ping_argv, respond_argv
 from sojourn.instruments.blocks import longest_seconds
 from sojourn.instruments.capture import Frame, Window, read_pcap, tai_offset_ns, why_not, write_captures
 from sojourn.instruments.conversation import error_of, parse
-from sojourn.plan import Block, expand, load_plan
+from sojourn.methods.departures.measure import whole
+from sojourn.plan import load_plan
 from sojourn.records import RunFolder, read_table
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from sojourn.plan.probes import Probing
+    from sojourn.plan.trial import Trial
 
 
 def echo_request(identifier: int, sequence: int, kind: int = 8) -> bytes:
@@ -66,15 +69,17 @@ def test_frames_belong_to_the_block_in_whose_time_they_came(tmp_path: Path) -> N
     assert table.field_metadata("arrival_ns", "source") == ["kernel"]
 
 
-def trials() -> dict[tuple[str, int], Block]:
-    return {(block.cell.tool, block.cell.interval_ns): block for block in expand(load_plan("ping-wait", quick=True))}
+def trials() -> dict[tuple[str, int], Trial[Probing]]:
+    return {
+        (block.factors.tool, block.factors.interval_ns): block for block in load_plan("ping-wait", quick=True).expand()
+    }
 
 
 def test_ping_is_asked_as_a_person_would() -> None:
     block = trials()["ping", 2_000_000]
     argv, identifier = ping_argv(block, "10.77.1.2", None)
     line = " ".join(argv)
-    assert f" -c {block.count} -s {block.cell.size - 8} -i 0.002 " in line
+    assert f" -c {block.count} -s {block.factors.size - 8} -i 0.002 " in line
     assert argv[-1] == "10.77.1.2"
     assert identifier is None or f" -e {identifier} " in line
     flood = ping_argv(trials()["ping", 0], "10.77.1.2", None)[0]
@@ -93,12 +98,12 @@ def test_a_trial_is_whole_when_it_ended_and_was_captured(tmp_path: Path) -> None
     plan = load_plan("ping-wait", quick=True)
     folder = RunFolder(tmp_path)
     folder.records.mkdir()
-    pings = [block.block for block in expand(plan) if block.cell.tool == "ping"][:3]
+    pings = [block.block for block in plan.expand() if block.factors.tool == "ping"][:3]
     entries = [{"event": "trial", "block": block, "tool": "ping"} for block in pings[:2]]
     folder.log.write_text("\n".join(json.dumps(entry) for entry in entries))
     windows = [Window(pings[0], 0, 10), Window(pings[2], 11, 20)]
     write_captures(folder.records / "captures-000.arrow", [Frame(5, 102, 1, 1), Frame(15, 102, 1, 1)], windows)
-    assert whole_blocks(folder, plan) == {pings[0]}
+    assert whole(folder, plan) == {pings[0]}
 
 
 def test_the_instrument_s_words_become_errors() -> None:

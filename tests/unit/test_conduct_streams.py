@@ -17,13 +17,14 @@ import pytest
 from sojourn.bed.model import Topology
 from sojourn.conduct import Screen, conduct, create_folder, open_folder, resume
 from sojourn.conduct.drops import located
-from sojourn.conduct.remaining import whole_searches, whole_trials
 from sojourn.conduct.search import Bounds, LoadMissed, Reach, Terms, find, longest
+from sojourn.conduct.searches import whole_searches
+from sojourn.conduct.streams import whole_streams
 from sojourn.conduct.tester import is_short
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.instruments import StreamInstrument
 from sojourn.plan import Plan, load_plan
-from sojourn.plan.trials import expand_searches, expand_trials
+from sojourn.plan.trials import expand_trials
 from sojourn.records import TABLES, RunFolder, read_table
 from sojourn.records.log import read_log
 
@@ -141,7 +142,7 @@ def test_a_load_that_is_always_missed_is_kept_at_last_and_marked(
     fast = [entry for entry in measured(folder) if entry["factors"]["offered_pps"] == 20_000]
     assert len(fast) == 3 * sum(trial.factors.rate_pps == 20_000 for trial in expand_trials(plan))
     assert all(entry["missed"] and entry["kept"] == (entry["attempt"] == 3) for entry in fast)
-    assert whole_trials(folder, plan) == {trial.block for trial in expand_trials(plan)}
+    assert whole_streams(folder) == {trial.block for trial in expand_trials(plan)}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_a_death_can_be_resumed(
     assert "sojourn run --resume" in str(caught.value)
     monkeypatch.delenv(variable)
     folder = open_folder(tmp_path / "run")
-    assert whole_trials(folder, plan) == {0, 1, 2}
+    assert whole_streams(folder) == {0, 1, 2}
     resume(folder, Screen(io.StringIO()))
     assert sorted(entry["trial"] for entry in measured(folder)) == [trial.block for trial in expand_trials(plan)]
 
@@ -195,7 +196,7 @@ def test_a_search_finds_the_rate_of_the_line(algorithm: str, tmp_path: Path) -> 
     steps = events(folder, "search-step")
     assert set(results[0]["trials"]) == {step["block"] for step in steps}
     assert {step["search"] for step in steps} == {0}
-    assert whole_searches(folder, plan) == {search.number for search in expand_searches(plan)}
+    assert whole_searches(folder, plan) == {search.block for search in plan.expand()}
 
 
 def test_a_suite_measures_at_the_throughput_that_it_found(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.plan import expand_costs, load_plan
+from sojourn.plan import load_plan
 from tests.unit.made_up_costs import DECIMATED_NS, NS, Machine, write
 
 if TYPE_CHECKING:
@@ -20,12 +20,13 @@ FEW = ["flows=1,10", "path=gso"]
 
 
 def test_order_within_pairs_is_drawn_and_turned_about() -> None:
-    pairs = expand_costs(load_plan("tcplog-cost"))
-    for cell in {pair.cell for pair in pairs}:
-        firsts = {pair.repetition: pair.first for pair in pairs if pair.cell == cell}
-        assert all(firsts[one] != firsts[one + 1] for one in range(0, 12, 2))
-    assert [pair.number for pair in pairs] == list(range(len(pairs)))
-    sessions = [(pair.session, pair.setting.path, pair.setting.flows) for pair in pairs]
+    slices = load_plan("tcplog-cost").expand()
+    with_log = [one for one in slices if one.factors.setting.mode != "off" and one.factors.mode != "off"]
+    for cell in {one.cell for one in with_log}:
+        visits = {one.round: one.visit for one in with_log if one.cell == cell}
+        assert all(visits[one] != visits[one + 1] for one in range(0, 12, 2))
+    assert [one.block for one in slices] == list(range(len(slices)))
+    sessions = [(one.batch, one.factors.setting.path, one.factors.setting.flows) for one in slices]
     assert len(set(sessions)) == len({session for session, _, _ in sessions})
 
 
@@ -97,7 +98,7 @@ def test_nanoseconds_have_an_interval_over_sessions_or_say_how_many_are_needed(
 
 def test_the_quick_run_has_enough_sessions_for_an_interval() -> None:
     plan = load_plan("tcplog-cost", quick=True)
-    assert len({pair.session for pair in expand_costs(plan)}) >= 6
+    assert len({one.batch for one in plan.expand()}) >= 6
 
 
 def test_skips_are_told_with_their_reason_and_as_published(tmp_path: Path) -> None:

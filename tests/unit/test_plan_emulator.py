@@ -8,8 +8,9 @@ import pytest
 
 from sojourn import devices
 from sojourn.errors import RequestError
-from sojourn.plan import Plan, arms_of, effective_toml, estimate_trials, expand_trials, load_plan, stream_cells
+from sojourn.plan import Plan, effective_toml, load_plan
 from sojourn.plan.emulators import expected_ns
+from sojourn.plan.trials import arms_of, estimate_trials, expand_trials, stream_cells
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,7 +153,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(old: str, new: str, said: str, 
 
 def test_pipes_need_an_emulator_in_any_method(tmp_path: Path) -> None:
     text = LEAST.replace('method = "emulator"', 'method = "one-way"').replace('"emulate", ', "")
-    assert "no other arm has pipes" in refusal(tmp_path, text)
+    assert "no other path has pipes" in refusal(tmp_path, text)
 
 
 def test_limits_are_kept_as_they_were_asked(tmp_path: Path) -> None:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sojourn.plan import Plan, cells, estimate, expand, load_plan
-from sojourn.plan.schedule import LEAST_COUNT, Block
+from sojourn.plan import Plan, load_plan
+from sojourn.plan.probes import LEAST_COUNT, Probing, estimate_probes
 from sojourn.plan.sizes import KINDS, frame_of, payload_of
 from sojourn.statistics.signed_rank import least_pairs
 
+if TYPE_CHECKING:
+    from sojourn.plan.trial import Trial
+
 QUICK = ("bridge-latency", "frame-size", "ping-wait")
+
+
+def cells(plan: Plan) -> list[Probing]:
+    every = {trial.cell: trial.factors for trial in plan.expand()}
+    return [every[cell] for cell in sorted(every)]
 
 
 def quick(*sets: str, name: str = "bridge-latency") -> Plan:
@@ -22,7 +31,7 @@ def quick(*sets: str, name: str = "bridge-latency") -> Plan:
 
 
 def test_a_round_of_a_cell_goes_there_and_back_again() -> None:
-    for _, group in groupby(expand(quick()), key=lambda block: (block.round, block.cell.cell)):
+    for _, group in groupby(quick().expand(), key=lambda block: (block.round, block.cell)):
         blocks = list(group)
         devices = [block.device for block in blocks]
         assert devices == devices[::-1]
@@ -33,38 +42,38 @@ def test_a_round_of_a_cell_goes_there_and_back_again() -> None:
 def test_every_cell_has_every_arm_in_every_round() -> None:
     plan = quick("rounds=3")
     seen: dict[tuple[int, int], list[str]] = defaultdict(list)
-    for block in expand(plan):
-        seen[block.round, block.cell.cell].append(block.device)
+    for block in plan.expand():
+        seen[block.round, block.cell].append(block.device)
     assert len(seen) == 3 * len(cells(plan))
     assert all(sorted(devices) == sorted(["direct", "a/a", "wire", "bridge"] * 2) for devices in seen.values())
 
 
 def test_blocks_are_numbered_in_order_and_depend_on_the_seed_alone() -> None:
-    blocks = expand(quick())
+    blocks = quick().expand()
     assert [block.block for block in blocks] == list(range(len(blocks)))
-    assert expand(quick()) == blocks
-    other = expand(quick("seed=2"))
+    assert quick().expand() == blocks
+    other = quick("seed=2").expand()
     assert [block.device for block in other] != [block.device for block in blocks]
     assert len({block.seed for block in blocks}) == len(blocks)
 
 
 def test_both_cells_and_arms_are_shuffled() -> None:
-    blocks = expand(quick())
-    first_cells = {next(group).cell.cell for _, group in groupby(blocks, key=lambda block: block.round)}
-    first_arms = {next(group).device for _, group in groupby(blocks, key=lambda block: (block.round, block.cell.cell))}
+    blocks = quick().expand()
+    first_cells = {next(group).cell for _, group in groupby(blocks, key=lambda block: block.round)}
+    first_arms = {next(group).device for _, group in groupby(blocks, key=lambda block: (block.round, block.cell))}
     assert first_cells == {0, 1, 2}
     assert first_arms == {"direct", "a/a", "wire", "bridge"}
 
 
 def test_the_aa_control_takes_the_direct_link() -> None:
-    control = next(block for block in expand(quick()) if block.device == "a/a")
-    assert control.arm == "direct"
+    control = next(block for block in quick().expand() if block.device == "a/a")
+    assert control.path == "direct"
 
 
 def test_slow_intervals_get_shorter_blocks_but_keep_a_warm_up() -> None:
-    by_interval: dict[int, Block] = {}
-    for block in expand(load_plan("bridge-latency")):
-        by_interval[block.cell.interval_ns] = block
+    by_interval: dict[int, Trial[Probing]] = {}
+    for block in load_plan("bridge-latency").expand():
+        by_interval[block.factors.interval_ns] = block
     assert by_interval[1_000_000].count == 108
     slowest = by_interval[1_000_000_000]
     assert (slowest.count, slowest.warmup) == (LEAST_COUNT, 1)
@@ -87,14 +96,14 @@ def test_ping_is_not_asked_for_less_than_its_millisecond() -> None:
     found = cells(load_plan("ping-wait"))
     assert {cell.tool for cell in found if cell.interval_ns == 100_000} == {"probe"}
     assert {cell.tool for cell in found if cell.interval_ns == 0} == {"ping", "probe"}
-    assert all(block.device == "direct" and block.visit == 0 for block in expand(load_plan("ping-wait")))
+    assert all(block.device == "direct" and block.visit == 0 for block in load_plan("ping-wait").expand())
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_leaves_a_third_of_its_minute_to_what_surrounds_the_measuring(name: str) -> None:
     """Building, warming up, analysis and report take 12 s of a quiet machine and twice that of a busy one."""
     plan = quick(name=name)
-    assert estimate(plan, expand(plan)).measuring_ns < 37e9
+    assert estimate_probes(plan, plan.expand()).measuring_ns < 37e9
     assert plan.study.method == "departures" or (plan.pairs.at_most_ns or 1e99) <= 36e9
 
 
@@ -114,10 +123,10 @@ def test_a_study_measures_enough_to_answer_its_laws(name: str) -> None:
 
 def test_the_estimate_is_counts_times_intervals_and_little_more() -> None:
     plan = load_plan("bridge-latency")
-    blocks = expand(plan)
-    least = sum((block.count - 1) * block.cell.interval_ns for block in blocks)
-    assert least < estimate(plan, blocks).measuring_ns < 1.01 * least
-    assert estimate(plan, blocks[:10]).measuring_ns < estimate(plan, blocks).measuring_ns / 10
+    blocks = plan.expand()
+    least = sum(((block.count or 0) - 1) * block.factors.interval_ns for block in blocks)
+    assert least < estimate_probes(plan, blocks).measuring_ns < 1.01 * least
+    assert estimate_probes(plan, blocks[:10]).measuring_ns < estimate_probes(plan, blocks).measuring_ns / 10
 
 
 @pytest.mark.parametrize(

@@ -12,23 +12,24 @@ from hypothesis import strategies as st
 
 from sojourn.errors import RequestError
 from sojourn.plan import (
-    SEARCH_METHODS,
-    STREAM_METHODS,
     Plan,
-    arms_of,
     effective_toml,
-    estimate_searches,
-    estimate_trials,
-    expand_searches,
-    expand_trials,
     load_plan,
-    qualify_trials,
-    stream_cells,
     studies,
 )
 from sojourn.plan.rates import Rate, ramp_ends, rate, schedule, share
 from sojourn.plan.sizes import ENGINES, stream_frame, stream_payload
-from sojourn.plan.trials import CLOSED_LOOPS, LEAST_COUNT, QUALIFY_BLOCKS, SEARCH_BLOCKS
+from sojourn.plan.trials import (
+    CLOSED_LOOPS,
+    LEAST_COUNT,
+    QUALIFY_BLOCKS,
+    SEARCH_BLOCKS,
+    arms_of,
+    estimate_trials,
+    expand_trials,
+    qualify_trials,
+    stream_cells,
+)
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -58,6 +59,10 @@ def refusal(tmp_path: Path, text: str, **more: object) -> str:
     assert caught.value.status == 2
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+STREAM_METHODS = ("one-way", "stages", "model", "background", "fan-in", "throughput", "loss", "multicast", "emulator")
+SEARCH_METHODS = ("rfc2544", "rfc8219", "rfc2889")
 
 
 def names(methods: tuple[str, ...]) -> list[str]:
@@ -355,13 +360,13 @@ def test_the_tester_is_qualified_on_the_empty_path_at_each_size() -> None:
 
 def test_searches_come_with_what_they_need_before_them() -> None:
     plan = load_plan("rfc2544", sets=["repetitions=3", "devices=bridge,wire"])
-    searches = expand_searches(plan)
-    assert [search.number for search in searches] == list(range(len(searches)))
-    order = [test for test, _ in groupby(search.test for search in searches)]
+    searches = plan.expand()
+    assert [search.block for search in searches] == list(range(len(searches)))
+    order = [test for test, _ in groupby(search.factors.test for search in searches)]
     assert order[:4] == ["throughput", "latency", "frame-loss", "back-to-back"]
-    places = [(s.repetition, s.device, s.frame_bytes) for s in searches if s.test == "latency"]
+    places = [(s.round, s.device, s.factors.frame_bytes) for s in searches if s.factors.test == "latency"]
     assert len(set(places)) == len(places) == 3 * 2 * 7
-    both = {(s.test, s.algorithm) for s in searches}
+    both = {(s.factors.test, s.factors.algorithm) for s in searches}
     assert {algorithm for test, algorithm in both if test == "throughput"} == {"mlrsearch", "binary"}
     assert {algorithm for test, algorithm in both if test == "latency"} == {"mlrsearch"}
 
@@ -369,10 +374,8 @@ def test_searches_come_with_what_they_need_before_them() -> None:
 @pytest.mark.parametrize("name", names((*STREAM_METHODS, *SEARCH_METHODS)))
 def test_quick_leaves_a_third_of_its_minute_to_what_surrounds_the_measuring(name: str) -> None:
     plan = load_plan(name, quick=True)
-    if plan.study.method in SEARCH_METHODS:
-        cost, at_most = estimate_searches(plan, expand_searches(plan)), plan.search.at_most_ns
-    else:
-        cost, at_most = estimate_trials(plan, expand_trials(plan)), plan.trials.at_most_ns
+    cost = plan.ask.estimate(plan, plan.expand())
+    at_most = (plan.search if "search" in plan.sections else plan.trials).at_most_ns
     assert cost.measuring_ns <= 32e9
     assert at_most is not None
     assert at_most <= 32e9

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.errors import RequestError
-from sojourn.plan import load_plan
+from sojourn.plan import Plan, load_plan
 from sojourn.plan.effective import effective_toml
-from sojourn.plan.tcp import ARMS, expand_tcp, pipes_of, tcp_cells, tcp_ns
+from sojourn.plan.tcp import AGAIN, OFF, ON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,31 +23,36 @@ def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Pat
     path = tmp_path / "plan.toml"
     path.write_text(effective_toml(plan))
     again = load_plan(path)
-    assert (again.truth, again.perturbation) == (plan.truth, plan.perturbation)
-    assert expand_tcp(again) == expand_tcp(plan)
+    assert again.sections == plan.sections
+    assert again.expand() == plan.expand()
+
+
+def kinds(plan: Plan) -> Counter[str]:
+    return Counter({trial.cell: trial.factors.kind for trial in plan.expand()}.values())
 
 
 def test_truth_has_messages_laws_and_a_bulk() -> None:
     plan = load_plan("tcplog-truth")
-    assert Counter(kind for kind, *_ in tcp_cells(plan)) == {"messages": 4, "law": 2, "direct": 1}
-    assert len(expand_tcp(plan)) == 7 * plan.truth.repetitions
-    assert set(pipes_of(plan)) == {trial.pipe for trial in expand_tcp(plan) if trial.pipe}
+    assert kinds(plan) == {"messages": 4, "law": 2, "direct": 1}
+    assert len(plan.expand()) == 7 * plan.truth.repetitions
+    assert set(plan.ask.pipes(plan)) == {trial.factors.pipe for trial in plan.expand() if trial.factors.pipe}
     without = load_plan("tcplog-truth", sets=["truth.direct_bytes=0", 'truth.reno_pipe=""'])
-    assert Counter(kind for kind, *_ in tcp_cells(without)) == {"messages": 4, "law": 1}
+    assert kinds(without) == {"messages": 4, "law": 1}
 
 
 def test_each_round_of_a_perturbation_has_every_arm_in_another_order() -> None:
     plan = load_plan("tcplog-perturbation", quick=True)
-    trials = expand_tcp(plan)
-    rounds = [[one.setting for one in trials if one.round == turn] for turn in range(plan.perturbation.rounds)]
-    assert all(sorted(settings) == sorted(ARMS) for settings in rounds)
+    trials = plan.expand()
+    rounds = [[one.factors.setting for one in trials if one.round == turn] for turn in range(plan.perturbation.rounds)]
+    assert all(sorted(settings) == sorted((OFF, AGAIN, ON)) for settings in rounds)
     assert len({tuple(settings) for settings in rounds}) > 2
     assert [one.block for one in trials] == list(range(len(trials)))
 
 
 @pytest.mark.parametrize("study", ["tcplog-truth", "tcplog-perturbation"])
 def test_the_quick_form_takes_a_minute(study: str) -> None:
-    assert tcp_ns(load_plan(study, quick=True)) < 55e9
+    plan = load_plan(study, quick=True)
+    assert plan.ask.estimate(plan, plan.expand()).measuring_ns < 55e9
 
 
 @pytest.mark.parametrize(

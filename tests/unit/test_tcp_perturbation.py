@@ -15,7 +15,6 @@ from sojourn.analysis.tcp_trials import Done
 from sojourn.methods.tcp_perturbation.analyse import AGAIN, ON, Seen, compare, smallest
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
-from sojourn.plan.tcp import expand_tcp
 from sojourn.records import TABLES
 from sojourn.report import write_report
 from sojourn.statistics import permutation
@@ -115,9 +114,9 @@ def made_up_run(path: Path, shift: float) -> None:
     (path / "plan.toml").write_text(effective_toml(plan))
     (path / "bed.json").write_text("{}")
     rows, events = [], []
-    for one in expand_tcp(plan):
+    for one in plan.expand():
         start = 1_000_000_000_000 + one.block * 3_000_000_000
-        seen = trial(rng, 0.02 * one.round, shift if one.setting == ON else 0.0)
+        seen = trial(rng, 0.02 * one.round, shift if one.factors.setting == ON else 0.0)
         for place in range(100):
             at = start + (place + 1) * 10_000_000
             values = {name: int(seen.series[name][min(place, 79)] * 1000) for name in NAMES}
@@ -129,7 +128,18 @@ def made_up_run(path: Path, shift: float) -> None:
                 "acked_bytes": acked, "total_retrans": place // 10, **values,
             })  # fmt: skip
         connection = {"started_ns": start, "ended_ns": start + 1_010_000_000}
-        events.append({"event": "tcp-trial", **asdict(one), "connections": [connection], "logged": None})
+        events.append(
+            {
+                "event": "tcp-trial",
+                **asdict(one.factors),
+                "block": one.block,
+                "cell": one.cell,
+                "arm": one.path,
+                "round": one.round,
+                "connections": [connection],
+                "logged": None,
+            }
+        )
     (path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in [*events, {"event": "finished"}]))
     kinds = {"int32": pl.Int32, "int64": pl.Int64, "float64": pl.Float64, "bool": pl.Boolean}
     schema = {name: kinds.get(one.type, pl.String) for name, one in TABLES["tcp_readings"].items()}

@@ -18,7 +18,8 @@ from scipy import stats
 from sojourn.cli import is_by_hand
 from sojourn.cli.emulate import what_is_asked
 from sojourn.errors import RequestError
-from sojourn.plan import effective_toml, estimate_trials, expand_trials, load_plan, plan_from_text
+from sojourn.plan import effective_toml, load_plan, plan_from_text
+from sojourn.plan.trials import estimate_trials, expand_trials
 from sojourn.plan.verifying import (
     FAST_PPS,
     LONGEST_NS,

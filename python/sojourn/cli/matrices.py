@@ -2,67 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from sojourn.plan import (
-    Plan,
-    Trial,
-    arms_of,
-    estimate_searches,
-    estimate_trials,
-    expand_searches,
-    expand_trials,
-    qualify_trials,
-    stream_cells,
-)
-from sojourn.plan.estimate import search_ns
-from sojourn.plan.values import as_duration
+from sojourn.units import as_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import Console
-
-
-def trials_matrix(plan: Plan) -> dict[str, Any]:
-    """Cells with their factors, arms, counts and times."""
-    trials, qualifying = expand_trials(plan), qualify_trials(plan)
-    cost = estimate_trials(plan, [*qualifying, *trials])
-    one_of_each: dict[int, Trial] = {trial.cell: trial for trial in trials}
-    return head(plan) | {
-        "rounds": plan.trials.rounds,
-        "asked_by": plan.stream.rate_key,
-        "trials": len(trials),
-        "qualifying_trials": len(qualifying),
-        "frames": cost.probes,
-        "measuring_ns": cost.measuring_ns,
-        "total_ns": cost.total_ns,
-        "cells": [
-            {"cell": cell, **asdict(factors), "arms": list(arms_of(plan, factors))}
-            | {"duration_ns": one_of_each[cell].duration_ns, "count": one_of_each[cell].count}
-            for cell, factors in enumerate(stream_cells(plan))
-        ],
-    }
-
-
-def searches_matrix(plan: Plan) -> dict[str, Any]:
-    """What is sought on each arm at each size, and how long it may take."""
-    searches = expand_searches(plan)
-    cost = estimate_searches(plan, searches)
-    return head(plan) | {
-        "repetitions": plan.search.repetitions,
-        "searches": [asdict(search) | {"expected_ns": search_ns(plan, search)} for search in searches],
-        "measuring_ns": cost.measuring_ns,
-        "total_ns": cost.total_ns,
-    }
-
-
-def head(plan: Plan) -> dict[str, Any]:
-    """What every matrix begins with."""
-    return {"study": plan.study.name, "question": plan.study.question, "backend": plan.bed.backend}
 
 
 def print_trials(shown: dict[str, Any], console: Console) -> None:

@@ -2,62 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from sojourn.cli.matrices import print_searches, print_trials, searches_matrix, trials_matrix
-from sojourn.cli.matrix_costs import costs_matrix, print_costs
-from sojourn.cli.matrix_tcp import print_tcp, tcp_matrix
-from sojourn.plan import SEARCH_METHODS, STREAM_METHODS, TCP_METHODS, Plan, arms, cells, estimate, expand
-from sojourn.plan.sizes import KINDS, frame_of
-from sojourn.plan.values import as_duration
+from sojourn.cli.matrices import print_searches, print_trials
+from sojourn.cli.matrix_costs import print_costs
+from sojourn.cli.matrix_tcp import print_tcp
+from sojourn.plan.sizes import KINDS
+from sojourn.units import as_duration
+
+if TYPE_CHECKING:
+    from sojourn.plan import Plan
 
 
 def matrix(plan: Plan) -> dict[str, Any]:
-    """Cells, arms, counts and times, with units in their names."""
-    if plan.study.method in STREAM_METHODS:
-        return trials_matrix(plan)
-    if plan.study.method == "tcp-cost":
-        return costs_matrix(plan)
-    if plan.study.method in TCP_METHODS:
-        return tcp_matrix(plan)
-    if plan.study.method in SEARCH_METHODS:
-        return searches_matrix(plan)
-    blocks = expand(plan)
-    cost = estimate(plan, blocks)
-    counts = {block.cell.cell: block.count for block in blocks}
-    return {
-        "study": plan.study.name,
-        "question": plan.study.question,
-        "backend": plan.bed.backend,
-        "arms": list(arms(plan)),
-        "rounds": plan.pairs.rounds,
-        "visits_per_round": 1 if plan.study.method == "departures" else 2,
-        "blocks": cost.blocks,
-        "probes": cost.probes,
-        "measuring_ns": cost.measuring_ns,
-        "total_ns": cost.total_ns,
-        "cells": [
-            {
-                "cell": cell.cell,
-                "tool": cell.tool,
-                "probe": cell.probe,
-                plan.probe.size_key: cell.size,
-                "request_payload_bytes": cell.request_payload_bytes,
-                "response_payload_bytes": cell.response_payload_bytes,
-                "request_frame_bytes": frame_of(cell.probe, cell.request_payload_bytes),
-                "response_frame_bytes": cell.response_frame_bytes,
-                "schedule": cell.schedule,
-                "interval_ns": cell.interval_ns or None,
-                "probes_per_block": counts[cell.cell],
-                "fragments": cell.fragments,
-                "size": f"{cell.size} {plan.probe.size_key}",
-            }
-            for cell in cells(plan)
-        ],
-    }
+    """Cells, paths, counts and times, with units in their names."""
+    head = {"study": plan.study.name, "question": plan.study.question, "backend": plan.bed.backend}
+    return head | plan.ask.describe(plan)
 
 
 def print_matrix(shown: dict[str, Any]) -> None:

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from sojourn.cli.matrices import head
-from sojourn.plan import Plan, estimate_costs, expand_costs, settings
-from sojourn.plan.values import as_duration
+from sojourn.units import as_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-def costs_matrix(plan: Plan) -> dict[str, Any]:
-    """Cells with their factors, pairs and times."""
-    cost, pairs = estimate_costs(plan), expand_costs(plan)
-    return head(plan) | {
-        "pairs": len(pairs),
-        "repetitions": plan.costs.repetitions,
-        "sessions": len({pair.session for pair in pairs}),
-        "form": plan.costs.form,
-        "slice_ns": plan.costs.slice_ns,
-        "measuring_ns": cost.measuring_ns,
-        "total_ns": cost.total_ns,
-        "cells": [{"cell": cell, **asdict(setting)} for cell, setting in enumerate(settings(plan))],
-    }
 
 
 def print_costs(shown: dict[str, Any], console: Console) -> None:

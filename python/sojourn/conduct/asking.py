@@ -15,7 +15,8 @@ from sojourn.plan.trials import AS_ANSWERED, CLOSED_LOOPS
 if TYPE_CHECKING:
     from sojourn.bed.model import Link, Port
     from sojourn.plan import Plan
-    from sojourn.plan.trials import Trial
+    from sojourn.plan.trial import Trial
+    from sojourn.plan.trials import Factors
 
 STREAM_UDP_PORT = 7708
 FIRST_LOAD_FLOW = 101
@@ -43,7 +44,7 @@ class Asked:
     """A trial, and what was settled about it just before: link, engines, rate."""
 
     plan: Plan
-    trial: Trial
+    trial: Trial[Factors]
     link: Link
     engines: Engines
     rate_pps: float | None
@@ -52,6 +53,8 @@ class Asked:
     load_pps: float = 0.0
     pipe_ns: int = 0
     """How long emulators and rated links may keep a frame: a trial waits so much longer, and nothing is late before."""
+    all_stamps: bool = False
+    """Whether every time of a departure is taken, and frames pass the sender's queue."""
 
     @property
     def frames(self) -> int:
@@ -73,14 +76,14 @@ class Asked:
         if "live" in self.engines:
             return "histograms"
         if self.plan.trials.keep != "auto":
-            return self.plan.trials.keep
+            return str(self.plan.trials.keep)
         few = not self.is_flood and self.frames * self.trial.factors.senders <= MOST_KEPT
         return "packets" if few and self.trial.purpose == "measure" else "histograms"
 
     @property
     def late_after_ns(self) -> int:
         """A frame that comes later counts as late."""
-        return self.plan.stream.late_after_ns + self.pipe_ns
+        return int(self.plan.stream.late_after_ns + self.pipe_ns)
 
     @property
     def answering(self) -> int:
@@ -108,7 +111,7 @@ class Asked:
         return self.plan.stream.request_payload_bytes if fixed else self.trial.factors.payload_bytes
 
 
-def head(trial: Trial, purpose: str | None = None) -> dict[str, Any]:
+def head(trial: Trial[Factors], purpose: str | None = None) -> dict[str, Any]:
     """What every request says of its trial."""
     return {
         "block": trial.block,
@@ -144,7 +147,7 @@ def own_answers(asked: Asked) -> dict[str, float]:
 
 def stamps(asked: Asked) -> str:
     """Which times of a departure are worth their cost: all on the ladder, none where nobody keeps them."""
-    if asked.plan.study.method == "stages":
+    if asked.all_stamps:
         return "all"
     return "departure" if asked.keep == "packets" else "none"
 
@@ -192,7 +195,7 @@ def destination(asked: Asked, port: Port, number: int) -> dict[str, Any]:
         # seen when the engines were chosen.
         there |= {"into_device": bool(asked.link.stations), "proven": True}
     if engine == "packet":
-        there |= {"vlan": stream.vlan, "pcp": stream.pcp, "qdisc_bypass": asked.plan.study.method != "stages"}
+        there |= {"vlan": stream.vlan, "pcp": stream.pcp, "qdisc_bypass": not asked.all_stamps}
     return there
 
 

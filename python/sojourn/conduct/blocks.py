@@ -1,4 +1,4 @@
-"""Methods `pairs` and `departures`: every block in its order, asked of one long-lived prober.
+"""Trials that are blocks of probes: the driver of `probe blocks`, with a responder where a probe needs one of ours.
 
 A block that is whole is never measured again. Does not build the bed, and does not know how a run ends.
 """
@@ -6,35 +6,61 @@ A block that is whole is never measured again. Does not build the bed, and does 
 from __future__ import annotations
 
 import tempfile
-import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn.conduct.archive import asked_in, rewrite
+import polars as pl
+
+from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.cores import off_core
-from sojourn.conduct.departures import Witness, ping_trial
-from sojourn.conduct.facts import tell_of_neighbours
+from sojourn.conduct.facts import watch_neighbours
 from sojourn.conduct.part import require_as_asked, without_event
-from sojourn.conduct.site import UDP_PORT, Site
+from sojourn.conduct.site import UDP_PORT
 from sojourn.errors import MachineError
 from sojourn.instruments import BlocksInstrument, Responder, respond_argv
 from sojourn.instruments.blocks import blocks_argv
 from sojourn.instruments.conversation import place_options
-from sojourn.plan import effective_toml
 from sojourn.plan.sizes import KINDS
+from sojourn.records import RunFolder, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sojourn.conduct.archive import Log
-    from sojourn.conduct.part import Part, Sitting
-    from sojourn.plan import Block, Plan
+    from sojourn.conduct.bench import Clock
+    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.site import Site
+    from sojourn.plan import Plan
+    from sojourn.plan.probes import Probing
+    from sojourn.plan.trial import Trial
 
 
-def measure_all(sitting: Sitting) -> None:
-    """Responder, warm-up, and every block that the part owes."""
+@dataclass
+class Blocks(Bench):
+    """Trials that are blocks of probes, asked of one long-lived prober."""
+
+    sitting: Sitting
+    prober: BlocksInstrument
+
+    def measure(self, trial: Trial[Probing]) -> None:
+        """Measure one block."""
+        sitting = self.sitting
+        answer = self.prober.measure(request(sitting.plan, sitting.site, trial), sitting.screen.tick)
+        sitting.log("block", device=trial.device, **without_event(answer))
+
+
+@contextmanager
+def open_blocks(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+    """Blocks of probes alone."""
+    del clock
+    with open_prober(sitting) as prober:
+        yield Blocks(sitting, prober)
+
+
+@contextmanager
+def open_prober(sitting: Sitting) -> Iterator[BlocksInstrument]:
+    """The responder and the prober, warmed up."""
     plan, part, site = sitting.plan, sitting.part, sitting.site
     options = place_options(sitting.cores.prober, plan.host.wait, fifo=sitting.fifo)
     with ExitStack() as stack:
@@ -46,22 +72,22 @@ def measure_all(sitting: Sitting) -> None:
         stack.callback(prober.kill)
         require_as_asked(plan, prober.ready)
         sitting.log("ready", part=part.number, cores=sitting.cores._asdict(), **without_event(prober.ready))
-        before = sitting.site.bed.backend.usage()
-        with off_core(sitting.cores.prober), open_witness(sitting) as witness:
+        with off_core(sitting.cores.prober), watch_neighbours(sitting):
             try:
-                measure_blocks(sitting, prober, witness)
-            finally:
-                if not site.simulated:
-                    tell_of_neighbours(before, sitting.site, sitting.log)
+                yield prober
+            except KeyboardInterrupt:
+                prober.finish(at_once=True)
+                raise
+            prober.finish()
 
 
 def start_responder(sitting: Sitting, stack: ExitStack) -> None:
     """Start the answering end where a probe needs one of ours."""
     blocks, site, cores = sitting.part.owed, sitting.site, sitting.cores
-    vias = {KINDS[block.cell.probe].via for block in blocks}
+    vias = {KINDS[block.factors.probe].via for block in blocks}
     if site.simulated or not vias & {"packet", "udp"}:
         return
-    arms = sorted({block.arm for block in blocks})
+    arms = sorted({block.path for block in blocks})
     devices = [site.bed.topology.arms[arm].b_dev for arm in arms] if "packet" in vias else []
     port = UDP_PORT if "udp" in vias else None
     alone = cores.responder != cores.prober
@@ -79,13 +105,14 @@ def warm_up(sitting: Sitting, options: list[str]) -> None:
     """Use every way once, without keeping it: caches and clocks settle, and a way that is dead shows now."""
     screen, site = sitting.screen, sitting.site
     ways = {
-        (block.device, block.cell.probe): block for block in reversed(sitting.part.owed) if block.cell.tool == "probe"
+        (block.device, block.factors.probe): block
+        for block in reversed(sitting.part.owed)
+        if block.factors.tool == "probe"
     }
     screen.say("warming up")
     with tempfile.TemporaryDirectory(prefix="sojourn-warm-up-") as scratch:
-        prober = BlocksInstrument(
-            site.start("a"), blocks_argv(sitting.instrument, site.bed.backend.folder("a", Path(scratch)), 0, options)
-        )
+        folder = site.bed.backend.folder("a", Path(scratch))
+        prober = BlocksInstrument(site.start("a"), blocks_argv(sitting.instrument, folder, 0, options))
         try:
             for (device, probe), block in ways.items():
                 asked = request(sitting.plan, site, block) | {
@@ -100,97 +127,39 @@ def warm_up(sitting: Sitting, options: list[str]) -> None:
             prober.kill()
 
 
-def request(plan: Plan, site: Site, block: Block) -> dict[str, Any]:
+def request(plan: Plan, site: Site, trial: Trial[Probing]) -> dict[str, Any]:
     """One block as the instrument is asked for it."""
-    cell = block.cell
+    factors = trial.factors
     return {
-        "block": block.block,
-        "device": block.device,
-        "round": block.round,
-        "visit": block.visit,
-        "cell": cell.cell,
-        "to": site.to(block),
-        "kind": KINDS[cell.probe].kind,
-        "request_payload_bytes": cell.request_payload_bytes,
-        "response_payload_bytes": cell.response_payload_bytes,
-        "schedule": cell.schedule,
-        "interval_ns": cell.interval_ns,
-        "count": block.count,
-        "warmup": block.warmup,
+        "block": trial.block,
+        "device": trial.device,
+        "round": trial.round,
+        "visit": trial.visit,
+        "cell": trial.cell,
+        "to": site.to(trial),
+        "kind": KINDS[factors.probe].kind,
+        "request_payload_bytes": factors.request_payload_bytes,
+        "response_payload_bytes": factors.response_payload_bytes,
+        "schedule": factors.schedule,
+        "interval_ns": factors.interval_ns,
+        "count": trial.count,
+        "warmup": trial.warmup,
         "timeout_ns": plan.probe.timeout_ns,
-        "seed": block.seed,
+        "seed": trial.seed,
     }
 
 
-@contextmanager
-def open_witness(sitting: Sitting) -> Iterator[Witness | None]:
-    """The independent capture, where the method is judged by one."""
-    if sitting.plan.study.method != "departures" or not isinstance(sitting.site, Site):
-        yield None
-        return
-    with Witness(sitting.part.folder, sitting.part.number, sitting.site, sitting.cores.responder) as witness:
-        yield witness
+def probed_blocks(folder: RunFolder) -> set[int]:
+    """Blocks that sent all they should, with a record of every probe."""
+    blocks = read_table(folder.records, "blocks").frame.select("part", "block", "count", "sent")
+    probes = (
+        read_table(folder.records, "probes").frame.select("part", "block").group_by("part", "block").len("recorded")
+    )
+    whole = blocks.join(probes, on=["part", "block"]).filter(
+        (pl.col("sent") == pl.col("count")) & (pl.col("recorded") == pl.col("count"))
+    )
+    return set(whole["block"].to_list())
 
 
-def measure_blocks(sitting: Sitting, prober: BlocksInstrument, witness: Witness | None) -> None:
-    """Every block in its order, unless the plan's time is up before; then what is left of the plan is taken back."""
-    owed = sitting.part.owed
-    sitting.screen.begin(len(owed))
-    end = time_is_up_at(sitting.plan)
-    try:
-        for block, before in zip(owed, (None, *owed), strict=False):
-            if time.monotonic() > end and before and block.round != before.round and block.round >= LEAST_ROUNDS:
-                take_back(sitting.part, block.round, sitting.log)
-                break
-            measure_block(sitting, prober, witness, block)
-    except KeyboardInterrupt:
-        prober.finish(at_once=True)
-        raise
-    prober.finish()
-    sitting.screen.end()
-
-
-LEAST_ROUNDS = 8
-"""Fewer pairs than this say nothing, however little time there is."""
-
-
-def time_is_up_at(plan: Plan) -> float:
-    """When the last round may begin no more, on the clock of time.monotonic."""
-    return float("inf") if plan.pairs.at_most_ns is None else time.monotonic() + plan.pairs.at_most_ns / 1e9
-
-
-def take_back(part: Part, rounds: int, log: Log) -> None:
-    """Let the effective plan ask for the rounds that there was time for, and say what was asked before."""
-    pairs, path = part.plan.pairs, part.folder.plan
-    asked = [*asked_in(path), f"pairs.rounds = {pairs.rounds}; the time of pairs.at_most was up after {rounds}"]
-    rewrite(path, effective_toml(replace(part.plan, pairs=replace(pairs, rounds=rounds), asked=tuple(asked))))
-    log("time-is-up", rounds=rounds, asked=pairs.rounds)
-
-
-def measure_block(sitting: Sitting, prober: BlocksInstrument, witness: Witness | None, block: Block) -> None:
-    """One block, and what is kept of it beside its records."""
-    site, screen = sitting.site, sitting.screen
-    began = time.clock_gettime_ns(time.CLOCK_TAI)
-    identifier = None
-    if block.cell.tool == "ping" and isinstance(site, Site):
-        identifier = ping_trial(site, block, sitting.cores.prober, screen.tick)
-    else:
-        answer = prober.measure(request(sitting.plan, site, block), screen.tick)
-        sitting.log("block", device=block.device, **without_event(answer))
-    if witness:
-        witness.window(block, began)
-        sitting.log("trial", **trial(block, identifier))
-    screen.step()
-
-
-def trial(block: Block, identifier: int | None) -> dict[str, Any]:
-    """What the far end's capture is to be judged by."""
-    cell = block.cell
-    return {
-        "block": block.block,
-        "tool": cell.tool,
-        "interval_ns": cell.interval_ns,
-        "icmp_bytes": cell.request_payload_bytes + 8,
-        "count": block.count,
-        "icmp_id": identifier,
-    }
+PROBES = Measure(open_blocks, lambda folder, _: probed_blocks(folder))
+"""How methods measure whose trials are blocks of probes."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from sojourn.conduct.asking import Asked
     from sojourn.conduct.tester import Tester
 
+TIMEOUT_NS = 200_000_000
+"""A later answer counts as late."""
+
 WARM_UP_SHARE = 10
 """One probe in so many comes first and is not judged."""
 
@@ -96,7 +99,7 @@ class ClosedLoop:
             "interval_ns": 0,
             "count": trial.count,
             "warmup": max(1, trial.count // WARM_UP_SHARE),
-            "timeout_ns": plan.probe.timeout_ns,
+            "timeout_ns": TIMEOUT_NS,
             "seed": trial.seed,
         }
 
@@ -107,7 +110,7 @@ class ClosedLoop:
     def _to(self, asked: Asked) -> dict[str, Any]:
         link, engine, site = asked.link, asked.trial.factors.engine, self._tester.sitting.site
         if site.simulated:
-            return {"via": "sim", "line": site.path(asked.trial.arm), "as": "packet"}
+            return {"via": "sim", "line": site.path(asked.trial.path), "as": "packet"}
         if self._via(asked) == "packet":
             return {"via": "packet", "dev": link.a_dev, "mac": link.b_mac, "qdisc_bypass": True}
         address = link.b_ip6 if engine == "udp6" else link.b_ip4

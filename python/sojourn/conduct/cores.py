@@ -11,7 +11,7 @@ from sojourn.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sojourn.plan import HostPlan
+    from sojourn.plan.types import HostPlan
 
 
 class Cores(NamedTuple):

@@ -19,9 +19,7 @@ from sojourn.errors import MachineError, RequestError, SojournError
 from sojourn.instruments import find_instrument
 from sojourn.instruments.emulator import NOBODY, EmulatorInstrument, Settings, emulate_argv, explain, replay
 from sojourn.plan.emulators import EVERY
-from sojourn.plan.tcp import pipes_of as pipes_of_connections
-from sojourn.plan.types import STREAM_METHODS
-from sojourn.plan.values import as_duration
+from sojourn.units import as_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,8 +83,7 @@ class Emulators:
     @property
     def _pipes(self) -> tuple[str, ...]:
         """What they are set to before one trial or another."""
-        plan = self.part.plan
-        return plan.stream.pipe if plan.study.method in STREAM_METHODS else pipes_of_connections(plan)
+        return self.part.plan.ask.pipes(self.part.plan)
 
     def on(self, arm: str) -> list[Running]:
         """The emulators on the way over an arm, links included."""
@@ -277,9 +274,7 @@ def refuse_wrong_words(plan: Plan) -> None:
 
 def asked_words(plan: Plan) -> Iterator[tuple[str, list[str]]]:
     """All that emulators are to be told, as options of the instrument, and where the plan has it."""
-    if plan.study.method in STREAM_METHODS:
-        yield from ((f'stream.pipe "{words}"', ["--forward", words]) for words in plan.stream.pipe)
-    yield from ((f'pipe "{words}"', ["--forward", words]) for words in pipes_of_connections(plan))
+    yield from ((f'{plan.ask.pipe_key} "{words}"', ["--forward", words]) for words in plan.ask.pipes(plan))
     for label, own in plan.emulators.items():
         section = f"emulate.{label}" if label else "emulate"
         both = {"forward": own.forward} | ({} if own.backward == own.forward else {"backward": own.backward})

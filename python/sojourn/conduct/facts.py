@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ from sojourn.conduct.archive import rewrite
 from sojourn.conduct.neighbours import contention
 
 if TYPE_CHECKING:
-    from sojourn.bed.backend import Usage
+    from collections.abc import Iterator
+
     from sojourn.conduct.archive import Log
-    from sojourn.conduct.part import Part
+    from sojourn.conduct.part import Part, Sitting
     from sojourn.conduct.site import Site
 
 
@@ -39,8 +41,15 @@ def keep_moment(part: Part, site: Site) -> None:
     rewrite(part.folder.bed, json.dumps(kept, indent=2) + "\n")
 
 
-def tell_of_neighbours(before: Usage, site: Site, log: Log) -> None:
-    """Log what other work went on meanwhile, if it was enough to be felt."""
-    found = contention(before, site.bed.backend.usage())
-    event = "contended" if found.is_worth_telling else "undisturbed"
-    log(event, value=found.others_cores, sentence=found.sentence, steal_cores=found.steal_cores)
+@contextmanager
+def watch_neighbours(sitting: Sitting) -> Iterator[None]:
+    """Log what other work went on meanwhile, if it was enough to be felt; simulated time feels none."""
+    backend = sitting.site.bed.backend
+    before = backend.usage()
+    try:
+        yield
+    finally:
+        if not sitting.site.simulated:
+            found = contention(before, backend.usage())
+            event = "contended" if found.is_worth_telling else "undisturbed"
+            sitting.log(event, value=found.others_cores, sentence=found.sentence, steal_cores=found.steal_cores)

@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from sojourn.conduct.progress import Screen
     from sojourn.conduct.site import Site
     from sojourn.plan import Plan
+    from sojourn.plan.trial import Trial
     from sojourn.records import RunFolder
-
-RESTLESS = ("one-way", "model", "fan-in", "throughput", "loss")
-"""Methods whose frames follow each other too closely for a sleep between them. The kernel lets no real-time program run
-without rest, and the rest that such a sender must then take makes its departures milliseconds late: these go without
-unless it is asked for by name (`host.fifo = true`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +32,9 @@ class Part:
     plan: Plan
     folder: RunFolder
     number: int
-    owed: Sequence[Any]
-    """Blocks or trials, as the method has them; empty where a search finds out what to measure."""
+    owed: Sequence[Trial[Any]]
     every: int
-    """Blocks of the whole run."""
+    """Trials of the whole run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +65,13 @@ class Sitting:
 
 
 def wants_fifo(plan: Plan) -> bool:
-    """Whether real-time priority is tried for the ends of this plan's streams and probes."""
-    asked = plan.host.fifo
-    return asked if asked is not None else plan.study.method not in RESTLESS or is_restful(plan)
+    """Whether real-time priority is tried for the ends of this plan's streams and probes.
 
-
-RESTFUL_PPS = 2_000.0
-"""Between frames that are no closer than this a sender sleeps."""
-
-
-def is_restful(plan: Plan) -> bool:
-    """Whether every stream of a plan leaves its sender time to sleep."""
-    rates = [rate.pps(max(plan.stream.sizes)) for rate in plan.stream.rates]
-    steady = all(schedule in ("regular", "poisson") for schedule in plan.stream.schedule)
-    return steady and not any(plan.stream.load) and all(pps is not None and pps <= RESTFUL_PPS for pps in rates)
+    The kernel lets no real-time program run without rest, and a sender that must then take it is milliseconds late: one
+    that never sleeps goes without, unless it is asked for by name (`host.fifo = true`).
+    """
+    asked: bool | None = plan.host.fifo
+    return asked if asked is not None else plan.ask.restful(plan)
 
 
 def require_as_asked(plan: Plan, ready: dict[str, Any]) -> None:

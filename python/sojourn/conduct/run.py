@@ -1,4 +1,4 @@
-"""One run, from the plan to the last record: bed, instruments, warm-up, blocks in their order, facts before and after.
+"""One run, from the plan to the last record: bed, instruments, warm-up, trials in their order, facts before and after.
 
 However it ends, what was recorded stays readable, and `--resume` does the rest. Does not analyse.
 """
@@ -9,27 +9,26 @@ import errno
 import secrets
 import signal
 from contextlib import contextmanager
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import sojourn
-from sojourn.conduct import blocks, costs, searches, tcp, trials
 from sojourn.conduct.archive import Log
 from sojourn.conduct.cores import choose_cores
 from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
+from sojourn.conduct.loop import measure_trials
 from sojourn.conduct.part import Part, Sitting, wants_fifo
-from sojourn.conduct.remaining import is_finished, next_part, whole_blocks, whole_searches, whole_trials
+from sojourn.conduct.remaining import is_finished, next_part
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.instruments import find_instrument
-from sojourn.plan import Plan, expand, expand_costs, expand_tcp, load_plan
-from sojourn.plan.trials import expand_searches, expand_trials
-from sojourn.plan.types import PAIR_METHODS, SEARCH_METHODS, STREAM_METHODS
+from sojourn.methods import load
+from sojourn.plan import Plan, load_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
+    from sojourn.conduct.bench import Measure
     from sojourn.conduct.progress import Screen
     from sojourn.records import RunFolder
 
@@ -42,22 +41,27 @@ class Interrupted(SojournError):  # noqa: N818 - an event, not a fault
 
 def conduct(plan: Plan, folder: RunFolder, screen: Screen) -> None:
     """Measure everything that the plan asks into a fresh folder."""
-    every = METHODS[plan.study.method].expand(plan)
+    every = plan.expand()
     sit(Part(plan, folder, 0, every, len(every)), screen)
 
 
 def resume(folder: RunFolder, screen: Screen) -> None:
     """Measure what an interrupted run still owes; nothing, if it is finished."""
     plan = load_plan(folder.plan)
-    method = METHODS[plan.study.method]
-    every = method.expand(plan)
-    done = method.whole(folder, plan)
-    owed = [one for one in every if method.number(one) not in done]
+    every = plan.expand()
+    done = measure_of(plan).whole(folder, plan)
+    owed = [trial for trial in every if trial.block not in done]
     if not owed and is_finished(folder):
         screen.say(f"{folder.path} is finished: nothing to measure")
         return
-    screen.say(f"{len(done)} of {len(every)} blocks are recorded, {len(owed)} to go")
+    screen.say(f"{len(every) - len(owed)} of {len(every)} trials are recorded, {len(owed)} to go")
     sit(Part(plan, folder, next_part(folder), owed, len(every)), screen)
+
+
+def measure_of(plan: Plan) -> Measure:
+    """How the plan's method measures."""
+    found: Measure = load(plan.study.method, "measure").MEASURE
+    return found
 
 
 def sit(part: Part, screen: Screen) -> None:
@@ -120,28 +124,7 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
             screen.say(sentence)
         keep_facts(part, site, log)
         with Emulators(part, site, cores, instrument, log, fifo=wants_fifo(plan)) as emulators:
-            METHODS[plan.study.method].measure(Sitting(part, site, cores, instrument, log, screen, emulators))
+            sitting = Sitting(part, site, cores, instrument, log, screen, emulators)
+            measure_trials(sitting, measure_of(plan))
         keep_moment(part, site)
     log("finished", part=part.number)
-
-
-class Method(NamedTuple):
-    """What a method owes, how that is numbered, what of it is done, and how the rest is measured."""
-
-    expand: Callable[[Plan], Sequence[Any]]
-    number: Callable[[Any], int]
-    whole: Callable[[RunFolder, Plan], set[int]]
-    measure: Callable[[Sitting], None]
-
-
-BLOCKS = Method(expand, attrgetter("block"), whole_blocks, blocks.measure_all)
-TRIALS = Method(expand_trials, attrgetter("block"), whole_trials, trials.measure_all)
-SEARCHES = Method(expand_searches, attrgetter("number"), whole_searches, searches.measure_all)
-CONNECTIONS = Method(expand_tcp, attrgetter("block"), tcp.whole_trials, tcp.measure_all)
-METHODS: dict[str, Method] = {
-    **dict.fromkeys(PAIR_METHODS, BLOCKS),
-    **dict.fromkeys(STREAM_METHODS, TRIALS),
-    **dict.fromkeys(SEARCH_METHODS, SEARCHES),
-    **dict.fromkeys(("tcp-truth", "tcp-perturbation"), CONNECTIONS),
-    "tcp-cost": Method(expand_costs, attrgetter("number"), costs.whole_pairs, costs.measure_all),
-}

@@ -1,29 +1,35 @@
-"""Methods that search: throughput and what is measured at it (RFC 2544 with 9004, RFC 8219), and the tables and floods
-of switches (RFC 2889). Each search is one question on one arm at one size; its answer, or why there is none, is logged.
+"""Trials that are searches: throughput and what is measured at it (RFC 2544 with 9004, RFC 8219), tables and floods of
+switches (RFC 2889). Each search is one question on one path at one size; its answer, or why there is none, is logged.
 
 Decides what is tried next by `search` alone. Does not run a single trial itself (tester does).
 """
 
 from __future__ import annotations
 
-import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct import addresses
+from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.search import TIME_WAS_UP, LoadMissed, Terms, Unanswerable, find, longest
+from sojourn.conduct.streams import testing
 from sojourn.conduct.throughput import plain
-from sojourn.conduct.trials import testing
-from sojourn.plan.trials import Trial
+from sojourn.plan.trial import Trial
+from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Sitting
     from sojourn.conduct.search import Bounds
     from sojourn.conduct.tester import Outcome
     from sojourn.conduct.throughput import Limits
-    from sojourn.plan.trials import Search
+    from sojourn.plan import Plan
+    from sojourn.plan.searches import Sought
+    from sojourn.plan.trials import Factors
+    from sojourn.records import RunFolder
 
 TESTER_LIMITED = 0.9
 """A result above this part of the tester's own clean rate may be the tester's, and is marked."""
@@ -40,27 +46,43 @@ LOSSLESS_STEPS = 2
 """RFC 2544, 26.3: loads are lowered until so many in a row have lost nothing."""
 
 
-def measure_all(sitting: Sitting) -> None:
-    """Qualify the tester, then every search that the part owes."""
-    owed = sitting.part.owed
-    with testing(sitting) as limits:
-        sitting.screen.begin(len(owed))
-        at_most = sitting.plan.search.at_most_ns
-        end = None if at_most is None else time.monotonic() + at_most / 1e9
-        found = Found()
-        for done, search in enumerate(owed):
-            if end is not None and time.monotonic() > end:
-                sitting.log("time-is-up", searches=done, asked=len(owed))
-                break
-            seconds = LONGEST_SECONDS if end is None else share(owed[done:]) * (end - time.monotonic())
-            Searcher(limits, search, found, seconds).run()
-            sitting.screen.step()
-        sitting.screen.end()
+class Searches(Bench):
+    """Searches one after the other, each within its share of the time that is left."""
+
+    def __init__(self, limits: Limits, owed: Sequence[Trial[Sought]], clock: Clock) -> None:
+        self._limits = limits
+        self._left = list(owed)
+        self._clock = clock
+        self._found = Found()
+
+    def measure(self, trial: Trial[Sought]) -> None:
+        """Conduct one search."""
+        left = self._clock.left_seconds
+        seconds = LONGEST_SECONDS if left is None else share(self._left) * left
+        self._left.remove(trial)
+        Searcher(self._limits, trial, self._found, seconds).run()
 
 
-def share(left: Sequence[Search]) -> float:
+@contextmanager
+def open_searches(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+    """The tester, qualified."""
+    with testing(sitting, floods=True, all_stamps=False) as limits:
+        yield Searches(limits, sitting.part.owed, clock)
+
+
+def whole_searches(folder: RunFolder, plan: Plan) -> set[int]:
+    """The searches that came to a result, or to a sentence why there is none."""
+    del plan
+    return {entry["search"] for entry in read_log(folder.log) if entry.get("event") == "search-result"}
+
+
+SEARCHES = Measure(open_searches, whole_searches)
+"""How suites measure."""
+
+
+def share(left: Sequence[Trial[Sought]]) -> float:
     """The part of the time that is left which the next search may take: finding a rate takes far more trials."""
-    return WEIGHTS.get(left[0].test, 1.0) / sum(WEIGHTS.get(one.test, 1.0) for one in left)
+    return WEIGHTS.get(left[0].factors.test, 1.0) / sum(WEIGHTS.get(one.factors.test, 1.0) for one in left)
 
 
 @dataclass
@@ -82,12 +104,17 @@ class Searcher:
     """One search: its trials so far, and the ways to its answer."""
 
     limits: Limits
-    search: Search
+    trial: Trial[Sought]
     found: Found
     seconds: float
     """Its share of the time that there is."""
     blocks: list[int] = field(default_factory=list)
     _tester_pps: float = 0.0
+
+    @property
+    def search(self) -> Sought:
+        """What is sought."""
+        return self.trial.factors
 
     def run(self) -> None:
         """Find the answer and log it; an arm that is dead is told, not searched."""
@@ -106,12 +133,12 @@ class Searcher:
         ceiling = self.highest_pps()
         self.limits.tester.sitting.log(
             "search-result",
-            search=search.number,
+            search=self.trial.block,
             test=search.test,
             algorithm=search.algorithm,
-            device=search.device,
+            device=self.trial.device,
             frame_bytes=search.frame_bytes,
-            repetition=search.repetition,
+            repetition=self.trial.round,
             goal=bounds.goal if bounds else None,
             lower_pps=lower,
             upper_pps=bounds.upper_pps if bounds else extra.get("upper_pps"),
@@ -127,13 +154,13 @@ class Searcher:
 
     def require_alive(self) -> None:
         """A few frames at a rate that any arm carries: a search over a dead path would converge to nonsense."""
-        key = (self.search.device, self.search.frame_bytes)
+        key = (self.trial.device, self.search.frame_bytes)
         if key in self.found.alive:
             return
         outcome = self.stream(ALIVE_PPS, ALIVE_FRAMES / ALIVE_PPS, judged=False)
         if outcome.frames_received * 2 < outcome.frames_sent:
             raise Unanswerable(
-                f"{self.search.device} is dead: of {outcome.frames_sent} frames at {ALIVE_PPS:.0f} packets/s, "
+                f"{self.trial.device} is dead: of {outcome.frames_sent} frames at {ALIVE_PPS:.0f} packets/s, "
                 f"{outcome.frames_received} arrived"
             )
         self.found.alive.add(key)
@@ -157,9 +184,9 @@ class Searcher:
 
         for bounds in find(self.search.algorithm, measure, self.highest_pps(), terms):
             if bounds.ceiling_pps is not None:
-                self.found.ceiling[self.search.device, self.search.frame_bytes] = bounds.ceiling_pps
+                self.found.ceiling[self.trial.device, self.search.frame_bytes] = bounds.ceiling_pps
             if bounds.lower_pps is not None:
-                key = (self.search.test, self.search.device, self.search.frame_bytes)
+                key = (self.search.test, self.trial.device, self.search.frame_bytes)
                 self.found.pps[key] = min(bounds.lower_pps, self.found.pps.get(key, bounds.lower_pps))
             self.conclude(bounds)
 
@@ -167,14 +194,14 @@ class Searcher:
         """Where searches begin: what the plan allows, and never more than the tester can do here."""
         search, asked = self.search, self.limits.tester.sitting.plan.search.max_rate
         most = asked.pps(search.frame_bytes) if asked is not None else None
-        key = (search.device, search.frame_bytes)
+        key = (self.trial.device, search.frame_bytes)
         own = min(found.get(key, self._tester_pps) for found in (self.found.ceiling, self.found.reached))
         own = min(self._tester_pps, own)
         return own if most is None else min(most, own)
 
     def throughput_pps(self, test: str = "throughput") -> float:
         """What an earlier search found at this arm and size, at its strictest goal."""
-        pps = self.found.pps.get((test, self.search.device, self.search.frame_bytes))
+        pps = self.found.pps.get((test, self.trial.device, self.search.frame_bytes))
         if pps is None:
             raise Unanswerable(
                 f"there is no {test} at {self.search.frame_bytes} bytes to measure {self.search.test} at"
@@ -211,7 +238,7 @@ class Searcher:
         """The longest burst of which nothing is lost, with the part that was served meanwhile taken off (RFC 9004)."""
         plan = self.limits.tester.sitting.plan.search
         engine, size = self.search.engine, self.search.frame_bytes
-        burst_pps = self.limits.arm_sent_pps(self.search.device, size, engine)
+        burst_pps = self.limits.arm_sent_pps(self.trial.device, size, engine)
         most = max(2, round(burst_pps * plan.burst_ns / 1e9))
         repetitions = plan.burst_repetitions
         least = min(LEAST_BURST, most)
@@ -244,9 +271,8 @@ class Searcher:
         """So many frames back to back."""
         factors = plain(self.limits.tester.sitting.plan, self.search.engine, self.search.frame_bytes, "flood")
         longest_ns = 10 * self.limits.tester.sitting.plan.search.burst_ns
-        trial = Trial(self._number(), "search", self.search.device, self.search.repetition, 0, 0, factors, longest_ns,
-                      frames, self.search.seed)  # fmt: skip
-        outcome = self.limits.tester.once(self.limits.tester.asked(trial, None), search=self.search.number)
+        trial = self._step(factors, frames, longest_ns)
+        outcome = self.limits.tester.once(self.limits.tester.asked(trial, None), search=self.trial.block)
         self._log_step(outcome, frames=frames, verifies=verifies)
         return outcome
 
@@ -286,7 +312,7 @@ class Searcher:
         self.conclude(sentence=sentence, lower_pps=rate, upper_pps=upper, addresses=count, lessons=lesson.log)
 
     def _lesson(self) -> addresses.Lesson:
-        return addresses.Lesson(self.limits.tester, self.limits.tester.link(self.search.device))
+        return addresses.Lesson(self.limits.tester, self.limits.tester.link(self.trial.device))
 
     def stream(
         self, rate_pps: float, seconds: float, *, to: str = "unicast", verifies: bool = False, judged: bool = True
@@ -295,11 +321,10 @@ class Searcher:
         tester, search = self.limits.tester, self.search
         steady = plain(tester.sitting.plan, search.engine, search.frame_bytes, "regular")
         factors = replace(steady, rate_pps=rate_pps, to=to)
-        trial = Trial(self._number(), "search", search.device, search.repetition, 0, 0, factors, round(seconds * 1e9),
-                      max(2, round(rate_pps * seconds)), search.seed)  # fmt: skip
-        key = (search.device, search.frame_bytes)
+        trial = self._step(factors, max(2, round(rate_pps * seconds)), round(seconds * 1e9))
+        key = (self.trial.device, search.frame_bytes)
         reached = self.found.reached.get(key, 0.0)
-        outcome = tester.measure(tester.asked(trial, rate_pps), reached_pps=reached, search=search.number)
+        outcome = tester.measure(tester.asked(trial, rate_pps), reached_pps=reached, search=self.trial.block)
         if outcome.short:  # a trial of the load that was made
             self.found.reached[key] = max(outcome.sent_pps, reached)
         made = outcome.sent_pps if outcome.short else rate_pps
@@ -308,20 +333,22 @@ class Searcher:
             raise LoadMissed(rate_pps, outcome.sent_pps)
         return outcome
 
-    def _number(self) -> int:
-        return self.limits.tester.number()
+    def _step(self, factors: Factors, count: int, duration_ns: int) -> Trial[Factors]:
+        of, number = self.trial, self.limits.tester.number()
+        return Trial(number, of.device, of.round, 0, 0, factors, of.seed, count, duration_ns=duration_ns,
+                     purpose="search", session=of.session)  # fmt: skip
 
     def _log_step(self, outcome: Outcome, *, verifies: bool, **load: Any) -> None:
         before = self.blocks[-1] if verifies and self.blocks else None
         self.blocks.append(outcome.trial.block)
         self.limits.tester.sitting.log(
             "search-step",
-            search=self.search.number,
+            search=self.trial.block,
             test=self.search.test,
             algorithm=self.search.algorithm,
-            device=self.search.device,
+            device=self.trial.device,
             frame_bytes=self.search.frame_bytes,
-            repetition=self.search.repetition,
+            repetition=self.trial.round,
             block=outcome.trial.block,
             **load,
             sent=outcome.frames_sent,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from sojourn import devices
 from sojourn.bed import Bed, BedSpec, LinkSpec, build_bed
 from sojourn.plan.sizes import KINDS
-from sojourn.plan.types import TCP_METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
     from sojourn.bed.model import HostName
     from sojourn.conduct.cores import Cores
     from sojourn.instruments import Start
-    from sojourn.plan import Block, Plan
+    from sojourn.plan import Plan
+    from sojourn.plan.probes import Probing
+    from sojourn.plan.trial import Trial
 
 UDP_PORT = 7707
 
@@ -51,12 +52,12 @@ class Site:
         """How programs start on a host."""
         return partial(self.bed.start, host)
 
-    def to(self, block: Block) -> dict[str, Any]:
-        """How the instrument reaches the block's peer: by the arm's own addresses, bound to its interface."""
-        kind = KINDS[block.cell.probe]
+    def to(self, trial: Trial[Probing]) -> dict[str, Any]:
+        """How the instrument reaches the trial's peer: by the path's own addresses, bound to its interface."""
+        kind = KINDS[trial.factors.probe]
         if self.simulated:
-            return {"via": "sim", "line": self.path(block.arm), "as": CARRIES[kind.via, kind.ip_version]}
-        link = self.bed.topology.arms[block.arm]
+            return {"via": "sim", "line": self.path(trial.path), "as": CARRIES[kind.via, kind.ip_version]}
+        link = self.bed.topology.arms[trial.path]
         if kind.via == "packet":
             return {"via": "packet", "dev": link.a_dev, "mac": link.b_mac, "qdisc_bypass": True}
         address = link.b_ip4 if kind.ip_version == 4 else link.b_ip6
@@ -100,7 +101,7 @@ def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
         rate_bps=plan.bed.rate_bps,
         burst_bytes=plan.bed.burst_bytes,
         queue_bytes=plan.bed.queue_bytes,
-        cgroups=plan.study.method in TCP_METHODS,
+        cgroups=plan.ask.cgroups,
         links={
             arm: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes) for arm, link in plan.bed.links.items()
         },

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from sojourn.conduct.ends import Ends
     from sojourn.conduct.part import Sitting
     from sojourn.conduct.site import Site
-    from sojourn.plan.trials import Trial
+    from sojourn.plan.trial import Trial
+    from sojourn.plan.trials import Factors
 
 MISSED = 0.005
 """A sender that is further than this from the load that was asked has not made the trial that was meant."""
@@ -56,7 +57,7 @@ TEACHING_PPS = 1000.0
 class Outcome:
     """What one attempt at a trial came to."""
 
-    trial: Trial
+    trial: Trial[Factors]
     sent: Sequence[dict[str, Any]]
     received: Sequence[dict[str, Any]]
     missed: bool
@@ -119,6 +120,10 @@ class Tester:
     ends: Ends
     counters: Counters
     next_block: int
+    floods: bool
+    """Whether the method needs speed: the engines that move most are chosen, and the tester's zero-loss rate found."""
+    all_stamps: bool
+    """Whether every time of a departure on the ladder is taken, and frames pass the sender's queue."""
     engines: Engines = PLAIN
     _taught: set[str] = field(default_factory=set)
 
@@ -127,17 +132,17 @@ class Tester:
         self.next_block += 1
         return self.next_block - 1
 
-    def asked(self, trial: Trial, rate_pps: float | None, load: tuple[Link, float] | None = None) -> Asked:
+    def asked(self, trial: Trial[Factors], rate_pps: float | None, load: tuple[Link, float] | None = None) -> Asked:
         """A trial with its link, its engines and its rate settled."""
-        link = self.link(trial.arm)
+        link = self.link(trial.path)
         engine, simulated = trial.factors.engine, self.sitting.site.simulated
         engines = self.engines if engine == "auto" or simulated else Engines(engine, engine)
         load_link, load_pps = load or (None, 0.0)
         site = self.sitting.site
-        if site.simulated and trial.factors.schedule == "flood" and "send_ns" not in site.path(trial.arm):
+        if site.simulated and trial.factors.schedule == "flood" and "send_ns" not in site.path(trial.path):
             rate_pps = SIMULATED_FLOOD_PPS
-        pipe_ns = self.sitting.emulators.longest_ns(trial.arm, trial.factors.pipe)
-        return Asked(self.sitting.plan, trial, link, engines, rate_pps, load_link, load_pps, pipe_ns)
+        pipe_ns = self.sitting.emulators.longest_ns(trial.path, trial.factors.pipe)
+        return Asked(self.sitting.plan, trial, link, engines, rate_pps, load_link, load_pps, pipe_ns, self.all_stamps)
 
     def link(self, arm: str) -> Link:
         """The link of an arm, simulated or not."""
@@ -180,7 +185,7 @@ class Tester:
         return outcome
 
     def _simulate(self, asked: Asked, site: Site) -> dict[str, Any]:
-        path = site.path(asked.trial.arm)
+        path = site.path(asked.trial.path)
         path["seed"] = (path.get("seed", 0) + asked.trial.seed) % 2**62  # the same chance in each trial were no chance
         answer = self.ends["sim"].simulate(asking.simulating(asked, path), self.sitting.screen.tick)
         counted: dict[str, Any] = {
@@ -199,7 +204,7 @@ class Tester:
             before = self.counted(asked)
             self.ends["a"].send(asking.sending(asked))
             sent = self.ends["a"].sent(self.sitting.screen.tick)
-            self.sitting.emulators.wait_until_empty(asked.trial.arm, asked.trial.factors.pipe)
+            self.sitting.emulators.wait_until_empty(asked.trial.path, asked.trial.factors.pipe)
             time.sleep(asked.plan.trials.settle_ns / 1e9)
             after = self.counted(asked)
             received["sent"] = sent
@@ -212,7 +217,7 @@ class Tester:
     def emulated(self, asked: Asked) -> AbstractContextManager[None]:
         """The emulators of the trial's arm set for it, and counting for it."""
         trial = asked.trial
-        return self.sitting.emulators.during(trial.arm, trial.block, trial.factors.pipe)
+        return self.sitting.emulators.during(trial.path, trial.block, trial.factors.pipe)
 
     def counted(self, asked: Asked) -> Counted:
         """What the interfaces of the trial's arm, and of its load's, have counted so far."""

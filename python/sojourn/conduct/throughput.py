@@ -15,7 +15,8 @@ from sojourn.conduct.asking import Engines
 from sojourn.conduct.search import Unanswerable
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan.sizes import stream_payload
-from sojourn.plan.trials import Factors, Trial, qualify_trials, stream_cells
+from sojourn.plan.trial import Trial
+from sojourn.plan.trials import Factors, qualify_trials, stream_cells
 from sojourn.plan.types import DIRECT
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ STEP = 0.93
 LEAST_SHARE = 0.1
 """A tester that is not clean at this share of its flood is not clean at all."""
 
-FLOODING_METHODS = ("throughput", "loss", "fan-in", "rfc2544", "rfc8219", "rfc2889")
 SENDERS = ("packet", "xdp")
 RECEIVERS = ("live", "xdp", "packet")
 
@@ -51,7 +51,7 @@ class Limits:
     def note(self, outcome: Outcome) -> Outcome:
         """Learn from a stream of one sender over the empty path what the tester can do at least."""
         key = (outcome.trial.factors.engine, outcome.trial.factors.frame_bytes)
-        if outcome.trial.arm == DIRECT and outcome.trial.factors.senders == 1 and outcome.frames_sent:
+        if outcome.trial.path == DIRECT and outcome.trial.factors.senders == 1 and outcome.frames_sent:
             if outcome.lost == 0 and (not outcome.missed or outcome.short):
                 self._whole[key] = max(outcome.sent_pps, self._whole.get(key, 0.0))
             if outcome.rate_pps is None:
@@ -89,8 +89,11 @@ class Limits:
     def flood(self, arm: str, frame_bytes: int, engine: str = "auto") -> Outcome:
         """One short flood."""
         factors = plain(self.tester.sitting.plan, engine, frame_bytes, "flood")
-        trial = Trial(self.tester.number(), "qualify", arm, 0, 0, 0, factors, FLOOD_NS, None, 1)
+        trial = self._qualifying(arm, factors, FLOOD_NS)
         return self.note(self.tester.once(self.tester.asked(trial, None)))
+
+    def _qualifying(self, arm: str, factors: Factors, duration_ns: int) -> Trial[Factors]:
+        return Trial(self.tester.number(), arm, 0, 0, 0, factors, 1, duration_ns=duration_ns, purpose="qualify")
 
     def clean_pps(self, frame_bytes: int, engine: str = "auto") -> float:
         """The highest rate at which the tester sends what it is asked, and receives all of it, on the empty path."""
@@ -115,7 +118,7 @@ class Limits:
 
     def _is_clean(self, frame_bytes: int, engine: str, rate: float) -> bool:
         factors = replace(plain(self.tester.sitting.plan, engine, frame_bytes, "regular"), rate_pps=rate)
-        trial = Trial(self.tester.number(), "qualify", DIRECT, 0, 0, 0, factors, CLEAN_NS, None, 1)
+        trial = self._qualifying(DIRECT, factors, CLEAN_NS)
         outcome = self.note(self.tester.once(self.tester.asked(trial, rate)))
         return not outcome.missed and outcome.lost == 0
 
@@ -145,7 +148,7 @@ def choose_engines(tester: Tester) -> Engines:
     sitting = tester.sitting
     if sitting.site.simulated:
         return Engines("sim", "sim")
-    if "auto" not in sitting.plan.stream.engine or sitting.plan.study.method not in FLOODING_METHODS:
+    if "auto" not in sitting.plan.stream.engine or not tester.floods:
         return Engines("packet", "packet")
     least = min(cell.frame_bytes for cell in stream_cells(sitting.plan))
     found: dict[Engines, float] = {}
@@ -207,7 +210,7 @@ def qualify(limits: Limits) -> None:
 
 def clean(limits: Limits, frame_bytes: int, engine: str) -> dict[str, Any]:
     """The tester's clean rate, where the method goes near it; or why there is none."""
-    if limits.tester.sitting.plan.study.method not in FLOODING_METHODS:
+    if not limits.tester.floods:
         return {"clean_pps": limits.whole_pps(frame_bytes, engine)}
     try:
         return {"clean_pps": limits.clean_pps(frame_bytes, engine)}

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
-    from sojourn.plan import Block
+    from sojourn.plan.probes import Probing
+    from sojourn.plan.trial import Trial
 
 ICMP_HEADER = 8
 TAKES_IDENTIFIER = "-e <identifier>"
 
 
-def ping_argv(block: Block, address: str, cpu: int | None) -> tuple[list[str], int | None]:
+def ping_argv(trial: Trial[Probing], address: str, cpu: int | None) -> tuple[list[str], int | None]:
     """The command line of one trial, and the ICMP identifier that it will carry where this ping lets us choose it."""
     ping = shutil.which("ping")
     if ping is None:
         raise MachineError("there is no ping here: apt-get install iputils-ping")
-    identifier = 0x4000 + block.block % 0x4000 if takes_identifier(ping) else None
-    pace = ["-f"] if block.cell.interval_ns == 0 else ["-i", f"{block.cell.interval_ns / 1e9:g}"]
-    argv = [ping, "-n", "-q", "-c", str(block.count), "-s", str(block.cell.size - ICMP_HEADER), *pace]
+    identifier = 0x4000 + trial.block % 0x4000 if takes_identifier(ping) else None
+    pace = ["-f"] if trial.factors.interval_ns == 0 else ["-i", f"{trial.factors.interval_ns / 1e9:g}"]
+    argv = [ping, "-n", "-q", "-c", str(trial.count), "-s", str(trial.factors.size - ICMP_HEADER), *pace]
     argv += ["-e", str(identifier)] if identifier is not None else []
     return [*pinned(cpu), *argv, address], identifier
 

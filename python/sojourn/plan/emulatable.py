@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 from sojourn import devices
 from sojourn.plan.emulators import EVERY
-from sojourn.plan.source import Given, refuse
-from sojourn.plan.types import STREAM_METHODS, Plan
+from sojourn.plan.source import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Lookup = Callable[[str, object], Given]
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.types import Plan
 
 AN_EMULATOR = 'a device "emulate" in bed.devices'
 
@@ -24,12 +22,9 @@ AN_EMULATOR = 'a device "emulate" in bed.devices'
 def check_emulators(plan: Plan, given: Lookup) -> None:
     """Pipes where there is an emulator to have them, and sections for labels that are there."""
     labels = {label for device in plan.bed.devices if (label := devices.emulator_label(device)) is not None}
-    if plan.study.method == "emulator" and not labels:
-        raise refuse(given("bed.devices", list(plan.bed.devices)), "bed.devices", f"{AN_EMULATOR} for method emulator")
-    if plan.study.method in STREAM_METHODS and any(plan.stream.pipe) and not labels:
-        raise refuse(
-            given("stream.pipe", list(plan.stream.pipe)), "stream.pipe", f"{AN_EMULATOR}: no other arm has pipes"
-        )
+    if any(plan.ask.pipes(plan)) and not labels:
+        key = plan.ask.pipe_key
+        raise refuse(given(key, list(plan.ask.pipes(plan))), key, f"{AN_EMULATOR}: no other path has pipes")
     for label in plan.emulators:
         if label not in {*labels, EVERY}:
             key = f"emulate.{label}"
@@ -39,7 +34,7 @@ def check_emulators(plan: Plan, given: Lookup) -> None:
 
 def check_pipes(plan: Plan, given: Lookup) -> None:
     """A pipe that is set before each trial takes the place of whatever a file describes."""
-    if plan.study.method not in STREAM_METHODS or not any(plan.stream.pipe):
+    if not any(plan.ask.pipes(plan)):
         return
     for device in plan.bed.devices:
         label = devices.emulator_label(device)
@@ -48,7 +43,9 @@ def check_pipes(plan: Plan, given: Lookup) -> None:
         own = plan.emulators.get(label, plan.emulators[EVERY])
         if own.config is not None:
             key = f"emulate.{label}.config" if label in plan.emulators and label else "emulate.config"
-            raise refuse(given(key, own.config), key, "no file beside stream.pipe, which says what the pipes are")
+            raise refuse(
+                given(key, own.config), key, f"no file beside {plan.ask.pipe_key}, which says what the pipes are"
+            )
 
 
 def check_links(plan: Plan, given: Lookup) -> None:

@@ -6,18 +6,16 @@ the cables of one arm. What the words of a pipe mean is the instrument's busines
 
 from __future__ import annotations
 
-import re
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sojourn.devices import LABEL
 from sojourn.errors import RequestError
-from sojourn.plan.key import ABSENT, HOUR_NS
-from sojourn.plan.keys import KEYS
-from sojourn.plan.rates import UNLIMITED, Rate, cable_bps, cable_rate
+from sojourn.plan.rates import cable_rate
+from sojourn.plan.section import HOUR_NS, keys_of, read_section, read_value, written
 from sojourn.plan.source import Given, Table, refuse
-from sojourn.plan.types import DIRECT, BedPlan, EmulatorPlan, LinkPlan, Plan
-from sojourn.plan.values import AUTO, UNITS_NS, Reader, as_duration, duration
+from sojourn.plan.types import DIRECT, BedPlan, EmulatorPlan, LinkPlan
+from sojourn.plan.values import Reader, duration
+from sojourn.units import find_durations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 EVERY = ""
 """The label of what holds for all emulators."""
 
-OWN = tuple(key.split(".")[1] for key in KEYS if key.startswith("emulate."))
 WORDS = ("words", "forward", "backward", "config")
 """Of these a section has its own, or those of [emulate]: never some of each."""
 
@@ -37,39 +34,30 @@ def is_known(key: str) -> bool:
     """Whether a dotted key belongs to one label, or to the cables of one arm."""
     section, _, name = key.rpartition(".")
     if section.startswith("emulate."):
-        return name in OWN and LABEL.fullmatch(section.removeprefix("emulate.")) is not None
+        return name in keys_of(EmulatorPlan) and LABEL.fullmatch(section.removeprefix("emulate.")) is not None
     return key.startswith("bed.links.")
 
 
-def read_emulators(values: dict[str, Any], table: Table, *, is_logged: bool) -> dict[str, EmulatorPlan]:
+def read_emulators(table: Table, name: str, *, is_logged: bool) -> dict[str, EmulatorPlan]:
     """What every emulator is started with; `is_logged`: unless it is said otherwise."""
-    common = {name: values[f"emulate.{name}"] for name in OWN}
+    common = read_section(EmulatorPlan, "emulate", table, name)
     given: dict[str, dict[str, Any]] = {}
     for key in (key for key in table if key.startswith("emulate.") and key.count(".") == 2):
-        _, label, name = key.split(".")
-        given.setdefault(label, {})[name] = read_own(key, name, table)
+        _, label, short = key.split(".")
+        declared = keys_of(EmulatorPlan)[short]
+        given.setdefault(label, {})[declared.field] = read_value(declared.key.reader, key, table)
     refuse_both(common, "emulate", table)
     found = {EVERY: emulator(common, is_logged=is_logged)}
     for label, own in given.items():
         refuse_both(own, f"emulate.{label}", table)
-        inherited = {name: value for name, value in common.items() if name not in WORDS or not set(WORDS) & own.keys()}
-        nothing = {"words": ABSENT, "forward": ABSENT, "backward": ABSENT, "config": None}
-        found[label] = emulator(nothing | inherited | own, is_logged=is_logged)
+        inherited = common if not set(WORDS) & own.keys() else common | dict.fromkeys(WORDS)
+        found[label] = emulator(inherited | own, is_logged=is_logged)
     return found
-
-
-def read_own(key: str, name: str, table: Table) -> Any:
-    """One value of one label."""
-    reader = KEYS[f"emulate.{name}"].reader
-    value = reader.read(table[key].value)
-    if value is None:
-        raise refuse(table[key], key, reader.expected)
-    return None if value is AUTO else value
 
 
 def refuse_both(own: Mapping[str, Any], section: str, table: Table) -> None:
     """A pipe of both directions beside one of a single one, or words beside a file, would be without effect."""
-    asked = [name for name in WORDS if own.get(name, ABSENT) not in (ABSENT, None)]
+    asked = [name for name in WORDS if own.get(name) is not None]
     if len(asked) > 1 and set(asked) != {"forward", "backward"}:
         given = table[f"{section}.{asked[1]}"]
         both = f"{section}.{asked[1]} beside {section}.{asked[0]}"
@@ -78,44 +66,30 @@ def refuse_both(own: Mapping[str, Any], section: str, table: Table) -> None:
 
 def emulator(own: dict[str, Any], *, is_logged: bool) -> EmulatorPlan:
     """The type of one section."""
-    both = own["words"]
-    forward, backward = (both if own[way] is ABSENT else own[way] for way in ("forward", "backward"))
-    return EmulatorPlan(
-        forward=None if forward is ABSENT else forward,
-        backward=None if backward is ABSENT else backward,
-        config=own["config"],
-        seed=own["seed"],
-        engine=own["engine"],
-        cpu=own["cpu"],
-        spin=own["spin"],
-        fifo=own["fifo"],
-        budget_ns=own["budget"],
-        memory=own["memory"],
-        path_cost_ns=own["path_cost"] or 0,
-        log=is_logged if own["log"] is None else own["log"],
-    )
+    both = {way: own["words"] if own[way] is None else own[way] for way in ("forward", "backward")}
+    log = is_logged if own["log"] is None else own["log"]
+    return EmulatorPlan(**own | both | {"words": None, "log": log})
 
 
-def read_links(values: dict[str, Any], table: Table) -> dict[str, LinkPlan]:
-    """By arm, what its cables are held to; arms without any are left out."""
-    rate, delay = cable_bps(values["bed.link_rate"]), values["bed.link_delay"]
-    common = LinkPlan((rate,), (delay,))
+def read_links(rate: int | None, delay: int, devices: tuple[str, ...], table: Table) -> dict[str, LinkPlan]:
+    """By path, what its cables are held to; `rate` and `delay` hold where a path says nothing."""
+    common = LinkPlan((rate or None,), (delay,))
     given: dict[str, dict[str, tuple[Any, ...]]] = {}
     for key in (key for key in table if key.startswith("bed.links.")):
         device, _, name = key.removeprefix("bed.links.").rpartition(".")
         given.setdefault(device, {})[name] = read_cables(key, name, table[key])
-    found = dict.fromkeys((DIRECT, *values["bed.devices"]), common)
+    found = dict.fromkeys((DIRECT, *devices), common)
     for device, own in given.items():
         if device not in found:
             there = next(where for key, where in table.items() if key.startswith(f"bed.links.{device}."))
             raise RequestError(f"{there.where}: bed.links.{device}: expected one of the arms {', '.join(found)}")
-        rates = tuple(cable_bps(one) for one in own["rate"]) if "rate" in own else common.rates_bps
+        rates = tuple(one or None for one in own["rate"]) if "rate" in own else common.rates_bps
         found[device] = LinkPlan(rates, own.get("delay", common.delays_ns))
     return {device: link for device, link in found.items() if any(link.rates_bps) or any(link.delays_ns)}
 
 
 def read_cables(key: str, name: str, given: Given) -> tuple[Any, ...]:
-    """A value for every cable of an arm, or one for all of them; the same may be there twice."""
+    """A value for every cable of a path, or one for all of them; the same may be there twice."""
     if name not in LINK_KEYS:
         raise refuse(given, key, f"one of the keys {', '.join(LINK_KEYS)}")
     items = given.value if isinstance(given.value, list) else [given.value]
@@ -125,44 +99,26 @@ def read_cables(key: str, name: str, given: Given) -> tuple[Any, ...]:
     return read
 
 
-TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\b")
-
-
 def expected_ns(words: str) -> int:
     """About how long a pipe keeps a frame, for estimates alone: all times among its words together."""
-    return int(sum(Decimal(number) * UNITS_NS[unit] for number, unit in TIME.findall(words)))
-
-
-def emulator_tables(plan: Plan) -> dict[str, dict[str, Any]]:
-    """[emulate] and its labels as a plan file has them, without what nobody asked for."""
-    return {label: emulator_values(one) for label, one in plan.emulators.items()}
+    return int(sum(find_durations(words)))
 
 
 def emulator_values(one: EmulatorPlan) -> dict[str, Any]:
-    """One section; None where there is nothing to write."""
-    return {
-        "words": one.forward if one.forward == one.backward else None,
-        "forward": one.forward if one.forward != one.backward else None,
-        "backward": one.backward if one.forward != one.backward else None,
-        "config": one.config,
-        "seed": one.seed,
-        "engine": one.engine,
-        "cpu": "auto" if one.cpu is None else one.cpu,
-        "spin": "auto" if one.spin is None else one.spin,
-        "fifo": "auto" if one.fifo is None else one.fifo,
-        "budget": None if one.budget_ns is None else as_duration(one.budget_ns),
-        "memory": one.memory,
-        "path_cost": as_duration(one.path_cost_ns) if one.path_cost_ns else None,
-        "log": one.log,
-    }
+    """One section as a plan file has it: one pipe of both directions as `words`."""
+    found = written(one)
+    if one.forward is not None and one.forward == one.backward:
+        found = {"words": one.forward} | {key: value for key, value in found.items() if key not in WORDS}
+    return found
 
 
 def link_tables(bed: BedPlan) -> dict[str, dict[str, Any]]:
-    """[bed.links.<device>] as a plan file has it: every arm by itself, whatever it was asked by."""
+    """[bed.links.<device>] as a plan file has it: every path by itself, whatever it was asked by."""
+    rate, delay = LINK_KEYS["rate"], LINK_KEYS["delay"]
     return {
         device: {
-            "rate": [UNLIMITED if bps is None else str(Rate("bit/s", Decimal(bps))) for bps in link.rates_bps],
-            "delay": [as_duration(nanos) for nanos in link.delays_ns],
+            "rate": [rate.write(bps or 0) for bps in link.rates_bps],
+            "delay": [delay.write(nanos) for nanos in link.delays_ns],
         }
         for device, link in bed.links.items()
     }

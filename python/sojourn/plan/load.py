@@ -5,39 +5,25 @@ Reads files; runs nothing.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn import studies as built_in
 from sojourn.errors import RequestError
+from sojourn.methods import packages
 from sojourn.plan.check import check
-from sojourn.plan.costs import read_costs
 from sojourn.plan.emulators import is_known, read_emulators, read_links
-from sojourn.plan.key import ABSENT, REQUIRED
-from sojourn.plan.keys import KEYS, SECTIONS, SIZE_KEYS, reads
 from sojourn.plan.line import read_lines
+from sojourn.plan.section import Declared, keys_of, read_section
 from sojourn.plan.source import Given, Table, read_toml, refuse
-from sojourn.plan.streams import STREAM_SIZE_KEYS, ends, read_search, read_stream, read_trials
-from sojourn.plan.tcp import read_tcp
-from sojourn.plan.types import (
-    PAIR_METHODS,
-    BedPlan,
-    DeparturesPlan,
-    HostPlan,
-    LimitsPlan,
-    ModelPlan,
-    PairsPlan,
-    Plan,
-    ProbePlan,
-    StreamPlan,
-    Study,
-)
-from sojourn.plan.values import AUTO
+from sojourn.plan.types import BedPlan, EmulatorPlan, HostPlan, Plan, Study, ask_of
+from sojourn.plan.values import nearest, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 def load_plan(
@@ -52,8 +38,9 @@ def load_plan(
     name, text = find_study(source)
     given = read_toml(text, name)
     table = {key: value for key, value in given.items() if not key.startswith(tuple(f"{one}." for one in VARIANTS))}
-    known(table)
-    variants = {one: variant(given, one) for one in VARIANTS}
+    method = method_of(table)
+    require_known(table, method)
+    variants = {one: variant(given, one, method) for one in VARIANTS}
     if quick and full:
         raise RequestError("--quick beside --full: expected one of them")
     chosen = [one for one, wanted in (("quick", quick), ("full", full)) if wanted]
@@ -77,17 +64,17 @@ VARIANTS = {"quick": 'such as "pairs.at_most" = "30s"', "full": "with a study's 
 """Sections whose keys are dotted ones of other sections, and what each is for."""
 
 
-def variant(given: Table, name: str) -> Table:
+def variant(given: Table, name: str, method: str) -> Table:
     """What a plan has under [quick] or [full], by the keys that it changes."""
     found = {key.removeprefix(f"{name}."): value for key, value in given.items() if key.startswith(f"{name}.")}
-    known(found)
+    require_known(found, method)
     return found
 
 
 def plan_from_text(text: str, name: str, asked: tuple[str, ...]) -> Plan:
     """The plan that a program has written; refusals call it by its name."""
     table = read_toml(text, name)
-    known(table)
+    require_known(table, method_of(table))
     return build(table, name, asked)
 
 
@@ -98,8 +85,8 @@ def find_study(source: str | Path) -> tuple[str, str]:
         return str(path), read_plan_file(path)
     names = built_in.names()
     if str(source) not in names:
-        close = difflib.get_close_matches(str(source), names, 1)
-        hint = f"did you mean {close[0]}?" if close else f"the studies are {', '.join(names)}"
+        meant = nearest(str(source), names)
+        hint = f"did you mean {meant}?" if meant else f"the studies are {', '.join(names)}"
         raise RequestError(f"no study or plan file {source}: {hint}")
     return f"{source}.toml", built_in.text(str(source))
 
@@ -118,60 +105,86 @@ def read_plan_file(path: Path) -> str:
         raise RequestError(f"{path}: cannot be read: {reason}") from error
 
 
-def known(table: Table) -> None:
-    """Refuse any key that no plan has."""
+@cache
+def sections_of(method: str) -> dict[str, type]:
+    """The sections of a method's plan, and their types."""
+    ask = ask_of(method)
+    emulate = {"emulate": EmulatorPlan} if ask.emulates else {}
+    return {"study": Study, "bed": BedPlan} | emulate | dict(ask.sections) | {"host": HostPlan}
+
+
+@cache
+def keys_of_method(method: str) -> dict[str, Declared]:
+    """Every key that a plan of the method may have, dotted."""
+    unread = ask_of(method).unread
+    found = {
+        f"{name}.{key}": declared
+        for name, kind in sections_of(method).items()
+        for key, declared in keys_of(kind).items()
+    }
+    return {key: declared for key, declared in found.items() if key not in unread}
+
+
+@cache
+def keys_of_all() -> frozenset[str]:
+    """Every key that any method's plan may have."""
+    return frozenset(key for method in packages() for key in keys_of_method(method))
+
+
+def require_known(table: Table, method: str) -> None:
+    """Refuse keys that no plan has, or that mean nothing to the method: they would have no effect, in silence."""
+    own = keys_of_method(method)
     for key, given in table.items():
-        if key not in KEYS and not key.startswith("bed.lines.") and not is_known(key):
-            raise RequestError(f"{given.where}: unknown key {key}: expected {nearest(key)}")
+        if key in own or key.startswith(("bed.lines.", "bed.links.")):
+            continue
+        if "emulate" in sections_of(method) and is_known(key):
+            continue
+        if key in keys_of_all() or is_known(key):
+            wanted = inside(key, own) or f"a key of {', '.join(sections_of(method))}"
+            raise RequestError(f"{given.where}: {key} has no meaning for study.method = {method}: expected {wanted}")
+        raise RequestError(f"{given.where}: unknown key {key}: expected {meant_by(key, own)}")
 
 
-def nearest(key: str) -> str:
+def meant_by(key: str, own: Mapping[str, Declared]) -> str:
     """What was probably meant, else what the section has."""
-    if close := difflib.get_close_matches(key, list(KEYS), 1, 0.75):
-        return close[0]
-    section = key.split(".", maxsplit=1)[0]
-    inside = [name for name in KEYS if name.startswith(f"{section}.")]
-    sections = sorted({name.split(".")[0] for name in KEYS} | {*VARIANTS})
-    return "one of " + ", ".join(inside) if inside else "one of the sections " + ", ".join(sections)
+    if close := nearest(key, own, 0.75):
+        return close
+    sections = sorted({name.split(".")[0] for name in own} | {*VARIANTS})
+    return inside(key, own) or "one of the sections " + ", ".join(sections)
+
+
+def inside(key: str, own: Mapping[str, Declared]) -> str:
+    """The keys of the same section; nothing where it has none."""
+    section_name = key.split(".", maxsplit=1)[0]
+    names = [name for name in own if name.startswith(f"{section_name}.")]
+    return f"one of {', '.join(names)}" if names else ""
 
 
 def method_of(table: Table) -> str:
-    """The method, if it is one: what it is decides which sections there are."""
-    method = table["study.method"].value if "study.method" in table else "pairs"
-    return method if isinstance(method, str) and method in SECTIONS else "pairs"
-
-
-ALTERNATIVES = (
-    frozenset(f"probe.{name}" for name in SIZE_KEYS),
-    frozenset(f"stream.{name}" for name in STREAM_SIZE_KEYS),
-    frozenset({"stream.interval", "stream.rate"}),
-)
-"""Keys of which a plan has one: to ask one of them anew takes back whichever was asked before."""
+    """The method: it decides which sections there are."""
+    given = table.get("study.method", Given("pairs", ""))
+    if not isinstance(given.value, str) or given.value not in packages():
+        raise refuse(given, "study.method", one_of(*packages()).expected_for(given.value))
+    return given.value
 
 
 def overlay(below: Table, above: Table) -> Table:
     """The upper table's values where it has any; a size or a rate asked above replaces one of another name below."""
-    for alternatives in ALTERNATIVES:
+    for alternatives in alternatives_of_all():
         if alternatives & above.keys():
             below = {key: value for key, value in below.items() if key not in alternatives}
     return below | above
 
 
-COST_WORDS = {"ppl": "costs.packets_per_log", "rounds": "costs.repetitions"}
-PAIR_WORDS = {"device": "bed.devices", "size": "probe.icmp_bytes"}
-TCP_WORDS = {"rounds": "perturbation.rounds", "repetitions": "truth.repetitions"}
-STREAM_WORDS = {"device": "bed.devices", "size": "stream.frame_bytes", "rounds": "trials.rounds"}
-SEARCH_WORDS = STREAM_WORDS | {"rounds": "search.repetitions", "at_most": "search.at_most"}
-
-
-def short(method: str) -> dict[str, str]:
-    """Names for `--set` without their section; the method's own keys first, and then in the order of KEYS."""
-    sections = SECTIONS[method]
-    words = PAIR_WORDS if method in PAIR_METHODS else SEARCH_WORDS if "search" in sections else STREAM_WORDS
-    words = COST_WORDS if "costs" in sections else TCP_WORDS if {"truth", "perturbation"} & {*sections} else words
-    ranked = sorted(KEYS, key=lambda key: not reads(method, key))
-    ranked.sort(key=lambda key: key == "bed.rate")  # "rate" is what is sent; what a device lets out is "bed.rate"
-    return {key.split(".")[1]: key for key in reversed(ranked)} | words
+@cache
+def alternatives_of_all() -> frozenset[frozenset[str]]:
+    """Keys of which a plan has one: to ask one of them anew takes back whichever was asked before."""
+    return frozenset(
+        frozenset(f"{name}.{key}" for key in keys)
+        for method in packages()
+        for name, kind in ask_of(method).sections.items()
+        for keys in getattr(kind, "ALTERNATIVES", ())
+    )
 
 
 def read_set(words: str, method: str) -> Table:
@@ -180,9 +193,22 @@ def read_set(words: str, method: str) -> Table:
     key, value, where = key.strip(), value.strip(), f"--set {words}"
     if not equals or not key or not value:
         raise RequestError(f"{where}: expected key=value, such as --set rounds=20 or --set devices=wire,bridge")
-    dotted = short(method).get(key, key)
-    known({dotted: Given(value, where)})
-    return {dotted: Given(plain_value(value), where)}
+    given = Given(plain_value(value), where)
+    short = short_names(method)
+    if key not in short and "." not in key and (meant := nearest(key, short, 0.7)):
+        raise RequestError(f"{where}: unknown key {key}: did you mean {meant}?")
+    dotted = short.get(key, key)
+    require_known({dotted: given}, method)
+    return {dotted: given}
+
+
+def short_names(method: str) -> dict[str, str]:
+    """Names for `--set` without their section: those of the method's own sections before those of [bed] and [host]."""
+    own = keys_of_method(method)
+    order = [*ask_of(method).sections, "study", "bed", "host", "emulate"]
+    ranked = sorted(own, key=lambda dotted: order.index(dotted.split(".")[0]))
+    others = {key.split(".")[1]: key for key in sorted(keys_of_all())}  # to be refused by their full name
+    return others | {key.split(".")[1]: key for key in reversed(ranked)} | dict(ask_of(method).words)
 
 
 def plain_value(value: str) -> Any:
@@ -197,93 +223,37 @@ def plain_value(value: str) -> Any:
 
 def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
     """The frozen plan of a table, every default filled in."""
-    refuse_strangers(table)
-    values = {key: read(key, table, name) for key in KEYS}
-    size_key, sizes = read_sizes(values, table, name)
-    stream = read_stream(values, table, name)
+    method = method_of(table)
+    ask = ask_of(method)
+    require_known(table, method)
+    sections: dict[str, Any] = {}
+    for section_name, kind in ask.sections.items():
+        values = read_section(kind, section_name, table, name)
+        settle = getattr(kind, "settle", None)
+        sections[section_name] = kind(**(settle(values, table, name) if settle else values))
     plan = Plan(
-        study=Study(**section(values, "study")),
-        bed=read_bed(values, table, stream),
-        probe=ProbePlan(
-            probe=values["probe.probe"],
-            size_key=size_key,
-            sizes=sizes,
-            request_payload_bytes=values["probe.request_payload_bytes"],
-            intervals_ns=values["probe.interval"],
-            schedule=values["probe.schedule"],
-            timeout_ns=values["probe.timeout"],
-        ),
-        pairs=PairsPlan(**section(values, "pairs", block_at_most="block_at_most_ns", at_most="at_most_ns")),
-        departures=DeparturesPlan(**section(values, "departures", at_most="at_most_ns")),
-        stream=stream,
-        trials=read_trials(values),
-        model=ModelPlan(values["model.train"]),
-        limits=LimitsPlan(
-            **section(values, "limits", **{key: f"{key}_ns" for key in ("offset", "p50", "p99", "p999")})
-        ),
-        search=read_search(values),
-        costs=read_costs(values),
-        truth=read_tcp(values, "truth"),
-        perturbation=read_tcp(values, "perturbation"),
-        emulators=read_emulators(values, table, is_logged=values["study.method"] == "emulator"),
-        host=HostPlan(**section(values, "host")),
+        study=Study(**read_section(Study, "study", table, name)),
+        bed=read_bed(table, name, method, sections),
+        host=HostPlan(**read_section(HostPlan, "host", table, name)),
+        sections=sections,
+        emulators=read_emulators(table, name, is_logged=ask.logs_emulators),
         asked=asked,
     )
+    plan = ask.settle(plan)
     check(plan, table, name)
     return plan
 
 
-def read_bed(values: dict[str, Any], table: Table, stream: StreamPlan) -> BedPlan:
-    """[bed], with its simulated lines and its rated links."""
-    given_lines = {key: given for key, given in table.items() if key.startswith("bed.lines.")}
-    own = section(values, "bed", rate="rate_bps")
-    if values["study.method"] == "tcp-cost":
+def read_bed(table: Table, name: str, method: str, sections: Mapping[str, Any]) -> BedPlan:
+    """[bed], with its simulated lines and its rated links, and as many ports as the study needs."""
+    ask = ask_of(method)
+    own = read_section(BedPlan, "bed", table, name)
+    if "bed.devices" in ask.unread:
         own["devices"] = ()  # both ends of one cable
-    for key in ("link_rate", "link_delay"):
-        del own[key]
-    lines = read_lines(given_lines, one_way=values["study.method"] not in PAIR_METHODS)
-    return BedPlan(**own | ends(values, stream), links=read_links(values, table), lines=lines)
-
-
-def refuse_strangers(table: Table) -> None:
-    """Refuse keys that the method does not read: they would be without effect, in silence."""
-    method = method_of(table)
-    for key, given in table.items():
-        if not key.startswith(("bed.lines.", "bed.links.")) and not reads(method, key):
-            section_name = key.split(".")[0]
-            inside = [other for other in KEYS if other.startswith(f"{section_name}.") and reads(method, other)]
-            wanted = f"one of {', '.join(inside)}" if inside else f"a key of {', '.join(SECTIONS[method])}"
-            raise RequestError(f"{given.where}: {key} has no meaning for study.method = {method}: expected {wanted}")
-
-
-def read(key: str, table: Table, name: str) -> Any:
-    """One value, or its default."""
-    spec = KEYS[key]
-    if key not in table:
-        if spec.default is REQUIRED:
-            raise RequestError(f"{name}: the key {key} is missing: expected {spec.reader.expected}")
-        return None if spec.default is AUTO else spec.default
-    value = spec.reader.read(table[key].value)
-    if value is None:
-        raise refuse(table[key], key, spec.reader.expected)
-    return None if value is AUTO else value
-
-
-def read_sizes(values: dict[str, Any], table: Table, name: str) -> tuple[Any, tuple[int, ...]]:
-    """The one size key that was given; ping's 64 bytes if none was."""
-    asked = [key for key in SIZE_KEYS if values[f"probe.{key}"] is not ABSENT]
-    if len(asked) > 1:
-        second = table[f"probe.{asked[1]}"]
-        both = f"probe.{asked[1]} beside probe.{asked[0]}"
-        raise RequestError(f"{second.where}: {both}: expected one of {', '.join(SIZE_KEYS)}")
-    if asked:
-        return asked[0], values[f"probe.{asked[0]}"]
-    if all(probe.startswith("icmp") for probe in values["probe.probe"]):
-        return "icmp_bytes", (64,)
-    raise RequestError(f"{name}: no size is given: expected probe.payload_bytes or frame_bytes, such as [64, 1500]")
-
-
-def section(values: dict[str, Any], name: str, **renamed: str) -> dict[str, Any]:
-    """The values of one section under the names of its type."""
-    found = {key.split(".")[1]: value for key, value in values.items() if key.startswith(f"{name}.")}
-    return {renamed.get(key, key): value for key, value in found.items()}
+    needed = ask.ends(sections)._asdict()
+    own |= {key: needed[key] for key in needed if own[key] is None}
+    links = read_links(own["link_rate_bps"], own["link_delay_ns"], own["devices"], table)
+    given_lines = {key: given for key, given in table.items() if key.startswith("bed.lines.")}
+    lines = read_lines(given_lines, one_way=not ask.probes)
+    spread = {one.name: one.default for one in fields(BedPlan) if one.name.startswith("link_")}
+    return BedPlan(**own | spread | {"links": links, "lines": lines})

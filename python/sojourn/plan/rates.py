@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
-from sojourn.plan.values import UNITS_NS, Reader, as_duration, word_or
+from sojourn.plan.values import Reader, word_or
+from sojourn.units import UNITS_NS, as_duration
 
 SCALES = {"": 0, "k": 3, "M": 6, "G": 9}
 RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(k|M|G)?(pps|bit/s)")
@@ -63,31 +64,28 @@ def rate(*, shares: bool = True) -> Reader:
         return Rate("share", Decimal(found[1]) / 100)
 
     examples = 'such as "10kpps", "100Mbit/s" or "50%"' if shares else 'such as "10kpps" or "100Mbit/s"'
-    return Reader(read, f"a rate with its unit, {examples}")
+    return Reader(read, f"a rate with its unit, {examples}", str)
 
 
 def bit_rate() -> Reader:
-    """A rate in bits of frames per second."""
-    plain = rate(shares=False)
+    """A rate in bits of frames per second, as a whole number of them."""
+    rates = rate(shares=False)
 
-    def read(value: Any) -> Rate | None:
-        found: Rate | None = plain.read(value)
-        return found if found and found.unit == "bit/s" and found.value == int(found.value) else None
+    def read(value: Any) -> int | None:
+        found: Rate | None = rates.read(value)
+        return int(found.value) if found and found.unit == "bit/s" and found.value == int(found.value) else None
 
-    return Reader(read, 'a rate in bits, such as "100Mbit/s"')
+    return Reader(read, 'a rate in bits, such as "100Mbit/s"', lambda bps: str(Rate("bit/s", Decimal(bps))))
 
 
-UNLIMITED = "unlimited"
+UNLIMITED = 0
+"""What "unlimited" reads as: the rate of a cable that is held to none."""
 
 
 def cable_rate() -> Reader:
     """A rate of a cable in bits per second, or none."""
-    return Reader(word_or(UNLIMITED, UNLIMITED, bit_rate()).read, 'a rate in bits, such as "100Mbit/s", or "unlimited"')
-
-
-def cable_bps(value: Any) -> int | None:
-    """What such a reader gave, as a number."""
-    return int(value.value) if isinstance(value, Rate) else None
+    either = word_or("unlimited", UNLIMITED, bit_rate())
+    return replace(either, expected='a rate in bits, such as "100Mbit/s", or "unlimited"')
 
 
 def interval_rate(reader: Reader) -> Reader:
@@ -97,7 +95,7 @@ def interval_rate(reader: Reader) -> Reader:
         nanos = reader.read(value)
         return None if nanos is None else Rate("interval", Decimal(nanos))
 
-    return Reader(read, reader.expected)
+    return Reader(read, reader.expected, str)
 
 
 def share() -> Reader:

@@ -1,75 +1,53 @@
-"""What must hold between the values of a plan with streams: sizes, ends, addresses, loads, rates, searches.
+"""What must hold between the values of a plan with streams: sizes, ends, addresses, loads and rates.
 
-As plan/check.py for probes: each refusal names the key that a person most likely wants to change. What can be known of
+Each refusal names the key that a person most likely wants to change. What can be known of
 the machine only is not checked here.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sojourn import devices
-from sojourn.plan.keys import TESTS
 from sojourn.plan.rates import BURST, ramp_ends
 from sojourn.plan.sizes import ENGINES, ETHERNET, LEAST_FRAME, stream_frame, stream_overhead, stream_payload
 from sojourn.plan.source import Given, refuse
-from sojourn.plan.streams import needs
-from sojourn.plan.types import SEARCH_METHODS, Plan
+from sojourn.plan.streams import ends
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.types import Plan
 
-    Lookup = Callable[[str, object], Given]
-
-NOT_SIMULATED = {
-    "background": "a load beside the stream",
-    "stages": "a kernel's stages",
-    "multicast": "several receivers",
-    "rfc2889": "a table of addresses",
-    "emulator": "an emulator",
-}
-KINDS_OF = {
-    "stages": ("one-way", "answers"),
-    "background": ("one-way", "ping-pong", "request-response"),
-    "multicast": ("one-way", "ping-pong", "request-response", "answers"),
-}
 CLOSED = ("ping-pong", "request-response")
-MAY_OVERLOAD = ("one-way", "fan-in", "throughput", "loss", "emulator")
-"""Methods that ask what happens beyond what a device can carry."""
-
-NEEDED_FIRST = {
-    "latency": "throughput",
-    "pdv": "throughput",
-    "ipdv": "throughput",
-    "learning-rate": "address-capacity",
-    "broadcast-latency": "broadcast-forwarding",
-}
-"""What some tests of a suite are done at."""
 
 
-def check_streams(plan: Plan, given: Lookup) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What a method may ask of streams."""
+
+    kinds: tuple[str, ...] = ("one-way",)
+    overload: bool = False
+    """Whether it asks what happens beyond what a device can carry."""
+
+
+def check_streams(plan: Plan, given: Lookup, allowed: Allowed) -> None:
     """Raise the first refusal, if there is one."""
-    method = plan.study.method
-    check_shaper(plan, given)
-    check_sizes(plan, given)
-    check_tags(plan, given)
-    if method in SEARCH_METHODS:
-        check_search(plan, given)
-        return
-    check_kinds(plan, given)
+    check_frames(plan, given)
+    check_kinds(plan, given, allowed.kinds)
     check_addresses(plan, given)
     check_ends(plan, given)
     check_loads(plan, given)
     check_schedules(plan, given)
-    check_rates(plan, given)
+    if not allowed.overload:
+        check_rates(plan, given)
 
 
-def check_backend(plan: Plan, given: Lookup) -> None:
-    """Methods that a simulated path can answer."""
-    method = plan.study.method
-    if plan.bed.backend == "sim" and method in NOT_SIMULATED:
-        value = given("bed.backend", "sim")
-        raise refuse(value, "bed.backend", f'"netns" for {method}: a simulated line has not {NOT_SIMULATED[method]}')
+def check_frames(plan: Plan, given: Lookup) -> None:
+    """Frames that a shaper lets through, that engines can have, and that carry what is asked."""
+    check_shaper(plan, given)
+    check_sizes(plan, given)
+    check_tags(plan, given)
 
 
 def check_shaper(plan: Plan, given: Lookup) -> None:
@@ -109,10 +87,9 @@ def check_tags(plan: Plan, given: Lookup) -> None:
         raise refuse(given("stream.dscp", stream.dscp), "stream.dscp", 'it with engine "udp" or "udp6" alone')
 
 
-def check_kinds(plan: Plan, given: Lookup) -> None:
+def check_kinds(plan: Plan, given: Lookup, known: tuple[str, ...]) -> None:
     """Kinds that the method understands and the engines can do."""
     stream, method = plan.stream, plan.study.method
-    known = KINDS_OF.get(method, ("one-way",))
     for kind in stream.kind:
         where = Given(kind, given("stream.kind", kind).where)
         if kind not in known:
@@ -160,7 +137,7 @@ def check_ends(plan: Plan, given: Lookup) -> None:
     if max(stream.senders) > 1 and set(stream.kind) & set(CLOSED):
         raise refuse(given("stream.senders", list(stream.senders)), "stream.senders", "1 for a closed loop")
     check_marks(plan, given)
-    near, far, _ = needs(stream)
+    near, far, _ = ends(plan.sections)
     for key, there, wanted in (("near", plan.bed.near, near), ("far", plan.bed.far, far)):
         if there < wanted:
             raise refuse(given(f"bed.{key}", there), f"bed.{key}", f"at least {wanted} for what [stream] asks")
@@ -182,8 +159,6 @@ def check_loads(plan: Plan, given: Lookup) -> None:
     """A load needs a device to load."""
     stream = plan.stream
     where = given("stream.load", list(stream.load))
-    if plan.study.method == "background" and not any(stream.load):
-        raise refuse(where, "stream.load", "a share above 0 for study.method = background")
     if any(stream.load) and not plan.bed.devices:
         raise refuse(where, "stream.load", "a device in bed.devices: its throughput is what the load is a share of")
     if any(stream.load) and "through" in stream.load_via and not has_switch(plan):
@@ -212,7 +187,7 @@ def check_schedules(plan: Plan, given: Lookup) -> None:
 def check_rates(plan: Plan, given: Lookup) -> None:
     """Rates that a device with a known one can carry, but where the question is what happens beyond."""
     limit, stream = plan.bed.rate_bps, plan.stream
-    if limit is None or plan.study.method in MAY_OVERLOAD:
+    if limit is None:
         return
     frame = max(frame_sizes(plan))
     most = limit / (8 * frame)
@@ -223,8 +198,8 @@ def check_rates(plan: Plan, given: Lookup) -> None:
             where = Given(str(rate), given(key, str(rate)).where)
             raise refuse(where, key, too_fast(most, frame, plan))
     for schedule in stream.schedule:
-        ends = ramp_ends(schedule, frame)
-        if schedule == "flood" or (ends and max(ends) > most):
+        ramp = ramp_ends(schedule, frame)
+        if schedule == "flood" or (ramp and max(ramp) > most):
             where = Given(schedule, given("stream.schedule", schedule).where)
             raise refuse(where, "stream.schedule", too_fast(most, frame, plan))
 
@@ -232,25 +207,6 @@ def check_rates(plan: Plan, given: Lookup) -> None:
 def too_fast(most: float, frame: int, plan: Plan) -> str:
     """What a shaped device carries of these frames."""
     return f"at most {int(most)}pps: frames of {frame} bytes fill bed.rate; {plan.study.method} asks nothing beyond it"
-
-
-def check_search(plan: Plan, given: Lookup) -> None:
-    """Tests that the suite has, with what they are done at."""
-    search, method = plan.search, plan.study.method
-    for test in search.tests:
-        where = Given(test, given("search.tests", test).where)
-        if test not in TESTS[method]:
-            raise refuse(where, "search.tests", f"{words(TESTS[method])} for study.method = {method}")
-        if test in NEEDED_FIRST and NEEDED_FIRST[test] not in search.tests:
-            raise refuse(where, "search.tests", f'"{NEEDED_FIRST[test]}" beside it, at whose result it is done')
-    if method == "rfc2889" and not all(is_bridge(plan, device) for device in plan.bed.devices or ("direct",)):
-        value = given("bed.devices", list(plan.bed.devices))
-        raise refuse(value, "bed.devices", "bridges alone for rfc2889, which is about tables of addresses")
-    if search.initial_duration_ns > search.duration_ns:
-        key = "search.initial_duration"
-        raise refuse(given(key, "longer"), key, "at most search.duration")
-    if search.duration_ns > search.duration_sum_ns:
-        raise refuse(given("search.duration_sum", "shorter"), "search.duration_sum", "at least search.duration")
 
 
 def frame_sizes(plan: Plan) -> list[int]:

@@ -1,104 +1,149 @@
-"""The sections [stream], [trials] and [search], and the ends that a bed needs for them, from values already read."""
+"""The sections [stream] and [trials] of every method that sends streams, and the ends that a bed needs for them."""
 
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from sojourn.errors import RequestError
-from sojourn.plan.key import ABSENT
-from sojourn.plan.keys import TESTS
-from sojourn.plan.rates import Rate
-from sojourn.plan.types import SearchPlan, StreamPlan, TrialsPlan
+from sojourn.plan.ask import Ends
+from sojourn.plan.rates import Rate, interval_rate, share
+from sojourn.plan.rates import rate as a_rate
+from sojourn.plan.rates import schedule as a_schedule
+from sojourn.plan.section import HOUR_NS, key, only_one, section
+from sojourn.plan.sizes import ENGINES
+from sojourn.plan.types import MOST_PORTS
+from sojourn.plan.values import duration, flag, list_of, one_of, text, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from sojourn.plan.source import Table
 
-STREAM_SIZE_KEYS = ("frame_bytes", "payload_bytes")
+SIZE_KEYS = ("frame_bytes", "payload_bytes")
+RATE_KEYS = ("interval", "rate")
+BYTES = list_of(whole(0, 100_000))
 DEFAULT_SIZES = (64,)
 """User data that every engine can carry."""
 
 DEFAULT_RATE = Rate("pps", Decimal(1000))
 
 
-def read_stream(values: dict[str, Any], table: Table, name: str) -> StreamPlan:
-    """[stream]: one size key, and either intervals or rates."""
-    size_key = one_key(values, table, [f"stream.{key}" for key in STREAM_SIZE_KEYS]) or "stream.payload_bytes"
-    rate_key = one_key(values, table, ["stream.interval", "stream.rate"]) or "stream.rate"
-    del name
-    plain = {
-        key: values[f"stream.{key}"]
-        for key in (
-            *("kind", "engine", "schedule", "to", "senders", "receivers", "load", "load_via", "load_frame_bytes"),
-            *("load_schedule", "request_payload_bytes", "vlan", "pcp", "dscp", "pipe", "marks"),
-        )
-    }
-    return StreamPlan(
-        **plain,
-        size_key=size_key.split(".")[1],  # type: ignore[arg-type]
-        sizes=given_or(values[size_key], DEFAULT_SIZES),
-        rate_key=rate_key.split(".")[1],  # type: ignore[arg-type]
-        rates=given_or(values[rate_key], (DEFAULT_RATE,)),
-        late_after_ns=values["stream.late_after"],
+@section
+class StreamPlan:
+    """The factors of streams, each a list of which every combination is a cell."""
+
+    ALTERNATIVES: ClassVar = (SIZE_KEYS, RATE_KEYS)
+    kind: tuple[str, ...] = key(
+        list_of(one_of("one-way", "ping-pong", "request-response", "answers")),
+        ("one-way",),
+        "one-way (a stream), ping-pong, request-response (closed loops), answers (of many to one request)",
+    )
+    engine: tuple[str, ...] = key(
+        list_of(one_of(*ENGINES)), ("auto",), "auto (the best raw one here), packet, xdp, live, udp or udp6"
+    )
+    frame_bytes: tuple[int, ...] | None = key(BYTES, None, "Ethernet frame with its FCS")
+    payload_bytes: tuple[int, ...] | None = key(BYTES, None, "user data")
+    schedule: tuple[str, ...] = key(
+        list_of(a_schedule()), ("regular",), "regular, poisson, flood, burst:N or ramp:FROM-TO"
+    )
+    interval: tuple[Rate, ...] | None = key(
+        list_of(interval_rate(duration(100, HOUR_NS))), None, "mean time between frames, of all senders together"
+    )
+    rate: tuple[Rate, ...] | None = key(
+        list_of(a_rate()), None, "or their mean rate: frames, frame bits, or a share of the path's own throughput"
+    )
+    to: tuple[str, ...] = key(
+        list_of(one_of("unicast", "broadcast", "multicast", "unknown")),
+        ("unicast",),
+        "unicast, broadcast, multicast, or unknown: an address that nobody has, so a bridge floods it",
+    )
+    senders: tuple[int, ...] = key(list_of(whole(1, MOST_PORTS)), (1,), "ports that send into one")
+    marks: tuple[int, ...] = key(
+        list_of(whole(0, 63), may_be_empty=True),
+        (),
+        "DSCPs of as many senders that share one port: a flow of UDP each",
+        quiet=True,
+    )
+    receivers: tuple[int, ...] = key(
+        list_of(whole(0, MOST_PORTS - 1)), (0,), "other subscribers beside the one measured"
+    )
+    load: tuple[float, ...] = key(list_of(share()), (0.0,), "share of the device's throughput that other pairs take up")
+    load_via: tuple[str, ...] = key(
+        list_of(one_of("through", "beside")), ("through",), "through the device, or beside it through its decoy"
+    )
+    load_frame_bytes: int = key(whole(64, 100_000), 1518, "frames of the load")
+    load_schedule: str = key(a_schedule(), "regular", "departures of the load")
+    request_payload_bytes: int = key(whole(40, 65_000), 64, "the fixed request of request-response and answers")
+    vlan: int | None = key(whole(0, 4094), None, "802.1Q tag; 0 is a priority tag")
+    pcp: int | None = key(whole(0, 7), None, "priority in the tag")
+    """None with a tag too: then its priority is 0. Without a tag there is none, or the frame would get one."""
+    dscp: int = key(whole(0, 63), 0, "differentiated services code point of UDP")
+    late_after_ns: int = key(duration(1_000, HOUR_NS), 1_000_000_000, "a frame that comes later counts as late")
+    pipe: tuple[str, ...] = key(
+        list_of(text()),
+        ("",),
+        'pipes of the emulators, in their words: "delay 1ms", "loss 5%"; other paths ignore them',
+        quiet=True,
+    )
+    """What the emulators of a path are set to before a trial; "" leaves them as they are."""
+
+    @property
+    def size_key(self) -> Literal["payload_bytes", "frame_bytes"]:
+        """The size key that has a value."""
+        return "payload_bytes" if self.frame_bytes is None else "frame_bytes"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Its values."""
+        found: tuple[int, ...] = getattr(self, self.size_key)
+        return found
+
+    @property
+    def rate_key(self) -> Literal["interval", "rate"]:
+        """Whether the load was asked as a time between frames or as a rate."""
+        return "rate" if self.interval is None else "interval"
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """Mean rates of all senders together."""
+        found: tuple[Rate, ...] = getattr(self, self.rate_key)
+        return found
+
+    @staticmethod
+    def settle(values: dict[str, Any], table: Table, name: str) -> dict[str, Any]:
+        """One size key, and either intervals or rates."""
+        del name
+        if only_one(values, SIZE_KEYS, "stream", table) is None:
+            values["payload_bytes"] = DEFAULT_SIZES
+        if only_one(values, RATE_KEYS, "stream", table) is None:
+            values["rate"] = (DEFAULT_RATE,)
+        return values
+
+
+@section
+class TrialsPlan:
+    """How often and how long each cell is tried, and in what order."""
+
+    rounds: int = key(whole(1, 100_000), 6, "visits to each cell, each with every path twice")
+    duration_ns: int = key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of one trial")
+    count_at_most: int | None = key(whole(1, 1_000_000_000), None, "frames of one sender in a trial")
+    probes: int = key(whole(2, 10_000_000), 500, "of a closed loop's trial, which has no duration")
+    settle_ns: int = key(duration(1_000, HOUR_NS), 20_000_000, "wait for frames still on their way")
+    at_most_ns: int | None = key(
+        duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
+    )
+    seed: int = key(whole(0, 2**62), 1, "of every random order")
+    a_a: bool = key(flag(), False, "the direct link measured against itself")  # noqa: FBT003
+    qualify: bool = key(flag(), True, "the tester measured on the empty path first")  # noqa: FBT003
+    keep: Literal["auto", "packets", "histograms"] = key(
+        one_of("auto", "packets", "histograms"), "auto", "what is recorded; auto: packets up to a million a trial"
     )
 
 
-def read_trials(values: dict[str, Any]) -> TrialsPlan:
-    """[trials]."""
-    plain = {
-        key: values[f"trials.{key}"] for key in ("rounds", "count_at_most", "probes", "seed", "a_a", "qualify", "keep")
-    }
-    times = {f"{key}_ns": values[f"trials.{key}"] for key in ("duration", "settle", "at_most")}
-    return TrialsPlan(**plain, **times)
-
-
-def read_search(values: dict[str, Any]) -> SearchPlan:
-    """[search]; without tests, all that the suite has."""
-    plain = (
-        *("algorithm", "goals", "width", "exceed_ratio", "max_rate", "repetitions", "verify_loss"),
-        *("latency_repetitions", "loss_step", "burst_repetitions", "most_addresses"),
-    )
-    times = ("initial_duration", "duration", "duration_sum", "latency_duration", "burst", "at_most")
-    return SearchPlan(
-        tests=given_or(values["search.tests"], TESTS.get(values["study.method"], ())),
-        **{key: values[f"search.{key}"] for key in plain},
-        **{f"{key}_ns": values[f"search.{key}"] for key in times},
-    )
-
-
-def ends(values: dict[str, Any], stream: StreamPlan) -> dict[str, Any]:
-    """Ports and decoys as asked, else as many as the study needs; the shaper's rate in bits."""
-    needed_near, needed_far, decoy = needs(stream)
-    near, far, asked = values["bed.near"], values["bed.far"], values["bed.decoy"]
-    rate = values["bed.rate"]
-    return {
-        "near": needed_near if near is None else near,
-        "far": needed_far if far is None else far,
-        "decoy": decoy if asked is None else asked,
-        "rate_bps": None if rate is None else int(rate.value),
-    }
-
-
-def needs(stream: StreamPlan) -> tuple[int, int, bool]:
-    """Near ports, far ports and whether decoys: a load through the device runs between a pair of its own."""
+def ends(sections: Mapping[str, Any]) -> Ends:
+    """The ends that streams need: a load through the device runs between a pair of its own."""
+    stream: StreamPlan = sections["stream"]
     loaded = any(stream.load)
     through = 1 if loaded and "through" in stream.load_via else 0
     near = 1 if stream.marks else max(stream.senders)
-    return near + through, 1 + max(stream.receivers) + through, loaded and "beside" in stream.load_via
-
-
-def one_key(values: dict[str, Any], table: Table, keys: Sequence[str]) -> str | None:
-    """Which of these keys was given; two of them exclude each other."""
-    asked = [key for key in keys if values[key] is not ABSENT]
-    if len(asked) > 1:
-        raise RequestError(
-            f"{table[asked[1]].where}: {asked[1]} beside {asked[0]}: expected one of {' and '.join(keys)}"
-        )
-    return asked[0] if asked else None
-
-
-def given_or(value: Any, default: Any) -> Any:
-    """The value, where there is one."""
-    return default if value is ABSENT else value
+    return Ends(near + through, 1 + max(stream.receivers) + through, loaded and "beside" in stream.load_via)

@@ -1,27 +1,30 @@
 """Expands a plan with streams into trials, in the order in which they are measured: one matrix for every static method.
 
 A cell is one combination of factors. A round visits each cell once, in a random order; a visit to a cell takes every
-arm that can carry it in a random order and then in the mirrored one, as blocks of probes do (plan/schedule.py). The
-same plan and seed give the same trials, so an interrupted run knows what it still owes. Searches, whose next trial
-depends on the last, are expanded to what is sought only (`expand_searches`). Does not know how a trial is run.
+arm that can carry it in a random order and then in the mirrored one, as blocks of probes do (plan/probes.py). The
+same plan and seed give the same trials, so an interrupted run knows what it still owes. Does not know how a trial is
+run.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
-from sojourn.plan.keys import TESTS
+from sojourn.plan.emulators import expected_ns
+from sojourn.plan.estimate import estimated
 from sojourn.plan.rates import ramp_ends
 from sojourn.plan.sizes import stream_frame, stream_payload
+from sojourn.plan.trial import Trial
 from sojourn.plan.types import A_A, DIRECT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from sojourn.plan.ask import Estimate
     from sojourn.plan.types import Plan
 
 AS_ANSWERED = "as-answered"
@@ -29,9 +32,6 @@ TO_MANY = ("broadcast", "multicast")
 """Only these have other subscribers; beside any other address there is one cell, without them."""
 
 CLOSED_LOOPS = ("ping-pong", "request-response")
-SEARCHED = ("throughput", "broadcast-forwarding")
-"""Tests of a suite whose load is searched for to a loss ratio; the others have procedures of their own."""
-
 LEAST_COUNT = 5
 ROUND_TRIP_NS = 60_000
 """What a probe of a closed loop is taken to cost; for the estimate of the time alone."""
@@ -73,45 +73,6 @@ class Factors:
     kind: str
     pipe: str = ""
     """What the emulators of the arm are set to, in words; "" leaves them as they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One stream, or several at once, over one arm: the smallest thing that is measured, recorded and resumed."""
-
-    block: int
-    purpose: str
-    """measure or qualify here; the conductor adds search, warm-up and load."""
-    device: str
-    round: int
-    visit: int
-    cell: int
-    factors: Factors
-    duration_ns: int
-    count: int | None
-    """Frames of each sender (probes, for a closed loop); None where the duration alone ends it."""
-    seed: int
-
-    @property
-    def arm(self) -> str:
-        """The link that it takes: the A/A control takes the direct one again."""
-        return DIRECT if self.device == A_A else self.device
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """One thing that is sought on one arm at one size; its trials are found out as it goes."""
-
-    number: int
-    test: str
-    device: str
-    repetition: int
-    engine: str
-    frame_bytes: int
-    payload_bytes: int
-    algorithm: str
-    goals: tuple[float, ...]
-    seed: int
 
 
 def stream_cells(plan: Plan) -> list[Factors]:
@@ -186,19 +147,20 @@ def is_switch(plan: Plan, device: str) -> bool:
     return devices.is_switch(device) or plan.bed.backend == "sim"
 
 
-def expand_trials(plan: Plan) -> list[Trial]:
+def expand_trials(plan: Plan) -> list[Trial[Factors]]:
     """Every trial, in order."""
     order = random.Random(plan.trials.seed)
-    trials: list[Trial] = []
+    trials: list[Trial[Factors]] = []
     every = list(enumerate(stream_cells(plan)))
     for round_number in range(plan.trials.rounds):
         for cell, factors in order.sample(every, len(every)):
             there = order.sample(arms := arms_of(plan, factors), len(arms))
             duration, count = length(plan, factors)
             for visit, device in [(0, arm) for arm in there] + [(1, arm) for arm in reversed(there)]:
-                seed = order.getrandbits(62)
-                at = (len(trials), "measure", device, round_number, visit, cell, factors)
-                trials.append(Trial(*at, duration, count, seed))
+                trials.append(
+                    Trial(len(trials), device, round_number, visit, cell, factors, order.getrandbits(62), count,
+                          duration_ns=duration, batch=round_number)
+                )  # fmt: skip
     return trials
 
 
@@ -221,7 +183,7 @@ def mean_pps(factors: Factors) -> float | None:
     return sum(ends) / 2 if ends else factors.rate_pps
 
 
-def qualify_trials(plan: Plan) -> list[Trial]:
+def qualify_trials(plan: Plan) -> list[Trial[Factors]]:
     """What the tester is asked on the empty path first: floor, pacing and flood for each size and engine.
 
     The floor is what an idle path costs, the pacing is judged at the highest rate that the plan asks in frames, and the
@@ -230,7 +192,7 @@ def qualify_trials(plan: Plan) -> list[Trial]:
     if not plan.trials.qualify:
         return []
     order = random.Random(plan.trials.seed)
-    found: list[Trial] = []
+    found: list[Trial[Factors]] = []
     for engine, size in product(plan.stream.engine, plan.stream.sizes):
         empty = base(plan, "one-way", engine, size, "unicast", 1, 0)
         for factors in dict.fromkeys(qualifying(plan, empty)):
@@ -238,8 +200,10 @@ def qualify_trials(plan: Plan) -> list[Trial]:
             duration = min(duration, QUALIFY_NS)
             if factors.rate_pps is not None:
                 count = max(LEAST_COUNT, round(factors.rate_pps * duration / 1e9))
-            at = (QUALIFY_BLOCKS + len(found), "qualify", DIRECT, 0, 0, -1, factors)
-            found.append(Trial(*at, duration, count, order.getrandbits(62)))
+            found.append(
+                Trial(QUALIFY_BLOCKS + len(found), DIRECT, 0, 0, -1, factors, order.getrandbits(62), count,
+                      duration_ns=duration, purpose="qualify")
+            )  # fmt: skip
     return found
 
 
@@ -251,19 +215,49 @@ def qualifying(plan: Plan, empty: Factors) -> Iterator[Factors]:
     yield replace(empty, schedule="flood")
 
 
-def expand_searches(plan: Plan) -> list[Search]:
-    """Everything that is sought, in order: what a test needs of another at the same size comes before it."""
-    order = random.Random(plan.trials.seed)
-    tests = [test for test in TESTS[plan.study.method] if test in plan.search.tests]
-    arms = plan.bed.devices or (DIRECT,)
-    found: list[Search] = []
-    places = list(product(arms, plan.stream.engine, plan.stream.sizes))
-    for repetition in range(plan.search.repetitions):
-        for device, engine, size in order.sample(places, len(places)):
-            at = base(plan, "one-way", engine, size, "unicast", 1, 0)
-            for test in tests:
-                for algorithm in plan.search.algorithm if test in SEARCHED else plan.search.algorithm[:1]:
-                    goals = plan.search.goals if test in SEARCHED else ()
-                    where = (len(found), test, device, repetition, engine, at.frame_bytes, at.payload_bytes)
-                    found.append(Search(*where, algorithm, goals, order.getrandbits(62)))
-    return found
+TRIAL_NS = 60_000_000
+"""One trial beside its frames: three requests, counters before and after, records flushed."""
+
+FLOODED_PPS = 400_000
+"""What a flood is taken to send, in the count of frames alone."""
+
+
+def estimate_trials(plan: Plan, trials: Sequence[Trial[Factors]]) -> Estimate:
+    """What these trials of the plan will take; `probes` counts frames of all senders."""
+    simulated = plan.bed.backend == "sim"
+    measuring = sum(TRIAL_NS + (0 if simulated else trial_ns(plan, trial)) for trial in trials)
+    return estimated(plan, len(trials), sum(frames_of(trial) for trial in trials), measuring)
+
+
+def trial_ns(plan: Plan, trial: Trial[Factors]) -> int:
+    """One trial on a real bed: its frames, and the wait for the last of them, pipes included."""
+    pipe = expected_ns(trial.factors.pipe) if devices.emulator_label(trial.path) is not None else 0
+    return int(trial.duration_ns + plan.trials.settle_ns + pipe)
+
+
+def frames_of(trial: Trial[Factors]) -> int:
+    """Frames of all senders; guessed where only the machine will tell."""
+    if trial.count is None:
+        return trial.duration_ns * FLOODED_PPS // 1_000_000_000
+    return trial.count * trial.factors.senders
+
+
+def describe_trials(plan: Plan) -> dict[str, Any]:
+    """What `--dry-run` shows: cells with their factors, paths, counts and times."""
+    trials, qualifying = expand_trials(plan), qualify_trials(plan)
+    cost = estimate_trials(plan, [*qualifying, *trials])
+    one_of_each = {trial.cell: trial for trial in trials}
+    return {
+        "rounds": plan.trials.rounds,
+        "asked_by": plan.stream.rate_key,
+        "trials": len(trials),
+        "qualifying_trials": len(qualifying),
+        "frames": cost.probes,
+        "measuring_ns": cost.measuring_ns,
+        "total_ns": cost.total_ns,
+        "cells": [
+            {"cell": cell, **asdict(factors), "arms": list(arms_of(plan, factors))}
+            | {"duration_ns": one_of_each[cell].duration_ns, "count": one_of_each[cell].count}
+            for cell, factors in enumerate(stream_cells(plan))
+        ],
+    }

@@ -1,364 +1,185 @@
-"""The frozen types of a plan, one per section of its TOML; units ride in the names. Holds no rule and reads no file."""
+"""A plan and the sections that every method has: the study, the bed, the emulators in it, the two ends.
+
+The sections of a method are in its `ask` module, or in a module here where several methods share them. Holds no rule
+between values, and reads no file.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from sojourn import devices
+from sojourn.methods import load, packages
+from sojourn.plan.backends import backends
+from sojourn.plan.rates import bit_rate, cable_rate
+from sojourn.plan.section import HOUR_NS, key, section
+from sojourn.plan.values import AUTO, auto_or, duration, flag, list_of, matching, one_of, text, whole
 
-    from sojourn.plan.rates import Rate
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sojourn.plan.ask import Ask
+    from sojourn.plan.trial import Trial
 
 DIRECT = "direct"
-"""The arm without a device: the papers' "no bridge"."""
+"""The path without a device: the papers' "no bridge"."""
 
 A_A = "a/a"
-"""The direct link measured again as if it were a device: what it seems to add is what the bed cannot resolve."""
+"""The A/A control: the direct path measured again as if it were a device. What differs, the bed cannot resolve."""
 
-FLOOD_NS = 0
-"""The interval of `ping -f`: as fast as answers come."""
-
-PAIR_METHODS = ("pairs", "departures")
-"""Probes that are answered, block by block."""
-
-STREAM_METHODS = ("one-way", "stages", "model", "background", "fan-in", "throughput", "loss", "multicast", "emulator")
-"""Streams in a fixed matrix of trials."""
-
-SEARCH_METHODS = ("rfc2544", "rfc8219", "rfc2889")
-"""Streams whose load is searched for: each trial depends on the one before."""
-
-TCP_METHODS = ("tcp-cost", "tcp-truth", "tcp-perturbation")
-"""Connections of TCP, and the log of their state."""
-
-METHODS = (*PAIR_METHODS, *STREAM_METHODS, *SEARCH_METHODS, *TCP_METHODS)
+DEVICE = matching(
+    devices.NAME,
+    'a device such as "wire", "bridge", "bridge*2" or "emulate" ("direct" is always there)',
+)
+MOST_PORTS = 16
+CPU = auto_or(whole(0, 4095))
 
 
-@dataclass(frozen=True, slots=True)
+@section
 class Study:
     """What is asked and where the question comes from."""
 
-    name: str
-    title: str
-    question: str
-    paper: str
-    method: str
-    """One of METHODS."""
-    laws: tuple[str, ...]
-    published: tuple[str, ...]
+    name: str = key(
+        matching(r"[a-z0-9][a-z0-9-]*", 'a name of small letters, digits and dashes, such as "bridge-latency"'),
+        MISSING,
+        "names the run folder",
+    )
+    title: str = key(text(), "", "headline of the report")
+    question: str = key(text(), "", "what the study answers")
+    paper: str = key(text(), "", "where the question comes from")
+    method: str = key(one_of(*packages()), "pairs", "how it is answered; the sections below depend on it")
+    laws: tuple[str, ...] = key(
+        list_of(text(), may_be_empty=True), (), "published hypotheses to test, of those that the method can test"
+    )
+    published: tuple[str, ...] = key(
+        list_of(matching(r"[a-z0-9_]+", 'the name of a published table, such as "bridge2003_rtt"'), may_be_empty=True),
+        (),
+        "tables set beside ours",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
-    """What the cables of one arm are held to, from A to B; a list of one holds for every cable."""
+    """What the cables of one path are held to, from A to B; a list of one holds for every cable."""
 
     rates_bps: tuple[int | None, ...]
     """Bits per second on the wire, each way; None: as it comes."""
     delays_ns: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EmulatorPlan:
-    """How an emulator among the devices is started."""
-
-    forward: str | None
-    """The pipe from A to B, in words; "" is an idle one, None is none."""
-    backward: str | None
-    config: str | None
-    """A file of pipes and rules, in the place of both."""
-    seed: int
-    engine: str
-    cpu: int | None
-    """None: the device's own core where it has one, else one that the prober does not use."""
-    spin: bool | None
-    """Whether it polls without a pause; None: where its core is nobody else's."""
-    fifo: bool | None
-    budget_ns: int | None
-    memory: str | None
-    path_cost_ns: int
-    """Taken off each departure: what the path takes beside the emulator."""
-    log: bool
-
-
-@dataclass(frozen=True, slots=True)
+@section
 class BedPlan:
     """The machines and the devices between them."""
 
-    backend: str
-    """One of plan/backends.py."""
-    devices: tuple[str, ...]
-    device_cpu: str
-    mtu: int
-    offloads: bool
-    near: int
-    """Ports of each bridge towards host A; more than one where there are several senders, or a load through it."""
-    far: int
-    """Ports of each bridge towards host B."""
-    decoy: bool
-    """Whether each arm has a twin beside it, to be loaded in its place."""
-    shaper: Literal["tbf", "htb"]
-    rate_bps: int | None
-    """Bits of frames with their FCS per second that a device lets out at its far side; None: as it comes."""
-    burst_bytes: int
-    queue_bytes: int
-    links: Mapping[str, LinkPlan]
-    """By arm: cables in whose place our own emulator's link stands."""
-    lines: Mapping[str, Mapping[str, Any]]
+    backend: str = key(one_of(*backends()), "netns", "real frames in namespaces, or simulated lines")
+    devices: tuple[str, ...] = key(
+        list_of(DEVICE, may_be_empty=True), ("wire", "bridge"), "what is put between the hosts"
+    )
+    device_cpu: str = key(
+        matching(
+            r"shared|own|loaded:([1-9]|[1-8]\d|9[0-5])%",
+            '"shared", "own" or a load of at most 95 %, such as "loaded:50%"',
+        ),
+        "shared",
+        "where the device's work is done",
+    )
+    mtu: int = key(whole(1280, 65_535), 1500, "bytes of an IP packet that fit a frame; IPv6 needs 1280")
+    offloads: bool = key(flag(), False, "whether the links may use segmentation and checksum offloads")  # noqa: FBT003
+    near: int = key(whole(1, MOST_PORTS), None, "ports of a bridge towards A; as many as the study needs")
+    """More than one where there are several senders, or a load through it."""
+    far: int = key(whole(1, MOST_PORTS), None, "ports of a bridge towards B; as many as the study needs")
+    decoy: bool = key(flag(), None, "whether each path has a twin to load beside it; if the study needs one")
+    shaper: Literal["tbf", "htb"] = key(one_of("tbf", "htb"), "tbf", "what holds a device to its rate")
+    rate_bps: int | None = key(bit_rate(), None, "what a device lets out at its far side, in bits of frames with FCS")
+    burst_bytes: int = key(whole(1_300, 100_000_000), 16_000, "the shaper's bucket")
+    queue_bytes: int = key(
+        whole(1_300, 1_000_000_000),
+        150_000,
+        "the queue before it, and before each rated link; what does not fit is lost",
+    )
+    link_rate_bps: int | None = key(
+        cable_rate(), None, "what every cable carries each way, in bits on the wire: our emulator's link stands there"
+    )
+    link_delay_ns: int = key(duration(0, HOUR_NS), 0, "delay of every cable, each way", quiet=True)
+    """Both are spread over `links` when a plan is read, and have their defaults from then on."""
+    links: Mapping[str, LinkPlan] = field(default_factory=dict)
+    """By path: cables in whose place our own emulator's link stands."""
+    lines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Sim only: what each device does to frames, as the instrument reads it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbePlan:
-    """The probes: their kinds, sizes and schedules."""
+@section
+class EmulatorPlan:
+    """How an emulator among the devices is started."""
 
-    probe: tuple[str, ...]
-    size_key: Literal["icmp_bytes", "payload_bytes", "frame_bytes"]
-    sizes: tuple[int, ...]
-    request_payload_bytes: int
-    """The fixed request of request-response; every other probe sends and answers the same size."""
-    intervals_ns: tuple[int, ...]
-    schedule: tuple[str, ...]
-    timeout_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class PairsPlan:
-    """How often, in what blocks, in what order."""
-
-    rounds: int
-    probes_per_block: int
-    warmup_probes: int
-    block_at_most_ns: int | None
-    at_most_ns: int | None
-    """Measuring stops after the last whole round within this time."""
-    seed: int
-    a_a: bool
+    words: str | None = key(text(), None, 'pipe of both directions, in words; "" is an idle one, none a plain bridge')
+    """Spread over the two below when a plan is read."""
+    forward: str | None = key(text(), None, "pipe from A to B alone")
+    backward: str | None = key(text(), None, "pipe from B to A alone")
+    config: str | None = key(text(), None, "file of pipes and rules, in their place")
+    seed: int = key(whole(0, 2**62), 1, "of every impairment")
+    engine: str = key(one_of("auto", "xdp", "packet"), "auto", "how frames are moved")
+    cpu: int | None = key(CPU, AUTO, "core of the emulator; auto: the device's own, or one that the prober leaves")
+    spin: bool | None = key(auto_or(flag()), AUTO, "polls without a pause; auto: where its core is nobody else's")
+    fifo: bool | None = key(auto_or(flag()), AUTO, "real-time priority")
+    budget_ns: int | None = key(
+        duration(1, HOUR_NS), None, "a packet that leaves later than this after its time is late"
+    )
+    memory: str | None = key(text(), None, 'frames held at most, such as "256MiB"')
+    path_cost_ns: int = key(
+        duration(0, 1_000_000_000), 0, "what the path takes beside the emulator, taken off each departure", quiet=True
+    )
+    log: bool = key(flag(), None, "whether every packet is recorded; by default where the method asks it")
 
 
-@dataclass(frozen=True, slots=True)
-class DeparturesPlan:
-    """Method `departures` alone: whose sender is judged, and over how many departures."""
-
-    tools: tuple[str, ...]
-    count: int
-    at_most_ns: int
-    """No trial lasts longer: slow intervals get fewer departures."""
-    flood_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPlan:
-    """Methods with streams: the factors, each a list of which every combination is a cell."""
-
-    kind: tuple[str, ...]
-    """one-way, ping-pong, request-response, answers (a request to many, each answering in unicast)."""
-    engine: tuple[str, ...]
-    size_key: Literal["payload_bytes", "frame_bytes"]
-    sizes: tuple[int, ...]
-    schedule: tuple[str, ...]
-    """regular, poisson, burst:N, ramp:FROM-TO, flood."""
-    rates: tuple[Rate, ...]
-    """Mean rates of all senders together; given as intervals, as rates or as shares of the arm's throughput."""
-    rate_key: Literal["interval", "rate"]
-    to: tuple[str, ...]
-    """unicast, broadcast, multicast, unknown (an address that nobody has)."""
-    senders: tuple[int, ...]
-    marks: tuple[int, ...]
-    """DSCPs of senders that share one port, a flow each; none: every sender has a port of its own."""
-    receivers: tuple[int, ...]
-    """Other subscribers beside the receiver that is measured."""
-    load: tuple[float, ...]
-    """Shares of the device's throughput that other pairs take up meanwhile."""
-    load_via: tuple[str, ...]
-    """through the device, or beside it, through its decoy."""
-    load_frame_bytes: int
-    load_schedule: str
-    request_payload_bytes: int
-    """The fixed request of request-response and of answers."""
-    vlan: int | None
-    pcp: int | None
-    """None with a tag too: then its priority is 0. Without a tag there is none, or the frame would get one."""
-    dscp: int
-    late_after_ns: int
-    pipe: tuple[str, ...]
-    """What the emulators of an arm are set to before a trial, in words; "" leaves them as they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialsPlan:
-    """How often and how long each cell is tried, and in what order."""
-
-    rounds: int
-    duration_ns: int
-    count_at_most: int | None
-    """Frames of one sender in one trial."""
-    probes: int
-    """Probes of a trial whose kind is ping-pong or request-response: a closed loop has no duration."""
-    settle_ns: int
-    """Wait for frames still on their way before a trial is closed."""
-    at_most_ns: int | None
-    """Measuring stops after the last whole round within this time."""
-    seed: int
-    a_a: bool
-    qualify: bool
-    """Whether the tester is measured on the empty path first."""
-    keep: Literal["auto", "packets", "histograms"]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelPlan:
-    """Method `model` alone: what is fitted and what is held out."""
-
-    train: tuple[int, ...]
-    """Numbers of cells; empty where the analysis is to choose."""
-
-
-@dataclass(frozen=True, slots=True)
-class LimitsPlan:
-    """Method `emulator` alone: what a verdict asks of a pipe; None leaves it to the analysis."""
-
-    offset_ns: int | None
-    p50_ns: int | None
-    p99_ns: int | None
-    p999_ns: int | None
-    rate: float | None
-    cdf: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchPlan:
-    """Searches: what is sought, how, and how it ends."""
-
-    tests: tuple[str, ...]
-    algorithm: tuple[str, ...]
-    goals: tuple[float, ...]
-    """Loss ratios: 0 asks for the zero-loss rate (NDR), 0.005 for the partial one (PDR)."""
-    width: float
-    """Relative width of the interval at which a search ends."""
-    initial_duration_ns: int
-    duration_ns: int
-    duration_sum_ns: int
-    exceed_ratio: float
-    max_rate: Rate | None
-    """None: the clean rate of the tester."""
-    repetitions: int
-    verify_loss: bool
-    latency_duration_ns: int
-    latency_repetitions: int
-    loss_step: float
-    burst_ns: int
-    """Longest burst that is tried."""
-    burst_repetitions: int
-    most_addresses: int
-    at_most_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class CostsPlan:
-    """Method `tcp-cost` alone: under what traffic the log is switched on and off, and how."""
-
-    packets_per_log: tuple[int, ...]
-    flows: tuple[int, ...]
-    where: tuple[str, ...]
-    """sender, receiver, both."""
-    where_flows: tuple[int, ...]
-    controls: tuple[str, ...]
-    """disabled, empty, sham."""
-    path: tuple[str, ...]
-    """gso, mtu."""
-    form: Literal["slices", "runs"]
-    slice_ns: int
-    settle_ns: int
-    ramp_ns: int
-    repetitions: int
-    at_once: int
-    pause_ns: int
-    statistics: int
-    congestion_control: str
-    mss_bytes: int
-    send_buffer_bytes: int
-    receive_buffer_bytes: int
-    at_most_ns: int | None
-    """Measuring stops after the last whole round of repetitions within this time."""
-    seed: int
-    a_a: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TruthPlan:
-    """Method `tcp-truth` alone: over which paths the log is held against TCP_INFO, a capture and the laws."""
-
-    congestion: tuple[str, ...]
-    messages_pipe: tuple[str, ...]
-    messages_duration_ns: int
-    message_bytes: int
-    message_interval_ns: int
-    reno_pipe: str
-    cubic_pipe: str
-    """Empty: no trials of that law."""
-    law_duration_ns: int
-    law_connections: int
-    direct_bytes: int
-    repetitions: int
-    read_every_ns: int
-    private_every: int
-    mss_bytes: int
-    send_buffer_bytes: int
-    receive_buffer_bytes: int
-    pause_ns: int
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class PerturbationPlan:
-    """Method `tcp-perturbation` alone: what is sent over which path, with the log and without."""
-
-    congestion: tuple[str, ...]
-    pipe: tuple[str, ...]
-    duration_ns: int
-    skip_ns: int
-    read_every_ns: int
-    packets_per_log: int
-    rounds: int
-    mss_bytes: int
-    send_buffer_bytes: int
-    receive_buffer_bytes: int
-    pause_ns: int
-    at_most_ns: int | None
-    """Measuring stops after the last whole round within this time."""
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
+@section
 class HostPlan:
-    """Where the two ends run."""
+    """Where the two ends run. None is "auto" everywhere here: chosen on the machine, and recorded."""
 
-    prober_cpu: int | None
-    responder_cpu: int | None
-    fifo: bool | None
-    wait: str | None
-    """None anywhere here is "auto": chosen on the machine, and recorded."""
+    prober_cpu: int | None = key(CPU, AUTO, "core of the asking end")
+    responder_cpu: int | None = key(CPU, AUTO, "core of the answering end")
+    fifo: bool | None = key(auto_or(flag()), AUTO, "real-time priority")
+    wait: str | None = key(
+        auto_or(one_of("spin", "sleep-then-spin", "sleep")), AUTO, "how the prober waits for its moment"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that a run does, and no default left open."""
+    """Everything that a run does, and no default left open. A section of the method is an attribute: `plan.pairs`."""
 
     study: Study
     bed: BedPlan
-    probe: ProbePlan
-    pairs: PairsPlan
-    departures: DeparturesPlan
-    stream: StreamPlan
-    trials: TrialsPlan
-    model: ModelPlan
-    limits: LimitsPlan
-    search: SearchPlan
-    costs: CostsPlan
-    truth: TruthPlan
-    perturbation: PerturbationPlan
+    host: HostPlan
+    sections: Mapping[str, Any]
+    """The method's own, by name."""
     emulators: Mapping[str, EmulatorPlan]
     """By label; "" is what a label without a section of its own has."""
-    host: HostPlan
-    asked: tuple[str, ...]
+    asked: tuple[str, ...] = ()
     """What was asked beyond the file, as typed: "--quick", "--set rounds=8"."""
+
+    @property
+    def ask(self) -> Ask:
+        """What its method asks."""
+        return ask_of(self.study.method)
+
+    def expand(self) -> Sequence[Trial[Any]]:
+        """Every trial, in the order in which they are measured."""
+        return self.ask.expand(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.sections:
+            raise AttributeError(f"{self.study.method} has no section [{name}]")
+        return self.sections[name]
+
+    def with_section(self, name: str, value: Any) -> Plan:
+        """The same plan with another value of one section."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Plan(**own | {"sections": {**self.sections, name: value}})
+
+
+def ask_of(method: str) -> Ask:
+    """What a method asks."""
+    found: Ask = load(method, "ask").ASK
+    return found

@@ -1,28 +1,48 @@
 """Readers of single values: each takes what TOML or `--set` gave and returns what the plan holds, or None if wrong.
 
-Every reader knows the words for what it expected. Relations between values are not its business (plan/check.py).
+Every reader knows the words for what it expected, and how its value is written back. Relations between values are not
+its business (each method's checks).
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from sojourn.units import as_duration, nanoseconds
 
-UNITS_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
-DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min)")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+def plain(value: Any) -> Any:
+    """A tuple as the list that TOML has; any other value as it is."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Turns a raw value into the plan's, or into None."""
+    """Turns a raw value into the plan's, or into None; and the plan's value into what a plan file has."""
 
     read: Callable[[Any], Any]
     expected: str
+    write: Callable[[Any], Any] = plain
+    choices: tuple[str, ...] = ()
+    """Words among which the value is, so that a misspelt one can be told."""
+
+    def expected_for(self, value: Any) -> str:
+        """What was expected, and the word that was probably meant."""
+        for word in value if isinstance(value, list) else [value]:
+            if isinstance(word, str) and word not in self.choices and (meant := nearest(word, self.choices)):
+                return f'{self.expected}: did you mean "{meant}"?'
+        return self.expected
+
+
+def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The choice that a misspelt word most likely stands for."""
+    return next(iter(difflib.get_close_matches(word, list(choices), 1, cutoff)), None)
 
 
 def text() -> Reader:
@@ -57,7 +77,8 @@ def number(least: float, most: float) -> Reader:
 
 def one_of(*words: str) -> Reader:
     """One of a few words."""
-    return Reader(lambda value: value if value in words else None, " or ".join(f'"{word}"' for word in words))
+    expected = " or ".join(f'"{word}"' for word in words)
+    return Reader(lambda value: value if value in words else None, expected, choices=words)
 
 
 def matching(pattern: str, expected: str) -> Reader:
@@ -70,31 +91,26 @@ def duration(least_ns: int, most_ns: int) -> Reader:
     """A time with its unit, as whole nanoseconds."""
 
     def read(value: Any) -> int | None:
-        found = DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-        if not found:
-            return None
-        nanos = Decimal(found[1]) * UNITS_NS[found[2]]
-        return int(nanos) if nanos == int(nanos) and least_ns <= nanos <= most_ns else None
+        nanos = nanoseconds(value) if isinstance(value, str) else None
+        return int(nanos) if nanos is not None and nanos == int(nanos) and least_ns <= nanos <= most_ns else None
 
     bounds = f'between "{as_duration(least_ns)}" and "{as_duration(most_ns)}"'
-    return Reader(read, f'a time with its unit, such as "1ms", "500us" or "1s", {bounds}')
-
-
-def as_duration(nanos: int) -> str:
-    """The shortest exact form: 1500000 -> "1500us"."""
-    for unit in ("s", "ms", "us"):
-        if nanos % UNITS_NS[unit] == 0:
-            return f"{nanos // UNITS_NS[unit]}{unit}"
-    return f"{nanos}ns"
+    return Reader(read, f'a time with its unit, such as "1ms", "500us" or "1s", {bounds}', as_duration)
 
 
 def word_or(word: str, meaning: Any, other: Reader) -> Reader:
     """A word with a meaning of its own, or anything that the other reader takes."""
-    return Reader(lambda value: meaning if value == word else other.read(value), f'"{word}" or {other.expected}')
+    return replace(
+        other,
+        read=lambda value: meaning if value == word else other.read(value),
+        expected=f'"{word}" or {other.expected}',
+        write=lambda value: word if value == meaning else other.write(value),
+        choices=(*other.choices, word),
+    )
 
 
 class Auto:
-    """What "auto" reads as, since None means refused."""
+    """What "auto" reads as, since None means refused; the plan then holds None."""
 
 
 AUTO = Auto()
@@ -102,7 +118,7 @@ AUTO = Auto()
 
 def auto_or(other: Reader) -> Reader:
     """The word "auto", or a value."""
-    return word_or("auto", AUTO, other)
+    return replace(word_or("auto", AUTO, other), write=lambda value: "auto" if value is None else other.write(value))
 
 
 def list_of(item: Reader, *, may_be_empty: bool = False) -> Reader:
@@ -113,4 +129,5 @@ def list_of(item: Reader, *, may_be_empty: bool = False) -> Reader:
         good = all(one is not None for one in items) and len(set(items)) == len(items)
         return items if good and (items or may_be_empty) else None
 
-    return Reader(read, f"a list, each at most once, of: {item.expected}")
+    expected = f"a list, each at most once, of: {item.expected}"
+    return replace(item, read=read, expected=expected, write=lambda value: [item.write(one) for one in value])

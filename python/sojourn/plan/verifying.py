@@ -16,7 +16,7 @@ import tomlkit
 
 from sojourn.errors import RequestError
 from sojourn.plan.fair import Flows, flows_for
-from sojourn.plan.values import as_duration
+from sojourn.units import as_duration
 
 NANOS = 1_000_000_000
 CHECKS = 25

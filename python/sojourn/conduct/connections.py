@@ -1,0 +1,127 @@
+"""Trials that are connections of TCP from host A to host B, whose application at A reads TCP_INFO as it sends.
+
+Beside them stands the log of TCP's state, attached to A alone. Does not judge, and knows no method.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.conduct.facts import watch_neighbours
+from sojourn.conduct.tcp_hosts import HOSTS, require_root, set_tcp, size_packets, start_log
+from sojourn.errors import DoubtfulError
+from sojourn.instruments.tcp import TcpInstrument, tcp_argv
+from sojourn.plan.tcp import TRIAL_NS
+from sojourn.plan.types import DIRECT
+from sojourn.records import read_table
+from sojourn.records.log import read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.bed.model import HostName
+    from sojourn.conduct.part import Sitting
+    from sojourn.instruments.tcplog import LogInstrument
+    from sojourn.plan import Plan
+    from sojourn.plan.tcp import Connections
+    from sojourn.plan.trial import Trial
+    from sojourn.records import RunFolder
+
+FIRST_PORT = 20_000
+PORTS = 10_000
+CONVERTING_SECONDS = 300.0
+"""Until all that a trial logged has become records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applications:
+    """The applications of both hosts, and the log at A."""
+
+    sitting: Sitting
+    log: LogInstrument
+    ends: dict[HostName, TcpInstrument]
+    mss_bytes: int
+
+    def connect(self, trial: Trial[Connections], traffic: dict[str, Any], **own: Any) -> dict[str, Any]:
+        """Send `traffic` with the sender's `own` settings, from the first packet to the last acknowledgement."""
+        near, far, port = self.ends["a"], self.ends["b"], port_of(trial)
+        link = self.sitting.site.bed.topology.arms[trial.path]
+        settings = {"congestion": trial.factors.congestion, "mss_bytes": self.mss_bytes}
+        far.listen(trial.block, port, traffic["connections"], {"mss_bytes": self.mss_bytes})
+        request = {"block": trial.block, "to": f"{link.b_ip4}:{port}", "settings": settings | own}
+        sent = near.send(request | traffic, (trial.duration_ns + TRIAL_NS) / 1e9, self.sitting.screen.tick)
+        received = far.finish_listening(trial.block)
+        broken = [one["problem"] for one in (*sent["connections"], *received["connections"]) if one["problem"]]
+        if broken:
+            raise DoubtfulError(f"a connection of trial {trial.block} broke: {broken[0]}")
+        return sent
+
+    def begin_log(self, trial: Trial[Connections], options: dict[str, Any], *, keep: bool) -> None:
+        """Let the log record from now on."""
+        # A process writes no file twice: each block has a name of its own.
+        who, records = f"a{trial.block}x{self.sitting.part.number}", self.sitting.records("a")
+        self.log.begin(trial.block, "on", records=records, who=who, options=options, keep=keep)
+
+    def end_log(self) -> dict[str, Any]:
+        """End the log of a trial; gives its account."""
+        account = self.log.end(CONVERTING_SECONDS)
+        return {key: account.get(key) for key in ("account", "records", "logger_cpu_s")}
+
+    def tell(self, trial: Trial[Connections], came: dict[str, Any], logged: dict[str, Any] | None, **more: Any) -> None:
+        """Log what was done, for whoever looks at the records."""
+        factors = trial.factors
+        self.sitting.log(
+            "tcp-trial",
+            block=trial.block,
+            kind=factors.kind,
+            cell=trial.cell,
+            congestion=factors.congestion,
+            pipe=factors.pipe,
+            arm=trial.path,
+            round=trial.round,
+            setting=factors.setting,
+            connections=came["connections"],
+            logged=logged,
+            **more,
+        )
+
+
+def port_of(trial: Trial[Connections]) -> int:
+    """The port of a trial's connections."""
+    return FIRST_PORT + trial.block % PORTS
+
+
+@contextmanager
+def open_applications(sitting: Sitting, asked: Any) -> Iterator[Applications]:
+    """The applications and the log, with what the method's section asks of sockets."""
+    require_root(sitting)
+    bed = sitting.site.bed
+    with watch_neighbours(sitting), ExitStack() as stack:
+        conditions = set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes)
+        for name, link in bed.topology.arms.items():
+            # Large packets over an emulated path would be cut between the log and the capture, and lost in segments.
+            size_packets(bed, link, "gso" if name == DIRECT else "mtu", checksums=name == DIRECT)
+        log = start_log(sitting, "a", stack)
+        ends = {host: start_end(sitting, host, stack) for host in HOSTS}
+        sitting.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=sitting.cores._asdict())
+        yield Applications(sitting, log, ends, asked.mss_bytes)
+
+
+def start_end(sitting: Sitting, host: HostName, stack: ExitStack) -> TcpInstrument:
+    """The application of one host."""
+    cpu = sitting.cores.prober if host == "a" else sitting.cores.responder
+    argv = tcp_argv(sitting.instrument, sitting.records(host), sitting.part.number, host, cpu)
+    end = TcpInstrument(sitting.site.start(host), argv)
+    stack.callback(end.kill)
+    stack.callback(end.finish)
+    return end
+
+
+def whole_connections(folder: RunFolder, plan: Plan) -> set[int]:
+    """The trials that ended, and whose readings are recorded."""
+    del plan
+    recorded = set(read_table(folder.records, "tcp_readings", columns=["block"]).frame["block"].to_list())
+    told = (entry for entry in read_log(folder.log) if entry.get("event") == "tcp-trial")
+    return {entry["block"] for entry in told} & recorded

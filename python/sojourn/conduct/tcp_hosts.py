@@ -1,0 +1,64 @@
+"""What trials over TCP set on our two hosts, how large packets may be, and the log of TCP's state at an end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import MachineError
+from sojourn.instruments.tcplog import LogInstrument, log_argv
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from sojourn.bed import Bed
+    from sojourn.bed.model import HostName, Link
+    from sojourn.conduct.part import Sitting
+
+HOSTS: tuple[HostName, ...] = ("a", "b")
+SYSCTLS = "/proc/sys/net/ipv4/"
+
+
+def require_root(sitting: Sitting) -> None:
+    """Refuse to go on without the right to attach programs to a host's cgroup."""
+    if sitting.site.bed.unprivileged:
+        raise MachineError("programs in the kernel are attached to cgroups of the hosts: run this study as root")
+
+
+def set_tcp(bed: Bed, send_buffer_bytes: int, receive_buffer_bytes: int, **more: str) -> dict[str, Any]:
+    """Set what connections begin with, on our two hosts alone; gives what is in force."""
+    wanted = {
+        "tcp_no_metrics_save": "1",
+        "tcp_moderate_rcvbuf": "0",
+        "tcp_wmem": f"4096 {send_buffer_bytes} {send_buffer_bytes}",
+        "tcp_rmem": f"4096 {receive_buffer_bytes} {receive_buffer_bytes}",
+    } | more
+    for host in HOSTS:
+        for name, value in wanted.items():
+            bed.put(host, SYSCTLS + name, value)
+    return {host: {name: bed.get(host, SYSCTLS + name).split() for name in wanted} for host in HOSTS}
+
+
+OFFLOADS = {"gso": "tso on gso on gro off", "mtu": "tso off gso off gro off"}
+"""Large packets cross a veth whole. Its receive offload would only put a ring of 256 before them, which overflows."""
+
+MOST_SEGMENTS = {"gso": 65_535, "mtu": 1}
+"""Of a packet. Switching offloads off is not enough: TCP builds large packets all the same, and they are cut below."""
+
+
+def size_packets(bed: Bed, link: Link, path: str, *, checksums: bool) -> None:
+    """Let packets over a link be as large as the kernel makes them (gso), or of one segment each (mtu)."""
+    for port in (link.a_port, link.b_port):
+        tx = "on" if checksums else "off"
+        bed.run(port.host, ["ethtool", "-K", port.dev, "tx", tx, *OFFLOADS[path].split()])
+        bed.run(port.host, ["ip", "link", "set", "dev", port.dev, "gso_max_segs", str(MOST_SEGMENTS[path])])
+
+
+def start_log(sitting: Sitting, host: HostName, stack: ExitStack) -> LogInstrument:
+    """The log of one end, outside of every host: its own time is not the host's."""
+    bed = sitting.site.bed
+    log = LogInstrument(bed.beside, log_argv(sitting.instrument, bed.cgroup(host)))
+    stack.callback(log.kill)
+    stack.callback(log.finish)
+    said = {name: value for name, value in log.ready.items() if name != "event"}
+    sitting.log("ready", part=sitting.part.number, host=host, **said)
+    return log

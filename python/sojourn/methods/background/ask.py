@@ -1,0 +1,26 @@
+"""Method "background": what may be asked of streams and round trips beside a load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.plan.matrix import ask_streams
+from sojourn.plan.source import refuse
+
+if TYPE_CHECKING:
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.types import Plan
+
+
+def check(plan: Plan, given: Lookup) -> None:
+    """Refuse a plan that asks for no load."""
+    if not any(plan.stream.load):
+        where = given("stream.load", list(plan.stream.load))
+        raise refuse(where, "stream.load", "a share above 0 for study.method = background")
+
+
+ASK = ask_streams(
+    kinds=("one-way", "ping-pong", "request-response"),
+    not_simulated="a simulated line has not a load beside the stream",
+    check=check,
+)

@@ -1,0 +1,87 @@
+"""Method "departures": what may be asked of senders whose departures a capture judges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.plan.ask import Ask, Limit
+from sojourn.plan.probes import (
+    FLOOD_NS,
+    LEAST_COUNT,
+    PairsPlan,
+    ProbePlan,
+    Probing,
+    check_probes,
+    combine,
+    describe_probes,
+    estimate_probes,
+    order_trials,
+)
+from sojourn.plan.section import HOUR_NS, key, section
+from sojourn.plan.source import refuse
+from sojourn.plan.types import DIRECT
+from sojourn.plan.values import duration, list_of, one_of, whole
+
+if TYPE_CHECKING:
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.trial import Trial
+    from sojourn.plan.types import Plan
+
+PING_LEAST_NS = 1_000_000
+"""ping takes its interval in milliseconds; anything shorter is its flood."""
+
+
+@section
+class DeparturesPlan:
+    """Whose sender is judged, and over how many departures."""
+
+    tools: tuple[str, ...] = key(list_of(one_of("ping", "probe")), ("ping", "probe"), "whose departures are judged")
+    count: int = key(whole(2, 10_000_000), 1000, "departures per trial")
+    at_most_ns: int = key(duration(1_000_000, HOUR_NS), 60_000_000_000, "longest trial; slow intervals get fewer")
+    flood_count: int = key(whole(2, 10_000_000), 20_000, "departures of a flood")
+
+
+def cells(plan: Plan) -> list[Probing]:
+    """Every combination that the senders can do."""
+    every = combine(plan, plan.departures.tools)
+    return [one for one in every if one.tool != "ping" or not FLOOD_NS < one.interval_ns < PING_LEAST_NS]
+
+
+def length(plan: Plan, factors: Probing) -> tuple[int, int]:
+    """Departures of a trial; none of them warms up."""
+    asked = plan.departures
+    if factors.interval_ns == FLOOD_NS:
+        return asked.flood_count, 0
+    return min(asked.count, max(LEAST_COUNT, asked.at_most_ns // factors.interval_ns)), 0
+
+
+def expand(plan: Plan) -> list[Trial[Probing]]:
+    """Every trial, in order: there is one path, and nothing to mirror."""
+    return order_trials(plan, cells(plan), (DIRECT,), lambda factors: length(plan, factors), mirrored=False)
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """What `--dry-run` shows."""
+    return describe_probes(plan, expand(plan), (DIRECT,), visits_per_round=1)
+
+
+def check(plan: Plan, given: Lookup) -> None:
+    """Refuse any probe that ping does not have."""
+    if plan.probe.probe != ("icmp",):
+        method = given("study.method", plan.study.method)
+        raise refuse(method, "study.method", 'probe.probe = ["icmp"] with it: ping knows no other')
+    check_probes(plan, given)
+
+
+ASK = Ask(
+    sections={"probe": ProbePlan, "pairs": PairsPlan, "departures": DeparturesPlan},
+    expand=expand,
+    estimate=estimate_probes,
+    check=check,
+    describe=describe,
+    limit=Limit("pairs", "rounds", 8),
+    words={"device": "bed.devices", "size": "probe.icmp_bytes"},
+    emulates=False,
+    probes=True,
+    not_simulated="ping and a capture need a real kernel",
+)

@@ -1,0 +1,139 @@
+"""Method "departures": trials of a sender, watched by a capture at the far end that knows nothing of it.
+
+Keeps when each trial ran, and writes the captured frames of each as records at the end. Does not judge.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from sojourn.conduct.bench import Bench, Measure
+from sojourn.conduct.blocks import Blocks, open_prober, probed_blocks
+from sojourn.errors import MachineError
+from sojourn.instruments import ping_argv
+from sojourn.instruments.capture import Capture, Window, read_pcap, write_captures
+from sojourn.plan import DIRECT
+from sojourn.records import read_table
+from sojourn.records.log import read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from sojourn.conduct.bench import Clock
+    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.site import Site
+    from sojourn.plan import Plan
+    from sojourn.plan.probes import Probing
+    from sojourn.plan.trial import Trial
+    from sojourn.records import RunFolder
+
+TICK_SECONDS = 1.0
+SLOWEST = 3
+"""A trial may take this many times its asked time, and a minute, before its sender counts as stuck."""
+STRAY_NS = 2_000_000
+"""A frame's way, added to a trial's time: far longer than it takes, far shorter than the pause between trials."""
+
+
+class Witness:
+    """The capture of a part and the windows of its trials."""
+
+    def __init__(self, folder: RunFolder, part: int, site: Site, cpu: int) -> None:
+        self._records = folder.records / f"captures-{part:03}.arrow"
+        dev = site.bed.topology.arms[DIRECT].b_dev
+        self._capture = Capture(site.start("b"), dev, folder.records / f"captures-{part:03}.pcap", cpu)
+        self._windows: list[Window] = []
+
+    def window(self, trial: Trial[Probing], began_ns: int) -> None:
+        """A trial ran from then until now."""
+        self._windows.append(Window(trial.block, began_ns, time.clock_gettime_ns(time.CLOCK_TAI) + STRAY_NS))
+        time.sleep(2 * STRAY_NS / 1e9)  # so that no frame can belong to two
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._capture.stop()
+        write_captures(self._records, list(read_pcap(self._capture.file)), self._windows)
+        self._capture.file.unlink()
+
+
+def ping_trial(site: Site, trial: Trial[Probing], cpu: int, tick: Callable[[], None]) -> int | None:
+    """Let the system's ping send one trial; gives the ICMP identifier that it used, where we could choose it."""
+    argv, identifier = ping_argv(trial, site.bed.topology.arms[trial.path].b_ip4, cpu)
+    process = site.start("a")(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60 + SLOWEST * (trial.count or 0) * trial.factors.interval_ns / 1e9
+    try:
+        while True:
+            try:
+                _, said = process.communicate(timeout=TICK_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                tick()
+                if time.monotonic() > deadline:
+                    raise MachineError(f"ping is stuck in block {trial.block}") from None
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if process.returncode not in (0, 1):  # 1: some went unanswered, which is a result
+        words = str(said).strip().splitlines()
+        raise MachineError(f"ping failed: {words[-1] if words else f'status {process.returncode}'}")
+    return identifier
+
+
+@dataclass
+class Departures(Blocks):
+    """Trials of both senders, beside a capture."""
+
+    witness: Witness
+
+    def measure(self, trial: Trial[Probing]) -> None:
+        """Measure one trial, and tell what the capture is to be judged by."""
+        site, identifier = self.sitting.site, None
+        began = time.clock_gettime_ns(time.CLOCK_TAI)
+        if trial.factors.tool == "ping":
+            identifier = ping_trial(site, trial, self.sitting.cores.prober, self.sitting.screen.tick)
+        else:
+            super().measure(trial)
+        self.witness.window(trial, began)
+        self.sitting.log("trial", **told(trial, identifier))
+
+
+def told(trial: Trial[Probing], identifier: int | None) -> dict[str, Any]:
+    """What the far end's capture is to be judged by."""
+    factors = trial.factors
+    return {
+        "block": trial.block,
+        "tool": factors.tool,
+        "interval_ns": factors.interval_ns,
+        "icmp_bytes": factors.request_payload_bytes + 8,
+        "count": trial.count,
+        "icmp_id": identifier,
+    }
+
+
+@contextmanager
+def open_departures(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+    """The prober, and the independent capture."""
+    del clock
+    with (
+        open_prober(sitting) as prober,
+        Witness(sitting.part.folder, sitting.part.number, sitting.site, sitting.cores.responder) as witness,
+    ):
+        yield Departures(sitting, prober, witness)
+
+
+def whole(folder: RunFolder, plan: Plan) -> set[int]:
+    """The trials that ran to their end, and whose capture is recorded."""
+    del plan
+    pinged = {one["block"] for one in read_log(folder.log) if one.get("event") == "trial" and one["tool"] == "ping"}
+    captured = set(read_table(folder.records, "captures").frame["block"].to_list())
+    return (probed_blocks(folder) | pinged) & captured
+
+
+MEASURE = Measure(open_departures, whole)

@@ -1,0 +1,49 @@
+"""Method "emulator": what may be asked of streams through a pipe, to see whether it does what is configured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.devices import emulator_label
+from sojourn.plan.emulatable import AN_EMULATOR
+from sojourn.plan.matrix import ask_streams
+from sojourn.plan.section import HOUR_NS, key, section
+from sojourn.plan.source import refuse
+from sojourn.plan.values import duration, number
+
+if TYPE_CHECKING:
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.types import Plan
+
+A_LIMIT = duration(1, HOUR_NS)
+
+
+@section
+class LimitsPlan:
+    """What a verdict asks of a pipe; None leaves it to the analysis."""
+
+    offset_ns: int | None = key(A_LIMIT, None, "how far the mean delay of a pipe may be from what is configured")
+    p50_ns: int | None = key(A_LIMIT, None, "half of the packets leave within this of their time")
+    p99_ns: int | None = key(A_LIMIT, None, "99 of 100 do")
+    p999_ns: int | None = key(A_LIMIT, None, "999 of 1,000 do")
+    rate: float | None = key(
+        number(0, 1), None, "how far the rate of a pipe's link may be from what is configured, as a share"
+    )
+    cdf: float | None = key(number(0, 1), None, "how far the distribution of the delays may be from the configured one")
+
+
+def check(plan: Plan, given: Lookup) -> None:
+    """Refuse a plan without an emulator."""
+    devices = plan.bed.devices
+    if all(emulator_label(device) is None for device in devices):
+        raise refuse(given("bed.devices", list(devices)), "bed.devices", f"{AN_EMULATOR} for method emulator")
+
+
+ASK = ask_streams(
+    overload=True,
+    laws=("no-tick", "no-shortfall", "delay-independent-of-rate", "loss-as-configured"),
+    more={"limits": LimitsPlan},
+    not_simulated="a simulated line has not an emulator",
+    logs_emulators=True,
+    check=check,
+)

@@ -1,0 +1,5 @@
+"""Method "fan-in": what may be asked of several senders that share one port."""
+
+from sojourn.plan.matrix import ask_streams
+
+ASK = ask_streams(overload=True, restless=True, laws=("fan-in-total",))

@@ -1,0 +1,19 @@
+"""Method "model": what may be asked of streams that a model of a path is fitted to."""
+
+from __future__ import annotations
+
+from sojourn.plan.matrix import ask_streams
+from sojourn.plan.section import key, section
+from sojourn.plan.values import list_of, whole
+
+
+@section
+class ModelPlan:
+    """What is fitted and what is held out."""
+
+    train: tuple[int, ...] = key(
+        list_of(whole(0, 100_000), may_be_empty=True), (), "cells that a model is fitted to; none: it chooses"
+    )
+
+
+ASK = ask_streams(restless=True, more={"model": ModelPlan})

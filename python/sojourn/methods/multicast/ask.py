@@ -1,0 +1,8 @@
+"""Method "multicast": what may be asked of streams to several receivers."""
+
+from sojourn.plan.matrix import ask_streams
+
+ASK = ask_streams(
+    kinds=("one-way", "ping-pong", "request-response", "answers"),
+    not_simulated="a simulated line has not several receivers",
+)

@@ -1,0 +1,5 @@
+"""Method "one-way": what may be asked of streams in one direction, whatever the load."""
+
+from sojourn.plan.matrix import ask_streams
+
+ASK = ask_streams(overload=True, restless=True, laws=("md1",))

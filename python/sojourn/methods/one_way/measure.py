@@ -1,0 +1,5 @@
+"""Method "one-way": each trial is a stream, or several at once."""
+
+from sojourn.conduct.streams import streams
+
+MEASURE = streams()

@@ -1,0 +1,5 @@
+"""Suite "rfc2544": the tests of RFC 2544 (RFC 9004 for back-to-back), in the order in which one needs the other."""
+
+from sojourn.plan.searches import suite
+
+ASK = suite(("throughput", "latency", "frame-loss", "back-to-back"))

@@ -1,0 +1,5 @@
+"""Suite "rfc2544": each trial is a search, whose steps are trials too."""
+
+from sojourn.conduct.searches import SEARCHES
+
+MEASURE = SEARCHES

@@ -1,0 +1,9 @@
+"""Suite "rfc2889": the tests of RFC 2889, in the order in which one needs the other."""
+
+from sojourn.plan.searches import suite
+
+ASK = suite(
+    ("address-capacity", "learning-rate", "broadcast-forwarding", "broadcast-latency", "forward-pressure"),
+    bridges=True,
+    not_simulated="a simulated line has not a table of addresses",
+)

@@ -1,0 +1,5 @@
+"""Suite "rfc8219": each trial is a search, whose steps are trials too."""
+
+from sojourn.conduct.searches import SEARCHES
+
+MEASURE = SEARCHES

@@ -1,0 +1,7 @@
+"""Method "stages": what may be asked about the stages that a packet passes in a kernel."""
+
+from sojourn.plan.matrix import ask_streams
+
+ASK = ask_streams(
+    kinds=("one-way", "answers"), laws=("stages-sum",), not_simulated="a simulated line has not a kernel's stages"
+)

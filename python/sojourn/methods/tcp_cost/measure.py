@@ -1,0 +1,291 @@
+"""Method "tcp-cost": iperf3 between the two hosts, and the log of TCP's state switched on and off beside it.
+
+A pair is two slices, one without the log and one with a setting of it, adjacent in time; which comes first is the
+plan's. Every slice is alike but for that: a command, a wait until it has settled, counters, time, counters. Programs
+are loaded once for each iperf3; in a slice without the log they are attached nowhere. Does not judge, and does not know
+what the log writes.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sojourn.conduct.bench import Bench, Measure
+from sojourn.conduct.facts import watch_neighbours
+from sojourn.conduct.meter import Meter, Reading
+from sojourn.conduct.slice_records import RowWriter
+from sojourn.conduct.tcp_hosts import HOSTS, require_root, set_tcp, size_packets, start_log
+from sojourn.instruments.iperf import Iperf, Traffic
+from sojourn.methods.tcp_cost.ask import BOTH, RECEIVER, SENDER, SHAM, Setting, Slice
+from sojourn.plan.types import DIRECT
+from sojourn.records import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from sojourn.bed.model import HostName
+    from sojourn.conduct.bench import Clock
+    from sojourn.conduct.part import Sitting
+    from sojourn.instruments.tcplog import LogInstrument, Mode
+    from sojourn.methods.tcp_cost.ask import CostsPlan
+    from sojourn.plan import Plan
+    from sojourn.plan.trial import Trial
+    from sojourn.records import RunFolder
+
+ENDS: dict[str, tuple[HostName, ...]] = {SENDER: ("a",), RECEIVER: ("b",), BOTH: HOSTS}
+STATISTICS_BLOCKS = 1_000_000
+"""Slices under the statistics of programs are numbered from here."""
+
+EVERYTHING_DECIMATED = 1_000_000_000
+"""So many packets per log that none of a slice has a record, or one."""
+
+LONGEST_SECONDS = 86_400.0
+CALIBRATION_SECONDS = 0.1
+TRIAL_TURNS = 200
+"""How often the sham's loop turns while it is found out how long a turn takes."""
+
+SKIPS = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-room", "late")
+
+
+@contextmanager
+def open_bench(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+    """The logs of the ends that are logged, and the tables of slices."""
+    require_root(sitting)
+    site, part, asked = sitting.site, sitting.part, sitting.plan.costs
+    with watch_neighbours(sitting), ExitStack() as stack:
+        sysctls = set_tcp(site.bed, asked.send_buffer_bytes, asked.receive_buffer_bytes,
+                          tcp_congestion_control=asked.congestion_control)  # fmt: skip
+        version = site.bed.run("a", ["iperf3", "--version"]).splitlines()[0]
+        logged = {host for trial in part.owed for host in ENDS[trial.factors.setting.where]}
+        logged |= {*ENDS[BOTH if takes_statistics(asked) else SENDER]}
+        logs = {host: start_log(sitting, host, stack) for host in HOSTS if host in logged}
+        sitting.log("tcp-conditions", sysctls=sysctls, iperf=version, mss_bytes=asked.mss_bytes)
+        slices = stack.enter_context(RowWriter(part.folder, "tcp_slices", part.number))
+        costs = stack.enter_context(RowWriter(part.folder, "tcp_costs", part.number))
+        yield Costs(sitting, asked, clock, logs, slices, costs)
+
+
+def takes_statistics(asked: CostsPlan) -> bool:
+    """Whether slices are taken under the kernel's statistics of programs."""
+    return asked.statistics > 0 and asked.form == "slices"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Connections that carry what they can, and where to read how much."""
+
+    number: int
+    traffic: Iperf
+    meter: Meter
+    sham_turns: int
+    """How often the sham's loop turns, to take as long as logging does."""
+
+
+@dataclass
+class Costs(Bench):
+    """All slices of a part; those of a batch share an iperf3, where it is cut into slices."""
+
+    sitting: Sitting
+    asked: CostsPlan
+    clock: Clock
+    logs: dict[HostName, LogInstrument]
+    slices: RowWriter
+    costs: RowWriter
+    _running: Running | None = field(default=None, init=False)
+
+    def batch(self, trials: Sequence[Trial[Slice]]) -> AbstractContextManager[None]:
+        """Run one iperf3 for the whole batch; or nothing, where each slice has its own."""
+        setting = trials[0].factors.setting
+        bed = self.sitting.site.bed
+        size_packets(bed, bed.topology.arms[DIRECT], setting.path, checksums=True)
+        return nullcontext() if self.asked.form == "runs" else self._shared(trials[0].batch, setting)
+
+    @contextmanager
+    def _shared(self, number: int, setting: Setting) -> Iterator[None]:
+        with self._traffic(number, setting) as self._running:
+            yield
+            if takes_statistics(self.asked) and not self.clock.is_up:
+                self._measure_statistics(self._running, setting)
+        self._running = None
+        time.sleep(self.asked.pause_ns / 1e9)
+
+    def measure(self, trial: Trial[Slice]) -> None:
+        """Measure one slice."""
+        own = {"pair": trial.block // 2, "repetition": trial.round, "cell": trial.cell, "visit": trial.visit}
+        if self._running is not None:
+            self.slices.write([self._take(trial.block, trial.factors, self._running) | own])
+            return
+        with self._traffic(trial.block // 2, trial.factors.setting) as alone:
+            self.slices.write([self._take(trial.block, trial.factors, alone) | own])
+        time.sleep(self.asked.pause_ns / 1e9)
+
+    @contextmanager
+    def _traffic(self, number: int, setting: Setting) -> Iterator[Running]:
+        site, asked, cores = self.sitting.site, self.asked, self.sitting.plan.host
+        link = site.bed.topology.arms[DIRECT]
+        traffic = Traffic(link.b_ip4, setting.flows, LONGEST_SECONDS, asked.mss_bytes, asked.congestion_control,
+                          cores.prober_cpu, cores.responder_cpu)  # fmt: skip
+        with Iperf(site.bed, traffic) as running:
+            loggers = [log.pid for log in self.logs.values()]
+            time.sleep(asked.ramp_ns / 1e9)
+            meter = Meter(site.bed, link.b_dev, loggers)
+            for host, log in self.logs.items():
+                log.begin(number, "off", records=self.sitting.records(host), who=host, options=options_of(), keep=False)
+            yield Running(number, running, meter, self._sham_turns(setting))
+            for log in self.logs.values():
+                log.end()
+
+    def _sham_turns(self, setting: Setting) -> int:
+        """Let the sham burn as much as a record takes, as the kernel's statistics tell it under this very traffic."""
+        if not (setting.mode == SHAM or (self.asked.form == "slices" and SHAM in self.asked.controls)):
+            return 0
+        log = next(iter(self.logs.values()))
+        asked = (("on", options_of()), (SHAM, options_of(turns=TRIAL_TURNS)), ("empty", options_of()))
+        took = {mode: self._calibrated(log, mode, options) for mode, options in asked}  # type: ignore[arg-type]
+        turn_ns = (took[SHAM] - took["empty"]) / TRIAL_TURNS
+        turns = max(0, round((took["on"] - took["empty"]) / turn_ns)) if turn_ns > 0 else 0
+        self.sitting.log("sham", path=setting.path, flows=setting.flows, turns=turns, turn_ns=turn_ns, took_ns=took)
+        return turns
+
+    def _calibrated(self, log: LogInstrument, mode: Mode, options: dict[str, Any]) -> float:
+        """Nanoseconds that a run of the programs takes in a mode."""
+        log.be(mode, options)
+        log.take_statistics(on=True)
+        before = log.costs()
+        time.sleep(CALIBRATION_SECONDS)
+        ran = rows_of_costs(0, "", before, log.costs())
+        log.take_statistics(on=False)
+        log.be("off")
+        packets = [one for one in ran if one["direction"] is not None]
+        spent, runs = (sum(int(one[name]) for one in packets) for name in ("cpu_time_ns", "runs"))
+        return spent / max(1, runs)
+
+    def _measure_statistics(self, running: Running, setting: Setting) -> None:
+        """Slices while the kernel takes the time of programs, at both ends; of no pair, for that takes time itself."""
+        settings = [("on", 1), ("on", EVERYTHING_DECIMATED), ("empty", None), ("disabled", None)]
+        settings += [(SHAM, None)] if SHAM in self.asked.controls else []
+        of = STATISTICS_BLOCKS + len(settings) * self.asked.statistics * running.number
+        for turn in range(self.asked.statistics):
+            for place, (mode, each) in enumerate(settings):
+                asked = replace(setting, where=BOTH, mode=mode, packets_per_log=each)
+                row = self._take(of + len(settings) * turn + place, Slice(asked, mode), running, statistics=True)
+                self.slices.write([row | {"pair": -1, "repetition": turn, "cell": -1, "visit": 0}])
+
+    def _take(self, block: int, one: Slice, running: Running, *, statistics: bool = False) -> dict[str, Any]:
+        """One slice as a row, but for its place in the plan."""
+        mode: Mode = one.mode  # type: ignore[assignment]
+        logs = {host: self.logs[host] for host in (() if mode == "off" else ENDS[one.setting.where])}
+        for log in logs.values():
+            log.be(mode, options_of(one.setting.packets_per_log, running.sham_turns))
+            if statistics:
+                log.take_statistics(on=True)
+        time.sleep(self.asked.settle_ns / 1e9)
+        programs = {host: log.costs() for host, log in logs.items()} if statistics else {}
+        accounts, began = [log.totals() for log in logs.values()], time.monotonic()
+        before = running.meter.read()
+        time.sleep(self.asked.slice_ns / 1e9)
+        after = running.meter.read()
+        in_force, later = time.monotonic() - began, [log.totals() for log in logs.values()]
+        for host, ran in programs.items():
+            self.costs.write(rows_of_costs(block, host, ran, logs[host].costs()))
+            logs[host].take_statistics(on=False)
+        for log in logs.values():
+            log.be("off")
+        running.traffic.require_alive()
+        counted = counts_of(accounts, later) | {"in_force_s": in_force} if mode == "on" else NOTHING
+        return row_of(block, one, running.number, before, after, statistics=statistics) | counted
+
+
+def options_of(packets_per_log: int | None = None, turns: int = 0) -> dict[str, Any]:
+    """What the log is asked for."""
+    return {"ppl": packets_per_log or 1, "ppl_by": "packet", "sham_loops": turns}
+
+
+def row_of(
+    block: int, one: Slice, batch: int, before: Reading, after: Reading, *, statistics: bool = False
+) -> dict[str, Any]:
+    """What was asked, and what the kernel's counters say."""
+    setting = one.setting
+    return {
+        "block": block,
+        "session": batch,
+        "path": setting.path,
+        "flows": setting.flows,
+        "where": setting.where,
+        "setting": setting.mode,
+        "mode": one.mode,
+        "packets_per_log": setting.packets_per_log,
+        "statistics": statistics,
+        "started_ns": before.at_ns,
+        "ended_ns": after.at_ns,
+        **after.since(before),
+    }
+
+
+COUNTED = ("packets_in", "packets_out", "segments_in", "segments_out", "logged", "decimated", "skipped")
+NOTHING = dict.fromkeys(("in_force_s", *COUNTED, *(f"skipped_{why.replace('-', '_')}" for why in SKIPS)))
+"""Of a slice in which the log counts nothing."""
+
+
+def counts_of(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """What the logs of all ends counted between two looks, together."""
+
+    def came_to(way: str, fate: str) -> int:
+        return sum(int(one[way].get(fate, 0)) for one in after) - sum(int(one[way].get(fate, 0)) for one in before)
+
+    def segments(way: str) -> int:
+        then, now = (sum(int(one["segments"][way].get("seen", 0)) for one in looks) for looks in (before, after))
+        return now - then
+
+    def fate(name: str) -> int:
+        return came_to("in", name) + came_to("out", name)
+
+    skips = {f"skipped_{why.replace('-', '_')}": fate(why) for why in SKIPS}
+    return {
+        "packets_in": came_to("in", "seen"),
+        "packets_out": came_to("out", "seen"),
+        "segments_in": segments("in"),
+        "segments_out": segments("out"),
+        "logged": fate("logged"),
+        "decimated": fate("decimated"),
+        "skipped": sum(skips.values()),
+        **skips,
+    }
+
+
+def rows_of_costs(
+    block: int, host: str, before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What each program ran between two looks."""
+    ran = {one["name"]: one for one in before}
+    return [
+        {
+            "block": block,
+            "host": host,
+            "program": one["name"],
+            "direction": direction_of(one["name"]),
+            "runs": one["runs"] - ran.get(one["name"], {}).get("runs", 0),
+            "cpu_time_ns": one["run_ns"] - ran.get(one["name"], {}).get("run_ns", 0),
+        }
+        for one in after
+    ]
+
+
+def direction_of(program: str) -> str | None:
+    """Whose packets run it, by its name."""
+    words = program.split("_")
+    return next((way for way in ("in", "out") if way in words or f"{way}gress" in words), None)
+
+
+def whole(folder: RunFolder, plan: Plan) -> set[int]:
+    """The slices that are recorded, with the other one of their pair."""
+    del plan
+    blocks = set(read_table(folder.records, "tcp_slices").frame["block"].to_list())
+    return {block for block in blocks if block < STATISTICS_BLOCKS and block ^ 1 in blocks}
+
+
+MEASURE = Measure(open_bench, whole)

@@ -1,0 +1,82 @@
+"""Method "tcp-truth": connections with the log at the sender, and a capture at the sender's port as its witness."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.conduct.bench import Bench, Measure
+from sojourn.conduct.connections import Applications, open_applications, port_of, whole_connections
+from sojourn.conduct.slice_records import RowWriter
+from sojourn.instruments.tcp_capture import TcpCapture
+from sojourn.methods.tcp_truth.ask import LAW, MESSAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.conduct.bench import Clock
+    from sojourn.conduct.part import Sitting
+    from sojourn.methods.tcp_truth.ask import TruthPlan
+    from sojourn.plan.tcp import Connections
+    from sojourn.plan.trial import Trial
+
+BULK_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed(Bench):
+    """Connections, each beside its capture."""
+
+    applications: Applications
+    asked: TruthPlan
+    captures: RowWriter
+
+    def measure(self, trial: Trial[Connections]) -> None:
+        """Measure one trial: the path, the capture, the log, the connections, and all of it taken away in turn."""
+        own, sitting = self.applications, self.applications.sitting
+        with ExitStack() as stack:
+            stack.enter_context(sitting.emulators.during(trial.path, trial.block, trial.factors.pipe))
+            capture = start_capture(sitting, trial)
+            stack.callback(capture.kill)
+            private = self.asked.private_every if trial.factors.kind == LAW else "off"
+            own.begin_log(trial, {"ppl": 1, "sample": "both", "private": private}, keep=True)
+            nodelay = {"is_nodelay": True} if trial.factors.kind == MESSAGES else {}
+            came = own.connect(trial, traffic(self.asked, trial.factors.kind), **nodelay)
+            logged = own.end_log()
+            rows, dropped = capture.stop(trial.block)
+            self.captures.write(rows)
+        own.tell(trial, came, logged, captured=len(rows), capture_dropped=dropped)
+        time.sleep(self.asked.pause_ns / 1e9)
+
+
+def traffic(asked: TruthPlan, kind: str) -> dict[str, Any]:
+    """What is sent in a trial, in the instrument's words."""
+    if kind == MESSAGES:
+        own = {"message_bytes": asked.message_bytes, "interval_ns": asked.message_interval_ns, "read_before_send": True}
+        return own | {"duration_ns": asked.messages_duration_ns, "connections": 1}
+    if kind == LAW:
+        count = asked.law_connections
+        return {"duration_ns": asked.law_duration_ns, "connections": count, "read_every_ns": asked.read_every_ns}
+    return {"message_bytes": BULK_BYTES, "read_before_send": True, "bytes": asked.direct_bytes, "connections": 1}
+
+
+def start_capture(sitting: Sitting, trial: Trial[Connections]) -> TcpCapture:
+    """The witness at the sender's port."""
+    dev, file = sitting.site.bed.topology.arms[trial.path].a_dev, sitting.part.folder.records / "capture.pcap"
+    return TcpCapture(sitting.site.start("a"), dev, port_of(trial), file, sitting.cores.responder)
+
+
+@contextmanager
+def open_bench(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+    """The applications, the log and the table of captured packets."""
+    del clock
+    with (
+        open_applications(sitting, sitting.plan.truth) as applications,
+        RowWriter(sitting.part.folder, "tcp_captures", sitting.part.number) as captures,
+    ):
+        yield Witnessed(applications, sitting.plan.truth, captures)
+
+
+MEASURE = Measure(open_bench, whole_connections)

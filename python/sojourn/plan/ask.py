@@ -1,0 +1,89 @@
+"""What a method asks: its sections, its checks, its trials, and what it needs of a bed. One value in each `ask` module.
+
+Everything that a plan, the bed and the conductor must know of a method stands here, so that none of them has to know
+its name. Knows no method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sojourn.plan.source import Given
+    from sojourn.plan.trial import Trial
+    from sojourn.plan.types import Plan
+
+    Lookup = Callable[[str, object], Given]
+    """The value of a key with its place in the plan; the second argument where nobody gave it."""
+
+
+class Limit(NamedTuple):
+    """Where a plan limits the time of measuring: `at_most` of a section, which has the number of rounds too."""
+
+    section: str
+    rounds: str | None
+    """The key that is set to the rounds that there was time for; None: what was not measured stays owed."""
+    least: int
+    """Rounds that are measured however little time there is: fewer say nothing."""
+
+
+class Ends(NamedTuple):
+    """The ports of a bridge and the twins that a bed needs."""
+
+    near: int = 1
+    far: int = 1
+    decoy: bool = False
+
+
+class Estimate(NamedTuple):
+    """Expected time of a run, in its parts."""
+
+    blocks: int
+    probes: int
+    measuring_ns: int
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a method asks."""
+
+    sections: Mapping[str, type]
+    """The types of its sections, beside those that every plan has."""
+    expand: Callable[[Plan], Sequence[Trial[Any]]]
+    """Every trial of a plan in the order in which they are measured; the same plan gives the same trials."""
+    estimate: Callable[[Plan, Sequence[Trial[Any]]], Estimate]
+    check: Callable[[Plan, Lookup], None]
+    """Raises the first refusal of a plan whose values are well-formed each by itself."""
+    describe: Callable[[Plan], dict[str, Any]]
+    """The cells and counts that `--dry-run` shows."""
+    settle: Callable[[Plan], Plan] = lambda plan: plan
+    """Fills in defaults that depend on other values."""
+    limit: Limit | None = None
+    laws: tuple[str, ...] = ()
+    """The published hypotheses that it can test."""
+    unread: frozenset[str] = frozenset()
+    """Keys of its sections, dotted, that have no effect; they are refused."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Short names for `--set`, where the key's own name would mean another key."""
+    emulates: bool = True
+    """Whether emulators can be among the devices."""
+    logs_emulators: bool = False
+    """Whether every packet through an emulator is recorded unless the plan says otherwise."""
+    pipes: Callable[[Plan], tuple[str, ...]] = lambda _: ()
+    """The words that emulators are set to before trials."""
+    pipe_key: str = "stream.pipe"
+    """Where a plan has them."""
+    ends: Callable[[Mapping[str, Any]], Ends] = lambda _: Ends()
+    """What the bed must have, from the method's sections."""
+    cgroups: bool = False
+    """Whether each host has a cgroup of its own."""
+    probes: bool = False
+    """Whether a simulated line is asked for probes, there and back, and not for streams."""
+    not_simulated: str | None = None
+    """What a simulated line has not, so that the method cannot be asked of it."""
+    restful: Callable[[Plan], bool] = lambda _: True
+    """Whether senders have time to sleep between frames; without it, real-time priority makes departures late."""

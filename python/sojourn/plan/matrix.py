@@ -1,0 +1,65 @@
+"""The ask of a method with a fixed matrix of streams: every combination of factors, over every path, in rounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.plan.ask import Ask, Limit
+from sojourn.plan.streamable import Allowed, check_streams
+from sojourn.plan.streams import StreamPlan, TrialsPlan, ends
+from sojourn.plan.trials import describe_trials, estimate_trials, expand_trials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.types import Plan
+
+RESTFUL_PPS = 2_000.0
+"""Between frames that are no closer than this a sender sleeps."""
+
+
+def ask_streams(  # noqa: PLR0913 - one for each way in which such methods differ
+    *,
+    kinds: tuple[str, ...] = ("one-way",),
+    overload: bool = False,
+    restless: bool = False,
+    laws: tuple[str, ...] = (),
+    more: Mapping[str, type] | None = None,
+    not_simulated: str | None = None,
+    logs_emulators: bool = False,
+    check: Callable[[Plan, Lookup], None] | None = None,
+) -> Ask:
+    """The ask, with `more` sections and a further check.
+
+    `restless`: frames follow each other closely, unless slow ones are asked for; see `Ask.restful`.
+    """
+    allowed = Allowed(kinds=kinds, overload=overload)
+
+    def check_all(plan: Plan, given: Lookup) -> None:
+        if check is not None:
+            check(plan, given)
+        check_streams(plan, given, allowed)
+
+    return Ask(
+        sections={"stream": StreamPlan, "trials": TrialsPlan} | dict(more or {}),
+        expand=expand_trials,
+        estimate=estimate_trials,
+        check=check_all,
+        describe=describe_trials,
+        limit=Limit("trials", "rounds", 2),
+        laws=laws,
+        words={"device": "bed.devices", "size": "stream.frame_bytes", "rounds": "trials.rounds"},
+        logs_emulators=logs_emulators,
+        pipes=lambda plan: plan.stream.pipe,
+        ends=ends,
+        not_simulated=not_simulated,
+        restful=is_restful if restless else lambda _: True,
+    )
+
+
+def is_restful(plan: Plan) -> bool:
+    """Whether every stream of a plan leaves its sender time to sleep."""
+    rates = [rate.pps(max(plan.stream.sizes)) for rate in plan.stream.rates]
+    steady = all(schedule in ("regular", "poisson") for schedule in plan.stream.schedule)
+    return steady and not any(plan.stream.load) and all(pps is not None and pps <= RESTFUL_PPS for pps in rates)

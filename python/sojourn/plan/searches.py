@@ -1,0 +1,206 @@
+"""Searches: what is sought on each path at each size, by which procedure, and how it ends (RFC 2544, 8219 and 2889).
+
+A trial of the plan is a whole search: its steps, trials too, are found out as it goes. Does not know how a search is
+conducted.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from math import ceil, log2
+from typing import TYPE_CHECKING, Any
+
+from sojourn.plan.ask import Ask, Limit
+from sojourn.plan.estimate import estimated
+from sojourn.plan.rates import Rate, rate
+from sojourn.plan.section import DAY_NS, HOUR_NS, key, section
+from sojourn.plan.source import Given, refuse
+from sojourn.plan.streamable import check_frames, is_bridge, words
+from sojourn.plan.streams import StreamPlan, TrialsPlan, ends
+from sojourn.plan.trial import Trial
+from sojourn.plan.trials import TRIAL_NS, base
+from sojourn.plan.types import DIRECT
+from sojourn.plan.values import AUTO, auto_or, duration, flag, list_of, number, one_of, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sojourn.plan.ask import Estimate, Lookup
+    from sojourn.plan.types import Plan
+
+SEARCHED = ("throughput", "broadcast-forwarding")
+"""Tests whose load is searched for to a loss ratio; the others have procedures of their own."""
+
+NEEDED_FIRST = {
+    "latency": "throughput",
+    "pdv": "throughput",
+    "ipdv": "throughput",
+    "learning-rate": "address-capacity",
+    "broadcast-latency": "broadcast-forwarding",
+}
+"""What some tests of a suite are done at."""
+
+TESTS = (
+    *("throughput", "latency", "pdv", "ipdv", "frame-loss", "back-to-back"),
+    *("address-capacity", "learning-rate", "broadcast-forwarding", "broadcast-latency", "forward-pressure"),
+)
+"""Everything that can be sought; each suite has some of it."""
+
+
+@section
+class SearchPlan:
+    """What is sought, how, and how it ends."""
+
+    tests: tuple[str, ...] = key(list_of(one_of(*TESTS)), (), "what is sought; by default all of the suite")
+    algorithm: tuple[str, ...] = key(
+        list_of(one_of("mlrsearch", "binary")), ("mlrsearch",), "binary: halving, each loss verified first"
+    )
+    goals: tuple[float, ...] = key(list_of(number(0, 0.5)), (0.0, 0.005), "loss ratios: 0 is the zero-loss rate")
+    """0 asks for the zero-loss rate (NDR), 0.005 for the partial one (PDR)."""
+    width: float = key(number(0.0001, 0.5), 0.005, "relative width at which a search ends")
+    initial_duration_ns: int = key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of a search's first trials")
+    duration_ns: int = key(duration(1_000_000, HOUR_NS), 60_000_000_000, "of its last trials")
+    duration_sum_ns: int = key(duration(1_000_000, DAY_NS), 60_000_000_000, "of all trials at one load")
+    exceed_ratio: float = key(number(0, 0.99), 0.5, "share of them that may miss the goal")
+    max_rate: Rate | None = key(auto_or(rate(shares=False)), AUTO, "highest load; auto: the tester's clean rate")
+    repetitions: int = key(whole(1, 1000), 1, "of every search")
+    verify_loss: bool = key(flag(), True, "a loss is seen twice before a search turns down")  # noqa: FBT003
+    latency_duration_ns: int = key(duration(1_000_000, HOUR_NS), 120_000_000_000, "a stream at the throughput found")
+    latency_repetitions: int = key(whole(1, 1000), 20, "such streams")
+    loss_step: float = key(number(0.01, 0.5), 0.1, "steps of the offered load, down from the whole")
+    burst_ns: int = key(duration(1_000_000, HOUR_NS), 2_000_000_000, "longest burst back to back")
+    burst_repetitions: int = key(whole(1, 1000), 50, "bursts of the final length")
+    most_addresses: int = key(whole(1, 65_536), 16_384, "addresses that a bridge is taught")
+    at_most_ns: int | None = key(duration(1_000_000, 1000 * HOUR_NS), None, "no search begins after this time")
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """One thing that is sought at one size."""
+
+    test: str
+    engine: str
+    frame_bytes: int
+    payload_bytes: int
+    algorithm: str
+    goals: tuple[float, ...]
+
+
+UNREAD = frozenset(
+    f"stream.{name}"
+    for name in (
+        *("kind", "schedule", "interval", "rate", "to", "senders", "receivers", "request_payload_bytes"),
+        *("load", "load_via", "load_frame_bytes", "load_schedule", "pipe", "marks"),
+    )
+) | frozenset(f"trials.{name}" for name in ("rounds", "duration", "count_at_most", "probes", "at_most", "a_a"))
+"""What a search decides itself, so that nobody can ask for it."""
+
+
+def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str | None = None) -> Ask:
+    """A suite of tests, in the order in which one needs the other; `bridges`: over nothing else."""
+
+    def settled(plan: Plan) -> Plan:
+        return plan if plan.search.tests else plan.with_section("search", replace(plan.search, tests=tests))
+
+    def check(plan: Plan, given: Lookup) -> None:
+        check_frames(plan, given)
+        check_search(plan, given, tests, bridges=bridges)
+
+    return Ask(
+        sections={"stream": StreamPlan, "trials": TrialsPlan, "search": SearchPlan},
+        expand=lambda plan: expand_searches(plan, tests),
+        estimate=estimate_searches,
+        check=check,
+        describe=lambda plan: describe_searches(plan, tests),
+        settle=settled,
+        limit=Limit("search", None, 0),
+        unread=UNREAD,
+        words={"device": "bed.devices", "size": "stream.frame_bytes", "rounds": "search.repetitions",
+               "at_most": "search.at_most"},
+        ends=ends,
+        not_simulated=not_simulated,
+    )  # fmt: skip
+
+
+def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
+    """Everything that is sought, in order: what a test needs of another at the same size comes before it."""
+    order = random.Random(plan.trials.seed)
+    tests = [test for test in suite if test in plan.search.tests]
+    found: list[Trial[Sought]] = []
+    cells: dict[Sought, int] = {}
+    places = list(product(plan.bed.devices or (DIRECT,), plan.stream.engine, plan.stream.sizes))
+    for repetition in range(plan.search.repetitions):
+        for device, engine, size in order.sample(places, len(places)):
+            at = base(plan, "one-way", engine, size, "unicast", 1, 0)
+            for test in tests:
+                for algorithm in plan.search.algorithm if test in SEARCHED else plan.search.algorithm[:1]:
+                    goals = plan.search.goals if test in SEARCHED else ()
+                    sought = Sought(test, engine, at.frame_bytes, at.payload_bytes, algorithm, goals)
+                    cell = cells.setdefault(sought, len(cells))
+                    found.append(
+                        Trial(len(found), device, repetition, 0, cell, sought, order.getrandbits(62), batch=len(found))
+                    )
+    return found
+
+
+def estimate_searches(plan: Plan, trials: Sequence[Trial[Sought]]) -> Estimate:
+    """What these searches will take at most likely; how many trials a search needs, only the device decides."""
+    simulated = plan.bed.backend == "sim"
+    return estimated(plan, len(trials), 0, sum(TRIAL_NS if simulated else search_ns(plan, one) for one in trials))
+
+
+def search_ns(plan: Plan, trial: Trial[Sought]) -> int:
+    """One search, by its own procedure."""
+    asked: SearchPlan = plan.search
+    search, settle = trial.factors, int(plan.trials.settle_ns) + TRIAL_NS
+    halvings = ceil(log2(1 / asked.width))
+    if search.test in ("throughput", "broadcast-forwarding"):
+        if search.algorithm == "binary":
+            return halvings * (asked.duration_ns + settle)
+        first = halvings * (asked.initial_duration_ns + settle)
+        return first + 2 * len(search.goals) * (asked.duration_sum_ns + settle)
+    if search.test in ("latency", "broadcast-latency", "pdv", "ipdv"):
+        return asked.latency_repetitions * (asked.latency_duration_ns + settle)
+    if search.test == "frame-loss":
+        return ceil(1 / asked.loss_step) * (asked.duration_ns + settle)
+    if search.test == "back-to-back":
+        return (asked.burst_repetitions + halvings) * (asked.burst_ns + settle)
+    return ceil(log2(asked.most_addresses)) * (asked.initial_duration_ns + settle)
+
+
+def describe_searches(plan: Plan, tests: tuple[str, ...]) -> dict[str, Any]:
+    """What `--dry-run` shows: what is sought on each path at each size, and how long it may take."""
+    searches = expand_searches(plan, tests)
+    cost = estimate_searches(plan, searches)
+    return {
+        "repetitions": plan.search.repetitions,
+        "searches": [
+            {"number": one.block, "device": one.device, "repetition": one.round, "seed": one.seed}
+            | asdict(one.factors)
+            | {"expected_ns": search_ns(plan, one)}
+            for one in searches
+        ],
+        "measuring_ns": cost.measuring_ns,
+        "total_ns": cost.total_ns,
+    }
+
+
+def check_search(plan: Plan, given: Lookup, tests: tuple[str, ...], *, bridges: bool) -> None:
+    """Tests that the suite has, with what they are done at."""
+    search, method = plan.search, plan.study.method
+    for test in search.tests:
+        where = Given(test, given("search.tests", test).where)
+        if test not in tests:
+            raise refuse(where, "search.tests", f"{words(tests)} for study.method = {method}")
+        if test in NEEDED_FIRST and NEEDED_FIRST[test] not in search.tests:
+            raise refuse(where, "search.tests", f'"{NEEDED_FIRST[test]}" beside it, at whose result it is done')
+    if bridges and not all(is_bridge(plan, device) for device in plan.bed.devices or (DIRECT,)):
+        value = given("bed.devices", list(plan.bed.devices))
+        raise refuse(value, "bed.devices", f"bridges alone for {method}, which is about tables of addresses")
+    if search.initial_duration_ns > search.duration_ns:
+        key = "search.initial_duration"
+        raise refuse(given(key, "longer"), key, "at most search.duration")
+    if search.duration_ns > search.duration_sum_ns:
+        raise refuse(given("search.duration_sum", "shorter"), "search.duration_sum", "at least search.duration")

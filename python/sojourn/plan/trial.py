@@ -1,0 +1,43 @@
+"""A trial: one measurement of one cell over one path, whatever the method. The unit that is measured and resumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sojourn.plan.types import A_A, DIRECT
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial(Generic[F]):
+    """A block of probes, a stream, a connection, a slice of a log's cost, a search: all of them are trials."""
+
+    block: int
+    """Its number in the run, and in every record."""
+    device: str
+    """The path as the plan names it; `path` is the link that it takes."""
+    round: int
+    visit: int
+    """Which of a round's visits to the path: rounds of pairs are mirrored, and have two."""
+    cell: int
+    """The number of this combination of factors."""
+    factors: F
+    seed: int = 0
+    count: int | None = None
+    """Probes, or frames of each sender; None where the duration alone ends it."""
+    warmup: int = 0
+    """So many of them come first and are not judged."""
+    duration_ns: int = 0
+    purpose: str = "measure"
+    """measure, qualify, search, warm-up, load."""
+    batch: int = 0
+    """Trials of one batch follow each other and share what is set up once; a run ends early between two batches."""
+    session: int = 0
+    """In which session of the run: bed and instruments are set up anew for each."""
+
+    @property
+    def path(self) -> str:
+        """The link that it takes: the A/A control takes the direct one again."""
+        return DIRECT if self.device == A_A else self.device

@@ -1,0 +1,37 @@
+"""Times with their units as people write them: the one table of units, and the one parser, of the Python side."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+UNITS_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|h)")
+"""A number and its unit, alone or among other words (`find_durations`)."""
+
+
+def nanoseconds(text: str) -> Decimal | None:
+    """Return the time that a text says, such as "1.5ms"; None if it is no time with a unit."""
+    found = DURATION.fullmatch(text.strip())
+    return Decimal(found[1]) * UNITS_NS[found[2]] if found else None
+
+
+def find_durations(words: str) -> list[Decimal]:
+    """Return every time among other words, in nanoseconds."""
+    return [Decimal(number) * UNITS_NS[unit] for number, unit in re.findall(DURATION.pattern + r"\b", words)]
+
+
+def as_duration(nanos: int) -> str:
+    """Return the shortest exact form up to seconds: 1500000 -> "1500us"."""
+    for unit in ("s", "ms", "us"):
+        if nanos % UNITS_NS[unit] == 0:
+            return f"{nanos // UNITS_NS[unit]}{unit}"
+    return f"{nanos}ns"
