@@ -37,12 +37,13 @@ if TYPE_CHECKING:
 
 # At the end of its input it kills whatever still runs in the namespaces: what a program has started has no parent-death
 # signal of its own. Nor must a broken pipe keep it from that. `$0` is the state file's name without its ending, within
-# the working folder; `$1` is the folder of the bed's cgroups.
+# the working folder; `$1` is the folder of the bed's cgroups, `$2` says what
+# each host has of its own.
 _HOLDER = """
 trap '' PIPE
 exec 3<&0
 for host in a b d; do
-    said=$(unshare --net sh -c 'echo $$ $(stat -L -c %i /proc/self/ns/net); exec cat >/dev/null' <&3 &)
+    said=$(unshare $2 sh -c 'echo $$ $(stat -L -c %i /proc/self/ns/net); exec cat >/dev/null' <&3 &)
     [ -n "$said" ] || exit 1
     keepers="$keepers ${said%% *}" inodes="$inodes ${said#* }"
 done
@@ -78,6 +79,8 @@ class NetnsBackend(LocalMachine):
     """Hosts A, B and D as network namespaces of this machine."""
 
     simulated = False
+    own = "--net"
+    """What each host has for itself, as `unshare` has it."""
     unprivileged: bool
     missing: list[str]
 
@@ -179,7 +182,7 @@ class NetnsBackend(LocalMachine):
     def _try_to_hold(self, unprivileged: bool) -> str | None:
         argv = ["unshare", "--user", "--map-root-user"] if unprivileged else []
         self._holder = subprocess.Popen(
-            [*argv, "sh", "-c", _HOLDER, self._state.stem, str(self._cgroups or "")],
+            [*argv, "sh", "-c", _HOLDER, self._state.stem, str(self._cgroups or ""), self.own],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,0 +1,46 @@
+"""Every study runs `--quick`, unchanged, on a bed whose hosts share no file with the conductor."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sojourn import studies
+
+STUDIES = sorted(path.stem for path in Path(studies.__file__).parent.glob("*.toml"))
+SHORT = ("bridge-latency",)
+"""Of each kind of what is written on a host and fetched, one that is quick."""
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts of a host's own need root")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A distribution whose entry point is the backend of own_files.py."""
+    folder = tmp_path / "site"
+    about = folder / "own_files-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: own-files\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[sojourn.backends]\nown-files = own_files:OwnFiles\n")
+    (folder / "own_files.py").write_text(Path(__file__).with_name("own_files.py").read_text())
+    return folder
+
+
+@pytest.mark.parametrize(
+    "study", [study if study in SHORT else pytest.param(study, marks=pytest.mark.proof) for study in STUDIES]
+)
+def test_a_study_runs_where_hosts_have_files_of_their_own(study: str, site: Path, tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("sojourn")), "run", study, "--quick", "--bed", "own-files"]
+    env = os.environ | {"PYTHONPATH": str(site)}
+    argv = [*command, "--out", "run"]
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode in (0, 4), done.stderr
+    log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    assert log[-1]["event"] == "finished"
+    assert json.loads((tmp_path / "run/analysis/verdict.json").read_text())["sentence"]
+    assert list((tmp_path / "run/records").glob("*.arrow"))
