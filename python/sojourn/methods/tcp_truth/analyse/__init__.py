@@ -179,7 +179,7 @@ def _of_direction(found: Found, done: Done, several: Sequence[witness.Compared],
         value = Interval(float(np.quantile(apart, share)), None, None, 0.95, len(apart))
         found.row(done, f"apart_{direction}", f"p{share * 100:g}", value, "ns")
     for above in np.geomspace(1.0, max(1 / len(apart), 1e-5), POINTS):
-        found.sample("apart", cell=done.label, direction=direction, q=float(above),
+        found.sample("apart", cell=done.label, direction=direction, exceedance=float(above),
                      apart_ns=float(np.quantile(apart, 1 - above)))  # fmt: skip
 
 
