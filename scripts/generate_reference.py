@@ -58,6 +58,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("emulate", "set"),
     ("emulate", "show"),
     ("emulate", "replay"),
+    ("emulate", "recover"),
     ("emulate", "offline"),
     ("emulate", "kernel"),
     ("emulate", "explain"),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use sojourn_time::Nanos;
+use sojourn_time::{Nanos, Time};
 
 use crate::fate::Cause;
 use crate::select::RuleCounter;
@@ -99,6 +99,44 @@ pub struct PipeReport {
     pub crowded: u64,
     /// How far departures missed what was intended.
     pub accuracy: Accuracy,
+    /// How long packets waited in the queue.
+    pub queueing_delay: QueueingDelay,
+    /// What became of packets since the pipe was last changed while it ran; `None`: it was not, or only a block is asked for.
+    pub since_change: Option<SinceChange>,
+}
+
+/// From when packets entered the queue until the link took them, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueingDelay {
+    /// Packets that the link took.
+    pub count: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Median; the quantiles are right to a thousandth of their value.
+    pub p50_ns: i64,
+    /// 99 % were not above it.
+    pub p99_ns: i64,
+    /// The largest, exactly.
+    pub max_ns: i64,
+}
+
+/// What became of a pipe's packets since it was last changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SinceChange {
+    /// When.
+    pub at_ns: Time,
+    /// Packets that came, and copies that were made.
+    pub arrived: u64,
+    /// Packets that left by the port.
+    pub sent: u64,
+    /// Their bytes, without FCS.
+    pub sent_bytes: u64,
+    /// Lost packets, whatever the cause; some may have come before.
+    pub lost: u64,
+    /// Packets that the link took.
+    pub queued: u64,
+    /// How long these had waited in the queue, in the mean.
+    pub mean_queueing_delay_ns: f64,
 }
 
 /// Actual minus intended departures in nanoseconds: above zero is late.
@@ -127,8 +165,8 @@ pub struct Accuracy {
 /// Errors of both signs.
 #[derive(Clone, Debug)]
 pub(crate) struct Errors {
-    early: Histogram<u32>,
-    late: Histogram<u32>,
+    early: Sizes,
+    late: Sizes,
     count: u64,
     sum: i128,
     min: i64,
@@ -138,13 +176,12 @@ pub(crate) struct Errors {
 
 impl Errors {
     pub fn new() -> Self {
-        Self { early: histogram(), late: histogram(), count: 0, sum: 0, min: i64::MAX, max: i64::MIN, missed: 0 }
+        Self { early: Sizes::new(), late: Sizes::new(), count: 0, sum: 0, min: i64::MAX, max: i64::MIN, missed: 0 }
     }
 
     pub fn record(&mut self, error: Nanos, budget: Nanos) {
         let side = if error.0 < 0 { &mut self.early } else { &mut self.late };
-        // Cannot fail: it grows to the clamp's value.
-        let _ = side.record(error.0.unsigned_abs().min(MOST_NS));
+        side.record(error.0.unsigned_abs().min(MOST_NS));
         self.count += 1;
         self.sum += i128::from(error.0);
         self.min = self.min.min(error.0);
@@ -154,9 +191,8 @@ impl Errors {
 
     /// Adds what another counted.
     fn add(&mut self, other: &Self) {
-        // Cannot fail: both grow.
-        let _ = self.early.add(&other.early);
-        let _ = self.late.add(&other.late);
+        self.early.add(&other.early);
+        self.late.add(&other.late);
         self.count += other.count;
         self.sum += other.sum;
         self.min = self.min.min(other.min);
@@ -165,56 +201,111 @@ impl Errors {
     }
 
     fn clear(&mut self) {
-        self.early.reset();
-        self.late.reset();
+        self.early.clear();
+        self.late.clear();
         (self.count, self.sum, self.min, self.max, self.missed) = (0, 0, i64::MAX, i64::MIN, 0);
     }
 
-    pub fn summary(&self) -> Accuracy {
-        if self.count == 0 {
+    /// Says what several counted together. Neither copies nor adds up histograms: the thread that moves packets asks.
+    pub fn summary(parts: &[&Self]) -> Accuracy {
+        let count: u64 = parts.iter().map(|part| part.count).sum();
+        if count == 0 {
             return Accuracy::default();
         }
+        let min = parts.iter().map(|part| part.min).min().unwrap_or_default();
+        let max = parts.iter().map(|part| part.max).max().unwrap_or_default();
+        let quantile = |share| Self::quantile(parts, share).clamp(min, max);
         Accuracy {
-            count: self.count,
-            late: self.missed,
-            mean_ns: self.sum as f64 / self.count as f64,
-            min_ns: self.min,
-            p50_ns: self.quantile(0.5),
-            p90_ns: self.quantile(0.9),
-            p99_ns: self.quantile(0.99),
-            p999_ns: self.quantile(0.999),
-            max_ns: self.max,
+            count,
+            late: parts.iter().map(|part| part.missed).sum(),
+            mean_ns: parts.iter().map(|part| part.sum).sum::<i128>() as f64 / count as f64,
+            min_ns: min,
+            p50_ns: quantile(0.5),
+            p90_ns: quantile(0.9),
+            p99_ns: quantile(0.99),
+            p999_ns: quantile(0.999),
+            max_ns: max,
         }
     }
 
     /// The smallest error that at least this share of all is not above.
-    fn quantile(&self, share: f64) -> i64 {
-        let rank = ((share * self.count as f64).ceil() as u64).clamp(1, self.count);
-        let early = self.early.len();
-        let value = if rank <= early {
+    fn quantile(parts: &[&Self], share: f64) -> i64 {
+        let sizes = |side: fn(&Self) -> &Sizes| parts.iter().map(move |part| side(part));
+        let (early, late) = (|| sizes(|part| &part.early), || sizes(|part| &part.late));
+        let count: u64 = parts.iter().map(|part| part.count).sum();
+        let rank = ((share * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let early_count = early().map(|sizes| sizes.values.len()).sum();
+        if rank <= early_count {
             // The largest of the early ones are the smallest errors.
-            -(value_at(&self.early, early - rank + 1) as i64)
+            -(Sizes::at_rank(early, early_count - rank + 1) as i64)
         } else {
-            value_at(&self.late, rank - early) as i64
-        };
-        value.clamp(self.min, self.max)
-    }
-}
-
-/// The value of a rank, from 1.
-fn value_at(histogram: &Histogram<u32>, rank: u64) -> u64 {
-    let mut seen = 0;
-    for step in histogram.iter_recorded() {
-        seen += step.count_since_last_iteration();
-        if seen >= rank {
-            return histogram.median_equivalent(step.value_iterated_to());
+            Sizes::at_rank(late, rank - early_count) as i64
         }
     }
-    histogram.max()
 }
 
-fn histogram() -> Histogram<u32> {
-    Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits can be had"))
+/// Errors of one sign, by their size.
+#[derive(Clone, Debug)]
+struct Sizes {
+    values: Histogram<u32>,
+    /// How many there are of so many bits, so that a rank is found without a walk through all of them.
+    of_bits: [u64; 65],
+}
+
+impl Sizes {
+    fn new() -> Self {
+        let values = Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits can be had"));
+        Self { values, of_bits: [0; 65] }
+    }
+
+    fn record(&mut self, size: u64) {
+        // Cannot fail: it grows to the largest value.
+        let _ = self.values.record(size);
+        self.of_bits[bits(size)] += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        // Cannot fail: it grows.
+        let _ = self.values.add(&other.values);
+        self.of_bits.iter_mut().zip(other.of_bits).for_each(|(count, more)| *count += more);
+    }
+
+    fn clear(&mut self) {
+        self.values.reset();
+        self.of_bits = [0; 65];
+    }
+
+    /// How many there are in the histogram's bin of a size.
+    fn count_at(&self, size: u64) -> u64 {
+        if size > self.values.max() { 0 } else { u64::from(self.values.count_at(size)) }
+    }
+
+    /// The size of a rank, from 1, in several together.
+    fn at_rank<'a, I: Iterator<Item = &'a Self>>(parts: impl Fn() -> I, rank: u64) -> u64 {
+        let mut seen = 0;
+        for bits in 0..=64 {
+            let count: u64 = parts().map(|part| part.of_bits[bits]).sum();
+            if seen + count < rank {
+                seen += count;
+                continue;
+            }
+            let Some(bins) = parts().next().map(|part| &part.values) else { break };
+            let mut size = if bits == 0 { 0 } else { 1 << (bits - 1) };
+            loop {
+                seen += parts().map(|part| part.count_at(size)).sum::<u64>();
+                if seen >= rank {
+                    return bins.median_equivalent(size);
+                }
+                size = bins.next_non_equivalent(size);
+            }
+        }
+        parts().map(|part| part.values.max()).max().unwrap_or_default()
+    }
+}
+
+/// How many bits a number has: bins of a histogram do not reach over a power of two.
+fn bits(size: u64) -> usize {
+    (u64::BITS - size.leading_zeros()) as usize
 }
 
 /// What is counted of a pipe.
@@ -222,6 +313,16 @@ fn histogram() -> Histogram<u32> {
 pub(crate) struct Account {
     pub counts: Counts,
     pub errors: Errors,
+    /// How long packets waited in the queue.
+    pub waits: Errors,
+}
+
+/// What an account came to at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    at: Time,
+    counts: Counts,
+    waits: (u64, i128),
 }
 
 /// Its counters, under the names of [`PipeReport`].
@@ -268,24 +369,37 @@ impl Counts {
 
 impl Account {
     pub fn new() -> Self {
-        Self { counts: Counts::default(), errors: Errors::new() }
+        Self { counts: Counts::default(), errors: Errors::new(), waits: Errors::new() }
     }
 
     /// Adds what another counted.
     pub fn add(&mut self, other: &Self) {
         self.counts.add(&other.counts);
         self.errors.add(&other.errors);
+        self.waits.add(&other.waits);
     }
 
     /// Begins anew.
     pub fn clear(&mut self) {
         self.counts = Counts::default();
         self.errors.clear();
+        self.waits.clear();
     }
 
-    /// Says what it counted; `held` and `flows` are as they are now.
-    pub fn report(&self, name: &str, held: u64, flows: u64) -> PipeReport {
-        let counts = &self.counts;
+    /// Remembers what several have come to at a time.
+    pub fn mark(parts: &[&Self], at: Time) -> Mark {
+        let mut counts = Counts::default();
+        parts.iter().for_each(|part| counts.add(&part.counts));
+        let waits = parts.iter().map(|part| (part.waits.count, part.waits.sum));
+        Mark { at, counts, waits: waits.fold((0, 0), |one, other| (one.0 + other.0, one.1 + other.1)) }
+    }
+
+    /// Says what several counted together; `held` and `flows` are as they are now.
+    pub fn report(parts: &[&Self], name: &str, held: u64, flows: u64) -> PipeReport {
+        let mut counts = Counts::default();
+        parts.iter().for_each(|part| counts.add(&part.counts));
+        let errors: Vec<_> = parts.iter().map(|part| &part.errors).collect();
+        let waits: Vec<_> = parts.iter().map(|part| &part.waits).collect();
         PipeReport {
             name: name.to_owned(),
             arrived: counts.arrived,
@@ -306,7 +420,34 @@ impl Account {
             most_delayed: counts.most_delayed,
             flows,
             crowded: counts.crowded,
-            accuracy: self.errors.summary(),
+            accuracy: Errors::summary(&errors),
+            queueing_delay: QueueingDelay::of(Errors::summary(&waits)),
+            since_change: None,
+        }
+    }
+}
+
+impl QueueingDelay {
+    fn of(waits: Accuracy) -> Self {
+        let Accuracy { count, mean_ns, p50_ns, p99_ns, max_ns, .. } = waits;
+        Self { count, mean_ns, p50_ns, p99_ns, max_ns }
+    }
+}
+
+impl Mark {
+    /// Says what has been counted from this mark until another.
+    pub fn until(&self, now: &Self) -> SinceChange {
+        let lost = |counts: &Counts| counts.lost.iter().sum::<u64>();
+        let arrived = |counts: &Counts| counts.arrived + counts.duplicated;
+        let queued = now.waits.0 - self.waits.0;
+        SinceChange {
+            at_ns: self.at,
+            arrived: arrived(&now.counts) - arrived(&self.counts),
+            sent: now.counts.sent - self.counts.sent,
+            sent_bytes: now.counts.sent_bytes - self.counts.sent_bytes,
+            lost: lost(&now.counts) - lost(&self.counts),
+            queued,
+            mean_queueing_delay_ns: (now.waits.1 - self.waits.1) as f64 / queued.max(1) as f64,
         }
     }
 }
@@ -326,13 +467,14 @@ mod tests {
         for error in -30_000..70_000 {
             errors.record(Nanos(error), Nanos(60_000));
         }
-        let Accuracy { count, late, mean_ns, min_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } = errors.summary();
+        let Accuracy { count, late, mean_ns, min_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } =
+            Errors::summary(&[&errors]);
         assert_eq!((count, late, mean_ns, min_ns, max_ns), (100_000, 9_999, 19_999.5, -30_000, 69_999));
         for (is, truth) in [(p50_ns, 19_999), (p90_ns, 59_999), (p99_ns, 68_999), (p999_ns, 69_899)] {
             assert!((is - truth).abs() <= truth / 1_000, "{is} for {truth}");
         }
-        assert!((errors.quantile(0.1) + 20_001).abs() <= 20);
-        assert_eq!(errors.quantile(0.0), -30_000);
+        assert!((Errors::quantile(&[&errors], 0.1) + 20_001).abs() <= 20);
+        assert_eq!(Errors::quantile(&[&errors], 0.0).max(-30_000), -30_000);
     }
 
     #[test]
@@ -346,14 +488,16 @@ mod tests {
                 account.errors.record(Nanos(error * 7 - 20_000), Nanos(0));
             }
         }
+        let told = |parts: &[&Account]| Account::report(parts, "", 0, 1);
+        assert_eq!(told(&[&one, &other]), told(&[&whole]));
         one.add(&other);
-        assert_eq!(one.report("", 0, 1), whole.report("", 0, 1));
+        assert_eq!(told(&[&one]), told(&[&whole]));
         one.clear();
-        assert_eq!(one.report("", 0, 1), Account::new().report("", 0, 1));
+        assert_eq!(told(&[&one]), told(&[&Account::new()]));
     }
 
     #[test]
     fn nobody_has_no_quantiles() {
-        assert_eq!(Errors::new().summary(), Accuracy::default());
+        assert_eq!(Errors::summary(&[&Errors::new()]), Accuracy::default());
     }
 }

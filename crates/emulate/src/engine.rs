@@ -14,12 +14,12 @@ mod paths;
 
 use std::collections::VecDeque;
 
-use sojourn_time::Time;
+use sojourn_time::{Source, Stamp, Time};
 
 use crate::accuracy::Report;
 use crate::config::check::{ConfigError, check};
 use crate::config::{self, Config, Direction};
-use crate::fate::{Cause, Fate, Packet};
+use crate::fate::{Arrival, Cause, Fate, Packet};
 use crate::select::rules::Selected;
 use crate::select::{Key, Rules};
 
@@ -86,35 +86,41 @@ impl Engine {
         })
     }
 
-    /// Takes a frame that arrived at `at`, from its destination address on, without FCS.
+    /// Takes a frame that arrives at `at` in simulated time, from its destination address on, without FCS.
     pub fn arrive(&mut self, direction: Direction, frame: &[u8], at: Time) -> Arrived {
-        self.arrive_as(direction, frame, at, at)
+        self.arrive_stamped(direction, frame, Stamp { at, source: Source::Simulated })
     }
 
-    /// Takes a frame that arrived at `arrived` and came in at `at`.
-    pub(crate) fn arrive_as(&mut self, direction: Direction, frame: &[u8], arrived: Time, at: Time) -> Arrived {
+    /// Takes a frame that arrived as its timestamp says, from its destination address on, without FCS.
+    pub fn arrive_stamped(&mut self, direction: Direction, frame: &[u8], stamp: Stamp) -> Arrived {
+        self.arrive_late(direction, frame, stamp, stamp.at)
+    }
+
+    /// Takes a frame that enters its pipe at `entered`, where that was later than its arrival.
+    pub(crate) fn arrive_late(&mut self, direction: Direction, frame: &[u8], stamp: Stamp, entered: Time) -> Arrived {
         let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-        let mut packet = Packet::new(self.ledger.numbers.of_arrival(), direction, bytes, Key::of(frame), arrived);
-        packet.entered = at;
+        let number = self.ledger.numbers.of_arrival();
+        let mut entered = entered;
         if !self.is_one_pass {
             // What is pending at the time at which the packet really comes in is before it.
-            packet.entered = at.max(self.clock);
-            self.advance(packet.entered);
-            self.clock = packet.entered;
+            entered = entered.max(self.clock);
+            self.advance(entered);
+            self.clock = entered;
         }
-        match self.rules.select(&packet.key, direction, bytes, None) {
+        let arrival = Arrival { number, direction, bytes, key: Key::of(frame), stamp, entered };
+        match self.rules.select(&arrival.key, direction, bytes, None) {
             Selected::Pass => {
-                self.ledger.untouched(&packet, frame);
+                self.ledger.untouched(&arrival, frame);
                 Arrived::Untouched
             }
             Selected::Drop => {
-                self.ledger.lost_by_rule(&packet, frame);
+                self.ledger.lost_by_rule(&arrival, frame);
                 Arrived::Lost
             }
             Selected::Pipe { pipe, class, rule } => {
-                (packet.pipe, packet.class, packet.rule) = (Some(pipe), class, rule);
+                let packet = Packet::new(arrival, (pipe, class, rule));
                 let Some(slot) = self.ledger.take(packet, frame) else { return Arrived::Lost };
-                self.paths.enter(slot, pipe, &packet.key, packet.entered, &mut self.ledger);
+                self.paths.enter(slot, pipe, &arrival.key, entered, &mut self.ledger);
                 Arrived::Kept
             }
         }
@@ -122,28 +128,28 @@ impl Engine {
 
     /// Says when [`Engine::due`] has something to do next: [`Time::NEVER`] if nothing.
     pub fn next(&self) -> Time {
-        let event = if self.is_one_pass { self.paths.needed.next() } else { self.paths.events.next() };
+        let event = if self.is_one_pass { self.paths.needed().next() } else { self.paths.events().next() };
         event.min(self.next_departure())
     }
 
     /// Says when a link does something next.
     pub fn next_event(&self) -> Time {
-        self.paths.events.next()
+        self.paths.events().next()
     }
 
     /// Says when the next packet leaves a delay line, of those that are known to.
     pub fn next_departure(&self) -> Time {
-        self.ready.front().map_or(Time::NEVER, |departure| departure.intended).min(self.paths.exits.next())
+        self.ready.front().map_or(Time::NEVER, |departure| departure.intended).min(self.paths.exits().next())
     }
 
     /// Lets virtual time pass until `now`. Never goes back.
     pub fn advance(&mut self, now: Time) {
         let now = now.min(Time(Time::NEVER.0 - 1));
         loop {
-            let (event, exit) = (self.paths.events.next(), self.next_exit());
+            let (event, exit) = (self.paths.events().next(), self.next_exit());
             if exit <= now && exit < event {
                 self.leave_line();
-            } else if let Some((at, path)) = self.paths.events.first().filter(|(at, _)| *at <= now) {
+            } else if let Some((at, path)) = self.paths.events().first().filter(|(at, _)| *at <= now) {
                 self.paths.serve(path, at, &mut self.ledger);
                 if !self.is_one_pass {
                     self.clock = self.clock.max(at);
@@ -164,11 +170,11 @@ impl Engine {
             let is_due = self.ready.front().is_some_and(|departure| departure.intended <= until);
             return if is_due { self.ready.pop_front() } else { None };
         }
-        while let Some((_, path)) = self.paths.needed.first().filter(|(at, _)| *at <= until) {
+        while let Some((_, path)) = self.paths.needed().first().filter(|(at, _)| *at <= until) {
             let event = self.paths.next_event(path);
             self.paths.serve(path, event, &mut self.ledger);
         }
-        self.paths.exits.first().filter(|(at, _)| *at <= until)?;
+        self.paths.exits().first().filter(|(at, _)| *at <= until)?;
         let (slot, intended) = self.paths.leave()?;
         Some(self.departure(slot, intended))
     }
@@ -216,7 +222,9 @@ impl Engine {
         }
         let (now, mut times) = (now.max(self.clock), Vec::with_capacity(places.len()));
         for place in places {
-            times.push(self.paths.set(place, &config.pipes[usize::from(place)], now, &mut self.ledger));
+            let since = self.paths.set(place, &config.pipes[usize::from(place)], now, &mut self.ledger);
+            self.ledger.changed(place, since);
+            times.push(since);
         }
         Ok(times)
     }
@@ -259,7 +267,7 @@ impl Engine {
     /// Ends it: what still waits is lost.
     pub fn end(&mut self) {
         let mut slots: Vec<u32> = self.ledger.store.slots().collect();
-        slots.sort_unstable_by_key(|slot| self.ledger.store.packet(*slot).number);
+        slots.sort_unstable_by_key(|slot| self.ledger.store.packet(*slot).arrival.number);
         slots.into_iter().for_each(|slot| self.ledger.lose(slot, Cause::Ended));
         self.ready.clear();
         self.paths.clear();
@@ -276,15 +284,15 @@ impl Engine {
 
     /// When a packet next goes from pipe to pipe, or out of the last one.
     fn next_exit(&self) -> Time {
-        if self.is_one_pass { Time::NEVER } else { self.paths.exits.next() }
+        if self.is_one_pass { Time::NEVER } else { self.paths.exits().next() }
     }
 
     /// Lets a packet go on whose time in a line is over: into the next pipe, or out.
     fn leave_line(&mut self) {
         let Some((slot, at)) = self.paths.leave() else { return };
         self.clock = self.clock.max(at);
-        let packet = *self.ledger.store.packet(slot);
-        match self.rules.select(&packet.key, packet.direction, packet.bytes, Some(packet.rule)) {
+        let Packet { arrival, rule, .. } = *self.ledger.store.packet(slot);
+        match self.rules.select(&arrival.key, arrival.direction, arrival.bytes, Some(rule)) {
             Selected::Pass => {
                 let departure = self.departure(slot, at);
                 self.ready.push_back(departure);
@@ -294,7 +302,7 @@ impl Engine {
                 self.ledger.pass_on(slot, pipe);
                 let held = self.ledger.store.packet_mut(slot);
                 (held.class, held.rule) = (class, rule);
-                self.paths.enter(slot, pipe, &packet.key, at, &mut self.ledger);
+                self.paths.enter(slot, pipe, &arrival.key, at, &mut self.ledger);
             }
         }
     }
@@ -304,9 +312,9 @@ impl Engine {
         packet.intended = Some(intended);
         Departure {
             intended,
-            direction: packet.direction,
-            number: packet.number,
-            pipe: packet.pipe.unwrap_or_default(),
+            direction: packet.arrival.direction,
+            number: packet.arrival.number,
+            pipe: packet.pipe,
             slot,
         }
     }

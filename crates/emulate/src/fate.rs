@@ -1,7 +1,7 @@
 //! What became of each packet: what the engine knows of it while it holds it, and what it says of it in the end.
 
 use serde::{Deserialize, Serialize};
-use sojourn_time::{Nanos, Time};
+use sojourn_time::{Nanos, Source, Stamp, Time};
 
 use crate::config::Direction;
 use crate::select::Key;
@@ -28,8 +28,10 @@ pub struct Fate {
     pub head: [u8; HEAD],
     /// How many bytes of `head` there are.
     pub head_len: u8,
-    /// When it arrived, by its stamp.
+    /// When it arrived, by its timestamp.
     pub arrived: Time,
+    /// Who took that timestamp.
+    pub source: Source,
     /// When it entered its first pipe: later than `arrived` only where the pipe had already gone further.
     pub entered: Time,
     /// What became of it.
@@ -158,26 +160,68 @@ impl Cause {
     }
 }
 
-/// What the engine knows of a packet while it holds it.
+/// A packet that has just arrived, and is in no pipe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub number: u64,
+    pub direction: Direction,
+    /// Bytes of its frame, without FCS.
+    pub bytes: u32,
+    pub key: Key,
+    pub stamp: Stamp,
+    /// When it came in: later than its timestamp only where what it meets had already gone further.
+    pub entered: Time,
+}
+
+impl Arrival {
+    /// Says what became of it, of what it knows alone.
+    pub fn fate(&self, frame: &[u8], outcome: Outcome) -> Fate {
+        let mut head = [0; HEAD];
+        let kept = frame.len().min(HEAD);
+        head[..kept].copy_from_slice(&frame[..kept]);
+        Fate {
+            number: self.number,
+            copy_of: None,
+            direction: self.direction,
+            pipe: None,
+            flow: 0,
+            bytes: self.bytes,
+            head,
+            head_len: kept as u8,
+            arrived: self.stamp.at,
+            source: self.stamp.source,
+            entered: self.entered,
+            outcome,
+            drawn: None,
+            link_left: None,
+            intended: None,
+            departed: None,
+            is_marked: false,
+            flipped: 0,
+            is_reordered: false,
+            queue_slots: 0,
+            queue_bytes: 0,
+            lane: 0,
+        }
+    }
+}
+
+/// What the engine knows of a packet while it is in a pipe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
-    pub number: u64,
+    pub arrival: Arrival,
     pub copy_of: Option<u64>,
     /// How many copies were made of it.
     pub copies: u8,
     /// How many pipes it has entered.
     pub pipes: u8,
-    pub direction: Direction,
-    pub pipe: Option<u16>,
+    /// The pipe, by its place in the configuration.
+    pub pipe: u16,
     /// Its class in that pipe.
     pub class: u16,
     /// The rule that sent it there, by its place.
     pub rule: u32,
     pub flow: u64,
-    pub bytes: u32,
-    pub key: Key,
-    pub arrived: Time,
-    pub entered: Time,
     pub drawn: Option<Nanos>,
     pub link_left: Option<Time>,
     pub intended: Option<Time>,
@@ -190,22 +234,17 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
-    /// A packet that has just arrived.
-    pub fn new(number: u64, direction: Direction, bytes: u32, key: Key, at: Time) -> Self {
+    /// A packet that a rule sends into a pipe and a class of it.
+    pub fn new(arrival: Arrival, (pipe, class, rule): (u16, u16, u32)) -> Self {
         Self {
-            number,
+            arrival,
             copy_of: None,
             copies: 0,
             pipes: 0,
-            direction,
-            pipe: None,
-            class: 0,
-            rule: 0,
+            pipe,
+            class,
+            rule,
             flow: 0,
-            bytes,
-            key,
-            arrived: at,
-            entered: at,
             drawn: None,
             link_left: None,
             intended: None,
@@ -218,23 +257,20 @@ impl Packet {
         }
     }
 
-    /// What is to be said of it.
+    /// What stands in a slot that holds no packet.
+    pub fn nobody() -> Self {
+        let stamp = Stamp { at: Time(0), source: Source::Simulated };
+        let direction = Direction::Forward;
+        let arrival = Arrival { number: 0, direction, bytes: 0, key: Key::default(), stamp, entered: stamp.at };
+        Self::new(arrival, (0, 0, 0))
+    }
+
+    /// Says what became of it; `frame`: its beginning, as it arrived.
     pub fn fate(&self, frame: &[u8], outcome: Outcome, departed: Option<Time>) -> Fate {
-        let mut head = [0; HEAD];
-        let kept = frame.len().min(HEAD);
-        head[..kept].copy_from_slice(&frame[..kept]);
         Fate {
-            number: self.number,
             copy_of: self.copy_of,
-            direction: self.direction,
-            pipe: self.pipe,
+            pipe: Some(self.pipe),
             flow: self.flow,
-            bytes: self.bytes,
-            head,
-            head_len: kept as u8,
-            arrived: self.arrived,
-            entered: self.entered,
-            outcome,
             drawn: self.drawn,
             link_left: self.link_left,
             intended: self.intended,
@@ -245,6 +281,7 @@ impl Packet {
             queue_slots: self.queue_slots,
             queue_bytes: self.queue_bytes,
             lane: self.lane,
+            ..self.arrival.fate(frame, outcome)
         }
     }
 }

@@ -96,10 +96,10 @@ impl Path {
         let packet = ledger.store.packet_mut(slot);
         packet.flow = self.flow;
         if packet.pipes == 0 {
-            packet.entered = at;
+            packet.arrival.entered = at;
         }
         packet.pipes = packet.pipes.saturating_add(1);
-        let met = self.before.meet(&packet.key, at, None);
+        let met = self.before.meet(&packet.arrival.key, at, None);
         if met.is_lost {
             ledger.lose(slot, Cause::Before);
             return at;
@@ -183,11 +183,11 @@ impl Path {
         packet.queue_bytes = self.queue.bytes();
         let waiting = Waiting {
             slot,
-            bytes: packet.bytes,
+            bytes: packet.arrival.bytes,
             since: at,
-            flow: packet.key.flow(),
+            flow: packet.arrival.key.flow(),
             class: packet.class,
-            ecn: packet.key.ecn,
+            ecn: packet.arrival.key.ecn,
             is_marked: false,
         };
         packet.lane = self.queue.lane(&waiting);
@@ -204,6 +204,7 @@ impl Path {
     /// Puts the next packet on the link, if there is one.
     fn start(&mut self, now: Time, ledger: &mut Ledger) {
         if let Some(waiting) = self.dequeue(now, ledger) {
+            ledger.waited(self.pipe, now - waiting.since);
             self.ride = Some((waiting, self.link.begin(waiting.bytes, now)));
         }
     }
@@ -214,10 +215,10 @@ impl Path {
         ledger.lose_all(&mut losses);
         ledger.losses = losses;
         if let Some(waiting) = next.filter(|waiting| waiting.is_marked) {
-            let mut key = ledger.store.packet(waiting.slot).key;
+            let mut key = ledger.store.packet(waiting.slot).arrival.key;
             mark::mark(ledger.store.frame_mut(waiting.slot), &mut key);
             let packet = ledger.store.packet_mut(waiting.slot);
-            (packet.key, packet.is_marked) = (key, true);
+            (packet.arrival.key, packet.is_marked) = (key, true);
             ledger.counts(self.pipe).marked += 1;
         }
         next
@@ -274,7 +275,7 @@ impl Path {
             return;
         }
         let (delay, loss) = self.link.traced(at);
-        let met = self.after.meet(&packet.key, at, loss);
+        let met = self.after.meet(&packet.arrival.key, at, loss);
         if met.is_lost {
             ledger.lose(slot, Cause::After);
             return;
@@ -307,7 +308,7 @@ fn impair(stage: &mut Stage, met: Met, slot: u32, ledger: &mut Ledger) -> Option
         let flipped = stage.damage(ledger.store.frame_mut(slot));
         let packet = ledger.store.packet_mut(slot);
         packet.flipped += flipped;
-        let pipe = packet.pipe.unwrap_or_default();
+        let pipe = packet.pipe;
         let counts = ledger.counts(pipe);
         counts.corrupted += u64::from(flipped > 0);
         counts.flipped_bits += u64::from(flipped);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use sojourn_time::{Nanos, Time};
+use sojourn_time::{Nanos, Stamp, Time};
 
 use crate::config::check::ConfigError;
 use crate::config::{Config, Pipe};
@@ -67,6 +67,27 @@ pub fn replay(config: &Config, start: Time, changes: &[Change], logged: &[Fate])
         replay.engine.set(pipe, to, *at)?;
     }
     Ok(replay.finish(logged))
+}
+
+/// Returns what of a log without an end, in the order in which it was written, can be replayed: packets before the first that is
+/// missing, which may have changed what became of all behind it. Those that ended after that one came are as if they had waited
+/// at the end.
+pub fn before_gap(mut logged: Vec<Fate>) -> Vec<Fate> {
+    let mut numbers: Vec<u64> = logged.iter().map(|fate| fate.number).collect();
+    numbers.sort_unstable();
+    let gap = (0..).zip(&numbers).find(|(expected, number)| expected != *number);
+    let gap = gap.map_or(numbers.len() as u64, |(missing, _)| missing);
+    let until = logged.iter().filter(|fate| fate.number < gap).map(|fate| fate.entered).max();
+    let mut ended = Time::NEVER;
+    for fate in logged.iter_mut().rev() {
+        // A packet that was lost ended before the next one left.
+        ended = fate.departed.unwrap_or(ended);
+        if until.is_some_and(|until| ended > until) {
+            fate.outcome = Outcome::Lost(Cause::Ended);
+        }
+    }
+    logged.retain(|fate| fate.number < gap);
+    logged
 }
 
 /// Compares a replay with its log.
@@ -136,7 +157,8 @@ impl Replay<'_> {
         // As long as it was; what is not in the log is nothing that anybody looks at.
         let mut frame = fate.head().to_vec();
         frame.resize(fate.bytes as usize, 0);
-        self.engine.arrive_as(fate.direction, &frame, fate.arrived, fate.entered);
+        let stamp = Stamp { at: fate.arrived, source: fate.source };
+        self.engine.arrive_late(fate.direction, &frame, stamp, fate.entered);
     }
 
     /// Lets leave what is due.

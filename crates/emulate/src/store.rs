@@ -93,7 +93,7 @@ impl Store {
 
     /// Takes a copy of a held frame in.
     pub fn copy(&mut self, slot: u32, packet: Packet) -> Option<u32> {
-        let length = packet.bytes as usize;
+        let length = packet.arrival.bytes as usize;
         let copy = self.reserve(length, packet)?;
         let [from, to] = [slot, copy].map(|slot| index_of(slot) << self.chunks[chunk_of(slot)].bits());
         if let Ok([one, other]) = self.chunks.get_disjoint_mut([chunk_of(slot), chunk_of(copy)]) {
@@ -109,7 +109,7 @@ impl Store {
 
     /// Finds a slot for a frame of so many bytes.
     fn reserve(&mut self, bytes: usize, packet: Packet) -> Option<u32> {
-        debug_assert_eq!(bytes, packet.bytes as usize);
+        debug_assert_eq!(bytes, packet.arrival.bytes as usize);
         let class = class_of(bytes)?;
         let number = match self.open[class].last() {
             Some(number) => *number,
@@ -132,7 +132,7 @@ impl Store {
         let number = chunk_of(slot);
         let chunk = &mut self.chunks[number];
         let (was_full, class) = (chunk.is_full(), usize::from(chunk.class));
-        let bytes = chunk.packets[index_of(slot)].bytes;
+        let bytes = chunk.packets[index_of(slot)].arrival.bytes;
         chunk.vacate(index_of(slot));
         let is_empty = chunk.is_empty();
         self.frames -= 1;
@@ -159,13 +159,13 @@ impl Store {
     /// Returns its frame.
     pub fn frame(&self, slot: u32) -> &[u8] {
         let (chunk, index) = (&self.chunks[chunk_of(slot)], index_of(slot));
-        &chunk.bytes[index << chunk.bits()..][..chunk.packets[index].bytes as usize]
+        &chunk.bytes[index << chunk.bits()..][..chunk.packets[index].arrival.bytes as usize]
     }
 
     /// Returns its frame.
     pub fn frame_mut(&mut self, slot: u32) -> &mut [u8] {
         let (chunk, index) = (&mut self.chunks[chunk_of(slot)], index_of(slot));
-        let (bits, length) = (chunk.bits(), chunk.packets[index].bytes as usize);
+        let (bits, length) = (chunk.bits(), chunk.packets[index].arrival.bytes as usize);
         &mut chunk.bytes[index << bits..][..length]
     }
 
@@ -263,13 +263,12 @@ impl Chunk {
     /// Makes one, cut for frames of one size.
     fn new(class: usize, keeps_heads: bool) -> Self {
         let slots = slots_of(class);
-        let nobody = Packet::new(0, crate::Direction::Forward, 0, crate::select::Key::default(), sojourn_time::Time(0));
         Self {
             class: class as u8,
             place: 0,
             free: u64::MAX >> (MOST - slots),
             bytes: vec![0; slots << (SMALLEST as usize + class)].into_boxed_slice(),
-            packets: vec![nobody; slots],
+            packets: vec![Packet::nobody(); slots],
             heads: vec![[0; HEAD]; if keeps_heads { slots } else { 0 }],
         }
     }
@@ -343,12 +342,11 @@ fn head_of(frame: &[u8]) -> [u8; HEAD] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Direction;
-    use crate::select::Key;
-    use sojourn_time::Time;
 
     fn packet(bytes: usize) -> Packet {
-        Packet::new(0, Direction::Forward, bytes as u32, Key::default(), Time(0))
+        let mut packet = Packet::nobody();
+        packet.arrival.bytes = bytes as u32;
+        packet
     }
 
     #[test]

@@ -58,6 +58,26 @@ pub fn status(error: &anyhow::Error) -> u8 {
 
 /// Returns the sentence that a person gets.
 pub fn sentence(error: &anyhow::Error) -> String {
-    // `{:#}` joins the chain with colons; an error of ours is one line already.
-    format!("{error:#}").replace('\n', " ")
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Some errors tell their cause themselves.
+        if !told.ends_with(&cause) {
+            told = if told.is_empty() { cause } else { format!("{told}: {cause}") };
+        }
+    }
+    told.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let source = std::io::Error::other("no such thing");
+        let path = std::path::PathBuf::from("/proc/nothing");
+        let error = anyhow::Error::new(RecordError::File { operation: "create", path, source });
+        assert_eq!(sentence(&error), "create /proc/nothing: no such thing");
+        assert_eq!(sentence(&error.context("log")), "log: create /proc/nothing: no such thing");
+    }
 }

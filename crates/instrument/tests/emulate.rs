@@ -26,7 +26,7 @@ fn a_ping_is_delayed_pipes_are_changed_live_and_all_of_it_is_shown() {
             let emulator = Emulator::start(&["left", "right", "--delay", "5ms", "--engine", engine]);
             rtt_is("5 ms each way", 10.0);
             let told = said(&["emulate", "set", "forward", "delay", "25ms", "loss", "every", "4"]);
-            assert_eq!(told.trim(), "forward: loss every 4 delay 25ms");
+            assert_eq!(told.trim(), "changed between left and right:\n  forward: loss every 4 delay 25ms");
             rtt_is("25 ms there, 5 ms back", 30.0);
             said(&["emulate", "set", "all", "delay", "2ms", "--replace"]);
             rtt_is("2 ms each way", 4.0);
@@ -43,6 +43,7 @@ fn a_ping_is_delayed_pipes_are_changed_live_and_all_of_it_is_shown() {
             assert_eq!(shown["config"]["pipes"][0]["delay"]["constant"], 2_000_000);
             let table = said(&["emulate", "show"]);
             assert!(table.contains("forward: delay 2ms") && table.contains("accuracy  p50"), "{table}");
+            assert!(table.contains("since the last change") && table.contains("bit/s since the start"), "{table}");
             let ended = emulator.end();
             assert!(count(&ended["report"]["pipes"][0], "sent") >= 28, "{ended}");
             assert!(!Path::new(SOCKET).exists(), "the socket goes with it");
@@ -129,9 +130,79 @@ fn a_log_replays_to_the_same_fates_and_one_that_was_changed_does_not() {
         let lines: Vec<_> = text.lines().collect();
         fs::write(&events, lines[..lines.len() - 1].join("\n")).expect("writes");
         let (status, told) = done(&["emulate", "replay", log]);
-        assert!(status == 4 && told.contains("its last line is missing"), "{told}");
+        assert!(status == 0 && told.contains("its emulator did not end"), "{told}");
         fs::remove_dir_all(folder).expect("removes");
     });
+}
+
+#[test]
+fn the_log_of_one_that_was_killed_is_replayed_as_far_as_it_goes_and_recovered() {
+    within("the_log_of_one_that_was_killed_is_replayed_as_far_as_it_goes_and_recovered", || {
+        hosts();
+        let (folder, whole) = (folder("killed"), folder("recovered"));
+        let [log, whole] = [&folder, &whole].map(|path| path.to_str().expect("a name").to_owned());
+        let words = "delay 3ms jitter 1ms distribution normal loss 20% duplicate 5%";
+        let mut emulator = Emulator::start(&["left", "right", "--forward", words, "--log", &log]);
+        least_rtt_ms(40);
+        HostClock.wait_until(HostClock.now() + Nanos::millis(200), Nanos::ZERO);
+        least_rtt_ms(10);
+        emulator.process.kill().expect("kills");
+        emulator.process.wait().expect("ends");
+        let replayed = |folder: &str| {
+            let (status, told) = done(&["emulate", "replay", folder, "--json"]);
+            let told: Value = serde_json::from_str(&told).expect("JSON");
+            assert_eq!((status, &told["identical"], &told["is_cut"]), (0, &json!(true), &json!(true)), "{told}");
+            count(&told, "packets")
+        };
+        let packets = replayed(&log);
+        assert!(packets > 40, "{packets}");
+        let told = said(&["emulate", "recover", &log, "-o", &whole]);
+        assert!(told.contains("packets written to"), "{told}");
+        assert_eq!(replayed(&whole), packets);
+        fs::remove_dir_all(folder).expect("removes");
+        fs::remove_dir_all(whole).expect("removes");
+    });
+}
+
+#[test]
+fn a_port_of_a_bridge_is_refused_where_its_frames_would_go_on_twice() {
+    within("a_port_of_a_bridge_is_refused_where_its_frames_would_go_on_twice", || {
+        hosts();
+        ip("link add br0 type bridge");
+        ip("link set left master br0");
+        let (status, told) = done(&["emulate", "left", "right", "--engine", "packet"]);
+        assert!(status == 2 && told.contains("left: it is a port of br0") && told.contains("nomaster"), "{told}");
+    });
+}
+
+#[test]
+fn emulators_of_others_are_not_asked_unless_they_are_named() {
+    within("emulators_of_others_are_not_asked_unless_they_are_named", || {
+        hosts();
+        let emulator = Emulator::start(&["left", "right", "--delay", "1ms"]);
+        std::os::unix::fs::chown(SOCKET, Some(65_534), None).expect("it is given away");
+        let (status, told) = done(&["emulate", "show"]);
+        assert!(status == 3 && told.contains("another user's does, at /run/sojourn/"), "{told}");
+        assert!(said(&["emulate", "show", "--control", SOCKET]).contains("forward: delay 1ms"));
+        emulator.end();
+    });
+}
+
+#[test]
+fn what_was_mistyped_is_met_with_what_was_meant() {
+    for (arguments, expected) in [
+        (&["l", "r", "--dleay", "5ms"][..], "did you mean --delay?"),
+        (&["explain", "--rate", "1Mbit/s", "--aqm", "codle"], "did you mean \"codel\"?"),
+        (&["explain", "--forward", "delya 5ms"], "did you mean \"delay\"?"),
+        (&["explain", "--delay", "-5ms"], "-5ms: a time cannot be below zero; write it as 5ms"),
+        (&["explain", "--loss", "2"], "2 has no percent sign: write 2%"),
+        (&["explain", "--rate", "10Gbit/s", "--delay", "1s"], "--memory 1193MB"),
+    ] {
+        let (status, told) = done(&[&["emulate"], arguments].concat());
+        assert!(status == 2 && told.contains(expected), "{arguments:?}: {told}");
+    }
+    let told = said(&["emulate", "explain", "l", "r", "--delay", "5ms", "--log", "/tmp/never", "--engine", "packet"]);
+    assert!(told.contains("forward: delay 5ms"), "{told}");
 }
 
 #[test]
@@ -169,6 +240,7 @@ fn who_asks_for_nonsense_is_told_and_nothing_changes() {
         }
         let shown = ask(&json!({ "do": "show" }));
         assert_eq!(shown["config"]["pipes"][0]["delay"]["constant"], 1_000_000);
+        assert_eq!(shown["report"]["pipes"][0]["since_change"], Value::Null);
         assert_eq!(ask(&json!({ "do": "stop" }))["ok"], true);
         emulator.ended();
     });
@@ -205,7 +277,8 @@ fn an_interface_that_goes_down_and_up_again_is_bridged_again() {
         // The kernel lets a second pass before it tells the far end of the carrier.
         least_rtt_ms(100);
         rtt_is("1 ms each way", 2.0);
-        emulator.end();
+        let marks = emulator.end()["marks"].to_string();
+        assert!(marks.contains("left is down or has no carrier") && marks.contains("left is up again"), "{marks}");
     });
 }
 
@@ -278,7 +351,7 @@ fn a_capture_passes_offline_in_the_time_of_its_stamps() {
     let (status, told) =
         done(&["emulate", "--offline", &name(&input), "--delay", "20ms", "--loss", "every 10", "-o", &name(&output)]);
     assert_eq!(status, 0, "{told}");
-    assert!(told.contains("1,000 came, 900 left") && told.contains("100 before"), "{told}");
+    assert!(told.contains("1,000 received, 900 sent") && told.contains("100 before"), "{told}");
     let frames = frames(&output);
     assert_eq!(frames.len(), 900);
     for (at, number) in &frames {
@@ -291,6 +364,29 @@ fn a_capture_passes_offline_in_the_time_of_its_stamps() {
     let told: Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((status, &told["frames"]), (0, &json!(900)), "{told}");
     assert_eq!(self::frames(&again)[0].0, start + Nanos::millis(20) + Nanos(480), "60 bytes at 1 Gbit/s");
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+#[test]
+fn a_cut_frame_takes_as_long_as_it_was() {
+    let folder = folder("cut");
+    fs::create_dir_all(&folder).expect("makes");
+    let [input, output] = ["in.pcap", "out.pcapng"].map(|name| folder.join(name));
+    let start = Time(1_700_000_000_000_000_000);
+    let mut writer = Writer::new(File::create(&input).expect("creates")).expect("writes");
+    writer.write(start, &[0; 128]).expect("writes");
+    writer.finish().expect("writes");
+    // The length that it had: the last word of the record's head, behind 24 bytes of the file's.
+    let mut bytes = fs::read(&input).expect("reads");
+    bytes[36..40].copy_from_slice(&1_250_u32.to_le_bytes());
+    fs::write(&input, bytes).expect("writes");
+    let name = |path: &PathBuf| path.to_str().expect("a name").to_owned();
+    let told = said(&["emulate", "offline", &name(&input), "--rate", "1Mbit/s", "-o", &name(&output)]);
+    assert!(told.contains("had not kept 1 of them whole"), "{told}");
+    let mut capture = Capture::new(BufReader::new(File::open(&output).expect("opens"))).expect("a capture");
+    let mut frame = Vec::new();
+    let record = capture.next(&mut frame).expect("reads").expect("a frame");
+    assert_eq!((record.at - start, record.original_bytes, frame.len()), (Nanos::millis(10), 1_250, 128));
     fs::remove_dir_all(folder).expect("removes");
 }
 

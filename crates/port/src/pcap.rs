@@ -7,7 +7,7 @@
 mod format;
 mod ng;
 
-pub use format::{PcapError, Reader, Record, Writer};
+pub use format::{LONGEST_FRAME_BYTES, PcapError, Reader, Record, Writer};
 pub use ng::{Capture, NgReader, NgWriter};
 
 use std::io::{self, Read, Write};

@@ -45,12 +45,6 @@ impl HostClock {
         read(ClockId::ProcessCPUTime) - Time(0)
     }
 
-    /// Reads by how much `CLOCK_TAI` is ahead of `CLOCK_MONOTONIC`, to a microsecond or so.
-    pub fn monotonic_offset(&self) -> Nanos {
-        let (before, monotonic, after) = (tai(), read(ClockId::Monotonic), tai());
-        Time(before.0 + (after.0 - before.0) / 2) - monotonic
-    }
-
     /// Returns how many jiffies a second has in this kernel (HZ): its coarse clocks go on once in each.
     pub fn jiffies_per_second(&self) -> i64 {
         let tick = clock_getres(ClockId::MonotonicCoarse);
@@ -91,6 +85,12 @@ impl Clock for HostClock {
 
     fn wait_until(&self, deadline: Time, spin: Nanos) -> Time {
         wait(tai, sleep, deadline, spin)
+    }
+
+    /// To a microsecond or so, unless the program is stopped between two readings.
+    fn monotonic_offset(&self) -> Nanos {
+        let (before, monotonic, after) = (tai(), read(ClockId::Monotonic), tai());
+        Time(before.0 + (after.0 - before.0) / 2) - monotonic
     }
 
     fn thread_time(&self) -> Nanos {

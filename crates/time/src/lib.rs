@@ -141,6 +141,11 @@ pub trait Clock {
     /// before the deadline only when the clock was set back meanwhile: nobody waits hours for what was due at once.
     fn wait_until(&self, deadline: Time, spin: Nanos) -> Time;
 
+    /// Returns by how much this clock is ahead of one that is slewed as it is but never set: a change is a step.
+    fn monotonic_offset(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
     /// Returns how much processor time this thread has taken; where nobody knows, as much as time has passed.
     fn thread_time(&self) -> Nanos {
         self.now() - Time(0)

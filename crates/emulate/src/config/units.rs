@@ -22,7 +22,10 @@ pub fn time(text: &str) -> Result<Nanos, Refusal> {
 
 /// Reads a time as a tool means it: a bare number is milliseconds to dummynet, nanoseconds to tc of today.
 pub(super) fn time_in(text: &str, dialect: Dialect) -> Result<Nanos, Refusal> {
-    let (number, unit) = split(text).ok_or_else(|| format!("{text:?} is not a time; write it as 20ms, 1.5us or 2s"))?;
+    let (number, unit) = split(text).ok_or_else(|| match text.strip_prefix('-').and_then(split) {
+        Some(_) => format!("{text}: a time cannot be below zero; write it as {}", &text[1..]),
+        None => format!("{text:?} is not a time; write it as 20ms, 1.5us or 2s"),
+    })?;
     let bare = match dialect {
         Dialect::Ours if number.is_zero() => 1,
         Dialect::Ours => {

@@ -61,6 +61,10 @@ pub enum DriverError {
 /// What the driver knows of itself, beside what the engine reports.
 #[derive(Clone, Debug, Serialize)]
 pub struct Running {
+    /// When it began.
+    pub start_ns: Time,
+    /// When this was said.
+    pub now_ns: Time,
     /// Of the engine.
     #[serde(flatten)]
     pub engine: Report,

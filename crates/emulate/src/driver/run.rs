@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 
 use sojourn_port::PortError;
 use sojourn_port::bridge::BridgePort;
-use sojourn_time::{Clock, Nanos, Source, Time};
+use sojourn_time::{Clock, Nanos, Stamp, Time};
 
 use super::pace::{Cost, Guard, Look, Pace};
 use super::shared::is_shared;
 use super::{Calibration, DriverError, Flow, PortReport, Ports, Running, Surroundings};
 use crate::ConfigError;
 use crate::accuracy::Report;
+use crate::config::units::time_text;
 use crate::config::{Config, Direction, Pipe};
 use crate::engine::{Arrived, Departure, Engine};
 
@@ -25,8 +26,12 @@ const PATIENCE: Nanos = Nanos::millis(50);
 const PAUSE: Nanos = Nanos::micros(300);
 /// The longest sleep.
 const NAP: Nanos = Nanos::millis(100);
-/// A clock that goes back by so much has been set.
+/// A clock that goes back by so much ends it: packets would wait for as long.
 const SET_BACK: Nanos = Nanos::seconds(1);
+/// A smaller change between two clocks is what reading them takes.
+const LEAST_STEP: Nanos = Nanos::micros(20);
+/// So many readings show a step, and not that the program was stopped between two of them.
+const STEP_READINGS: usize = 3;
 /// Sentences of ports that are kept.
 const MOST_SAID: usize = 16;
 /// A wait at the end of which only the clock is looked at.
@@ -61,6 +66,8 @@ pub struct Driver<C> {
     kept: Time,
     looked_up: Time,
     slept: Nanos,
+    /// By how much the clock is ahead of one that nobody sets.
+    offset: Nanos,
 }
 
 /// What goes in one direction: in by the port of its index, out by the other.
@@ -75,7 +82,6 @@ struct Way {
     received: u64,
     sent: u64,
     refused: u64,
-    source: Source,
 }
 
 impl Default for Way {
@@ -87,7 +93,6 @@ impl Default for Way {
             received: 0,
             sent: 0,
             refused: 0,
-            source: Source::Kernel,
         }
     }
 }
@@ -95,7 +100,7 @@ impl Default for Way {
 /// A frame that waits to be put in order.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    at: Time,
+    stamp: Stamp,
     way: usize,
     from: usize,
     to: usize,
@@ -107,7 +112,7 @@ impl<C: Clock> Driver<C> {
     /// # Errors
     /// When the configuration contradicts itself.
     pub fn new(config: &Config, ports: Ports, clock: C, pace: Pace) -> Result<Self, ConfigError> {
-        let start = clock.now();
+        let (start, offset) = (clock.now(), clock.monotonic_offset());
         Ok(Self {
             engine: Engine::new(config, start)?,
             config: config.clone(),
@@ -129,6 +134,7 @@ impl<C: Clock> Driver<C> {
             kept: start,
             looked_up: start,
             slept: Nanos::ZERO,
+            offset,
         })
     }
 
@@ -149,7 +155,11 @@ impl<C: Clock> Driver<C> {
             if self.latest - now >= SET_BACK {
                 return Err(DriverError::ClockSetBack(self.latest - now));
             }
-            self.latest = self.latest.max(now);
+            if now < self.latest {
+                // Whoever waits for a turn at a time that is to come again would wait too long.
+                (self.kept, self.looked_up) = (now - LOOK_UP, now - LOOK_UP);
+            }
+            self.latest = now;
             if self.give_turns(now, around) == Flow::Stop {
                 return Ok(());
             }
@@ -202,14 +212,14 @@ impl<C: Clock> Driver<C> {
         self.start
     }
 
+    /// What a person should know that has come up, a sentence each.
+    pub fn said(&self) -> &[String] {
+        &self.said
+    }
+
     /// The clock.
     pub fn clock(&self) -> &C {
         &self.clock
-    }
-
-    /// Who stamps arrivals in a direction.
-    pub fn source(&self, direction: Direction) -> Source {
-        self.ways[direction.index()].source
     }
 
     /// Says how it is going.
@@ -232,7 +242,14 @@ impl<C: Clock> Driver<C> {
             guard_ns: self.guard.span(),
             wait: self.pace.name(),
         };
-        Running { engine: self.engine.report(), ports: ports.into(), calibration, said: self.said.clone() }
+        Running {
+            start_ns: self.start,
+            now_ns: self.clock.now(),
+            engine: self.engine.report(),
+            ports: ports.into(),
+            calibration,
+            said: self.said.clone(),
+        }
     }
 
     /// Takes in what is there.
@@ -252,17 +269,14 @@ impl<C: Clock> Driver<C> {
             let way = &mut self.ways[direction.index()];
             let (from, mut out) = outlet(&mut self.ports, way, direction);
             let engine = &mut self.engine;
-            let mut source = Source::Kernel;
             let count = from.receive(MOST_IN, &mut |frame, received| {
-                source = received.arrived.source;
-                if let Arrived::Untouched = engine.arrive(direction, frame, received.arrived.at) {
+                if let Arrived::Untouched = engine.arrive_stamped(direction, frame, received.arrived) {
                     out.put(frame);
                 }
             })?;
             out.flush()?;
             if count > 0 {
                 way.received += count as u64;
-                way.source = source;
                 taken += count;
             }
         }
@@ -279,15 +293,14 @@ impl<C: Clock> Driver<C> {
             let count = port.receive(MOST_IN, &mut |frame, received| {
                 let from = frames.len();
                 frames.extend_from_slice(frame);
-                waiting.push(Waiting { at: received.arrived.at, way: index, from, to: frames.len() });
-                way.source = received.arrived.source;
+                waiting.push(Waiting { stamp: received.arrived, way: index, from, to: frames.len() });
             })?;
             way.received += count as u64;
         }
-        waiting.sort_by_key(|frame| frame.at);
+        waiting.sort_by_key(|frame| frame.stamp.at);
         for frame in waiting.iter() {
             let (direction, bytes) = (DIRECTIONS[frame.way], &frames[frame.from..frame.to]);
-            if let Arrived::Untouched = self.engine.arrive(direction, bytes, frame.at) {
+            if let Arrived::Untouched = self.engine.arrive_stamped(direction, bytes, frame.stamp) {
                 let mut out = outlet(&mut self.ports, &mut self.ways[frame.way], direction).1;
                 out.put(bytes);
                 out.failed?;
@@ -413,10 +426,35 @@ impl<C: Clock> Driver<C> {
         Ok(())
     }
 
+    /// Notes when somebody has set the clock: what waited then leaves early or late by as much, and no timestamp shows it.
+    fn watch_clock(&mut self) {
+        let read = || self.clock.monotonic_offset() - self.offset;
+        let step = read();
+        if step.0.abs() < LEAST_STEP.0 {
+            return;
+        }
+        let readings = std::iter::repeat_with(read).take(STEP_READINGS).chain([step]);
+        let Some(step) = readings.min_by_key(|step| step.0.abs()).filter(|step| step.0.abs() >= LEAST_STEP.0) else {
+            return;
+        };
+        self.offset += step;
+        let (way, effect) = if step > Nanos::ZERO { ("forward", "early") } else { ("back", "late") };
+        let by = time_text(Nanos(step.0.abs()));
+        self.say(format!("the clock was set {way} by {by}: packets that waited then left {effect} by as much"));
+    }
+
+    /// Keeps a sentence for whoever asks how it is going.
+    fn say(&mut self, sentence: String) {
+        if self.said.len() < MOST_SAID {
+            self.said.push(sentence);
+        }
+    }
+
     /// Lets others have their turn, where it is time for it.
     fn give_turns(&mut self, now: Time, around: &mut dyn Surroundings<C>) -> Flow {
         if now - self.kept >= LOOK_UP {
             self.kept = now;
+            self.watch_clock();
             around.keep(self);
         }
         let waited = now - self.looked_up;
@@ -425,8 +463,11 @@ impl<C: Clock> Driver<C> {
             return Flow::On;
         }
         self.looked_up = now;
-        let news = self.ports.iter_mut().filter_map(|port| port.news());
-        self.said.extend(news.take(MOST_SAID.saturating_sub(self.said.len())));
+        for port in 0..self.ports.len() {
+            if let Some(news) = self.ports[port].news() {
+                self.say(news);
+            }
+        }
         let rest = self.slept.0 as f64 / waited.0.max(1) as f64;
         self.slept = Nanos::ZERO;
         around.look_up(self, now, rest)

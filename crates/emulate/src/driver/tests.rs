@@ -10,6 +10,7 @@ use sojourn_port::{PortError, Received};
 use sojourn_time::{Source, Stamp};
 
 use super::*;
+use crate::Engine;
 use crate::accuracy::Accuracy;
 use crate::config::{Action, Config, Delay, Direction, Link, Match, Pipe, Rule};
 
@@ -21,6 +22,8 @@ struct Processor {
     put: Nanos,
     wake: Nanos,
     slept: Rc<Cell<Nanos>>,
+    /// When somebody sets the clock, and by how much.
+    step: Option<(Time, Nanos)>,
 }
 
 impl Processor {
@@ -38,6 +41,10 @@ impl Clock for Processor {
     fn wait_until(&self, deadline: Time, _: Nanos) -> Time {
         self.now.set(self.now.get().max(deadline));
         self.now.get()
+    }
+
+    fn monotonic_offset(&self) -> Nanos {
+        self.step.filter(|(at, _)| *at <= self.now.get()).map_or(Nanos::ZERO, |(_, by)| by)
     }
 }
 
@@ -424,6 +431,34 @@ fn a_port_is_asked_before_a_frame_is_too_long_for_it() {
             assert_eq!((of_pipe + ran.running.ports[1].refused) as usize, lost);
         }
     }
+}
+
+#[test]
+fn a_clock_that_is_set_is_told_by_how_much_and_which_way() {
+    for (by, told) in [
+        (Nanos::millis(350), "the clock was set forward by 350ms: packets that waited then left early by as much"),
+        (Nanos::millis(-20), "the clock was set back by 20ms: packets that waited then left late by as much"),
+    ] {
+        let sides = sides(2_000, Nanos::micros(97));
+        let step = Some((START + Nanos::millis(50), by));
+        let ran = run(&config(Nanos::millis(1)), &sides, &Processor { step, ..real() }, Pace::SleepThenSpin, None);
+        assert_eq!(ran.running.said, [told]);
+    }
+    let ran = run(&config(Nanos::millis(1)), &sides(200, Nanos::micros(97)), &real(), Pace::SleepThenSpin, None);
+    assert_eq!(ran.running.said, [""; 0]);
+}
+
+/// A port that takes each of its frames' timestamps from another source.
+#[test]
+fn each_fate_has_the_source_of_its_own_timestamp() {
+    let mut engine = Engine::new(&config(Nanos::ZERO), START).unwrap();
+    engine.keep_fates(true);
+    let sources = [Source::Hardware, Source::Kernel, Source::User];
+    for source in sources {
+        engine.arrive_stamped(Direction::Forward, &frame(0), Stamp { at: START, source });
+    }
+    engine.end();
+    assert_eq!(engine.fates().map(|fate| fate.source).collect::<Vec<_>>(), sources);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use sojourn_time::{Nanos, Time};
 
 use super::numbers::Numbers;
-use crate::accuracy::{Account, MemoryReport, PerDirection, Report};
+use crate::accuracy::{Account, Mark, MemoryReport, PerDirection, PipeReport, Report};
 use crate::config::Direction;
-use crate::fate::{Cause, Fate, Outcome, Packet};
+use crate::fate::{Arrival, Cause, Fate, Outcome, Packet};
 use crate::queue::{Losses, Why};
 use crate::store::Store;
 
@@ -31,6 +31,8 @@ struct Book {
     block: Account,
     before: Account,
     held: u64,
+    /// What it had come to when the pipe was last changed.
+    changed: Option<Mark>,
 }
 
 /// What is counted of packets that were in no pipe.
@@ -42,7 +44,7 @@ struct Outside {
 
 impl Ledger {
     pub fn new(limit: u64, budget: Nanos, pipes: usize, numbers: Numbers) -> Self {
-        let book = || Book { block: Account::new(), before: Account::new(), held: 0 };
+        let book = || Book { block: Account::new(), before: Account::new(), held: 0, changed: None };
         Self {
             store: Store::new(limit),
             losses: Losses::new(),
@@ -62,28 +64,28 @@ impl Ledger {
     }
 
     /// Notes a packet that no rule sent into a pipe.
-    pub fn untouched(&mut self, packet: &Packet, frame: &[u8]) {
-        self.outside[0].untouched[packet.direction.index()] += 1;
-        self.note(packet, frame, Outcome::Untouched, None);
+    pub fn untouched(&mut self, arrival: &Arrival, frame: &[u8]) {
+        self.outside[0].untouched[arrival.direction.index()] += 1;
+        self.note(|| arrival.fate(frame, Outcome::Untouched));
     }
 
     /// Notes a packet that a rule lost before it entered a pipe.
-    pub fn lost_by_rule(&mut self, packet: &Packet, frame: &[u8]) {
+    pub fn lost_by_rule(&mut self, arrival: &Arrival, frame: &[u8]) {
         self.outside[0].lost_by_rules += 1;
-        self.note(packet, frame, Outcome::Lost(Cause::Rule), None);
+        self.note(|| arrival.fate(frame, Outcome::Lost(Cause::Rule)));
     }
 
     /// Takes a packet in for its first pipe, if there is memory; else it is lost.
     pub fn take(&mut self, packet: Packet, frame: &[u8]) -> Option<u32> {
-        let pipe = packet.pipe.unwrap_or_default();
+        let Packet { pipe, arrival, .. } = packet;
         let counts = self.counts(pipe);
         counts.arrived += 1;
-        counts.arrived_bytes += u64::from(packet.bytes);
-        let has_room = !self.numbers.had_no_memory(packet.number);
+        counts.arrived_bytes += u64::from(arrival.bytes);
+        let has_room = !self.numbers.had_no_memory(arrival.number);
         let slot = if has_room { self.store.take(frame, packet) } else { None };
         if slot.is_none() {
             self.counts(pipe).lost[Cause::Memory.index()] += 1;
-            self.note(&packet, frame, Outcome::Lost(Cause::Memory), None);
+            self.note(|| packet.fate(frame, Outcome::Lost(Cause::Memory), None));
         }
         self.books[usize::from(pipe)].held += u64::from(slot.is_some());
         slot
@@ -94,12 +96,13 @@ impl Ledger {
         let original = self.store.packet_mut(slot);
         original.copies = original.copies.saturating_add(1);
         let mut packet = *original;
-        packet.number = self.numbers.of_copy(packet.number, packet.copies);
-        packet.copy_of = Some(original.number);
+        let copied = packet.arrival.number;
+        packet.arrival.number = self.numbers.of_copy(copied, packet.copies);
+        packet.copy_of = Some(copied);
         packet.copies = 0;
-        let pipe = packet.pipe.unwrap_or_default();
+        let pipe = packet.pipe;
         self.counts(pipe).duplicated += 1;
-        let has_room = !self.numbers.had_no_memory(packet.number);
+        let has_room = !self.numbers.had_no_memory(packet.arrival.number);
         let copy = if has_room { self.store.copy(slot, packet) } else { None };
         if copy.is_none() {
             self.counts(pipe).lost[Cause::Memory.index()] += 1;
@@ -114,7 +117,7 @@ impl Ledger {
     /// Lets a packet go on from its pipe into another.
     pub fn pass_on(&mut self, slot: u32, pipe: u16) {
         let packet = self.store.packet_mut(slot);
-        let (before, bytes) = (packet.pipe.replace(pipe).unwrap_or_default(), u64::from(packet.bytes));
+        let (before, bytes) = (std::mem::replace(&mut packet.pipe, pipe), u64::from(packet.arrival.bytes));
         self.counts(before).passed_on += 1;
         self.books[usize::from(before)].held -= 1;
         let counts = self.counts(pipe);
@@ -125,7 +128,7 @@ impl Ledger {
 
     /// Loses a packet that is held.
     pub fn lose(&mut self, slot: u32, cause: Cause) {
-        let pipe = self.store.packet(slot).pipe.unwrap_or_default();
+        let pipe = self.store.packet(slot).pipe;
         self.counts(pipe).lost[cause.index()] += 1;
         self.end(slot, pipe, Outcome::Lost(cause), None);
     }
@@ -141,10 +144,21 @@ impl Ledger {
         }
     }
 
+    /// Notes that a pipe has other parameters from now on.
+    pub fn changed(&mut self, pipe: u16, now: Time) {
+        let book = &mut self.books[usize::from(pipe)];
+        book.changed = Some(Account::mark(&[&book.block, &book.before], now));
+    }
+
+    /// Notes how long a packet waited in a pipe's queue.
+    pub fn waited(&mut self, pipe: u16, span: Nanos) {
+        self.books[usize::from(pipe)].block.waits.record(span, Nanos(i64::MAX));
+    }
+
     /// Notes that a packet has left.
     pub fn sent(&mut self, slot: u32, intended: Time, actual: Time) {
         let packet = self.store.packet(slot);
-        let (pipe, bytes) = (packet.pipe.unwrap_or_default(), u64::from(packet.bytes));
+        let (pipe, bytes) = (packet.pipe, u64::from(packet.arrival.bytes));
         let account = &mut self.books[usize::from(pipe)].block;
         account.counts.sent += 1;
         account.counts.sent_bytes += bytes;
@@ -155,11 +169,13 @@ impl Ledger {
     /// Says what became of everything, of this block alone or of all of them. `flows` counts those of a pipe.
     pub fn report(&self, is_block: bool, names: impl Iterator<Item = (String, u64)>) -> Report {
         let pipe = |(book, (name, flows)): (&Book, (String, u64))| {
-            let mut account = book.block.clone();
-            if !is_block {
-                account.add(&book.before);
+            let parts = [&book.block, &book.before];
+            if is_block {
+                return Account::report(&parts[..1], &name, book.held, flows);
             }
-            account.report(&name, book.held, flows)
+            let now = Account::mark(&parts, Time(0));
+            let since_change = book.changed.as_ref().map(|mark| mark.until(&now));
+            PipeReport { since_change, ..Account::report(&parts, &name, book.held, flows) }
         };
         let [block, before] = self.outside;
         let outside = if is_block { block } else { block.and(before) };
@@ -201,9 +217,10 @@ impl Ledger {
         self.store.release(slot);
     }
 
-    fn note(&mut self, packet: &Packet, frame: &[u8], outcome: Outcome, departed: Option<Time>) {
+    /// Keeps the fate of a packet that is not held.
+    fn note(&mut self, fate: impl FnOnce() -> Fate) {
         if self.keeps_fates {
-            self.fates.push(packet.fate(frame, outcome, departed));
+            self.fates.push(fate());
         }
     }
 }

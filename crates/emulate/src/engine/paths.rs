@@ -13,21 +13,9 @@ use crate::select::Key;
 /// The pipes of a configuration, with those of single flows.
 #[derive(Debug)]
 pub(super) struct Paths {
-    config: Config,
-    start: Time,
-    paths: Vec<Path>,
     /// Of each pipe of the configuration.
     ways: Vec<Way>,
-    /// Paths that no flow has any more; they are used again when nothing is in them.
-    left: Vec<u32>,
-    /// How many paths were ever made.
-    made: u64,
-    /// When links do something.
-    pub events: Agenda,
-    /// When they must have done it, at the latest, for what follows to leave in time: later by the smallest delay.
-    pub needed: Agenda,
-    /// When packets leave delay lines.
-    pub exits: Agenda,
+    pool: Pool,
 }
 
 /// How a packet finds its path within a pipe.
@@ -37,33 +25,62 @@ enum Way {
     ByFlow(Box<Flows>),
 }
 
+/// All paths, whoever uses them.
+#[derive(Debug)]
+struct Pool {
+    config: Config,
+    start: Time,
+    paths: Vec<Path>,
+    /// Paths that no flow has any more; they are used again when nothing is in them.
+    left: Vec<u32>,
+    /// How many paths were ever made.
+    made: u64,
+    /// When links do something.
+    events: Agenda,
+    /// When they must have done it, at the latest, for what follows to leave in time: later by the smallest delay.
+    needed: Agenda,
+    /// When packets leave delay lines.
+    exits: Agenda,
+}
+
 impl Paths {
     pub fn new(config: &Config, start: Time) -> Self {
-        let mut paths = Self {
+        let mut pool = Pool {
             config: config.clone(),
             start,
             paths: Vec::new(),
-            ways: Vec::new(),
             left: Vec::new(),
             made: 0,
             events: Agenda::default(),
             needed: Agenda::default(),
             exits: Agenda::default(),
         };
-        for place in 0..config.pipes.len() {
-            let way = paths.way(place as u16);
-            paths.ways.push(way);
-        }
-        paths
+        let ways = (0..config.pipes.len()).map(|place| pool.way(place as u16)).collect();
+        Self { ways, pool }
+    }
+
+    /// When links do something.
+    pub fn events(&self) -> &Agenda {
+        &self.pool.events
+    }
+
+    /// When links must have done it for what follows to leave in time.
+    pub fn needed(&self) -> &Agenda {
+        &self.pool.needed
+    }
+
+    /// When packets leave delay lines.
+    pub fn exits(&self) -> &Agenda {
+        &self.pool.exits
     }
 
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.pool.config
     }
 
     /// Returns names, and how many flows have a path.
     pub fn names(&self) -> impl Iterator<Item = (String, u64)> {
-        self.config.pipes.iter().zip(&self.ways).map(|(pipe, way)| {
+        self.pool.config.pipes.iter().zip(&self.ways).map(|(pipe, way)| {
             let flows = match way {
                 Way::Only(_) => 1,
                 Way::ByFlow(flows) => flows.len(),
@@ -74,7 +91,7 @@ impl Paths {
 
     /// Finds a pipe by its name.
     pub fn place_of(&self, name: &str) -> Result<u16, ConfigError> {
-        let place = self.config.pipes.iter().position(|pipe| pipe.name == name);
+        let place = self.pool.config.pipes.iter().position(|pipe| pipe.name == name);
         place.map(|place| place as u16).ok_or_else(|| ConfigError {
             place: format!("pipe `{name}`"),
             problem: format!("there is none; there are {}", self.all_names()),
@@ -83,7 +100,7 @@ impl Paths {
 
     /// Returns the configuration as it would be with others in place of the pipes of their names.
     pub fn changed(&self, pipes: &[config::Pipe]) -> Result<Config, ConfigError> {
-        let mut config = self.config.clone();
+        let mut config = self.pool.config.clone();
         for pipe in pipes {
             config.pipes[usize::from(self.place_of(&pipe.name)?)].clone_from(pipe);
         }
@@ -92,52 +109,44 @@ impl Paths {
 
     /// Lets a packet enter a pipe.
     pub fn enter(&mut self, slot: u32, pipe: u16, key: &Key, at: Time, ledger: &mut Ledger) {
-        let (path, at) = match &self.ways[usize::from(pipe)] {
-            Way::Only(path) => (*path, at),
-            Way::ByFlow(_) => self.of_flow(pipe, key, at, ledger),
-        };
-        let at = self.paths[path as usize].enter(slot, at, ledger);
-        if let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)]
-            && flows.shared != Some(path)
-        {
-            flows.note(at);
+        match &mut self.ways[usize::from(pipe)] {
+            Way::Only(path) => {
+                self.pool.enter(*path, slot, at, ledger);
+            }
+            Way::ByFlow(flows) => {
+                let (path, at) = self.pool.of_flow(flows, pipe, key, at, ledger);
+                let at = self.pool.enter(path, slot, at, ledger);
+                if flows.shared != Some(path) {
+                    flows.note(at);
+                }
+            }
         }
-        self.ask(path);
     }
 
     /// Says when a link does something next.
     pub fn next_event(&self, path: u32) -> Time {
-        self.paths[path as usize].next_event()
+        self.pool.paths[path as usize].next_event()
     }
 
     /// Lets a link go on.
     pub fn serve(&mut self, path: u32, until: Time, ledger: &mut Ledger) {
-        self.paths[path as usize].serve(until, ledger);
-        self.ask(path);
+        self.pool.paths[path as usize].serve(until, ledger);
+        self.pool.ask(path);
     }
 
     /// Lets the next packet leave its line.
     pub fn leave(&mut self) -> Option<(u32, Time)> {
-        let (_, path) = self.exits.first()?;
-        let left = self.paths[path as usize].line.pop();
-        self.ask(path);
+        let (_, path) = self.pool.exits.first()?;
+        let left = self.pool.paths[path as usize].line.pop();
+        self.pool.ask(path);
         left
     }
 
     /// Gives all paths of a pipe other parameters; returns the time from which they hold.
     pub fn set(&mut self, place: u16, to: &config::Pipe, now: Time, ledger: &mut Ledger) -> Time {
-        let old = std::mem::replace(&mut self.config.pipes[usize::from(place)], to.clone());
-        let new = &self.config.pipes[usize::from(place)];
-        let of_pipe = |path: &&mut Path| path.pipe == place;
-        let now = self.paths.iter_mut().filter(of_pipe).map(|path| path.earliest()).fold(now, Time::max);
-        for path in self.paths.iter_mut().filter(of_pipe) {
-            path.set(new, self.start, now, ledger);
-        }
-        let has_other_mask = old.mask != new.mask;
-        for path in 0..self.paths.len() as u32 {
-            self.ask(path);
-        }
-        if has_other_mask {
+        let old_mask = self.pool.config.pipes[usize::from(place)].mask;
+        let now = self.pool.set(place, to, now, ledger);
+        if old_mask != to.mask {
             self.leave_flows(place);
         }
         now
@@ -145,12 +154,52 @@ impl Paths {
 
     /// Forgets all packets.
     pub fn clear(&mut self) {
+        self.pool.clear();
+    }
+
+    fn all_names(&self) -> String {
+        let names: Vec<_> = self.pool.config.pipes.iter().map(|pipe| format!("`{}`", pipe.name)).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+
+    /// Lets all flows of a pipe begin anew; what is in their paths still leaves by them.
+    fn leave_flows(&mut self, place: u16) {
+        let new = self.pool.way(place);
+        match std::mem::replace(&mut self.ways[usize::from(place)], new) {
+            Way::Only(path) => self.pool.left.push(path),
+            Way::ByFlow(flows) => self.pool.left.extend(flows.paths()),
+        }
+    }
+}
+
+impl Pool {
+    /// Lets a packet enter a path; returns when it really came in.
+    fn enter(&mut self, path: u32, slot: u32, at: Time, ledger: &mut Ledger) -> Time {
+        let at = self.paths[path as usize].enter(slot, at, ledger);
+        self.ask(path);
+        at
+    }
+
+    fn set(&mut self, place: u16, to: &config::Pipe, now: Time, ledger: &mut Ledger) -> Time {
+        self.config.pipes[usize::from(place)].clone_from(to);
+        let of_pipe = |path: &&mut Path| path.pipe == place;
+        let now = self.paths.iter_mut().filter(of_pipe).map(|path| path.earliest()).fold(now, Time::max);
+        for path in self.paths.iter_mut().filter(of_pipe) {
+            path.set(to, self.start, now, ledger);
+        }
+        for path in 0..self.paths.len() as u32 {
+            self.ask(path);
+        }
+        now
+    }
+
+    fn clear(&mut self) {
         for (index, path) in self.paths.iter_mut().enumerate() {
             let pipe = &self.config.pipes[usize::from(path.pipe)];
             *path = Path::new(path.pipe, pipe, path.flow, self.config.seed, self.start);
-            self.events.set(index as u32, Time::NEVER);
-            self.needed.set(index as u32, Time::NEVER);
-            self.exits.set(index as u32, Time::NEVER);
+            for agenda in [&mut self.events, &mut self.needed, &mut self.exits] {
+                agenda.set(index as u32, Time::NEVER);
+            }
         }
     }
 
@@ -160,11 +209,6 @@ impl Paths {
         self.events.set(path, asked.next_event());
         self.needed.set(path, asked.needed());
         self.exits.set(path, asked.line.next());
-    }
-
-    fn all_names(&self) -> String {
-        let names: Vec<_> = self.config.pipes.iter().map(|pipe| format!("`{}`", pipe.name)).collect();
-        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 
     fn way(&mut self, place: u16) -> Way {
@@ -201,8 +245,7 @@ impl Paths {
     /// Finds the path of a packet's flow, or makes it; where there are too many, one that they share. Returns when the packet
     /// comes: whether somebody makes room is decided at a time at which it could also have gone into the shared path, so that
     /// the time says which it was.
-    fn of_flow(&mut self, pipe: u16, key: &Key, at: Time, ledger: &mut Ledger) -> (u32, Time) {
-        let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)] else { return (0, at) };
+    fn of_flow(&mut self, flows: &mut Flows, pipe: u16, key: &Key, at: Time, ledger: &mut Ledger) -> (u32, Time) {
         let flow = flows.of(key);
         if let Some(path) = flows.touch(flow) {
             return (path, at);
@@ -210,21 +253,18 @@ impl Paths {
         let mut at = at;
         if flows.is_full() {
             at = flows.shared.map_or(at, |shared| at.max(self.paths[shared as usize].earliest()));
-            if !self.reclaim(pipe, at, ledger) {
+            if !self.reclaim(flows, at, ledger) {
                 ledger.counts(pipe).crowded += 1;
-                return (self.shared(pipe), at);
+                return (*flows.shared.get_or_insert_with(|| self.make(pipe, SHARED)), at);
             }
         }
         let path = self.make(pipe, flow);
-        if let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)] {
-            flows.insert(flow, path, at);
-        }
+        flows.insert(flow, path, at);
         (path, at)
     }
 
     /// Takes its path from a flow that has been silent, if there is one.
-    fn reclaim(&mut self, pipe: u16, at: Time, ledger: &mut Ledger) -> bool {
-        let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)] else { return false };
+    fn reclaim(&mut self, flows: &mut Flows, at: Time, ledger: &mut Ledger) -> bool {
         let Some(path) = flows.idle(at) else { return false };
         self.paths[path as usize].serve(at, ledger);
         let is_idle = self.paths[path as usize].is_idle(at);
@@ -234,26 +274,5 @@ impl Paths {
         }
         self.ask(path);
         is_idle
-    }
-
-    fn shared(&mut self, pipe: u16) -> u32 {
-        let Way::ByFlow(flows) = &self.ways[usize::from(pipe)] else { return 0 };
-        if let Some(shared) = flows.shared {
-            return shared;
-        }
-        let path = self.make(pipe, SHARED);
-        if let Way::ByFlow(flows) = &mut self.ways[usize::from(pipe)] {
-            flows.shared = Some(path);
-        }
-        path
-    }
-
-    /// Lets all flows of a pipe begin anew; what is in their paths still leaves by them.
-    fn leave_flows(&mut self, place: u16) {
-        let new = self.way(place);
-        match std::mem::replace(&mut self.ways[usize::from(place)], new) {
-            Way::Only(path) => self.left.push(path),
-            Way::ByFlow(flows) => self.left.extend(flows.paths()),
-        }
     }
 }

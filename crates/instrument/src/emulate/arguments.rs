@@ -32,6 +32,10 @@ pub enum Emulate {
     ///
     /// Exit status 4 where they do not. Example: sojourn emulate replay runs/log
     Replay(Replay),
+    /// Write whole files of what can be read of a log whose emulator was killed
+    ///
+    /// Example: sojourn emulate recover runs/log -o runs/recovered
+    Recover(Recover),
     /// Do to the frames of a capture file what an emulator would do, in virtual time
     ///
     /// Reads pcap and pcapng, writes pcapng with the times at which frames would have left. Example: sojourn emulate offline
@@ -43,13 +47,14 @@ pub enum Emulate {
     Kernel(Box<Kernel>),
     /// Say how options, words and files are understood, and do nothing
     ///
-    /// Example: sojourn emulate explain --forward "pipe 1 config bw 10Mbit/s delay 20 plr 0.01"
+    /// Takes all that `emulate run` takes: put it before a command that is to be tried. Example: sojourn emulate explain
+    /// --forward "pipe 1 config bw 10Mbit/s delay 20 plr 0.01"
     Explain(Box<Explain>),
 }
 
 /// The first words after `emulate` that are not an interface.
-const SUBCOMMANDS: [&str; 10] =
-    ["run", "set", "show", "replay", "offline", "kernel", "explain", "help", "--help", "-h"];
+const SUBCOMMANDS: [&str; 11] =
+    ["run", "set", "show", "replay", "recover", "offline", "kernel", "explain", "help", "--help", "-h"];
 
 /// Completes what is short for something: `emulate LEFT RIGHT` for `emulate run LEFT RIGHT`, `emulate --offline FILE` for `emulate
 /// offline FILE`.
@@ -72,50 +77,50 @@ pub fn complete(mut words: Vec<OsString>) -> Vec<OsString> {
 #[derive(Clone, Debug, Default, Args)]
 pub struct Asked {
     /// Constant delay: 20ms
-    #[arg(long, value_name = "SPAN", help_heading = PIPES)]
+    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, help_heading = PIPES)]
     pub delay: Option<String>,
     /// How far delays spread around it: 2ms
-    #[arg(long, value_name = "SPAN", help_heading = PIPES)]
+    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, help_heading = PIPES)]
     pub jitter: Option<String>,
     /// How they spread: uniform, normal, exponential, gamma SHAPE, lomax SHAPE, pareto, paretonormal, ecdf FILE, or an iproute2
     /// .dist file
     #[arg(long, value_name = "SHAPE", help_heading = PIPES)]
     pub distribution: Option<String>,
     /// After this time half of a delay's deviation is left: correlation in time
-    #[arg(long, value_name = "SPAN", help_heading = PIPES)]
+    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, help_heading = PIPES)]
     pub half_life: Option<String>,
     /// Whether packets may overtake: kept, free
     #[arg(long, value_name = "ORDER", help_heading = PIPES)]
     pub order: Option<String>,
     /// Let chosen packets overtake: 1%, "25% gap 5", "1% by 5ms"
-    #[arg(long, value_name = "CHOICE", help_heading = PIPES)]
+    #[arg(long, value_name = "CHOICE", allow_hyphen_values = true, help_heading = PIPES)]
     pub reorder: Option<String>,
     /// Lose packets: 1%, "burst 1% 3", "gemodel 1% 10%", "every 100", "syn 1", "segment 3", "pattern FILE"; may be repeated
-    #[arg(long, value_name = "LOSS", help_heading = PIPES)]
+    #[arg(long, value_name = "LOSS", allow_hyphen_values = true, help_heading = PIPES)]
     pub loss: Vec<String>,
     /// Lose packets behind the link, when they have used its bandwidth; may be repeated
-    #[arg(long, value_name = "LOSS", help_heading = PIPES)]
+    #[arg(long, value_name = "LOSS", allow_hyphen_values = true, help_heading = PIPES)]
     pub loss_after: Vec<String>,
     /// Flip one bit in this share of packets: 0.1%
-    #[arg(long, value_name = "SHARE", help_heading = PIPES)]
+    #[arg(long, value_name = "SHARE", allow_hyphen_values = true, help_heading = PIPES)]
     pub corrupt: Option<String>,
     /// Flip each bit with this probability: 1e-6
-    #[arg(long, value_name = "P", help_heading = PIPES)]
+    #[arg(long, value_name = "P", allow_hyphen_values = true, help_heading = PIPES)]
     pub ber: Option<String>,
     /// Send this share of packets twice: 0.1%
-    #[arg(long, value_name = "SHARE", help_heading = PIPES)]
+    #[arg(long, value_name = "SHARE", allow_hyphen_values = true, help_heading = PIPES)]
     pub duplicate: Option<String>,
     /// Rate of the bottleneck link: 10Mbit/s
-    #[arg(long, value_name = "RATE", help_heading = PIPES)]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true, help_heading = PIPES)]
     pub rate: Option<String>,
     /// Bytes that each frame takes on the link beside its own: 24 for Ethernet's preamble, FCS and gap
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, help_heading = PIPES)]
     pub overhead: Option<String>,
     /// Bytes that may go at once after idle time: 15KB
-    #[arg(long, value_name = "SIZE", help_heading = PIPES)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, help_heading = PIPES)]
     pub burst: Option<String>,
     /// What the queue before the link holds, packets or bytes: 50, 64KB [default: rate × delay, 50 packets at least]
-    #[arg(long, value_name = "LIMIT", help_heading = PIPES)]
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true, help_heading = PIPES)]
     pub queue: Option<String>,
     /// How the queue is managed and shared: codel, "pie target 15ms", "red 0.002/5/15/0.1", fq_codel, dualpi2
     #[arg(long, value_name = "AQM", help_heading = PIPES)]
@@ -159,6 +164,13 @@ pub struct Run {
     pub right: String,
     #[command(flatten)]
     pub asked: Asked,
+    #[command(flatten)]
+    pub how: RunOptions,
+}
+
+/// How an emulator runs, whatever it does to packets.
+#[derive(Debug, Args)]
+pub struct RunOptions {
     /// Log every packet into this folder (Arrow IPC stream), for `emulate replay`
     #[arg(long, value_name = "DIR")]
     pub log: Option<PathBuf>,
@@ -193,7 +205,8 @@ pub struct Run {
     /// Run under SCHED_FIFO as long as it mostly sleeps. Needs CAP_SYS_NICE
     #[arg(long)]
     pub fifo: bool,
-    /// What the path costs outside: before a frame's arrival is stamped, and behind the call that sends it. Taken off each departure
+    /// Path delay compensation: send each packet so much earlier, for the delay that `emulate verify` has found outside the
+    /// emulator (before the RX timestamp, and behind the call that sends)
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "0ns")]
     pub path_cost: Nanos,
     /// End after this time [default: at SIGINT or SIGTERM]
@@ -244,8 +257,9 @@ pub struct Which {
     pub control: Option<PathBuf>,
 }
 
+/// Which logs.
 #[derive(Debug, Args)]
-pub struct Replay {
+pub struct Logs {
     /// The folder of the log
     pub folder: PathBuf,
     /// Only the log of this name [default: every log there]
@@ -254,6 +268,21 @@ pub struct Replay {
     /// Only this part
     #[arg(long, value_name = "K")]
     pub part: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+pub struct Recover {
+    #[command(flatten)]
+    pub logs: Logs,
+    /// The folder to make for what could be read
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Replay {
+    #[command(flatten)]
+    pub logs: Logs,
     /// Print JSON, a line for each log
     #[arg(long)]
     pub json: bool,
@@ -288,11 +317,13 @@ pub struct Kernel {
 
 #[derive(Debug, Args)]
 pub struct Explain {
+    /// The ports, as `emulate run` takes them
+    #[arg(value_name = "PORT", num_args = 0..=2)]
+    pub ports: Vec<String>,
     #[command(flatten)]
     pub asked: Asked,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub how: RunOptions,
 }
 
 /// By which means of the kernel frames move.

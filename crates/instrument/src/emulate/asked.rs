@@ -1,6 +1,6 @@
-//! From a command line to a configuration: options are words, and words make pipes.
+//! From a command line to a configuration.
 
-use sojourn_emulate::config::{Action, Match, Rule, pipe_from_words};
+use sojourn_emulate::config::{Action, Match, Rule, pipe_from_options, pipe_from_words};
 use sojourn_emulate::{Config, ConfigError, Direction, Pipe, config};
 
 use super::arguments::Asked;
@@ -30,7 +30,7 @@ pub fn config(asked: &Asked) -> anyhow::Result<Config> {
 
 /// Makes a pipe and a rule for each direction that anything is asked of.
 fn from_options(asked: &Asked) -> Result<Config, ConfigError> {
-    let both = words(asked);
+    let both = options(asked);
     let mut config = Config::default();
     for direction in DIRECTIONS {
         let own = match direction {
@@ -42,7 +42,7 @@ fn from_options(asked: &Asked) -> Result<Config, ConfigError> {
         }
         let name = direction.name().to_owned();
         let idle = Pipe { name: name.clone(), ..Pipe::default() };
-        let pipe = pipe_from_words(&both, &idle)?;
+        let pipe = pipe_from_options(both.iter().copied(), &idle)?;
         config.pipes.push(pipe_from_words(own.as_deref().unwrap_or_default(), &pipe)?);
         let on = Match { direction: Some(direction), ..Match::default() };
         let number = 100 * (direction.index() as u32 + 1);
@@ -52,39 +52,46 @@ fn from_options(asked: &Asked) -> Result<Config, ConfigError> {
 }
 
 fn is_any_pipe(asked: &Asked) -> bool {
-    asked.forward.is_some() || asked.backward.is_some() || !words(asked).is_empty()
+    asked.forward.is_some() || asked.backward.is_some() || !options(asked).is_empty()
 }
 
-/// Writes options as words. What is behind the link comes after what is before it, and the queue last, for words behind a
-/// class are the class's.
-fn words(asked: &Asked) -> String {
-    let mut words = Vec::new();
-    let mut say = |word: &str, value: Option<&String>| {
-        words.extend(value.map(|value| format!("{word} {value}").trim().to_owned()));
-    };
-    say("mask", asked.mask.as_ref());
-    asked.loss.iter().for_each(|loss| say("loss", Some(loss)));
-    say("corrupt", asked.corrupt.as_ref());
-    say("ber", asked.ber.as_ref());
-    say("duplicate", asked.duplicate.as_ref());
-    say("rate", asked.rate.as_ref());
-    say("overhead", asked.overhead.as_ref());
-    say("burst", asked.burst.as_ref());
-    say("trace", asked.trace.as_ref());
-    say("outage", asked.outage.as_ref());
-    say("delay", asked.delay.as_ref());
-    say("jitter", asked.jitter.as_ref());
-    say("distribution", asked.distribution.as_ref());
-    say("half-life", asked.half_life.as_ref());
-    say("order", asked.order.as_ref());
-    say("reorder", asked.reorder.as_ref());
-    asked.loss_after.iter().for_each(|loss| say("after loss", Some(loss)));
+/// The options that are given, each as a word and its value. What is behind the link comes after what is before it, and the
+/// queue last: what it holds may depend on the others.
+fn options(asked: &Asked) -> Vec<(&'static str, &str)> {
+    let after = asked.loss_after.iter().map(|loss| ("loss", loss.as_str()));
+    let mut options: Vec<_> = one("mask", &asked.mask).into_iter().collect();
+    options.extend(asked.loss.iter().map(|loss| ("loss", loss.as_str())));
+    options.extend(
+        [
+            one("corrupt", &asked.corrupt),
+            one("ber", &asked.ber),
+            one("duplicate", &asked.duplicate),
+            one("rate", &asked.rate),
+            one("overhead", &asked.overhead),
+            one("burst", &asked.burst),
+            one("trace", &asked.trace),
+            one("outage", &asked.outage),
+            one("delay", &asked.delay),
+            one("jitter", &asked.jitter),
+            one("distribution", &asked.distribution),
+            one("half-life", &asked.half_life),
+            one("order", &asked.order),
+            one("reorder", &asked.reorder),
+        ]
+        .into_iter()
+        .flatten(),
+    );
     if !asked.loss_after.is_empty() {
-        say("before", Some(&String::new()));
+        options.push(("after", ""));
+        options.extend(after);
+        options.push(("before", ""));
     }
-    say("queue", asked.queue.as_ref());
-    say("", asked.aqm.as_ref());
-    words.join(" ")
+    options.extend(one("queue", &asked.queue).into_iter().chain(one("aqm", &asked.aqm)));
+    options
+}
+
+fn one<'a>(word: &'static str, value: &'a Option<String>) -> Option<(&'static str, &'a str)> {
+    value.as_deref().map(|value| (word, value))
 }
 
 #[cfg(test)]
@@ -115,6 +122,19 @@ mod tests {
     }
 
     #[test]
+    fn an_aqm_is_taken_with_its_parameters_and_taken_away() {
+        let pipe = |aqm: &str| {
+            let asked = Asked { rate: some("1Mbit/s"), aqm: some(aqm), ..Asked::default() };
+            config(&asked).unwrap().pipes.remove(0)
+        };
+        assert_eq!(
+            pipe("codel target 3ms").queue.aqm,
+            pipe_from_words("codel target 3ms", &Pipe::default()).unwrap().queue.aqm
+        );
+        assert_eq!(pipe("none"), Pipe { queue: Pipe::default().queue, ..pipe("codel") });
+    }
+
+    #[test]
     fn without_anything_it_is_a_bridge_and_with_empty_words_an_idle_pipe() {
         assert!(config(&Asked::default()).unwrap().pipes.is_empty());
         let idle = config(&Asked { forward: some(""), seed: Some(9), ..Asked::default() }).unwrap();
@@ -127,6 +147,12 @@ mod tests {
         let told = |asked: Asked| config(&asked).unwrap_err().to_string();
         let told_delay = told(Asked { delay: some("20"), ..Asked::default() });
         assert!(told_delay.starts_with("pipe forward: delay: "), "{told_delay}");
+        let told_share = told(Asked { loss: vec!["2".to_owned()], ..Asked::default() });
+        assert_eq!(told_share, "pipe forward: loss: 2 has no percent sign: write 2%");
+        let told_negative = told(Asked { delay: some("-5ms"), ..Asked::default() });
+        assert_eq!(told_negative, "pipe forward: delay: -5ms: a time cannot be below zero; write it as 5ms");
+        let told_more = told(Asked { queue: some("50 codel"), ..Asked::default() });
+        assert_eq!(told_more, "pipe forward: queue: \"codel\" is more than it takes");
         let both = Asked { config: Some("x.toml".into()), delay: some("20ms"), ..Asked::default() };
         assert!(told(both).starts_with("--config beside options"));
     }

@@ -18,7 +18,7 @@ use super::arguments::Run;
 use super::events::Event;
 use super::live::{Live, Urgency};
 use super::log::{self, Files, Log};
-use super::{Bridge, asked, show};
+use super::{Bridge, asked, kernel, show};
 use crate::arguments::{PlaceArguments, WaitArgument};
 use crate::control::{self, Control};
 use crate::failure::WrongRequest;
@@ -43,6 +43,9 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let pace = pace(asked, &processors);
     let place = Place::take(&place_arguments(asked, pace), fifo(asked))?;
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config)?)?;
+    for (port, engine) in [(&asked.left, left.engine()), (&asked.right, right.engine())] {
+        refuse_bridged(port, engine)?;
+    }
     let control = control_path(asked)?.map(|path| Control::open(&path)).transpose()?;
     let files = files(asked, &config)?;
     rights::keep_only(&kept_rights(&place, [left.engine(), right.engine()]))?;
@@ -51,11 +54,12 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
 
     let mut bridge = Bridge::new(&config, [left, right], HostClock, pace)?;
     bridge.engine().keep_fates(log.is_some());
-    bridge.take_off(asked.path_cost);
+    bridge.take_off(asked.how.path_cost);
     let now = HostClock.now();
-    let until = asked.lasts.map_or(Time::NEVER, |lasts| now + lasts);
+    let until = asked.how.lasts.map_or(Time::NEVER, |lasts| now + lasts);
     let urgency = Urgency::new(place.is_real_time, now);
-    let mut live = Live { signal, control, log, until, urgency, is_stopped: false, block: 0 };
+    let ports = [asked.left.clone(), asked.right.clone()];
+    let mut live = Live { signal, control, log, until, urgency, is_stopped: false, block: 0, ports, noticed: 0 };
     begin_log(asked, &mut bridge, &mut live, &config);
     let ready = ready(asked, &mut bridge, &live, &place, &said);
     tell_ready(asked, &ready)?;
@@ -69,8 +73,8 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
 
 /// Chooses how to wait.
 fn pace(asked: &Run, processors: &Processors) -> Pace {
-    let is_roomy = processors.count() >= ENOUGH_PROCESSORS && !asked.sleep && !asked.fifo;
-    if asked.spin || is_roomy { Pace::Spin } else { Pace::SleepThenSpin }
+    let is_roomy = processors.count() >= ENOUGH_PROCESSORS && !asked.how.sleep && !asked.how.fifo;
+    if asked.how.spin || is_roomy { Pace::Spin } else { Pace::SleepThenSpin }
 }
 
 /// What it still needs once it runs: priority that it may take back, and a longer ring where a raised MTU asks for one.
@@ -80,9 +84,23 @@ fn kept_rights(place: &Place, engines: [&str; 2]) -> Vec<Right> {
     [Right::IpcLock].into_iter().chain(rings).chain(priority).collect()
 }
 
+/// Refuses a port of a kernel's bridge where frames would reach that, too, and go on twice.
+fn refuse_bridged(port: &str, engine: &str) -> anyhow::Result<()> {
+    match kernel::master(port) {
+        Some(bridge) if engine.starts_with("AF_PACKET") => {
+            let problem = format!(
+                "{port}: it is a port of {bridge}, which would forward its frames a second time (the emulator moves them by \
+                 AF_PACKET): take it out with `ip link set {port} nomaster`, or use --backend kernel"
+            );
+            Err(WrongRequest(problem).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 fn how(asked: &Run, config: &Config) -> anyhow::Result<How> {
-    let mut how = How { means: asked.engine.into(), ..How::default() };
-    if asked.redirect {
+    let mut how = How { means: asked.how.engine.into(), ..How::default() };
+    if asked.how.redirect {
         let rules = Rules::new(config)?;
         how.wanted = [Direction::Forward, Direction::Backward]
             .map(|direction| rules.ethertypes(direction).map_or(Wanted::All, Wanted::Ethertypes));
@@ -94,15 +112,15 @@ fn place_arguments(asked: &Run, pace: Pace) -> PlaceArguments {
     let wait = if pace == Pace::Spin { WaitArgument::Spin } else { WaitArgument::SleepThenSpin };
     // One that never sleeps is throttled under SCHED_FIFO, and is worse for it.
     let fifo = pace != Pace::Spin;
-    PlaceArguments { cpu: asked.cpu, fifo, wait, die_with_parent: asked.die_with_parent }
+    PlaceArguments { cpu: asked.how.cpu, fifo, wait, die_with_parent: asked.how.die_with_parent }
 }
 
 fn fifo(asked: &Run) -> Fifo {
-    if asked.fifo { Fifo::Required } else { Fifo::IfPermitted }
+    if asked.how.fifo { Fifo::Required } else { Fifo::IfPermitted }
 }
 
 fn control_path(asked: &Run) -> anyhow::Result<Option<PathBuf>> {
-    match &asked.control {
+    match &asked.how.control {
         Some(path) if path.as_os_str() == "none" => Ok(None),
         Some(path) => Ok(Some(path.clone())),
         None => {
@@ -114,7 +132,7 @@ fn control_path(asked: &Run) -> anyhow::Result<Option<PathBuf>> {
 
 fn files(asked: &Run, config: &Config) -> anyhow::Result<Option<Files>> {
     let pipes = config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
-    asked.log.as_ref().map(|folder| log::create(folder, (&asked.name, asked.part), pipes)).transpose()
+    asked.how.log.as_ref().map(|folder| log::create(folder, (&asked.how.name, asked.how.part), pipes)).transpose()
 }
 
 fn begin_log(asked: &Run, bridge: &mut Bridge, live: &mut Live, config: &Config) {
@@ -142,7 +160,7 @@ fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[S
         "engine": running.ports.iter().map(|port| &port.engine).collect::<Vec<_>>(),
         "wait": running.calibration.wait,
         "control": live.control.as_ref().map(|control| control.path().display().to_string()),
-        "log": asked.log,
+        "log": asked.how.log,
         "seed": config.seed,
         "pipes": pipes,
         "said": said,
@@ -151,8 +169,8 @@ fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[S
 }
 
 fn tell_ready(asked: &Run, ready: &Value) -> anyhow::Result<()> {
-    serve::tell(asked.json, ready, &show::ready(ready))?;
-    if let Some(number) = asked.ready_fd {
+    serve::tell(asked.how.json, ready, &show::ready(ready))?;
+    if let Some(number) = asked.how.ready_fd {
         let mut pipe = File::options().write(true).open(format!("/proc/self/fd/{number}"));
         pipe.as_mut().map_or_else(
             |_| Err(WrongRequest(format!("--ready-fd {number}: nothing to write to is open there")).into()),
@@ -180,5 +198,5 @@ fn end(bridge: &mut Bridge, live: &mut Live) -> (Value, anyhow::Result<()>) {
 }
 
 fn tell_ended(asked: &Run, ended: &Value) -> anyhow::Result<()> {
-    serve::tell(asked.json, ended, &show::table(&ended["report"], &ended["config"]))
+    serve::tell(asked.how.json, ended, &show::table(&ended["report"], &ended["config"], None))
 }

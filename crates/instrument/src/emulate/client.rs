@@ -1,11 +1,12 @@
 //! `emulate set` and `emulate show`: ask a running emulator.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
-use serde_json::json;
+use anyhow::anyhow;
+use serde_json::{Value, json};
 use sojourn_time::{Clock, HostClock, Nanos};
 
 use super::arguments::{Set, Show, Which};
@@ -28,8 +29,10 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
     let request = json!({ "do": "set", "pipe": pipe, "all": is_all, "words": words, "replace": asked.replace });
     let answer = control::ask(&mut stream, (WHO, &path), &request)?;
     let mut output = io::stdout().lock();
+    let ports: Vec<_> = answer["ports"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    writeln!(output, "changed between {}:", ports.join(" and "))?;
     for pipe in answer["pipes"].as_array().into_iter().flatten() {
-        writeln!(output, "{}: {}", pipe["name"].as_str().unwrap_or_default(), show::words(pipe))?;
+        writeln!(output, "  {}: {}", pipe["name"].as_str().unwrap_or_default(), show::words(pipe))?;
     }
     Ok(())
 }
@@ -40,6 +43,7 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
 /// When nobody answers.
 pub fn show(asked: &Show) -> anyhow::Result<()> {
     let (mut stream, path) = connect(&asked.which)?;
+    let mut before = None;
     loop {
         let answer = control::ask(&mut stream, (WHO, &path), &json!({ "do": "show" }))?;
         let mut output = io::stdout().lock();
@@ -51,44 +55,65 @@ pub fn show(asked: &Show) -> anyhow::Result<()> {
             // Home, and clear to the end.
             write!(output, "\x1b[H\x1b[J")?;
         }
-        writeln!(output, "{}", show::table(&answer["report"], &answer["config"]).trim_end())?;
+        let told = show::table(&answer["report"], &answer["config"], before.as_ref());
+        writeln!(output, "{}", told.trim_end())?;
         output.flush()?;
         if !asked.watch {
             return Ok(());
         }
+        before = Some(answer["report"].clone());
         HostClock.wait_until(HostClock.now() + EVERY, Nanos::ZERO);
     }
 }
 
-/// Connects to the emulator that is meant, or to the only one there is.
+/// Connects to the emulator that is meant, or to the only one of this user.
 fn connect(which: &Which) -> anyhow::Result<(UnixStream, PathBuf)> {
     if let Some(path) = &which.control {
-        let stream = UnixStream::connect(path)
-            .with_context(|| format!("--control {}: no emulator that we may ask listens there", path.display()))?;
-        return Ok((stream, path.clone()));
+        return match control::connect(path) {
+            Ok(stream) => Ok((stream, path.clone())),
+            Err(error) => Err(unreachable(path, &error)),
+        };
     }
     let folders = control::folders();
-    let mut found: Vec<_> = folders.iter().flat_map(|folder| sockets(folder)).collect();
-    match (found.pop(), found.as_slice()) {
-        (Some(only), []) => Ok(only),
-        (Some(last), others) => {
-            let paths = others.iter().chain([&last]).map(|(_, path)| path.display().to_string());
-            let problem =
-                format!("several emulators run; say which with --control: {}", paths.collect::<Vec<_>>().join(", "));
+    let found: Vec<_> = folders.iter().flat_map(|folder| sockets(folder)).collect();
+    let (mut own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|path| is_own(path));
+    own.retain(|path| control::connect(path).is_ok());
+    match own.as_slice() {
+        [only] => Ok((control::connect(only).map_err(|error| unreachable(only, &error))?, only.clone())),
+        [] => Err(nobody(&folders, &others)),
+        several => {
+            let problem = format!("several emulators run; say which with --control: {}", listed(several));
             Err(WrongRequest(problem).into())
-        }
-        (None, _) => {
-            let places: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
-            Err(anyhow!(
-                "no emulator that we may ask listens in {}; start one with `sojourn emulate run LEFT RIGHT`, or give --control PATH",
-                places.join(" or ")
-            ))
         }
     }
 }
 
-/// The emulators that listen in a folder.
-fn sockets(folder: &Path) -> Vec<(UnixStream, PathBuf)> {
+/// Says why nobody can be asked, and what to do.
+fn nobody(folders: &[PathBuf], others: &[PathBuf]) -> anyhow::Error {
+    let closed: Vec<_> = folders.iter().filter(|folder| is_closed(folder)).cloned().collect();
+    let hint = match (others, closed.as_slice()) {
+        ([], []) => "start one with `sojourn emulate LEFT RIGHT`, or give --control PATH".to_owned(),
+        ([], closed) => format!("another user's may, in {}: ask as that user, such as with sudo", listed(closed)),
+        (others, _) => format!("another user's does, at {}: name it with --control, as that user", listed(others)),
+    };
+    anyhow!("no emulator of this user listens in {}; {hint}", listed_or(folders))
+}
+
+/// Says why a socket that was named cannot be asked.
+fn unreachable(path: &Path, error: &io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            anyhow!("--control {}: it is another user's; ask as that user, such as with sudo", path.display())
+        }
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            anyhow!("--control {}: no emulator listens there", path.display())
+        }
+        _ => anyhow!("--control {}: {error}", path.display()),
+    }
+}
+
+/// The sockets of emulators in a folder.
+fn sockets(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -96,5 +121,22 @@ fn sockets(folder: &Path) -> Vec<(UnixStream, PathBuf)> {
     };
     let mut paths: Vec<_> = entries.filter(is_ours).collect();
     paths.sort();
-    paths.into_iter().filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (stream, path))).collect()
+    paths
+}
+
+/// Whether this user has made it.
+fn is_own(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw())
+}
+
+fn is_closed(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn listed_or(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
 }

@@ -39,6 +39,13 @@ pub enum Event {
         /// What it is now.
         to: Box<Pipe>,
     },
+    /// Something came up that a person should know: a port that went down, a clock that was set.
+    Notice {
+        /// When it was noticed.
+        at_ns: Time,
+        /// What.
+        sentence: String,
+    },
     /// A block was begun.
     Begin {
         /// Its number.
@@ -47,6 +54,11 @@ pub enum Event {
         number: u64,
         /// Whether its packets are logged.
         keep: bool,
+    },
+    /// The emulator did not end, and these are the rows that could be read: the last line.
+    Recovered {
+        /// Rows.
+        written: u64,
     },
     /// It ended well: the last line.
     End {

@@ -15,7 +15,7 @@ use super::{asked, show};
 pub fn run(asked: &Explain) -> anyhow::Result<()> {
     let config = asked::config(&asked.asked)?;
     let mut output = io::stdout().lock();
-    if asked.json {
+    if asked.how.json {
         let pipes: Vec<_> =
             config.pipes.iter().map(|pipe| json!({ "name": pipe.name, "words": to_words(pipe) })).collect();
         writeln!(output, "{}", json!({ "event": "config", "config": config, "pipes": pipes }))?;

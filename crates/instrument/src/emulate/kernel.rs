@@ -42,7 +42,7 @@ pub fn print(asked: &Kernel) -> anyhow::Result<()> {
 /// # Errors
 /// When netem cannot do exactly what is asked, this kernel has none, or the ports are in no bridge.
 pub fn run(asked: &Run) -> anyhow::Result<()> {
-    if asked.log.is_some() {
+    if asked.how.log.is_some() {
         let problem = "--log: the kernel's netem tells nobody what became of packets; use --backend user";
         return Err(WrongRequest(problem.to_owned()).into());
     }
@@ -55,15 +55,15 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     doing.iter().try_for_each(carry_out)?;
     let event = serve::ready(None, json!({ "backend": "kernel", "left": left, "right": right, "commands": doing }));
     let text = format!("the kernel does it:\n{}Ctrl-C ends it", to_text(&doing));
-    serve::tell(asked.json, &event, &text)?;
-    let until = asked.lasts.map_or(Time::NEVER, |lasts| HostClock.now() + lasts);
+    serve::tell(asked.how.json, &event, &text)?;
+    let until = asked.how.lasts.map_or(Time::NEVER, |lasts| HostClock.now() + lasts);
     while !STOP.load(Ordering::Relaxed) && HostClock.now() < until {
         let left = (until - HostClock.now()).min(Nanos::seconds(1)).max(Nanos::ZERO);
         let span = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
         // A signal ends it early.
         let _ = poll(&mut [PollFd::from_borrowed_fd(signal, PollFlags::IN)], Some(&span));
     }
-    serve::tell(asked.json, &json!({ "event": "ended", "backend": "kernel" }), "ended")
+    serve::tell(asked.how.json, &json!({ "event": "ended", "backend": "kernel" }), "ended")
 }
 
 /// Takes back what was done, however it ends.
@@ -76,6 +76,14 @@ impl Drop for Undo {
             let _ = output(command);
         }
     }
+}
+
+/// Returns the bridge, bond or team that an interface belongs to; `None` also where nobody can tell.
+pub fn master(port: &str) -> Option<String> {
+    let shown = output(&["ip", "-o", "link", "show", "dev", port].map(str::to_owned).to_vec()).ok()?;
+    let line = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let mut words = line.split_whitespace().skip_while(|word| *word != "master");
+    words.nth(1).map(str::to_owned)
 }
 
 /// Packets must get from one port to the other without us.

@@ -45,6 +45,10 @@ pub struct Live {
     pub is_stopped: bool,
     /// The block that was begun last.
     pub block: i32,
+    /// The left port and the right one.
+    pub ports: [String; 2],
+    /// How much of what has come up was logged.
+    pub noticed: usize,
 }
 
 /// Whether it runs in real time, where it may.
@@ -124,6 +128,12 @@ impl Surroundings<HostClock> for Live {
 
     fn look_up(&mut self, bridge: &mut Bridge, now: Time, rest: f64) -> Flow {
         self.urgency.judge(now, rest);
+        if let Some(log) = &mut self.log {
+            for sentence in &bridge.said()[self.noticed..] {
+                log.note(Event::Notice { at_ns: now, sentence: sentence.clone() });
+            }
+            self.noticed = bridge.said().len();
+        }
         if let Some(mut control) = self.control.take() {
             control.serve(&mut |line| self.answer(bridge, line));
             self.control = Some(control);
@@ -189,7 +199,10 @@ impl Live {
             let event = Event::Set { number, at_ns: *at_ns, pipe: pipe.name.clone(), to: Box::new(pipe.clone()) };
             self.log.iter_mut().for_each(|log| log.note(event.clone()));
         }
-        Ok(json!({ "ok": true, "number": number, "at_ns": times.iter().max(), "to": pipes.first(), "pipes": pipes }))
+        let at_ns = times.iter().max();
+        Ok(
+            json!({ "ok": true, "ports": self.ports, "number": number, "at_ns": at_ns, "to": pipes.first(), "pipes": pipes }),
+        )
     }
 
     fn begin(&mut self, bridge: &mut Bridge, block: i32, keep: bool) -> Value {

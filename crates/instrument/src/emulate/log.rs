@@ -16,7 +16,7 @@ use sojourn_emulate::Direction;
 use sojourn_emulate::fate::Fate;
 use sojourn_port::rights;
 use sojourn_record::{Packet, PacketFile, RecordError};
-use sojourn_time::{Nanos, Source, Stamp, Time};
+use sojourn_time::{Nanos, Stamp, Time};
 
 use super::Bridge;
 use super::events::Event;
@@ -54,7 +54,7 @@ struct Counts {
 }
 
 enum Item {
-    Rows(Vec<Fate>, [Source; 2]),
+    Rows(Vec<Fate>),
     Event(Box<Event>),
     End(Box<Value>, u64),
 }
@@ -71,6 +71,26 @@ pub fn create(folder: &Path, who: (&str, u16), pipes: Vec<String>) -> anyhow::Re
         _ => anyhow!(error).context(format!("create {}", path.display())),
     })?;
     Ok(Files { packets, events, path })
+}
+
+impl Files {
+    /// Writes what could be read of a log that was cut: the whole lines of its events, and rows.
+    ///
+    /// # Errors
+    /// When something cannot be read or written.
+    pub fn recover(&mut self, events: &Path, rows: &[Packet]) -> anyhow::Result<()> {
+        let text = std::fs::read_to_string(events).with_context(|| format!("read {}", events.display()))?;
+        let whole = text.lines().filter(|line| serde_json::from_str::<Event>(line).is_ok());
+        for line in whole {
+            writeln!(self.events, "{line}").with_context(|| format!("write {}", self.path.display()))?;
+        }
+        for some in rows.chunks(BATCH) {
+            self.packets.write(some)?;
+        }
+        self.packets.finish()?;
+        let line = serde_json::to_string(&Event::Recovered { written: rows.len() as u64 })?;
+        writeln!(self.events, "{line}").with_context(|| format!("write {}", self.path.display()))
+    }
 }
 
 impl Log {
@@ -107,7 +127,7 @@ impl Log {
         }
         self.gathered.extend(bridge.engine().fates());
         if self.gathered.len() >= BATCH || (!self.gathered.is_empty() && now - self.since >= AGE) {
-            self.hand_over(bridge);
+            self.hand_over();
         }
     }
 
@@ -131,7 +151,7 @@ impl Log {
     /// When something could not be written.
     pub fn finish(&mut self, bridge: &mut Bridge, report: Value) -> anyhow::Result<()> {
         self.gathered.extend(bridge.engine().fates());
-        self.hand_over(bridge);
+        self.hand_over();
         self.send(Item::End(Box::new(report), self.skipped));
         self.to_writer = None;
         match self.thread.take().map(JoinHandle::join) {
@@ -141,7 +161,7 @@ impl Log {
         }
     }
 
-    fn hand_over(&mut self, bridge: &Bridge) {
+    fn hand_over(&mut self) {
         let rows = self.gathered.len();
         if self.counts.waiting.load(Ordering::Relaxed) + rows > MOST_WAITING {
             self.skipped += rows as u64;
@@ -151,13 +171,13 @@ impl Log {
         self.counts.waiting.fetch_add(rows, Ordering::Relaxed);
         let emptied = self.back.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
         let full = std::mem::replace(&mut self.gathered, emptied);
-        self.send(Item::Rows(full, [Direction::Forward, Direction::Backward].map(|way| bridge.source(way))));
+        self.send(Item::Rows(full));
     }
 
     /// A writer that has failed says so when it is waited for.
     fn send(&mut self, item: Item) {
         if let Some(writer) = &self.to_writer
-            && let Err(mpsc::SendError(Item::Rows(rows, _))) = writer.send(item)
+            && let Err(mpsc::SendError(Item::Rows(rows))) = writer.send(item)
         {
             self.skipped += rows.len() as u64;
         }
@@ -182,8 +202,8 @@ impl Writer {
     fn run(&mut self, items: &Receiver<Item>, back: &Sender<Vec<Fate>>) -> anyhow::Result<()> {
         while let Ok(item) = items.recv() {
             match item {
-                Item::Rows(mut fates, sources) => {
-                    self.write(&fates, sources)?;
+                Item::Rows(mut fates) => {
+                    self.write(&fates)?;
                     self.counts.waiting.fetch_sub(fates.len(), Ordering::Relaxed);
                     fates.clear();
                     let _ = back.send(fates);
@@ -205,13 +225,13 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&mut self, fates: &[Fate], sources: [Source; 2]) -> anyhow::Result<()> {
+    fn write(&mut self, fates: &[Fate]) -> anyhow::Result<()> {
         self.rows.clear();
         for fate in fates {
             let after = self.blocks.partition_point(|(first, _, _)| *first <= fate.number);
             let (_, block, keep) = self.blocks[after.saturating_sub(1)];
             if keep {
-                self.rows.push(row(fate, block, sources[fate.direction.index()]));
+                self.rows.push(row(fate, block));
             }
         }
         if !self.rows.is_empty() {
@@ -232,7 +252,7 @@ impl Writer {
 /// Four bytes of FCS, which frames in the engine do not have.
 const FCS_BYTES: u32 = 4;
 
-fn row(fate: &Fate, block: i32, source: Source) -> Packet {
+fn row(fate: &Fate, block: i32) -> Packet {
     Packet {
         block,
         number: fate.number,
@@ -243,7 +263,7 @@ fn row(fate: &Fate, block: i32, source: Source) -> Packet {
         frame_bytes: fate.bytes.saturating_add(FCS_BYTES),
         head: fate.head,
         head_bytes: fate.head_len,
-        arrival: Stamp { at: fate.arrived, source },
+        arrival: Stamp { at: fate.arrived, source: fate.source },
         entered: fate.entered,
         fate: fate.outcome.name(),
         cause: fate.outcome.cause().map_or("", |cause| cause.name()),
@@ -284,6 +304,7 @@ pub fn fate(row: &Packet) -> anyhow::Result<Fate> {
         head: row.head,
         head_len: row.head_bytes,
         arrived: row.arrival.at,
+        source: row.arrival.source,
         entered: row.entered,
         outcome,
         drawn: row.drawn,

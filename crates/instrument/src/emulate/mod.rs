@@ -30,11 +30,12 @@ type Bridge = Driver<HostClock>;
 /// As each of them.
 pub fn run(command: &Emulate) -> anyhow::Result<()> {
     match command {
-        Emulate::Run(asked) if asked.backend == Backend::Kernel => kernel::run(asked),
+        Emulate::Run(asked) if asked.how.backend == Backend::Kernel => kernel::run(asked),
         Emulate::Run(asked) => bridge::run(asked),
         Emulate::Set(asked) => client::set(asked),
         Emulate::Show(asked) => client::show(asked),
         Emulate::Replay(asked) => replay::run(asked),
+        Emulate::Recover(asked) => replay::recover(asked),
         Emulate::Offline(asked) => offline::run(asked),
         Emulate::Kernel(asked) => kernel::print(asked),
         Emulate::Explain(asked) => explain::run(asked),

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use serde_json::json;
 use sojourn_emulate::{Arrived, Config, Direction, Engine, Report};
-use sojourn_port::pcap::{Capture, NgWriter, PcapError, Record};
+use sojourn_port::pcap::{Capture, LONGEST_FRAME_BYTES, NgWriter, PcapError, Record};
 use sojourn_time::Time;
 
 use super::arguments::Offline;
@@ -50,6 +50,8 @@ struct Passage<'a> {
     frames: u64,
     /// Frames that the capture had not kept whole.
     cut: u64,
+    /// How many bytes it kept of the one of which it kept most.
+    kept: usize,
 }
 
 impl<'a> Passage<'a> {
@@ -70,6 +72,7 @@ impl<'a> Passage<'a> {
             latest: Time(i64::MIN),
             frames: 0,
             cut: 0,
+            kept: 0,
         }
     }
 
@@ -82,7 +85,13 @@ impl<'a> Passage<'a> {
             let Some(Record { at, original_bytes }) = next? else { break };
             self.latest = self.latest.max(at);
             self.frames += 1;
-            self.cut += u64::from(original_bytes as usize > frame.len());
+            let original = (original_bytes as usize).min(LONGEST_FRAME_BYTES as usize);
+            if original > frame.len() {
+                self.cut += 1;
+                self.kept = self.kept.max(frame.len());
+                // It takes its time and its room as it was; what was not kept is not looked at, and not written.
+                frame.resize(original, 0);
+            }
             self.arrive(&frame)?;
         }
         self.leave(Time(Time::NEVER.0 - 1))
@@ -95,7 +104,8 @@ impl<'a> Passage<'a> {
         self.leave(self.latest)?;
         let Some(engine) = &mut self.engine else { return Ok(()) };
         if let Arrived::Untouched = engine.arrive(self.direction, frame, self.latest) {
-            self.writer.write(self.latest, frame).with_context(|| writing(self.output))?;
+            let kept = kept_of(frame, (self.cut, self.kept));
+            self.writer.write_cut(self.latest, kept, frame.len()).with_context(|| writing(self.output))?;
         }
         Ok(())
     }
@@ -111,9 +121,9 @@ impl<'a> Passage<'a> {
             }
             engine.advance(next);
             while let Some(departure) = engine.due(next) {
-                self.writer
-                    .write(departure.intended, engine.frame(&departure))
-                    .with_context(|| writing(self.output))?;
+                let frame = engine.frame(&departure);
+                let kept = kept_of(frame, (self.cut, self.kept));
+                self.writer.write_cut(departure.intended, kept, frame.len()).with_context(|| writing(self.output))?;
                 engine.departed(departure, departure.intended);
             }
         }
@@ -130,6 +140,11 @@ impl<'a> Passage<'a> {
     }
 }
 
+/// What of a frame was in the capture: it kept as many bytes of one as of the other.
+fn kept_of(frame: &[u8], (cut, kept): (u64, usize)) -> &[u8] {
+    if cut > 0 && frame.len() > kept { &frame[..kept] } else { frame }
+}
+
 fn tell(asked: &Offline, config: &Config, report: &Report, (frames, cut): (u64, u64)) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     if asked.json {
@@ -139,7 +154,7 @@ fn tell(asked: &Offline, config: &Config, report: &Report, (frames, cut): (u64, 
     }
     writeln!(output, "{frames} frames read")?;
     if cut > 0 {
-        writeln!(output, "! {cut} of them were cut by the capture: they count as long as what is left of them")?;
+        writeln!(output, "note: the capture had not kept {cut} of them whole; they take as long as they were")?;
     }
     write!(output, "{}", show::pipes_alone(&json!(report), &json!(config)))?;
     Ok(())

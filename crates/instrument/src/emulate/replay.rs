@@ -4,14 +4,14 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use serde_json::json;
-use sojourn_emulate::replay::{Change, Differences, differences, replay};
+use sojourn_emulate::replay::{Change, Differences, before_gap, differences, replay};
 use sojourn_emulate::{Config, Fate};
-use sojourn_record::PacketReader;
+use sojourn_record::{Packet, PacketReader};
 use sojourn_time::Time;
 
-use super::arguments::Replay;
+use super::arguments::{Logs, Recover, Replay};
 use super::events::Event;
 use super::log;
 use crate::failure::{NotTrusted, WrongRequest};
@@ -22,10 +22,10 @@ use crate::numbers::span;
 /// # Errors
 /// When there is none, one cannot be replayed, or one does not give the same fates.
 pub fn run(asked: &Replay) -> anyhow::Result<()> {
-    let found = logs(asked)?;
+    let found = logs(&asked.logs)?;
     let mut is_identical = true;
     for (name, part, path) in found {
-        let told = Told::of(&asked.folder, &name, part, &path)?;
+        let told = Told::of(&asked.logs.folder, &name, part, &path)?;
         is_identical &= told.differences.is_identical();
         let sentence = told.sentence();
         if asked.json {
@@ -37,8 +37,28 @@ pub fn run(asked: &Replay) -> anyhow::Result<()> {
     if is_identical { Ok(()) } else { Err(NotTrusted("the replay differs from the log".to_owned()).into()) }
 }
 
+/// Writes whole files of what can be read of logs whose emulators did not end.
+///
+/// # Errors
+/// When there is none, or files cannot be read or written.
+pub fn recover(asked: &Recover) -> anyhow::Result<()> {
+    for (name, part, path) in logs(&asked.logs)? {
+        let log = Log::read(&path)?;
+        if log.has_ended {
+            println!("{name}-{part:03}: it ended well; there is nothing to recover");
+            continue;
+        }
+        let rows = log.rows(&asked.logs.folder, &name, part)?;
+        let pipes = log.config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
+        let mut files = log::create(&asked.output, (&name, part), pipes)?;
+        files.recover(&path, &rows)?;
+        println!("{name}-{part:03}: {} packets written to {}", rows.len(), asked.output.display());
+    }
+    Ok(())
+}
+
 /// Finds the logs that are meant: their name, their part, and the file of their events.
-fn logs(asked: &Replay) -> anyhow::Result<Vec<(String, u16, PathBuf)>> {
+fn logs(asked: &Logs) -> anyhow::Result<Vec<(String, u16, PathBuf)>> {
     let folder = &asked.folder;
     let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
     let mut found: Vec<_> = entries.flatten().filter_map(|entry| named(&entry.path())).collect();
@@ -63,17 +83,22 @@ fn named(path: &Path) -> Option<(String, u16, PathBuf)> {
 struct Told {
     differences: Differences,
     errors: Vec<i64>,
+    /// How many rows can be read of a log whose emulator did not end.
+    cut: Option<usize>,
 }
 
 impl Told {
     fn of(folder: &Path, name: &str, part: u16, path: &Path) -> anyhow::Result<Self> {
         let log = Log::read(path)?;
-        let pipes = log.config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
-        let logged = rows(&folder.join(format!("packets-{name}-{part:03}.arrow")), pipes)?;
+        let rows = log.rows(folder, name, part)?;
+        let read = rows.len();
+        let logged = rows.iter().map(log::fate).collect::<anyhow::Result<Vec<_>>>();
+        let logged = logged.with_context(|| format!("{name}-{part:03}"))?;
+        let logged = if log.has_ended { logged } else { before_gap(logged) };
         let replayed = replay(&log.config, log.start, &log.changes, &logged)?;
         let mut errors: Vec<i64> = logged.iter().filter_map(error).collect();
         errors.sort_unstable();
-        Ok(Self { differences: differences(&logged, &replayed), errors })
+        Ok(Self { differences: differences(&logged, &replayed), errors, cut: (!log.has_ended).then_some(read) })
     }
 
     fn sentence(&self) -> String {
@@ -88,6 +113,11 @@ impl Told {
         };
         if unfinished > 0 {
             told.push_str(&format!("; {unfinished} still waited at the end"));
+        }
+        if let Some(read) = self.cut {
+            told.push_str(&format!(
+                "; its emulator did not end: of {read} rows that can be read only those before the first missing packet count"
+            ));
         }
         if !self.errors.is_empty() {
             let at = |share| span(self.quantile(share));
@@ -109,6 +139,7 @@ impl Told {
             "name": name,
             "part": part,
             "identical": self.differences.is_identical(),
+            "is_cut": self.cut.is_some(),
             "packets": packets,
             "unfinished": unfinished,
             "fates": fates,
@@ -141,6 +172,8 @@ struct Log {
     config: Config,
     start: Time,
     changes: Vec<Change>,
+    /// Whether its emulator ended well; else the end of both files may be missing.
+    has_ended: bool,
 }
 
 impl Log {
@@ -149,14 +182,19 @@ impl Log {
         let mut begun = None;
         let mut changes = Vec::new();
         let mut has_ended = false;
-        for (number, line) in BufReader::new(file).lines().enumerate() {
+        let mut lines = BufReader::new(file).lines().enumerate().peekable();
+        while let Some((number, line)) = lines.next() {
             let line = line.with_context(|| format!("read {}", path.display()))?;
-            let event =
-                serde_json::from_str(&line).map_err(|error| refusal(path, &format!("line {}: {error}", number + 1)))?;
+            let event = match serde_json::from_str(&line) {
+                Ok(event) => event,
+                // Who was killed may have written a part of a line.
+                Err(_) if number > 0 && lines.peek().is_none() => break,
+                Err(error) => return Err(refusal(path, &format!("line {}: {error}", number + 1))),
+            };
             match event {
                 Event::Start { config, start_ns, .. } => begun = Some((*config, start_ns)),
                 Event::Set { number, at_ns, pipe, to } => changes.push((number, at_ns, pipe, *to)),
-                Event::Begin { .. } => {}
+                Event::Begin { .. } | Event::Notice { .. } | Event::Recovered { .. } => {}
                 Event::End { skipped: 0, not_kept: 0, .. } => has_ended = true,
                 Event::End { skipped, not_kept, .. } => {
                     let problem = format!(
@@ -168,28 +206,29 @@ impl Log {
             }
         }
         let (config, start) = begun.ok_or_else(|| refusal(path, "its first line is missing"))?;
-        if !has_ended {
-            return Err(refusal(path, "its last line is missing: the emulator did not end well"));
+        Ok(Self { config, start, changes, has_ended })
+    }
+
+    /// Reads the packets of a log; of one that was cut, as many as can be read.
+    fn rows(&self, folder: &Path, name: &str, part: u16) -> anyhow::Result<Vec<Packet>> {
+        let pipes = self.config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
+        let path = folder.join(format!("packets-{name}-{part:03}.arrow"));
+        let mut reader = PacketReader::open(&path, pipes)?;
+        let (mut batch, mut rows) = (Vec::new(), Vec::new());
+        loop {
+            batch.clear();
+            let more = match reader.next(&mut batch) {
+                Err(_) if !self.has_ended => false,
+                read => read?,
+            };
+            rows.append(&mut batch);
+            if !more {
+                return Ok(rows);
+            }
         }
-        Ok(Self { config, start, changes })
     }
 }
 
 fn refusal(path: &Path, problem: &str) -> anyhow::Error {
     NotTrusted(format!("{}: {problem}", path.display())).into()
-}
-
-fn rows(path: &Path, pipes: Vec<String>) -> anyhow::Result<Vec<Fate>> {
-    let mut reader = PacketReader::open(path, pipes)?;
-    let (mut batch, mut fates) = (Vec::new(), Vec::new());
-    loop {
-        batch.clear();
-        let is_more = reader.next(&mut batch)?;
-        for row in &batch {
-            fates.push(log::fate(row).map_err(|error| anyhow!("{}: {error}", path.display()))?);
-        }
-        if !is_more {
-            return Ok(fates);
-        }
-    }
 }

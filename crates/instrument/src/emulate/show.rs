@@ -78,8 +78,8 @@ pub fn marks(report: &Value) -> Vec<String> {
     late.chain(ports).chain(log).chain(said).collect()
 }
 
-/// All of it.
-pub fn table(report: &Value, config: &Value) -> String {
+/// All of it; `before`: what was said last, where what has happened since is to be shown.
+pub fn table(report: &Value, config: &Value, before: Option<&Value>) -> String {
     let mut told = String::new();
     for port in report["ports"].as_array().into_iter().flatten() {
         let text = |key: &str| port[key].as_str().unwrap_or_default();
@@ -93,7 +93,12 @@ pub fn table(report: &Value, config: &Value) -> String {
     if number(&report["lost_by_rules"]) > 0 {
         let _ = writeln!(told, "lost by rules: {}", grouped(number(&report["lost_by_rules"])));
     }
-    told.push_str(&pipes_alone(report, config));
+    for (place, pipe) in pipes(report).enumerate() {
+        let configured = config["pipes"].get(place);
+        told.push('\n');
+        pipe_lines(&mut told, pipe, configured);
+        throughput_lines(&mut told, (report, before), place, configured);
+    }
     rule_lines(&mut told, report, config);
     machine(&mut told, report);
     for mark in marks(report) {
@@ -138,7 +143,7 @@ fn pipe_lines(told: &mut String, pipe: &Value, configured: Option<&Value>) {
     let count = |key: &str| grouped(number(&pipe[key]));
     let name = pipe["name"].as_str().unwrap_or_default();
     let _ = writeln!(told, "{name}: {}", configured.map(words).unwrap_or_default());
-    let _ = writeln!(told, "  packets   {} came, {} left, {} wait", count("arrived"), count("sent"), count("held"));
+    let _ = writeln!(told, "  packets   {} received, {} sent, {} held", count("arrived"), count("sent"), count("held"));
     let lost: Vec<_> = pipe["lost"].as_object().into_iter().flatten().filter(|(_, lost)| number(lost) > 0).collect();
     if !lost.is_empty() {
         let total = lost.iter().map(|(_, lost)| number(lost)).sum();
@@ -154,9 +159,82 @@ fn pipe_lines(told: &mut String, pipe: &Value, configured: Option<&Value>) {
     }
     if number(&pipe["most_slots"]) > 0 {
         let bytes = grouped(number(&pipe["most_bytes"]));
-        let _ = writeln!(told, "  queue     {} packets, {bytes} bytes at most", count("most_slots"));
+        let _ = writeln!(told, "  queue     peak {} packets, {bytes} bytes", count("most_slots"));
+    }
+    let waits = &pipe["queueing_delay"];
+    if number(&waits["count"]) > 0 {
+        let at = |key: &str| span(waits[key].as_i64().unwrap_or_default());
+        let mean = span(waits["mean_ns"].as_f64().unwrap_or_default() as i64);
+        let (p50, p99, most) = (at("p50_ns"), at("p99_ns"), at("max_ns"));
+        let _ = writeln!(told, "  queueing delay  mean {mean}, p50 {p50}, p99 {p99}, max {most}");
     }
     accuracy(told, &pipe["accuracy"]);
+}
+
+/// How much left a pipe: since the start, since it was last changed, and since this was asked last.
+fn throughput_lines(
+    told: &mut String,
+    (report, before): (&Value, Option<&Value>),
+    place: usize,
+    configured: Option<&Value>,
+) {
+    let Some(pipe) = pipes(report).nth(place) else { return };
+    let Some(now) = report["now_ns"].as_i64() else { return };
+    let carried = |value: &Value| (number(&value["sent"]), number(&value["sent_bytes"]));
+    let whole = carried(pipe);
+    let change = pipe["since_change"].as_object().map(|_| &pipe["since_change"]);
+    let link = configured.filter(|pipe| pipe["link"]["trace"].is_null()).and_then(|pipe| {
+        Some((pipe["link"]["rate_bps"].as_u64()?, pipe["link"]["overhead_bytes"].as_i64().unwrap_or_default()))
+    });
+    let rate = |span_ns: i64, (packets, bytes): (u64, u64), link: Option<(u64, i64)>| {
+        let seconds = span_ns.max(1) as f64 / 1e9;
+        let mut text = bits_per_second(bytes as f64 * 8.0 / seconds);
+        if let Some((rate_bps, overhead)) = link {
+            let on_link = (bytes as f64 + packets as f64 * overhead as f64) * 8.0;
+            let _ = write!(text, ", utilisation {:.1} %", 100.0 * on_link / seconds / rate_bps as f64);
+        }
+        text
+    };
+    let since_start = now - report["start_ns"].as_i64().unwrap_or(now);
+    // The link had another rate for a part of that time.
+    let whole_link = if change.is_some() { None } else { link };
+    let _ = writeln!(
+        told,
+        "  throughput      {} since the start, {} ago",
+        rate(since_start, whole, whole_link),
+        span(since_start)
+    );
+    if let Some(last) = before.and_then(|report| Some((report["now_ns"].as_i64()?, pipes(report).nth(place)?))) {
+        let (packets, bytes) = carried(last.1);
+        let moved = (whole.0.saturating_sub(packets), whole.1.saturating_sub(bytes));
+        let _ =
+            writeln!(told, "                  {} in the last {}", rate(now - last.0, moved, link), span(now - last.0));
+    }
+    if let Some(change) = change {
+        let since = now - change["at_ns"].as_i64().unwrap_or(now);
+        let (arrived, lost) = (number(&change["arrived"]), number(&change["lost"]));
+        let wait = span(change["mean_queueing_delay_ns"].as_f64().unwrap_or_default() as i64);
+        let _ = writeln!(told, "  since the last change, {} ago:", span(since));
+        let _ = writeln!(
+            told,
+            "    {} received, {} sent, {} lost ({}); {}{}",
+            grouped(arrived),
+            grouped(number(&change["sent"])),
+            grouped(lost),
+            share(lost, arrived),
+            rate(since, carried(change), link),
+            if number(&change["queued"]) > 0 { format!("; mean queueing delay {wait}") } else { String::new() },
+        );
+    }
+}
+
+fn bits_per_second(bps: f64) -> String {
+    match bps {
+        1e9.. => format!("{:.3} Gbit/s", bps / 1e9),
+        1e6.. => format!("{:.3} Mbit/s", bps / 1e6),
+        1e3.. => format!("{:.3} kbit/s", bps / 1e3),
+        _ => format!("{bps:.0} bit/s"),
+    }
 }
 
 /// How far departures missed what was intended.
@@ -186,7 +264,8 @@ fn machine(told: &mut String, report: &Value) {
     let guard = calibration["guard_ns"].as_i64().unwrap_or_default();
     let _ = writeln!(
         told,
-        "\nmemory {} of {} bytes at most; a departure takes {}; it wakes {} before a departure; {}",
+        "\nmemory of frames: {} bytes now, peak {}, limit {}; a departure takes {}; it wakes {} before a departure; {}",
+        grouped(number(&memory["held_bytes"])),
         grouped(number(&memory["most_bytes"])),
         grouped(number(&memory["limit_bytes"])),
         span(cost),
@@ -228,7 +307,7 @@ mod tests {
                 "lost": { "before": 88, "full": 0 },
             }],
             "untouched": { "forward": 0, "backward": 7 },
-            "memory": { "most_bytes": 30_000, "limit_bytes": 268_435_456 },
+            "memory": { "held_bytes": 720, "most_bytes": 30_000, "limit_bytes": 268_435_456 },
             "ports": [{ "name": "eth1", "engine": "AF_PACKET", "received": 10_000, "sent": 7, "own_drops": 0, "refused": 0 }],
             "calibration": { "cost_ns": 5_210, "guard_ns": 100_000, "wait": "sleep-then-spin" },
         });
@@ -236,15 +315,45 @@ mod tests {
 bridged untouched: 7
 
 forward: loss 1% delay 20ms
-  packets   10,000 came, 9,900 left, 12 wait
+  packets   10,000 received, 9,900 sent, 12 held
   lost      88 (0.880 %): 88 before
   accuracy  p50 120 ns, p99 12.0 µs, p99.9 40.0 µs, -300 ns to 1.20 ms; 3 late (0.030 %)
 
-memory 30,000 of 268,435,456 bytes at most; a departure takes 5.21 µs; it wakes 100 µs before a departure; it sleeps until \
+memory of frames: 720 bytes now, peak 30,000, limit 268,435,456; a departure takes 5.21 µs; it wakes 100 µs before a departure; it sleeps until \
                         shortly before each departure
 ! forward: 3 of 9,900 packets (0.030 %) left later than the budget of 100 µs
 ";
-        assert_eq!(table(&report, &config), expected);
+        assert_eq!(table(&report, &config, None), expected);
+    }
+
+    #[test]
+    fn a_change_is_checked_by_what_happened_since() {
+        let pipe = Pipe { name: "forward".to_owned(), ..Pipe::default() };
+        let pipe = sojourn_emulate::config::pipe_from_words("rate 20Mbit/s overhead 24 loss 0.1%", &pipe).unwrap();
+        let report = |now_ns: i64, sent: u64| {
+            json!({
+                "start_ns": 0, "now_ns": now_ns,
+                "pipes": [{
+                    "name": "forward", "arrived": 10_000, "sent": sent, "sent_bytes": sent * 1_226, "held": 0,
+                    "lost": { "before": 228 },
+                    "queueing_delay": { "count": 9, "mean_ns": 5.2e6, "p50_ns": 4_000_000, "p99_ns": 9_000_000, "max_ns": 12_000_000 },
+                    "since_change": {
+                        "at_ns": 5_000_000_000_i64, "arrived": 4_000, "sent": 3_996, "sent_bytes": 3_996 * 1_226, "lost": 4,
+                        "queued": 3_996, "mean_queueing_delay_ns": 2.5e6,
+                    },
+                }],
+            })
+        };
+        let told =
+            table(&report(10_000_000_000, 9_772), &json!({ "pipes": [pipe] }), Some(&report(9_000_000_000, 8_172)));
+        let expected = "  lost      228 (2.280 %): 228 before
+  queueing delay  mean 5.20 ms, p50 4.00 ms, p99 9.00 ms, max 12.0 ms
+  throughput      9.584 Mbit/s since the start, 10.0 s ago
+                  15.693 Mbit/s, utilisation 80.0 % in the last 1.00 s
+  since the last change, 5.00 s ago:
+    4,000 received, 3,996 sent, 4 lost (0.100 %); 7.839 Mbit/s, utilisation 40.0 %; mean queueing delay 2.50 ms
+";
+        assert!(told.contains(expected), "{told}");
     }
 
     #[test]

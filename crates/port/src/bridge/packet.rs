@@ -146,6 +146,10 @@ impl BridgePort for PacketBridge {
     fn name(&self) -> &str {
         &self.seat.interface().name
     }
+
+    fn news(&mut self) -> Option<String> {
+        self.seat.news()
+    }
 }
 
 /// Opens a socket that hears every frame of an interface, and what was left undone of each.

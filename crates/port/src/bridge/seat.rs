@@ -1,6 +1,6 @@
 //! The place of a bridge on an interface: taken by one at a time, and left when the interface vanishes.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::netdevice::index_to_name_inlined;
@@ -24,6 +24,9 @@ pub struct Seat {
     looked: Time,
     /// When its MTU was read.
     read: Time,
+    /// Since when it carries nothing.
+    stopped: Option<Time>,
+    news: Option<String>,
 }
 
 impl Seat {
@@ -34,7 +37,8 @@ impl Seat {
             .and_then(|claim| bind(&claim, &SocketAddrUnix::new_abstract_name(name.as_bytes())?).map(|()| claim))
             .map_err(|errno| taken(&interface, &name, errno))?;
         let now = HostClock.now();
-        Ok(Self { interface, claim, looked: now, read: now })
+        let stopped = (!interface.running).then_some(now);
+        Ok(Self { interface, claim, looked: now, read: now, stopped, news: None })
     }
 
     /// The interface as it was when it was last looked at.
@@ -50,7 +54,33 @@ impl Seat {
             return Ok(());
         }
         self.looked = now;
-        self.look()
+        self.look()?;
+        if let Some(is_running) = self.interface.is_running(self.claim.as_fd()) {
+            self.note(is_running, now);
+        }
+        Ok(())
+    }
+
+    /// Takes what has come up.
+    pub fn news(&mut self) -> Option<String> {
+        self.news.take()
+    }
+
+    /// Notes when it stops to carry frames, and when it carries them again.
+    fn note(&mut self, is_running: bool, now: Time) {
+        let name = &self.interface.name;
+        match (self.stopped, is_running) {
+            (None, false) => {
+                self.stopped = Some(now);
+                self.news = Some(format!("{name} is down or has no carrier: frames that are to leave by it are lost"));
+            }
+            (Some(since), true) => {
+                self.stopped = None;
+                let tenths = (now - since).0 / 100_000_000;
+                self.news = Some(format!("{name} is up again after {}.{} s", tenths / 10, tenths % 10));
+            }
+            (None, true) | (Some(_), false) => {}
+        }
     }
 
     /// As [`Self::watch`], at once.

@@ -206,7 +206,7 @@ impl BridgePort for XdpBridge {
     }
 
     fn news(&mut self) -> Option<String> {
-        self.redirect.as_mut().and_then(Redirect::news)
+        self.redirect.as_mut().and_then(Redirect::news).or_else(|| self.seat.news())
     }
 }
 

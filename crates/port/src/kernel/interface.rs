@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::MacAddress;
@@ -95,6 +95,13 @@ impl Interface {
             up: flags & libc::IFF_UP != 0,
             running: flags & libc::IFF_RUNNING != 0,
         })
+    }
+
+    /// Asks, by a socket that is open, whether it is switched on and has a carrier now; `None`: the kernel does not say.
+    pub fn is_running(&self, socket: BorrowedFd<'_>) -> Option<bool> {
+        let flags = sys::ask_interface(socket, self.name.as_bytes(), Ask::Flags).ok()?;
+        let both = libc::IFF_UP | libc::IFF_RUNNING;
+        Some(i32::from(i16::from_ne_bytes(first(flags))) & both == both)
     }
 
     /// Looks an interface up and refuses one that carries nothing. One that was switched on just now is given time to find

@@ -251,6 +251,14 @@ impl<W: Write> NgWriter<W> {
     /// # Errors
     /// When the system would not write, or the time or the length cannot be in such a file.
     pub fn write(&mut self, at: Time, frame: &[u8]) -> io::Result<()> {
+        self.write_cut(at, frame, frame.len())
+    }
+
+    /// Writes what was kept of a frame of `original` bytes that was stamped at `at` on `CLOCK_REALTIME`.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_cut(&mut self, at: Time, frame: &[u8], original: usize) -> io::Result<()> {
         let refusal = |what| io::Error::new(ErrorKind::InvalidInput, what);
         let nanos = u64::try_from(at.0).map_err(|_| refusal("a time before 1970"))?;
         let length = u32::try_from(frame.len())
@@ -259,7 +267,9 @@ impl<W: Write> NgWriter<W> {
             .ok_or_else(|| refusal("a frame of more than 262,144 bytes"))?;
         let padding = (length.next_multiple_of(4) - length) as usize;
         let total = 32 + length.next_multiple_of(4);
-        for word in [PACKET, total, 0, (nanos >> 32) as u32, nanos as u32, length, length] {
+        for word in
+            [PACKET, total, 0, (nanos >> 32) as u32, nanos as u32, length, u32::try_from(original).unwrap_or(u32::MAX)]
+        {
             self.output.write_all(&word.to_le_bytes())?;
         }
         self.output.write_all(frame)?;

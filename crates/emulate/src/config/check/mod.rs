@@ -104,7 +104,7 @@ fn memory(config: &Config) -> Result<(), ConfigError> {
         if sum > u128::from(config.memory_bytes) {
             let needed = u64::try_from(sum).unwrap_or(u64::MAX).div_ceil(1 << 20);
             let problem = format!(
-                "{} × {} of delay are {} MB on their way (with the pipes before it {needed} MB), more than the memory of {}; give memory = \"{needed}MB\" or more, or less of either",
+                "{} × {} of delay are {} MB on their way (with the pipes before it {needed} MB), more than the memory of {}; give more with --memory {needed}MB (memory = \"{needed}MB\" in a file), or less of either",
                 rate_text(rate),
                 time_text(delay),
                 bytes.div_ceil(1 << 20),

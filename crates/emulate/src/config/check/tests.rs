@@ -296,7 +296,7 @@ fn what_is_on_its_way_fits_the_memory() {
     let small = Config { pipes: vec![pipe], ..Config::default() };
     assert_eq!(
         check(&small).unwrap_err().to_string(),
-        "pipe sat: 10Gbit/s × 1s of delay are 1193 MB on their way (with the pipes before it 1193 MB), more than the memory of 256MB; give memory = \"1193MB\" or more, or less of either"
+        "pipe sat: 10Gbit/s × 1s of delay are 1193 MB on their way (with the pipes before it 1193 MB), more than the memory of 256MB; give more with --memory 1193MB (memory = \"1193MB\" in a file), or less of either"
     );
     assert_eq!(check(&Config { memory_bytes: 1193 << 20, ..small }), Ok(()));
 }

@@ -208,7 +208,7 @@ fn class(value: &Spanned<DeValue<'_>>, draft: &mut Draft, folder: &Path) -> Resu
 fn put(word: &str, value: &Spanned<DeValue<'_>>, draft: &mut Draft, folder: &Path) -> Result<(), Wrong> {
     if let DeValue::Array(values) = value.get_ref() {
         if values.is_empty() {
-            return put_words(word, vec!["none".to_owned()], value, draft, folder);
+            return draft.put(word, vec!["none".to_owned()], folder).map_err(|why| at(value, why));
         }
         return values.iter().try_for_each(|one| put(word, one, draft, folder));
     }
@@ -218,22 +218,7 @@ fn put(word: &str, value: &Spanned<DeValue<'_>>, draft: &mut Draft, folder: &Pat
         DeValue::Table(options) => of_options(options)?,
         _ => split(&scalar(value)?).map_err(|why| at(value, why))?,
     };
-    put_words(word, arguments, value, draft, folder)
-}
-
-fn put_words(
-    word: &str,
-    arguments: Vec<String>,
-    value: &Spanned<DeValue<'_>>,
-    draft: &mut Draft,
-    folder: &Path,
-) -> Result<(), Wrong> {
-    let mut words = Words::new(arguments, Dialect::Ours, folder);
-    draft.word(word, &mut words).map_err(|why| at(value, why))?;
-    match words.peek() {
-        None => Ok(()),
-        Some(more) => Err(at(value, format!("{word}: {more:?} is more than it takes"))),
-    }
+    draft.put(word, arguments, folder).map_err(|why| at(value, why))
 }
 
 /// Turns `{ target = "5ms", ecn = true }` into words.

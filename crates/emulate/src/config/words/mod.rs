@@ -42,6 +42,20 @@ pub fn pipe_from_words(text: &str, base: &Pipe) -> Result<Pipe, ConfigError> {
     })
 }
 
+/// Changes a pipe by options, each a word and what would follow it. Files are looked for from the working directory on.
+///
+/// # Errors
+/// Says in one sentence which option is not understood, and what would be.
+pub fn pipe_from_options<'a>(
+    options: impl IntoIterator<Item = (&'a str, &'a str)>,
+    base: &Pipe,
+) -> Result<Pipe, ConfigError> {
+    let mut draft = Draft::new(base);
+    let put = |(word, value)| draft.put(word, split(value)?, Path::new(""));
+    let read = options.into_iter().try_for_each(put).and_then(|()| draft.finish());
+    read.map_err(|problem| ConfigError { place: format!("pipe {}", base.name), problem })
+}
+
 /// Changes a pipe by words; files are looked for from `folder` on.
 pub(super) fn pipe_in(text: &str, base: &Pipe, folder: &Path) -> Result<Pipe, String> {
     let mut words = Words::new(split(text)?, Dialect::Ours, folder);
@@ -186,6 +200,20 @@ impl Draft {
         Ok(())
     }
 
+    /// Reads one word with all of its arguments.
+    pub fn put(&mut self, word: &str, arguments: Vec<String>, folder: &Path) -> Result<(), String> {
+        let mut words = Words::new(arguments, Dialect::Ours, folder);
+        self.word(word, &mut words)?;
+        if word == "aqm" {
+            // It says only what kind of word comes next.
+            return self.read(&mut words);
+        }
+        match words.peek() {
+            None => Ok(()),
+            Some(more) => Err(format!("{word}: {more:?} is more than it takes")),
+        }
+    }
+
     /// Reads one word with its arguments.
     pub fn word(&mut self, word: &str, words: &mut Words) -> Result<(), String> {
         let is_of_path = self.delay.word(word, words, &mut self.pipe)?
@@ -218,8 +246,62 @@ fn unknown(word: &str) -> String {
         _ if word.starts_with(|c: char| c.is_ascii_digit()) => {
             format!("{word} has no word before it that takes a value; write what it is, as in \"delay {word}\"")
         }
-        _ => format!("{word:?} is not a word that I know; the first words are delay, jitter, loss, rate and queue"),
+        _ => format!(
+            "{word:?} is not a word that I know{}; the first words are delay, jitter, loss, rate and queue",
+            did_you_mean(word, NAMES)
+        ),
     }
+}
+
+/// Words that begin something, for who has mistyped one.
+const NAMES: &[&str] = &[
+    "after",
+    "aqm",
+    "before",
+    "ber",
+    "burst",
+    "bw",
+    "class",
+    "classes",
+    "codel",
+    "corrupt",
+    "delay",
+    "distribution",
+    "drop",
+    "dualpi2",
+    "duplicate",
+    "ecdf",
+    "ecn",
+    "fifo",
+    "fq_codel",
+    "gap",
+    "gred",
+    "half-life",
+    "jitter",
+    "limit",
+    "loss",
+    "mask",
+    "order",
+    "outage",
+    "overhead",
+    "pie",
+    "plr",
+    "profile",
+    "queue",
+    "rate",
+    "red",
+    "reorder",
+    "trace",
+    "type",
+    "weight",
+];
+
+/// Returns ", did you mean …?" where a word is nearly one of those that are known.
+pub(super) fn did_you_mean(word: &str, known: &[&str]) -> String {
+    let edits = |other: &str| strsim::damerau_levenshtein(word, other);
+    let near = known.iter().min_by_key(|other| edits(other));
+    let near = near.filter(|other| edits(other) <= 2 && edits(other) < word.chars().count().min(other.len()));
+    near.map_or(String::new(), |near| format!(" (did you mean {near:?}?)"))
 }
 
 /// Splits a line into words; quotes hold a name with spaces together.

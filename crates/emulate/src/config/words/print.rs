@@ -2,8 +2,8 @@
 
 use crate::config::units::{percentage_text, rate_text, size_text, time_text};
 use crate::config::{
-    Aqm, Class, Codel, Corruption, Delay, Distribution, DropFrom, Impairments, Limit, Link, Loss, Mask, Order, Pipe,
-    Queue, Reorder, Scheduler, Trace,
+    Aqm, Class, Codel, Corruption, Delay, Distribution, DropFrom, FqCodel, Impairments, Limit, Link, Loss, Mask, Order,
+    Pipe, Queue, Reorder, Scheduler, Trace,
 };
 
 /// Writes a pipe in words that make the same pipe of an idle one. An idle pipe is no words at all. What was read from a file
@@ -180,13 +180,11 @@ fn scheduler(queue: &Queue) -> Option<String> {
         Scheduler::Wf2q => "type wf2q+".to_owned(),
         Scheduler::Drr { quantum } => format!("type drr quantum {quantum}"),
         Scheduler::FqCodel(fq) => {
-            format!(
-                "type fq_codel{} quantum {} limit {} flows {}",
-                codel_options(&fq.codel),
-                fq.quantum,
-                fq.limit,
-                fq.flows
-            )
+            // The smaller of both limits holds; one that was not written is not shown where it does not hold.
+            let is_idle = fq.limit == FqCodel::default().limit
+                && queue.limit.slots.is_some_and(|slots| slots <= u64::from(fq.limit));
+            let limit = if is_idle { String::new() } else { format!(" limit {}", fq.limit) };
+            format!("type fq_codel{} quantum {}{limit} flows {}", codel_options(&fq.codel), fq.quantum, fq.flows)
         }
         Scheduler::DualPi2 { target, step, coupling } => {
             format!("type dualpi2 target {} step {} coupling {coupling}", time_text(*target), time_text(*step))

@@ -1,7 +1,7 @@
 //! Words of the queue, its management, its scheduler and its flows.
 
-use super::Words;
-use crate::config::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Mask, Pie, Pipe, Red, Scheduler, units};
+use super::{Words, did_you_mean};
+use crate::config::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Mask, Pie, Pipe, Queue, Red, Scheduler, units};
 
 /// A visit's bytes where none are given: a full frame.
 const QUANTUM: u32 = 1514;
@@ -23,6 +23,10 @@ impl Pending {
             match word {
                 "queue" | "limit" => {
                     class.limit = limit(word, words)?;
+                    return Ok(true);
+                }
+                "red" | "gred" | "codel" | "pie" if words.take("none") => {
+                    class.aqm = None;
                     return Ok(true);
                 }
                 "red" | "gred" | "codel" | "pie" => {
@@ -48,11 +52,14 @@ impl Pending {
             "queue" | "limit" => queue.limit = limit(word, words)?.unwrap_or_default(),
             "drop" => queue.drop = if words.take("head") { DropFrom::Head } else { self::tail(words)? },
             "droptail" => (queue.drop, queue.aqm) = (DropFrom::Tail, None),
+            "red" | "gred" | "codel" | "pie" | "fq_codel" | "fq-codel" | "dualpi2" if words.take("none") => {
+                no_management(&mut pipe.queue);
+            }
             "red" | "gred" | "codel" | "pie" => {
                 let (aqm, is_open) = aqm(word, words)?;
                 (queue.aqm, self.is_red_open) = (Some(aqm), is_open);
             }
-            "aqm" => no_aqm(words, &mut queue.aqm)?,
+            "aqm" => no_aqm(words, &mut pipe.queue)?,
             "ecn" => ecn(pipe)?,
             "type" => {
                 let name = words.argument("type", "wf2q+")?;
@@ -86,7 +93,10 @@ impl Pending {
                 return Err("type fq_pie: not offered; write \"type fq_codel\", or pie on a fifo".to_owned());
             }
             other => {
-                return Err(format!("type: {other:?} is not a scheduler; write fifo, wf2q+, drr, fq_codel or dualpi2"));
+                let near = did_you_mean(other, &["fifo", "wf2q+", "drr", "fq_codel", "dualpi2"]);
+                return Err(format!(
+                    "type: {other:?} is not a scheduler{near}; write fifo, wf2q+, drr, fq_codel or dualpi2"
+                ));
             }
         };
         Ok(())
@@ -167,17 +177,29 @@ fn aqm(word: &str, words: &mut Words) -> Result<(Aqm, bool), String> {
     })
 }
 
+/// Takes management away, and the schedulers that are management as well: what is left is a plain queue.
+fn no_management(queue: &mut Queue) {
+    queue.aqm = None;
+    if matches!(queue.scheduler, Scheduler::FqCodel(_) | Scheduler::DualPi2 { .. }) {
+        queue.scheduler = Scheduler::Fifo;
+    }
+}
+
 /// `aqm none` takes it away; else the word only says what kind of word comes next.
-fn no_aqm(words: &mut Words, aqm: &mut Option<Aqm>) -> Result<(), String> {
+fn no_aqm(words: &mut Words, queue: &mut Queue) -> Result<(), String> {
     match words.peek() {
         Some("red" | "gred" | "codel" | "pie" | "fq_codel" | "fq-codel" | "dualpi2") => Ok(()),
         Some("none") => {
             words.any();
-            *aqm = None;
+            no_management(queue);
             Ok(())
         }
-        _ => Err("aqm: write red, gred, codel, pie, fq_codel or dualpi2 behind it, or \"aqm none\" to take it away"
-            .to_owned()),
+        other => {
+            let near = did_you_mean(other.unwrap_or_default(), &["red", "gred", "codel", "pie", "fq_codel", "dualpi2"]);
+            Err(format!(
+                "aqm: write red, gred, codel, pie, fq_codel or dualpi2 behind it, or \"aqm none\" to take it away{near}"
+            ))
+        }
     }
 }
 

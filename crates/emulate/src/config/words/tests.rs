@@ -225,7 +225,10 @@ fn what_cannot_be_had_says_what_to_write() {
         ("pie capdrop", "pie: capdrop is not offered, this is RFC 8033 without switches; leave it out"),
         ("red 0.1/5KB/9slots/0.1", "red: one threshold is in bytes, the other in slots; give both in one unit"),
         ("20ms", "20ms has no word before it that takes a value; write what it is, as in \"delay 20ms\""),
-        ("delai 20ms", "\"delai\" is not a word that I know; the first words are delay, jitter, loss, rate and queue"),
+        (
+            "delai 20ms",
+            "\"delai\" is not a word that I know (did you mean \"delay\"?); the first words are delay, jitter, loss, rate and queue",
+        ),
         ("trace \"a b", "a quote is not closed"),
         ("rate 10Mbps", "rate: 10Mbps: tc means bytes by \"Mbps\", ipfw means bits; write 10Mbit/s or 10MByte/s"),
         ("plr 0.1,0.2", "plr: 0.1,0.2 is neither one probability nor four (K,p,H,r)"),
@@ -447,4 +450,28 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn management_is_taken_away_by_its_name_and_with_its_scheduler() {
+    let idle = Pipe::default();
+    for (managed, away) in [
+        ("codel target 3ms", "codel none"),
+        ("pie", "aqm none"),
+        ("type fq_codel", "aqm none"),
+        ("fq_codel", "fq_codel none"),
+        ("dualpi2", "aqm none"),
+    ] {
+        let base = pipe_from_words(managed, &idle).unwrap();
+        assert_ne!(base, idle);
+        assert_eq!(pipe_from_words(away, &base).unwrap(), idle, "{managed}, {away}");
+    }
+}
+
+#[test]
+fn of_two_limits_the_one_that_holds_is_written() {
+    let pipe = pipe_from_words("rate 1Mbit/s queue 100 fq_codel", &Pipe::default()).unwrap();
+    let words = to_words(&pipe);
+    assert!(words.contains("queue 100") && !words.contains("limit"), "{words}");
+    assert_eq!(pipe_from_words(&words, &Pipe::default()).unwrap(), pipe);
 }
