@@ -17,8 +17,9 @@ import pytest
 
 from bench.judge import arrivals
 from sojourn.bed import BedSpec, build_bed
+from sojourn.bed.backends.local import LocalMachine
 from sojourn.instruments import find_instrument
-from sojourn.instruments.capture import await_listening, tai_offset_ns
+from sojourn.instruments.capture import await_listening
 from sojourn.records import read_table
 from tests.net.busy_machine import await_that, thrice, undisturbed
 
@@ -74,7 +75,7 @@ def captured(bed: Bed, folder: Path, schedule: str) -> tuple[dict[str, Any], tup
     capture.communicate(timeout=60)
     sends = read_table(folder / "records", "sends").frame.sort("seq")
     # The sender's last words (END) go to the same port after the stream.
-    seen = arrivals(file)[:COUNT] + tai_offset_ns()
+    seen = arrivals(file)[:COUNT] + LocalMachine().tai_offset_ns()
     left = (sends["intended_ns"].to_numpy(), sends["departure_ns"].to_numpy())
     return json.loads(said)["flows"][0], left, seen
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sojourn.bed import BedSpec, build_bed
 from sojourn.errors import MachineError
 from sojourn.instruments import ping_argv, respond_argv
 from sojourn.instruments.blocks import longest_seconds
-from sojourn.instruments.capture import Frame, Window, read_pcap, tai_offset_ns, why_not, write_captures
+from sojourn.instruments.capture import Frame, Window, read_pcap, why_not, write_captures
 from sojourn.instruments.conversation import error_of, parse
 from sojourn.methods.departures.measure import whole
 from sojourn.plan import load_plan
@@ -44,8 +45,11 @@ def test_captured_frames_keep_their_nanoseconds(order: str, tmp_path: Path) -> N
     head = echo_request(17, 3)
     reply = echo_request(17, 3, kind=0)
     path.write_bytes(pcap([(5_000_000_123, head, 1514), (6_000_000_000, reply, 98), (7_000_000_001, head, 42)], order))
-    tai = tai_offset_ns()
-    assert list(read_pcap(path)) == [Frame(5_000_000_123 + tai, 1518, 17, 3), Frame(7_000_000_001 + tai, 64, 17, 3)]
+    tai = 37_000_000_000
+    assert list(read_pcap(path, tai)) == [
+        Frame(5_000_000_123 + tai, 1518, 17, 3),
+        Frame(7_000_000_001 + tai, 64, 17, 3),
+    ]
 
 
 def test_a_cut_capture_gives_its_whole_frames(tmp_path: Path) -> None:
@@ -53,10 +57,10 @@ def test_a_cut_capture_gives_its_whole_frames(tmp_path: Path) -> None:
     octets = pcap([(n, echo_request(1, n), 98) for n in range(10)])
     for cut in range(len(octets)):
         path.write_bytes(octets[:cut])
-        assert [frame.icmp_seq for frame in read_pcap(path)] == list(range(max(0, cut - 24) // (16 + 64)))
+        assert [frame.icmp_seq for frame in read_pcap(path, 0)] == list(range(max(0, cut - 24) // (16 + 64)))
     path.write_bytes(pcap([], magic=0xA1B2C3D4))
     with pytest.raises(MachineError, match="no nanosecond timestamps"):
-        list(read_pcap(path))
+        list(read_pcap(path, 0))
 
 
 def test_frames_belong_to_the_block_in_whose_time_they_came(tmp_path: Path) -> None:
@@ -77,12 +81,13 @@ def trials() -> dict[tuple[str, int], Trial[Probing]]:
 
 def test_ping_is_asked_as_a_person_would() -> None:
     block = trials()["ping", 2_000_000]
-    argv, identifier = ping_argv(block, "10.77.1.2", None)
+    with build_bed(BedSpec("sim"), "ping") as bed:
+        argv, identifier = ping_argv(bed, block, "10.77.1.2", None)
+        flood = ping_argv(bed, trials()["ping", 0], "10.77.1.2", None)[0]
     line = " ".join(argv)
     assert f" -c {block.count} -s {block.factors.size - 8} -i 0.002 " in line
     assert argv[-1] == "10.77.1.2"
     assert identifier is None or f" -e {identifier} " in line
-    flood = ping_argv(trials()["ping", 0], "10.77.1.2", None)[0]
     assert "-f" in flood
     assert "-i" not in flood
 

@@ -128,7 +128,7 @@ def test_a_captured_packet_is_read_by_its_headers(tmp_path: Path) -> None:
     record = struct.pack("<IIII", 1_700_000_000, 123_456_789, len(frame), 2066) + frame
     path = tmp_path / "capture.pcap"
     path.write_bytes(struct.pack("<IHHIIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1) + record + record[:20])
-    (row,) = read_segments(path, 20_000, 3)
+    (row,) = read_segments(path, 20_000, 3, 37_000_000_000)
     assert row["captured_ns"] % 1_000_000_000 == 123_456_789
     assert (row["block"], row["direction"], row["local_port"], row["remote_port"]) == (3, "out", 40_000, 20_000)
     assert (row["seq"], row["ack"], row["tcp_flags"], row["window"]) == (4_000_000_000, 5, 0x018, 501)

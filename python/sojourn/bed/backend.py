@@ -28,6 +28,8 @@ class Usage(NamedTuple):
     busy: float
     steal: float
     ours: float
+    processors: int = 1
+    """How many there are to be used."""
 
 
 class Backend(Protocol):

@@ -122,6 +122,12 @@ class Bed:
         return moment(self.backend, self.topology, self.spec, self._cores)
 
 
+def usable_cores(backend: str) -> list[int]:
+    """The cores that a bed on a backend may use; nothing is built for that."""
+    found: list[int] = load(backend)("cores").cores()
+    return found
+
+
 @contextmanager
 def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
     """Builds what is asked, and removes all of it at the end of the block."""

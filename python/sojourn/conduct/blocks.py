@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.conduct.bench import Bench, Measure
-from sojourn.conduct.cores import off_core
 from sojourn.conduct.facts import watch_neighbours
 from sojourn.conduct.part import require_as_asked, without_event
 from sojourn.conduct.site import UDP_PORT
@@ -72,7 +71,7 @@ def open_prober(sitting: Sitting) -> Iterator[BlocksInstrument]:
         stack.callback(prober.kill)
         require_as_asked(plan, prober.ready)
         sitting.log("ready", part=part.number, cores=sitting.cores._asdict(), **without_event(prober.ready))
-        with off_core(sitting.cores.prober), watch_neighbours(sitting):
+        with sitting.site.bed.backend.without(sitting.cores.prober), watch_neighbours(sitting):
             try:
                 yield prober
             except KeyboardInterrupt:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sojourn.plan.types import HostPlan
 
 
@@ -21,9 +17,8 @@ class Cores(NamedTuple):
     responder: int
 
 
-def choose_cores(host: HostPlan) -> Cores:
+def choose_cores(host: HostPlan, usable: list[int]) -> Cores:
     """What was asked, or two cores that are not the busiest: the first serves most interrupts, if there are others."""
-    usable = sorted(os.sched_getaffinity(0))
     spare = usable[1:] if len(usable) > 2 else usable
     prober = spare[0] if host.prober_cpu is None else host.prober_cpu
     others = [cpu for cpu in spare if cpu != prober] or [prober]
@@ -32,17 +27,3 @@ def choose_cores(host: HostPlan) -> Cores:
         if cpu not in usable:
             raise RequestError(f"{key} = {cpu}: expected one of the cores {', '.join(map(str, usable))}, or auto")
     return Cores(prober, responder)
-
-
-@contextmanager
-def off_core(cpu: int) -> Iterator[None]:
-    """Keep this process away from the prober's core meanwhile, where there is another."""
-    before = os.sched_getaffinity(0)
-    others = before - {cpu}
-    with suppress(OSError):
-        os.sched_setaffinity(0, others or before)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            os.sched_setaffinity(0, before)

@@ -6,7 +6,6 @@ is for the analysis to say.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ class Contention(NamedTuple):
 
     others_cores: float
     steal_cores: float
+    processors: int
 
     @property
     def is_worth_telling(self) -> bool:
@@ -32,7 +32,7 @@ class Contention(NamedTuple):
     @property
     def sentence(self) -> str:
         """For a person."""
-        words = f"other programs took {self.others_cores:.1f} of this machine's {os.cpu_count()} cores meanwhile"
+        words = f"other programs took {self.others_cores:.1f} of this machine's {self.processors} cores meanwhile"
         stolen = f", and its host took {self.steal_cores:.2f}" if self.steal_cores > STEAL_CORES else ""
         return words + stolen
 
@@ -41,4 +41,4 @@ def contention(before: Usage, after: Usage) -> Contention:
     """What others had between two looks."""
     seconds = max(after.at - before.at, 1e-3)
     others = (after.busy - before.busy) - (after.ours - before.ours)
-    return Contention(max(0.0, others) / seconds, max(0.0, after.steal - before.steal) / seconds)
+    return Contention(max(0.0, others) / seconds, max(0.0, after.steal - before.steal) / seconds, after.processors)

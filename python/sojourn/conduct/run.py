@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import sojourn
+from sojourn.bed.build import usable_cores
 from sojourn.conduct.archive import Log
 from sojourn.conduct.cores import choose_cores
 from sojourn.conduct.emulators import Emulators
@@ -21,7 +22,6 @@ from sojourn.conduct.part import Part, Sitting, wants_fifo
 from sojourn.conduct.remaining import is_finished, next_part
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
-from sojourn.instruments import find_instrument
 from sojourn.methods import load
 from sojourn.plan import Plan, load_plan
 
@@ -113,8 +113,7 @@ def signals_as_interrupts() -> Iterator[None]:
 def measure(part: Part, log: Log, screen: Screen) -> None:
     """Build, measure by the plan's method, take down."""
     plan = part.plan
-    cores = choose_cores(plan.host)
-    instrument = find_instrument()
+    cores = choose_cores(plan.host, usable_cores(plan.bed.backend))
     log("started", part=part.number, run=part.folder.path.resolve().name, study=plan.study.name, blocks=part.every,
         owed=len(part.owed), version=sojourn.__version__)  # fmt: skip
     screen.say(f"building the bed ({plan.bed.backend})")
@@ -123,6 +122,7 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
         for sentence in site.bed.missing:
             screen.say(sentence)
         keep_facts(part, site, log)
+        instrument = site.bed.backend.instrument()
         with Emulators(part, site, cores, instrument, log, fifo=wants_fifo(plan)) as emulators:
             sitting = Sitting(part, site, cores, instrument, log, screen, emulators)
             measure_trials(sitting, measure_of(plan))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from sojourn.bed.model import DECOY
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.closed import ClosedLoop
-from sojourn.conduct.cores import off_core
 from sojourn.conduct.counters import Counters
 from sojourn.conduct.ends import Ends
 from sojourn.conduct.facts import watch_neighbours
@@ -75,7 +74,7 @@ def testing(sitting: Sitting, *, floods: bool, all_stamps: bool) -> Iterator[Lim
         watch_neighbours(sitting),
         Ends(sitting) as ends,
         Counters(sitting.site) as counters,
-        off_core(sitting.cores.prober),
+        sitting.site.bed.backend.without(sitting.cores.prober),
     ):
         number = next_block(sitting.part.folder, SEARCH_BLOCKS)
         tester = Tester(sitting, ends, counters, number, floods=floods, all_stamps=all_stamps)

@@ -7,7 +7,6 @@ came. The conversion waits until the measurement is over.
 from __future__ import annotations
 
 import select
-import shutil
 import signal
 import struct
 import subprocess
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from sojourn.instruments.conversation import Start
+    from sojourn.bed import Bed
+    from sojourn.bed.model import HostName
     from sojourn.records.pcap import Block
 
 PCAP_HEADER = 24
@@ -55,10 +55,11 @@ class Window(NamedTuple):
 class Capture:
     """A running tcpdump on one interface of the far end."""
 
-    def __init__(self, start: Start, dev: str, file: Path, cpu: int | None) -> None:
-        self.file = file
+    def __init__(self, bed: Bed, host: HostName, dev: str, file: Path, cpu: int | None) -> None:
+        self.file, self._bed = file, bed
+        argv = [*pinned(bed, cpu), *tcpdump_argv(bed, dev)]
         with file.open("wb") as output:
-            self._process = start([*pinned(cpu), *tcpdump_argv(dev)], stdout=output, stderr=subprocess.PIPE)
+            self._process = bed.start(host, argv, stdout=output, stderr=subprocess.PIPE)
         await_listening(self._process)
 
     def stop(self) -> None:
@@ -68,10 +69,14 @@ class Capture:
             self._process.send_signal(signal.SIGINT)
         self._process.communicate(timeout=READY_SECONDS)
 
+    def frames(self) -> list[Frame]:
+        """What was captured, in TAI."""
+        return list(read_pcap(self.file, self._bed.backend.tai_offset_ns()))
 
-def tcpdump_argv(dev: str) -> list[str]:
+
+def tcpdump_argv(bed: Bed, dev: str) -> list[str]:
     """The witness's command line; to standard output, so that it needs no right to write where the records are."""
-    if shutil.which("tcpdump") is None:
+    if bed.backend.find("tcpdump") is None:
         raise MachineError("there is no tcpdump here to judge the senders: apt-get install tcpdump")
     quick = ["--immediate-mode", "-U", "-B", "16384"]
     return [
@@ -126,9 +131,8 @@ def captured(path: Path) -> Iterator[Block]:
     yield from read_packets(path)
 
 
-def read_pcap(path: Path) -> Iterator[Frame]:
-    """The echo requests of a capture, in TAI."""
-    tai_ns = tai_offset_ns()
+def read_pcap(path: Path, tai_ns: int) -> Iterator[Frame]:
+    """The echo requests of a capture, in TAI, which is so far ahead of its stamps."""
     for packet in captured(path):
         if frame := echo(packet.packet, (packet.at_ns or 0) + tai_ns, packet.original):
             yield frame
@@ -141,12 +145,6 @@ def echo(head: bytes, arrival_ns: int, length: int) -> Frame | None:
         return None
     identifier, sequence = struct.unpack_from("!HH", head, icmp + 4)
     return Frame(arrival_ns, max(LEAST_FRAME, length + FCS), identifier, sequence)
-
-
-def tai_offset_ns() -> int:
-    """What the kernel adds to CLOCK_REALTIME, which stamps captures, to have CLOCK_TAI, which stamps our records."""
-    apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
-    return round(apart / 1e9) * 1_000_000_000
 
 
 def write_captures(path: Path, frames: Sequence[Frame], windows: Sequence[Window]) -> int:

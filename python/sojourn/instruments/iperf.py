@@ -45,9 +45,9 @@ class Iperf:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the processes
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
-            self._start("b", [*pinned(asked.receiver_cpu), *server_argv(asked)], LISTENING, 1)
+            self._start("b", [*pinned(bed, asked.receiver_cpu), *server_argv(asked)], LISTENING, 1)
             # One more connection than flows: its control connection.
-            client = [*pinned(asked.sender_cpu), *client_argv(asked)]
+            client = [*pinned(bed, asked.sender_cpu), *client_argv(asked)]
             self._start("a", client, ESTABLISHED, asked.flows + 1)
         except BaseException:
             self.stop()

@@ -17,7 +17,6 @@ from sojourn.instruments.capture import (
     SETTLE_SECONDS,
     await_listening,
     captured,
-    tai_offset_ns,
     tcpdump_argv,
 )
 from sojourn.instruments.ping import pinned
@@ -27,22 +26,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from sojourn.instruments.conversation import Start
+    from sojourn.bed import Bed
     from sojourn.records.pcap import Segment
 
 SNAP_BYTES = "128"
 
 
 class TcpCapture:
-    """A running tcpdump on one port of a host, for the connections to one port of TCP."""
+    """A running tcpdump on one port of host A, for the connections to one port of TCP."""
 
-    def __init__(self, start: Start, dev: str, port: int, file: Path, cpu: int | None) -> None:
-        self.file, self._port = file, port
-        argv = [*tcpdump_argv(dev)[:-1], f"tcp port {port}"]
+    def __init__(self, bed: Bed, dev: str, port: int, file: Path, cpu: int | None) -> None:
+        self.file, self._port, self._bed = file, port, bed
+        argv = [*tcpdump_argv(bed, dev)[:-1], f"tcp port {port}"]
         argv[argv.index("-s") + 1] = SNAP_BYTES
         argv[argv.index("-B") + 1] = "65536"
         with file.open("wb") as output:
-            self._process = start([*pinned(cpu), *argv], stdout=output, stderr=subprocess.PIPE)
+            self._process = bed.start("a", [*pinned(bed, cpu), *argv], stdout=output, stderr=subprocess.PIPE)
         await_listening(self._process)
 
     def stop(self, block: int) -> tuple[list[dict[str, Any]], int]:
@@ -51,7 +50,7 @@ class TcpCapture:
             time.sleep(SETTLE_SECONDS)
             self._process.send_signal(signal.SIGINT)
         _, said = self._process.communicate(timeout=READY_SECONDS)
-        rows = list(read_segments(self.file, self._port, block))
+        rows = list(read_segments(self.file, self._port, block, self._bed.backend.tai_offset_ns()))
         self.file.unlink()
         dropped = re.search(rb"(\d+) packets? dropped by kernel", said)
         return rows, int(dropped[1]) if dropped else 0
@@ -64,9 +63,8 @@ class TcpCapture:
             self.file.unlink(missing_ok=True)
 
 
-def read_segments(path: Path, server_port: int, block: int) -> Iterator[dict[str, Any]]:
+def read_segments(path: Path, server_port: int, block: int, tai_ns: int) -> Iterator[dict[str, Any]]:
     """The TCP segments of a capture at the client of `server_port`; a cut tail is left out."""
-    tai_ns = tai_offset_ns()
     for packet in captured(path):
         if segment := tcp_of(packet):
             yield {"block": block, "captured_ns": (packet.at_ns or 0) + tai_ns} | row(segment, server_port)

@@ -89,7 +89,9 @@ class LocalMachine:
         counts = machine.cpu_ticks()
         ticks = os.sysconf("SC_CLK_TCK")
         busy = sum(counts.get(name, 0) for name in BUSY)
-        return Usage(time.monotonic(), busy / ticks, counts.get("steal", 0) / ticks, ours_ticks() / ticks)
+        return Usage(
+            time.monotonic(), busy / ticks, counts.get("steal", 0) / ticks, ours_ticks() / ticks, os.cpu_count() or 1
+        )
 
     def softnet_dropped(self) -> int:
         """Packets that the machine's cores dropped because their backlog was full, since it started."""

@@ -15,7 +15,7 @@ from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.blocks import Blocks, open_prober, probed_blocks
 from sojourn.errors import MachineError
 from sojourn.instruments import ping_argv
-from sojourn.instruments.capture import Capture, Window, read_pcap, write_captures
+from sojourn.instruments.capture import Capture, Window, write_captures
 from sojourn.plan import DIRECT
 from sojourn.records import read_table
 from sojourn.records.log import read_log
@@ -45,12 +45,13 @@ class Witness:
     def __init__(self, folder: RunFolder, part: int, site: Site, cpu: int) -> None:
         self._records = folder.records / f"captures-{part:03}.arrow"
         dev = site.bed.topology.arms[DIRECT].b_dev
-        self._capture = Capture(site.start("b"), dev, folder.records / f"captures-{part:03}.pcap", cpu)
+        self._capture = Capture(site.bed, "b", dev, folder.records / f"captures-{part:03}.pcap", cpu)
+        self._backend = site.bed.backend
         self._windows: list[Window] = []
 
     def window(self, trial: Trial[Probing], began_ns: int) -> None:
         """A trial ran from then until now."""
-        self._windows.append(Window(trial.block, began_ns, time.clock_gettime_ns(time.CLOCK_TAI) + STRAY_NS))
+        self._windows.append(Window(trial.block, began_ns, self._backend.tai_ns() + STRAY_NS))
         time.sleep(2 * STRAY_NS / 1e9)  # so that no frame can belong to two
 
     def __enter__(self) -> Self:
@@ -58,13 +59,13 @@ class Witness:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._capture.stop()
-        write_captures(self._records, list(read_pcap(self._capture.file)), self._windows)
+        write_captures(self._records, self._capture.frames(), self._windows)
         self._capture.file.unlink()
 
 
 def ping_trial(site: Site, trial: Trial[Probing], cpu: int, tick: Callable[[], None]) -> int | None:
     """Let the system's ping send one trial; gives the ICMP identifier that it used, where we could choose it."""
-    argv, identifier = ping_argv(trial, site.bed.topology.arms[trial.path].b_ip4, cpu)
+    argv, identifier = ping_argv(site.bed, trial, site.bed.topology.arms[trial.path].b_ip4, cpu)
     process = site.start("a")(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60 + SLOWEST * (trial.count or 0) * trial.factors.interval_ns / 1e9
     try:
@@ -95,7 +96,7 @@ class Departures(Blocks):
     def measure(self, trial: Trial[Probing]) -> None:
         """Measure one trial, and tell what the capture is to be judged by."""
         site, identifier = self.sitting.site, None
-        began = time.clock_gettime_ns(time.CLOCK_TAI)
+        began = site.bed.backend.tai_ns()
         if trial.factors.tool == "ping":
             identifier = ping_trial(site, trial, self.sitting.cores.prober, self.sitting.screen.tick)
         else:
