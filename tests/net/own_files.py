@@ -69,7 +69,9 @@ class OwnFiles(NetnsBackend):
         for host in topology.hosts:
             self.run(host.name, ["sh", "-ec", SET_UP, "sh", *dict.fromkeys(INSTALLED)])
 
-    def folder(self, host: HostName, local: Path) -> Path:
+    def folder(self, host: HostName | None, local: Path) -> Path:
+        if host is None:
+            return local
         if (host, local) not in self._folders:
             there = Path(WORK, str(len(self._folders)))
             self.run(host, ["mkdir", "-p", str(there)])

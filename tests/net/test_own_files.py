@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sojourn import studies
+from tests.net import own_files
 
 STUDIES = sorted(path.stem for path in Path(studies.__file__).parent.glob("*.toml"))
 SHORT = ("bridge-latency",)
@@ -44,3 +45,4 @@ def test_a_study_runs_where_hosts_have_files_of_their_own(study: str, site: Path
     assert log[-1]["event"] == "finished"
     assert json.loads((tmp_path / "run/analysis/verdict.json").read_text())["sentence"]
     assert list((tmp_path / "run/records").glob("*.arrow"))
+    assert not Path(own_files.WORK).exists(), "a program of a host wrote into the conductor's files"

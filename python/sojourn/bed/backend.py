@@ -68,8 +68,8 @@ class Backend(Protocol):
     def get(self, host: HostName, path: str) -> str:
         """Reads a file of a host, the kernel's own included: quickly, for it is done between trials."""
 
-    def folder(self, host: HostName, local: Path) -> Path:
-        """Where programs of a host write what shall be in a folder of ours, once it is gathered."""
+    def folder(self, host: HostName | None, local: Path) -> Path:
+        """Where programs of a host, or beside all of them, write what shall be in a folder of ours once gathered."""
 
     def gather(self) -> None:
         """Brings what programs wrote for our folders into these, as far as it is written."""

@@ -61,7 +61,7 @@ class Applications:
     def begin_log(self, trial: Trial[Connections], options: dict[str, Any], *, keep: bool) -> None:
         """Let the log record from now on."""
         # A process writes no file twice: each block has a name of its own.
-        who, records = f"a{trial.block}x{self.sitting.part.number}", self.sitting.records("a")
+        who, records = f"a{trial.block}x{self.sitting.part.number}", self.sitting.records(None)
         self.log.begin(trial.block, "on", records=records, who=who, options=options, keep=keep)
 
     def end_log(self) -> dict[str, Any]:

@@ -54,8 +54,8 @@ class Sitting:
         """What is asked."""
         return self.part.plan
 
-    def records(self, host: HostName) -> Path:
-        """Where programs of a host write their records."""
+    def records(self, host: HostName | None) -> Path:
+        """Where programs of a host, or those beside all of them, write their records."""
         return self.site.bed.backend.folder(host, self.part.folder.records)
 
     @property

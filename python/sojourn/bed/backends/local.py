@@ -61,7 +61,7 @@ class LocalMachine:
         apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
         return round(apart / 1e9) * 1_000_000_000
 
-    def folder(self, host: HostName, local: Path) -> Path:
+    def folder(self, host: HostName | None, local: Path) -> Path:
         """Where programs of a host write what shall be in a folder of ours: there itself."""
         del host
         return local

@@ -134,7 +134,7 @@ class Costs(Bench):
             time.sleep(asked.ramp_ns / 1e9)
             meter = Meter(site.bed, link.b_dev, loggers)
             for host, log in self.logs.items():
-                log.begin(number, "off", records=self.sitting.records(host), who=host, options=options_of(), keep=False)
+                log.begin(number, "off", records=self.sitting.records(None), who=host, options=options_of(), keep=False)
             yield Running(number, running, meter, self._sham_turns(setting))
             for log in self.logs.values():
                 log.end()
