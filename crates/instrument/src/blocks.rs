@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use sojourn_port::rights;
 use sojourn_probe::{Request, Summary};
-use sojourn_record::{Probe, RecordSink, RunFolder};
+use sojourn_record::{Probe, RunFolder};
 
 use crate::arguments::Blocks;
 use crate::place::{self, Fifo, Place};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anyhow::Context;
 use sojourn_port::rights;
 use sojourn_probe::{Carries, Kind, Request, To};
-use sojourn_record::{RecordSink, RunFolder};
+use sojourn_record::RunFolder;
 
 use crate::arguments::{Icmp, Raw, Run, Sim, SimCarries, Udp};
 use crate::failure::{NotTrusted, WrongRequest};

@@ -1,21 +1,23 @@
 //! The waist: what instruments write and analysis reads.
 //!
-//! Every table is declared once, in [`schema`], with the unit of each column and, for times, the clock and who took them.
-//! Python's side is generated from it. Nothing here knows what a record means; [`Finding`] only names what can be said.
+//! Every column is declared once, in one line of [`tables`]: its field in the row, its name, type, unit and, for times, the clock
+//! and who took them. The rows, what is written, what is declared to Python and the reference page are made of it. Nothing here
+//! knows what a record means; [`Finding`] only names what can be said.
 
-mod arrow;
+mod files;
 mod findings;
 mod read;
-mod row;
 pub mod schema;
-mod sink;
+mod table;
+mod tables;
 
+pub use files::{Origin, PacketFile, ReadingFile, RecordError, RunFolder, StreamFolder, TcpFolder};
 pub use findings::{Finding, Severity};
 pub use read::{PacketReader, ReadError};
-pub use row::packet;
-pub use row::packet::Packet;
-pub use row::stream;
-pub use row::tcp;
-pub use row::tcp_readings;
-pub use row::{Block, Counts, Probe, Reply};
-pub use sink::{Memory, Origin, PacketFile, ReadingFile, RecordError, RecordSink, RunFolder, StreamFolder, TcpFolder};
+pub use table::Unfit;
+pub use tables::packets as packet;
+pub use tables::packets::Packet;
+pub use tables::probes::{Block, Counts, Probe, Reply};
+pub use tables::streams as stream;
+pub use tables::tcp;
+pub use tables::tcp_readings;

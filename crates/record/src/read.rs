@@ -1,19 +1,23 @@
 //! Reads what an emulator logged. Foreign bytes: whatever is wrong with them is told, and nothing panics.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch, StringArray};
+use arrow_array::{Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, StringArray, new_null_array};
 use arrow_ipc::reader::StreamReader;
 use arrow_schema::ArrowError;
 use sojourn_time::{Nanos, Source, Stamp, Time};
 
-use crate::row::packet::{CAUSES, DIRECTIONS, FATES, HEAD_BYTES, Packet};
-use crate::schema::{self, PACKETS};
+use crate::files::type_of;
+use crate::schema::Field;
+use crate::table::{Row, fields_of};
+use crate::tables::packets::{CAUSES, DIRECTIONS, FATES, Head, Packet};
 
 /// Why records could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -49,23 +53,24 @@ pub struct PacketReader {
     path: PathBuf,
     stream: StreamReader<BufReader<File>>,
     pipes: Vec<String>,
+    version: u32,
 }
 
 impl PacketReader {
     /// Opens a log whose pipes are these.
     ///
     /// # Errors
-    /// When it is none, or one of another version.
+    /// When it is none.
     pub fn open(path: &Path, pipes: Vec<String>) -> Result<Self, ReadError> {
         let file = File::open(path).map_err(|source| ReadError::File { path: path.to_owned(), source })?;
         let stream = guarded(|| StreamReader::try_new(BufReader::new(file), None))
             .map_err(|source| ReadError::Damaged { path: path.to_owned(), source })?;
-        let reader = Self { path: path.to_owned(), stream, pipes };
-        let found = reader.stream.schema();
-        let told = |key: &str| found.metadata().get(key).cloned().unwrap_or_default();
-        if told("schema") != format!("sojourn.{}", PACKETS.name) || told("version") != schema::VERSION {
-            let problem = format!("expected the table packets, version {}", schema::VERSION);
-            return Err(reader.foreign(problem));
+        let found = stream.schema();
+        let told = |key: &str| found.metadata().get(key).map_or("", String::as_str);
+        let (version, is_ours) = (told("version").parse(), told("schema") == format!("sojourn.{}", Packet::NAME));
+        let reader = Self { path: path.to_owned(), stream, pipes, version: version.clone().unwrap_or_default() };
+        if version.is_err() || !is_ours {
+            return Err(reader.foreign(format!("expected the table {}", Packet::NAME)));
         }
         Ok(reader)
     }
@@ -79,11 +84,9 @@ impl PacketReader {
             Ok(None) => Ok(false),
             Err(source) => Err(ReadError::Damaged { path: self.path.clone(), source }),
             Ok(Some(batch)) => {
-                let columns = Columns::of(&batch).map_err(|problem| self.foreign(problem))?;
                 rows.reserve(batch.num_rows());
-                for row in 0..batch.num_rows() {
-                    rows.push(columns.row(row, &self.pipes).map_err(|problem| self.foreign(problem))?);
-                }
+                let read = Columns::of(&batch, self.version).and_then(|columns| columns.rows(&self.pipes, rows));
+                read.map_err(|problem| self.foreign(problem))?;
                 Ok(true)
             }
         }
@@ -100,113 +103,129 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, ArrowEr
         .unwrap_or_else(|_| Err(ArrowError::IpcError("its lengths cannot be".to_owned())))
 }
 
-/// The columns of a batch.
-struct Columns<'a>(&'a RecordBatch);
+/// The columns of a batch by their names; those that came after the file's version are null.
+struct Columns(HashMap<&'static str, ArrayRef>);
 
-impl<'a> Columns<'a> {
-    /// Takes a batch whose columns have the types of the schema.
-    fn of(batch: &'a RecordBatch) -> Result<Self, String> {
-        let declared = crate::arrow::schema_of(PACKETS, &crate::Origin::default());
-        for (want, found) in declared.fields().iter().zip(batch.schema().fields()) {
-            if want.name() != found.name() || want.data_type() != found.data_type() {
-                return Err(format!("column {} is not as declared", want.name()));
+impl Columns {
+    fn of(batch: &RecordBatch, version: u32) -> Result<Self, String> {
+        let column = |field: &Field| {
+            let want = type_of(field.kind);
+            match batch.column_by_name(field.name) {
+                Some(found) if *found.data_type() == want => Ok((field.name, Arc::clone(found))),
+                Some(_) => Err(format!("column {} is not as declared", field.name)),
+                None if field.since > version => Ok((field.name, new_null_array(&want, batch.num_rows()))),
+                None => Err(format!("it has no column {}", field.name)),
             }
-        }
-        match declared.fields().get(batch.num_columns()) {
-            Some(missing) => Err(format!("it has no column {}: an earlier version wrote it", missing.name())),
-            None if batch.num_columns() > declared.fields().len() => {
-                Err("it has more columns than are known: a later version wrote it".into())
-            }
-            None => Ok(Self(batch)),
-        }
-    }
-
-    fn row(&self, row: usize, pipes: &[String]) -> Result<Packet, String> {
-        let head = self.head(row);
-        let mut packet = Packet {
-            block: self.0.column(0).as_primitive::<Int32Type>().value(row),
-            number: self.int64(1, row).unwrap_or_default().cast_unsigned(),
-            copy_of: self.int64(2, row).map(i64::cast_unsigned),
-            direction: self.name(3, row, &DIRECTIONS)?,
-            pipe: self.pipe(row, pipes)?,
-            flow: self.int64(5, row).unwrap_or_default().cast_unsigned(),
-            frame_bytes: self.int32(6, row)?,
-            head: [0; HEAD_BYTES],
-            head_bytes: head.len().min(HEAD_BYTES) as u8,
-            arrival: Stamp { at: self.time(8, row), source: self.source(row)? },
-            entered: self.time(10, row),
-            fate: self.name(11, row, &FATES)?,
-            cause: self.name(12, row, &CAUSES)?,
-            drawn: self.int64(13, row).map(Nanos),
-            link_left: self.int64(14, row).map(Time),
-            intended: self.int64(15, row).map(Time),
-            departure: self.int64(16, row).map(Time),
-            is_marked: self.0.column(17).as_boolean().value(row),
-            flipped: self.int32(18, row)?,
-            is_reordered: self.0.column(19).as_boolean().value(row),
-            queue_slots: self.int32(20, row)?,
-            queue_bytes: self.int64(21, row).unwrap_or_default().cast_unsigned(),
-            lane: self.int64(22, row).unwrap_or_default().cast_unsigned(),
         };
-        let length = usize::from(packet.head_bytes);
-        packet.head[..length].copy_from_slice(&head[..length]);
-        Ok(packet)
+        fields_of::<Packet>().iter().map(column).collect::<Result<_, _>>().map(Self)
     }
 
-    fn int32(&self, column: usize, row: usize) -> Result<u32, String> {
-        let value = self.0.column(column).as_primitive::<Int32Type>().value(row);
-        u32::try_from(value).map_err(|_| format!("row {row}: {} is {value}", self.title(column)))
-    }
-
-    fn int64(&self, column: usize, row: usize) -> Option<i64> {
-        let column: &PrimitiveArray<Int64Type> = self.0.column(column).as_primitive();
-        column.is_valid(row).then(|| column.value(row))
-    }
-
-    fn time(&self, column: usize, row: usize) -> Time {
-        Time(self.int64(column, row).unwrap_or_default())
-    }
-
-    fn head(&self, row: usize) -> &'a [u8] {
-        let column = self.0.column(7).as_binary::<i32>();
-        if column.is_valid(row) { column.value(row) } else { &[] }
-    }
-
-    fn pipe(&self, row: usize, pipes: &[String]) -> Result<Option<u16>, String> {
-        let name = self.0.column(4).as_string::<i32>().value(row);
-        if name.is_empty() {
-            return Ok(None);
+    fn rows(&self, pipes: &[String], rows: &mut Vec<Packet>) -> Result<(), String> {
+        let (blocks, numbers, copies) = (self.int32("block"), self.int64("number"), self.int64("copy_of"));
+        let (directions, of_pipes, flows) =
+            (self.names("direction")?, self.column("pipe").as_string::<i32>(), self.int64("flow"));
+        let (frames, heads) = (self.int32("frame_bytes"), self.column("head").as_binary::<i32>());
+        let (arrivals, sources, entered) =
+            (self.int64("arrival_ns"), self.names("arrival_source")?, self.int64("entered_ns"));
+        let (fates, causes, drawn) = (self.names("fate")?, self.names("cause")?, self.int64("drawn_ns"));
+        let (left, intended, departures) =
+            (self.int64("link_left_ns"), self.int64("intended_ns"), self.int64("departure_ns"));
+        let (marked, flipped) = (self.column("marked").as_boolean(), self.int32("flipped"));
+        let reordered = self.column("reordered").as_boolean();
+        let (slots, bytes, lanes) = (self.int32("queue_slots"), self.int64("queue_bytes"), self.int64("lane"));
+        for row in 0..blocks.len() {
+            rows.push(Packet {
+                block: blocks.value(row),
+                number: numbers.value(row).cast_unsigned(),
+                copy_of: given(copies, row).map(i64::cast_unsigned),
+                direction: directions.one_of(row, &DIRECTIONS)?,
+                pipe: pipe(of_pipes.value(row), pipes).map_err(|problem| format!("row {row}: {problem}"))?,
+                flow: flows.value(row).cast_unsigned(),
+                frame_bytes: count(frames, row, "frame_bytes")?,
+                head: Head::of(if heads.is_valid(row) { heads.value(row) } else { &[] }),
+                arrival: Stamp { at: Time(arrivals.value(row)), source: sources.source(row)? },
+                entered: Time(entered.value(row)),
+                fate: fates.one_of(row, &FATES)?,
+                cause: causes.one_of(row, &CAUSES)?,
+                drawn: given(drawn, row).map(Nanos),
+                link_left: given(left, row).map(Time),
+                intended: given(intended, row).map(Time),
+                departure: given(departures, row).map(Time),
+                is_marked: marked.value(row),
+                flipped: count(flipped, row, "flipped")?,
+                is_reordered: reordered.value(row),
+                queue_slots: count(slots, row, "queue_slots")?,
+                queue_bytes: bytes.value(row).cast_unsigned(),
+                lane: lanes.value(row).cast_unsigned(),
+            });
         }
-        let place = pipes.iter().position(|pipe| pipe == name).and_then(|place| u16::try_from(place).ok());
-        place.map(Some).ok_or_else(|| format!("row {row}: pipe {name:?} is not in the configuration"))
+        Ok(())
+    }
+
+    fn column(&self, name: &str) -> &ArrayRef {
+        &self.0[name]
+    }
+
+    fn int32(&self, name: &str) -> &PrimitiveArray<Int32Type> {
+        self.column(name).as_primitive()
+    }
+
+    fn int64(&self, name: &str) -> &PrimitiveArray<Int64Type> {
+        self.column(name).as_primitive()
+    }
+
+    fn names(&self, title: &'static str) -> Result<Names<'_>, String> {
+        let column = self.column(title).as_dictionary::<Int8Type>();
+        let names = column.values().as_any().downcast_ref::<StringArray>();
+        names.map(|names| Names { title, column, names }).ok_or_else(|| "a dictionary is not of text".to_owned())
+    }
+}
+
+/// A column of names.
+struct Names<'a> {
+    title: &'static str,
+    column: &'a DictionaryArray<Int8Type>,
+    names: &'a StringArray,
+}
+
+impl Names<'_> {
+    fn at(&self, row: usize) -> Result<&str, String> {
+        let key = self.column.key(row).filter(|key| *key < self.names.len());
+        key.map(|key| self.names.value(key)).ok_or_else(|| format!("row {row}: a name is missing"))
+    }
+
+    fn one_of(&self, row: usize, all: &[&'static str]) -> Result<&'static str, String> {
+        let name = self.at(row)?;
+        all.iter().copied().find(|known| *known == name).ok_or_else(|| self.unknown(name))
     }
 
     fn source(&self, row: usize) -> Result<Source, String> {
-        let name = text(self.0.column(9), row)?;
-        crate::arrow::SOURCES.into_iter().find(|source| source.name() == name).ok_or_else(|| unknown("source", name))
+        let name = self.at(row)?;
+        let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
+        all.into_iter().find(|source| source.name() == name).ok_or_else(|| self.unknown(name))
     }
 
-    /// The name of a dictionary column, as one of ours.
-    fn name(&self, column: usize, row: usize, all: &[&'static str]) -> Result<&'static str, String> {
-        let name = text(self.0.column(column), row)?;
-        all.iter().copied().find(|known| *known == name).ok_or_else(|| unknown(&self.title(column), name))
-    }
-
-    fn title(&self, column: usize) -> String {
-        self.0.schema().field(column).name().clone()
+    fn unknown(&self, name: &str) -> String {
+        format!("{} {name:?} is unknown", self.title)
     }
 }
 
-fn text(column: &ArrayRef, row: usize) -> Result<&str, String> {
-    let column = column.as_dictionary::<Int8Type>();
-    let names = column.values().as_any().downcast_ref::<StringArray>();
-    let names = names.ok_or_else(|| "a dictionary is not of text".to_owned())?;
-    let key = column.key(row).filter(|key| *key < names.len());
-    key.map(|key| names.value(key)).ok_or_else(|| format!("row {row}: a name is missing"))
+fn given(column: &PrimitiveArray<Int64Type>, row: usize) -> Option<i64> {
+    column.is_valid(row).then(|| column.value(row))
 }
 
-fn unknown(what: &str, name: &str) -> String {
-    format!("{what} {name:?} is unknown")
+fn count(column: &PrimitiveArray<Int32Type>, row: usize, title: &str) -> Result<u32, String> {
+    let value = column.value(row);
+    u32::try_from(value).map_err(|_| format!("row {row}: {title} is {value}"))
+}
+
+/// Returns the place of a pipe; none where the packet went through none.
+fn pipe(name: &str, pipes: &[String]) -> Result<Option<u16>, String> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let place = pipes.iter().position(|pipe| pipe == name).and_then(|place| u16::try_from(place).ok());
+    place.map(Some).ok_or_else(|| format!("pipe {name:?} is not in the configuration"))
 }
 
 #[cfg(test)]

@@ -1,23 +1,15 @@
-//! The tables, column by column. The one place where their names, types, units and clocks are said.
+//! What is declared of the tables, for other languages to generate their side from.
 
 use serde::Serialize;
 
 use crate::Finding;
-
-mod packet;
-mod stream;
-mod tcp;
-mod tcp_readings;
-mod tcp_slices;
-
-pub use packet::PACKETS;
-pub use stream::{ARRIVALS, CLOCK_LINES, EXCHANGES, HISTOGRAMS, SENDS, STREAM_TABLES, STREAMS};
-pub use tcp::{TCP_ACCOUNT, TCP_FLOWS, TCP_GAPS, TCP_PRIVATE, TCP_SAMPLES, TCP_TABLES};
-pub use tcp_readings::{BEFORE_INFO as READINGS_BEFORE_INFO, INFO as READINGS_INFO, TCP_CAPTURES, TCP_READINGS};
-pub use tcp_slices::{TCP_COSTS, TCP_SLICE_TABLES, TCP_SLICES};
-
-/// The version of all tables. A change that old readers cannot read raises it.
-pub const VERSION: &str = "1";
+use crate::table::{Row, fields_of};
+use crate::tables::packets::Packet;
+use crate::tables::probes::{Block, Probe};
+use crate::tables::python::{CAPTURES, TCP_CAPTURES, TCP_COSTS, TCP_SLICES};
+use crate::tables::streams::{Arrival, Bin, ClockLine, Exchange, Send, Stream};
+use crate::tables::tcp::{Account, Flow, Gap, Private, Sample};
+use crate::tables::tcp_readings::Reading;
 
 /// A table.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +18,8 @@ pub struct Table {
     pub name: &'static str,
     /// Whether the files carry the name of who wrote them.
     pub is_named: bool,
-    /// Its columns, in order.
-    pub fields: &'static [Field],
+    /// Returns its columns, in order.
+    pub fields: fn() -> Vec<Field>,
 }
 
 /// A column.
@@ -38,6 +30,9 @@ pub struct Field {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: Kind,
+    /// The names that it may hold, where these are few.
+    #[serde(skip)]
+    pub names: &'static [&'static str],
     /// Whether values may be missing.
     pub nullable: bool,
     /// Its unit; "1" for counts, names and truth values.
@@ -79,154 +74,44 @@ pub const MONOTONIC_RAW: &str = "MONOTONIC_RAW";
 /// Simulated time.
 pub const SIMULATED: &str = "simulated";
 
-/// One row for each probe.
-pub const PROBES: Table = Table {
-    name: "probes",
-    is_named: false,
-    fields: &[
-        Field::new("block", Kind::Int32, "The block it belongs to."),
-        Field::new("seq", Kind::Int32, "Its number in the block, from 0."),
-        Field::new("warmup", Kind::Bool, "Whether it only warmed the path up."),
-        Field::time("intended_ns", TAI, "plan", "When the schedule wanted it to leave."),
-        Field::time("send_call_ns", TAI, "user", "When the program called to send it."),
-        Field::time("departure_ns", TAI, "departure_source", "When it left, by the best stamp there is."),
-        Field::new(
-            "departure_source",
-            Kind::Utf8Dictionary,
-            "Who took departure_ns: hardware, kernel, user, simulated.",
-        ),
-        Field::time("arrival_ns", TAI, "arrival_source", "When its first reply arrived, by the best stamp.").or_null(),
-        Field::new("arrival_source", Kind::Utf8Dictionary, "Who took arrival_ns.").or_null(),
-        Field::time("receive_call_ns", TAI, "user", "When the program had the first reply in hand.").or_null(),
-        Field::time(
-            "responder_arrival_ns",
-            TAI,
-            "responder",
-            "When the request reached the responder, by the best stamp that it has: it does not say which.",
-        )
-        .or_null(),
-        Field::time("responder_departure_ns", TAI, "user", "When the responder was about to reply.").or_null(),
-        Field::new("replies", Kind::Int32, "How many replies came; 0: lost."),
-        Field::new("late", Kind::Bool, "Whether the first reply came after the timeout."),
-        Field::new("reordered", Kind::Bool, "Whether a later probe's reply came first (RFC 4737)."),
-    ],
-};
-
-/// One row for each block of probes.
-pub const BLOCKS: Table = Table {
-    name: "blocks",
-    is_named: false,
-    fields: &[
-        Field::new("block", Kind::Int32, "Its number."),
-        Field::new("device", Kind::Utf8, "The device under test, by its name in the plan."),
-        Field::new("round", Kind::Int32, "The round of the cell."),
-        Field::new("visit", Kind::Int32, "0 on the way there, 1 on the mirrored way back."),
-        Field::new("cell", Kind::Int32, "The cell of the plan's matrix."),
-        Field::new("via", Kind::Utf8, "The backend: icmp, udp, packet, sim."),
-        Field::new("kind", Kind::Utf8, "icmp, request-response or ping-pong."),
-        Field::new("schedule", Kind::Utf8, "regular, poisson or as-answered."),
-        Field::span("interval_ns", "The (mean) interval between intended departures."),
-        Field::new("count", Kind::Int32, "How many probes were asked for, warm-up included."),
-        Field::new("warmup", Kind::Int32, "How many of them, the first, warm the path up."),
-        Field::new("seed", Kind::Int64, "The seed of the schedule."),
-        Field::bytes("request_payload_bytes", "User data of a request."),
-        Field::bytes("response_payload_bytes", "User data of a reply."),
-        Field::bytes("request_frame_bytes", "Ethernet frame of a request, with FCS."),
-        Field::bytes("response_frame_bytes", "Ethernet frame of a reply, with FCS."),
-        Field::span("timeout_ns", "After which a reply is late."),
-        Field::time("started_ns", TAI, "user", "When the block began."),
-        Field::time("ended_ns", TAI, "user", "When the block ended."),
-        Field::time(
-            "started_raw_ns",
-            MONOTONIC_RAW,
-            "user",
-            "When the block began, on the clock that is never stepped.",
-        ),
-        Field::time("ended_raw_ns", MONOTONIC_RAW, "user", "When the block ended, on the clock that is never stepped."),
-        Field::span("clock_error_ns", "By how much at most the two clocks' readings are apart."),
-        Field::count("sent", "Probes sent: received + lost."),
-        Field::count("received", "Probes answered, late ones included."),
-        Field::count("lost", "Probes never answered."),
-        Field::count("late", "Probes answered after the timeout."),
-        Field::count("duplicated", "Replies beyond the first of each probe."),
-        Field::count("reordered", "First replies that a later probe's reply overtook (RFC 4737)."),
-        Field::count("foreign", "Frames that were no reply to a probe of this block, damaged ones included."),
-        Field::count("own_drops", "Frames that our own socket, ring or queue dropped."),
-        Field::new("responder_kernel", Kind::Bool, "Whether the peer's kernel answers."),
-        Field::new("wait", Kind::Utf8, "How the prober waits: spin, sleep-then-spin, sleep, simulated."),
-        Field::new("cpu", Kind::Int32, "The CPU that the prober is pinned to.").or_null(),
-        Field::new("fifo", Kind::Bool, "Whether the prober runs under SCHED_FIFO."),
-    ],
-};
-
-/// One row for each frame that an independent capture saw.
-pub const CAPTURES: Table = Table {
-    name: "captures",
-    is_named: false,
-    fields: &[
-        Field::new("block", Kind::Int32, "The block during which it was seen."),
-        Field::time("arrival_ns", TAI, "kernel", "When the capture saw it."),
-        Field::bytes("frame_bytes", "Ethernet frame, with FCS."),
-        Field::new("icmp_id", Kind::Int32, "ICMP identifier."),
-        Field::new("icmp_seq", Kind::Int32, "ICMP sequence number."),
-    ],
-};
-
 /// All tables.
 pub const TABLES: [Table; 19] = [
-    PROBES,
-    BLOCKS,
+    Table::of::<Probe>(),
+    Table::of::<Block>(),
     CAPTURES,
-    SENDS,
-    ARRIVALS,
-    STREAMS,
-    HISTOGRAMS,
-    EXCHANGES,
-    CLOCK_LINES,
-    PACKETS,
-    TCP_SAMPLES,
-    TCP_PRIVATE,
-    TCP_FLOWS,
-    TCP_ACCOUNT,
-    TCP_GAPS,
+    Table::of::<Send>(),
+    Table::of::<Arrival>(),
+    Table::of::<Stream>(),
+    Table::of::<Bin>(),
+    Table::of::<Exchange>(),
+    Table::of::<ClockLine>(),
+    Table::of::<Packet>(),
+    Table::of::<Sample>(),
+    Table::of::<Private>(),
+    Table::of::<Flow>(),
+    Table::of::<Account>(),
+    Table::of::<Gap>(),
     TCP_SLICES,
     TCP_COSTS,
-    TCP_READINGS,
+    Table::of::<Reading>(),
     TCP_CAPTURES,
 ];
 
-impl Field {
-    const fn new(name: &'static str, kind: Kind, doc: &'static str) -> Self {
-        Self { name, kind, nullable: false, unit: "1", clock: None, source: None, since: 1, doc }
-    }
-
-    const fn time(name: &'static str, clock: &'static str, source: &'static str, doc: &'static str) -> Self {
-        Self { unit: "ns", clock: Some(clock), source: Some(source), ..Self::new(name, Kind::Int64, doc) }
-    }
-
-    const fn span(name: &'static str, doc: &'static str) -> Self {
-        Self { unit: "ns", ..Self::new(name, Kind::Int64, doc) }
-    }
-
-    const fn bytes(name: &'static str, doc: &'static str) -> Self {
-        Self { unit: "bytes", ..Self::new(name, Kind::Int32, doc) }
-    }
-
-    const fn count(name: &'static str, doc: &'static str) -> Self {
-        Self::new(name, Kind::Int64, doc)
-    }
-
-    const fn real(name: &'static str, unit: &'static str, doc: &'static str) -> Self {
-        Self { unit, ..Self::new(name, Kind::Float64, doc) }
-    }
-
-    const fn or_null(self) -> Self {
-        Self { nullable: true, ..self }
+impl Table {
+    /// Returns the table of a row.
+    pub(crate) const fn of<R: Row>() -> Self {
+        Self { name: R::NAME, is_named: R::IS_NAMED, fields: fields_of::<R> }
     }
 }
 
-/// Returns all tables and findings as JSON, for other languages to generate their side from.
+/// Returns the version of all tables: that of the newest column.
+pub fn version() -> u32 {
+    TABLES.iter().flat_map(|table| (table.fields)()).map(|field| field.since).max().unwrap_or(1)
+}
+
+/// Returns all tables and what instruments find as JSON.
 pub fn to_json() -> serde_json::Value {
+    let declaration = |table: &Table| serde_json::json!({ "named": table.is_named, "fields": (table.fields)() });
     let tables: serde_json::Map<_, _> =
         TABLES.iter().map(|table| (table.name.to_owned(), declaration(table))).collect();
     let findings: Vec<_> = Finding::ALL
@@ -235,11 +120,7 @@ pub fn to_json() -> serde_json::Value {
             serde_json::json!({ "name": finding.name(), "severity": finding.severity(), "doc": finding.doc() })
         })
         .collect();
-    serde_json::json!({ "version": VERSION, "tables": tables, "findings": findings })
-}
-
-fn declaration(table: &Table) -> serde_json::Value {
-    serde_json::json!({ "version": VERSION, "named": table.is_named, "fields": table.fields })
+    serde_json::json!({ "version": version().to_string(), "tables": tables, "findings": findings })
 }
 
 #[cfg(test)]
@@ -249,13 +130,14 @@ mod tests {
     #[test]
     fn every_time_carries_unit_clock_and_source() {
         for table in TABLES {
-            for field in table.fields {
+            let fields = (table.fields)();
+            for field in &fields {
                 let ends_in_ns = field.name.ends_with("_ns");
                 assert_eq!(ends_in_ns, field.unit == "ns", "{}.{}", table.name, field.name);
                 assert_eq!(field.clock.is_some(), field.source.is_some(), "{}.{}", table.name, field.name);
                 if let Some(source) = field.source {
-                    let is_column = table.fields.iter().any(|other| other.name == source);
-                    let is_fixed = ["plan", "user", "kernel", "responder"].contains(&source);
+                    let is_column = fields.iter().any(|other| other.name == source);
+                    let is_fixed = ["plan", "user", "kernel", "responder", "peer"].contains(&source);
                     assert!(is_column || is_fixed, "{}.{}: {source}", table.name, field.name);
                 }
                 let spans = ["interval_ns", "timeout_ns", "clock_error_ns", "cpu_time_ns", "drawn_ns"];
@@ -267,8 +149,16 @@ mod tests {
 
     #[test]
     fn sizes_carry_their_unit() {
-        for field in TABLES.iter().flat_map(|table| table.fields) {
+        for field in TABLES.iter().flat_map(|table| (table.fields)()) {
             assert_eq!(field.name.ends_with("_bytes"), field.unit == "bytes", "{}", field.name);
+        }
+    }
+
+    #[test]
+    fn a_column_is_there_once() {
+        for table in TABLES {
+            let names: std::collections::HashSet<_> = (table.fields)().iter().map(|field| field.name).collect();
+            assert_eq!(names.len(), (table.fields)().len(), "{}", table.name);
         }
     }
 }

@@ -119,7 +119,7 @@ fn state_of(state: &State, hz: u32) -> tcp::State {
         rttvar_us: has_rtt.then(|| f64::from(state.rttvar_us4) / 4.0),
         mdev_us: has_rtt.then(|| f64::from(state.mdev_us4) / 4.0),
         rcv_rtt_us: eighths(state.rcv_rtt_us8),
-        limited_by: state.chrono,
+        limited_by: (usize::from(state.chrono) < tcp::LIMITS.len()).then_some(state.chrono),
         busy_us: state.chrono_jiffies.into_iter().map(jiffies).sum(),
         receiver_limited_us: jiffies(receiver),
         buffer_limited_us: jiffies(buffer),
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(row.pacing_rate_bps, 8_000_000);
         assert_eq!(row.delivery_rate_bps, Some(115_840_000.0));
         assert_eq!((row.busy_us, row.receiver_limited_us, row.buffer_limited_us), (500_000, 80_000, 20_000));
-        assert_eq!(tcp::LIMITS[usize::from(row.limited_by)], "receiver");
+        assert_eq!(row.limited_by.map(|by| tcp::LIMITS[usize::from(by)]), Some("receiver"));
     }
 
     #[test]

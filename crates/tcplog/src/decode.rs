@@ -1,6 +1,6 @@
 //! Bytes into what [`crate::layout`] declares, and back. Foreign bytes: lengths and kinds are checked, nothing panics.
 
-use crate::layout::{Counts, Flow, Options, PrivateState, Sample, State, Totals, kind};
+use crate::layout::{Counts, Flow, Options, PrivateState, Sample, State, Totals, kind, point};
 
 /// A record of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ pub enum DecodeError {
     /// No such kind.
     #[error("decode a record: no kind is called {0}")]
     Kind(u8),
+    /// No such point.
+    #[error("decode a record: no point is called {0}")]
+    Point(u8),
     /// Too short or too long for its kind.
     #[error("decode a record: {found} bytes where {expected} make one")]
     Length {
@@ -33,11 +36,15 @@ pub enum DecodeError {
 /// When they are none.
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
     match bytes.first() {
-        Some(&kind::SAMPLE) => whole(bytes).map(Event::Sample),
+        Some(&kind::SAMPLE) => whole(bytes).and_then(sample),
         Some(&kind::PRIVATE) => whole(bytes).map(Event::Private),
         Some(&other) => Err(DecodeError::Kind(other)),
         None => Err(DecodeError::Length { expected: 1, found: 0 }),
     }
+}
+
+fn sample(sample: Sample) -> Result<Event, DecodeError> {
+    if sample.point > point::DESTROY { Err(DecodeError::Point(sample.point)) } else { Ok(Event::Sample(sample)) }
 }
 
 /// Returns the value that these bytes, all of them, are.

@@ -15,6 +15,7 @@ use serde_json::Value;
 use sojourn_emulate::Direction;
 use sojourn_emulate::fate::Fate;
 use sojourn_port::rights;
+use sojourn_record::packet::Head;
 use sojourn_record::{Packet, PacketFile, RecordError};
 use sojourn_time::{Nanos, Stamp, Time};
 
@@ -261,8 +262,7 @@ fn row(fate: &Fate, block: i32) -> Packet {
         pipe: fate.pipe,
         flow: fate.flow,
         frame_bytes: fate.bytes.saturating_add(FCS_BYTES),
-        head: fate.head,
-        head_bytes: fate.head_len,
+        head: Head { bytes: fate.head, length: fate.head_len },
         arrival: Stamp { at: fate.arrived, source: fate.source },
         entered: fate.entered,
         fate: fate.outcome.name(),
@@ -301,8 +301,8 @@ pub fn fate(row: &Packet) -> anyhow::Result<Fate> {
         pipe: row.pipe,
         flow: row.flow,
         bytes: row.frame_bytes.saturating_sub(FCS_BYTES),
-        head: row.head,
-        head_len: row.head_bytes,
+        head: row.head.bytes,
+        head_len: row.head.length,
         arrived: row.arrival.at,
         source: row.arrival.source,
         entered: row.entered,

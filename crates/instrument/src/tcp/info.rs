@@ -2,7 +2,7 @@
 //!
 //! A kernel that is older than the structure here gives fewer bytes: what it does not give is absent, never 0.
 
-use sojourn_record::tcp_readings::INFO;
+use sojourn_record::tcp_readings::Info;
 
 /// More than any kernel's structure has, so that its whole length is learned.
 pub const ROOM_BYTES: usize = 512;
@@ -25,83 +25,81 @@ enum Place {
 
 use Place::{Bits, Byte, Half, Long, Rate, Word};
 
-/// In the order of the columns.
-const PLACES: [Place; INFO] = [
-    Byte(0),
-    Byte(1),
-    Byte(2),
-    Byte(3),
-    Byte(4),
-    Byte(5),
-    Bits { at: 6, shift: 0, mask: 15 },
-    Bits { at: 6, shift: 4, mask: 15 },
-    Bits { at: 7, shift: 0, mask: 1 },
-    Bits { at: 7, shift: 1, mask: 3 },
-    Word(8),
-    Word(12),
-    Word(16),
-    Word(20),
-    Word(24),
-    Word(28),
-    Word(32),
-    Word(36),
-    Word(40),
-    Word(44),
-    Word(48),
-    Word(52),
-    Word(56),
-    Word(60),
-    Word(64),
-    Word(68),
-    Word(72),
-    Word(76),
-    Word(80),
-    Word(84),
-    Word(88),
-    Word(92),
-    Word(96),
-    Word(100),
-    Rate(104),
-    Rate(112),
-    Long(120),
-    Long(128),
-    Word(136),
-    Word(140),
-    Word(144),
-    Word(148),
-    Word(152),
-    Word(156),
-    Rate(160),
-    Long(168),
-    Long(176),
-    Long(184),
-    Word(192),
-    Word(196),
-    Long(200),
-    Long(208),
-    Word(216),
-    Word(220),
-    Word(224),
-    Word(228),
-    Word(232),
-    Word(236),
-    Half(240),
-    Half(242),
-    Word(244),
-    Word(248),
-    Word(252),
-    Word(256),
-    Word(260),
-    Word(264),
-    Word(268),
-    Word(272),
-    Half(276),
-    Half(278),
-];
-
 /// Returns the values of a structure, of which the kernel gave so many bytes.
-pub fn decode(bytes: &[u8]) -> [Option<i64>; INFO] {
-    PLACES.map(|place| value(bytes, place))
+pub fn decode(bytes: &[u8]) -> Info {
+    let at = |place| value(bytes, place);
+    Info {
+        state: at(Byte(0)),
+        ca_state: at(Byte(1)),
+        retransmits: at(Byte(2)),
+        probes_out: at(Byte(3)),
+        backoff: at(Byte(4)),
+        options: at(Byte(5)),
+        snd_wscale: at(Bits { at: 6, shift: 0, mask: 15 }),
+        rcv_wscale: at(Bits { at: 6, shift: 4, mask: 15 }),
+        app_limited: at(Bits { at: 7, shift: 0, mask: 1 }),
+        fastopen_client_fail: at(Bits { at: 7, shift: 1, mask: 3 }),
+        rto_us: at(Word(8)),
+        ato_us: at(Word(12)),
+        mss_bytes: at(Word(16)),
+        rcv_mss_bytes: at(Word(20)),
+        packets_out: at(Word(24)),
+        sacked_out: at(Word(28)),
+        lost_out: at(Word(32)),
+        retrans_out: at(Word(36)),
+        fackets: at(Word(40)),
+        last_data_sent_ms: at(Word(44)),
+        last_ack_sent_ms: at(Word(48)),
+        last_data_received_ms: at(Word(52)),
+        last_ack_received_ms: at(Word(56)),
+        pmtu_bytes: at(Word(60)),
+        rcv_ssthresh_bytes: at(Word(64)),
+        srtt_us: at(Word(68)),
+        mdev_us: at(Word(72)),
+        snd_ssthresh: at(Word(76)),
+        snd_cwnd: at(Word(80)),
+        advmss_bytes: at(Word(84)),
+        reordering: at(Word(88)),
+        rcv_rtt_us: at(Word(92)),
+        rcv_space_bytes: at(Word(96)),
+        total_retrans: at(Word(100)),
+        pacing_rate_bps: at(Rate(104)),
+        max_pacing_rate_bps: at(Rate(112)),
+        acked_bytes: at(Long(120)),
+        received_bytes: at(Long(128)),
+        segs_out: at(Word(136)),
+        segs_in: at(Word(140)),
+        not_sent_bytes: at(Word(144)),
+        rtt_min_us: at(Word(148)),
+        data_segs_in: at(Word(152)),
+        data_segs_out: at(Word(156)),
+        delivery_rate_bps: at(Rate(160)),
+        busy_us: at(Long(168)),
+        receiver_limited_us: at(Long(176)),
+        buffer_limited_us: at(Long(184)),
+        delivered: at(Word(192)),
+        delivered_ce: at(Word(196)),
+        sent_bytes: at(Long(200)),
+        retransmitted_bytes: at(Long(208)),
+        dsack_dups: at(Word(216)),
+        reord_seen: at(Word(220)),
+        rcv_ooopack: at(Word(224)),
+        snd_wnd_bytes: at(Word(228)),
+        rcv_wnd_bytes: at(Word(232)),
+        rehash: at(Word(236)),
+        total_rto: at(Half(240)),
+        total_rto_recoveries: at(Half(242)),
+        total_rto_time_ms: at(Word(244)),
+        received_ce: at(Word(248)),
+        delivered_e1_bytes: at(Word(252)),
+        delivered_e0_bytes: at(Word(256)),
+        delivered_ce_bytes: at(Word(260)),
+        received_e1_bytes: at(Word(264)),
+        received_e0_bytes: at(Word(268)),
+        received_ce_bytes: at(Word(272)),
+        accecn_fail_mode: at(Half(276)),
+        accecn_opt_seen: at(Half(278)),
+    }
 }
 
 fn value(bytes: &[u8], place: Place) -> Option<i64> {
@@ -133,12 +131,14 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sojourn_record::tcp_readings::info_names;
 
     use super::*;
 
-    fn place_of(name: &str) -> usize {
-        info_names().position(|column| column == name).expect("a column of that name")
+    /// The values by their names, in their order, as `{:?}` shows them.
+    fn told(info: &Info) -> Vec<(String, String)> {
+        let shown = format!("{info:?}");
+        let values = shown.trim_start_matches("Info { ").trim_end_matches(" }").split(", ");
+        values.filter_map(|value| value.split_once(": ")).map(|(name, value)| (name.into(), value.into())).collect()
     }
 
     #[test]
@@ -167,10 +167,10 @@ mod tests {
         for (name, offset, width) in known {
             let mut bytes = [0_u8; 280];
             bytes[offset..offset + width].fill(0x11);
-            let values = decode(&bytes);
-            let expected = (0..width).fold(0, |value, _| value << 8 | 0x11);
-            assert_eq!(values[place_of(name)], Some(expected), "{name}");
-            assert_eq!(values.iter().filter(|value| **value != Some(0)).count(), 1, "{name} and another");
+            let expected = (0..width).fold(0_u64, |value, _| value << 8 | 0x11);
+            let values = told(&decode(&bytes));
+            let others: Vec<_> = values.into_iter().filter(|(_, value)| value != "Some(0)").collect();
+            assert_eq!(others, [(name.to_owned(), format!("Some({expected})"))]);
         }
     }
 
@@ -181,19 +181,18 @@ mod tests {
         bytes[104..112].copy_from_slice(&1_000_u64.to_ne_bytes());
         bytes[112..120].fill(0xff);
         let values = decode(&bytes);
-        let value = |name| values[place_of(name)];
-        assert_eq!((value("snd_wscale"), value("rcv_wscale")), (Some(7), Some(9)));
-        assert_eq!((value("app_limited"), value("fastopen_client_fail")), (Some(1), Some(2)));
-        assert_eq!((value("pacing_rate_bps"), value("max_pacing_rate_bps")), (Some(8_000), Some(-1)));
+        assert_eq!((values.snd_wscale, values.rcv_wscale), (Some(7), Some(9)));
+        assert_eq!((values.app_limited, values.fastopen_client_fail), (Some(1), Some(2)));
+        assert_eq!((values.pacing_rate_bps, values.max_pacing_rate_bps), (Some(8_000), Some(-1)));
     }
 
     proptest! {
         #[test]
         fn a_shorter_structure_lacks_the_end_and_no_more(length in 0_usize..=ROOM_BYTES) {
-            let values = decode(&vec![0x22; length]);
-            let there = values.iter().take_while(|value| value.is_some()).count();
-            prop_assert!(values[there..].iter().all(Option::is_none));
-            prop_assert_eq!(there == INFO, length >= 280);
+            let values = told(&decode(&vec![0x22; length]));
+            let there = values.iter().take_while(|(_, value)| value != "None").count();
+            prop_assert!(values[there..].iter().all(|(_, value)| value == "None"));
+            prop_assert_eq!(there == values.len(), length >= 280);
         }
     }
 }

@@ -29,8 +29,7 @@ fn packet(number: u64, head_bytes: u8) -> Packet {
         pipe: odd.then_some((number % 300) as u16),
         flow: number.wrapping_mul(0x9E37_79B9_7F4A_7C15),
         frame_bytes: 64 + number as u32,
-        head: std::array::from_fn(|byte| if byte < usize::from(head_bytes) { byte as u8 } else { 0 }),
-        head_bytes,
+        head: Head::of(&(0..head_bytes).collect::<Vec<u8>>()),
         arrival: Stamp { at: Time(i64::MAX - number as i64), source: Source::Kernel },
         entered: Time(number as i64),
         fate: FATES[number as usize % 3],
@@ -83,7 +82,7 @@ fn another_table_and_an_unknown_pipe_are_told() {
     assert!(told.ends_with("row 0: pipe \"pipe 299\" is not in the configuration"), "{told}");
     crate::StreamFolder::create(&folder, "d", 0, &origin()).unwrap();
     let told = read(&folder.join("sends-d-000.arrow")).unwrap_err().to_string();
-    assert!(told.ends_with("expected the table packets, version 1"), "{told}");
+    assert!(told.ends_with("expected the table packets"), "{told}");
     fs::remove_dir_all(folder).unwrap();
 }
 
@@ -98,7 +97,7 @@ fn a_log_of_an_earlier_version_is_told_by_what_it_lacks() {
     writer.write(&earlier).unwrap();
     writer.finish().unwrap();
     let told = read(&file).unwrap_err().to_string();
-    assert!(told.ends_with("it has no column lane: an earlier version wrote it"), "{told}");
+    assert!(told.ends_with("it has no column lane"), "{told}");
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -153,7 +153,9 @@ mod tests {
 
     #[test]
     fn the_columns_are_those_of_the_table() {
-        let fields = sojourn_record::schema::TCP_SAMPLES.fields;
+        let tables = sojourn_record::schema::TABLES;
+        let samples = tables.iter().find(|table| table.name == "tcp_samples").expect("it is there");
+        let fields = (samples.fields)();
         let first = fields.iter().position(|field| field.name == "state").expect("it is there");
         let named: Vec<_> = fields[first..].iter().map(|field| field.name).collect();
         assert_eq!(COLUMNS.map(|(name, _)| name).as_slice(), named);

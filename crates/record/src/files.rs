@@ -1,0 +1,266 @@
+//! Where records go: files of a run folder, one for each table. What belongs together is written whole or not at all, so that a
+//! full disk or a crash leaves readable files behind.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+
+use crate::schema::{self, Kind, Table};
+use crate::table::{Row, Rows, Unfit};
+
+mod folders;
+mod tcp;
+
+pub use folders::{PacketFile, ReadingFile, RunFolder, StreamFolder};
+pub use tcp::TcpFolder;
+
+/// Who writes the records.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The instrument's version.
+    pub instrument: String,
+    /// How it was built: release or debug.
+    pub profile: String,
+    /// Whether its times are simulated.
+    pub is_simulated: bool,
+}
+
+/// Why records could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file is already there: records are written once.
+    #[error("create {}: it exists already; records are written once: give another folder or --part", .0.display())]
+    Exists(PathBuf),
+    /// The disk is full.
+    #[error("write {}: the disk is full; what was recorded before this block stays readable", .0.display())]
+    Full(PathBuf),
+    /// Another failure of the file system.
+    #[error("{operation} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A count too large for its column, or a name that is not known.
+    #[error("write {}: {} has no room for {}", path.display(), .unfit.column, value_of(.unfit))]
+    Unfit {
+        /// Where it was to go.
+        path: PathBuf,
+        /// What has no room.
+        unfit: Unfit,
+    },
+    /// The rows do not fit the schema: a mistake of ours.
+    #[error("encode records: {0}")]
+    Encode(#[from] ArrowError),
+    /// An earlier write failed, so the stream cannot go on.
+    #[error("write records: an earlier write failed")]
+    Broken,
+}
+
+fn value_of(unfit: &Unfit) -> String {
+    unfit.value.map_or_else(|| "a missing value".to_owned(), |value| value.to_string())
+}
+
+/// Files that are written together or not at all.
+pub(crate) struct Files {
+    files: Vec<TableFile>,
+    is_broken: bool,
+}
+
+/// A batch, and the place of the file that it is for.
+pub(crate) type Batch = (usize, RecordBatch);
+
+impl Files {
+    /// Creates the files of these tables, whose names end with `suffix`, in `folder`, and the folder where it is missing.
+    ///
+    /// # Errors
+    /// When a file is already there or cannot be made; then none of them is left.
+    pub(crate) fn create(
+        folder: &Path,
+        tables: &[Table],
+        suffix: &str,
+        (origin, compression): (&Origin, Option<CompressionType>),
+    ) -> Result<Self, RecordError> {
+        fs::create_dir_all(folder).map_err(|source| failure("create", folder, source))?;
+        let mut files: Vec<TableFile> = Vec::new();
+        for table in tables {
+            let path = path_of(folder, table, suffix);
+            let made = TableFile::create(path.clone(), table, (origin, compression)).inspect_err(|error| {
+                files.iter().for_each(|made| drop(fs::remove_file(&made.path)));
+                // Begun, but not somebody else's.
+                if !matches!(error, RecordError::Exists(_)) {
+                    let _ = fs::remove_file(path);
+                }
+            });
+            files.push(made?);
+        }
+        Ok(Self { files, is_broken: false })
+    }
+
+    /// Returns the batch of these rows.
+    ///
+    /// # Errors
+    /// When a value does not fit its column.
+    pub(crate) fn batch<R: Row>(&self, rows: &[R], context: &R::Context) -> Result<Batch, RecordError> {
+        let mut made = Rows::new(&Default::default());
+        let pushed = made.push(rows, context);
+        self.take(&mut made, pushed)
+    }
+
+    /// Returns the batch of rows that were pushed.
+    ///
+    /// # Errors
+    /// When a value does not fit its column.
+    fn take<R: Row>(&self, rows: &mut Rows<R>, pushed: Result<(), Unfit>) -> Result<Batch, RecordError> {
+        let at = self.files.iter().position(|file| file.table == R::NAME).ok_or(RecordError::Broken)?;
+        let file = &self.files[at];
+        pushed.map_err(|unfit| RecordError::Unfit { path: file.path.clone(), unfit })?;
+        Ok((at, rows.batch(&file.schema)?))
+    }
+
+    /// Writes all these batches, or none.
+    ///
+    /// # Errors
+    /// When it cannot; what was written before stays readable.
+    pub(crate) fn write(&mut self, batches: &[Batch]) -> Result<(), RecordError> {
+        if self.is_broken {
+            return Err(RecordError::Broken);
+        }
+        let before: Vec<u64> = self.files.iter().map(|file| file.length).collect();
+        let written = batches.iter().try_for_each(|(at, batch)| self.files[*at].write(batch));
+        written.inspect_err(|_| {
+            self.is_broken = true;
+            for (file, length) in self.files.iter_mut().zip(before) {
+                file.cut(length);
+            }
+        })
+    }
+
+    /// Ends the files; a failure leaves one without its end mark, which readers accept.
+    ///
+    /// # Errors
+    /// When it cannot; what was written stays readable.
+    pub(crate) fn finish(&mut self) -> Result<(), RecordError> {
+        if std::mem::replace(&mut self.is_broken, true) {
+            return Ok(());
+        }
+        self.files.iter_mut().try_for_each(TableFile::finish)
+    }
+}
+
+/// Returns where the file of a table is.
+fn path_of(folder: &Path, table: &Table, suffix: &str) -> PathBuf {
+    folder.join(format!("{}-{suffix}.arrow", table.name))
+}
+
+/// One Arrow IPC stream in a file. Encoded in memory and written whole, so that the file's length is always known.
+struct TableFile {
+    table: &'static str,
+    path: PathBuf,
+    file: File,
+    length: u64,
+    schema: SchemaRef,
+    encoder: StreamWriter<Vec<u8>>,
+}
+
+impl TableFile {
+    fn create(
+        path: PathBuf,
+        table: &Table,
+        (origin, compression): (&Origin, Option<CompressionType>),
+    ) -> Result<Self, RecordError> {
+        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|source| {
+            if source.kind() == io::ErrorKind::AlreadyExists {
+                RecordError::Exists(path.clone())
+            } else {
+                failure("create", &path, source)
+            }
+        })?;
+        let schema = schema_of(table, origin);
+        let options = IpcWriteOptions::default().try_with_compression(compression)?;
+        let encoder = StreamWriter::try_new_with_options(Vec::new(), &schema, options)?;
+        let mut made = Self { table: table.name, path, file, length: 0, schema, encoder };
+        made.flush()?;
+        Ok(made)
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), RecordError> {
+        self.encoder.write(batch)?;
+        self.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), RecordError> {
+        self.encoder.finish()?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), RecordError> {
+        let bytes = self.encoder.get_mut();
+        self.file.write_all(bytes).map_err(|source| failure("write", &self.path, source))?;
+        self.length += bytes.len() as u64;
+        bytes.clear();
+        Ok(())
+    }
+
+    /// Takes back what was written beyond `length`. Best effort: a torn batch at the end is read as truncated.
+    fn cut(&mut self, length: u64) {
+        let _ = self.file.set_len(length);
+    }
+}
+
+/// Returns the Arrow schema of a table, with what can be known of all its rows in the metadata.
+pub(crate) fn schema_of(table: &Table, origin: &Origin) -> SchemaRef {
+    let fields: Vec<Field> = (table.fields)().iter().map(|field| field_of(field, origin)).collect();
+    let metadata = HashMap::from([
+        ("schema".to_owned(), format!("sojourn.{}", table.name)),
+        ("version".to_owned(), schema::version().to_string()),
+        ("instrument".to_owned(), origin.instrument.clone()),
+        ("profile".to_owned(), origin.profile.clone()),
+    ]);
+    Arc::new(Schema::new(fields).with_metadata(metadata))
+}
+
+fn field_of(field: &schema::Field, origin: &Origin) -> Field {
+    let mut metadata = HashMap::from([("unit".to_owned(), field.unit.to_owned())]);
+    if let Some(clock) = field.clock {
+        let clock = if origin.is_simulated { schema::SIMULATED } else { clock };
+        metadata.insert("clock".to_owned(), clock.to_owned());
+    }
+    if let Some(source) = field.source {
+        metadata.insert("source".to_owned(), source.to_owned());
+    }
+    Field::new(field.name, type_of(field.kind), field.nullable).with_metadata(metadata)
+}
+
+pub(crate) fn type_of(kind: Kind) -> DataType {
+    match kind {
+        Kind::Bool => DataType::Boolean,
+        Kind::Int32 => DataType::Int32,
+        Kind::Int64 => DataType::Int64,
+        Kind::Float64 => DataType::Float64,
+        Kind::Utf8 => DataType::Utf8,
+        Kind::Binary => DataType::Binary,
+        Kind::Utf8Dictionary => DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)),
+    }
+}
+
+fn failure(operation: &'static str, path: &Path, source: io::Error) -> RecordError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => RecordError::Full(path),
+        _ => RecordError::File { operation, path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests;

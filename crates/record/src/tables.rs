@@ -1,0 +1,17 @@
+//! The tables, a line for each column: the one place where names, types, units, clocks and sources are said.
+
+use sojourn_time::Source;
+
+pub mod packets;
+pub mod probes;
+pub mod python;
+pub mod streams;
+pub mod tcp;
+pub mod tcp_readings;
+
+/// The names of timestamp sources, in their order.
+pub(crate) const SOURCES: [&str; 4] =
+    [Source::Hardware.name(), Source::Kernel.name(), Source::User.name(), Source::Simulated.name()];
+
+#[cfg(test)]
+mod tests;
