@@ -11,7 +11,7 @@ use sojourn_wire::{MacAddress, Size};
 
 use crate::clock::arguments::{ClockCommand, PretendedClock};
 use crate::emulate::arguments::Emulate;
-use crate::stream::arguments::Stream;
+use crate::stream::request::Stream;
 use crate::tcp::arguments::Tcp;
 use crate::tcplog::arguments::Tcplog;
 

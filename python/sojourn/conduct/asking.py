@@ -188,7 +188,7 @@ def destination(asked: Asked, port: Port, number: int) -> dict[str, Any]:
     stream, to, engine = asked.plan.stream, asked.trial.factors.to, asked.engines.send
     if engine in ("udp", "udp6"):
         dscp = stream.marks[number - 1] if stream.marks else stream.dscp
-        return {"via": "udp", "address": address(asked), "port": STREAM_UDP_PORT, "dev": port.dev, "dscp": dscp}
+        return {"via": "udp", "address": address(asked), "dev": port.dev, "dscp": dscp}
     there: dict[str, Any] = {"via": engine, "dev": port.dev, "mac": mac(asked.link, to)}
     if engine == "live":
         # A device's full ring loses what was sent; only our own receiver's refuses it. That frames leave at all was

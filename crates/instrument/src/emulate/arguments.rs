@@ -178,7 +178,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..1000))]
     pub part: u16,
     /// Who writes it, in its file names: letters and digits
-    #[arg(long, value_name = "NAME", default_value = "emulate", value_parser = crate::stream::arguments::name)]
+    #[arg(long, value_name = "NAME", default_value = "emulate", value_parser = crate::stream::request::name)]
     pub name: String,
     /// Where to listen for `emulate set` and `emulate show`: a path, or "none" [default: emulate-LEFT-RIGHT.sock in
     /// $XDG_RUNTIME_DIR or /run/sojourn]

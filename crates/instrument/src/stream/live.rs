@@ -12,7 +12,7 @@ use sojourn_stream::{
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 use sojourn_wire::ethernet;
 
-use super::request::To;
+use super::request::{To, Via};
 use crate::failure::WrongRequest;
 
 /// Where a flow leaves the kernel.
@@ -28,18 +28,18 @@ pub struct Outlet {
 /// # Errors
 /// When it is asked for what only other engines do, or the kernel refuses.
 pub fn open(to: &To, flow: &FlowRequest, block: u32) -> anyhow::Result<Option<Outlet>> {
-    let (To::Live { dev, into_device, proven, .. }, Head::Link(link)) = (to, flow.head) else { return Ok(None) };
+    let (Via::Live, Head::Link(link)) = (to.via(), flow.head) else { return Ok(None) };
     if !matches!(flow.schedule.pattern, Pattern::Flood | Pattern::Regular) {
         let problem =
             format!("live frames leave regularly or as a flood, not as {}; use another engine", flow.schedule.pattern);
         return Err(WrongRequest(problem).into());
     }
     let asked = LiveStream { link, frame_bytes: flow.frame_bytes(), flow: flow.flow, block };
-    let mut sender = LiveSender::open(dev, &asked)?;
-    if *proven {
+    let mut sender = LiveSender::open(to.station()?.0, &asked)?;
+    if to.proven {
         sender.take_as_tried();
     }
-    Ok(Some(Outlet { sender, into_device: *into_device }))
+    Ok(Some(Outlet { sender, into_device: to.into_device }))
 }
 
 /// Sends all flows at once, and exchanges times with their receivers before and after, over ports beside; ends early once

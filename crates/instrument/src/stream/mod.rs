@@ -1,6 +1,5 @@
 //! `stream`: sends streams of frames, receives them, and simulates both. What it does them with is in `sojourn-stream`.
 
-pub mod arguments;
 pub mod clocks;
 mod findings;
 pub mod host;
@@ -11,12 +10,11 @@ mod quantiles;
 mod rate;
 mod receiving;
 mod recv;
-mod request;
+pub mod request;
 mod rows;
 mod send;
 mod sending;
 mod serve;
-mod shape;
 mod sim;
 mod simulating;
 
@@ -26,7 +24,7 @@ use sojourn_port::rights::Right;
 use sojourn_stream::FlowSent;
 use sojourn_time::Source;
 
-use arguments::Stream;
+use request::Stream;
 
 /// What streams still need once their files are open: sockets, buffers in them that hold what comes after a stall, programs
 /// in the kernel, and memory beyond the limit.

@@ -8,7 +8,7 @@ use sojourn_port::udp::{UdpOptions, UdpPort};
 use sojourn_port::xdp::XdpPort;
 use sojourn_port::{Batch, PortError, Stamps};
 use sojourn_stream::Head;
-use sojourn_wire::stream::{Link, STREAM_ETHERTYPE, Tag};
+use sojourn_wire::stream::{DEFAULT_UDP_PORT, Link, STREAM_ETHERTYPE, Tag};
 use sojourn_wire::{Carrier, MacAddress};
 
 use super::request::{ReceivePort, StampsAsked, To, Via};
@@ -82,18 +82,18 @@ pub fn open_sender(to: &To, stamps: StampsAsked) -> anyhow::Result<Open> {
         StampsAsked::Departure => Stamps::Departure,
         StampsAsked::All => Stamps::All,
     };
-    Ok(match to {
-        To::Packet { dev, qdisc_bypass, .. } => {
-            let options = PacketOptions { qdisc_bypass: *qdisc_bypass, stamps, ..PacketOptions::default() };
-            Open::packet(PacketPort::open_for(dev, STREAM_ETHERTYPE, options)?, "packet")
+    Ok(match to.via() {
+        Via::Packet => {
+            let options = PacketOptions { qdisc_bypass: to.qdisc_bypass, stamps, ..PacketOptions::default() };
+            Open::packet(PacketPort::open_for(to.station()?.0, STREAM_ETHERTYPE, options)?, "packet")
         }
-        To::Udp { address, port, dev, dscp } => {
-            let options = UdpOptions { dscp: dscp.unwrap_or(0), stamps, ..UdpOptions::default() };
-            let peer = SocketAddr::new(*address, *port);
-            Open::udp(UdpPort::open_with(peer, dev.as_deref(), options)?, address.is_ipv6())
+        Via::Udp => {
+            let options = UdpOptions { dscp: to.dscp.unwrap_or(0), stamps, ..UdpOptions::default() };
+            let peer = to.peer()?;
+            Open::udp(UdpPort::open_with(peer, to.dev.as_deref(), options)?, peer.is_ipv6())
         }
-        To::Xdp { dev, .. } => Open::xdp(XdpPort::open(dev, STREAM_ETHERTYPE)?),
-        To::Live { dev, .. } => Open::packet(beside(dev)?, "live"),
+        Via::Xdp => Open::xdp(XdpPort::open(to.station()?.0, STREAM_ETHERTYPE)?),
+        Via::Live => Open::packet(beside(to.station()?.0)?, "live"),
     })
 }
 
@@ -104,28 +104,24 @@ fn beside(dev: &str) -> Result<PacketPort, PortError> {
 }
 
 /// Returns what stands before the user data of frames to `to`, sent by a station of that address.
-pub fn head(to: &To, own: MacAddress) -> Head {
-    let tag = |vlan: Option<u16>, priority: Option<u8>| {
-        let asked = vlan.is_some() || priority.is_some();
-        asked.then(|| Tag { vlan: vlan.unwrap_or(0), priority: priority.unwrap_or(0) })
-    };
-    match to {
-        To::Packet { mac, vlan, pcp, .. } | To::Xdp { mac, vlan, pcp, .. } => {
-            Head::Link(Link { destination: *mac, source: own, tag: tag(*vlan, *pcp) })
-        }
-        To::Live { mac, .. } => Head::Link(Link { destination: *mac, source: own, tag: None }),
-        To::Udp { .. } => Head::Udp,
+///
+/// # Errors
+/// When it does not say where to.
+pub fn head(to: &To, own: MacAddress) -> Result<Head, WrongRequest> {
+    if to.via() == Via::Udp {
+        return Ok(Head::Udp);
     }
+    let tag = Tag { vlan: to.vlan.unwrap_or(0), priority: to.pcp.unwrap_or(0) };
+    Ok(Head::Link(Link { destination: to.station()?.1, source: own, tag: to.is_tagged().then_some(tag) }))
 }
 
 /// Tells whether two flows can leave by one port.
 pub fn shares_port(one: &To, other: &To) -> bool {
-    match (one, other) {
-        (To::Packet { dev, qdisc_bypass, .. }, To::Packet { dev: other_dev, qdisc_bypass: other_bypass, .. }) => {
-            dev == other_dev && qdisc_bypass == other_bypass
-        }
-        (To::Xdp { dev, .. }, To::Xdp { dev: other_dev, .. }) => dev == other_dev,
-        _ => one == other,
+    let is_same = (one.via(), &one.dev) == (other.via(), &other.dev);
+    match one.via() {
+        Via::Packet => is_same && one.qdisc_bypass == other.qdisc_bypass,
+        Via::Xdp => is_same,
+        Via::Udp | Via::Live => one == other,
     }
 }
 
@@ -134,7 +130,7 @@ pub fn shares_port(one: &To, other: &To) -> bool {
 /// # Errors
 /// When a group is none, or the kernel refuses.
 pub fn open_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
-    match asked.via {
+    match asked.via() {
         Via::Packet => {
             let options = PacketOptions {
                 tagged: true,
@@ -188,7 +184,7 @@ fn open_udp_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
         Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
         _ => Ipv4Addr::UNSPECIFIED.into(),
     };
-    let address = SocketAddr::new(asked.address.unwrap_or(any), asked.udp_port);
+    let address = SocketAddr::new(asked.address.unwrap_or(any), asked.udp_port.unwrap_or(DEFAULT_UDP_PORT));
     let options = UdpOptions { stamps: Stamps::None, buffer_bytes: asked.buffer_bytes, ..UdpOptions::default() };
     let port = UdpPort::listen(address, asked.dev.as_deref(), options)?;
     for group in groups {

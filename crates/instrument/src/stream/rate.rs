@@ -1,8 +1,9 @@
-//! Rates and schedules as they are written on a command line.
+//! Rates as they are written.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use sojourn_emulate::config::units;
 
 /// How much is offered.
@@ -47,22 +48,18 @@ impl FromStr for Rate {
     }
 }
 
-/// A schedule by its name and what the name carries.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ScheduleText {
-    /// One that needs no file: regular, poisson, burst:N, ramp:A-B, flood.
-    Named(String),
-    /// Departures from a file.
-    Replay(PathBuf),
-}
-
-impl FromStr for ScheduleText {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("replay", file)) if !file.is_empty() => Ok(Self::Replay(PathBuf::from(file))),
-            _ => Ok(Self::Named(text.to_owned())),
+/// A number of frames a second, or a text.
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Frames(f64),
+            Text(String),
+        }
+        match Written::deserialize(from)? {
+            Written::Frames(pps) => Ok(Self::Frames(pps)),
+            Written::Text(text) => text.parse().map_err(D::Error::custom),
         }
     }
 }
@@ -89,7 +86,6 @@ mod tests {
         #[test]
         fn arbitrary_text_never_panics(text: String) {
             let _ = text.parse::<Rate>();
-            let _ = text.parse::<ScheduleText>();
         }
     }
 }

@@ -15,7 +15,7 @@ use sojourn_time::{HostClock, Nanos};
 use super::host::{self, Meter, Took};
 use super::live;
 use super::ports::{self, Open};
-use super::request::{self, Receive, ReceiveOptions, nanos};
+use super::request::{self, Receive, ReceiveOptions};
 use super::rows::{self, Common, What};
 use crate::failure::WrongRequest;
 use crate::place::Place;
@@ -138,7 +138,7 @@ impl<'a> Reception<'a> {
         let sent: Vec<SentCount> = sent.iter().filter_map(told).collect();
         let took = self.meter.stop();
         let mut outcome = self.receiver.finish(&sent, &own_drops);
-        let late_after = nanos(self.asked.options.late_after_ns);
+        let late_after = self.asked.options.late_after;
         for (index, open) in self.ports.iter().enumerate() {
             let Some(counter) = &open.counter else { continue };
             let mut flows: Vec<&mut FlowReceived> =
@@ -168,7 +168,7 @@ pub fn receive_request(block: u32, flows: &[u16], options: &ReceiveOptions, port
             request::Keep::Packets => Keep::Packets { room: options.room.min(MOST_ROWS) },
             request::Keep::Histograms => Keep::Histograms,
         },
-        late_after: nanos(options.late_after_ns),
+        late_after: options.late_after,
         clock_offset: Nanos::ZERO,
         clock: host::clock_id(),
     }

@@ -10,13 +10,11 @@ use sojourn_record::{Finding, StreamFolder};
 use sojourn_stream::{End, FlowReceived};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 
-use super::arguments::{EngineArgument, Recv as Arguments};
 use super::findings::Findings;
 use super::one_way::OneWay;
 use super::quantiles::{self, Quantiles};
 use super::receiving::{self, Received, Reception};
-use super::request::{Keep, Receive, ReceiveOptions, ReceivePort, SentCount, Via};
-use super::send::by_hand;
+use super::request::{Head, Receive, ReceiveByHand, ReceiveOptions, ReceivePort, SentCount, Via};
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::numbers;
 use crate::place::{self, Fifo, Place};
@@ -34,7 +32,7 @@ const MOST_KEPT: usize = 2_000_000;
 /// # Errors
 /// When the request makes no sense, the machine cannot, records cannot be written, nothing arrived, or the figures must not
 /// be used.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let asked = request(arguments)?;
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.run.place, Fifo::Required)?;
@@ -66,45 +64,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(found.refuse_useless()?)
 }
 
-fn request(arguments: &Arguments) -> anyhow::Result<Receive> {
-    let via = match (arguments.udp, arguments.engine) {
-        (Some(_), Some(_)) => {
-            let problem = "--engine: UDP comes by its own; leave out one of --engine and --udp";
-            return Err(WrongRequest(problem.to_owned()).into());
-        }
-        (Some(_), None) => Via::Udp,
-        (None, None | Some(EngineArgument::Packet)) => Via::Packet,
-        (None, Some(EngineArgument::Xdp)) => Via::Xdp,
-        (None, Some(EngineArgument::Live)) => Via::Live,
-    };
-    if via != Via::Udp && arguments.dev.is_empty() {
+fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
+    let ReceiveByHand { dev, port, ipv6, flow, options, .. } = arguments;
+    if port.via() != Via::Udp && dev.is_empty() {
         return Err(WrongRequest("name an interface with --dev, or receive UDP with --udp".to_owned()).into());
     }
-    let port = |(number, dev): (usize, Option<String>)| ReceivePort {
-        port: u16::try_from(number).unwrap_or(u16::MAX),
-        via,
-        dev,
-        groups: arguments.group.clone(),
-        udp_port: arguments.udp.unwrap_or_default(),
-        address: arguments.ipv6.then_some(std::net::Ipv6Addr::UNSPECIFIED.into()),
-        answer: arguments.answer,
-        buffer_bytes: arguments.buffer_bytes,
-    };
-    let devices: Vec<Option<String>> = match arguments.dev.as_slice() {
-        [] => vec![None],
-        named => named.iter().cloned().map(Some).collect(),
+    let address = ipv6.then_some(std::net::Ipv6Addr::UNSPECIFIED.into());
+    let devices: Vec<Option<String>> =
+        if dev.is_empty() { vec![None] } else { dev.iter().cloned().map(Some).collect() };
+    let of_device = |(number, dev)| {
+        let port = port.clone();
+        ReceivePort { port: u16::try_from(number).unwrap_or(u16::MAX), dev, address, ..port }
     };
     Ok(Receive {
-        head: by_hand(),
-        ports: devices.into_iter().enumerate().map(port).collect(),
-        flows: arguments.flow.clone(),
-        options: ReceiveOptions {
-            keep: Keep::Packets,
-            late_after_ns: arguments.late_after.0 as f64,
-            room: MOST_KEPT,
-            answer_payload_bytes: None,
-            payload_bytes: None,
-        },
+        head: Head::default(),
+        ports: devices.into_iter().enumerate().map(of_device).collect(),
+        flows: flow.clone(),
+        options: ReceiveOptions { room: MOST_KEPT, ..*options },
     })
 }
 
@@ -127,13 +103,13 @@ impl Until {
 }
 
 /// Ends with a sentence where nothing arrived.
-fn refuse_silence(arguments: &Arguments, received: &Received) -> Result<(), NotTrusted> {
+fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), NotTrusted> {
     let arrived = received.outcome.flows.iter().any(|flow| flow.counts.frames() > flow.counts.foreign);
     if arrived {
         return Ok(());
     }
     let foreign: u64 = received.outcome.ports.iter().map(|port| port.foreign).sum();
-    let advice = match (foreign, arguments.group.is_empty(), arguments.udp) {
+    let advice = match (foreign, arguments.port.groups.is_empty(), arguments.port.udp_port) {
         (1.., ..) => format!("{foreign} frames came that are of none of the flows asked for; name theirs with --flow"),
         (0, true, Some(port)) => {
             format!(
@@ -177,7 +153,7 @@ impl Told<'_> {
         let mut found = Findings::new(false);
         found.of_host(&self.received.took);
         for (port, asked) in self.received.outcome.ports.iter().zip(&self.asked.ports) {
-            found.of_own_drops(port.own_drops, asked.via.name());
+            found.of_own_drops(port.own_drops, asked.via().name());
         }
         for (flow, _) in self.flows() {
             let is_one_clock = self.one_way(flow).is_some_and(|one_way| one_way.line.shared);

@@ -6,17 +6,15 @@ use std::io::{self, Write as _};
 use serde_json::{Value, json};
 use sojourn_port::rights;
 use sojourn_record::StreamFolder;
-use sojourn_stream::{End, EndLine, FlowSent};
+use sojourn_stream::{End, EndLine, FlowSent, Pattern};
 use sojourn_time::{HostClock, Nanos, Source};
 
-use super::arguments::{ClockArgument, EngineArgument, Send as Arguments};
 use super::clocks::Known;
 use super::findings::Findings;
 use super::quantiles::{self, Quantiles};
-use super::request::{ClockAsked, Head, Keep, Send, StampsAsked, To};
+use super::request::{Flow, Head, Keep, Send, SendByHand, SendOptions, StampsAsked};
 use super::sending::{self, Sending, Sent};
-use super::shape::{self, Shaped};
-use crate::failure::{NotTrusted, WrongRequest};
+use crate::failure::NotTrusted;
 use crate::place::{self, Fifo, Place};
 use crate::serve;
 use crate::sys::STOP;
@@ -31,7 +29,7 @@ const MOST_KEPT: u64 = 4_000_000;
 ///
 /// # Errors
 /// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
     let asked = request(arguments)?;
     place::stop_signal()?;
     let place = Place::take(&arguments.run.place, Fifo::Required)?;
@@ -54,52 +52,19 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(found.refuse_useless()?)
 }
 
-fn request(arguments: &Arguments) -> anyhow::Result<Send> {
-    let Shaped { flow, at_most } = shape::shape(arguments.flow, Some(destination(arguments)?), &arguments.shape)?;
-    let clock = match arguments.clock {
-        ClockArgument::Auto => ClockAsked::Exchange,
-        ClockArgument::Shared => ClockAsked::Shared,
-        ClockArgument::None => ClockAsked::None,
-    };
-    let is_kept = flow.count <= MOST_KEPT;
-    let is_flood = flow.schedule == "flood";
-    Ok(Send {
-        head: by_hand(),
-        keep: if is_kept { Keep::Packets } else { Keep::Histograms },
+fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
+    let SendByHand { to, flow, shape, options, .. } = arguments;
+    let flow = Flow { flow: *flow, to: to.clone(), shape: shape.clone() };
+    shape.check_rate()?;
+    let schedule = flow.request()?.schedule;
+    let is_flood = schedule.pattern == Pattern::Flood;
+    let options = SendOptions {
+        keep: if schedule.count <= MOST_KEPT { Keep::Packets } else { Keep::Histograms },
         stamps: if is_flood { StampsAsked::None } else { StampsAsked::Departure },
-        at_most_ns: at_most.map(|span| span.0 as f64),
-        clock,
-        start_in_ns: None,
-        answers_late_after_ns: None,
-        flows: vec![flow],
-    })
-}
-
-/// What a stream by hand is part of: nothing.
-pub fn by_hand() -> Head {
-    Head { block: 0, device: String::new(), round: 0, visit: 0, cell: 0, purpose: "measure".to_owned() }
-}
-
-fn destination(arguments: &Arguments) -> anyhow::Result<To> {
-    let Arguments { dev, to, udp, engine, vlan, pcp, dscp, through_qdisc, .. } = arguments;
-    if let Some(peer) = udp {
-        if engine.is_some() {
-            let problem = "--engine: UDP goes by its own; leave out one of --engine and --udp";
-            return Err(WrongRequest(problem.to_owned()).into());
-        }
-        return Ok(To::Udp { address: peer.0.ip(), port: peer.0.port(), dev: dev.clone(), dscp: *dscp });
-    }
-    let (Some(dev), Some(mac)) = (dev.clone(), *to) else {
-        return Err(WrongRequest(
-            "name an interface and a MAC address with --dev and --to, or a peer with --udp".to_owned(),
-        )
-        .into());
+        at_most: shape.at_most(),
+        ..*options
     };
-    Ok(match engine.unwrap_or(EngineArgument::Packet) {
-        EngineArgument::Packet => To::Packet { dev, mac, vlan: *vlan, pcp: *pcp, qdisc_bypass: !through_qdisc },
-        EngineArgument::Xdp => To::Xdp { dev, mac, vlan: *vlan, pcp: *pcp },
-        EngineArgument::Live => To::Live { dev, mac, into_device: false, proven: false },
-    })
+    Ok(Send { head: Head::default(), flows: vec![flow], options })
 }
 
 /// Tells the receiver what was sent, and how its clock stands to ours.
@@ -110,7 +75,7 @@ fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
     let mut is_heard = false;
     for (of, clock) in lines(sent) {
         let end = End { sent: flow.counts.sent, clock, departure_error_ns: departure_error(sent), of };
-        is_heard |= sojourn_stream::conclude(port, &HostClock, (head, by_hand().block, number), &end, PATIENCE)?;
+        is_heard |= sojourn_stream::conclude(port, &HostClock, (head, 0, number), &end, PATIENCE)?;
     }
     Ok(is_heard)
 }
@@ -180,11 +145,11 @@ impl Told<'_> {
     fn flow(&self, at: usize, flow: &FlowSent) -> Value {
         let asked = &self.asked.flows[at];
         let mut told = sending::flow_json(flow);
-        told["to"] = json!(asked.to.as_ref().map(sending::name));
+        told["to"] = json!(asked.to.to_string());
         told["engine"] = json!(self.sending.engines()[at]);
-        told["schedule"] = json!(asked.schedule);
+        told["schedule"] = json!(asked.shape.schedule());
         told["frame_bytes"] = json!(self.sending.frame_bytes(at));
-        told["payload_bytes"] = json!(asked.payload_bytes);
+        told["payload_bytes"] = json!(self.sending.payload_bytes(at));
         let spread = |spread| Quantiles::of(spread, 0).map(|quantiles| quantiles.json());
         told["departure_error"] = json!(spread(&flow.departure_error));
         told["inter_departure"] = json!(spread(&flow.inter_departure));
@@ -213,11 +178,11 @@ impl Told<'_> {
 
     fn flow_text(&self, at: usize, flow: &FlowSent) -> String {
         let asked = &self.asked.flows[at];
-        let to = asked.to.as_ref().map(sending::name).unwrap_or_default();
+        let to = &asked.to;
         let bytes = self.sending.frame_bytes(at);
         let engine = &self.sending.engines()[at];
         let counts = flow.counts;
-        let mut text = format!("stream to {to} ({engine}): {bytes} byte frames, {} schedule\n", asked.schedule);
+        let mut text = format!("stream to {to} ({engine}): {bytes} byte frames, {} schedule\n", asked.shape.schedule());
         let _ = writeln!(
             text,
             "{} asked, {} sent, {} refused by this machine, {} unsent",

@@ -16,7 +16,7 @@ use super::host::{self, Meter, Took};
 use super::live::{self, Outlet};
 use super::ports::{self, Open};
 use super::receiving;
-use super::request::{self, ClockAsked, Flow, Send, To, nanos};
+use super::request::{self, ClockAsked, Flow, Send, SendOptions, To, Via};
 use super::rows::{self, Common, What};
 use crate::failure::WrongRequest;
 use crate::place::Place;
@@ -81,22 +81,24 @@ impl<'a> Sending<'a> {
         let mut ports: Vec<(&To, Open)> = Vec::new();
         let mut flows = Vec::new();
         for flow in &asked.flows {
-            let to = destination(flow)?;
+            let to = &flow.to;
+            to.check()?;
             let index = match ports.iter().position(|(other, _)| ports::shares_port(other, to)) {
                 Some(index) => index,
                 None => {
-                    ports.push((to, ports::open_sender(to, asked.stamps)?));
+                    ports.push((to, ports::open_sender(to, asked.options.stamps)?));
                     ports.len() - 1
                 }
             };
-            flows.push(flow_request(flow, index, ports::head(to, ports[index].1.mac))?);
+            let head = ports::head(to, ports[index].1.mac)?;
+            flows.push(FlowRequest { port: index, head, ..flow.request()? });
         }
         let ports: Vec<Open> = ports.into_iter().map(|(_, port)| port).collect();
         for (flow, request) in asked.flows.iter().zip(&flows) {
             check_link(flow, request, &ports[request.port])?;
         }
         let live = open_live(asked, &flows)?;
-        let request = send_request(asked, flows);
+        let request = send_request(asked.head.block, &asked.options, flows);
         let longest: Vec<usize> = ports.iter().map(|open| open.port.capabilities().max_frame).collect();
         request.check(&longest).map_err(|error| WrongRequest(error.to_string()))?;
         Ok(Self { asked, place, request, ports, live })
@@ -132,6 +134,11 @@ impl<'a> Sending<'a> {
         self.ports[flow.port].frame_bytes(flow.payload_bytes, Some(flow.head))
     }
 
+    /// Returns the user data of a flow's frames.
+    pub fn payload_bytes(&self, place: usize) -> usize {
+        self.request.flows[place].payload_bytes
+    }
+
     /// Returns when a flow's packets were to leave.
     pub fn schedule(&self, place: usize) -> &Schedule {
         &self.request.flows[place].schedule
@@ -145,8 +152,8 @@ impl<'a> Sending<'a> {
 
     fn clocks(&self, outcome: &SendOutcome) -> Vec<Known> {
         let known = |flow: &Flow| {
-            let peer = flow.to.as_ref().map(name).unwrap_or_default();
-            match self.asked.clock {
+            let peer = flow.to.to_string();
+            match self.asked.options.clock {
                 ClockAsked::Shared => vec![clocks::asserted(flow.flow, &peer, self.request.clock)],
                 ClockAsked::Exchange => clocks::learn(flow.flow, &peer, &outcome.exchanges, self.request.clock),
                 ClockAsked::None => Vec::new(),
@@ -168,7 +175,7 @@ impl<'a> Sending<'a> {
                 frame_bytes: self.frame_bytes(place),
                 payload_bytes: flow.payload_bytes,
             };
-            rows::sent(common, &what, &self.asked.flows[place].schedule, sent)
+            rows::sent(common, &what, self.asked.flows[place].shape.schedule(), sent)
         };
         let rows = outcome.flows.iter().enumerate().map(row).collect();
         let sent = block_of_sender(self.asked.head.block, outcome, clocks, rows);
@@ -213,7 +220,7 @@ fn with_answers(sent: StreamBlock, answers: StreamBlock) -> StreamBlock {
 
 /// Makes ready the flows whose frames the kernel makes: all of a request, or none.
 fn open_live(asked: &Send, flows: &[FlowRequest]) -> anyhow::Result<Vec<Outlet>> {
-    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(destination(flow)?, request, asked.head.block);
+    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(&flow.to, request, asked.head.block);
     let opened = asked.flows.iter().zip(flows).map(open).collect::<anyhow::Result<Vec<_>>>()?;
     let live: Vec<Outlet> = opened.into_iter().flatten().collect();
     if live.is_empty() || live.len() == flows.len() {
@@ -243,18 +250,18 @@ pub fn block_of_sender(
 }
 
 /// Returns what the engine is asked, for flows that are ready.
-pub fn send_request(asked: &Send, flows: Vec<FlowRequest>) -> SendRequest {
-    let count: u64 = asked.flows.iter().map(|flow| flow.count).fold(0, u64::saturating_add);
+pub fn send_request(block: u32, asked: &SendOptions, flows: Vec<FlowRequest>) -> SendRequest {
+    let count: u64 = flows.iter().map(|flow| flow.schedule.count).fold(0, u64::saturating_add);
     let room = count.min(MOST_ROWS) as usize;
     let is_flood = flows.iter().any(|flow| flow.schedule.pattern == Pattern::Flood);
     SendRequest {
-        block: asked.head.block,
+        block,
         keep: match asked.keep {
             request::Keep::Packets => Keep::Packets { room },
             request::Keep::Histograms => Keep::Histograms,
         },
-        start_in: asked.start_in_ns.map_or(START_IN, nanos),
-        at_most: asked.at_most_ns.map(nanos),
+        start_in: asked.start_in.unwrap_or(START_IN),
+        at_most: asked.at_most,
         sync: (asked.clock == ClockAsked::Exchange).then(|| SyncRequest {
             flows: (0..flows.len()).collect(),
             before: EXCHANGES,
@@ -262,33 +269,16 @@ pub fn send_request(asked: &Send, flows: Vec<FlowRequest>) -> SendRequest {
             after: EXCHANGES,
             spacing: SPACING,
         }),
-        answers_late_after: asked.answers_late_after_ns.map(nanos),
+        answers_late_after: asked.answers_late_after,
         clock: host::clock_id(),
         flows,
     }
 }
 
-/// Returns a flow as the engine is asked for it.
-pub fn flow_request(flow: &Flow, port: usize, head: sojourn_stream::Head) -> anyhow::Result<FlowRequest> {
-    let wrong = |error: ScheduleError| WrongRequest(error.to_string());
-    let pattern: Pattern = flow.schedule.parse().map_err(wrong)?;
-    let schedule = if pattern == Pattern::Replay {
-        let offsets: Vec<Nanos> = flow.offsets_ns.iter().copied().map(Nanos).collect();
-        Schedule { count: flow.count, ..Schedule::replay(offsets) }
-    } else {
-        Schedule::new(pattern, flow.rate_pps.unwrap_or(0.0), flow.count, flow.seed)
-    };
-    Ok(FlowRequest { flow: flow.flow, port, head, payload_bytes: flow.payload_bytes, schedule })
-}
-
 fn check_link(flow: &Flow, request: &FlowRequest, port: &Open) -> anyhow::Result<()> {
-    let dev = match &flow.to {
-        // Whoever has seen live frames leave knows the link better than a veth, which only claims a rate.
-        Some(To::Live { proven: true, .. }) => None,
-        Some(To::Packet { dev, .. } | To::Xdp { dev, .. } | To::Live { dev, .. }) => Some(dev.as_str()),
-        Some(To::Udp { dev, .. }) => dev.as_deref(),
-        None => None,
-    };
+    // Whoever has seen live frames leave knows the link better than a veth, which only claims a rate.
+    let is_known = flow.to.via() == Via::Live && flow.to.proven;
+    let dev = flow.to.dev.as_deref().filter(|_| !is_known);
     let link = dev.and_then(host::link_bps);
     let bytes = port.frame_bytes(request.payload_bytes, Some(request.head));
     let of = |error: &ScheduleError| match (dev, error) {
@@ -296,18 +286,6 @@ fn check_link(flow: &Flow, request: &FlowRequest, port: &Open) -> anyhow::Result
         _ => String::new(),
     };
     request.schedule.check(bytes, link).map_err(|error| WrongRequest(of(&error) + &error.to_string()).into())
-}
-
-fn destination(flow: &Flow) -> Result<&To, WrongRequest> {
-    flow.to.as_ref().ok_or_else(|| WrongRequest(format!("flow {}: no destination is named; add \"to\"", flow.flow)))
-}
-
-/// Returns a destination as a person writes it.
-pub fn name(to: &To) -> String {
-    match to {
-        To::Packet { mac, .. } | To::Xdp { mac, .. } | To::Live { mac, .. } => mac.to_string(),
-        To::Udp { address, port, .. } => std::net::SocketAddr::new(*address, *port).to_string(),
-    }
 }
 
 /// Returns the answer to a request to send.

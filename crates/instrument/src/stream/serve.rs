@@ -15,9 +15,8 @@ use serde_json::Value;
 use sojourn_port::rights::{self, Right};
 use sojourn_record::StreamFolder;
 
-use super::arguments::Serve;
 use super::receiving::{self, Reception};
-use super::request::{Asked, Finish, Receive};
+use super::request::{Asked, Finish, Receive, Serve};
 use super::{sending, simulating};
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};

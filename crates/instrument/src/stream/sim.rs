@@ -5,17 +5,14 @@ use std::io::{self, Write as _};
 use anyhow::Context;
 use serde_json::{Value, json};
 use sojourn_record::StreamFolder;
-use sojourn_stream::{FlowReceived, FlowSent};
+use sojourn_stream::{FlowReceived, FlowRequest, FlowSent};
 use sojourn_wire::Carrier;
 
-use super::arguments::Sim as Arguments;
 use super::clocks::Known;
 use super::findings::Findings;
 use super::one_way::OneWay;
 use super::quantiles::{self, Quantiles};
-use super::request::{ClockAsked, Keep, ReceiveOptions, Simulate};
-use super::send::by_hand;
-use super::shape::{self, Shaped};
+use super::request::{ClockAsked, Flow, Head, ReceiveOptions, SendOptions, Simulate, SimulateByHand, To};
 use super::simulating::{self, Simulated};
 use super::{receiving, sending};
 use crate::failure::NotTrusted;
@@ -27,23 +24,19 @@ use crate::sys::STOP;
 ///
 /// # Errors
 /// When the request makes no sense, records cannot be written, or nothing arrived.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Shaped { flow, at_most } = shape::shape(1, None, &arguments.shape)?;
-    let room = usize::try_from(flow.count).unwrap_or(usize::MAX);
-    let options = ReceiveOptions {
-        keep: Keep::Packets,
-        late_after_ns: arguments.late_after.0 as f64,
-        room,
-        answer_payload_bytes: None,
-        payload_bytes: Some(flow.payload_bytes),
-    };
+pub fn run(arguments: &SimulateByHand) -> anyhow::Result<()> {
+    let flow = Flow { flow: 1, to: To::default(), shape: arguments.shape.clone() };
+    arguments.shape.check_rate()?;
+    let request = flow.request()?;
+    let room = usize::try_from(request.schedule.count).unwrap_or(usize::MAX);
+    let payload_bytes = request.payload_bytes;
+    let at_most = arguments.shape.at_most();
     let asked = Simulate {
-        head: by_hand(),
+        head: Head::default(),
         path: serde_json::from_str(&arguments.path).context("--path")?,
         flows: vec![flow],
-        receive: options,
-        at_most_ns: at_most.map(|span| span.0 as f64),
-        clock: ClockAsked::Exchange,
+        receive: ReceiveOptions { room, payload_bytes: Some(payload_bytes), ..arguments.receive },
+        options: SendOptions { at_most, clock: ClockAsked::Exchange, ..SendOptions::default() },
     };
     place::stop_signal()?;
     let origin = crate::origin(true);
@@ -52,8 +45,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let simulated = simulating::run(&asked, &STOP)?;
     let recorded =
         records.as_mut().map_or(Ok(()), |folder| folder.write(&simulated.rows).and_then(|()| folder.finish()));
-    let told = Told { asked: &asked, simulated: &simulated };
-    let found = told.findings()?;
+    let told = Told { asked: &asked, request: &request, simulated: &simulated };
+    let found = told.findings();
     let text = if arguments.run.json { format!("{:#}\n", told.json(&found)) } else { told.text(&found) };
     // Whoever reads may have gone away.
     let _ = io::stdout().lock().write_all(text.as_bytes());
@@ -66,12 +59,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 struct Told<'a> {
     asked: &'a Simulate,
+    request: &'a FlowRequest,
     simulated: &'a Simulated,
 }
 
 impl Told<'_> {
     fn frame_bytes(&self) -> usize {
-        Carrier::Raw.frame_bytes(self.asked.flows[0].payload_bytes)
+        Carrier::Raw.frame_bytes(self.request.payload_bytes)
     }
 
     fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
@@ -80,10 +74,9 @@ impl Told<'_> {
         OneWay::of(flow, &self.simulated.received, line, None)
     }
 
-    fn findings(&self) -> anyhow::Result<Findings> {
+    fn findings(&self) -> Findings {
         let mut found = Findings::new(true);
-        let request = sending::flow_request(&self.asked.flows[0], 0, sojourn_stream::Head::Udp)?;
-        self.simulated.sent.flows.iter().for_each(|flow| found.of_sender(flow, &request.schedule));
+        self.simulated.sent.flows.iter().for_each(|flow| found.of_sender(flow, &self.request.schedule));
         self.simulated.clocks.iter().for_each(|known| found.of_clock(known));
         for flow in &self.simulated.received.flows {
             let one_way = self.one_way(flow);
@@ -92,7 +85,7 @@ impl Told<'_> {
                 found.add(sojourn_record::Finding::NegativeDelay, sentence);
             }
         }
-        Ok(found)
+        found
     }
 
     fn json(&self, found: &Findings) -> Value {
@@ -127,7 +120,7 @@ impl Told<'_> {
 
     fn sent_text(&self, flow: &FlowSent) -> String {
         let counts = flow.counts;
-        let schedule = &self.asked.flows[0].schedule;
+        let schedule = self.asked.flows[0].shape.schedule();
         let rates = super::rates(flow, self.frame_bytes());
         format!(
             "simulated stream: {} byte frames, {schedule} schedule\n{} asked, {} sent, {} refused, {} unsent\n{rates}\n",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sojourn_port::Framing;
 use sojourn_record::stream::{Role, StreamBlock};
 use sojourn_stream::sim::{Clocks, Path};
-use sojourn_stream::{Head, PortRequest, ReceiveOutcome, SendOutcome};
+use sojourn_stream::{FlowRequest, Head, PortRequest, ReceiveOutcome, SendOutcome, SendRequest};
 use sojourn_time::{Nanos, Reading};
 use sojourn_wire::MacAddress;
 use sojourn_wire::stream::Link;
@@ -16,7 +16,7 @@ use sojourn_wire::{Carrier, stream as wire};
 use super::clocks::{self, Known};
 use super::host::Took;
 use super::receiving;
-use super::request::{ClockAsked, Flow, Send, Simulate};
+use super::request::{ClockAsked, Flow, SendOptions, Simulate};
 use super::rows::{self, Common, What};
 use super::sending;
 use crate::failure::WrongRequest;
@@ -55,22 +55,23 @@ pub fn simulate(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<(StreamBl
 pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
     let path: Path = serde_json::from_value(asked.path.clone()).context("path")?;
     let asked = &asked.with_clock_of(&path);
-    let send = asked.sending();
-    let flows = send.flows.iter().map(|flow| sending::flow_request(flow, 0, head())).collect::<anyhow::Result<_>>()?;
-    let request = sending::send_request(&send, flows);
+    let flow = |flow: &Flow| Ok(FlowRequest { head: head(), ..flow.request()? });
+    let flows = asked.flows.iter().map(flow).collect::<anyhow::Result<_>>()?;
+    let options = SendOptions { keep: asked.receive.keep, ..asked.options };
+    let request = sending::send_request(asked.head.block, &options, flows);
     let port = PortRequest { framing: Framing::Ethernet, mac: MacAddress::default(), answer: None };
     let numbers: Vec<u16> = asked.flows.iter().map(|flow| flow.flow).collect();
     let receive = receiving::receive_request(asked.head.block, &numbers, &asked.receive, vec![port]);
     let (sent, received) =
         sojourn_stream::simulate(&path, &request, &receive, halt).map_err(|error| WrongRequest(error.to_string()))?;
-    let of_flow = |flow: &Flow| match asked.clock {
+    let of_flow = |flow: &Flow| match asked.options.clock {
         ClockAsked::Shared => vec![clocks::asserted(flow.flow, ENGINE, request.clock)],
         // The path tells whether both clocks are one: they have one id then.
         ClockAsked::Exchange => clocks::learn(flow.flow, ENGINE, &sent.exchanges, request.clock),
         ClockAsked::None => Vec::new(),
     };
     let clocks: Vec<Known> = asked.flows.iter().flat_map(of_flow).collect();
-    let rows = rows_of(asked, &sent, &received, &clocks);
+    let rows = rows_of(asked, &request, (&sent, &received), &clocks);
     Ok(Simulated { sent, received, clocks, rows })
 }
 
@@ -78,21 +79,9 @@ impl Simulate {
     /// Clocks that the path sets apart are not one clock, whatever was asserted.
     fn with_clock_of(&self, path: &Path) -> Self {
         let is_one = path.clocks.shared || path.clocks == Clocks::default();
-        let clock = if self.clock == ClockAsked::Shared && !is_one { ClockAsked::Exchange } else { self.clock };
-        Self { clock, ..self.clone() }
-    }
-
-    fn sending(&self) -> Send {
-        Send {
-            head: self.head.clone(),
-            flows: self.flows.clone(),
-            keep: self.receive.keep,
-            stamps: Default::default(),
-            at_most_ns: self.at_most_ns,
-            clock: self.clock,
-            start_in_ns: None,
-            answers_late_after_ns: None,
-        }
+        let clock = self.options.clock;
+        let clock = if clock == ClockAsked::Shared && !is_one { ClockAsked::Exchange } else { clock };
+        Self { options: SendOptions { clock, ..self.options }, ..self.clone() }
     }
 }
 
@@ -104,7 +93,12 @@ fn head() -> Head {
     })
 }
 
-fn rows_of(asked: &Simulate, sent: &SendOutcome, received: &ReceiveOutcome, clocks: &[Known]) -> StreamBlock {
+fn rows_of(
+    asked: &Simulate,
+    request: &SendRequest,
+    (sent, received): (&SendOutcome, &ReceiveOutcome),
+    clocks: &[Known],
+) -> StreamBlock {
     let at = |tai| Reading { tai, monotonic_raw: tai, error: Nanos::ZERO };
     let took = Took { started: at(sent.started), ended: at(sent.ended), processor: Nanos::ZERO };
     let common = Common { head: &asked.head, took: &took, place: None, clock_id: 0 };
@@ -116,11 +110,9 @@ fn rows_of(asked: &Simulate, sent: &SendOutcome, received: &ReceiveOutcome, cloc
         frame_bytes: Carrier::Raw.frame_bytes(payload_bytes),
         payload_bytes,
     };
-    let of_sender = sent
-        .flows
-        .iter()
-        .zip(&asked.flows)
-        .map(|(flow, asked)| rows::sent(common, &what(Role::Send, asked.payload_bytes), &asked.schedule, flow));
+    let of_sender = sent.flows.iter().zip(request.flows.iter().zip(&asked.flows)).map(|(flow, (of, asked))| {
+        rows::sent(common, &what(Role::Send, of.payload_bytes), asked.shape.schedule(), flow)
+    });
     let of_receiver = received.flows.iter().map(|flow| {
         rows::received(
             common,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sojourn_time::Nanos;
 
 use crate::arguments::span;
-use crate::stream::arguments::name;
+use crate::stream::request::name;
 
 /// What to do over TCP.
 #[derive(Debug, Subcommand)]

@@ -176,7 +176,7 @@ impl Server<'_> {
             return Err(WrongRequest("begin: the block before has not been ended".to_owned()).into());
         }
         let who =
-            crate::stream::arguments::name(&begin.who).map_err(|problem| WrongRequest(format!("who: {problem}")))?;
+            crate::stream::request::name(&begin.who).map_err(|problem| WrongRequest(format!("who: {problem}")))?;
         let knobs = begin.options.knobs()?;
         let flight_on = begin.flight_on.clone().unwrap_or_else(|| ["rto", "reset", "loss"].map(str::to_owned).to_vec());
         let flight = open::flight(&FlightArguments { flight: begin.flight, flight_on })?;
