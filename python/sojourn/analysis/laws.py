@@ -46,7 +46,7 @@ class Answer:
     device: str | None = None
     probe: str | None = None
     found: Deviations | None = None
-    margin_ns: float | None = None
+    margin: float | None = None
     shown: Interval | None = None
     unit: str = "ns"
     expected: float | None = None
@@ -64,7 +64,7 @@ class Answer:
             "unit": self.unit,
             "expected": finite(self.expected),
             "level": None if shown is None else shown.level,
-            "margin": finite(self.margin_ns),
+            "margin": finite(self.margin),
             "p": None if self.found is None else self.found.p,
             "device": self.device,
             "probe": self.probe,

@@ -34,7 +34,7 @@ def _a_a_nonzero(rows: list[Row]) -> Iterator[Finding]:
     for row in rows:
         if row.device == A_A and row.statistic == "pooled" and row.value.excludes(0):
             size = row.value.estimate
-            sentence = f"the empty path differs from itself by {micro(size)} one way, beyond chance"
+            sentence = f"the A/A control differs: twice the direct link, and {micro(size)} one way between them"
             yield Finding("a_a_nonzero", sentence, size)
 
 

@@ -28,7 +28,7 @@ INKS = {
     **device_inks(range(A_A_PLACE)),
     "a/a": Ink("aa", "#8a7a4c", "#cdb978", (1, 2), "cross"),
     **device_inks(range(A_A_PLACE, 1_000_000)),
-    # Where an emulator's error is judged, whose word it is stands in a device's place.
+    # Of an emulator's errors the source (its log, or the stream) has a colour in place of a device.
     INSIDE: Ink("inside", "#7a5cc0", "#b9a3f0", (1, 0), "square"),
     OUTSIDE: Ink("outside", "#c84f00", "#ff9355", (6, 3), "diamond"),
     # Where the cost of a log is told, its traffic, its place or its kind of packet stands in a device's place.

@@ -42,8 +42,9 @@ from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.laws import main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
+from sojourn.analysis.streams import over_trials
 from sojourn.analysis.study import Study
-from sojourn.analysis.suites.cells import bare, cell_of, cells_of, over_repetitions
+from sojourn.analysis.suites.cells import bare, cell_of, cells_of
 from sojourn.analysis.suites.latency import (
     TIMED,
     floor_rows,
@@ -133,8 +134,8 @@ class Sought:
 
     def rate(self) -> Interval:
         """Between the bounds, with what the search's width and the spread over repetitions leave open."""
-        middle = over_repetitions((self.lowers + self.uppers) / 2)
-        low, high = over_repetitions(self.lowers).low, over_repetitions(self.uppers).high
+        middle = over_trials((self.lowers + self.uppers) / 2)
+        low, high = over_trials(self.lowers).low, over_trials(self.uppers).high
         return Interval(middle.estimate, low, high, middle.level, middle.n)
 
 
@@ -215,9 +216,9 @@ def _rate_rows(sought: Sought, cells: dict[int, Factors]) -> Iterator[Row]:
     rate = sought.rate()
     figures = {
         "rate": rate,
-        "lower": over_repetitions(sought.lowers),
-        "upper": over_repetitions(sought.uppers),
-        "conditional": over_repetitions(sought.conditionals),
+        "lower": over_trials(sought.lowers),
+        "upper": over_trials(sought.uppers),
+        "conditional": over_trials(sought.conditionals),
     }
     for statistic, value in figures.items():
         yield replace(like, statistic=statistic, value=value, findings=[])

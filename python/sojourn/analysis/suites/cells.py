@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sojourn.analysis.factors import Factors
-from sojourn.statistics.interval import Interval, student_t
-from sojourn.statistics.signed_rank import hodges_lehmann, least_pairs
+from sojourn.analysis.streams import over_trials
+from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,16 +35,11 @@ def cell_of(search: Search, cells: dict[Factors, int]) -> int:
     return cells[search_factors(search.engine, search.frame_bytes)]
 
 
-def over_repetitions(values: NDArray[np.float64]) -> Interval:
-    """Hodges-Lehmann from six repetitions, Student's from three, the bare average below."""
-    return hodges_lehmann(values) if len(values) >= least_pairs(0.95) else student_t(values)
-
-
 def of_positive(values: NDArray[np.float64]) -> Interval:
     """The same of what cannot be negative and varies by factors, such as delays: over the logarithms."""
     if not (values > 0).all():
-        return over_repetitions(values)
-    found = over_repetitions(np.log(values))
+        return over_trials(values)
+    found = over_trials(np.log(values))
     low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
     return replace(found, estimate=float(np.exp(found.estimate)), low=low, high=high)
 

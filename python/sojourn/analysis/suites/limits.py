@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sojourn.analysis.rows import Row
-from sojourn.analysis.suites.cells import bare, cell_of, over_repetitions, search_factors
+from sojourn.analysis.streams import over_trials
+from sojourn.analysis.suites.cells import bare, cell_of, search_factors
 from sojourn.analysis.suites.searches import Search, burst_bounds, lesson_bounds
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import clopper_pearson
@@ -44,7 +45,7 @@ def loss_curve(searches: list[Search]) -> Iterator[dict[str, Any]]:
     for (device, engine, size, share), several in sorted(groups.items()):
         ratios = np.array([ratio for _, ratio, _, _ in several])
         sent = sum(count for *_, count in several)
-        value = over_repetitions(ratios)
+        value = over_trials(ratios)
         if len(several) == 1:
             value = clopper_pearson(several[0][2], several[0][3])
         yield {
@@ -79,7 +80,7 @@ def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sough
         return
     frames = np.array([float(lower) for lower, _, _ in known])
     filled = any(upper is not None for _, upper, _ in known)
-    value = over_repetitions(frames) if filled else bare(float(frames.max()), len(frames))
+    value = over_trials(frames) if filled else bare(float(frames.max()), len(frames))
     yield replace(like, quantity="back_to_back_frames", statistic="mean" if filled else "at_least", value=value)
     whole = [step.lost == 0 for lower, _, one in known for step in one.used if int(step.load) == lower]
     yield replace(like, quantity="burst_survival", statistic="ratio", value=clopper_pearson(sum(whole), len(whole)))
@@ -89,13 +90,13 @@ def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sough
         return
     implied = frames / pace * 1e9
     like = replace(like, unit="ns", statistic="mean")
-    yield replace(like, quantity="buffer_time_implied", value=over_repetitions(implied))
+    yield replace(like, quantity="buffer_time_implied", value=over_trials(implied))
     if served is None or not len(served.lowers) or served.is_tester_limited:
         return
     left = 1 - float(np.mean(served.lowers)) / pace
     source = "RFC 9004: less what was forwarded during the burst"
     if np.all(left > 0):
-        yield replace(like, quantity="buffer_time_corrected", value=over_repetitions(implied * left), source=source)
+        yield replace(like, quantity="buffer_time_corrected", value=over_trials(implied * left), source=source)
 
 
 def _burst_pace(search: Search, frames: int) -> float:
@@ -126,8 +127,8 @@ def _bound_rows(like: Row, bounds: list[tuple[float | None, float | None]]) -> I
     lowers = np.array([lower for lower, upper in bounds if lower is not None and upper is not None])
     uppers = np.array([upper for lower, upper in bounds if lower is not None and upper is not None])
     if len(lowers):
-        yield replace(like, statistic="rate", value=over_repetitions(lowers), findings=[])
-        yield replace(like, statistic="upper", value=over_repetitions(uppers), findings=[])
+        yield replace(like, statistic="rate", value=over_trials(lowers), findings=[])
+        yield replace(like, statistic="upper", value=over_trials(uppers), findings=[])
     elif any(lower is not None for lower, _ in bounds):
         most = max(lower for lower, _ in bounds if lower is not None)
         source = "as many or as fast as the tester tried"
@@ -145,5 +146,5 @@ def _pressure_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterato
             groups.setdefault((search.device, cell_of(search, cells)), []).append(ratio)
     by_cell = {number: factors for factors, number in cells.items()}
     for (device, cell), ratios in groups.items():
-        value = over_repetitions(np.array(ratios))
+        value = over_trials(np.array(ratios))
         yield Row(device, "forward_pressure", "ratio", value, "1", None, by_cell[cell], cell)

@@ -103,7 +103,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
         change = "shortens" if value.estimate < 0 else "lengthens"
         by = negated(value) if value.estimate < 0 else value
         return f"{load} {change} {what} by {spell(by)}"
-    return f"{load} changes {what} by nothing that could be told from zero: {spell(value)}"
+    return f"{load} does not change {what} significantly: {spell(value)}"
 
 
 def negated(value: Interval) -> Interval:

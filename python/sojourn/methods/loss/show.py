@@ -35,8 +35,8 @@ def losses(run: Run) -> Table:
         Measure("gap_run", "mean", "Mean", "Received in a row", interval=False),
     )
     note = (
-        "Own drops are the tester's receiver, no loss of the device. Intervals of shares are Korn and Graubard's, "
-        "over trials."
+        "Local drops are those of the tester's own receiver, not of the device. Intervals of shares are Korn and "
+        "Graubard's, over trials."
     )
     return measured(run, Ask("loss", "Loss over offered load", measures, note))
 
@@ -44,8 +44,8 @@ def losses(run: Run) -> Table:
 def unknown(run: Run) -> Table:
     """What an unknown address costs against a known one."""
     measures = (
-        Measure("loss_shift", "mean", "Lost more", share=True),
-        Measure("throughput_pps_shift", "mean", "Received more"),
+        Measure("loss_shift", "mean", "Loss, unknown less known", share=True),
+        Measure("throughput_pps_shift", "mean", "Received, unknown less known"),
     )
     note = (
         "To an address that the bridge has not learned, each frame is copied to all ports. Pairs of trials of one "
@@ -129,7 +129,7 @@ def keys(run: Run) -> list[Key]:
         clean = delays.extreme(both.filter(pl.col("estimate") == 0), "offered")
         if clean:
             said = (CLEAN, f"{clean['frame_bytes']} B")
-            found.append(Key(f"{device}: at most offered, unlost", count(clean["offered"]), "frames/s", said, device))
+            found.append(Key(f"{device}: highest load without loss", count(clean["offered"]), "frames/s", said, device))
         worst = delays.extreme(both, "estimate")
         if worst and worst["estimate"]:
             cell = run.cell_of(worst)

@@ -144,14 +144,14 @@ def keys(run: Run) -> list[Key]:
             nodes = (row["receivers"] or 0) + 1
             found.append(
                 delays.key_of(
-                    row, f"{device}: answers of {nodes} nodes come apart by", f"responses of {_size(run, row)}"
+                    row, f"{device}: mean time between the answers of {nodes} nodes", f"responses of {_size(run, row)}"
                 )
             )
         shifted = delays.extreme(
             run.rows("one_way_delay_shift", "mean", device=device, against="receivers=0"), "receivers"
         )
         if shifted:
-            title = f"{device}: {shifted['receivers']} others listening add"
+            title = f"{device}: added by {shifted['receivers']} further receivers"
             found.append(
                 delays.key_of(shifted, title, f"{_size(run, shifted)}, to {shifted['to']}", delays.clock_line(shifted))
             )

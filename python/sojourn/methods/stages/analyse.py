@@ -119,7 +119,7 @@ def study(run: Run) -> Study:
     of.samples["ladder"], of.samples["ladder_missing"] = ladder_sample(found, run.cells), missing_sample(found)
     answer, sentence, worst = sum_law(found)
     shown = Interval(float(worst), None, None, 0.95, len(found))
-    of.laws.append(Answer("stages-sum", answer, sentence, main_device(run.devices), margin_ns=0.0, shown=shown))
+    of.laws.append(Answer("stages-sum", answer, sentence, main_device(run.devices), margin=0.0, shown=shown))
     of.findings.extend(_out_of_order(found))
     return of.conclude(_sentence(run, found))
 

@@ -279,21 +279,22 @@ def _findings(compared: Sequence[Compared]) -> list[Finding]:
 
 
 def sentence(compared: Sequence[Compared]) -> str:
-    """Whether TCP does something else with the log, and how small a difference would have been seen."""
+    """Whether TCP behaves differently with the log, and how small a difference would have been seen."""
     own = [one for one in compared if one.against == ON]
     if not own:
         return "Too little was measured to say whether the log changes anything"
     differ = sorted((one for one in own if one.differs), key=lambda one: one.adjusted)
     control = [one for one in compared if one.against == AGAIN]
-    checked = "" if not control else "; the control without it differs from itself" if any(
-        one.differs for one in control
-    ) else "; the control does not differ either" if not differ else "; the control does not differ"  # fmt: skip
+    checked = ""
+    if control:
+        does = "differs too" if any(one.differs for one in control) else "does not differ"
+        checked = f"; the control, without the log in both, {does}"
     if differ:
         worst = differ[0]
-        said = f"With the log TCP does something else: its {_changed(worst)}"
+        said = f"With the log TCP behaves differently: its {_changed(worst)}"
         said += f" (and {len(differ) - 1} more of {len(own)})" if len(differ) > 1 else ""
         return said + checked
-    return f"The log changes nothing that could be told from chance: it moves {_limits(own)}{checked}"
+    return f"The log changes nothing significantly: it moves {_limits(own)}{checked}"
 
 
 def _changed(one: Compared) -> str:

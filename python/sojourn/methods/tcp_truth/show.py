@@ -293,7 +293,7 @@ def keys(run: Run) -> list[Key]:
     passed = sum(one["verdict"] == "pass" for one in found)
     failed = sum(one["verdict"] == "fail" for one in found)
     untold = len(found) - passed - failed
-    keys_ = [Key("Checks passed", f"{passed} of {len(found)}", "", (f"{failed} fail", f"{untold} cannot be told"))]
+    keys_ = [Key("Checks passed", f"{passed} of {len(found)}", "", (f"{failed} fail", f"{untold} inconclusive"))]
     for check, what, unit in (
         ("quiet moments", "Values beside TCP_INFO", "values"),
         ("missing", "Captured packets", ""),

@@ -57,9 +57,9 @@ def variation(run: Run) -> Table:
 
 
 def conservation(run: Run) -> Table:
-    """What became of the frames that were sent; each is in exactly one of received, lost, corrupted and own drops."""
+    """What became of the frames sent; each is in exactly one of received, lost, corrupted and dropped locally."""
     names = {
-        "loss_ratio": "Lost", "own_drops": "Own drops", "corrupted": "Corrupted", "duplicated": "Duplicated",
+        "loss_ratio": "Lost", "own_drops": "Local drops", "corrupted": "Corrupted", "duplicated": "Duplicated",
         "reordered": "Reordered", "late": "Late",
     }  # fmt: skip
     pace = (
@@ -69,7 +69,7 @@ def conservation(run: Run) -> Table:
     )
     shares = tuple(Measure(key, "ratio", title, interval=key == "loss_ratio") for key, title in names.items())
     note = (
-        "Own drops are the receiver's socket or ring: no loss of the path. Intervals of shares are Korn and "
+        "Local drops are those of the receiver's own socket or ring, not of the path. Intervals of shares are Korn and "
         "Graubard's, over trials."
     )
     return measured(run, Ask("conservation", "Rates, and what became of every frame", (*pace, *shares), note))

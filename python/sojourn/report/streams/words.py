@@ -27,7 +27,7 @@ CROSSING = ("one_way_delay", "stage_total", "latency_typical", "latency_store_an
 """What is read on the clocks of both ends."""
 
 UNIT = (
-    "The unit is the trial, never the packet: one stream sent once over one arm. Arms and cells follow each other in "
+    "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other in "
     "random and then mirrored order; intervals are over trials (Hodges and Lehmann's with the exact signed-rank "
     "interval from six on; of 95 %, or of the next level that so many trials have), and a device's part is the mean "
     "difference of trials of one round with and without it."
@@ -37,11 +37,7 @@ LOST = (
     "own socket or ring. Lost frames stay in the distribution of delays as infinitely late, so a percentile includes "
     "them."
 )
-LIMIT = (
-    "What the device was found to carry within 10 % of that is called the tester's limit, marked ≥, and never "
-    "printed as "
-    "the device's."
-)
+LIMIT = "A device's rate within 10 % of that is the tester's limit: it is marked ≥ and is no figure of the device."
 
 
 def words(run: Run, own: str, *, delays: bool = True, unit: str = UNIT) -> list[str]:

@@ -97,7 +97,7 @@ def sentence(rows: list[Row], several: list[Seen], checks: list[dict[str, Any]])
             f"{name} keep{verb} to what was configured: {len(checks) - untold} of {len(checks)} checks pass, none fails"
         )
         said += f" (by chance one would in {percent(ALARM)} of such runs)"
-    said += f", {untold} cannot be told" if untold else ""
+    said += f", {untold} inconclusive" if untold else ""
     timed = {(one["device"], one["cell"]) for one in checks if one["check"] == "departure, median"}
     return said + _losses(checks) + _exactness([row for row in rows if (row.device, row.cell) in timed])
 

@@ -30,7 +30,7 @@ def answer(run: Run, several: list[Seen], told: Told) -> list[Answer]:
 
 def _no_tick(law: str, device: str, told: Told) -> Answer:
     found = [one for one in told[1] if one["device"] == device and one["check"] == "delay, saw-tooth"]
-    return _by_checks(law, device, found, "no part of the delay's error repeats itself by more than", told[2]["offset"])
+    return _by_checks(law, device, found, "no periodic part of the delay's error is larger than", told[2]["offset"])
 
 
 def _no_shortfall(law: str, device: str, told: Told) -> Answer:
@@ -43,13 +43,14 @@ def _no_shortfall(law: str, device: str, told: Told) -> Answer:
         return Answer(law, "cannot tell", "no delay is known beside the direct path's", device)
     worst = min(known, key=lambda one: one.estimate)
     if all((one.low or 0.0) >= -limit for one in known):
-        off = f"{micro(abs(worst.estimate))} too {'short' if worst.estimate < 0 else 'long'}"
-        said = f"no delay's median is short by more than {micro(limit)}: the shortest is {off}"
-        return Answer(law, "holds", said, device, margin_ns=limit, shown=worst)
+        side = "below" if worst.estimate < 0 else "above"
+        said = f"no median delay is more than {micro(limit)} below the configured one"
+        said += f": the smallest is {micro(abs(worst.estimate))} {side} it"
+        return Answer(law, "holds", said, device, margin=limit, shown=worst)
     if any((one.high or 0.0) < -limit for one in known):
         said = f"delays are short by {micro(-worst.estimate)} in the median"
-        return Answer(law, "fails", said, device, margin_ns=limit, shown=worst)
-    return Answer(law, "cannot tell", f"medians are not known to {micro(limit)}", device, margin_ns=limit, shown=worst)
+        return Answer(law, "fails", said, device, margin=limit, shown=worst)
+    return Answer(law, "cannot tell", f"medians are not known to {micro(limit)}", device, margin=limit, shown=worst)
 
 
 def _independent_of_rate(law: str, device: str, told: Told) -> Answer:
@@ -65,9 +66,9 @@ def _independent_of_rate(law: str, device: str, told: Told) -> Answer:
     worst = max(spans, key=lambda one: one.estimate)
     said = f"over packet rates, the median of a delay's error moves by at most {micro(worst.estimate)}"
     if worst.high is not None and worst.high <= limit:
-        return Answer(law, "holds", said, device, margin_ns=limit, shown=worst)
+        return Answer(law, "holds", said, device, margin=limit, shown=worst)
     beyond = worst.low is not None and worst.low > limit
-    return Answer(law, "fails" if beyond else "cannot tell", said, device, margin_ns=limit, shown=worst)
+    return Answer(law, "fails" if beyond else "cannot tell", said, device, margin=limit, shown=worst)
 
 
 def _span(rows: list[Row]) -> Interval:
@@ -107,7 +108,7 @@ def _by_checks(law: str, device: str, found: list[dict[str, Any]], what: str, li
     said = f"{what} {micro(limit)}: the most is {micro(largest)}"
     if answer_ == "fails":
         said = f"a part of the delay's error repeats itself, {micro(worst['measured'])} high"
-    return Answer(law, answer_, said, device, margin_ns=limit, shown=shown)
+    return Answer(law, answer_, said, device, margin=limit, shown=shown)
 
 
 def _worst(found: list[dict[str, Any]]) -> tuple[str, dict[str, Any] | None]:

@@ -71,7 +71,7 @@ def keys(run: Run) -> list[Key]:
     if not found:
         return []
     tally = {name: sum(one["verdict"] == name for one in found) for name in ("pass", "fail", "cannot tell")}
-    said = (f"{count(tally['fail'])} fail", f"{count(tally['cannot tell'])} cannot be told")
+    said = (f"{count(tally['fail'])} fail", f"{count(tally['cannot tell'])} inconclusive")
     keys_ = [Key("Checks passed", f"{count(tally['pass'])} of {count(len(found))}", "", said)]
     for quantity, what in (("emulation_error", "by its log"), ("emulation_error_outside", "from outside")):
         for statistic, title in (("p50", "median"), ("p99", "99th percentile")):
@@ -119,11 +119,12 @@ def how(run: Run) -> list[str]:
 
 UNIT = (
     "The unit is the part of a trial: trials are cut until there are twenty parts at least, where there are packets "
-    "enough, and intervals are over parts. Arms and cells follow each other in random and then mirrored order."
+    "enough, and intervals are over parts. Paths and cells follow each other in random and then mirrored order."
 )
 ALARM = (
     "All checks of a run together raise a false alarm in at most one of a hundred runs of an emulator without fault: "
-    "each check has its equal part of that. What cannot be told with so many packets is said to be untold, not passed."
+    "each check has an equal part of that. A check for which there were too few packets is inconclusive; it has not "
+    "passed."
 )
 
 

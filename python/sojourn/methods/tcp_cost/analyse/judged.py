@@ -122,10 +122,12 @@ def _detail_costs(law: str, cells: list[Cell]) -> Answer:
         return Answer(law, "cannot tell", "no settings of the log to compare")
     said = f"at the fewest records throughput is {times(found)} times that at the most"
     if found.low is not None and found.low > 1 + MARGIN / 2:
-        return Answer(law, "holds", said, shown=found, unit="1", margin_ns=MARGIN)
+        return Answer(law, "holds", said, shown=found, unit="1", margin=MARGIN)
     if _within(found):
-        return Answer(law, "fails", f"{said}: detail costs nothing to be felt", shown=found, unit="1", margin_ns=MARGIN)
-    return Answer(law, "cannot tell", said, shown=found, unit="1", margin_ns=MARGIN)
+        return Answer(
+            law, "fails", f"{said}: more detail has no significant cost", shown=found, unit="1", margin=MARGIN
+        )
+    return Answer(law, "cannot tell", said, shown=found, unit="1", margin=MARGIN)
 
 
 def _disabled_is_free(law: str, cells: list[Cell]) -> Answer:
@@ -178,7 +180,7 @@ def _same(law: str, found: Interval | None, said: str) -> Answer:
         answer = "holds"
     elif found.low is not None and found.high is not None and (found.high < 1 - MARGIN or found.low > 1 + MARGIN):
         answer = "fails"
-    return Answer(law, answer, said.format(times(found)), shown=found, unit="1", margin_ns=MARGIN, expected=1.0)
+    return Answer(law, answer, said.format(times(found)), shown=found, unit="1", margin=MARGIN, expected=1.0)
 
 
 def _within(found: Interval) -> bool:
@@ -252,7 +254,7 @@ def _time(spent: list[Spent]) -> str:
     pooled = {one.direction: one.ns for one in spent if one.path is None and one.what == "logged"}
     if len(pooled) < 2:
         return ""
-    return f"; a record takes {_ns(pooled['in'])} of a packet that comes and {_ns(pooled['out'])} of one that goes"
+    return f"; a record takes {_ns(pooled['in'])} for a received packet and {_ns(pooled['out'])} for a sent one"
 
 
 def _ns(took: Interval) -> str:
@@ -264,10 +266,10 @@ def _resolution(cells: list[Cell]) -> str:
     controls = [cell.ratio for cell in cells if cell.is_control]
     both = _combined(controls)
     if both is None:
-        return "; no control says what can be told from none"
-    said = f"; slices without it differ by {change(both.estimate)}"
+        return "; no control says how small an effect would be detected"
+    said = f"; adjacent slices that are both without it differ by {change(both.estimate)}"
     reach = max((max(abs(one.low - 1), abs(one.high - 1)) for one in controls if one.low and one.high), default=None)
-    return said if reach is None else f"{said}, and {percent(reach)} is told from none under every traffic"
+    return said if reach is None else f"{said}, and an effect of {percent(reach)} would be detected under every traffic"
 
 
 def name_of(cell: Cell) -> str:

@@ -27,7 +27,7 @@ SKIP_COLUMNS = (
 FURTHER_COLUMNS = (
     Column(("throughput_mbit_per_s",), "with", "Mbit/s"),
     Column(("off_mbit_per_s",), "without", "Mbit/s"),
-    Column(("cpu_per_bit_ratio",), "Processors a bit", "% of without"),
+    Column(("cpu_per_bit_ratio",), "CPU time per bit", "% of without"),
     Column(("cpu_low", "cpu_high"), "95 % interval", "%"),
     Column(("logger_percent_of_a_core",), "Log's process", "% of a core"),
 )
@@ -48,7 +48,7 @@ def ratios(run: Run) -> Table:
         skipped = (whole(row["skipped"]), _plain(row["skipped_per_mbps"]), whole(row["logged_per_s"]))
         rows.append((*_named(row), *_ratio(row), *skipped, *_further(row), whole(row["pairs"])))
     note = (
-        "Throughput with the log over throughput in the adjacent slice without it. Processors a bit: the time of both "
+        "Throughput with the log over throughput in the adjacent slice without it. CPU time per bit: the time of both "
         "hosts and the logging process for each bit that arrived, likewise. Skipped packets are given as the authors "
         "gave theirs: of a run of 60 s, for each Mbit/s of throughput."
     )
@@ -77,8 +77,8 @@ def traffic(run: Run) -> Table:
         Column(("off_mbit_per_s",), "Throughput", "Mbit/s"),
         Column(("off_low", "off_high"), "95 % interval", "Mbit/s"),
         Column(("frame_bytes",), "Mean packet", "B"),
-        Column(("retransmitted_per_s",), "Sent again", "1/s"),
-        Column(("resolved_percent",), "Smallest effect told", "%"),
+        Column(("retransmitted_per_s",), "Retransmitted", "1/s"),
+        Column(("resolved_percent",), "Smallest effect detected", "%"),
         Column(("slices",), "Slices"),
     )
     rows = []

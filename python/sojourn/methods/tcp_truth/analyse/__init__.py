@@ -165,7 +165,7 @@ def _of_direction(found: Found, done: Done, several: Sequence[witness.Compared],
               exact=max(0, more - dropped), n=logged),
         Asked(f"packets {direction}, order", "capture", 0.0, "packets", "in another order than captured, on one CPU",
               exact=0 if skipped else sum(one.swapped for one in several), n=told),
-        Asked(f"packets {direction}, time", "capture", 0.0, "packets", "at a time behind which they were elsewhere",
+        Asked(f"packets {direction}, time", "capture", 0.0, "packets", "at a time that the capture contradicts",
               exact=0 if skipped else sum(one.too_early for one in several), n=told),
     ])  # fmt: skip
     found.sample(
@@ -325,7 +325,7 @@ def sentence(checks: Sequence[dict[str, Any]]) -> str:
         )
     else:
         said = f"What the log says is true: {len(checks) - untold} of {counted(len(checks), 'check')} pass, none fails"
-    said += f", {untold} cannot be told" if untold else ""
+    said += f", {untold} inconclusive" if untold else ""
     return said + _exactness(checks)
 
 
