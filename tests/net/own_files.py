@@ -78,6 +78,11 @@ class OwnFiles(NetnsBackend):
             self._folders[host, local] = there
         return self._folders[host, local]
 
+    def lend(self, host: HostName, local: Path) -> Path:
+        there = Path(f"{WORK}-lent-{local.name}")
+        self.put(host, str(there), local.read_text())
+        return there
+
     def gather(self) -> None:
         for (host, local), there in self._folders.items():
             if local.is_dir():  # what was there for a moment only is gone by now

@@ -71,6 +71,9 @@ class Backend(Protocol):
     def folder(self, host: HostName | None, local: Path) -> Path:
         """Where programs of a host, or beside all of them, write what shall be in a folder of ours once gathered."""
 
+    def lend(self, host: HostName, local: Path) -> Path:
+        """Where programs of a host can read a file of ours."""
+
     def gather(self) -> None:
         """Brings what programs wrote for our folders into these, as far as it is written."""
 

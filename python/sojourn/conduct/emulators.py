@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sojourn.conduct.part import without_event
@@ -23,7 +24,6 @@ from sojourn.units import as_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
     from types import TracebackType
 
     from sojourn.bed import Emulated
@@ -205,7 +205,7 @@ class Emulators:
             at.name,
             forward,
             backward,
-            config=own.config,
+            config=None if own.config is None else str(self.site.bed.backend.lend("d", Path(own.config))),
             seed=own.seed,
             engine=own.engine,
             cpu=self._cpu(own.cpu),
