@@ -26,6 +26,7 @@ step 'Python: format' $bin/ruff format --check .
 step 'Python: lints' $bin/ruff check .
 step 'Python: types (strict)' $bin/mypy
 step 'Python: layers' $bin/lint-imports
+step 'Python: no cycles of imports' $bin/python scripts/check_cycles.py
 step 'Schema: Python agrees with Rust' $bin/python scripts/generate_schema.py --check
 step 'Reference pages are current' $bin/python scripts/generate_reference.py --check
 if cargo deny --version >/dev/null 2>&1; then

@@ -20,7 +20,7 @@ import pytest
 
 from sojourn.bed.backend import Usage
 from sojourn.bed.backends.local import LocalMachine
-from sojourn.conduct import Interrupted, Screen, conduct, create_folder, open_folder, resume
+from sojourn.conduct import Interrupted, Screen, conduct, create_folder, resume
 from sojourn.conduct.archive import Log, asked_in, rewrite
 from sojourn.conduct.blocks import probed_blocks
 from sojourn.conduct.cores import choose_cores
@@ -29,6 +29,7 @@ from sojourn.conduct.remaining import next_part
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.plan import Plan, load_plan
 from sojourn.records import TABLES, RunFolder, read_table
+from sojourn.records.folder import open_folder
 from sojourn.records.log import read_log
 
 FAKE = Path(__file__).with_name("fake_instrument.py")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sojourn.bed.model import Topology
-from sojourn.conduct import Screen, conduct, create_folder, open_folder, resume
+from sojourn.conduct import Screen, conduct, create_folder, resume
 from sojourn.conduct.drops import located
 from sojourn.conduct.search import Bounds, LoadMissed, Reach, Terms, find, longest
 from sojourn.conduct.searches import whole_searches
@@ -26,6 +26,7 @@ from sojourn.instruments import StreamInstrument
 from sojourn.plan import Plan, load_plan
 from sojourn.plan.trials import expand_trials
 from sojourn.records import TABLES, RunFolder, read_table
+from sojourn.records.folder import open_folder
 from sojourn.records.log import read_log
 
 FAKE = Path(__file__).with_name("fake_instrument.py")

@@ -12,6 +12,7 @@ import os
 import sys
 from typing import Any, NoReturn
 
+from sojourn.cli.become import become_instrument
 from sojourn.errors import MachineError, RequestError, SojournError
 
 INTERRUPTED = 130
@@ -99,13 +100,6 @@ def raise_as_sentence(error: Any) -> NoReturn:
         error.show()
         sys.exit(error.exit_code)
     raise RequestError(f"{words[:1].lower()}{words[1:].rstrip('.')}: see `{asked} --help`") from error
-
-
-def become_instrument(argv: list[str]) -> NoReturn:
-    """Hand the command on: same process, same terminal, its own exit status; its help has the name given here."""
-    from sojourn.bed.machine import find_instrument
-
-    os.execv(find_instrument(), ["sojourn", *argv])
 
 
 def help_of_emulate(argv: list[str]) -> NoReturn:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.tcplog import app as tcplogs
 from sojourn.errors import RequestError
-
-if TYPE_CHECKING:
-    from sojourn.plan import Plan
-    from sojourn.records import RunFolder
-
-INVALID = 4
 
 app = typer.Typer(
     name="sojourn",
@@ -93,6 +88,8 @@ def run(  # noqa: PLR0913 - one for each option
 
     refuse_wrong_words(plan)
     if dry_run:
+        from sojourn.cli.matrix import show_plan
+
         show_plan(plan, as_json=as_json)
         return
     folder = create_folder(plan, out)
@@ -104,49 +101,13 @@ def resume_run(path: Path, beside: list[str], *, as_json: bool, report: bool) ->
     """The rest of an interrupted run, which knows its plan."""
     if beside:
         raise RequestError(f"--resume goes on with the run's own plan: leave {', '.join(beside)} away")
-    from sojourn.conduct import Screen, open_folder
+    from sojourn.conduct import Screen
     from sojourn.conduct import resume as resume_measuring
+    from sojourn.records.folder import open_folder
 
     folder = open_folder(path)
     resume_measuring(folder, Screen())
     conclude(folder, as_json=as_json, report=report)
-
-
-def conclude(folder: RunFolder, *, as_json: bool, report: bool = True) -> None:
-    """Analyse and, unless it is not wanted, report; exit 4 where the run must not be trusted."""
-    import sys
-
-    from rich.console import Console
-
-    told = Console(file=sys.stderr, highlight=False)
-    told.print("analysing", markup=False)
-    from sojourn.analysis import analyse
-    from sojourn.report import render_terminal, write_report
-
-    analyse(folder.path)
-    if report:
-        told.print("writing the report", markup=False)
-        write_report(folder.path)
-    verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
-    if as_json:
-        results = json.loads(folder.results.read_text(encoding="utf-8"))
-        said = {key: verdict[key] for key in ("verdict", "sentence", "checks") if key in verdict}
-        print(json.dumps({"run": str(folder.path), **said, "results": results}))
-    else:
-        render_terminal(folder.path, Console(highlight=False))
-    if verdict["verdict"] == "invalid":
-        raise typer.Exit(INVALID)
-
-
-def show_plan(plan: Plan, *, as_json: bool) -> None:
-    """What a plan would measure."""
-    from sojourn.cli.matrix import matrix, print_matrix
-
-    shown = matrix(plan)
-    if as_json:
-        print(json.dumps(shown))
-    else:
-        print_matrix(shown)
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -155,7 +116,7 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder."
 @app.command()
 def report(run: RunArgument, *, as_json: JsonOutput = False) -> None:
     """Analyse and report again, from the records alone."""
-    from sojourn.conduct import open_folder
+    from sojourn.records.folder import open_folder
 
     conclude(open_folder(run), as_json=as_json)
 
@@ -235,7 +196,7 @@ def probe() -> None:
     """Probe an address by hand (icmp, udp, raw) or answer probes (respond): see `sojourn probe --help`."""
     import sys
 
-    from sojourn.cli import become_instrument
+    from sojourn.cli.become import become_instrument
 
     become_instrument(["probe", *sys.argv[2:]])
 
@@ -250,7 +211,7 @@ def stream() -> None:
     """Send a stream by hand (send), receive one (recv), or simulate both (sim): see `sojourn stream --help`."""
     import sys
 
-    from sojourn.cli import become_instrument
+    from sojourn.cli.become import become_instrument
 
     become_instrument(["stream", *sys.argv[2:]])
 

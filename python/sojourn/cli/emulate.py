@@ -156,7 +156,7 @@ def plan_of(file: str | None, given: list[str], asked: dict[str, Any]) -> tuple[
 
 def show(plan: Plan, reasons: list[str], *, as_json: bool) -> None:
     """What would be sent."""
-    from sojourn.cli.commands import show_plan
+    from sojourn.cli.matrix import show_plan
 
     show_plan(plan, as_json=as_json)
     if not as_json:
@@ -166,7 +166,7 @@ def show(plan: Plan, reasons: list[str], *, as_json: bool) -> None:
 
 def conclude(folder: RunFolder, *, as_json: bool) -> None:
     """Analyse, report, and exit 4 where any check failed, or where the run must not be trusted."""
-    from sojourn.cli.commands import conclude as conclude_run
+    from sojourn.cli.conclude import conclude as conclude_run
 
     conclude_run(folder, as_json=as_json)
     checks = json.loads(folder.verdict.read_text(encoding="utf-8")).get("checks") or []

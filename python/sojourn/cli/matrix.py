@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -21,6 +22,15 @@ def matrix(plan: Plan) -> dict[str, Any]:
     """Cells, paths, counts and times, with units in their names."""
     head = {"study": plan.study.name, "question": plan.study.question, "backend": plan.bed.backend}
     return head | plan.ask.describe(plan)
+
+
+def show_plan(plan: Plan, *, as_json: bool) -> None:
+    """What a plan would measure."""
+    shown = matrix(plan)
+    if as_json:
+        print(json.dumps(shown))
+    else:
+        print_matrix(shown)
 
 
 def print_matrix(shown: dict[str, Any]) -> None:

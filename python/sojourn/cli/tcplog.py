@@ -39,7 +39,7 @@ def become(name: str, help_: str) -> None:
     """A command that the instrument does; it is here for the sake of the list."""
 
     def run() -> None:
-        from sojourn.cli import become_instrument
+        from sojourn.cli.become import become_instrument
 
         become_instrument(["tcplog", *sys.argv[2:]])
 

@@ -44,14 +44,6 @@ def create_folder(plan: Plan, out: Path | None) -> RunFolder:
     return folder
 
 
-def open_folder(path: Path) -> RunFolder:
-    """An existing run folder."""
-    folder = RunFolder(path)
-    if not folder.plan.is_file() or not folder.records.is_dir():
-        raise RequestError(f"{path} is no run folder: expected one that holds plan.toml and records/")
-    return folder
-
-
 def new_name(plan: Plan) -> str:
     """When, what, and four digits of chance: 2026-11-20T101500Z-bridge-latency-3f9c."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}-{plan.study.name}-{secrets.token_hex(2)}"

@@ -239,7 +239,7 @@ def describe_probes(
     one_of_each = {trial.cell: trial for trial in trials}
     return {
         "arms": list(over),
-        "rounds": plan.pairs.rounds,
+        "rounds": 1 + max(trial.round for trial in trials),
         "visits_per_round": visits_per_round,
         "blocks": cost.blocks,
         "probes": cost.probes,

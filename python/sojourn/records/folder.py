@@ -1,12 +1,14 @@
 """The layout of a run folder, the only thing that both halves of Sojourn know.
 
-It names places and nothing else: it neither makes folders nor reads what is in them.
+It names places and nothing else: it makes no folder, and reads nothing that is in one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,3 +64,11 @@ class RunFolder:
     def report(self) -> Path:
         """What we say: may be deleted and made again."""
         return self.path / "report"
+
+
+def open_folder(path: Path) -> RunFolder:
+    """An existing run folder."""
+    folder = RunFolder(path)
+    if not folder.plan.is_file() or not folder.records.is_dir():
+        raise RequestError(f"{path} is no run folder: expected one that holds plan.toml and records/")
+    return folder

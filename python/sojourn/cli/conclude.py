@@ -1,0 +1,39 @@
+"""What every run ends with: analysis, report, and the exit status. Loads nothing that measures."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from sojourn.records import RunFolder
+
+INVALID = 4
+
+
+def conclude(folder: RunFolder, *, as_json: bool, report: bool = True) -> None:
+    """Analyse and, unless it is not wanted, report; exit 4 where the run must not be trusted."""
+    import sys
+
+    from rich.console import Console
+
+    told = Console(file=sys.stderr, highlight=False)
+    told.print("analysing", markup=False)
+    from sojourn.analysis import analyse
+    from sojourn.report import render_terminal, write_report
+
+    analyse(folder.path)
+    if report:
+        told.print("writing the report", markup=False)
+        write_report(folder.path)
+    verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
+    if as_json:
+        results = json.loads(folder.results.read_text(encoding="utf-8"))
+        said = {key: verdict[key] for key in ("verdict", "sentence", "checks") if key in verdict}
+        print(json.dumps({"run": str(folder.path), **said, "results": results}))
+    else:
+        render_terminal(folder.path, Console(highlight=False))
+    if verdict["verdict"] == "invalid":
+        raise typer.Exit(INVALID)
