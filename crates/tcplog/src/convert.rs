@@ -69,76 +69,80 @@ fn packet_of(sample: &Sample) -> tcp::SampledPacket {
     }
 }
 
-fn state_of(state: &State, hz: u32) -> tcp::State {
-    let jiffies = |jiffies: u32| i64::from(jiffies) * MICROSECONDS / i64::from(hz.max(1));
-    let [_, receiver, buffer] = state.chrono_jiffies;
-    let has_rtt = state.srtt_us8 != 0;
-    tcp::State {
-        state: state.state,
-        snd_cwnd: state.snd_cwnd,
-        snd_ssthresh: state.snd_ssthresh,
-        mss_bytes: state.mss_cache,
-        snd_wnd_bytes: state.snd_wnd,
-        rcv_wnd_bytes: state.rcv_wnd,
-        snd_wscale: state.snd_wscale,
-        rcv_wscale: state.rcv_wscale,
-        srtt_us: eighths(state.srtt_us8),
-        rto_us: jiffies(state.rto_jiffies),
-        sndbuf_bytes: state.sndbuf,
-        snd_queued_bytes: snd_queued(state),
-        rcvbuf_bytes: state.rcvbuf,
-        rcv_queued_bytes: rcv_queued(state),
-        in_flight_bytes: behind(state.snd_nxt, state.snd_una),
-        flags: state.flags,
-        snd_una: state.snd_una,
-        snd_nxt: state.snd_nxt,
-        rcv_nxt: state.rcv_nxt,
-        ca_state: state.ca_state,
-        snd_cwnd_cnt: state.snd_cwnd_cnt,
-        prior_cwnd: state.prior_cwnd,
-        pacing_rate_bps: pacing_rate(state.pacing_rate),
-        packets_out: state.packets_out,
-        sacked_out: state.sacked_out,
-        lost_out: state.lost_out,
-        retrans_out: state.retrans_out,
-        total_retrans: state.total_retrans,
-        lost: state.lost,
-        delivered: state.delivered,
-        delivered_ce: state.delivered_ce,
-        received_ce: state.received_ce,
-        delivery_rate_bps: delivery_rate(state),
-        reordering: state.reordering,
-        reord_seen: state.reord_seen,
-        dsack_dups: state.dsack_dups,
-        total_rto: state.total_rto,
-        backoff: state.backoff,
-        retransmits: state.retransmits,
-        probes_out: state.probes_out,
-        rtt_last_us: (state.rtt_last_us != 0).then_some(state.rtt_last_us),
-        rtt_min_us: (state.rtt_min_us != u32::MAX).then_some(state.rtt_min_us),
-        rttvar_us: has_rtt.then(|| f64::from(state.rttvar_us4) / 4.0),
-        mdev_us: has_rtt.then(|| f64::from(state.mdev_us4) / 4.0),
-        rcv_rtt_us: eighths(state.rcv_rtt_us8),
-        limited_by: (usize::from(state.chrono) < tcp::LIMITS.len()).then_some(state.chrono),
-        busy_us: state.chrono_jiffies.into_iter().map(jiffies).sum(),
-        receiver_limited_us: jiffies(receiver),
-        buffer_limited_us: jiffies(buffer),
-        snd_memory_bytes: state.wmem_queued,
-        rcv_memory_bytes: state.rmem_alloc,
-        rcv_ssthresh_bytes: state.rcv_ssthresh,
-        rcv_space_bytes: state.rcv_space,
-        rcv_ooopack: state.rcv_ooopack,
-        num_sacks: state.num_sacks,
-        advmss_bytes: state.advmss,
-        sent_bytes: state.bytes_sent,
-        acked_bytes: state.bytes_acked,
-        received_bytes: state.bytes_received,
-        retransmitted_bytes: state.bytes_retrans,
-        segs_in: state.segs_in,
-        segs_out: state.segs_out,
-        data_segs_in: state.data_segs_in,
-        data_segs_out: state.data_segs_out,
-    }
+/// Makes of each column of the control block what its declaration says: the field of its name, or another, or what a function
+/// makes of some; and the list of the fields that each is made of.
+macro_rules! convert {
+    ($(#[$meta:meta])* (nullable) State; {$(
+        $field:ident: $type:ty => $column:ident: $kind:ident $(of $names:ident)? ($unit:literal) $(or $null:ident)?
+        $(since $since:literal)? $doc:literal $(from $($from:ident),+ $(as $how:ident)?)?;
+    )*}) => {
+        fn state_of(state: &State, hz: u32) -> tcp::State {
+            tcp::State { $($field: convert!(@value state hz $field [$($($from)+)?] [$($($how)?)?]),)* }
+        }
+
+        /// The columns, each with the fields of [`State`] that it is made of.
+        pub(crate) const COLUMNS: &[(&str, &[&str])] =
+            &[$((stringify!($column), convert!(@fields $field $($($from)+)?)),)*];
+    };
+    (@value $state:ident $hz:ident $field:ident [] []) => { $state.$field };
+    (@value $state:ident $hz:ident $field:ident [$from:ident] []) => { $state.$from };
+    (@value $state:ident $hz:ident $field:ident [$($from:ident)+] [$how:ident]) => { $how($state, $hz) };
+    (@fields $field:ident) => { &[stringify!($field)] };
+    (@fields $field:ident $($from:ident)+) => { &[$(stringify!($from)),+] };
+}
+
+sojourn_record::tcp_state!(convert);
+
+fn microseconds(jiffies: u32, hz: u32) -> i64 {
+    i64::from(jiffies) * MICROSECONDS / i64::from(hz.max(1))
+}
+
+fn rto(state: &State, hz: u32) -> i64 {
+    microseconds(state.rto_jiffies, hz)
+}
+
+fn busy(state: &State, hz: u32) -> i64 {
+    state.chrono_jiffies.into_iter().map(|jiffies| microseconds(jiffies, hz)).sum()
+}
+
+fn receiver_limited(state: &State, hz: u32) -> i64 {
+    microseconds(state.chrono_jiffies[1], hz)
+}
+
+fn buffer_limited(state: &State, hz: u32) -> i64 {
+    microseconds(state.chrono_jiffies[2], hz)
+}
+
+fn limited_by(state: &State, _: u32) -> Option<u8> {
+    (usize::from(state.chrono) < tcp::LIMITS.len()).then_some(state.chrono)
+}
+
+fn srtt(state: &State, _: u32) -> Option<f64> {
+    eighths(state.srtt_us8)
+}
+
+fn rcv_rtt(state: &State, _: u32) -> Option<f64> {
+    eighths(state.rcv_rtt_us8)
+}
+
+fn rttvar(state: &State, _: u32) -> Option<f64> {
+    (state.srtt_us8 != 0).then(|| f64::from(state.rttvar_us4) / 4.0)
+}
+
+fn mdev(state: &State, _: u32) -> Option<f64> {
+    (state.srtt_us8 != 0).then(|| f64::from(state.mdev_us4) / 4.0)
+}
+
+fn rtt_last(state: &State, _: u32) -> Option<u32> {
+    (state.rtt_last_us != 0).then_some(state.rtt_last_us)
+}
+
+fn rtt_min(state: &State, _: u32) -> Option<u32> {
+    (state.rtt_min_us != u32::MAX).then_some(state.rtt_min_us)
+}
+
+fn in_flight(state: &State, _: u32) -> u32 {
+    behind(state.snd_nxt, state.snd_una)
 }
 
 /// Returns what an RTT is that the kernel holds in eighths; 0 is none yet.
@@ -152,27 +156,27 @@ fn behind(end: u32, start: u32) -> u32 {
 }
 
 /// User data to send or without acknowledgement. SYN and FIN take a sequence number each and are no data.
-fn snd_queued(state: &State) -> u32 {
+fn snd_queued(state: &State, _: u32) -> u32 {
     let is_off_by_one = matches!(state.state, SYN_SENT | SYN_RECV | FIN_WAIT1 | LAST_ACK | CLOSING);
     behind(state.write_seq, state.snd_una).saturating_sub(is_off_by_one.into())
 }
 
 /// User data that can be read; the peer's FIN is none.
-fn rcv_queued(state: &State) -> u32 {
+fn rcv_queued(state: &State, _: u32) -> u32 {
     let is_off_by_one = matches!(state.state, CLOSE_WAIT | LAST_ACK | CLOSING);
     behind(state.rcv_nxt, state.copied_seq).saturating_sub(is_off_by_one.into())
 }
 
-fn pacing_rate(bytes_per_second: u64) -> i64 {
+fn pacing_rate(state: &State, _: u32) -> i64 {
     // sk_pacing_rate is an unsigned long: all ones is no limit.
-    if bytes_per_second == u64::MAX {
+    if state.pacing_rate == u64::MAX {
         return -1;
     }
-    i64::try_from(bytes_per_second.saturating_mul(8)).unwrap_or(i64::MAX)
+    i64::try_from(state.pacing_rate.saturating_mul(8)).unwrap_or(i64::MAX)
 }
 
 /// As tcp_compute_delivery_rate has it.
-fn delivery_rate(state: &State) -> Option<f64> {
+fn delivery_rate(state: &State, _: u32) -> Option<f64> {
     let bits = f64::from(state.rate_delivered) * f64::from(state.mss_cache) * 8.0;
     (state.rate_interval_us != 0).then(|| bits * 1e6 / f64::from(state.rate_interval_us))
 }
@@ -216,13 +220,46 @@ mod tests {
         assert_eq!(row.limited_by.map(|by| tcp::LIMITS[usize::from(by)]), Some("receiver"));
     }
 
+    /// A change of a field changes the columns that are declared to be made of it, and no other.
+    #[test]
+    fn a_column_is_made_of_its_own_fields() {
+        let shown = |bytes: &[u8]| {
+            let state = state_of(&whole(bytes).unwrap(), 250);
+            tcp::Sample { state, ..tcp::Sample::default() }.to_json()
+        };
+        // Values that no other field has, and small ones where a value can be none of many.
+        let numbers = State { srtt_us8: 80_000, snd_una: 1_000, copied_seq: 1_000, state: 1, chrono: 1, ..state() };
+        let numbers = State { snd_nxt: 9_000, write_seq: 9_500, rcv_nxt: 9_900, mss_cache: 1_448, ..numbers };
+        let numbers = State { rate_delivered: 10, rate_interval_us: 100, ..numbers };
+        let mut bytes = Vec::new();
+        numbers.put(&mut bytes);
+        let before = shown(&bytes);
+        for (name, at) in State::FIELDS.iter().take(State::FIELDS.len() - 1) {
+            let mut changed = bytes.clone();
+            changed[*at] = changed[*at].wrapping_add(if *name == "state" { 3 } else { 2 });
+            let after = shown(&changed);
+            let is_other = |column: &str| before.get(column) != after.get(column);
+            let others: Vec<_> = COLUMNS.iter().map(|(column, _)| *column).filter(|column| is_other(column)).collect();
+            let declared = COLUMNS.iter().filter(|(_, fields)| fields.contains(name)).map(|(column, _)| *column);
+            let declared: Vec<_> = declared.collect();
+            assert!(
+                others.iter().all(|column| declared.contains(column)),
+                "{name} changes {others:?}, not {declared:?}"
+            );
+            let is_alone = |column: &&&str| COLUMNS.iter().any(|(one, fields)| one == *column && fields.len() == 1);
+            let missing: Vec<_> = declared.iter().filter(is_alone).filter(|column| !others.contains(column)).collect();
+            // The first of three counts of jiffies is the path's: it limits neither the receiver's window nor our buffer.
+            assert!(missing.is_empty() || *name == "chrono_jiffies", "{name} does not change {missing:?}");
+        }
+    }
+
     #[test]
     fn what_has_no_value_yet_is_none() {
         let row = converted(&State { rtt_min_us: u32::MAX, pacing_rate: u64::MAX, ..state() });
         assert_eq!((row.srtt_us, row.rttvar_us, row.mdev_us, row.rcv_rtt_us), (None, None, None, None));
         assert_eq!((row.rtt_last_us, row.rtt_min_us, row.delivery_rate_bps), (None, None, None));
         assert_eq!(row.pacing_rate_bps, -1);
-        assert_eq!(pacing_rate(u64::MAX - 1), i64::MAX);
+        assert_eq!(pacing_rate(&State { pacing_rate: u64::MAX - 1, ..state() }, 250), i64::MAX);
     }
 
     #[test]

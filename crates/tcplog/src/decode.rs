@@ -1,6 +1,6 @@
 //! Bytes into what [`crate::layout`] declares, and back. Foreign bytes: lengths and kinds are checked, nothing panics.
 
-use crate::layout::{Counts, Flow, Options, PrivateState, Sample, State, Totals, kind, point};
+use crate::layout::{PrivateState, Sample, kind, point};
 
 /// A record of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub(crate) fn whole<R: Raw>(bytes: &[u8]) -> Result<R, DecodeError> {
 pub trait Raw {
     /// How many bytes it takes.
     const BYTES: usize;
+    /// Its fields, with where each begins; none of a number.
+    const FIELDS: &[(&str, usize)] = &[];
 
     /// Takes it off the front of the bytes; zeros where they end.
     fn take(bytes: &mut &[u8]) -> Self;
@@ -103,30 +105,29 @@ impl<R: Raw, const N: usize> Raw for [R; N] {
     }
 }
 
-/// Declares a structure's fields, in order; that they are all of them and leave no hole is checked when it is compiled.
-macro_rules! raw {
-    ($name:ident { $($field:ident),* $(,)? }) => {
+/// Declares a structure by its fields, in order; that they leave no hole is checked when it is compiled.
+macro_rules! layout {
+    ($(#[$meta:meta])* pub struct $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(C)]
+        #[expect(missing_docs, reason = "said once, in the header")]
+        pub struct $name {
+            $(pub $field: $type,)*
+        }
+
         const _: () = {
-            const fn bytes<T>(_: fn(&$name) -> &T) -> usize {
-                size_of::<T>()
-            }
             let mut at = 0;
             $(
                 assert!(at == std::mem::offset_of!($name, $field));
-                at += bytes(|whole: &$name| &whole.$field);
+                at += size_of::<$type>();
             )*
             assert!(at == size_of::<$name>());
         };
 
-        #[cfg(test)]
-        impl $name {
-            /// The fields, with where each begins.
-            pub(crate) const FIELDS: &[(&str, usize)] =
-                &[$((stringify!($field), std::mem::offset_of!($name, $field))),*];
-        }
-
-        impl Raw for $name {
+        impl $crate::decode::Raw for $name {
             const BYTES: usize = size_of::<$name>();
+            const FIELDS: &[(&str, usize)] = &[$((stringify!($field), std::mem::offset_of!($name, $field))),*];
 
             #[inline]
             fn take(bytes: &mut &[u8]) -> Self {
@@ -135,7 +136,7 @@ macro_rules! raw {
                 let (first, rest) = bytes.split_first_chunk::<{ size_of::<$name>() }>().unwrap_or((&ZERO, &[]));
                 *bytes = rest;
                 let first = &mut first.as_slice();
-                $(let $field = Raw::take(first);)*
+                $(let $field = $crate::decode::Raw::take(first);)*
                 Self { $($field),* }
             }
 
@@ -146,157 +147,7 @@ macro_rules! raw {
     };
 }
 
-raw!(State {
-    bytes_sent,
-    bytes_acked,
-    bytes_received,
-    bytes_retrans,
-    pacing_rate,
-    flags,
-    snd_cwnd,
-    snd_ssthresh,
-    snd_cwnd_cnt,
-    prior_cwnd,
-    mss_cache,
-    snd_wnd,
-    rcv_wnd,
-    rcv_ssthresh,
-    snd_una,
-    snd_nxt,
-    write_seq,
-    rcv_nxt,
-    copied_seq,
-    sndbuf,
-    wmem_queued,
-    rcvbuf,
-    rmem_alloc,
-    packets_out,
-    sacked_out,
-    lost_out,
-    retrans_out,
-    total_retrans,
-    lost,
-    delivered,
-    delivered_ce,
-    received_ce,
-    rate_delivered,
-    rate_interval_us,
-    srtt_us8,
-    mdev_us4,
-    rttvar_us4,
-    rtt_min_us,
-    rtt_last_us,
-    rcv_rtt_us8,
-    rcv_space,
-    rto_jiffies,
-    chrono_start_jiffies,
-    chrono_jiffies,
-    segs_in,
-    segs_out,
-    data_segs_in,
-    data_segs_out,
-    reordering,
-    reord_seen,
-    dsack_dups,
-    rcv_ooopack,
-    advmss,
-    total_rto,
-    state,
-    ca_state,
-    snd_wscale,
-    rcv_wscale,
-    backoff,
-    retransmits,
-    probes_out,
-    num_sacks,
-    chrono,
-    reserved,
-});
-
-raw!(Sample {
-    kind,
-    point,
-    detail,
-    slot,
-    number,
-    time_ns,
-    cookie,
-    packet,
-    seq,
-    ack,
-    tcp_flags,
-    window,
-    packet_bytes,
-    payload_bytes,
-    segments,
-    ip_id,
-    tos,
-    reserved,
-    state,
-});
-
-raw!(PrivateState { kind, reserved, slot, number, time_ns, cookie, sample, algorithm, bytes });
-
-raw!(Counts { seen, segments, ticks, jiffies, last_ns, fates, segments_of_fates, reserved });
-
-raw!(Flow {
-    cookie,
-    generation,
-    verdict,
-    logged_ns,
-    changes,
-    first_ns,
-    ended_ns,
-    netns,
-    directions,
-    cgroup,
-    process,
-    family,
-    local_port,
-    remote_port,
-    reserved,
-    local,
-    remote,
-    command,
-    algorithm,
-    padding,
-});
-
-raw!(Totals {
-    seen,
-    segments,
-    fates,
-    segments_of_fates,
-    events,
-    events_full,
-    privates,
-    privates_full,
-    number,
-    position
-});
-
-raw!(Options {
-    generation,
-    enabled,
-    ppl,
-    by_segment,
-    points,
-    min_interval_ns,
-    changes,
-    private_every,
-    one_in_flows,
-    netns,
-    cgroup,
-    cgroup_level,
-    process,
-    ports,
-    prefixes,
-    port,
-    algorithm,
-    burn,
-    reserved,
-    offset_ns,
-});
+pub(crate) use layout;
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,8 @@
 //!
 //! A test holds the two together by the type information in the compiled object.
 
+use crate::decode::layout;
+
 /// How long the private state of a congestion control is (ICSK_CA_PRIV_SIZE).
 pub const PRIVATE_BYTES: usize = 104;
 
@@ -61,75 +63,74 @@ pub mod fate {
     pub const OF_FLOW: usize = 7;
 }
 
-/// The control block at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-#[expect(missing_docs, reason = "said once, in the header")]
-pub struct State {
-    pub bytes_sent: u64,
-    pub bytes_acked: u64,
-    pub bytes_received: u64,
-    pub bytes_retrans: u64,
-    pub pacing_rate: u64,
-    pub flags: u32,
-    pub snd_cwnd: u32,
-    pub snd_ssthresh: u32,
-    pub snd_cwnd_cnt: u32,
-    pub prior_cwnd: u32,
-    pub mss_cache: u32,
-    pub snd_wnd: u32,
-    pub rcv_wnd: u32,
-    pub rcv_ssthresh: u32,
-    pub snd_una: u32,
-    pub snd_nxt: u32,
-    pub write_seq: u32,
-    pub rcv_nxt: u32,
-    pub copied_seq: u32,
-    pub sndbuf: u32,
-    pub wmem_queued: u32,
-    pub rcvbuf: u32,
-    pub rmem_alloc: u32,
-    pub packets_out: u32,
-    pub sacked_out: u32,
-    pub lost_out: u32,
-    pub retrans_out: u32,
-    pub total_retrans: u32,
-    pub lost: u32,
-    pub delivered: u32,
-    pub delivered_ce: u32,
-    pub received_ce: u32,
-    pub rate_delivered: u32,
-    pub rate_interval_us: u32,
-    pub srtt_us8: u32,
-    pub mdev_us4: u32,
-    pub rttvar_us4: u32,
-    pub rtt_min_us: u32,
-    pub rtt_last_us: u32,
-    pub rcv_rtt_us8: u32,
-    pub rcv_space: u32,
-    pub rto_jiffies: u32,
-    pub chrono_start_jiffies: u32,
-    pub chrono_jiffies: [u32; 3],
-    pub segs_in: u32,
-    pub segs_out: u32,
-    pub data_segs_in: u32,
-    pub data_segs_out: u32,
-    pub reordering: u32,
-    pub reord_seen: u32,
-    pub dsack_dups: u32,
-    pub rcv_ooopack: u32,
-    pub advmss: u16,
-    pub total_rto: u16,
-    pub state: u8,
-    pub ca_state: u8,
-    pub snd_wscale: u8,
-    pub rcv_wscale: u8,
-    pub backoff: u8,
-    pub retransmits: u8,
-    pub probes_out: u8,
-    pub num_sacks: u8,
-    pub chrono: u8,
-    pub reserved: [u8; 7],
+layout! {
+    /// The control block at one moment.
+    pub struct State {
+        bytes_sent: u64,
+        bytes_acked: u64,
+        bytes_received: u64,
+        bytes_retrans: u64,
+        pacing_rate: u64,
+        flags: u32,
+        snd_cwnd: u32,
+        snd_ssthresh: u32,
+        snd_cwnd_cnt: u32,
+        prior_cwnd: u32,
+        mss_cache: u32,
+        snd_wnd: u32,
+        rcv_wnd: u32,
+        rcv_ssthresh: u32,
+        snd_una: u32,
+        snd_nxt: u32,
+        write_seq: u32,
+        rcv_nxt: u32,
+        copied_seq: u32,
+        sndbuf: u32,
+        wmem_queued: u32,
+        rcvbuf: u32,
+        rmem_alloc: u32,
+        packets_out: u32,
+        sacked_out: u32,
+        lost_out: u32,
+        retrans_out: u32,
+        total_retrans: u32,
+        lost: u32,
+        delivered: u32,
+        delivered_ce: u32,
+        received_ce: u32,
+        rate_delivered: u32,
+        rate_interval_us: u32,
+        srtt_us8: u32,
+        mdev_us4: u32,
+        rttvar_us4: u32,
+        rtt_min_us: u32,
+        rtt_last_us: u32,
+        rcv_rtt_us8: u32,
+        rcv_space: u32,
+        rto_jiffies: u32,
+        chrono_start_jiffies: u32,
+        chrono_jiffies: [u32; 3],
+        segs_in: u32,
+        segs_out: u32,
+        data_segs_in: u32,
+        data_segs_out: u32,
+        reordering: u32,
+        reord_seen: u32,
+        dsack_dups: u32,
+        rcv_ooopack: u32,
+        advmss: u16,
+        total_rto: u16,
+        state: u8,
+        ca_state: u8,
+        snd_wscale: u8,
+        rcv_wscale: u8,
+        backoff: u8,
+        retransmits: u8,
+        probes_out: u8,
+        num_sacks: u8,
+        chrono: u8,
+        reserved: [u8; 7],
+    }
 }
 
 /// Bits of [`State::flags`].
@@ -157,88 +158,84 @@ pub mod flag {
     pub const REPAIR: u32 = 1 << 19;
 }
 
-/// One sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-#[expect(missing_docs, reason = "said once, in the header")]
-pub struct Sample {
-    pub kind: u8,
-    pub point: u8,
-    pub detail: u16,
-    pub slot: u32,
-    pub number: u64,
-    pub time_ns: u64,
-    pub cookie: u64,
-    pub packet: u64,
-    pub seq: u32,
-    pub ack: u32,
-    pub tcp_flags: u16,
-    pub window: u16,
-    pub packet_bytes: u32,
-    pub payload_bytes: u32,
-    pub segments: u16,
-    pub ip_id: u16,
-    pub tos: u8,
-    pub reserved: [u8; 7],
-    pub state: State,
+layout! {
+    /// One sample.
+    pub struct Sample {
+        kind: u8,
+        point: u8,
+        detail: u16,
+        slot: u32,
+        number: u64,
+        time_ns: u64,
+        cookie: u64,
+        packet: u64,
+        seq: u32,
+        ack: u32,
+        tcp_flags: u16,
+        window: u16,
+        packet_bytes: u32,
+        payload_bytes: u32,
+        segments: u16,
+        ip_id: u16,
+        tos: u8,
+        reserved: [u8; 7],
+        state: State,
+    }
 }
 
-/// The private state of the congestion control, as bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-#[expect(missing_docs, reason = "said once, in the header")]
-pub struct PrivateState {
-    pub kind: u8,
-    pub reserved: [u8; 3],
-    pub slot: u32,
-    pub number: u64,
-    pub time_ns: u64,
-    pub cookie: u64,
-    pub sample: u64,
-    pub algorithm: [u8; NAME_BYTES],
-    pub bytes: [u8; PRIVATE_BYTES],
+layout! {
+    /// The private state of the congestion control, as bytes.
+    pub struct PrivateState {
+        kind: u8,
+        reserved: [u8; 3],
+        slot: u32,
+        number: u64,
+        time_ns: u64,
+        cookie: u64,
+        sample: u64,
+        algorithm: [u8; NAME_BYTES],
+        bytes: [u8; PRIVATE_BYTES],
+    }
 }
 
-/// How many packets and segments met each fate, one way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-#[expect(missing_docs, reason = "said once, in the header")]
-pub struct Counts {
-    pub seen: u64,
-    pub segments: u64,
-    pub ticks: u64,
-    pub jiffies: u64,
-    pub last_ns: u64,
-    pub fates: [u64; fate::OF_FLOW],
-    pub segments_of_fates: [u64; fate::OF_FLOW],
-    pub reserved: [u64; 5],
+layout! {
+    /// How many packets and segments met each fate, one way.
+    pub struct Counts {
+        seen: u64,
+        segments: u64,
+        ticks: u64,
+        jiffies: u64,
+        last_ns: u64,
+        fates: [u64; fate::OF_FLOW],
+        segments_of_fates: [u64; fate::OF_FLOW],
+        reserved: [u64; 5],
+    }
 }
 
-/// One flow, in the table that user space maps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-#[expect(missing_docs, reason = "said once, in the header")]
-pub struct Flow {
-    pub cookie: u64,
-    pub generation: u64,
-    pub verdict: u64,
-    pub logged_ns: u64,
-    pub changes: u64,
-    pub first_ns: u64,
-    pub ended_ns: u64,
-    pub netns: u64,
-    pub directions: [Counts; 2],
-    pub cgroup: u64,
-    pub process: u32,
-    pub family: u16,
-    pub local_port: u16,
-    pub remote_port: u16,
-    pub reserved: [u16; 3],
-    pub local: [u8; 16],
-    pub remote: [u8; 16],
-    pub command: [u8; NAME_BYTES],
-    pub algorithm: [u8; NAME_BYTES],
-    pub padding: [u64; 5],
+layout! {
+    /// One flow, in the table that user space maps.
+    pub struct Flow {
+        cookie: u64,
+        generation: u64,
+        verdict: u64,
+        logged_ns: u64,
+        changes: u64,
+        first_ns: u64,
+        ended_ns: u64,
+        netns: u64,
+        directions: [Counts; 2],
+        cgroup: u64,
+        process: u32,
+        family: u16,
+        local_port: u16,
+        remote_port: u16,
+        reserved: [u16; 3],
+        local: [u8; 16],
+        remote: [u8; 16],
+        command: [u8; NAME_BYTES],
+        algorithm: [u8; NAME_BYTES],
+        padding: [u64; 5],
+    }
 }
 
 impl Flow {
@@ -255,48 +252,46 @@ impl Flow {
     }
 }
 
-/// How many packets met each fate on one CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-#[expect(missing_docs, reason = "said once, in the header")]
-pub struct Totals {
-    pub seen: [u64; 2],
-    pub segments: [u64; 2],
-    pub fates: [[u64; fate::ALL]; 2],
-    pub segments_of_fates: [[u64; fate::ALL]; 2],
-    pub events: u64,
-    pub events_full: u64,
-    pub privates: u64,
-    pub privates_full: u64,
-    pub number: u64,
-    pub position: u64,
+layout! {
+    /// How many packets met each fate on one CPU.
+    pub struct Totals {
+        seen: [u64; 2],
+        segments: [u64; 2],
+        fates: [[u64; fate::ALL]; 2],
+        segments_of_fates: [[u64; fate::ALL]; 2],
+        events: u64,
+        events_full: u64,
+        privates: u64,
+        privates_full: u64,
+        number: u64,
+        position: u64,
+    }
 }
 
-/// What is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-#[expect(missing_docs, reason = "said once, in the header")]
-pub struct Options {
-    pub generation: u64,
-    pub enabled: u32,
-    pub ppl: u32,
-    pub by_segment: u32,
-    pub points: u32,
-    pub min_interval_ns: u64,
-    pub changes: u64,
-    pub private_every: u32,
-    pub one_in_flows: u32,
-    pub netns: u64,
-    pub cgroup: u64,
-    pub cgroup_level: u32,
-    pub process: u32,
-    pub ports: u32,
-    pub prefixes: u32,
-    pub port: [u16; PORTS],
-    pub algorithm: [u8; NAME_BYTES],
-    pub burn: u32,
-    pub reserved: u32,
-    pub offset_ns: u64,
+layout! {
+    /// What is asked.
+    pub struct Options {
+        generation: u64,
+        enabled: u32,
+        ppl: u32,
+        by_segment: u32,
+        points: u32,
+        min_interval_ns: u64,
+        changes: u64,
+        private_every: u32,
+        one_in_flows: u32,
+        netns: u64,
+        cgroup: u64,
+        cgroup_level: u32,
+        process: u32,
+        ports: u32,
+        prefixes: u32,
+        port: [u16; PORTS],
+        algorithm: [u8; NAME_BYTES],
+        burn: u32,
+        reserved: u32,
+        offset_ns: u64,
+    }
 }
 
 /// Bits of [`Options::changes`].

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::layout::State;
 
 proptest! {
     #[test]

@@ -230,7 +230,8 @@ mod tests {
     use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
 
     use super::*;
-    use crate::kernel::fields::NAMES;
+    use crate::decode::Raw;
+    use crate::kernel::fields;
     use crate::kernel::rings::READER;
     use crate::layout::{Counts, Flow, Options, PrivateState, SLOT_BYTES, Sample, State, Totals};
 
@@ -278,7 +279,8 @@ mod tests {
         let found = types.type_by_name::<Enum<'_>>("field").expect("it is in the object");
         let named: Vec<_> =
             found.iter().map(|field| field.name.expect("it has a name").to_string_lossy().into_owned()).collect();
-        let expected: Vec<_> = NAMES.iter().map(|name| format!("FIELD_{name}")).chain(["FIELDS".to_owned()]).collect();
+        let expected: Vec<_> =
+            fields::names().map(|name| format!("FIELD_{name}")).chain(["FIELDS".to_owned()]).collect();
         assert_eq!(named, expected);
     }
 
