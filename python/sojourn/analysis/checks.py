@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.rows import finite
 from sojourn.statistics.interval import Interval
+from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
     from sojourn.analysis.run import Run
@@ -36,15 +37,13 @@ def limits_of(run: Run) -> dict[str, float]:
     return {name: number(told.get(name, limit)) for name, limit in LIMITS.items()}
 
 
-UNITS_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "%": 0.01}
-
-
 def number(told: float | str) -> float:
     """A limit as a plan has it, in ns where it is a time: a share, or a time with its unit."""
     if not isinstance(told, str):
         return float(told)
-    unit = told.lstrip("0123456789.+- ")
-    return float(told.removesuffix(unit)) * UNITS_NS.get(unit, 1.0)
+    if (nanos := nanoseconds(told)) is not None:
+        return float(nanos)
+    return float(told.removesuffix("%")) * (0.01 if told.endswith("%") else 1.0)
 
 
 Reading = Callable[[float], Interval]

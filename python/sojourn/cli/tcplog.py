@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sojourn.errors import RequestError
+from sojourn.units import UNITS_NS, nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 DOUBTFUL = 4
-UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
 
 app = typer.Typer(
     help="TCP from the inside: log its state at every packet, look at it, draw it, hand it on.",
@@ -202,9 +202,8 @@ def parsed_time(option: str, words: str | None) -> int | None:
     """A time in nanoseconds: a number with a unit."""
     if words is None:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zµ]*)", words.strip())
-    if found and not found[2]:
+    if re.fullmatch(r"\d+(\.\d+)?", words.strip()):
         raise RequestError(f"{option} {words}: expected a time with its unit: {words}s, or {words}ms?")
-    if found is None or found[2] not in UNITS_NS:
+    if (nanos := nanoseconds(words)) is None:
         raise RequestError(f"{option} {words}: expected a time such as {', '.join('2' + unit for unit in UNITS_NS)}")
-    return round(float(found[1]) * UNITS_NS[found[2]])
+    return round(nanos)

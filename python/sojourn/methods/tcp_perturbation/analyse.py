@@ -26,6 +26,7 @@ from sojourn.records import read_table
 from sojourn.statistics.interval import Interval, student_quantile
 from sojourn.statistics.permutation import Apart, apart, holm, least_p, paired_p
 from sojourn.statistics.signed_rank import hodges_lehmann
+from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +99,7 @@ def study(run: Run) -> Study:
     """Every observable of every cell, with the log and its control."""
     several = trials_of(run, "perturbation")
     readings = read_table(run.folder.records, "tcp_readings", {one.block for one in several}, COLUMNS).frame
-    skip_ns = _nanos(run.plan.get("perturbation", {}).get("skip", "0s"))
+    skip_ns = float(nanoseconds(run.plan.get("perturbation", {}).get("skip", "0s")) or 0)
     seen = {one.block: found for one in several if (found := seen_of(readings, one, skip_ns)) is not None}
     cells = _cells(several)
     compared = [one for cell in cells for one in compare(cell, seen, len(cells) * len(OBSERVABLES))]
@@ -110,14 +111,6 @@ def study(run: Run) -> Study:
     samples = {"effects": _effects(compared), **_drawn(several, seen)}
     doubts = [*contended(run), *_findings(compared)]
     return Study(rows, doubts, sentence(compared), samples=samples)
-
-
-UNITS_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 6e10, "h": 3.6e12}
-
-
-def _nanos(text: str) -> float:
-    unit = text.lstrip("0123456789.")
-    return float(text.removesuffix(unit)) * UNITS_NS[unit]
 
 
 def seen_of(readings: pl.DataFrame, one: Done, skip_ns: float) -> Seen | None:
