@@ -7,6 +7,7 @@ mod adopt;
 mod attach;
 mod fields;
 mod load;
+mod ring;
 mod rings;
 mod sys;
 mod table;

@@ -9,25 +9,18 @@ use std::os::fd::{AsFd, AsRawFd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 
 use super::KernelError;
+use super::ring::{Mapped, Reader};
 use super::sys::{Mapping, page};
 use crate::layout::{PrivateState, SLOT_BYTES as SLOT, Sample, kind};
 
-/// Where the record is in a slot.
-const RECORD: usize = 8;
 /// `struct reader`: on a cache line of its own.
 pub(super) const READER: usize = 64;
 
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Rings {
-    /// Slots of the first CPU, then of the second, and so on.
-    slots: Mapping,
-    /// How far each has been read.
-    readers: Mapping,
-    /// Of one CPU: a power of 2.
-    room: u64,
-    /// Of each CPU, the position of the next record.
-    positions: Vec<u64>,
+    /// One for each CPU.
+    readers: Vec<Reader<Mapped>>,
     /// What is set within `fence`.
     inner: MapHandle,
 }
@@ -47,13 +40,8 @@ impl Rings {
         };
         let inner = MapHandle::create(MapType::Array, Some("tcplog_fence"), 4, 4, 1, &options)
             .map_err(|error| KernelError::system("make", "a map", &error))?;
-        Ok(Self {
-            slots: mapped("rings", SLOT * slots as usize * cpus)?,
-            readers: mapped("readers", READER * cpus)?,
-            room: slots.into(),
-            positions: vec![0; cpus],
-            inner,
-        })
+        let (memory, read) = (mapped("rings", SLOT * slots as usize * cpus)?, mapped("readers", READER * cpus)?);
+        Ok(Self { readers: Mapped::all(memory, read, cpus, slots), inner })
     }
 
     /// Waits until no program runs any more that began before: the kernel does so when a map within a map is set.
@@ -66,29 +54,14 @@ impl Rings {
 
     /// Hands on what waits in each.
     pub fn drain(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> u64 {
-        let mut taken = 0;
-        for cpu in 0..self.positions.len() {
-            taken += self.drain_one(cpu, take);
-        }
-        taken
-    }
-
-    /// All that is whole, up to one that is still being written; no more than a ring holds, for programs go on meanwhile.
-    fn drain_one(&mut self, cpu: usize, take: &mut dyn FnMut(u32, &[u8])) -> u64 {
-        let number = u32::try_from(cpu).unwrap_or(u32::MAX);
-        let first = self.positions[cpu];
-        for position in first..first + self.room {
-            let at = SLOT * (cpu * self.room as usize + (position & (self.room - 1)) as usize);
-            if self.slots.load(at) != position + 1 {
-                break;
-            }
-            let is_private = self.slots.bytes(at + RECORD, 1) == [kind::PRIVATE];
-            let length = if is_private { size_of::<PrivateState>() } else { size_of::<Sample>() };
-            take(number, self.slots.bytes(at + RECORD, length));
-            self.positions[cpu] = position + 1;
-        }
-        self.readers.store(READER * cpu, self.positions[cpu]);
-        self.positions[cpu] - first
+        let of_one = |(cpu, reader): (u32, &mut Reader<Mapped>)| {
+            reader.drain(&mut |slot| {
+                let is_private = slot.first() == Some(&kind::PRIVATE);
+                let length = if is_private { size_of::<PrivateState>() } else { size_of::<Sample>() };
+                take(cpu, slot.get(..length).unwrap_or_default());
+            })
+        };
+        (0..).zip(&mut self.readers).map(of_one).sum()
     }
 }
 

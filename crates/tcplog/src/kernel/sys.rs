@@ -51,12 +51,15 @@ impl Mapping {
         (offset..offset + bytes).step_by(8).flat_map(|at| self.load(at).to_ne_bytes()).collect()
     }
 
-    /// Shows bytes that the kernel has written and will not write again before it is told that they were read.
-    pub fn bytes(&self, offset: usize, length: usize) -> &[u8] {
+    /// Shows bytes.
+    ///
+    /// # Safety
+    /// Nobody writes them as long as they are shown.
+    pub unsafe fn bytes(&self, offset: usize, length: usize) -> &[u8] {
         if offset.checked_add(length).is_none_or(|end| end > self.length) {
             return &[];
         }
-        // SAFETY: inside the mapping; the kernel leaves these bytes alone until the reader's position passes them.
+        // SAFETY: inside the mapping, and as the caller says.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), length) }
     }
 
