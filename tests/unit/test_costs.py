@@ -160,7 +160,7 @@ def test_a_report_is_made_of_it_and_its_figures_are_valid(tmp_path: Path) -> Non
     import altair as alt
 
     from sojourn.report import write_report
-    from sojourn.report.figures import all_figures
+    from sojourn.report.contents import all_figures
     from sojourn.report.published import published_tables
     from sojourn.report.run import Run
 

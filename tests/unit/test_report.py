@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import csv
 import hashlib
@@ -9,6 +10,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -18,7 +21,7 @@ from rich.console import Console
 from sojourn.analysis import analyse
 from sojourn.errors import RequestError
 from sojourn.report import render_terminal, write_report
-from sojourn.report.figures import all_figures
+from sojourn.report.contents import all_figures
 from sojourn.report.published import LAYOUTS, published_tables, read_published
 from sojourn.report.run import Run
 from sojourn.report.shapes import SHAPES, shapes
@@ -312,3 +315,16 @@ def _row(
         "level": level, "unit": unit, "n": 12, "probes": 960, "cell": cell, "clock": "TAI", "source": "kernel",
         "findings": [], **sizes,
     }  # fmt: skip
+
+
+def test_a_report_loads_nothing_that_measures() -> None:
+    """`sojourn report` works where nothing can be measured: no orchestrator, bed or instrument is imported."""
+    code = (
+        "import sys; from sojourn.cli import main; sys.argv = ['sojourn', 'report', 'nowhere']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "from sojourn.analysis import analyse; from sojourn.report import render_terminal, write_report\n"
+        "import sojourn.report.write, sojourn.report.terminal\n"
+        "print(sorted({one.split('.')[1] for one in sys.modules if one.startswith('sojourn.')}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert not {"conduct", "bed", "instruments"} & set(ast.literal_eval(done.stdout.splitlines()[-1])), done

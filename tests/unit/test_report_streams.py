@@ -18,13 +18,12 @@ from sojourn.analysis import analyse
 from sojourn.methods import packages
 from sojourn.records import TABLES
 from sojourn.report import render_terminal, write_report
+from sojourn.report.contents import all_figures, all_tables, parts_of
 from sojourn.report.drawing import arms_of, draw
-from sojourn.report.figures import all_figures, specifications
+from sojourn.report.figures import specifications
 from sojourn.report.palette import Palette
-from sojourn.report.parts import parts_of
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
-from sojourn.report.tables import all_tables
 from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages
 from tests.unit.made_up_suites import Device, Suite
 from tests.unit.synthetic_streams import StreamRun, cell

@@ -11,7 +11,6 @@ from sojourn.report.charts import Distribution
 from sojourn.report.figure import Figure, Width, by_cell
 from sojourn.report.marks import symbol_scatter, time_scale
 from sojourn.report.palette import Palette, ordered
-from sojourn.report.parts import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from sojourn.report.run import Run
-
-
-def all_figures(run: Run) -> list[Figure]:
-    """Every figure that this run has samples for."""
-    return [figure for make in parts_of(run).figures if (figure := make(run)) is not None]
 
 
 def specifications(figures: Iterable[Figure]) -> Iterable[tuple[str, dict[str, Any]]]:

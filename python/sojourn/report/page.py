@@ -16,10 +16,10 @@ from markupsafe import Markup
 
 import sojourn
 from sojourn.report import bundle
+from sojourn.report.contents import parts_of
 from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
 from sojourn.report.palette import Palette, ink
-from sojourn.report.parts import parts_of
 from sojourn.report.shell import asset, policy, script_json, style
 
 if TYPE_CHECKING:

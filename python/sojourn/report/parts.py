@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sojourn.methods import load
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -40,9 +38,3 @@ class Parts:
     """Names of the tables that stand under "Results", before the figures."""
     published: Mapping[str, Layout] = field(default_factory=dict)
     """The published tables that this method alone sets beside ours, by their names."""
-
-
-def parts_of(run: Run) -> Parts:
-    """What the report of this run consists of."""
-    parts: Parts = load(run.method, "show").PARTS
-    return parts

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.report.contents import parts_of
 from sojourn.report.numbers import NOTHING, Shown, duration, show
 from sojourn.report.palette import ordered
-from sojourn.report.parts import parts_of
 from sojourn.report.shapes import shapes
 from sojourn.report.table import Column, Entry, Table, interval, number, text
 from sojourn.report.tables import of_cell, shown_of

@@ -1,6 +1,6 @@
 """The tables of the report: one function per table, results in, table out.
 
-Everything here chooses and arranges; no statistic is computed. A table without rows is left out by `all_tables`.
+Everything here chooses and arranges; no statistic is computed. `contents.all_tables` leaves out tables without rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from sojourn.records.results import COLUMNS
 from sojourn.report.cells import cell_column, cell_entry
 from sojourn.report.numbers import NOTHING, Shown, count, percent, show
 from sojourn.report.palette import ordered
-from sojourn.report.parts import parts_of
 from sojourn.report.run import FACTORS, every
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
 
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
 RTT_STATISTICS = ("min", "mean", "p50", "max", "sd")
 TAIL_STATISTICS = ("p90", "p99", "p99.9", "p99.99")
 COUNTED = ("loss", "late", "duplicated", "reordered")
-
-
-def all_tables(run: Run) -> list[Table]:
-    """Every table that this run has rows for, published comparisons apart."""
-    makers = (*parts_of(run).tables, laws, findings)
-    return [table for table in (make(run) for make in makers) if table.rows]
 
 
 def device_latency(run: Run) -> Table:

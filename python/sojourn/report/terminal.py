@@ -14,8 +14,8 @@ from rich.text import Text
 
 from sojourn.report.checks import SOURCES, named
 from sojourn.report.checks import shown_of as check_numbers
+from sojourn.report.contents import parts_of
 from sojourn.report.numbers import NOTHING, Shown, count, percent
-from sojourn.report.parts import parts_of
 from sojourn.report.run import Run, every
 from sojourn.report.tables import fitted_lines, in_order, shown_of
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from sojourn.report.figures import all_figures
+from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.page import page
 from sojourn.report.published import published_tables, unmatched
 from sojourn.report.run import Run
-from sojourn.report.tables import all_tables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,34 @@
+"""What the report of a run consists of: the parts that its method shows, tables and figures among them.
+
+The only file of the report that knows methods: what methods import of the report does not import it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.methods import load
+from sojourn.report import tables
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.parts import Parts
+    from sojourn.report.run import Run
+    from sojourn.report.table import Table
+
+
+def parts_of(run: Run) -> Parts:
+    """What the report of this run consists of."""
+    parts: Parts = load(run.method, "show").PARTS
+    return parts
+
+
+def all_tables(run: Run) -> list[Table]:
+    """Every table that this run has rows for, published comparisons apart."""
+    makers = (*parts_of(run).tables, tables.laws, tables.findings)
+    return [table for table in (make(run) for make in makers) if table.rows]
+
+
+def all_figures(run: Run) -> list[Figure]:
+    """Every figure that this run has samples for."""
+    return [figure for make in parts_of(run).figures if (figure := make(run)) is not None]
