@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sojourn
+from sojourn import backends
 from sojourn.bed import BedSpec
 from sojourn.bed.backend import Backend
 from sojourn.bed.model import checked
 from sojourn.errors import RequestError
-from sojourn.plan import backends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ Above it, everything is text: commands as argument lists, `ip -batch` and friend
 whatever is read of a host (its files, clocks, cores, tools, counters) is read through it. So one for hosts that share
 no file with this process fits beside the one for namespaces with no change above (tests/net/own_files.py is one). A
 backend knows how to bring hosts and bare cables into being, and how to run something on a host; it does not know
-addresses, bridges, offloads or anything else that is the same on every machine. plan/backends.py has all names.
+addresses, bridges, offloads or anything else that is the same on every machine. sojourn/backends.py has all names.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sojourn.backends import load
 from sojourn.bed.cores import DeviceCores, require_usable_cores
 from sojourn.bed.facts import counters, facts, moment, qdisc_dropped
 from sojourn.bed.model import BedSpec, HostName, Topology, checked
 from sojourn.bed.wiring import forget, prepare_live, silence, take_down, wire_up
-from sojourn.plan.backends import load
 
 if TYPE_CHECKING:
     import subprocess

@@ -24,10 +24,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from sojourn import devices as device_modes
+from sojourn.backends import backends
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.emulated import Emulated, LinkSpec, Rated
 from sojourn.errors import RequestError
-from sojourn.plan.backends import backends
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

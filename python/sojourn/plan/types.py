@@ -10,8 +10,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn import devices
+from sojourn.backends import backends
 from sojourn.methods import load, packages
-from sojourn.plan.backends import backends
 from sojourn.plan.rates import bit_rate, cable_rate
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.values import AUTO, auto_or, duration, flag, list_of, matching, one_of, text, whole
