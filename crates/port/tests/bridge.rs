@@ -1,4 +1,4 @@
-//! Bridge ports: the suite over a simulated cable and over veth cables by each way in which the kernel moves frames;
+//! Bridge ports: the suite over veth cables by each way in which the kernel moves frames;
 //! how they are opened, and that they go with their process.
 
 mod cables;
@@ -7,10 +7,10 @@ mod twins;
 
 use std::process::{Command, Stdio};
 
-use sojourn_port::bridge::{self, BridgePort, How, Means, sim};
+use sojourn_port::bridge::{self, BridgePort, How, Means};
 use sojourn_port::kernel::Interface;
 use sojourn_port::xdp::XdpPort;
-use sojourn_time::{Clock, HostClock, Nanos, SimulatedClock, Source, Time};
+use sojourn_time::{Clock, HostClock, Nanos, Source};
 use sojourn_wire::stream::STREAM_ETHERTYPE;
 
 use cables::{Bridge, FOUR, MEANS, at, cables, hosts, settle, tcp, within_permitted};
@@ -18,42 +18,6 @@ use namespace::{ip, ip_says};
 use twins::Twin;
 
 const HOLDS: &str = "SOJOURN_TEST_HOLDS_A_BRIDGE";
-
-#[test]
-fn simulated_ports_pass_the_suite() {
-    let clock = SimulatedClock::default();
-    clock.advance_to(Time(1_000_000_000));
-    let [(left, west), (right, east)] = sim::pair(&clock).expect("makes them");
-    twins::run(&mut Simulated { clock, ports: (left, right), stations: [west, east] });
-}
-
-struct Simulated {
-    clock: SimulatedClock,
-    ports: (sim::SimPort, sim::SimPort),
-    stations: [sim::Station; 2],
-}
-
-impl Twin for Simulated {
-    fn ports(&mut self) -> [&mut dyn BridgePort; 2] {
-        [&mut self.ports.0, &mut self.ports.1]
-    }
-
-    fn send(&mut self, side: usize, frame: &[u8]) {
-        self.stations[side].send(frame, self.clock.now() + Nanos::micros(1));
-    }
-
-    fn take(&mut self, side: usize) -> Vec<Vec<u8>> {
-        std::iter::from_fn(|| self.stations[side].take()).map(|(_, frame)| frame).collect()
-    }
-
-    fn source(&self) -> Source {
-        Source::Simulated
-    }
-
-    fn settle(&mut self) {
-        self.clock.advance_to(self.clock.now() + Nanos::micros(2));
-    }
-}
 
 #[test]
 fn kernel_ports_pass_the_suite() {

@@ -42,7 +42,6 @@ const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 /// An engine between two ports.
 pub struct Driver<C> {
     engine: Engine,
-    config: Config,
     ways: [Way; 2],
     ports: Ports,
     clock: C,
@@ -115,7 +114,6 @@ impl<C: Clock> Driver<C> {
         let (start, offset) = (clock.now(), clock.monotonic_offset());
         Ok(Self {
             engine: Engine::new(config, start)?,
-            config: config.clone(),
             ways: Default::default(),
             ports,
             clock,
@@ -175,15 +173,7 @@ impl<C: Clock> Driver<C> {
     /// # Errors
     /// When there is no such pipe, or the new configuration contradicts itself.
     pub fn set(&mut self, pipes: &[Pipe]) -> Result<(u64, Vec<Time>), ConfigError> {
-        let mut changed = self.config.clone();
-        for pipe in pipes {
-            match changed.pipes.iter_mut().find(|known| known.name == pipe.name) {
-                Some(known) => known.clone_from(pipe),
-                None => return Err(unknown(&pipe.name, &self.config)),
-            }
-        }
         let times = self.engine.set_all(pipes, self.clock.now())?;
-        self.config = changed;
         Ok((self.engine.next_number(), times))
     }
 
@@ -204,7 +194,7 @@ impl<C: Clock> Driver<C> {
 
     /// The configuration as it is now.
     pub fn config(&self) -> &Config {
-        &self.config
+        self.engine.config()
     }
 
     /// When its traces and outages began.
@@ -365,7 +355,7 @@ impl<C: Clock> Driver<C> {
             while let Some(departure) = way.stuck.front().copied() {
                 if port.put(self.engine.frame(&departure))? {
                     way.put.push(departure);
-                } else if now > departure.intended + self.config.budget {
+                } else if now > departure.intended + self.engine.config().budget {
                     self.engine.refused(departure);
                 } else {
                     break;
@@ -522,10 +512,4 @@ impl Outlet<'_> {
         self.failed?;
         if std::mem::take(&mut self.way.bridged) { self.port.flush() } else { Ok(()) }
     }
-}
-
-fn unknown(name: &str, config: &Config) -> ConfigError {
-    let known: Vec<_> = config.pipes.iter().map(|pipe| pipe.name.as_str()).collect();
-    let there = if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
-    ConfigError { place: format!("pipe {name:?}"), problem: format!("no such pipe; {there}") }
 }

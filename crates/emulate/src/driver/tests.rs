@@ -394,7 +394,7 @@ fn a_change_that_cannot_be_is_refused_and_changes_nothing() {
     let ports = [port(&sides[0]), port(&sides[1])];
     let mut driver = Driver::new(&before, ports, Processor::default(), Pace::Simulated).unwrap();
     let told = driver.set(&[pipe("forward", Nanos(5)), pipe("sideways", Nanos(5))]).unwrap_err();
-    assert_eq!(told.to_string(), "pipe \"sideways\": no such pipe; there are forward, backward");
+    assert_eq!(told.to_string(), "pipe `sideways`: there is none; there are `forward`, `backward`");
     assert_eq!(driver.config(), &before);
 }
 

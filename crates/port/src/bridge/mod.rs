@@ -9,7 +9,6 @@
 mod packet;
 mod redirect;
 mod seat;
-pub mod sim;
 mod xdp;
 
 use std::os::fd::BorrowedFd;
