@@ -37,12 +37,11 @@ impl Session {
         Self { place, simulated: SimulatedClock::default(), ports: Vec::new(), sims: Vec::new() }
     }
 
-    /// Carries out a request; ends it early once `stop` is set.
+    /// Carries out a checked request; ends it early once `stop` is set.
     ///
     /// # Errors
-    /// When the request makes no sense, or the kernel refuses.
+    /// When the kernel refuses.
     pub fn measure(&mut self, request: &Request, stop: &AtomicBool) -> anyhow::Result<Measured> {
-        request.check()?;
         if request.to.is_simulated() { self.simulate(request, stop) } else { self.probe(request, stop) }
     }
 

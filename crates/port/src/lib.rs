@@ -140,7 +140,7 @@ impl PortError {
     /// Whether a queue on the way out had no room: the frame may be sent again later.
     pub fn is_full_queue(&self) -> bool {
         let Self::System { source, .. } = self else { return false };
-        matches!(source.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN))
+        source.kind() == std::io::ErrorKind::WouldBlock || source.raw_os_error() == Some(libc::ENOBUFS)
     }
 }
 

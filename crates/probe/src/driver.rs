@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 use sojourn_port::{Port, PortError};
 use sojourn_record::{Counts, Probe};
-use sojourn_time::{Clock, Nanos, Time};
+use sojourn_time::{Clock, Nanos, Time, rest_of};
 
 use crate::codec::{Codec, Identity};
 use crate::engine::{Engine, Step};
@@ -30,7 +30,7 @@ const NAP: Nanos = Nanos::millis(100);
 
 /// Under `SCHED_FIFO`: how long to go on before it is asked how much of that was slept, and how much must have been.
 const BUSY: Nanos = Nanos::millis(400);
-const REST: Nanos = Nanos::millis(30);
+const REST: Nanos = rest_of(BUSY);
 
 /// How many frames to take before it is asked whether a probe is due: a burst of them must not make it late.
 const FRAMES_AT_ONCE: usize = 8;
@@ -218,7 +218,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
         }
         match result {
             Ok(sent) => self.engine.departed(intended, sent),
-            Err(error) if is_full_queue(&error) => self.engine.refused(intended),
+            Err(error) if error.is_full_queue() => self.engine.refused(intended),
             Err(error) => return Err(error),
         }
         if self.pace.is_real_time && self.clock.now() - self.asked > BUSY {
@@ -257,13 +257,6 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
         self.asked = self.clock.now();
         self.slept = Nanos::ZERO;
     }
-}
-
-/// Tells whether our own queue was full, which passes, from refusals that stay.
-fn is_full_queue(error: &PortError) -> bool {
-    const ENOBUFS: i32 = 105;
-    matches!(error, PortError::System { source, .. }
-        if source.kind() == std::io::ErrorKind::WouldBlock || source.raw_os_error() == Some(ENOBUFS))
 }
 
 #[cfg(test)]

@@ -39,6 +39,15 @@ impl Nanos {
     }
 }
 
+/// Returns how much of a stretch of time a thread under `SCHED_FIFO` must leave free, so that the kernel never throttles it.
+///
+/// By default the kernel lets real-time threads run for 950 ms of each second and stops them for the rest (sched(7),
+/// `/proc/sys/kernel/sched_rt_runtime_us` of `sched_rt_period_us`): 5 %. This is half as much again, for a stretch and the
+/// kernel's period do not begin together.
+pub const fn rest_of(stretch: Nanos) -> Nanos {
+    Nanos(stretch.0 * 3 / 40)
+}
+
 impl Add for Nanos {
     type Output = Self;
     fn add(self, other: Self) -> Self {

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sojourn_port::{Batch, Capabilities, PortError, Received};
-use sojourn_time::{Clock, Nanos, Time};
+use sojourn_time::{Clock, Nanos, Time, rest_of};
 use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::Kind;
 
@@ -42,7 +42,7 @@ const SHORT_NAP: Nanos = Nanos::micros(200);
 /// must have been: more than the twentieth of each second that the kernel's throttle takes, in pieces so short that what
 /// is due meanwhile is no flood.
 const BUSY: Nanos = Nanos::millis(40);
-const REST: Nanos = Nanos::millis(3);
+const REST: Nanos = rest_of(BUSY);
 
 /// How many late stamps to take before it is asked whether a packet is due, and how long one takes.
 const STAMPS_AT_ONCE: usize = 8;
