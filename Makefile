@@ -1,7 +1,7 @@
 # Every command that a person or the continuous integration runs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof check sim net browser kernels bench schema docs clean
+.PHONY: help setup demo test proof check sim net browser kernels bench schema docs drawing clean
 SHELL := /bin/bash
 BIN := .venv/bin
 
@@ -54,6 +54,10 @@ schema: ## write again the JSON file that Python reads the tables of crates/reco
 docs: ## write again the generated reference pages: commands, records, findings
 	@scripts/setup.sh test
 	$(BIN)/python scripts/generate_reference.py
+
+drawing: ## draw the modules with their layers again, in ARCHITECTURE.md
+	@scripts/setup.sh test
+	$(BIN)/python scripts/draw_modules.py
 
 clean: ## remove everything built; leaves runs and the lock files alone
 	rm -rf target build .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

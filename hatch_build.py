@@ -40,7 +40,7 @@ def build_release(root: Path) -> Path:
     """Path of the freshly built release binary."""
     cargo = shutil.which("cargo") or str(Path.home() / ".cargo/bin/cargo")
     if not Path(cargo).exists():
-        message = "cargo is not installed: run scripts/setup.sh, or install Rust from https://rustup.rs"
+        message = "cargo is not installed: run scripts/setup.sh"
         raise FileNotFoundError(message)
     subprocess.run([cargo, "build", "--locked", "--release", "--bin", BINARY], cwd=root, check=True)
     return target_directory(cargo, root) / "release" / BINARY

@@ -2,7 +2,7 @@
 # Everything that can be told without running the program; does all of it, then says what failed. Changes no file.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-export PATH="$PATH:$HOME/.cargo/bin"
+. scripts/paths.sh
 bin=.venv/bin
 failed=()
 
@@ -29,6 +29,8 @@ step 'Python: layers' $bin/lint-imports
 step 'Python: no cycles of imports' $bin/python scripts/check_cycles.py
 step 'Schema: Python agrees with Rust' $bin/python scripts/generate_schema.py --check
 step 'Reference pages are current' $bin/python scripts/generate_reference.py --check
+step 'Drawing of the modules is current' $bin/python scripts/draw_modules.py --check
+step 'Retired words do not grow' $bin/python scripts/check_words.py
 if cargo deny --version >/dev/null 2>&1; then
     step 'Licences, sources, bans (deny.toml)' cargo deny --locked check bans licenses sources
 else

@@ -11,7 +11,7 @@
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
+. scripts/paths.sh
 
 DEBIAN=${DEBIAN:-http://deb.debian.org/debian}
 UBUNTU=${UBUNTU:-http://archive.ubuntu.com/ubuntu}

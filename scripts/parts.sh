@@ -2,7 +2,7 @@
 # Sourced by test.sh and proof.sh: runs suites one after the other, all even if one fails, and ends with their closing lines.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
+. scripts/paths.sh
 mkdir -p build
 failed=0
 suites=()

@@ -5,13 +5,16 @@
 #
 # System packages (only those whose command is missing), the Rust toolchain that rust-toolchain.toml pins, the Python
 # environment in .venv exactly as uv.lock says, and in it `sojourn` and `sojourn-instrument`. A second run installs
-# nothing. Touches nothing outside this folder but apt and rustup. Exit status 3: this machine cannot, with the reason.
+# nothing. Touches nothing outside this folder but apt and a rustup that is there. Names no host: apt, cargo, uv and rustup
+# take what the machine is configured for. Exit status 3: this machine cannot, with the reason.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 UV_VERSION=0.13.8
 purpose=${1:-demo}
+uv=.venv/bin/uv
+. scripts/paths.sh
 
 main() {
     case $purpose in
@@ -19,8 +22,10 @@ main() {
         *) die 2 "unknown purpose '$purpose': use demo, test, proof, bench or kernels" ;;
     esac
     system_packages
-    rust_toolchain
+    . scripts/paths.sh # certificates may have come
     python_environment
+    rust_toolchain
+    our_programs
     browser
 }
 
@@ -32,8 +37,8 @@ has() { command -v "$1" >/dev/null 2>&1; }
 # --- system packages -----------------------------------------------------------------------------------------------
 
 system_packages() {
-    export PATH="$PATH:/usr/sbin:/sbin" # where Debian keeps ip, ethtool and tcpdump from plain users
     local missing=()
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
     has ip || missing+=(iproute2)
     has ping || missing+=(iputils-ping)
     has ethtool || missing+=(ethtool)
@@ -141,13 +146,29 @@ quiet_install() {
     "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" </dev/null
 }
 
-# --- Rust ----------------------------------------------------------------------------------------------------------
+# --- Python, Rust, and our own two programs --------------------------------------------------------------------------
+
+python_environment() {
+    if ! [ -x .venv/bin/python ]; then
+        find_python
+        [ -n "$python" ] || die 3 "Sojourn needs Python 3.11 or newer, and this distribution has none: install one, then again"
+        say "making .venv with $("$python" --version)"
+        "$python" -m venv .venv || die 3 "python venv failed: apt-get install $(basename "$python")-venv"
+    fi
+    if [ "$("$uv" --version 2>/dev/null | cut -d' ' -f2)" != "$UV_VERSION" ]; then
+        say "installing uv $UV_VERSION into .venv"
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION" ||
+            die 3 "pip could not fetch uv $UV_VERSION; the reason stands above"
+    fi
+}
 
 rust_toolchain() {
     local pinned
     pinned=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
-    if ! has cargo && [ -x "$HOME/.cargo/bin/cargo" ]; then export PATH="$HOME/.cargo/bin:$PATH"; fi
-    if ! has rustup && ! new_enough "$pinned"; then rustup_from_apt "$pinned"; fi
+    if ! has rustup && ! new_enough "$pinned"; then
+        fetch_rustup "$pinned" || rust_from_apt "$pinned"
+        . scripts/paths.sh
+    fi
     if has rustup && ! rustup toolchain list 2>/dev/null | grep -q "^$pinned-"; then
         say "installing Rust $pinned (pinned in rust-toolchain.toml)"
         rustup toolchain install "$pinned" --profile minimal -c rustfmt -c clippy >/dev/null 2>&1 ||
@@ -161,45 +182,63 @@ new_enough() {
     has cargo || return 1
     local have
     have=$(cargo --version | cut -d' ' -f2)
-    [ "$(printf '%s\n%s\n' "$1" "$have" | sort -V | head -n 1)" = "$1" ]
+    at_least "$1" "$have"
 }
 
-rustup_from_apt() {
-    local why="cargo is absent"
-    if has cargo; then why="$(cargo --version) is older than the $1 needed"; fi
-    if has apt-cache && [ -n "$(apt-cache policy rustup 2>/dev/null | sed -n 's/^ *Candidate: //p' | grep -v '(none)')" ]; then
-        say "$why: taking rustup from the distribution"
-        install_packages rustup
-    else
-        die 3 "$why and this distribution has no rustup; type: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal && . \"\$HOME/.cargo/env\"  (then again)"
-    fi
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+# Into this folder. Its compiler takes two thirds of the processor time of Debian's (docs/decisions/0033-rust-on-bare-systems.md).
+fetch_rustup() {
+    say "this system has no Rust from $1 on: fetching rustup and Rust $1 into .rust/"
+    mkdir -p .rust/rustup build
+    # The toolchain that rustup-init installs is its default one.
+    printf 'version = "12"\nprofile = "minimal"\ndefault_toolchain = "%s"\n' "$1-$(uname -m)-unknown-linux-gnu" >.rust/rustup/settings.toml
+    if "$uv" run --quiet --locked --isolated --only-group rust python -m puccinialin --location .rust >build/rustup.log 2>&1; then return; fi
+    say "rustup cannot be had: $(tail -n 1 build/rustup.log)"
+    rm -rf .rust
+    return 1
 }
 
-# --- Python and our own two programs -------------------------------------------------------------------------------
+# Debian keeps a current Rust for its browsers: cargo-web, rustc-web.
+rust_from_apt() {
+    local package have
+    for package in cargo-web cargo rustup; do
+        have=$(apt-cache policy $package 2>/dev/null | sed -n 's/^ *Candidate: //p')
+        case $package:$have in
+            *: | *:'(none)') continue ;;
+            cargo-web:*) if at_least "$1" "$have"; then install_packages cargo-web rustc-web; return; fi ;;
+            cargo:*) if at_least "$1" "$have"; then install_packages cargo; return; fi ;;
+            rustup:*) install_packages rustup; return ;;
+        esac
+    done
+    die 3 "Rust $1 or newer is needed: neither rustup could be fetched nor has this distribution a package; install one, then again"
+}
 
-python_environment() {
-    local uv=.venv/bin/uv groups=(--no-default-groups)
+# Libraries are fetched first, so that one that cannot be had is told before anything is compiled.
+our_programs() {
+    local groups=(--no-default-groups)
     if is_for test proof; then groups=(); fi
-    if ! [ -x .venv/bin/python ]; then
-        find_python
-        [ -n "$python" ] || die 3 "Sojourn needs Python 3.11 or newer, and this distribution has none: install one, then again"
-        say "making .venv with $("$python" --version)"
-        "$python" -m venv .venv || die 3 "python venv failed: apt-get install $(basename "$python")-venv"
-    fi
-    if [ "$("$uv" --version 2>/dev/null | cut -d' ' -f2)" != "$UV_VERSION" ]; then
-        say "installing uv $UV_VERSION into .venv"
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION" ||
-            die 3 "pip could not fetch uv $UV_VERSION: is this machine on the network?"
-    fi
-    local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}") libraries=
+    local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}")
     if ! [ -x .venv/bin/sojourn ]; then
-        say "fetching the locked Python libraries, and building the instrument (release)"
-        "${sync[@]}" --no-install-project & # while cargo compiles; the package itself last, when its binary stands ready
-        libraries=$!
+        say "fetching the locked libraries, and building the instrument (release)"
+        cargo fetch --locked --quiet --target "$(uname -m)-unknown-linux-gnu" || die 3 "cargo could not fetch the libraries of Cargo.lock; the reason stands above"
+        side_by_side
+    else
+        cargo_build || die 3 "cargo build failed; the reason stands above"
     fi
-    cargo_build || { [ -z "$libraries" ] || wait "$libraries" || true; die 3 "cargo build failed; the reason stands above"; }
-    if [ -n "$libraries" ]; then wait "$libraries" || die 3 "uv could not make .venv what uv.lock says; the reason stands above"; fi
     "${sync[@]}" || die 3 "uv could not install sojourn into .venv; the reason stands above"
+}
+
+# Python's libraries come while cargo compiles; what fails first ends the other.
+side_by_side() {
+    local compiling libraries
+    cargo_build & compiling=$!
+    "${sync[@]}" --no-install-project & libraries=$!
+    if ! wait -n "$compiling" "$libraries" || ! wait "$compiling" || ! wait "$libraries"; then
+        kill "$compiling" "$libraries" 2>/dev/null || true
+        wait || true
+        die 3 "the libraries of uv.lock could not be fetched, or the instrument not be built; the reason stands above"
+    fi
 }
 
 cargo_build() { cargo build --locked --release --bin sojourn-instrument; }
