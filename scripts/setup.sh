@@ -218,13 +218,14 @@ rust_from_apt() {
 our_programs() {
     local groups=(--no-default-groups)
     if is_for test proof; then groups=(); fi
+    local build=(cargo build --locked --release --bin sojourn-instrument)
     local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}")
     if ! [ -x .venv/bin/sojourn ]; then
         say "fetching the locked libraries, and building the instrument (release)"
         cargo fetch --locked --quiet --target "$(uname -m)-unknown-linux-gnu" || die 3 "cargo could not fetch the libraries of Cargo.lock; the reason stands above"
         side_by_side
     else
-        cargo_build || die 3 "cargo build failed; the reason stands above"
+        "${build[@]}" || die 3 "cargo build failed; the reason stands above"
     fi
     "${sync[@]}" || die 3 "uv could not install sojourn into .venv; the reason stands above"
 }
@@ -232,7 +233,7 @@ our_programs() {
 # Python's libraries come while cargo compiles; what fails first ends the other.
 side_by_side() {
     local compiling libraries
-    cargo_build & compiling=$!
+    "${build[@]}" & compiling=$! # not a function: its process is cargo's, which a signal reaches
     "${sync[@]}" --no-install-project & libraries=$!
     if ! wait -n "$compiling" "$libraries" || ! wait "$compiling" || ! wait "$libraries"; then
         kill "$compiling" "$libraries" 2>/dev/null || true
@@ -240,8 +241,6 @@ side_by_side() {
         die 3 "the libraries of uv.lock could not be fetched, or the instrument not be built; the reason stands above"
     fi
 }
-
-cargo_build() { cargo build --locked --release --bin sojourn-instrument; }
 
 # --- a browser for the report's test -------------------------------------------------------------------------------
 
