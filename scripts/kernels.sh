@@ -4,17 +4,15 @@
 #   scripts/kernels.sh [KERNEL…]      such as 5.15 6.1; default: all of tests/kernels/packages
 #
 # Needs the network once and a few minutes for each kernel: QEMU computes every instruction, no KVM is asked for. What is
-# downloaded is pinned and checked; nothing of it is installed. PARTS says what is done in a guest (tests/kernels/checks):
-# objects,programs,suite,logs,killed,netem. Where an archive has dropped a file, DEBIAN and UBUNTU name others, such as
-# DEBIAN=https://snapshot.debian.org/archive/debian/20261115T000000Z. Everything is below build/kernels. Exit status 1: a
+# downloaded is pinned and checked; nothing of it is installed. It comes from the archives that apt is configured for here. PARTS says what is done in a guest (tests/kernels/checks):
+# objects,programs,suite,logs,killed,netem. Where apt knows no such archive (Ubuntu's on Debian), or it has dropped a file,
+# DEBIAN and UBUNTU name others. Everything is below build/kernels. Exit status 1: a
 # check failed; 3: this machine cannot.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/paths.sh
 
-DEBIAN=${DEBIAN:-http://deb.debian.org/debian}
-UBUNTU=${UBUNTU:-http://archive.ubuntu.com/ubuntu}
 PARTS=${PARTS:-objects,programs,suite,logs,killed,netem}
 SECONDS_OF_A_GUEST=${SECONDS_OF_A_GUEST:-1200}
 MODULES=(stp llc bridge veth sch_netem tcp_bbr)
@@ -58,6 +56,14 @@ programs() {
     cargo test --locked --no-run -p sojourn-tcplog >"$work/cargo.log" 2>&1 || die 1 "$(tail -n 20 "$work/cargo.log")"
 }
 
+# The address of an archive: what was named, else apt's.
+archive() { # debian|ubuntu
+    local named=${1^^} found
+    found=${!named:-$(apt-get indextargets --format '$(REPO_URI)' "Origin: ${1^}" "Label: ${1^}" 2>/dev/null | head -n 1)}
+    [ -n "$found" ] || die 3 "apt has no archive of ${1^} here: name one, as $named=ADDRESS make kernels"
+    printf '%s\n' "${found%/}"
+}
+
 # Downloads what is not there yet, and unpacks it.
 fetch() {
     local kernel archive path sum file
@@ -67,7 +73,7 @@ fetch() {
         [ "$kernel" = "$1" ] || continue
         file=$work/packages/${path##*/}
         if ! [ -f "$file" ]; then
-            case $archive in debian) archive=$DEBIAN ;; *) archive=$UBUNTU ;; esac
+            archive=$(archive "$archive")
             say "fetching ${path##*/}"
             curl -fsSL --retry 3 -o "$file.part" "$archive/$path" || die 3 "$archive/$path cannot be had (see DEBIAN and UBUNTU)"
             mv "$file.part" "$file"
