@@ -106,4 +106,4 @@ class OwnFiles(NetnsBackend):
     def _enter(self, host: HostName, argv: Sequence[str]) -> list[str]:
         command = super()._enter(host, argv)
         at = command.index("--")
-        return [*command[:at], f"--mount=/proc/{self._keepers[host]}/ns/mnt", *command[at:]]
+        return [*command[:at], f"--mount={self._mounts(host)}", *command[at:]]

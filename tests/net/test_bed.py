@@ -18,6 +18,7 @@ import pytest
 
 import sojourn
 from sojourn.bed import Bed, BedSpec, build_bed
+from sojourn.bed.backends.netns import NetnsBackend
 from sojourn.bed.clean import clean, marked_processes
 from sojourn.bed.facts import compare
 from sojourn.bed.state import Mark, Process, state_folder, states
@@ -349,6 +350,21 @@ def test_pause_frames_are_told_of(run: str) -> None:
         "not offered by the driver"
     }
     assert hosts["d"]["links"]["d-bridge-1"]["bridge"]["mcast_snooping"] == 0
+
+
+def test_a_dead_keeper_sends_nobody_elsewhere(run: str) -> None:
+    with build_bed(BedSpec(devices=("wire",)), run) as bed:
+        backend = bed.backend
+        assert isinstance(backend, NetnsBackend)
+        assert backend._holder is not None
+        held = Path(f"/proc/{backend._holder.pid}/fd")
+        kept = {host: Path(f"/proc/{keeper}/ns/net").stat().st_ino for host, keeper in backend._keepers.items()}
+        assert len({*kept.values(), Path("/proc/self/ns/net").stat().st_ino}) == 4
+        for keeper in backend._keepers.values():
+            assert int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1]) == backend._holder.pid
+            os.kill(keeper, signal.SIGKILL)
+        assert [(held / str(fd)).stat().st_ino for fd in (4, 5, 6)] == list(kept.values())
+        assert ping(bed, bed.topology["wire"].b_ip4)
 
 
 def test_an_error_in_the_block_leaves_nothing(run: str) -> None:

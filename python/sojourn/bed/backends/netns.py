@@ -1,12 +1,13 @@
 """The backend for one machine: hosts are network namespaces, cables are veth pairs.
 
-A *holder* process keeps everything: it starts one more process in each network namespace, which does nothing but keep
-it there; without root, all of them live in a user namespace. Nothing has a name in the file system and nothing is
-mounted: a bed is made of processes alone, so it stands in a plain chroot as anywhere. Their standard input is a pipe
-whose only writer is this process: when this process ends, however it ends, they read the end of the pipe and go, and
-with them the namespaces and the links in them. Programs that run in the bed die with this process by the parent-death
-signal, which follows the *thread* that started them: a thread that calls `start` must live as long as what it started.
-What they have started in turn is killed by the holder's last act.
+A *holder* process keeps everything: it starts one more process in each network namespace, its keeper, and opens the
+namespace itself. Everybody names a namespace by the holder's descriptor: the holder is our child, so its number is
+nobody else's, whatever becomes of a keeper. Without root, all of them live in a user namespace. Nothing has a name in
+the file system and nothing is mounted: a bed is made of processes alone, so it stands in a plain chroot as anywhere.
+Their standard input is a pipe whose only writer is this process: when this process ends, however it ends, they read the
+end of the pipe and go, and with them the namespaces and the links in them. Programs that run in the bed die with this
+process by the parent-death signal, which follows the *thread* that started them: a thread that calls `start` must live
+as long as what it started. What they have started in turn is killed by the holder's last act.
 
 Programs join only the network (and user) namespace of their host, and its cgroup where the bed has some, which the
 holder removes too. So they see the files that everybody sees, and write their records where they are told; but
@@ -36,16 +37,25 @@ if TYPE_CHECKING:
     from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
 
 # At the end of its input it kills whatever still runs in the namespaces: what a program has started has no parent-death
-# signal of its own. Nor must a broken pipe keep it from that. `$0` is the state file's name without its ending, within
-# the working folder; `$1` is the folder of the bed's cgroups, `$2` says what
-# each host has of its own.
+# signal of its own. Nor must a broken pipe keep it from that. It finds them by the namespaces' inodes, which the kernel
+# gives to others within milliseconds once a namespace is gone: so it holds all of them open to its end. A keeper is
+# ready when it has become `cat`; between that look and the opening the shell starts nothing and reaps nobody, so the
+# number is the keeper's still.
+# `$0` is the state file's name without its ending, within the working folder; `$1` is the folder of the bed's cgroups,
+# `$2` says what each host has of its own.
 _HOLDER = """
 trap '' PIPE
 exec 3<&0
+net=4 mnt=7
 for host in a b d; do
-    said=$(unshare $2 sh -c 'echo $$ $(stat -L -c %i /proc/self/ns/net); exec cat >/dev/null' <&3 &)
-    [ -n "$said" ] || exit 1
-    keepers="$keepers ${said%% *}" inodes="$inodes ${said#* }"
+    unshare $2 cat <&3 >/dev/null &
+    until read -r name <"/proc/$!/comm" && [ "$name" = cat ]; do
+        sleep 0.001
+        kill -0 $! || { echo none; wait; exit 1; }
+    done 2>/dev/null
+    eval "exec $net</proc/$!/ns/net $mnt</proc/$!/ns/mnt"
+    keepers="$keepers $!" inodes="$inodes $(stat -L -c %i /proc/self/fd/$net)"
+    net=$((net + 1)) mnt=$((mnt + 1))
 done
 echo ready$keepers
 cat >/dev/null
@@ -59,6 +69,7 @@ for try in 1 2 3 4 5 6 7 8 9 10; do
 done
 {cgroups}
 rm -f -- "$0.json" "$0.draft" "$0".*.sock
+wait
 """.replace("{cgroups}", cgroups.HOLDERS_LAST_ACT)
 
 TOOL_PACKAGES = {
@@ -72,6 +83,8 @@ TOOL_PACKAGES = {
 
 _READY_SECONDS = 10.0
 _HOSTS: tuple[HostName, ...] = ("a", "b", "d")
+_NET_DESCRIPTORS = dict(zip(_HOSTS, (4, 5, 6), strict=True))
+_MOUNT_DESCRIPTORS = dict(zip(_HOSTS, (7, 8, 9), strict=True))
 _WITH_CGROUPS = _HOSTS[:2]
 
 
@@ -218,9 +231,16 @@ class NetnsBackend(LocalMachine):
         )
 
     def _namespace(self, host: HostName) -> str:
+        return self._held(_NET_DESCRIPTORS[host])
+
+    def _mounts(self, host: HostName) -> str:
+        """The host's mount namespace: ours, unless `own` says otherwise."""
+        return self._held(_MOUNT_DESCRIPTORS[host])
+
+    def _held(self, descriptor: int) -> str:
         if self._holder is None:
             raise MachineError("the bed is gone; build it again")
-        return f"/proc/{self._keepers[host]}/ns/net"
+        return f"/proc/{self._holder.pid}/fd/{descriptor}"
 
     @property
     def _user(self) -> list[str]:
