@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sojourn.backends import load
@@ -134,19 +134,15 @@ def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
     topology = Topology.of_spec(checked(spec))
     backend: Backend = load(spec.backend)(run_id)
     require_usable_cores(spec, backend.cores())
-    with _signals_as_exceptions():
-        try:
-            backend.open(topology, spec)
-            if not backend.simulated:
-                silence(backend, topology)
-                backend.lay(topology.cables, spec.mtu)
-                wire_up(backend, topology, spec)
-            try:
-                yield Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
-            finally:
-                take_down(backend, topology)
-        finally:
-            backend.close()
+    with _signals_as_exceptions(), ExitStack() as undo:
+        undo.callback(backend.close)
+        backend.open(topology, spec)
+        if not backend.simulated:
+            silence(backend, topology)
+            backend.lay(topology.cables, spec.mtu)
+            undo.callback(take_down, backend, topology)
+            wire_up(backend, topology, spec)
+        yield Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
 
 
 @contextmanager

@@ -123,7 +123,8 @@ class Mode:
     forget: Commands = nothing
     """Lets a switch forget what it has learnt."""
     remove: Commands = nothing
-    """Takes away what would outlive the host's interfaces, which the bed removes itself."""
+    """Takes away what would outlive the host's interfaces, which the bed removes itself; it is run too where the bed
+    could not be built, and the box perhaps never was. After SIGKILL nothing runs it."""
 
 
 @dataclass(frozen=True)
