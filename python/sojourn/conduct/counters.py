@@ -5,13 +5,11 @@ A command on each host, as the bed itself does it, takes longer than many a tria
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from sojourn.bed.model import HOSTS
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from sojourn.bed.model import Link
     from sojourn.conduct.site import Site
 
@@ -40,12 +38,6 @@ class Counters:
         wanted = {port.dev for link in links for port in link.ports}
         read = [parse(bed.backend.get(host.name, "/proc/net/dev")) for host in HOSTS]
         return {dev: counts for host in read for dev, counts in host.items() if dev in wanted}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Nothing was opened."""
 
 
 SHAPED = "qdisc_dropped"

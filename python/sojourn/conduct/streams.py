@@ -73,11 +73,10 @@ def testing(sitting: Sitting, *, floods: bool, all_stamps: bool) -> Iterator[Lim
     with (
         watch_neighbours(sitting),
         Ends(sitting) as ends,
-        Counters(sitting.site) as counters,
         sitting.site.bed.backend.without(sitting.cores.prober),
     ):
         number = next_block(sitting.part.folder, SEARCH_BLOCKS)
-        tester = Tester(sitting, ends, counters, number, floods=floods, all_stamps=all_stamps)
+        tester = Tester(sitting, ends, Counters(sitting.site), number, floods=floods, all_stamps=all_stamps)
         limits = Limits(tester)
         try:
             sitting.screen.say("qualifying the tester")
