@@ -93,3 +93,47 @@ def test_every_device_has_a_name_for_sentences(name: str, title: str) -> None:
 def test_the_device_that_a_run_is_about() -> None:
     ranks = {name: devices.rank(name) for name in ("emulate:idle", "bridge", "bridge:slow", "bridge*2", "wire", "x")}
     assert ranks == {"emulate:idle": 3, "bridge": 2, "bridge:slow": 1, "bridge*2": 1, "wire": 0, "x": 1}
+
+
+OTHERS = """
+from sojourn.devices import Mode
+
+FINE = Mode(name="patch", title="The patch panel", box="patch panel")
+LONG = Mode(name="patchpanel", title="The patch panel", box="patch panel")
+ROWS = Mode(name="patches", title="The patch panel", box="patch panel", longest=2)
+NONE = "patch"
+"""
+
+
+def test_a_broken_mode_of_others_spoils_nothing_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sojourn_test_others.py").write_text(OTHERS)
+    about = tmp_path / "others-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    values = {name: f"sojourn_test_others:{name.upper()}" for name in ("fine", "long", "rows", "none", "gone")}
+    values["absent"] = "sojourn_test_absent:DEVICE"
+    lines = "".join(f"{name} = {value}\n" for name, value in values.items())
+    (about / "entry_points.txt").write_text(f"[sojourn.devices]\n{lines}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    caches = (devices.modes, devices._of_others)
+    for one in caches:
+        one.cache_clear()
+    try:
+        assert devices.parse("patch").title == "The patch panel"
+        assert [sentence.split()[3] for sentence in devices.left_out()] == ["long", "rows", "none", "gone", "absent"]
+        assert "of sojourn.devices is left out: No module named 'sojourn_test_absent'" in devices.left_out()[-1]
+        with pytest.raises(RequestError, match="of 10 characters, which interfaces bear, is longer than 8"):
+            devices.parse("patchpanel")
+    finally:
+        for one in caches:
+            one.cache_clear()
+        sys.modules.pop("sojourn_test_others", None)
+
+
+def test_interfaces_of_our_own_devices_have_names_that_the_kernel_takes() -> None:
+    names = [mode.name for mode in devices.modes().values() if mode.boxes]
+    rows = [f"{mode.name}*{mode.longest}" for mode in devices.modes().values() if mode.longest > 1]
+    for name in (*names, *rows):
+        topology = Topology.of((name,), near=17, far=17, decoy=True)
+        assert max(len(port.dev) for host in topology.hosts for port in topology.ports(host.name)) <= 15
+        assert len(devices.parse(name).slug) <= devices.LONGEST_SLUG

@@ -45,9 +45,8 @@ def clean() -> Cleaning:
     """Removes what dead runs of this user left behind."""
     done = Cleaning()
     marked = list(marked_processes())
-    folders = list(
-        dict.fromkeys([state_folder(), *(root_of(process) / state_folder().relative_to("/") for process, _ in marked)])
-    )
+    own = state_folder().absolute()
+    folders = list(dict.fromkeys([own, *(root_of(process) / own.relative_to("/") for process, _ in marked)]))
     orphans = [(process, mark) for process, mark in marked if not mark.controller.is_alive()]
     _kill([process for process, _ in orphans])
     for process, mark in orphans:

@@ -23,7 +23,7 @@ from sojourn.bed.cores import cpu_mask
 from sojourn.bed.model import BedSpec
 from sojourn.bed.processes import find_tool
 from sojourn.bed.rights import rights
-from sojourn.devices import modes
+from sojourn.devices import left_out, modes
 from sojourn.errors import SojournError
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ def _beds() -> Iterator[Check]:
     for mode in modes().values():
         if mode.mend and not mode.is_needed:
             yield _device(mode)
+    for sentence in left_out():
+        yield Check("bed", "devices of other packages", "limited", sentence, "update or remove that package")
 
 
 def needed_modes() -> list[Mode]:

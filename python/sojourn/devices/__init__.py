@@ -1,7 +1,8 @@
 """The devices that can be put under test, one file a mode; their names are parsed here and nowhere else.
 
 A file of this folder with a `DEVICE` is a mode; another distribution adds one by an entry point of the group
-`sojourn.devices`, whose value is a `Mode` (`their.module:DEVICE`). A device's name is `mode`, `mode*N` (N boxes in a
+`sojourn.devices`, whose value is a `Mode` (`their.module:DEVICE`); one that cannot be used is left out, and `left_out`
+says why. A device's name is `mode`, `mode*N` (N boxes in a
 row) or either with `:label`. What a mode declares, both sides of the run folder may read; one that is no longer
 installed is reported under its bare name.
 """
@@ -28,13 +29,20 @@ NAME = r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+)?"
 """What a name may look like; a simulated line may have one that is no device's."""
 
 LABEL = re.compile(r"[a-z0-9]{1,8}")
+LONGEST_SLUG = 8
+"""Characters of a label, a mode's name or that of a row of it: more, and interfaces pass the kernel's 15."""
 
 
 @cache
 def modes() -> dict[str, Mode]:
     """Every mode by its name, in the order in which they are listed; ours go before others of the same name."""
-    found = {mode.name: mode for mode in (*_of_others(), *_own())}
+    found = {mode.name: mode for mode in (*_of_others()[0], *_own())}
     return dict(sorted(found.items(), key=lambda one: (one[1].place, one[0])))
+
+
+def left_out() -> list[str]:
+    """Why modes of others cannot be used, a sentence each."""
+    return _of_others()[1]
 
 
 def parse(name: str) -> Device:
@@ -102,7 +110,7 @@ def what_there_is(least_boxes: int = 0) -> str:
     plain = [f"'{mode.name}'" for mode in modes().values() if mode.boxes >= least_boxes]
     rows = [f"'{mode.name}*N' with N from 2 to {mode.longest}" for mode in modes().values() if mode.longest > 1]
     *names, last = [*plain, *rows]
-    return f"{', '.join(names)} or {last}"
+    return f"{', '.join(names)} or {last}{''.join(f' ({sentence})' for sentence in left_out())}"
 
 
 def _own() -> Iterator[Mode]:
@@ -112,9 +120,22 @@ def _own() -> Iterator[Mode]:
             yield mode
 
 
-def _of_others() -> Iterator[Mode]:
+@cache
+def _of_others() -> tuple[list[Mode], list[str]]:
+    """The modes of other distributions, and why some cannot be used; a broken one spoils no command."""
+    usable, refused = [], []
     for one in entry_points(group=GROUP):
-        mode = one.load()
-        if not isinstance(mode, Mode):
-            raise MachineError(f"the entry point {one.name} of {GROUP} is no device mode: {one.value}")
-        yield mode
+        try:
+            usable.append(_usable(one.load()))
+        except Exception as error:  # whatever their module raises
+            refused.append(f"the entry point {one.name} = {one.value} of {GROUP} is left out: {error}")
+    return usable, refused
+
+
+def _usable(mode: object) -> Mode:
+    if not isinstance(mode, Mode):
+        raise MachineError("it is no device mode")
+    longest = LONGEST_SLUG - len("*2") * (mode.longest > 1)
+    if len(mode.name) > longest:
+        raise MachineError(f"a name of {len(mode.name)} characters, which interfaces bear, is longer than {longest}")
+    return mode

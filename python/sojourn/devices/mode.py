@@ -84,7 +84,7 @@ class Mode:
     """A device mode: the kinds of boxes that can stand between A and B."""
 
     name: str
-    """As plans have it: letters, digits, "_" and "-"."""
+    """As plans have it: up to 8 letters, digits, "_" and "-"; up to 6 where several may stand in a row."""
     title: str
     """Where a sentence begins: "The Linux bridge"."""
     plural: str = ""

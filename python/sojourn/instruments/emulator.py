@@ -134,7 +134,10 @@ def explain(instrument: str, options: Sequence[str]) -> dict[str, Any]:
     What is wrong with them is raised.
     """
     argv = [instrument, "emulate", "explain", *options, "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"'{instrument} emulate explain' did not end within {ANSWER_SECONDS:.0f} s") from None
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"it said nothing (status {done.returncode})"]
         raise error_of(done.returncode, said[-1].removeprefix("sojourn-instrument: "))
@@ -146,7 +149,12 @@ def replay(start: Start, instrument: str, records: Path, name: str, part: int) -
     """What the same engine makes of one log's arrivals: whether fates and intended departures are the same."""
     argv = [instrument, "emulate", "replay", str(records), "--json", "--name", name, "--part", str(part)]
     process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, why = process.communicate(timeout=REPLAY_SECONDS)
+    try:
+        out, why = process.communicate(timeout=REPLAY_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise MachineError(f"the replay of {records} did not end within {REPLAY_SECONDS:.0f} s") from None
     said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     if said:
         return said
