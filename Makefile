@@ -57,7 +57,7 @@ docs: ## write again the generated reference pages: commands, records, findings
 
 drawing: ## draw the modules with their layers again, in ARCHITECTURE.md
 	@scripts/setup.sh test
-	$(BIN)/python scripts/draw_modules.py
+	. scripts/paths.sh && $(BIN)/python scripts/draw_modules.py
 
 clean: ## remove everything built; leaves runs and the lock files alone
 	rm -rf target build .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

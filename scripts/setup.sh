@@ -187,7 +187,7 @@ new_enough() {
 
 at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
 
-# Into this folder. Its compiler takes two thirds of the processor time of Debian's (docs/decisions/0033-rust-on-bare-systems.md).
+# Into this folder. Its compiler takes two thirds of the processor time of Debian's (docs/decisions/0030-rust-on-bare-systems.md).
 fetch_rustup() {
     say "this system has no Rust from $1 on: fetching rustup and Rust $1 into .rust/"
     mkdir -p .rust/rustup build

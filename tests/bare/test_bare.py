@@ -24,6 +24,7 @@ USERS = ("root", "plain")
 
 pytestmark = [
     pytest.mark.proof,
+    pytest.mark.may_skip,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a root file system"),
     pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="no mmdebstrap here: apt-get install mmdebstrap"),
 ]

@@ -152,7 +152,7 @@ def test_an_interrupted_run_goes_on_where_it_was(plan: Path, tmp_path: Path) -> 
 
     done = run("run", "--resume", out, "--json", "--no-report")
     assert done.returncode in {0, 4}, done.stderr
-    assert f"{len(before)} of {BLOCKS} blocks are recorded, {BLOCKS - len(before)} to go" in done.stderr
+    assert f"{len(before)} of {BLOCKS} trials are recorded, {BLOCKS - len(before)} to go" in done.stderr
     assert sorted(blocks_of(out)) == list(range(BLOCKS)), "each block once"
     answer = json.loads(done.stdout)
     assert {row["n"] for row in answer["results"] if row["quantity"] == "device_latency"} >= {ROUNDS}

@@ -259,5 +259,5 @@ def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
     done = subprocess.run([SOJOURN, "run", "--resume", str(out), "--no-report"], capture_output=True, text=True,
                           check=False, timeout=120)  # fmt: skip
     assert done.returncode in {0, 4}, done.stderr
-    assert f"{len(before)} of 40 blocks are recorded, {40 - len(before)} to go" in done.stderr
+    assert f"{len(before)} of 40 trials are recorded, {40 - len(before)} to go" in done.stderr
     assert sorted(one["trial"] for one in trials(read_log(out / "log.jsonl")) if one["kept"]) == list(range(40))

@@ -77,7 +77,7 @@ def captured(found: Found, done: Done) -> None:
             value = Interval(factor * apart, None, None, 0.95, 5_000)
             found.row(done, f"apart_{direction}", statistic, value, "ns")
         for above in np.geomspace(1.0, 1e-3, 50):
-            found.sample("apart", cell=done.label, direction=direction, q=float(above),
+            found.sample("apart", cell=done.label, direction=direction, exceedance=float(above),
                          apart_ns=apart * float(1 - np.log(above)))  # fmt: skip
 
 

@@ -1,36 +1,16 @@
 //! `show` is answered by the thread that moves packets: a report may not copy histograms there.
 
-#![allow(unsafe_code, reason = "an allocator that counts")]
-
 mod drive;
+#[allow(unsafe_code, reason = "an allocator is unsafe by its nature")]
+#[path = "counting/sys.rs"]
+mod sys;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use drive::{START, at, one};
 use sojourn_emulate::{Direction, Engine, Pipe};
 use sojourn_time::Nanos;
-
-struct Counting;
-
-static BYTES: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: what is allocated and given back is the system's affair; this only counts.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use sys::BYTES;
 
 #[test]
 fn a_report_copies_no_histogram() {

@@ -1,6 +1,6 @@
 """What a person sees while it measures: a bar on a terminal, plain lines elsewhere; on standard error only.
 
-Draws between blocks, never by a thread of its own: a redraw in the middle of a block would be measured too.
+Draws between trials, never by a thread of its own: a redraw in the middle of a trial would be measured too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLAIN_SECONDS = 5.0
 
 
 class Screen:
-    """Progress through the blocks of a run."""
+    """Progress through the trials of a run."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -36,7 +36,7 @@ class Screen:
         self._console.print(words, markup=False, soft_wrap=True)
 
     def begin(self, total: int) -> None:
-        """Begin to count blocks."""
+        """Begin to count trials."""
         self._total, self._done, self._began = total, 0, time.monotonic()
         self._drawn = self._began
         if self._console.is_terminal:
@@ -44,7 +44,7 @@ class Screen:
                 TextColumn("measuring"),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("blocks,"),
+                TextColumn("trials,"),
                 TimeRemainingColumn(),
             )
             self._bar = Progress(
@@ -69,7 +69,7 @@ class Screen:
         else:
             spent = now - self._began
             left = f", about {spent / self._done * (self._total - self._done):.0f} s left" if self._done else ""
-            self.say(f"measured {self._done} of {self._total} blocks in {spent:.0f} s{left}")
+            self.say(f"measured {self._done} of {self._total} trials in {spent:.0f} s{left}")
 
     def end(self) -> None:
         """Take the bar away."""
