@@ -229,7 +229,7 @@ def test_progress_off_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPatch)
         now += 0.125
         screen.step()
     screen.end()
-    assert stream.getvalue() == "measured 40 of 100 blocks in 5 s, about 8 s left\n"
+    assert stream.getvalue() == "measured 40 of 100 trials in 5 s, about 8 s left\n"
 
 
 def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Path) -> None:

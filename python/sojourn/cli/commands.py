@@ -73,7 +73,7 @@ def run(  # noqa: PLR0913 - one for each option
         bool, typer.Option("--no-report", help="Analyse only; `sojourn report RUN` makes the report when it is wanted.")
     ] = False,
 ) -> None:
-    """Measure: build the bed, take the plan's blocks, analyse, report."""
+    """Run a study: build the bed, measure the plan's trials, analyse, report."""
     if resume is not None:
         beside = {"a study": study, "--set": sets, "--bed": bed, "--out": out, "--quick": quick, "--full": full}
         beside["--dry-run"] = dry_run
