@@ -3,7 +3,6 @@
 //!
 //! Hides libbpf. Nothing is pinned, so nothing stays. Knows nothing of what becomes of the samples.
 
-mod adopt;
 mod attach;
 mod fields;
 mod load;
@@ -221,15 +220,6 @@ impl Kernel {
                 Ok(Cost { name, runs: measured.runs, run_ns: measured.run_ns, missed: measured.missed })
             })
             .collect()
-    }
-
-    /// Gives the sockets of TCP that a process has already to it, for [`Options::process`]; those that it makes while our
-    /// programs hang are its own anyway. Returns how many were nobody's before. Ask again afterwards.
-    ///
-    /// # Errors
-    /// When there is no such process, or the kernel refuses.
-    pub fn adopt(&self, process: u32) -> Result<u32, KernelError> {
-        adopt::adopt(&self.object, process)
     }
 
     /// Changes what is asked: the other half of the control block is written and then becomes what is read, and no program

@@ -125,18 +125,6 @@ pub fn attached(cgroup: BorrowedFd<'_>, place: u32) -> io::Result<(u32, Vec<u32>
     Ok((flags, programs.into_iter().take(count as usize).collect()))
 }
 
-/// Takes a descriptor of another process.
-pub fn descriptor_of(process: BorrowedFd<'_>, descriptor: i32) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel gives a new descriptor, which belongs to nobody else.
-    let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), descriptor, 0) };
-    let taken = i32::try_from(taken).unwrap_or(-1);
-    if taken < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: as above.
-    Ok(unsafe { OwnedFd::from_raw_fd(taken) })
-}
-
 /// Whether programs at cgroups may ask for a process's number in another namespace than the first.
 pub fn can_ask_for_processes() -> bool {
     let kind = libbpf_sys::BPF_PROG_TYPE_CGROUP_SOCK;
