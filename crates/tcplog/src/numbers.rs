@@ -23,10 +23,13 @@ pub struct Numbers {
     last: i32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Known {
     /// 0: it has no sample yet.
     number: i32,
+    /// The slots of which a word was said that was not the last: a socket that is used again keeps its cookie, and the slot of
+    /// before is given back only while the new one lives.
+    open: Vec<u32>,
     is_over: bool,
 }
 
@@ -46,10 +49,17 @@ impl Numbers {
         number
     }
 
-    /// Takes note of a word on a flow, which may be the last; returns a flow that ended long ago, with its number, and forgets it.
-    pub fn word(&mut self, cookie: u64, is_last: bool) -> Option<(u64, i32)> {
-        self.known.entry(cookie).or_default().is_over = is_last;
+    /// Takes note of a word on a flow in a slot, which may be the last; returns a flow that ended long ago, with its number, and
+    /// forgets it.
+    pub fn word(&mut self, cookie: u64, slot: u32, is_last: bool) -> Option<(u64, i32)> {
+        let known = self.known.entry(cookie).or_default();
         if is_last {
+            known.open.retain(|open| *open != slot);
+        } else if !known.open.contains(&slot) {
+            known.open.push(slot);
+        }
+        known.is_over = known.open.is_empty();
+        if known.is_over {
             self.ended.push_back(cookie);
         }
         while self.ended.len() > LINGERING {
@@ -77,5 +87,30 @@ impl Numbers {
             known.number = self.last;
         }
         known.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends as many other flows as make one that is over be forgotten; returns what was forgotten.
+    fn end_others(numbers: &mut Numbers) -> Vec<u64> {
+        let ends = (0..=LINGERING as u64).filter_map(|other| numbers.word(1_000 + other, 9, true));
+        ends.map(|(cookie, _)| cookie).collect()
+    }
+
+    #[test]
+    fn a_socket_that_is_used_again_is_remembered_while_its_last_slot_lives() {
+        let mut numbers = Numbers::default();
+        assert_eq!((numbers.sample(7, 1), numbers.word(7, 1, false)), (1, None));
+        // Used again in another slot, of which a word is said before the last one on the slot of before.
+        assert_eq!((numbers.sample(7, 2), numbers.word(7, 2, false)), (1, None));
+        assert_eq!(numbers.word(7, 1, true), None);
+        assert!(!end_others(&mut numbers).contains(&7));
+        assert_eq!(numbers.sample(7, 2), 1);
+        assert_eq!(numbers.word(7, 2, true).map(|(cookie, _)| cookie), Some(1_001));
+        assert!(end_others(&mut numbers).contains(&7));
+        assert_eq!(numbers.known(7), None);
     }
 }

@@ -287,7 +287,7 @@ impl Logger {
         self.written.remove(&slot);
         let Some(flow) = self.programs.release(slot)? else { return Ok(()) };
         let forgotten = self.flight.as_mut().map(|flight| flight.tell_end(flow.cookie)).unwrap_or_default();
-        self.numbers.word(flow.cookie, true);
+        self.numbers.word(flow.cookie, slot, true);
         // Who only watches has no account to give.
         if let Some(spool) = &mut self.spool {
             spool.gone(slot, &flow, forgotten);
@@ -308,7 +308,7 @@ impl Logger {
         programs.flows(&mut |slot, flow| {
             let state = (flow.generation, flow.packets());
             if written.insert(slot, state) != Some(state) {
-                numbers.word(flow.cookie, false);
+                numbers.word(flow.cookie, slot, false);
                 spool.flow(slot, flow);
             }
         });

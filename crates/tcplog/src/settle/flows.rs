@@ -88,7 +88,7 @@ impl Flows {
             Some(word) => (word.flow, word.is_last) = (*flow, word.is_last || is_last),
             None => words.push(Word { slot, flow: *flow, is_last }),
         }
-        if let Some((cookie, number)) = self.numbers.word(flow.cookie, is_last) {
+        if let Some((cookie, number)) = self.numbers.word(flow.cookie, slot, is_last) {
             let place = self.place(cookie);
             self.seen[place].number = number;
             self.over.push_back(cookie);
