@@ -349,7 +349,8 @@ fn known_process(process: u32) -> anyhow::Result<()> {
     }
 }
 
-/// Checks a congestion control's name; says when it is not loaded, but may be.
+/// Checks a congestion control's name; says when it is not loaded, but may be: a module, or a program of BPF that is registered
+/// later and is known to nobody before. Refused is what looks like a slip: a name near a known one.
 fn congestion(name: &str) -> anyhow::Result<Option<String>> {
     if name.is_empty() || name.len() >= NAME_BYTES || !name.is_ascii() {
         return Err(wrong("--congestion", name, "expected a name of 15 letters at most"));
@@ -358,9 +359,13 @@ fn congestion(name: &str) -> anyhow::Result<Option<String>> {
     let known = [loaded.trim().to_owned(), modules()].join(" ");
     let known: Vec<_> = known.split_whitespace().collect();
     if !known.contains(&name) {
-        let meant = nearest(name, &known).map_or(String::new(), |near| format!("; did you mean {near}?"));
-        let problem = format!("this kernel has no such congestion control; loaded are {}{meant}", loaded.trim());
-        return Err(wrong("--congestion", name, &problem));
+        let none = format!("this kernel has no such congestion control; loaded are {}", loaded.trim());
+        return match nearest(name, &known) {
+            Some(near) => Err(wrong("--congestion", name, &format!("{none}; did you mean {near}?"))),
+            None => {
+                Ok(Some(format!("--congestion {name}: {none}; no flow is logged until one of that name registers")))
+            }
+        };
     }
     let is_loaded = loaded.split_whitespace().any(|known| known == name);
     Ok((!is_loaded).then(|| format!("--congestion {name}: not loaded now; loaded are {}", loaded.trim())))
@@ -457,6 +462,14 @@ mod tests {
         let mut asked = Asked::default();
         assert!(asked.apply(&knobs(r#"{"congestion":"reno"}"#), &[]).unwrap().is_empty());
         assert_eq!(&asked.options().algorithm[..5], b"reno\0");
+    }
+
+    #[test]
+    fn a_congestion_control_that_may_register_later_is_taken_with_a_warning() {
+        let mut asked = Asked::default();
+        let said = asked.apply(&knobs(r#"{"congestion":"bpf_of_tomorrow"}"#), &[]).unwrap();
+        assert!(said.len() == 1 && said[0].contains("no flow is logged until one of that name registers"), "{said:?}");
+        assert_eq!(&asked.options().algorithm[..15], b"bpf_of_tomorrow");
     }
 
     #[test]
