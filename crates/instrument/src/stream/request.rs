@@ -1,14 +1,14 @@
 //! What is asked of streams: each type is the command line of `send`, `recv` and `sim` and a request of `serve` at once, so that
 //! an option is declared once. Values are checked here, or where they are used.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde::de::Error as _;
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use sojourn_stream::{FlowRequest, Pattern, Schedule};
@@ -60,6 +60,31 @@ pub enum Asked {
     Simulate(Simulate),
 }
 
+/// Keys that no field took: there must be none, for what is misspelt would pass for what is not said.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rest;
+
+impl<'de> Deserialize<'de> for Rest {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct NoKey;
+        impl<'de> Visitor<'de> for NoKey {
+            type Value = Rest;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("no other key")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Rest, A::Error> {
+                match map.next_key::<String>()? {
+                    Some(key) => Err(A::Error::custom(format!("unknown key `{key}`"))),
+                    None => Ok(Rest),
+                }
+            }
+        }
+        from.deserialize_map(NoKey)
+    }
+}
+
 /// What a block is part of; by hand nothing.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Head {
@@ -90,6 +115,9 @@ pub struct Send {
     pub flows: Vec<Flow>,
     #[serde(flatten)]
     pub options: SendOptions,
+    #[serde(flatten)]
+    #[expect(dead_code, reason = "read to be refused")]
+    pub rest: Rest,
 }
 
 /// `stream send`: one flow.
@@ -139,10 +167,14 @@ pub struct Flow {
     pub to: To,
     #[serde(flatten)]
     pub shape: Shape,
+    #[serde(flatten)]
+    #[expect(dead_code, reason = "read to be refused")]
+    pub rest: Rest,
 }
 
 /// To whom, and through what.
 #[derive(Clone, Debug, Default, PartialEq, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct To {
     /// Send on this interface; with --udp: bind to it
     #[arg(long, value_name = "D")]
@@ -193,6 +225,7 @@ pub struct Shape {
     /// When frames leave: regular, poisson, burst:N, ramp:FROM-TO, flood, or replay:FILE (a departure a line, in ns from the
     /// start)
     #[arg(long, default_value = "regular")]
+    #[serde(deserialize_with = "schedule_without_file")]
     schedule: String,
     /// How many a second: 10kpps, or 100Mbit/s of frames with FCS [default: 1kpps]
     #[arg(long)]
@@ -224,6 +257,9 @@ pub struct Receive {
     pub flows: Vec<u16>,
     #[serde(flatten)]
     pub options: ReceiveOptions,
+    #[serde(flatten)]
+    #[expect(dead_code, reason = "read to be refused")]
+    pub rest: Rest,
 }
 
 /// `stream recv`: ports of one kind.
@@ -251,6 +287,7 @@ pub struct ReceiveByHand {
 
 /// A port to receive at.
 #[derive(Clone, Debug, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReceivePort {
     /// Its number in records.
     #[arg(skip)]
@@ -285,7 +322,7 @@ pub struct ReceivePort {
 
 /// What holds for all flows of a receiver.
 #[derive(Clone, Copy, Debug, Args, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct ReceiveOptions {
     /// After how long a frame counts as late
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = span)]
@@ -315,6 +352,7 @@ impl Default for ReceiveOptions {
 
 /// The end of a reception.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Finish {
     pub block: u32,
     #[serde(default)]
@@ -323,6 +361,7 @@ pub struct Finish {
 
 /// How many frames of a flow were sent to a port; to each port where it is not said.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SentCount {
     pub flow: u16,
     pub sent: u64,
@@ -340,6 +379,9 @@ pub struct Simulate {
     pub receive: ReceiveOptions,
     #[serde(flatten)]
     pub options: SendOptions,
+    #[serde(flatten)]
+    #[expect(dead_code, reason = "read to be refused")]
+    pub rest: Rest,
 }
 
 /// `stream sim`: one flow.
@@ -498,17 +540,37 @@ impl To {
         self.dev.as_deref().zip(self.mac).ok_or_else(nowhere)
     }
 
-    /// Checks that it says where to.
+    /// Checks that it says where to, and nothing that its means cannot do.
+    ///
+    /// # Errors
+    /// When it does not, or a number is out of range.
     pub fn check(&self) -> Result<(), WrongRequest> {
-        if self.via() == Via::Udp { self.peer().map(|_| ()) } else { self.station().map(|_| ()) }
+        let via = self.via();
+        let (is_udp, is_tagging) = (via == Via::Udp, matches!(via, Via::Packet | Via::Xdp));
+        let is_in = |what: Option<u16>, below: u16| what.is_none_or(|number| number < below);
+        for (is_right, problem) in [
+            (is_udp || self.udp.is_none(), "an address is for UDP"),
+            (is_udp || self.dscp.is_none(), "a DSCP is for UDP"),
+            (!is_udp || self.mac.is_none(), "a MAC address is not for UDP"),
+            (!is_udp || self.qdisc_bypass, "UDP always goes through the queueing discipline"),
+            (is_tagging || (self.vlan.is_none() && self.pcp.is_none()), "a VLAN or priority is for packet and xdp"),
+            (is_in(self.vlan, 4095), "a VLAN is a number from 0 to 4094"),
+            (is_in(self.pcp.map(u16::from), 8), "a priority is a number from 0 to 7"),
+            (is_in(self.dscp.map(u16::from), 64), "a DSCP is a number from 0 to 63"),
+        ] {
+            if !is_right {
+                return Err(wrong(format!("to, by {}: {problem}", via.name())));
+            }
+        }
+        if is_udp { self.peer().map(|_| ()) } else { self.station().map(|_| ()) }
     }
 
     /// What carries the user data; Ethernet frames where nothing is said.
     fn carrier(&self) -> Carrier {
-        match self.udp {
-            Some(peer) if peer.0.is_ipv4() => Carrier::Udp4,
-            Some(_) => Carrier::Udp6,
-            None => Carrier::Raw,
+        match (self.via(), self.udp) {
+            (Via::Udp, Some(peer)) if peer.0.is_ipv6() => Carrier::Udp6,
+            (Via::Udp, _) => Carrier::Udp4,
+            _ => Carrier::Raw,
         }
     }
 
@@ -523,7 +585,7 @@ impl To {
 }
 
 impl Display for To {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.udp, self.mac) {
             (Some(peer), _) => peer.0.fmt(f),
             (None, Some(mac)) => mac.fmt(f),
@@ -547,12 +609,21 @@ impl ReceivePort {
 const RATE: Rate = Rate::Frames(1_000.0);
 const DURATION: Nanos = Nanos::seconds(10);
 
+impl SendOptions {
+    /// Returns for how long at most these flows are sent: as is said, and no longer than the longest flood that time ends.
+    pub fn at_most(&self, flows: &[Flow]) -> Option<Nanos> {
+        let flood = flows.iter().filter_map(|flow| flow.shape.at_most()).max();
+        [self.at_most, flood].into_iter().flatten().min()
+    }
+}
+
 impl Flow {
     /// Returns it as the engine is asked for it; its port and what stands before its user data are set where ports are open.
     ///
     /// # Errors
     /// When it contradicts itself, or asks for what cannot be.
     pub fn request(&self) -> anyhow::Result<FlowRequest> {
+        self.shape.check()?;
         let payload_bytes = self.payload_bytes()?;
         let schedule = self.shape.departures(self.to.carrier().frame_bytes(payload_bytes) + self.to.tag_bytes())?;
         Ok(FlowRequest { flow: self.flow, port: 0, head: sojourn_stream::Head::Udp, payload_bytes, schedule })
@@ -575,7 +646,7 @@ impl Shape {
     }
 
     /// Returns for how long at most it is sent: a flood ends by time, unless it is counted.
-    pub fn at_most(&self) -> Option<Nanos> {
+    fn at_most(&self) -> Option<Nanos> {
         (self.schedule == "flood" && self.count.is_none()).then(|| self.duration.unwrap_or(DURATION))
     }
 
@@ -600,6 +671,17 @@ impl Shape {
             Pattern::Replay => Schedule { count, ..Schedule::replay(offsets) },
             _ => Schedule::new(pattern, rate_pps, count, self.seed),
         })
+    }
+
+    /// Checks that nothing is said twice.
+    fn check(&self) -> Result<(), WrongRequest> {
+        let twice = match self {
+            Self { frame_bytes: Some(_), payload_bytes: Some(_), .. } => "--size and --payload-bytes",
+            Self { count: Some(_), duration: Some(_), .. } => "--count and --duration",
+            _ if !self.offsets_ns.is_empty() && self.schedule != "replay" => "offsets and --schedule",
+            _ => return Ok(()),
+        };
+        Err(wrong(format!("{twice} contradict each other; leave out one")))
     }
 
     /// Checks that it does not name a rate beside a schedule that has its own.
@@ -661,6 +743,16 @@ fn some_nanos<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Nanos>, D::Er
     Ok(Option::<f64>::deserialize(from)?.map(|ns| Nanos(ns.round() as i64)))
 }
 
+/// A file is read for who asks by hand only; a program gives the departures.
+fn schedule_without_file<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    match String::deserialize(from)? {
+        schedule if schedule.starts_with("replay:") => {
+            Err(D::Error::custom("schedule: no file is read here; ask for \"replay\", with offsets_ns"))
+        }
+        schedule => Ok(schedule),
+    }
+}
+
 fn measure() -> String {
     "measure".to_owned()
 }
@@ -690,7 +782,7 @@ mod tests {
     fn a_flow_is_the_same_by_hand_and_asked_in_json() {
         let by_hand = |line: &str| {
             let SendByHand { to, flow, shape, .. } = ByHand::parse_from(line.split(' ')).send;
-            Flow { flow, to, shape }
+            Flow { flow, to, shape, rest: Rest }
         };
         let in_json = |value| serde_json::from_value::<Flow>(value).expect("a flow");
         let cases = [
@@ -723,5 +815,82 @@ mod tests {
             assert!(serde_json::from_value::<To>(to).unwrap().check().is_err());
         }
         assert!(serde_json::from_value::<To>(json!({ "via": "udp", "address": "host" })).is_err());
+    }
+
+    #[test]
+    fn a_key_that_nobody_knows_is_refused_by_name() {
+        let flow = json!({ "flow": 1, "to": { "dev": "a", "mac": "02:77:00:00:00:01" }, "schedule": "regular",
+            "rate_pps": 10, "count": 3, "payload_bytes": 46, "seed": 2 });
+        let send = json!({ "do": "send", "block": 1, "device": "x", "flows": [flow], "keep": "histograms",
+            "stamps": "none", "clock": "shared", "start_in_ns": 2_000_000, "at_most_ns": 5,
+            "answers_late_after_ns": 1e9 });
+        let simulate = json!({ "do": "simulate", "block": 1, "path": {}, "flows": [flow], "clock": "shared",
+            "receive": { "keep": "packets", "late_after_ns": 1e9, "room": 1000 } });
+        let receive = json!({ "do": "receive", "block": 1, "flows": [1], "late_after_ns": 5, "room": 0,
+            "keep": "packets", "payload_bytes": 46, "answer_payload_bytes": 46,
+            "ports": [{ "port": 0, "via": "udp", "dev": "a", "groups": [], "udp_port": 7708, "address": "::", "answer": null }] });
+        let finish = json!({ "do": "finish", "block": 1, "sent": [{ "flow": 1, "sent": 3, "port": 0 }] });
+        for (whole, places) in [
+            (send, &["", "/flows/0", "/flows/0/to"][..]),
+            (simulate, &["", "/flows/0", "/flows/0/to", "/receive"]),
+            (receive, &["", "/ports/0"]),
+            (finish, &["", "/sent/0"]),
+        ] {
+            serde_json::from_value::<Asked>(whole.clone()).unwrap_or_else(|error| panic!("{whole}: {error}"));
+            for place in places {
+                let mut wrong = whole.clone();
+                wrong.pointer_mut(place).unwrap()["conut"] = json!(1);
+                let error = serde_json::from_value::<Asked>(wrong).expect_err(place);
+                assert!(error.to_string().contains("`conut`"), "{place}: {error}");
+            }
+        }
+        let apart = json!({ "via": "udp", "address": "10.0.0.1", "port": 9000 });
+        assert!(serde_json::from_value::<To>(apart).unwrap_err().to_string().contains("`port`"));
+    }
+
+    #[test]
+    fn what_the_command_line_refuses_is_refused_in_json_too() {
+        for to in [
+            json!({ "dev": "a", "mac": "02:77:00:00:00:01", "dscp": 1 }),
+            json!({ "dev": "a", "mac": "02:77:00:00:00:01", "vlan": 4095 }),
+            json!({ "dev": "a", "mac": "02:77:00:00:00:01", "pcp": 8 }),
+            json!({ "via": "packet", "dev": "a", "mac": "02:77:00:00:00:01", "address": "10.0.0.1" }),
+            json!({ "via": "live", "dev": "a", "mac": "02:77:00:00:00:01", "vlan": 7 }),
+            json!({ "via": "udp", "address": "10.0.0.1", "vlan": 7 }),
+            json!({ "via": "udp", "address": "10.0.0.1", "dscp": 64 }),
+            json!({ "via": "udp", "address": "10.0.0.1", "mac": "02:77:00:00:00:01" }),
+        ] {
+            assert!(serde_json::from_value::<To>(to.clone()).unwrap().check().is_err(), "{to}");
+        }
+        for shape in [
+            json!({ "schedule": "regular", "count": 1, "duration_ns": 1e9 }),
+            json!({ "schedule": "regular", "frame_bytes": 64, "payload_bytes": 46 }),
+            json!({ "schedule": "regular", "offsets_ns": [1, 2] }),
+        ] {
+            let mut flow = shape.clone();
+            flow["flow"] = json!(1);
+            assert!(serde_json::from_value::<Flow>(flow).unwrap().request().is_err(), "{shape}");
+        }
+        let file = json!({ "flow": 1, "schedule": "replay:/etc/hostname" });
+        assert!(serde_json::from_value::<Flow>(file).unwrap_err().to_string().contains("offsets_ns"));
+    }
+
+    #[test]
+    fn a_flood_ends_when_its_time_is_up() {
+        let flow = |shape: Value| {
+            let mut flow = shape;
+            flow["flow"] = json!(1);
+            serde_json::from_value::<Flow>(flow).unwrap()
+        };
+        let flood = flow(json!({ "schedule": "flood", "duration_ns": 2e9 }));
+        let forever = flow(json!({ "schedule": "flood" }));
+        let counted = flow(json!({ "schedule": "flood", "count": 5 }));
+        let at_most = |at_most, flow: &Flow| {
+            SendOptions { at_most, ..SendOptions::default() }.at_most(std::slice::from_ref(flow))
+        };
+        assert_eq!(at_most(None, &flood), Some(Nanos::seconds(2)));
+        assert_eq!(at_most(Some(Nanos::seconds(1)), &flood), Some(Nanos::seconds(1)));
+        assert_eq!(at_most(None, &forever), Some(DURATION));
+        assert_eq!(at_most(None, &counted), None);
     }
 }

@@ -12,7 +12,7 @@ use sojourn_time::{HostClock, Nanos, Source};
 use super::clocks::Known;
 use super::findings::Findings;
 use super::quantiles::{self, Quantiles};
-use super::request::{Flow, Head, Keep, Send, SendByHand, SendOptions, StampsAsked};
+use super::request::{Flow, Head, Keep, Rest, Send, SendByHand, SendOptions, StampsAsked};
 use super::sending::{self, Sending, Sent};
 use crate::failure::NotTrusted;
 use crate::place::{self, Fifo, Place};
@@ -54,17 +54,16 @@ pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
 
 fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
     let SendByHand { to, flow, shape, options, .. } = arguments;
-    let flow = Flow { flow: *flow, to: to.clone(), shape: shape.clone() };
+    let flow = Flow { flow: *flow, to: to.clone(), shape: shape.clone(), rest: Rest };
     shape.check_rate()?;
     let schedule = flow.request()?.schedule;
     let is_flood = schedule.pattern == Pattern::Flood;
     let options = SendOptions {
         keep: if schedule.count <= MOST_KEPT { Keep::Packets } else { Keep::Histograms },
         stamps: if is_flood { StampsAsked::None } else { StampsAsked::Departure },
-        at_most: shape.at_most(),
         ..*options
     };
-    Ok(Send { head: Head::default(), flows: vec![flow], options })
+    Ok(Send { head: Head::default(), flows: vec![flow], options, rest: Rest })
 }
 
 /// Tells the receiver what was sent, and how its clock stands to ours.

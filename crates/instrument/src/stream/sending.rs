@@ -98,7 +98,8 @@ impl<'a> Sending<'a> {
             check_link(flow, request, &ports[request.port])?;
         }
         let live = open_live(asked, &flows)?;
-        let request = send_request(asked.head.block, &asked.options, flows);
+        let options = SendOptions { at_most: asked.options.at_most(&asked.flows), ..asked.options };
+        let request = send_request(asked.head.block, &options, flows);
         let longest: Vec<usize> = ports.iter().map(|open| open.port.capabilities().max_frame).collect();
         request.check(&longest).map_err(|error| WrongRequest(error.to_string()))?;
         Ok(Self { asked, place, request, ports, live })

@@ -12,7 +12,7 @@ use super::clocks::Known;
 use super::findings::Findings;
 use super::one_way::OneWay;
 use super::quantiles::{self, Quantiles};
-use super::request::{ClockAsked, Flow, Head, ReceiveOptions, SendOptions, Simulate, SimulateByHand, To};
+use super::request::{ClockAsked, Flow, Head, ReceiveOptions, Rest, SendOptions, Simulate, SimulateByHand, To};
 use super::simulating::{self, Simulated};
 use super::{receiving, sending};
 use crate::failure::NotTrusted;
@@ -25,18 +25,18 @@ use crate::sys::STOP;
 /// # Errors
 /// When the request makes no sense, records cannot be written, or nothing arrived.
 pub fn run(arguments: &SimulateByHand) -> anyhow::Result<()> {
-    let flow = Flow { flow: 1, to: To::default(), shape: arguments.shape.clone() };
+    let flow = Flow { flow: 1, to: To::default(), shape: arguments.shape.clone(), rest: Rest };
     arguments.shape.check_rate()?;
     let request = flow.request()?;
     let room = usize::try_from(request.schedule.count).unwrap_or(usize::MAX);
     let payload_bytes = request.payload_bytes;
-    let at_most = arguments.shape.at_most();
     let asked = Simulate {
         head: Head::default(),
         path: serde_json::from_str(&arguments.path).context("--path")?,
         flows: vec![flow],
         receive: ReceiveOptions { room, payload_bytes: Some(payload_bytes), ..arguments.receive },
-        options: SendOptions { at_most, clock: ClockAsked::Exchange, ..SendOptions::default() },
+        options: SendOptions { clock: ClockAsked::Exchange, ..SendOptions::default() },
+        rest: Rest,
     };
     place::stop_signal()?;
     let origin = crate::origin(true);

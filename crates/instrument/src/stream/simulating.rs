@@ -57,7 +57,8 @@ pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
     let asked = &asked.with_clock_of(&path);
     let flow = |flow: &Flow| Ok(FlowRequest { head: head(), ..flow.request()? });
     let flows = asked.flows.iter().map(flow).collect::<anyhow::Result<_>>()?;
-    let options = SendOptions { keep: asked.receive.keep, ..asked.options };
+    let at_most = asked.options.at_most(&asked.flows);
+    let options = SendOptions { keep: asked.receive.keep, at_most, ..asked.options };
     let request = sending::send_request(asked.head.block, &options, flows);
     let port = PortRequest { framing: Framing::Ethernet, mac: MacAddress::default(), answer: None };
     let numbers: Vec<u16> = asked.flows.iter().map(|flow| flow.flow).collect();
