@@ -15,10 +15,11 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.analysis.comparison import DIFFER, difference
 from sojourn.cli import main
-from sojourn.cli.compare import compare_runs, interval, sizes, whole_links
+from sojourn.cli.compare import compare_runs, interval, label, sizes, whole_links
 from sojourn.cli.matrix import matrix, words
 from sojourn.methods import packages
 from sojourn.plan import load_plan
+from sojourn.records.results import RESULTS
 from sojourn.statistics.interval import student_t
 
 if TYPE_CHECKING:
@@ -212,6 +213,16 @@ def test_compared_figures_are_told_apart_and_in_microseconds() -> None:
     assert sizes(row) == "64 B for 1500 B"
     assert sizes(row | {"response_payload_bytes": 64}) == "64 B"
     assert interval({"estimate": 8116.0, "ci_low": 4595.0, "ci_high": 11640.0}, "ns") == "8.116 [4.595, 11.64] µs"
+
+
+def test_compared_figures_that_differ_in_address_or_load_have_labels_of_their_own() -> None:
+    row = dict.fromkeys(RESULTS) | {"device": "bridge", "quantity": "loss_ratio", "statistic": "ratio"}
+    row |= {"engine": "packet", "frame_bytes": 64, "schedule": "poisson", "to": "unicast", "rate_share": 0.5}
+    others: list[dict[str, Any]] = [
+        {}, {"to": "unknown"}, {"rate_share": 1.0}, {"schedule": "flood"}, {"port": 1}, {"senders": 2},
+    ]  # fmt: skip
+    assert len({label(row | other) for other in others}) == len(others)
+    assert "poisson at 50 % of the throughput, to unicast" in label(row)
 
 
 def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> None:

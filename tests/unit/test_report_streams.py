@@ -364,7 +364,7 @@ def test_who_cites_a_run_names_its_day_its_commit_and_its_machine(tmp_path: Path
     page = write_report(folder).read_text()
     assert "2026-11-22 · Linux 6.1.0-9 · An EPYC, 8 CPUs" in page
     assert "measured on 2026-11-22 with Sojourn 0.1.0, commit 1f251942e74b" in page
-    assert "Every frame arrived" in page
+    assert "Each curve ends at the largest of its times" in page
 
 
 def test_tables_for_papers_and_machines_say_how_many_and_which(tmp_path: Path) -> None:

@@ -508,7 +508,8 @@ def test_a_knee_of_the_sender_is_not_the_devices(tmp_path: Path) -> None:
     assert (knee["estimate"], knee["ci_low"]) == (50_000, 20_000)
     assert "tester_limited" in found(tmp_path)
     told = verdict(tmp_path)
-    assert "the tester itself cannot follow" in told["sentence"]
+    assert "queues stay stable at 50 µs" in told["sentence"]
+    assert "the tester could not keep the next shorter time that was tried, 20 µs" in told["sentence"]
     assert told["verdict"] == "trusted", "an overload that was asked for, to see what it does, doubts nothing"
     notes = {one["name"]: one for one in told["findings"]}
     for name in ("tester_limited", "duration_stretched"):

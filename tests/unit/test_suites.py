@@ -232,6 +232,8 @@ def test_lost_frames_are_infinitely_late(tmp_path: Path) -> None:
     assert rows["latency_worst", "median"]["estimate"] is None
     assert sample(path, "latency_trials")["lost"].to_list() == [60]
     assert "too_few_frames" not in names(verdict)
+    said = [one["sentence"] for one in verdict.findings if one["name"] == "rate_not_sustained"]
+    assert said == ["the latency trials at the rate found without loss lost up to 0.5 %: the rate was not sustained"]
 
 
 def test_a_short_trial_is_said_to_be_short(tmp_path: Path) -> None:

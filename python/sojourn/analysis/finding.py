@@ -76,17 +76,20 @@ def worst_first(found: Mapping[Place, float]) -> tuple[tuple[Place, ...], float]
 
 
 def worst_apart(
-    name: str, found: Mapping[Place, float], overloads: Collection[Place], sentence: Callable[[float], str]
+    name: str, found: Mapping[Place, float], overloads: Collection[Place], sentence: Callable[[Place], str]
 ) -> Iterator[Finding]:
-    """One finding for the places that were to keep up, and a note for those where too much was asked on purpose."""
+    """One finding for the places that were to keep up, and a note for those where too much was asked on purpose.
+
+    `sentence` says it of the worst place.
+    """
     asked = {place: value for place, value in found.items() if place not in overloads}
     overload = {place: value for place, value in found.items() if place in overloads}
     if asked:
         places, worst = worst_first(asked)
-        yield Finding(name, sentence(worst), worst, places)
+        yield Finding(name, sentence(places[0]), worst, places)
     if overload:
         places, worst = worst_first(overload)
-        yield Finding(name, f"as is to be expected of an overload, {sentence(worst)}", worst, places, "note")
+        yield Finding(name, f"as is to be expected of an overload, {sentence(places[0])}", worst, places, "note")
 
 
 def mark(rows: list[Row], findings: list[Finding]) -> None:

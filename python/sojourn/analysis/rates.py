@@ -157,7 +157,7 @@ def tester_limits(run: Run, trials: pl.DataFrame, overloads: Collection[Place]) 
         if value.n and clean and device not in (DIRECT, A_A) and value.estimate >= NEAR * clean:
             found[Place(device, cell)] = value.estimate / clean
     sentence = "the tester was the limit: {} of what it moves by itself without loss came through"
-    return list(worst_apart("tester_limited", found, overloads, lambda share: sentence.format(percent(share))))
+    return list(worst_apart("tester_limited", found, overloads, lambda place: sentence.format(percent(found[place]))))
 
 
 def overloads_of(run: Run, trials: pl.DataFrame) -> set[Place]:

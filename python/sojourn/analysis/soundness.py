@@ -34,7 +34,10 @@ def _a_a_nonzero(rows: list[Row]) -> Iterator[Finding]:
     for row in rows:
         if row.device == A_A and row.statistic == "pooled" and row.value.excludes(0):
             size = row.value.estimate
-            sentence = f"the A/A control differs: twice the direct link, and {micro(size)} one way between them"
+            sentence = (
+                "the A/A control differs significantly from zero: two measurements of the direct link differ by "
+                f"{micro(size)} one way"
+            )
             yield Finding("a_a_nonzero", sentence, size)
 
 
@@ -44,5 +47,5 @@ def _below_floor(rows: list[Row], bed_ns: float) -> Iterator[Finding]:
         value = row.value
         pooled = row.statistic == "pooled" and row.reference == DIRECT and row.device != A_A
         if pooled and value.high is not None and value.high < 0 and value.estimate < -bed_ns:
-            sentence = f"the path with {row.device} is {micro(-value.estimate)} faster than the empty one"
+            sentence = f"the path with {row.device} is {micro(-value.estimate)} faster than the direct link"
             yield Finding("below_floor", sentence, value.estimate, (Place(row.device),))

@@ -130,9 +130,8 @@ def _late(run: Run, errors: pl.DataFrame, overloads: Collection[Place]) -> Itera
     paced = {cell: one for cell, one in run.cells.items() if one.schedule in OPEN_LOOPS}
     limits = late_limits((cell, (one.interval_ns or 0) * (one.senders or 1)) for cell, one in paced.items())
     found = late_shares(errors.filter(pl.col("cell").is_in(list(paced))), limits)
-    limit_of = {share: limits[place.cell or 0] for place, share in found.items()}
     yield from worst_apart(
-        "sender_late", found, overloads, lambda share: late_sentence("frames", share, limit_of[share])
+        "sender_late", found, overloads, lambda place: late_sentence("frames", found[place], limits[place.cell or 0])
     )
 
 
@@ -161,7 +160,7 @@ def _worst(name: str, rows: pl.DataFrame, sentence: str, overloads: Collection[P
     if rows.height:
         worst = rows.group_by("device", "cell").agg(pl.col("share").max())
         found = {Place(device, cell): float(value) for device, cell, value in worst.iter_rows()}
-        yield from worst_apart(name, found, overloads, lambda share: sentence.format(percent(share)))
+        yield from worst_apart(name, found, overloads, lambda place: sentence.format(percent(found[place])))
 
 
 def _misfit(flows: pl.DataFrame) -> Iterator[Finding]:
@@ -175,7 +174,7 @@ def _misfit(flows: pl.DataFrame) -> Iterator[Finding]:
         places, worst = worst_first(found)
         sentence = (
             f"the times between frames as sent are not exponential in {percent(worst)} of a cell's trials "
-            f"(Anderson and Darling's test, p < {MISFIT_LEVEL:g}): the arrivals are not a Poisson process"
+            f"(Anderson and Darling's test, p < {MISFIT_LEVEL:g}): the departures are not a Poisson process"
         )
         yield Finding("poisson_misfit", sentence, worst, places)
 

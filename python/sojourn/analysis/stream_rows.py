@@ -213,6 +213,7 @@ def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:
     for device, reference in against(run.devices):
         pairs = {cell: differences(means.get((device, cell)), means.get((reference, cell))) for cell in cells}
         known = {cell: d for cell, d in pairs.items() if d}
+        before = len(rows)
         for cell, d in known.items():
             shift = differences(medians.get((device, cell)), medians.get((reference, cell)))
             values = {
@@ -223,8 +224,9 @@ def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:
                 Row(device, *names, value, "ns", reference, run.cells[cell], cell) for names, value in values.items()
             ]
         rows += _pooled(run, device, reference, known)
-    for row in rows:
-        _tell_behind(row, each)
+        pooled = each.filter(pl.col("cell").is_in(list(known)))
+        for row in rows[before:]:
+            _tell_behind(row, pooled)
     return [row for row in rows if row.value.n]
 
 

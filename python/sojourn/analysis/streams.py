@@ -24,7 +24,7 @@ the same arm that was subtracted ("load=0.0", "load_via=beside", "to=unicast", "
     - queue_growth (seconds of delay per second of trial; 0: stable); trend [s/s]
     - queue_bounded (share of trials); ratio [1]
     - min_frame_interval (interval: the last tried one that was not bounded to this one); knee [ns]
-    - min_frame_interval (in place of the knee: the sender itself did not keep shorter ones); at_most [ns]
+    - min_frame_interval (in place of the knee: the sender did not keep the next shorter one); at_most [ns]
     - min_frame_interval (mean arrival interval of what was asked for too much); saturated [ns]
     - min_frame_interval (null, and `source` says why, where no line rate is known); calculated [ns]
 - throughput:

@@ -112,8 +112,8 @@ def late_shares(errors: pl.DataFrame, limits: dict[int, float]) -> dict[Place, f
 def late_sentence(what: str, share: float, limit_ns: float) -> str:
     """The share, and the limit it is measured by."""
     return (
-        f"at worst {percent(share)} of the {what} of a cell left more than {micro(limit_ns)} after their intended "
-        f"departure, and {percent(LATE_SHARE)} may: the schedule was not kept"
+        f"in the worst cell {percent(share)} of the {what} left more than {micro(limit_ns)} after their intended "
+        f"departure (limit: {percent(LATE_SHARE)} of them): the schedule was not kept"
     )
 
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.analysis.comparison import DIFFER, OPEN, shared_results
+from sojourn.analysis.wording import percent
 from sojourn.bed.facts import Change
 from sojourn.bed.facts import compare as bed_changes
 from sojourn.errors import RequestError
@@ -122,9 +123,9 @@ def print_comparison(compared: dict[str, Any]) -> None:
 
 
 NOTE = (
-    "Second less first, with the 95 % interval of the difference. Both runs' intervals are of that bed in that minute: "
-    "two runs of one machine differ by more than they say, so a small difference may be of the runs, not of what was "
-    "changed between them. Repeat both."
+    "Second less first, with an interval of at least 95 % of the difference. Both runs' intervals are of that bed in "
+    "that minute: two runs of one machine differ by more than they say, so a small difference may be of the runs, not "
+    "of what was changed between them. Repeat both."
 )
 
 
@@ -211,9 +212,14 @@ def label(row: dict[str, Any]) -> str:
     parts = [SHOWN.get((row["quantity"], row["statistic"]), f"{row['quantity']} {row['statistic']}")]
     parts += [str(row["probe"])] if row["probe"] else []
     parts += [sizes(row)] if row["payload_bytes"] is not None or row["frame_bytes"] is not None else []
-    parts += [pace(row)] if row["interval_ns"] else []
+    parts += [pace(row)] if row["interval_ns"] else [beat(row)] if row["schedule"] else []
+    parts += [f"to {row['to']}"] if row["to"] else []
+    parts += [f"{row['senders']} senders"] if (row["senders"] or 1) > 1 else []
+    parts += [f"{row['receivers']} other receivers"] if row["receivers"] else []
     parts += [f"load {row['load'] * 100:g} % {row['load_via'] or ''}".strip()] if row["load"] else []
     parts += [str(row["pipe"])] if row["pipe"] else []
+    parts += [f"less {row['against']}"] if row["against"] else []
+    parts += [f"{name} {row[name]}" for name in ("port", "node") if row[name] is not None]
     return f"{row['device']}{over}: {', '.join(parts)}"
 
 
@@ -221,6 +227,12 @@ def pace(row: dict[str, Any]) -> str:
     """How often packets left: "every 1 ms", "Poisson, 0.5 ms on average"."""
     ms = f"{row['interval_ns'] / 1e6:g} ms"
     return f"Poisson, {ms} on average" if row["schedule"] == "poisson" else f"every {ms}"
+
+
+def beat(row: dict[str, Any]) -> str:
+    """The schedule of what has no interval of its own: "poisson at 50 % of the throughput", "flood"."""
+    share = row["rate_share"]
+    return str(row["schedule"]).replace("-", " ") + ("" if share is None else f" at {percent(share)} of the throughput")
 
 
 def signed(row: dict[str, Any]) -> str:

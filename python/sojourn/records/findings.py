@@ -31,7 +31,7 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("several_modes", "note", "Delays cluster around several values."),
     FindingKind("unsteady", "doubtful", "The level of the delay changed within the run."),
     FindingKind("too_few_pairs", "doubtful", "Too few pairs for an interval at the stated level."),
-    FindingKind("a_a_nonzero", "doubtful", "The empty path differs from itself."),
+    FindingKind("a_a_nonzero", "doubtful", "The direct link, measured twice, differs significantly from itself."),
     FindingKind("truncated_record", "doubtful", "A record ends before its end."),
     FindingKind(
         "columns_missing",
@@ -50,6 +50,7 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("model_misfit", "note", "The queueing model does not foretell what was measured."),
     FindingKind("stamps_out_of_order", "note", "Timestamps along a frame's way are not in the order of the way."),
     FindingKind("rate_rises_with_size", "doubtful", "Longer frames passed at a higher rate than shorter ones."),
+    FindingKind("rate_not_sustained", "doubtful", "A later trial at a rate found without loss lost frames."),
     FindingKind("search_disagrees", "doubtful", "A search reported other bounds than its trials give."),
     FindingKind("loss_unverified", "note", "A loss did not recur when it was tried again, and was set aside."),
     FindingKind("too_few_frames", "note", "A trial had fewer frames than its standard asks for."),

@@ -104,8 +104,8 @@ def latency(run: Run) -> Table:
         run.results.filter(pl.col("quantity").str.contains("latency_bit"))["source"].drop_nulls().unique().to_list()
     )
     note = (
-        "At the throughput found, of all frames, the lost ones infinitely late; medians are over trials. "
-        + "; ".join(sorted(one for one in sources if one))
+        "At the throughput found. Percentiles are of all frames, the lost ones infinitely late; means are of the "
+        "frames that arrived. Figures are over trials. " + "; ".join(sorted(one for one in sources if one))
     )
     return measured(run, Ask("suite_latency", "Latency at the throughput", measures, note.strip(), clock=True))
 

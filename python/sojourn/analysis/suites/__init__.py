@@ -157,6 +157,7 @@ def study(run: Run) -> Study:
         *_rises(sought, run.cells),
         *_disagreements(searches, terms, cells),
         *_set_aside(searches, terms, cells),
+        *_not_sustained(searches, terms, cells),
         *too_few(timed, cells),
         *timed_clocks(run, timed, cells),
         *without_delays(searches, timed, cells),
@@ -322,6 +323,25 @@ def _set_aside(searches: list[Search], terms: Terms, cells: dict[Factors, int]) 
     places, _ = worst_first(found)
     total = sum(found.values())
     return [Finding("loss_unverified", f"{total:.0f} losses did not recur when tried again: set aside", total, places)]
+
+
+def _not_sustained(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
+    """Latency trials run at the rate that the strictest goal found: where that is no loss, one that loses denies it."""
+    if min(terms.goals, default=1.0) > 0:
+        return []
+    found: dict[Place, float] = {}
+    for search in searches:
+        lost = max((step.loss_ratio for step in search.used), default=0.0) if search.test in TIMED else 0.0
+        if lost > 0:
+            place = Place(search.device, cell_of(search, cells))
+            found[place] = max(lost, found.get(place, 0.0))
+    if not found:
+        return []
+    places, worst = worst_first(found)
+    sentence = (
+        f"the latency trials at the rate found without loss lost up to {percent(worst)}: the rate was not sustained"
+    )
+    return [Finding("rate_not_sustained", sentence, worst, places)]
 
 
 def _unfound(

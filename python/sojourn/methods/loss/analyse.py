@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
 
 
+KNOWN = "a known address"
+ADDRESSES = {"unicast": KNOWN, "unknown": "an unknown address"}
+
+
 def study(run: Run) -> Study:
     """Losses and rates of every cell, the lengths of losses, and unknown addresses against known ones."""
     of = Gathered(run)
@@ -75,15 +79,32 @@ def sentence(run: Run, rows: list[Row]) -> str:
     offered = {row.cell: row.value.estimate for row in rows if row.device == device and row.quantity == "offered_pps"}
     if not losses:
         return "No loss could be measured"
-    clean = [offered[row.cell] for row in losses if row.value.estimate == 0 and row.cell in offered]
+    clean = _clean([row for row in losses if row.value.estimate == 0 and row.cell in offered], offered)
     worst = max(losses, key=lambda row: row.value.estimate)
     if worst.value.estimate == 0:
-        return f"{called(device)} lost nothing at up to {max(clean, default=0):,.0f} frames/s"
+        return f"{called(device)} lost nothing{f' at up to {clean}' if clean else ''}"
     high = (
         ""
         if worst.value.low is None or worst.value.high is None
         else f" (95 % CI {percent(worst.value.low)} to {percent(worst.value.high)})"
     )
-    at = f"at {offered.get(worst.cell, 0):,.0f} frames/s of {worst.factors.frame_bytes} B"
-    none = f"nothing at up to {max(clean):,.0f} frames/s, and " if clean else ""
+    at = f"at {_load(worst, offered)}"
+    none = f"nothing at up to {clean}, and " if clean else ""
     return f"{called(device)} lost {none}{percent(worst.value.estimate)}{high} {at}"
+
+
+def _clean(rows: list[Row], offered: dict[int | None, float]) -> str:
+    """The highest loads without a loss, one for each kind of address."""
+    most: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: offered[row.cell]):
+        most[_address(row)] = row
+    return " and ".join(_load(most[to], offered) for to in sorted(most, key=lambda to: (to != KNOWN, to)))
+
+
+def _load(row: Row, offered: dict[int | None, float]) -> str:
+    return f"{offered.get(row.cell, 0):,.0f} frames/s of {row.factors.frame_bytes} B to {_address(row)}"
+
+
+def _address(row: Row) -> str:
+    to = row.factors.to
+    return ADDRESSES.get(to or "unicast", f"{to} addresses")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from sojourn.report.charts import Axis, Bars, Lines
-from sojourn.report.numbers import count, percent
+from sojourn.report.numbers import count, nominal
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays, rates
 from sojourn.report.streams.measures import Ask, Measure, measured
@@ -28,15 +28,15 @@ def losses(run: Run) -> Table:
     measures = (
         Measure("offered_pps", "mean", "Offered", interval=False),
         Measure("loss_ratio", "ratio", "Lost"),
-        Measure("own_drops", "ratio", "Own drops", interval=False),
+        Measure("own_drops", "ratio", "Local drops", interval=False),
         Measure("throughput_pps", "mean", "Received", limit=True),
         Measure("loss_run", "mean", "Mean", "Lost in a row", interval=False),
         Measure("loss_run", "max", "Longest", "Lost in a row", interval=False),
         Measure("gap_run", "mean", "Mean", "Received in a row", interval=False),
     )
     note = (
-        "Local drops are those of the tester's own receiver, not of the device. Intervals of shares are Korn and "
-        "Graubard's, over trials."
+        "Local drops are those of the tester's own receiver, not of the device. "
+        f"{delays.SHARES}{delays.beyond_offered(run, 'throughput_pps')}"
     )
     return measured(run, Ask("loss", "Loss over offered load", measures, note))
 
@@ -135,26 +135,27 @@ def keys(run: Run) -> list[Key]:
             cell = run.cell_of(worst)
             at = f"at {count(worst['offered'])} frames/s"
             found.append(delays.key_of(worst, f"{device}: worst loss", at, cell.short if cell else ""))
-    shifts = run.rows("loss_shift", "mean").head(1)
-    return [*found, *(_unknown_key(row) for row in shifts.iter_rows(named=True))]
+    largest = delays.extreme(run.rows("loss_shift", "mean"), "estimate")
+    return [*found, *([_unknown_key(run, largest)] if largest else ())]
 
 
-def _unknown_key(row: dict[str, object]) -> Key:
+def _unknown_key(run: Run, row: dict[str, Any]) -> Key:
+    """The most that an unknown address adds to the losses, and in which cell."""
     low, high = row["ci_low"], row["ci_high"]
-    said = (
-        f"95 % CI {percent(float(str(low)))} to {percent(float(str(high)))}"
-        if low is not None and high is not None
-        else ""
-    )
-    value = f"{float(str(row['estimate'])) * 100:.3g}"
-    return Key(f"{row['device']}: an unknown address loses more by", value, "% of frames", (said,), str(row["device"]))
+    said = "no interval: too few pairs"
+    if low is not None and high is not None:
+        said = f"{nominal(row['level'])} CI {low * 100:.3g} to {high * 100:.3g}"
+    cell = run.cell_of(row)
+    title = f"{row['device']}: largest added loss to an unknown address"
+    value = f"{row['estimate'] * 100:.3g}"
+    return Key(title, value, "percentage points", (said, cell.short if cell else ""), row["device"])
 
 
 def how(run: Run) -> list[str]:
     """What is particular to it."""
     return words(
         run,
-        "Loads are shares of what the arm was found to carry just before; what was really offered is on the axes. A "
+        "Loads are shares of what the path was found to carry just before; what was really offered is on the axes. A "
         "frame counts as lost that did not arrive within the time that the plan allows for frames on their way.",
         delays=False,
     )

@@ -9,7 +9,7 @@ import polars as pl
 from sojourn.report.charts import Axis, Distribution, Histogram
 from sojourn.report.figure import Figure, by_cell
 from sojourn.report.marks import symbol_scatter, time_scale
-from sojourn.report.numbers import count, nominal
+from sojourn.report.numbers import count, nominal, percent
 from sojourn.report.palette import ordered
 from sojourn.report.parts import Key
 from sojourn.report.streams.measures import Ask, Measure, clock_entry, measured
@@ -24,6 +24,10 @@ CURVE_POINTS = 80
 SCATTER_POINTS = 3500
 TAIL = ("p90", "p99", "p99.9")
 LOST_STAY = "Lost frames are in the distribution as infinitely late ones."
+SHARES = (
+    "Intervals of shares are Korn and Graubard's, over trials. Where nothing was lost, the interval takes losses as "
+    "independent: for losses in bursts it is too narrow."
+)
 
 
 def delays(run: Run) -> Table:
@@ -69,10 +73,24 @@ def conservation(run: Run) -> Table:
     )
     shares = tuple(Measure(key, "ratio", title, interval=key == "loss_ratio") for key, title in names.items())
     note = (
-        "Local drops are those of the receiver's own socket or ring, not of the path. Intervals of shares are Korn and "
-        "Graubard's, over trials."
+        "Local drops are those of the receiver's own socket or ring, not of the path. "
+        f"{SHARES}{beyond_offered(run, 'received_pps')}"
     )
     return measured(run, Ask("conservation", "Rates, and what became of every frame", (*pace, *shares), note))
+
+
+def beyond_offered(run: Run, quantity: str) -> str:
+    """Why a received rate can be above the offered one, where one is."""
+    at = ("device", "cell", "port")
+    offered = run.rows("offered_pps", "mean").select(*at, pl.col("estimate").alias("offered"))
+    both = run.rows(quantity, "mean").join(offered, on=at, how="inner", nulls_equal=True)
+    most = both.select((pl.col("estimate") / pl.col("offered") - 1).max()).item() if both.height else None
+    if not most or most <= 0:
+        return ""
+    return (
+        " Each rate is over its own span, from its first frame to its last, so that received can exceed offered (here "
+        f"by at most {percent(most)})."
+    )
 
 
 def added(run: Run) -> Table:
@@ -128,9 +146,9 @@ def _curves(found: pl.DataFrame, column: str, words: tuple[str, str, str]) -> Fi
     if drawn.is_empty():
         return None
     x = Axis.fitting(axis, drawn["x"]).x("x")
-    end = "Every frame arrived: each curve ends at the largest of its times."
-    if found[column].null_count():
-        end = LOST_STAY + " A curve that ends below those of its length does so because the rest did not arrive."
+    end = "Each curve ends at the largest of its times."
+    if column == "delay_ns" and found[column].null_count():
+        end = LOST_STAY + " A curve that stops below the largest percentile does so because the rest did not arrive."
     caption = "The axis is logarithmic in 1 − p, so that each step up is ten times rarer. " + end
     return figure(name, title, caption, drawn, Distribution(x, float(drawn["exceedance"].min() or 1e-3), axis))  # type: ignore[arg-type]
 
@@ -170,8 +188,8 @@ def over_time(run: Run) -> Figure | None:
         ).properties(width=width, height=220)
 
     caption = (
-        f"Every arm in turn; {kept.height:,} frames are drawn, and the slowest are among them. Steps, slopes and bands "
-        "here are drift, clocks and neighbours."
+        f"Every path in turn; {kept.height:,} frames are drawn, and the slowest are among them. Steps, slopes and "
+        "bands here are drift, clocks and neighbours."
     )
     return Figure("delay_over_time", "One-way delay over the run", caption, by_cell(kept, build), tuple(devices))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sojourn.report.charts import Axis, Lines
-from sojourn.report.streams.delays import extreme, key_of
+from sojourn.report.streams.delays import beyond_offered, extreme, key_of
 from sojourn.report.streams.measures import Ask, Measure, measured
 from sojourn.report.streams.points import ESTIMATE, along, figure, rows_over, spans
 
@@ -32,11 +32,11 @@ def rates(run: Run) -> Table:
         Measure("user_bps", "mean", "of user data", "Bits", interval=False, limit=True),
         Measure("inter_frame_time", "mean", "Between frames"),
         Measure("loss_ratio", "ratio", "Lost"),
-        Measure("own_drops", "ratio", "Own drops", interval=False),
+        Measure("own_drops", "ratio", "Local drops", interval=False),
     )
     note = (
         "Bits of frames have the FCS, those on the line 20 bytes more (preamble and gap), those of user data none of "
-        "all this."
+        f"all this.{beyond_offered(run, 'throughput_pps')}"
     )
     return measured(run, Ask("rates", "Offered and received", measures, note))
 
@@ -44,7 +44,7 @@ def rates(run: Run) -> Table:
 def tester(run: Run) -> Table:
     """What the tester alone can do, by size."""
     measures = (Measure("clean_rate_pps", "mean", "Without loss"),)
-    note = "Measured on the empty path before the run; a device's rate within 10 % of it is called the tester's."
+    note = "Measured on the direct link before the run; a device's rate within 10 % of it is called the tester's."
     return measured(run, Ask("tester", "The tester alone", measures, note, by_size=True))
 
 

@@ -85,12 +85,12 @@ def _engines(run: Run, end: str) -> list[str]:
 
 
 def tester_words(run: Run) -> list[str]:
-    """What the tester can do by itself on the empty path, size by size."""
+    """What the tester can do by itself on the direct link, size by size."""
     events = [event for event in run.log if event.get("event") == "qualified"]
     if not events:
         return []
     parts = [part for event in events if (part := _qualified(event))]
-    return [f"Before the run the tester was measured alone on the empty path: {'; '.join(parts)}. {LIMIT}"]
+    return [f"Before the run the tester was measured alone on the direct link: {'; '.join(parts)}. {LIMIT}"]
 
 
 def _qualified(event: dict[str, Any]) -> str:
@@ -98,7 +98,7 @@ def _qualified(event: dict[str, Any]) -> str:
     clean, flood = event.get("clean_pps"), event.get("flood_pps")
     said = [f"median from the call to the arrival {floor / 1e3:.3g} µs" if floor else ""]
     said.append(f"{count(clean)} frames/s without loss" if clean else "no rate without loss was found")
-    said.append(f"{count(flood)} frames/s as fast as it goes" if flood else "")
+    said.append(f"{count(flood)} frames/s as fast as it goes" if flood and flood > (clean or 0) else "")
     return f"{event.get('frame_bytes')} B: " + ", ".join(one for one in said if one)
 
 

@@ -93,9 +93,9 @@ def sentence(rows: list[Row], several: list[Seen], checks: list[dict[str, Any]])
     if failed:
         said = f"{name} do{'es' if verb else ''} not do what was configured: {_first(failed, len(checks))}"
     else:
-        said = (
-            f"{name} keep{verb} to what was configured: {len(checks) - untold} of {len(checks)} checks pass, none fails"
-        )
+        keeps = f"{name} keep{verb} to what was configured"
+        keeps = f"No check shows {name[0].lower()}{name[1:]} to miss what was configured" if untold else keeps
+        said = f"{keeps}: {len(checks) - untold} of {len(checks)} checks pass, none fails"
         said += f" (by chance one would in {percent(ALARM)} of such runs)"
     said += f", {untold} inconclusive" if untold else ""
     timed = {(one["device"], one["cell"]) for one in checks if one["check"] == "departure, median"}

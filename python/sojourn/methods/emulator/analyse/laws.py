@@ -108,6 +108,11 @@ def _by_checks(law: str, device: str, found: list[dict[str, Any]], what: str, li
     said = f"{what} {micro(limit)}: the most is {micro(largest)}"
     if answer_ == "fails":
         said = f"a part of the delay's error repeats itself, {micro(worst['measured'])} high"
+    elif answer_ == "cannot tell":
+        said = (
+            f"whether a periodic part of the delay's error is larger than {micro(limit)} is not known: the largest "
+            f"estimate is {micro(largest)}, with too few packets to be sure"
+        )
     return Answer(law, answer_, said, device, margin=limit, shown=shown)
 
 

@@ -218,7 +218,7 @@ def _knee_itself(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
     low = float(run.cells[beyond].interval_ns or 0)
     row = _knee(one, one.cells[knee], "at_most" if testers else "knee", Interval(at, low, at, 0.95, len(one.cells)))
     row.findings = ["tester_limited"] if testers else []
-    row.source = "the sender did not keep shorter ones" if testers else "the tried intervals"
+    row.source = "the sender did not keep the next shorter one" if testers else "the tried intervals"
     return [row]
 
 
@@ -230,8 +230,12 @@ def knee_limits(found: list[Ladder], knees: list[Row]) -> list[Finding]:
     arms = {(row.device, row.cell) for row in limited}
     ended = [one for one in found if any((one.device, cell) in arms for cell in one.cells)]
     beyond = [Place(one.device, cell) for one in ended for cell in one.beyond]
-    least = min(row.value.estimate for row in limited)
-    sentence = f"the sender could not follow below {spell_interval(int(least))}: what the device could is not known"
+    shortest = min(limited, key=lambda row: row.value.estimate)
+    least, low = shortest.value.estimate, shortest.value.low or 0.0
+    sentence = (
+        f"the sender could not keep the next shorter time that was tried, {spell_interval(int(low))}: below "
+        f"{spell_interval(int(least))} what the device can do is not known"
+    )
     return [Finding("tester_limited", sentence, least, tuple(dict.fromkeys(beyond)), "note")]
 
 
@@ -261,9 +265,14 @@ def sentence(run: Run, rows: list[Row], knees: list[Row]) -> str:
         return said
     shortest = min(found, key=lambda row: row.factors.frame_bytes or 0)
     at = spell_interval(int(shortest.value.estimate))
-    limit = ", the shortest that was tried" if shortest.value.low is None else ", and grow below"
-    limit = ", below which the tester itself cannot follow" if shortest.statistic == "at_most" else limit
-    return f"{said}; queues stay bounded down to {at} between frames of {shortest.factors.frame_bytes} B{limit}"
+    if shortest.value.low is None:
+        limit = "the shortest that was tried"
+    else:
+        next_ = spell_interval(int(shortest.value.low))
+        grow = f"at the next shorter that was tried, {next_}, they grow"
+        missed = f"the tester could not keep the next shorter time that was tried, {next_}"
+        limit = missed if shortest.statistic == "at_most" else grow
+    return f"{said}; queues stay stable at {at} between frames of {shortest.factors.frame_bytes} B; {limit}"
 
 
 def _with(judged: pl.DataFrame, cell: int) -> list[str]:

@@ -286,7 +286,7 @@ def _cubic(found: Found, done: Done, several: Sequence[cubic.Curve]) -> list[Ask
     by_window = Asked(
         "curve, by the windows", "law", cubic.C, "1", "C of the one curve through the windows of all stretches",
         reading=lambda alpha: cubic.constant_of(fit, without, 1 - alpha), zone=_zone(cubic.C),
-        limit=LAW_ZONE * cubic.C, n=len(several),
+        limit=LAW_ZONE * cubic.C, n=len(without),
     )  # fmt: skip
     return [by_window, *asks]
 
@@ -324,7 +324,8 @@ def sentence(checks: Sequence[dict[str, Any]]) -> str:
             f"{first['check']} ({first['device']})"
         )
     else:
-        said = f"What the log says is true: {len(checks) - untold} of {counted(len(checks), 'check')} pass, none fails"
+        true = "No check contradicts the log" if untold else "What the log says is true"
+        said = f"{true}: {len(checks) - untold} of {counted(len(checks), 'check')} pass, none fails"
     said += f", {untold} inconclusive" if untold else ""
     return said + _exactness(checks)
 
@@ -345,5 +346,6 @@ def _exactness(checks: Sequence[dict[str, Any]]) -> str:
     for name, what in (("growth, over time", "Reno's slope"), ("curve, by the windows", "CUBIC's constant")):
         one = next((one for one in checks if one["check"] == name and one["ci_low"] is not None), None)
         if one:
-            parts.append(f"{what} is {one['measured']:.3g} (95 % CI {one['ci_low']:.3g}–{one['ci_high']:.3g})")
+            said = f"95 % CI {one['ci_low']:.3g}–{one['ci_high']:.3g}; its law says {one['configured']:.3g}"
+            parts.append(f"{what} is {one['measured']:.3g} ({said}, and within {percent(LAW_ZONE)} passes)")
     return "; " + ", ".join(parts) if parts else ""
