@@ -60,8 +60,13 @@ pub fn block_of(line: &[u8]) -> Option<u32> {
 pub fn refuse(block: Option<u32>, error: anyhow::Error) -> anyhow::Result<()> {
     let (status, message) = (failure::status(&error), failure::sentence(&error));
     say(&json!({ "event": "error", "block": block, "status": status, "message": message }))?;
-    let ends = |cause: &RecordError| !matches!(cause, RecordError::Encode(_));
-    if error.chain().any(|cause| cause.downcast_ref().is_some_and(ends)) { Err(error) } else { Ok(()) }
+    if ends(&error) { Err(error) } else { Ok(()) }
+}
+
+/// Whether records cannot be written any more. Rows that do not fit their columns are refused before anything is written.
+fn ends(error: &anyhow::Error) -> bool {
+    let ends = |cause: &RecordError| !matches!(cause, RecordError::Encode(_) | RecordError::Unfit { .. });
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(ends))
 }
 
 /// Returns the first event of every program that is asked or waited for: its version, its scheduling settings where it has
@@ -210,5 +215,21 @@ impl Lines {
             Err(rustix::io::Errno::INTR) => Ok(true),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sojourn_record::Unfit;
+
+    use super::*;
+
+    #[test]
+    fn rows_that_do_not_fit_end_nothing_and_files_that_are_broken_end_it() {
+        let unfit = Unfit { column: "answers", value: Some(1 << 40) };
+        let unfit = RecordError::Unfit { path: "probes.arrow".into(), unfit };
+        assert!(!ends(&anyhow::Error::new(unfit).context("block 3")));
+        assert!(ends(&anyhow::Error::new(RecordError::Broken).context("block 3")));
+        assert!(!ends(&anyhow::anyhow!("nonsense")));
     }
 }
