@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use sojourn_emulate::config::to_words;
 use sojourn_emulate::driver::Pace;
@@ -18,7 +19,8 @@ use super::arguments::Run;
 use super::events::Event;
 use super::live::{Live, Urgency};
 use super::log::{self, Files, Log};
-use super::{Bridge, asked, kernel, show};
+use super::upper::Upper;
+use super::{Bridge, asked, show};
 use crate::arguments::{PlaceArguments, WaitArgument};
 use crate::control::{self, Control};
 use crate::failure::WrongRequest;
@@ -41,10 +43,12 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let processors = Processors::own()?;
     let pace = pace(asked, &processors);
+    let uppers = [upper(&asked.left)?, upper(&asked.right)?];
     let place = Place::take(&place_arguments(asked, pace), fifo(asked))?;
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config)?)?;
-    for (port, engine) in [(&asked.left, left.engine()), (&asked.right, right.engine())] {
-        refuse_bridged(port, engine)?;
+    for (port, upper, engine) in [(&asked.left, &uppers[0], left.engine()), (&asked.right, &uppers[1], right.engine())]
+    {
+        refuse_bridged(port, upper.as_ref(), engine)?;
     }
     let control = control_path(asked)?.map(|path| Control::open(&path)).transpose()?;
     let files = files(asked, &config)?;
@@ -84,10 +88,18 @@ fn kept_rights(place: &Place, engines: [&str; 2]) -> Vec<Right> {
     [Right::IpcLock].into_iter().chain(rings).chain(priority).collect()
 }
 
+/// Returns what a port belongs to; of one that is not there opening it says more.
+fn upper(port: &str) -> anyhow::Result<Option<Upper>> {
+    match Upper::of(port) {
+        Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(None),
+        known => known.with_context(|| format!("ask what {port} belongs to")),
+    }
+}
+
 /// Refuses a port of a kernel's bridge where frames would reach that, too, and go on twice.
-fn refuse_bridged(port: &str, engine: &str) -> anyhow::Result<()> {
-    match kernel::master(port) {
-        Some(bridge) if engine.starts_with("AF_PACKET") => {
+fn refuse_bridged(port: &str, upper: Option<&Upper>, engine: &str) -> anyhow::Result<()> {
+    match upper {
+        Some(Upper { name: bridge, is_switch: true }) if engine.starts_with("AF_PACKET") => {
             let problem = format!(
                 "{port}: it is a port of {bridge}, which would forward its frames a second time (the emulator moves them by \
                  AF_PACKET): take it out with `ip link set {port} nomaster`, or use --backend kernel"

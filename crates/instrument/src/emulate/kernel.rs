@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::json;
 use sojourn_emulate::kernel::{Command, commands, to_text, undo};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::arguments::{Kernel, Run};
 use super::asked;
+use super::upper::Upper;
 use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
@@ -78,21 +80,15 @@ impl Drop for Undo {
     }
 }
 
-/// Returns the bridge, bond or team that an interface belongs to; `None` also where nobody can tell.
-pub fn master(port: &str) -> Option<String> {
-    let shown = output(&["ip", "-o", "link", "show", "dev", port].map(str::to_owned).to_vec()).ok()?;
-    let line = String::from_utf8_lossy(&shown.stdout).into_owned();
-    let mut words = line.split_whitespace().skip_while(|word| *word != "master");
-    words.nth(1).map(str::to_owned)
-}
-
 /// Packets must get from one port to the other without us.
 fn in_bridge(port: &str) -> anyhow::Result<()> {
-    let shown = output(&["ip", "-o", "link", "show", "dev", port].map(str::to_owned).to_vec())?;
-    if !shown.status.success() {
-        return Err(WrongRequest(format!("{port}: no such interface; `ip link` lists them")).into());
-    }
-    if String::from_utf8_lossy(&shown.stdout).contains(" master ") {
+    let upper = Upper::of(port).map_err(|error| match error.raw_os_error() {
+        Some(code) if code == Errno::NODEV.raw_os_error() => {
+            WrongRequest(format!("{port}: no such interface; `ip link` lists them")).into()
+        }
+        _ => anyhow::Error::from(error).context(format!("ask what {port} belongs to")),
+    })?;
+    if upper.is_some() {
         return Ok(());
     }
     Err(anyhow!(

@@ -15,6 +15,7 @@ mod log;
 mod offline;
 mod replay;
 mod show;
+mod upper;
 
 use sojourn_emulate::driver::Driver;
 use sojourn_time::HostClock;
