@@ -96,9 +96,25 @@ impl Engine {
         self.arrive_late(direction, frame, stamp, stamp.at)
     }
 
+    /// Takes a frame of which only the first `known` bytes are known, as [`Engine::arrive`] does.
+    pub fn arrive_cut(&mut self, direction: Direction, (frame, known): (&[u8], usize), at: Time) -> Arrived {
+        self.take_in(direction, (frame, known), Stamp { at, source: Source::Simulated }, at)
+    }
+
     /// Takes a frame that enters its pipe at `entered`, where that was later than its arrival.
     pub(crate) fn arrive_late(&mut self, direction: Direction, frame: &[u8], stamp: Stamp, entered: Time) -> Arrived {
-        let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        self.take_in(direction, (frame, frame.len()), stamp, entered)
+    }
+
+    fn take_in(
+        &mut self,
+        direction: Direction,
+        (frame, known): (&[u8], usize),
+        stamp: Stamp,
+        entered: Time,
+    ) -> Arrived {
+        let [bytes, known] =
+            [frame.len(), known.min(frame.len())].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         let number = self.ledger.numbers.of_arrival();
         let mut entered = entered;
         if !self.is_one_pass {
@@ -107,7 +123,7 @@ impl Engine {
             self.advance(entered);
             self.clock = entered;
         }
-        let arrival = Arrival { number, direction, bytes, key: Key::of(frame), stamp, entered };
+        let arrival = Arrival { number, direction, bytes, known, key: Key::of(frame), stamp, entered };
         match self.rules.select(&arrival.key, direction, bytes, None) {
             Selected::Pass => {
                 self.ledger.untouched(&arrival, frame);
@@ -182,6 +198,12 @@ impl Engine {
     /// Returns the frame of a departure.
     pub fn frame(&self, departure: &Departure) -> &[u8] {
         self.ledger.store.frame(departure.slot)
+    }
+
+    /// Returns as much of a departure's frame as is known: all, unless it came by [`Engine::arrive_cut`].
+    pub fn known(&self, departure: &Departure) -> &[u8] {
+        let known = self.ledger.store.packet(departure.slot).arrival.known;
+        &self.frame(departure)[..known as usize]
     }
 
     /// Notes that a frame has left at `actual`.

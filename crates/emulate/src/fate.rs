@@ -167,6 +167,8 @@ pub(crate) struct Arrival {
     pub direction: Direction,
     /// Bytes of its frame, without FCS.
     pub bytes: u32,
+    /// How many of these are known: of a frame that a capture had cut not all.
+    pub known: u32,
     pub key: Key,
     pub stamp: Stamp,
     /// When it came in: later than its timestamp only where what it meets had already gone further.
@@ -261,7 +263,8 @@ impl Packet {
     pub fn nobody() -> Self {
         let stamp = Stamp { at: Time(0), source: Source::Simulated };
         let direction = Direction::Forward;
-        let arrival = Arrival { number: 0, direction, bytes: 0, key: Key::default(), stamp, entered: stamp.at };
+        let arrival =
+            Arrival { number: 0, direction, bytes: 0, known: 0, key: Key::default(), stamp, entered: stamp.at };
         Self::new(arrival, (0, 0, 0))
     }
 

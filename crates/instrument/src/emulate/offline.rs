@@ -50,8 +50,6 @@ struct Passage<'a> {
     frames: u64,
     /// Frames that the capture had not kept whole.
     cut: u64,
-    /// How many bytes it kept of the one of which it kept most.
-    kept: usize,
 }
 
 impl<'a> Passage<'a> {
@@ -72,7 +70,6 @@ impl<'a> Passage<'a> {
             latest: Time(i64::MIN),
             frames: 0,
             cut: 0,
-            kept: 0,
         }
     }
 
@@ -86,25 +83,25 @@ impl<'a> Passage<'a> {
             self.latest = self.latest.max(at);
             self.frames += 1;
             let original = (original_bytes as usize).min(LONGEST_FRAME_BYTES as usize);
-            if original > frame.len() {
+            let kept = frame.len();
+            if original > kept {
                 self.cut += 1;
-                self.kept = self.kept.max(frame.len());
                 // It takes its time and its room as it was; what was not kept is not looked at, and not written.
                 frame.resize(original, 0);
             }
-            self.arrive(&frame)?;
+            self.arrive(&frame, kept)?;
         }
         self.leave(Time(Time::NEVER.0 - 1))
     }
 
-    fn arrive(&mut self, frame: &[u8]) -> anyhow::Result<()> {
+    fn arrive(&mut self, frame: &[u8], kept: usize) -> anyhow::Result<()> {
         if self.engine.is_none() {
             self.engine = Some(Engine::new(self.config, self.latest)?);
         }
         self.leave(self.latest)?;
         let Some(engine) = &mut self.engine else { return Ok(()) };
-        if let Arrived::Untouched = engine.arrive(self.direction, frame, self.latest) {
-            let kept = kept_of(frame, (self.cut, self.kept));
+        if let Arrived::Untouched = engine.arrive_cut(self.direction, (frame, kept), self.latest) {
+            let kept = &frame[..kept];
             self.writer.write_cut(self.latest, kept, frame.len()).with_context(|| writing(self.output))?;
         }
         Ok(())
@@ -121,9 +118,8 @@ impl<'a> Passage<'a> {
             }
             engine.advance(next);
             while let Some(departure) = engine.due(next) {
-                let frame = engine.frame(&departure);
-                let kept = kept_of(frame, (self.cut, self.kept));
-                self.writer.write_cut(departure.intended, kept, frame.len()).with_context(|| writing(self.output))?;
+                let (kept, length) = (engine.known(&departure), engine.frame(&departure).len());
+                self.writer.write_cut(departure.intended, kept, length).with_context(|| writing(self.output))?;
                 engine.departed(departure, departure.intended);
             }
         }
@@ -138,11 +134,6 @@ impl<'a> Passage<'a> {
         };
         Ok((engine.report(), self.frames, self.cut))
     }
-}
-
-/// What of a frame was in the capture: it kept as many bytes of one as of the other.
-fn kept_of(frame: &[u8], (cut, kept): (u64, usize)) -> &[u8] {
-    if cut > 0 && frame.len() > kept { &frame[..kept] } else { frame }
 }
 
 fn tell(asked: &Offline, config: &Config, report: &Report, (frames, cut): (u64, u64)) -> anyhow::Result<()> {
