@@ -14,6 +14,8 @@ use crate::select::RuleCounter;
 
 /// Above a hundred seconds an error is a hundred seconds.
 const MOST_NS: u64 = 100_000_000_000;
+/// So many pipes have all memory for histograms from the start: some 45 MB.
+const MOST_WHOLE: usize = 64;
 
 /// What an emulator did, for `show` and for the end of a log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -162,6 +164,22 @@ pub struct Accuracy {
     pub max_ns: i64,
 }
 
+/// How much memory histograms have from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// All that they can need, a tenth of a megabyte each: the thread that moves packets waits for no memory.
+    Whole,
+    /// What they need so far: for so many pipes all of it would be too much.
+    Growing,
+}
+
+impl Room {
+    /// For so many pipes.
+    pub fn of(pipes: usize) -> Self {
+        if pipes <= MOST_WHOLE { Self::Whole } else { Self::Growing }
+    }
+}
+
 /// Errors of both signs.
 #[derive(Clone, Debug)]
 pub(crate) struct Errors {
@@ -175,13 +193,21 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    pub fn new() -> Self {
-        Self { early: Sizes::new(), late: Sizes::new(), count: 0, sum: 0, min: i64::MAX, max: i64::MIN, missed: 0 }
+    pub fn new(room: Room) -> Self {
+        Self {
+            early: Sizes::new(room),
+            late: Sizes::new(room),
+            count: 0,
+            sum: 0,
+            min: i64::MAX,
+            max: i64::MIN,
+            missed: 0,
+        }
     }
 
     pub fn record(&mut self, error: Nanos, budget: Nanos) {
         let side = if error.0 < 0 { &mut self.early } else { &mut self.late };
-        side.record(error.0.unsigned_abs().min(MOST_NS));
+        side.record(error.0.unsigned_abs());
         self.count += 1;
         self.sum += i128::from(error.0);
         self.min = self.min.min(error.0);
@@ -233,7 +259,7 @@ impl Errors {
         let sizes = |side: fn(&Self) -> &Sizes| parts.iter().map(move |part| side(part));
         let (early, late) = (|| sizes(|part| &part.early), || sizes(|part| &part.late));
         let count: u64 = parts.iter().map(|part| part.count).sum();
-        let rank = ((share * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let rank = rank(share, count);
         let early_count = early().map(|sizes| sizes.values.len()).sum();
         if rank <= early_count {
             // The largest of the early ones are the smallest errors.
@@ -244,7 +270,66 @@ impl Errors {
     }
 }
 
-/// Errors of one sign, by their size.
+/// How long packets waited: never less than no time.
+#[derive(Clone, Debug)]
+pub(crate) struct Waits {
+    sizes: Sizes,
+    count: u64,
+    sum: i128,
+    max: i64,
+}
+
+impl Waits {
+    pub fn new(room: Room) -> Self {
+        Self { sizes: Sizes::new(room), count: 0, sum: 0, max: 0 }
+    }
+
+    pub fn record(&mut self, span: Nanos) {
+        let span = span.0.max(0);
+        self.sizes.record(span.unsigned_abs());
+        self.count += 1;
+        self.sum += i128::from(span);
+        self.max = self.max.max(span);
+    }
+
+    /// Adds what another counted.
+    fn add(&mut self, other: &Self) {
+        self.sizes.add(&other.sizes);
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    fn clear(&mut self) {
+        self.sizes.clear();
+        (self.count, self.sum, self.max) = (0, 0, 0);
+    }
+
+    /// Says what several counted together. Neither copies nor adds up histograms: the thread that moves packets asks.
+    fn summary(parts: &[&Self]) -> QueueingDelay {
+        let count: u64 = parts.iter().map(|part| part.count).sum();
+        if count == 0 {
+            return QueueingDelay::default();
+        }
+        let max = parts.iter().map(|part| part.max).max().unwrap_or_default();
+        let sizes = || parts.iter().map(|part| &part.sizes);
+        let quantile = |share| (Sizes::at_rank(sizes, rank(share, count)) as i64).min(max);
+        QueueingDelay {
+            count,
+            mean_ns: parts.iter().map(|part| part.sum).sum::<i128>() as f64 / count as f64,
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            max_ns: max,
+        }
+    }
+}
+
+/// The place, from 1, of the smallest value that at least this share of all is not above.
+fn rank(share: f64, count: u64) -> u64 {
+    ((share * count as f64).ceil() as u64).clamp(1, count.max(1))
+}
+
+/// Sizes of errors of one sign, or of waits.
 #[derive(Clone, Debug)]
 struct Sizes {
     values: Histogram<u32>,
@@ -253,19 +338,24 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new() -> Self {
-        let values = Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits can be had"));
+    fn new(room: Room) -> Self {
+        let values = match room {
+            Room::Whole => Histogram::new_with_bounds(1, MOST_NS, 3),
+            Room::Growing => Histogram::new(3),
+        };
+        let values = values.unwrap_or_else(|_| unreachable!("three digits up to a hundred seconds can be had"));
         Self { values, of_bits: [0; 65] }
     }
 
     fn record(&mut self, size: u64) {
-        // Cannot fail: it grows to the largest value.
+        let size = size.min(MOST_NS);
+        // Cannot fail: it has room for the largest size, or grows.
         let _ = self.values.record(size);
         self.of_bits[bits(size)] += 1;
     }
 
     fn add(&mut self, other: &Self) {
-        // Cannot fail: it grows.
+        // Cannot fail: both have the same room.
         let _ = self.values.add(&other.values);
         self.of_bits.iter_mut().zip(other.of_bits).for_each(|(count, more)| *count += more);
     }
@@ -314,7 +404,7 @@ pub(crate) struct Account {
     pub counts: Counts,
     pub errors: Errors,
     /// How long packets waited in the queue.
-    pub waits: Errors,
+    pub waits: Waits,
 }
 
 /// What an account came to at a time.
@@ -368,8 +458,8 @@ impl Counts {
 }
 
 impl Account {
-    pub fn new() -> Self {
-        Self { counts: Counts::default(), errors: Errors::new(), waits: Errors::new() }
+    pub fn new(room: Room) -> Self {
+        Self { counts: Counts::default(), errors: Errors::new(room), waits: Waits::new(room) }
     }
 
     /// Adds what another counted.
@@ -421,16 +511,9 @@ impl Account {
             flows,
             crowded: counts.crowded,
             accuracy: Errors::summary(&errors),
-            queueing_delay: QueueingDelay::of(Errors::summary(&waits)),
+            queueing_delay: Waits::summary(&waits),
             since_change: None,
         }
-    }
-}
-
-impl QueueingDelay {
-    fn of(waits: Accuracy) -> Self {
-        let Accuracy { count, mean_ns, p50_ns, p99_ns, max_ns, .. } = waits;
-        Self { count, mean_ns, p50_ns, p99_ns, max_ns }
     }
 }
 
@@ -463,7 +546,7 @@ mod tests {
 
     #[test]
     fn quantiles_of_both_signs_are_right_to_a_thousandth() {
-        let mut errors = Errors::new();
+        let mut errors = Errors::new(Room::Whole);
         for error in -30_000..70_000 {
             errors.record(Nanos(error), Nanos(60_000));
         }
@@ -479,7 +562,8 @@ mod tests {
 
     #[test]
     fn a_block_and_what_was_before_make_the_whole() {
-        let (mut one, mut other, mut whole) = (Account::new(), Account::new(), Account::new());
+        let (mut one, mut other, mut whole) =
+            (Account::new(Room::Whole), Account::new(Room::Whole), Account::new(Room::Whole));
         for error in 0..10_000_i64 {
             let part = if error % 3 == 0 { &mut one } else { &mut other };
             for account in [part, &mut whole] {
@@ -493,11 +577,29 @@ mod tests {
         one.add(&other);
         assert_eq!(told(&[&one]), told(&[&whole]));
         one.clear();
-        assert_eq!(told(&[&one]), told(&[&Account::new()]));
+        assert_eq!(told(&[&one]), told(&[&Account::new(Room::Whole)]));
+    }
+
+    #[test]
+    fn waits_have_quantiles_and_nothing_grows() {
+        let (mut few, mut many) = (Waits::new(Room::Whole), Waits::new(Room::Whole));
+        let room = many.sizes.values.distinct_values();
+        for span in 0..100_000 {
+            if span % 10 == 0 { &mut few } else { &mut many }.record(Nanos(span));
+        }
+        let QueueingDelay { count, mean_ns, p50_ns, p99_ns, max_ns } = Waits::summary(&[&few, &many]);
+        assert_eq!((count, mean_ns, max_ns), (100_000, 49_999.5, 99_999));
+        for (is, truth) in [(p50_ns, 49_999), (p99_ns, 98_999)] {
+            assert!((is - truth).abs() <= truth / 1_000, "{is} for {truth}");
+        }
+        many.record(Nanos(i64::MAX));
+        many.add(&few);
+        assert_eq!((many.max, many.sizes.values.distinct_values()), (i64::MAX, room));
     }
 
     #[test]
     fn nobody_has_no_quantiles() {
-        assert_eq!(Errors::summary(&[&Errors::new()]), Accuracy::default());
+        assert_eq!(Errors::summary(&[&Errors::new(Room::Whole)]), Accuracy::default());
+        assert_eq!(Waits::summary(&[&Waits::new(Room::Whole)]), QueueingDelay::default());
     }
 }

@@ -3,7 +3,7 @@
 use sojourn_time::{Nanos, Time};
 
 use super::numbers::Numbers;
-use crate::accuracy::{Account, Mark, MemoryReport, PerDirection, PipeReport, Report};
+use crate::accuracy::{Account, Mark, MemoryReport, PerDirection, PipeReport, Report, Room};
 use crate::config::Direction;
 use crate::fate::{Arrival, Cause, Fate, Outcome, Packet};
 use crate::queue::{Losses, Why};
@@ -44,7 +44,8 @@ struct Outside {
 
 impl Ledger {
     pub fn new(limit: u64, budget: Nanos, pipes: usize, numbers: Numbers) -> Self {
-        let book = || Book { block: Account::new(), before: Account::new(), held: 0, changed: None };
+        let account = || Account::new(Room::of(pipes));
+        let book = || Book { block: account(), before: account(), held: 0, changed: None };
         Self {
             store: Store::new(limit),
             losses: Losses::new(),
@@ -152,7 +153,7 @@ impl Ledger {
 
     /// Notes how long a packet waited in a pipe's queue.
     pub fn waited(&mut self, pipe: u16, span: Nanos) {
-        self.books[usize::from(pipe)].block.waits.record(span, Nanos(i64::MAX));
+        self.books[usize::from(pipe)].block.waits.record(span);
     }
 
     /// Notes that a packet has left.
