@@ -148,6 +148,10 @@ fn the_log_of_one_that_was_killed_is_replayed_as_far_as_it_goes_and_recovered() 
         least_rtt_ms(10);
         emulator.process.kill().expect("kills");
         emulator.process.wait().expect("ends");
+        // What it wrote last is torn, within a character.
+        let events = folder.join("emulation-emulate-000.jsonl");
+        let mut events = File::options().append(true).open(events).expect("opens");
+        events.write_all(b"{\"event\":\"notice\",\"sentence\":\"\xc3").expect("writes");
         let replayed = |folder: &str| {
             let (status, told) = done(&["emulate", "replay", folder, "--json"]);
             let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -218,6 +222,17 @@ fn a_log_with_gaps_is_not_replayed() {
         emulator.end();
         let (status, told) = done(&["emulate", "replay", log]);
         assert!(status == 4 && told.contains("the log has gaps"), "{told}");
+        // Of one that was killed, too.
+        let mut killed = Emulator::start(&["left", "right", "--delay", "1ms", "--log", log, "--part", "4"]);
+        ask(&json!({ "do": "begin", "block": -1, "keep": false }));
+        least_rtt_ms(5);
+        ask(&json!({ "do": "begin", "block": 0 }));
+        least_rtt_ms(5);
+        HostClock.wait_until(HostClock.now() + Nanos::millis(200), Nanos::ZERO);
+        killed.process.kill().expect("kills");
+        killed.process.wait().expect("ends");
+        let (status, told) = done(&["emulate", "replay", log, "--part", "4"]);
+        assert!(status == 4 && told.contains("none can be replayed"), "{told}");
         fs::remove_dir_all(folder).expect("removes");
     });
 }
@@ -375,6 +390,8 @@ fn a_cut_frame_takes_as_long_as_it_was() {
     let start = Time(1_700_000_000_000_000_000);
     let mut writer = Writer::new(File::create(&input).expect("creates")).expect("writes");
     writer.write(start, &[0; 128]).expect("writes");
+    // Another that it kept whole, though it is longer than what it kept of the first.
+    writer.write(start + Nanos::seconds(1), &[7; 1_000]).expect("writes");
     writer.finish().expect("writes");
     // The length that it had: the last word of the record's head, behind 24 bytes of the file's.
     let mut bytes = fs::read(&input).expect("reads");
@@ -387,6 +404,8 @@ fn a_cut_frame_takes_as_long_as_it_was() {
     let mut frame = Vec::new();
     let record = capture.next(&mut frame).expect("reads").expect("a frame");
     assert_eq!((record.at - start, record.original_bytes, frame.len()), (Nanos::millis(10), 1_250, 128));
+    let record = capture.next(&mut frame).expect("reads").expect("a frame");
+    assert_eq!((record.original_bytes, &frame), (1_000, &vec![7; 1_000]));
     fs::remove_dir_all(folder).expect("removes");
 }
 

@@ -80,10 +80,12 @@ impl Files {
     /// # Errors
     /// When something cannot be read or written.
     pub fn recover(&mut self, events: &Path, rows: &[Packet]) -> anyhow::Result<()> {
-        let text = std::fs::read_to_string(events).with_context(|| format!("read {}", events.display()))?;
-        let whole = text.lines().filter(|line| serde_json::from_str::<Event>(line).is_ok());
+        let text = std::fs::read(events).with_context(|| format!("read {}", events.display()))?;
+        // Bytes: what is torn may be torn within a character.
+        let whole = text.split(|byte| *byte == b'\n').filter(|line| serde_json::from_slice::<Event>(line).is_ok());
         for line in whole {
-            writeln!(self.events, "{line}").with_context(|| format!("write {}", self.path.display()))?;
+            let line = [line, b"\n"].concat();
+            self.events.write_all(&line).with_context(|| format!("write {}", self.path.display()))?;
         }
         for some in rows.chunks(BATCH) {
             self.packets.write(some)?;

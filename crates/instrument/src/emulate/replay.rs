@@ -95,6 +95,12 @@ impl Told {
         let logged = rows.iter().map(log::fate).collect::<anyhow::Result<Vec<_>>>();
         let logged = logged.with_context(|| format!("{name}-{part:03}"))?;
         let logged = if log.has_ended { logged } else { before_gap(logged) };
+        if !log.has_ended && logged.is_empty() {
+            let problem = format!(
+                "its emulator did not end, and its first packet is missing: of {read} rows that can be read none can be replayed"
+            );
+            return Err(refusal(path, &problem));
+        }
         let replayed = replay(&log.config, log.start, &log.changes, &logged)?;
         let mut errors: Vec<i64> = logged.iter().filter_map(error).collect();
         errors.sort_unstable();
@@ -182,10 +188,11 @@ impl Log {
         let mut begun = None;
         let mut changes = Vec::new();
         let mut has_ended = false;
-        let mut lines = BufReader::new(file).lines().enumerate().peekable();
+        // Bytes: who was killed may have written a part of a character.
+        let mut lines = BufReader::new(file).split(b'\n').enumerate().peekable();
         while let Some((number, line)) = lines.next() {
             let line = line.with_context(|| format!("read {}", path.display()))?;
-            let event = match serde_json::from_str(&line) {
+            let event = match serde_json::from_slice(&line) {
                 Ok(event) => event,
                 // Who was killed may have written a part of a line.
                 Err(_) if number > 0 && lines.peek().is_none() => break,
