@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from sojourn.export.log import TcpLog
     from sojourn.export.output import Told
 
-TOLERANCE_NS = 1_000_000_000
-"""How far apart in time the two sights of a packet may be: clocks differ little on one machine, queues are long."""
+TOLERANCE_NS = 4_000_000_000
+"""How far apart in time the two sights of a packet may be: a host's first packet waits up to three seconds, the three
+tries of neighbour discovery or ARP, until the link-layer address of its destination is known."""
 
 LAST_NS = 2**62
 """In the year 2116: what a damaged capture has beyond is no time at which anything was logged."""
