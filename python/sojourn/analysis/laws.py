@@ -1,9 +1,9 @@
-"""The published laws, each asked of this run: holds, fails, or cannot tell.
+"""The published laws, each asked of this run: holds, fails, or is inconclusive.
 
 A law holds when every deviation from it lies, with its interval, within a margin that is 5 % of the latency or what
 the bed resolves, whichever is larger, but never more than 20 % of the latency: on a bed that hardly sees the device at
 all, no law could be told from another. It fails when the whole interval of a deviation lies beyond the margin; else the
-run cannot tell. No law is ever confirmed, or refuted, by a mere lack of evidence.
+run is inconclusive. No law is ever confirmed, or refuted, by a mere lack of evidence.
 """
 
 from __future__ import annotations
