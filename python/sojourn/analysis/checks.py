@@ -1,8 +1,8 @@
 """Configured against measured: a check, what it found, and whether that is within its limit.
 
 A check passes when its whole 95 % interval lies within the limit, fails when the whole of a wider interval lies beyond
-it, and is else inconclusive. A test for randomness passes when its p is no alarm and there was enough to see one;
-with less than that it is inconclusive. The chance that any check of a run fails although all is as configured is at most
+it, and is else inconclusive. A test for randomness passes when its p is no alarm and there was enough to see one; with
+less than that it is inconclusive. The chance that any check of a run fails although all is as configured is at most
 `ALARM`: each has its equal part of that (Bonferroni), in its p or in the level of its interval. Where nothing is random
 (a sum, a law of departures), one packet that breaks it fails.
 """
