@@ -27,6 +27,7 @@ step 'Python: lints' $bin/ruff check .
 step 'Python: types (strict)' $bin/mypy
 step 'Python: layers' $bin/lint-imports
 step 'Python: no cycles of imports' $bin/python scripts/check_cycles.py
+step 'Rules, names, first lines' $bin/python scripts/check_rules.py
 step 'Schema: Python agrees with Rust' $bin/python scripts/generate_schema.py --check
 step 'Reference pages are current' $bin/python scripts/generate_reference.py --check
 step 'Drawing of the modules is current' $bin/python scripts/draw_modules.py --check
@@ -34,7 +35,7 @@ step 'Retired words do not grow' $bin/python scripts/check_words.py
 if cargo deny --version >/dev/null 2>&1; then
     step 'Licences, sources, bans (deny.toml)' cargo deny --locked check bans licenses sources
 else
-    step 'Licences, sources, bans (deny.toml)' $bin/pytest -q tests/unit/test_repository.py -k dependencies
+    step 'Licences, sources, bans (deny.toml)' $bin/python scripts/check_dependencies.py
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then

@@ -2,6 +2,7 @@
 # Runs every test that a change can break. What takes longer is in proof.sh.
 . "$(dirname "$0")/parts.sh"
 
+suite rules .venv/bin/python scripts/check_rules.py
 suite cargo-test cargo test --locked --workspace --no-fail-fast
 # What computes shares the cores; so do the tests over namespaces that count; those that measure time have them alone.
 suite pytest .venv/bin/pytest -n auto --dist loadscope tests --ignore tests/net

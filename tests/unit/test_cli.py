@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-HELP_SECONDS = 0.3
 MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
 
 
@@ -45,21 +43,6 @@ def told(done: subprocess.CompletedProcess[str]) -> str:
     return lines[0].removeprefix("sojourn: ")
 
 
-def processor_seconds(*command: str) -> float:
-    """What a command costs; processor time, because the machine may be busy with other things."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", *command], capture_output=True, check=True, timeout=120)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def test_help_is_instant() -> None:
-    """Within 0.3 s; where a processor is too slow or too shared for that, little more than its library's import."""
-    pairs = [(processor_seconds(MAIN, "--help"), processor_seconds("import typer")) for _ in range(3)]
-    took, floor = (min(times) for times in zip(*pairs, strict=True))
-    assert took < max(HELP_SECONDS, 1.5 * floor), (took, floor)
-
-
 def test_help_names_every_command() -> None:
     done = sojourn("--help")
     for command in ("run", "report", "compare", "list", "doctor", "probe", "bed"):
@@ -67,7 +50,7 @@ def test_help_names_every_command() -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = {"polars", "pyarrow", "numpy", "scipy", "altair", "tomlkit"}
+    heavy = {"polars", "pyarrow", "numpy", "scipy", "altair", "tomlkit", "jinja2", "vl_convert"}
     program = f"import sys; from sojourn.cli.commands import app; print({heavy!r} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "set()"
 

@@ -1,0 +1,175 @@
+"""Hold the sources to the project's own rules, where neither the compiler nor a linter can see them.
+
+The rules of ARCHITECTURE.md, names, first lines, versions, and the tables of records. Reads files, runs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+RUST = sorted((ROOT / "crates").rglob("*.rs"))
+PYTHON = sorted(p for folder in ("python", "tests", "bench", "scripts") for p in (ROOT / folder).rglob("*.py"))
+SHELL = sorted((ROOT / "scripts").glob("*.sh"))
+
+
+def main() -> int:
+    """Print every complaint; status 1 if there is one."""
+    rules = [clocks, unsafe_code, lints, import_contracts, tables, findings, names, first_lines, versions, targets]
+    complaints = [complaint for rule in rules for complaint in rule()]
+    print("\n".join(complaints) or f"rules: all {len(rules)} hold")
+    return 1 if complaints else 0
+
+
+def clocks() -> Iterator[str]:
+    """Rule 1: only the crate `time` reads clocks and sleeps."""
+    forbidden = {entry["path"] for entry in toml("clippy.toml")["disallowed-methods"]}
+    needed = {f"std::time::{kind}::{method}" for kind in ("Instant", "SystemTime") for method in ("now", "elapsed")}
+    yield from (f"clippy.toml: does not forbid {method}" for method in {*needed, "std::thread::sleep"} - forbidden)
+    for path in RUST:
+        if path.relative_to(ROOT).parts[:2] != ("crates", "time"):
+            for number, line in code_lines(path):
+                if "disallowed_methods" in line:
+                    yield f"{where(path, number)}: only crates/time may read a clock"
+
+
+def unsafe_code() -> Iterator[str]:
+    """Rule 2: unsafe code lives in files called sys.rs."""
+    for path in RUST:
+        if path.name == "sys.rs":
+            continue
+        lines = code_lines(path)
+        for index, (number, line) in enumerate(lines):
+            if re.search(r"\bunsafe\b", line):
+                yield f"{where(path, number)}: unsafe code outside sys.rs"
+            following = " ".join(text for _, text in lines[index + 1 : index + 4])
+            if "allow(unsafe_code)" in line and not re.search(r"\bmod sys;", following):
+                yield f"{where(path, number)}: exempts more than `mod sys`"
+
+
+def lints() -> Iterator[str]:
+    """Every crate keeps the workspace's lints, which deny what the rules forbid."""
+    for manifest in sorted((ROOT / "crates").glob("*/Cargo.toml")):
+        if tomllib.loads(manifest.read_text()).get("lints", {}).get("workspace") is not True:
+            yield f"{manifest.relative_to(ROOT)}: does not take the workspace's lints"
+    levels = toml("Cargo.toml")["workspace"]["lints"]
+    denied = {"rust": ["unsafe_code"], "clippy": ["undocumented_unsafe_blocks", "disallowed_methods"]}
+    yield from (
+        f"Cargo.toml: {lint} is not denied"
+        for group, wanted in denied.items()
+        for lint in wanted
+        if levels[group].get(lint) != "deny"
+    )
+
+
+def import_contracts() -> Iterator[str]:
+    """Rule 3 is import-linter's; here: that its contracts name every package, and mirror each other."""
+    contracts = toml("pyproject.toml")["tool"]["importlinter"]["contracts"]
+    layers = next(contract for contract in contracts if contract["type"] == "layers")
+    named = set(re.findall(r"\w+", " ".join(layers["layers"])))
+    package = ROOT / "python" / "sojourn"
+    modules = {p.stem for p in package.glob("*.py")} | {p.parent.name for p in package.glob("*/__init__.py")}
+    yield from (f"pyproject.toml: no layer for {name}" for name in modules - {"__init__", "__main__"} - named)
+    sides = [contract for contract in contracts if contract["type"] == "forbidden"]
+    if {frozenset(c["source_modules"]) for c in sides} != {frozenset(c["forbidden_modules"]) for c in sides}:
+        yield "pyproject.toml: left and right do not forbid the same packages"
+
+
+DURATIONS = {"interval_ns", "timeout_ns", "clock_error_ns", "cpu_time_ns"}
+DURATIONS |= {"offset_ns", "bound_ns", "error95_ns", "drawn_ns"}
+
+
+def tables() -> Iterator[str]:
+    """Rule 4: a column says its unit in its name and in the schema, and a time its clock."""
+    for table, body in schema()["tables"].items():
+        for field in body["fields"]:
+            name, place = field["name"], f"{table}.{field['name']}"
+            if not field["doc"]:
+                yield f"{place}: has no description"
+            for suffix, unit in {"_ns": "ns", "_bytes": "bytes", "_bps": "bit/s"}.items():
+                if (field["unit"] == unit) != name.endswith(suffix):
+                    yield f"{place}: {suffix} and the unit {unit} go together"
+            if name.endswith("_ns") and name not in DURATIONS and field["clock"] not in {"TAI", "MONOTONIC_RAW"}:
+                yield f"{place}: a time without a clock"
+
+
+def findings() -> Iterator[str]:
+    """Every finding has a severity that is known, and a description."""
+    for finding in schema()["findings"]:
+        if finding["severity"] not in {"note", "doubtful", "invalid"} or not finding["doc"]:
+            yield f"finding {finding['name']}: severity or description"
+
+
+def names() -> Iterator[str]:
+    """Names are the field's own, and files are called after what they hold."""
+    vague = re.compile(
+        r"^\s*(?:pub(?:\([^)]*\))? )?(?:fn|def|async def) (get_\w+)|\b(?:class|struct|trait|enum) (\w*Manager)\b"
+    )
+    files = {"util", "utils", "common", "helper", "helpers", "data", "misc", "manager"}
+    for path in [*RUST, *PYTHON]:
+        if path.stem in files or path.parent.name in files:
+            yield f"{path.relative_to(ROOT)}: its name does not say what it holds"
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if vague.search(line):
+                yield f"{where(path, number)}: a vague name"
+
+
+def first_lines() -> Iterator[str]:
+    """The first lines of a file say what it does."""
+    silent = [p for p in RUST if not p.read_text().startswith("//!")]
+    silent += [p for p in PYTHON if p.stat().st_size and not re.match(r'(#!.*\n)?"""', p.read_text())]
+    silent += [p for p in SHELL if not p.read_text().splitlines()[1].startswith("# ")]
+    yield from (f"{path.relative_to(ROOT)}: the first lines do not say what it does" for path in silent)
+
+
+def versions() -> Iterator[str]:
+    """Rust and Python have one version and one licence."""
+    cargo, python = toml("Cargo.toml")["workspace"]["package"], toml("pyproject.toml")["project"]
+    for key in ("version", "license"):
+        if cargo[key] != python[key]:
+            yield f"Cargo.toml and pyproject.toml: {key} differs"
+
+
+def targets() -> Iterator[str]:
+    """Continuous integration calls the Makefile, and every target of it is explained."""
+    commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
+    if not commands[-1].startswith("exec make test"):
+        yield ".ci/run: does not end with make test"
+    makefile = (ROOT / "Makefile").read_text()
+    phony = next(line for line in makefile.splitlines() if line.startswith(".PHONY:")).split()[1:]
+    explained = re.findall(r"^([a-z]+):[^#\n]*## \S", makefile, flags=re.MULTILINE)
+    yield from (f"Makefile: {target} is not explained" for target in set(phony) ^ set(explained))
+
+
+def toml(name: str) -> dict[str, Any]:
+    """A TOML file of the root folder."""
+    return tomllib.loads((ROOT / name).read_text())
+
+
+def schema() -> dict[str, Any]:
+    """The tables and findings that the instrument declares, as `make schema` wrote them."""
+    declared: dict[str, Any] = json.loads((ROOT / "python/sojourn/records/schema.json").read_text())
+    return declared
+
+
+def code_lines(path: Path) -> list[tuple[int, str]]:
+    """Numbered lines of a Rust file without its line comments and string literals."""
+    lines = enumerate(path.read_text().splitlines(), start=1)
+    return [(number, re.sub(r'"(\\.|[^"\\])*"', '""', line).split("//")[0]) for number, line in lines]
+
+
+def where(path: Path, number: int) -> str:
+    """A place as an editor understands it."""
+    return f"{path.relative_to(ROOT)}:{number}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
