@@ -1,7 +1,7 @@
 """Run folders that were recorded once, and the numbers that their analysis had then: one that moves must be meant to.
 
-Of each figure its estimate, interval and count are kept, of each finding, law and check what it says in one word;
-sentences are not. After a change that is meant to: `SOJOURN_GOLDEN=write pytest tests/golden`, and read the difference
+Of each figure its estimate, interval and count are kept, of each finding, hypothesis and check its outcome; sentences
+are not. After a change that is meant to: `SOJOURN_GOLDEN=write pytest tests/golden`, and read the difference
 before committing.
 """
 
@@ -58,7 +58,7 @@ def numbers(verdict: dict[str, Any], rows: Iterable[dict[str, Any]]) -> dict[str
     return {
         "verdict": verdict["verdict"],
         "findings": {f"{one['name']} {one['severity']}": one["value"] for one in verdict["findings"]},
-        "laws": [[one["law"], one["answer"], one.get("device")] for one in verdict["laws"]],
+        "hypotheses": [[one["hypothesis"], one["outcome"], one.get("device")] for one in verdict["hypotheses"]],
         "checks": [[one["check"], one["cell"], one["measured"], one["verdict"]] for one in verdict["checks"]],
         "results": results,
     }

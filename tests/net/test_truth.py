@@ -162,7 +162,7 @@ def relay_binary() -> None:
 
 
 @pytest.mark.usefixtures("relay_binary")
-@pytest.mark.parametrize("holds", [(40_000, 40_000), (20_000, 90_000)], ids=["symmetric", "asymmetric"])
+@pytest.mark.parametrize("supported", [(40_000, 40_000), (20_000, 90_000)], ids=["symmetric", "asymmetric"])
 @thrice
 def test_a_relay_of_known_holds_is_recovered(
     holds: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -106,8 +106,9 @@ def hold(verdict: dict[str, Any], expect: dict[str, Any]) -> None:
     assert verdict["verdict"] == expect.get("verdict", "trusted"), verdict
     for name, value in expect.get("values", {}).items():
         assert found[name]["value"] == pytest.approx(value)
-    for law, answer in expect.get("laws", {}).items():
-        assert {one["answer"] for one in verdict["laws"] if one["law"] == law} == {answer}, verdict["laws"]
+    tested = verdict["hypotheses"]
+    for name, outcome in expect.get("hypotheses", {}).items():
+        assert {one["outcome"] for one in tested if one["hypothesis"] == name} == {outcome}, tested
 
 
 NOT_OF_A_DEVICE = {

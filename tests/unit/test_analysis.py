@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.analysis.laws import _judge as judge_law
+from sojourn.analysis.hypotheses import _judge as judge_law
 from sojourn.errors import RequestError
 from sojourn.records import FINDINGS, RunFolder
 from sojourn.statistics.interval import Interval
@@ -54,7 +54,7 @@ def test_a_clean_run_is_trusted_and_has_no_finding(clean: Path) -> None:
     assert verdict["verdict"] == "trusted"
     assert verdict["sentence"].startswith("The Linux bridge adds 1.3")
     assert verdict["sentence"].endswith("nothing doubtful was seen.")
-    assert [one["answer"] for one in verdict["laws"]] == ["holds"]
+    assert [one["outcome"] for one in verdict["hypotheses"]] == ["supported"]
 
 
 def test_the_latency_per_cell_pooled_and_by_reference_is_the_truth(clean: Path) -> None:
@@ -469,10 +469,10 @@ LAWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("law", LAWS)
 def test_a_law_holds_where_it_is_true_and_fails_where_not(synthetic: Make, law: str) -> None:
     true, broken = LAWS[law]
-    kept = analyse(synthetic(rounds=24, laws=(law,), **true).write()).laws
-    failed = analyse(synthetic(rounds=24, laws=(law,), **{**true, **broken}).write()).laws
-    assert [one["answer"] for one in kept] == ["holds"]
-    assert [one["answer"] for one in failed] == ["fails"]
+    kept = analyse(synthetic(rounds=24, laws=(law,), **true).write()).hypotheses
+    failed = analyse(synthetic(rounds=24, laws=(law,), **{**true, **broken}).write()).hypotheses
+    assert [one["outcome"] for one in kept] == ["supported"]
+    assert [one["outcome"] for one in failed] == ["rejected"]
     assert kept[0]["ci_low"] <= kept[0]["estimate"] <= kept[0]["ci_high"]
     assert failed[0]["ci_low"] > failed[0]["margin"] or failed[0]["ci_high"] < -failed[0]["margin"]
 
@@ -480,29 +480,29 @@ def test_a_law_holds_where_it_is_true_and_fails_where_not(synthetic: Make, law: 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_law_is_not_answered_from_too_little(synthetic: Make, law: str) -> None:
     true, _ = LAWS[law]
-    answers = analyse(synthetic(rounds=5, laws=(law,), **true).write()).laws
-    assert [one["answer"] for one in answers] == ["cannot tell"]
+    answers = analyse(synthetic(rounds=5, laws=(law,), **true).write()).hypotheses
+    assert [one["outcome"] for one in answers] == ["inconclusive"]
     noisy = {**true, "noise": lambda rng, n: 40_000 * rng.standard_t(2, n)}
-    answers = analyse(synthetic(rounds=12, laws=(law,), **noisy).write()).laws
-    assert [one["answer"] for one in answers] == ["cannot tell"]
+    answers = analyse(synthetic(rounds=12, laws=(law,), **noisy).write()).hypotheses
+    assert [one["outcome"] for one in answers] == ["inconclusive"]
 
 
 def test_an_unknown_law_is_not_answered(synthetic: Make) -> None:
-    answers = analyse(synthetic(rounds=6, laws=("murphy",)).write()).laws
-    assert [(one["law"], one["answer"]) for one in answers] == [("murphy", "cannot tell")]
+    answers = analyse(synthetic(rounds=6, laws=("murphy",)).write()).hypotheses
+    assert [(one["hypothesis"], one["outcome"]) for one in answers] == [("murphy", "inconclusive")]
 
 
 def test_a_law_is_not_refuted_by_a_deviation_that_may_lie_within_the_margin() -> None:
     """The estimate is beyond the margin of 1 and told from zero, but the truth may be 0.5."""
     near = Deviations([Interval(1.5, 0.5, 2.5, 0.95, 20)], None)
-    assert judge_law("law", near, 1.0, "a line", "bridge").answer == "cannot tell"
+    assert judge_law("law", near, 1.0, "a line", "bridge").outcome == "inconclusive"
 
 
 def test_a_refuted_law_names_the_deviation_that_refutes_it() -> None:
     """The largest of all is not known at all; a smaller one is known to be too large."""
     found = Deviations([Interval(9.0, -50.0, 70.0, 0.98, 20), Interval(-3.0, -4.0, -2.0, 0.98, 20)], None)
     answer = judge_law("law", found, 1.0, "a line", "bridge")
-    assert answer.answer == "fails"
+    assert answer.outcome == "rejected"
     assert answer.tidy()["estimate"] == -3.0
 
 

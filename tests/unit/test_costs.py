@@ -46,9 +46,9 @@ def test_a_known_cost_is_found_and_drift_is_nobodys(tmp_path: Path) -> None:
     assert verdict.verdict == "trusted"
     traffic = found(folder, "cost_traffic")
     assert (traffic["resolved"] < 0.06).all()
-    answers = {law["law"]: law["answer"] for law in verdict.laws}
-    assert answers["detail-costs"] == "holds"
-    assert answers["nothing-skipped"] == "holds"
+    answers = {law["hypothesis"]: law["outcome"] for law in verdict.hypotheses}
+    assert answers["detail-costs"] == "supported"
+    assert answers["nothing-skipped"] == "supported"
     rows = json.loads(folder.results.read_text())
     assert {"path", "flows", "where", "packets_per_log"} <= set(rows[0])
     assert "every packet logged" in verdict.sentence
@@ -104,7 +104,7 @@ def test_the_quick_run_has_enough_sessions_for_an_interval() -> None:
 def test_skips_are_told_with_their_reason_and_as_published(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", Machine(noise=0.0, bps=1e9, skipped=2), FEW)
     verdict = analyse(folder.path)
-    assert {law["law"]: law["answer"] for law in verdict.laws}["nothing-skipped"] == "fails"
+    assert {law["hypothesis"]: law["outcome"] for law in verdict.hypotheses}["nothing-skipped"] == "rejected"
     skips = found(folder, "cost_skips")
     assert set(skips["reason"]) == {"full"}
     logged = found(folder, "cost_ratios").filter(pl.col("mode") == "on")

@@ -115,7 +115,7 @@ def test_an_emulator_without_fault_passes(tmp_path: Path, name: str) -> None:
     assert failed(verdict) == set()
     passed = [one for one in verdict["checks"] if one["verdict"] == "pass"]
     assert len(passed) >= 10
-    untold = any(one["verdict"] == "cannot tell" for one in verdict["checks"])
+    untold = any(one["verdict"] == "inconclusive" for one in verdict["checks"])
     said = "No check shows the emulator to miss" if untold else "The emulator keeps to"
     assert verdict["sentence"].startswith(f"{said} what was configured: ")
 
@@ -169,8 +169,8 @@ def test_a_saw_tooth_of_a_tick_fails(tmp_path: Path) -> None:
     for cell in (0, 1):
         height = verdict["by"][cell, "delay, saw-tooth", "streams"]
         assert height["measured"] == pytest.approx(MS, rel=0.15), "as high as the tick"
-    laws = {one["law"]: one["answer"] for one in verdict["laws"]}
-    assert (laws["no-tick"], laws["no-shortfall"]) == ("fails", "fails")
+    laws = {one["hypothesis"]: one["outcome"] for one in verdict["hypotheses"]}
+    assert (laws["no-tick"], laws["no-shortfall"]) == ("rejected", "rejected")
 
 
 def test_a_clamped_jitter_fails_by_its_mean(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_the_chance_of_a_false_alarm_is_shared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"), [(-1, 1, "pass"), (-6, 1, "cannot tell"), (6, 8, "fail"), (4, 8, "cannot tell")]
+    ("low", "high", "verdict"), [(-1, 1, "pass"), (-6, 1, "inconclusive"), (6, 8, "fail"), (4, 8, "inconclusive")]
 )
 def test_a_verdict_is_where_the_interval_lies(low: float, high: float, verdict: str) -> None:
     asked = Asked(

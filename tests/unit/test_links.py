@@ -1,4 +1,4 @@
-"""The laws of links with rates: each holds where it is true, and fails where it is broken by a stated amount."""
+"""Hypotheses about links with rates: each is supported where it is true, rejected where a stated amount breaks it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sojourn.analysis import analyse
 from sojourn.analysis.links.cables import Cables
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
-from sojourn.report.tables import laws as laws_table
+from sojourn.report.tables import hypotheses as table_of_hypotheses
 from sojourn.statistics.queue import waits
 from tests.unit.synthetic_streams import StreamRun, Trial, cell
 
@@ -34,7 +34,7 @@ def bed(**arms: Sequence[int | None]) -> dict[str, Any]:
 
 
 def answers(path: Path) -> list[dict[str, Any]]:
-    return analyse(path).laws
+    return analyse(path).hypotheses
 
 
 def test_what_cables_do_to_a_frame() -> None:
@@ -55,14 +55,14 @@ def stalls(block: Any, probes: Any, rng: Any) -> None:
     probes["arrival_ns"] = probes["arrival_ns"] + np.where(slow, rng.exponential(60_000, len(slow)), 0).astype(int)
 
 
-@pytest.mark.parametrize(("slope", "answer"), [(1.0, "holds"), (1.1, "fails"), (0.9, "fails")])
+@pytest.mark.parametrize(("slope", "answer"), [(1.0, "supported"), (1.1, "rejected"), (0.9, "rejected")])
 def test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine(synthetic: Make, slope: float, answer: str) -> None:
     # The host's own path takes 0.3 ns per byte.
     per_byte = {"bridge": 160 * slope - 0.3, "bridge:mixed": 88 * slope - 0.3}
     rated = bed(bridge=[100 * MBIT] * 2, **{"bridge:mixed": [100 * MBIT, 1000 * MBIT]})
     made = {"latency_ns": dict.fromkeys(per_byte, 1300.0), "per_byte_ns": per_byte, "alter": stalls, "bed": rated}
     found = answers(synthetic(rounds=10, laws=("slope-is-sum-of-rates",), **made).write())
-    assert {one["device"]: (one["answer"], one["unit"]) for one in found} == dict.fromkeys(
+    assert {one["device"]: (one["outcome"], one["unit"]) for one in found} == dict.fromkeys(
         per_byte, (answer, "ns/byte")
     )
     for one in found:
@@ -72,10 +72,10 @@ def test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine(synthetic: Make, slo
 
 
 def test_no_slope_is_judged_without_rates_or_rounds(synthetic: Make) -> None:
-    assert [one["answer"] for one in answers(synthetic(laws=("slope-is-sum-of-rates",)).write())] == ["cannot tell"]
+    assert [one["outcome"] for one in answers(synthetic(laws=("slope-is-sum-of-rates",)).write())] == ["inconclusive"]
     rated = {"per_byte_ns": {"bridge": 159.7}, "bed": bed(bridge=[100 * MBIT] * 2)}
     found = answers(synthetic(rounds=4, laws=("slope-is-sum-of-rates",), **rated).write())
-    assert [one["answer"] for one in found] == ["cannot tell"]
+    assert [one["outcome"] for one in found] == ["inconclusive"]
 
 
 # M/D/1.
@@ -117,21 +117,21 @@ def loaded(path: Path, alter: Callable[[Trial, Any], None], count: int = 2_500) 
 @pytest.mark.parametrize(
     ("made", "wanted"),
     [
-        ({}, ["holds", "holds", "holds"]),
-        ({"factor": 1.1}, ["holds", "fails", "fails"]),
-        ({"factor": 0.9}, ["holds", "fails", "fails"]),
-        ({"idle": 0.1}, ["fails", "holds", "holds"]),
-        ({"shape": 4.0}, ["holds", "holds", "fails"]),
+        ({}, ["supported", "supported", "supported"]),
+        ({"factor": 1.1}, ["supported", "rejected", "rejected"]),
+        ({"factor": 0.9}, ["supported", "rejected", "rejected"]),
+        ({"idle": 0.1}, ["rejected", "supported", "supported"]),
+        ({"shape": 4.0}, ["supported", "supported", "rejected"]),
     ],
 )
 def test_random_frames_wait_as_md1_says_and_regular_ones_not_at_all(
     tmp_path: Path, made: dict[str, Any], wanted: list[str]
 ) -> None:
     regular, recursion, mean = found = loaded(tmp_path / "run", queued(**made))
-    said = [one["answer"] for one in found]
+    said = [one["outcome"] for one in found]
     # A mean that is a tenth off is at the edge of its margin: it may only not be said to hold.
     assert said[:2] == wanted[:2], found
-    assert said[2] == wanted[2] or ("factor" in made and said[2] == "cannot tell"), mean
+    assert said[2] == wanted[2] or ("factor" in made and said[2] == "inconclusive"), mean
     rho = SERVICE / INTERVAL
     assert mean["expected"] == pytest.approx(rho * SERVICE / (2 * (1 - rho)))
     assert (regular["expected"], recursion["expected"]) == (0.0, 1.0)
@@ -140,7 +140,7 @@ def test_random_frames_wait_as_md1_says_and_regular_ones_not_at_all(
 
 def test_the_mean_is_not_asked_of_trials_that_begin_empty_and_soon_end(tmp_path: Path) -> None:
     found = loaded(tmp_path / "run", queued(), count=100)
-    assert [one["answer"] for one in found] == ["holds", "holds", "cannot tell"]
+    assert [one["outcome"] for one in found] == ["supported", "supported", "inconclusive"]
     assert "too short" in found[2]["sentence"]
 
 
@@ -180,27 +180,27 @@ def fanned(
 @pytest.mark.parametrize(
     ("senders", "far", "rate", "speeds", "answer"),
     [
-        (6, 100, 10.0, (1.0,), "holds"),
-        (8, 100, 10.0, (1.0,), "holds"),
-        (8, 40, 5.0, (1.0,), "holds"),
-        (6, 100, 10.0, (0.97,), "fails"),
-        (8, 40, 10.0, (1.0,), "fails"),
-        (6, 100, 10.0, (0.9, 1.1), "fails"),
-        (8, 40, 5.0, (0.9, 1.1), "fails"),
+        (6, 100, 10.0, (1.0,), "supported"),
+        (8, 100, 10.0, (1.0,), "supported"),
+        (8, 40, 5.0, (1.0,), "supported"),
+        (6, 100, 10.0, (0.97,), "rejected"),
+        (8, 40, 10.0, (1.0,), "rejected"),
+        (6, 100, 10.0, (0.9, 1.1), "rejected"),
+        (8, 40, 5.0, (0.9, 1.1), "rejected"),
     ],
 )
 def test_senders_fill_the_sum_of_their_links_or_the_one_they_share_and_share_it_fairly(
     tmp_path: Path, senders: int, far: int, rate: float, speeds: tuple[float, ...], answer: str
 ) -> None:
     found = fanned(tmp_path / "run", senders, far * MBIT, served(*speeds, rate=rate * MBIT))
-    assert found["answer"] == answer, found
+    assert found["outcome"] == answer, found
     assert found["expected"] == min(senders * 10, far) * MBIT
     assert found["estimate"] == pytest.approx(senders * rate * float(np.mean(speeds)) * MBIT, rel=0.002)
 
 
 def test_a_sender_that_does_not_fill_its_link_says_nothing_of_the_total(tmp_path: Path) -> None:
     found = fanned(tmp_path / "run", 6, 100 * MBIT, served(0.97), offered=1e-3)
-    assert (found["answer"], "offered only" in found["sentence"]) == ("cannot tell", True)
+    assert (found["outcome"], "offered only" in found["sentence"]) == ("inconclusive", True)
 
 
 # The least time between frames.
@@ -221,19 +221,19 @@ def flooded(path: Path, speed: float, offered: float = 1.0, payloads: tuple[int,
     return run.write()
 
 
-@pytest.mark.parametrize(("speed", "answer"), [(1.0, "holds"), (1.02, "fails"), (0.98, "fails")])
+@pytest.mark.parametrize(("speed", "answer"), [(1.0, "supported"), (1.02, "rejected"), (0.98, "rejected")])
 def test_frames_follow_each_other_as_fast_as_the_link_serialises_them(
     tmp_path: Path, speed: float, answer: str
 ) -> None:
     short, long = answers(flooded(tmp_path / "run", speed))
-    assert (short["answer"], long["answer"]) == (answer, answer), (short, long)
+    assert (short["outcome"], long["outcome"]) == (answer, answer), (short, long)
     assert (short["expected"], long["expected"]) == pytest.approx((67_200.0, 1_230_400.0))
     assert short["estimate"] == pytest.approx(67_200 / speed, rel=0.001)
 
 
 def test_a_tester_that_is_slower_than_the_link_says_nothing_of_it(tmp_path: Path) -> None:
     found = answers(flooded(tmp_path / "run", 0.5, offered=1e-4))
-    assert [one["answer"] for one in found] == ["cannot tell", "cannot tell"]
+    assert [one["outcome"] for one in found] == ["inconclusive", "inconclusive"]
 
 
 # What a person reads.
@@ -245,7 +245,7 @@ def test_the_page_has_the_expected_value_beside_the_measured_one(tmp_path: Path)
     (path / "plan.toml").write_text(plan.replace("[study]", '[study]\npublished = ["atlas2000_min_frame_interval"]'))
     analyse(path)
     run = Run.read(path)
-    table = laws_table(run)
+    table = table_of_hypotheses(run)
     place = [column.title for column in table.columns].index("Expected")
     assert [row[place].values[0] for row in table.rows] == pytest.approx([440.0, 1_230.4])
     (beside,) = [one for one in published_tables(run) if one.name == "published_atlas2000_min_frame_interval"]

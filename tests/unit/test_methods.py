@@ -170,7 +170,7 @@ def test_a_hypothesis_that_the_method_cannot_test_is_refused() -> None:
 def test_every_published_law_is_asked_of_its_method() -> None:
     """What a method says that it tests, its analysis knows: as a key of a table, or by its own name."""
     root = Path(__file__).parents[2] / "python/sojourn"
-    shared = (root / "analysis/laws.py").read_text()
+    shared = (root / "analysis/hypotheses.py").read_text()
     for method, package in packages().items():
         own = root / "methods" / package.rpartition(".")[2]
         texts = [path.read_text() for path in own.glob("analyse*/**/*.py")] + [

@@ -290,9 +290,17 @@ def _write_by_hand(folder: Path) -> None:
         _row("bridge", "fit", (1310.0, 1240.0, 1380.0), quantity="latency_intercept"),
         _row("bridge", "fit", (0.4, 0.371, 0.429), quantity="latency_slope", unit="ns/byte"),
     ]
-    laws = [{"law": "constant-plus-per-byte", "answer": "holds", "sentence": "a line leaves nothing over"}]
-    verdict = {"run": "by-hand", "study": "by-hand", "verdict": "doubtful", "sentence": "The bridge adds 1.31 µs.",
-               "laws": laws, "findings": [_finding("sender_late", "9 % of departures were late.")]}  # fmt: skip
+    hypotheses = [
+        {"hypothesis": "constant-plus-per-byte", "outcome": "supported", "sentence": "a line leaves nothing over"}
+    ]
+    verdict = {
+        "run": "by-hand",
+        "study": "by-hand",
+        "verdict": "doubtful",
+        "sentence": "The bridge adds 1.31 µs.",
+        "hypotheses": hypotheses,
+        "findings": [_finding("sender_late", "9 % of departures were late.")],
+    }
     (folder / "analysis" / "results.json").write_text(json.dumps(rows))
     (folder / "analysis" / "verdict.json").write_text(json.dumps(verdict))
 

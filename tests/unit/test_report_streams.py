@@ -336,7 +336,14 @@ def test_the_terminal_reads_well(
 ) -> None:
     folder = tmp_path / "run"
     shutil.copytree(made(method), folder, ignore=shutil.ignore_patterns("records", "report"))
-    verdict = {"run": "run", "study": method, "verdict": "trusted", "sentence": "Well.", "laws": [], "findings": []}
+    verdict = {
+        "run": "run",
+        "study": method,
+        "verdict": "trusted",
+        "sentence": "Well.",
+        "hypotheses": [],
+        "findings": [],
+    }
     (folder / "analysis" / "verdict.json").write_text(json.dumps(verdict))
     render_terminal(folder, Console(file=(file := io.StringIO()), width=100, force_terminal=False))
     printed = file.getvalue().replace(str(folder), "RUN")

@@ -97,8 +97,8 @@ def test_every_stage_is_found_and_only_the_path_holds_the_device(tmp_path: Path)
         assert added["ci_low"] <= (BRIDGE_ADDS if name == "path" else 0) <= added["ci_high"]
     assert found["bridge", None, "stage_path", "mean"]["clock_bound_ns"] == 0
     assert found["direct", None, "stage_total", "mean"]["probes"] == 8 * (FRAMES - 1)
-    assert [(law["law"], law["answer"]) for law in verdict.laws] == [("stages-sum", "holds")]
-    assert "sum to its total exactly" in verdict.laws[0]["sentence"]
+    assert [(law["hypothesis"], law["outcome"]) for law in verdict.hypotheses] == [("stages-sum", "supported")]
+    assert "sum to its total exactly" in verdict.hypotheses[0]["sentence"]
 
 
 def test_the_ladder_lists_the_rungs_in_their_order(tmp_path: Path) -> None:

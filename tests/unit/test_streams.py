@@ -250,8 +250,8 @@ def test_fan_in_is_told_by_width_fairness_and_total(tmp_path: Path) -> None:
         assert wide["estimate"] == pytest.approx(500 * senders**0.5, rel=0.03)
         assert pick(rows, "fairness", "jain", cell=place)["estimate"] == pytest.approx(1, abs=1e-3)
     assert pick(rows, "throughput_pps", "mean", cell=3)["estimate"] == pytest.approx(10_000, rel=0.03)
-    (law,) = verdict(tmp_path)["laws"]
-    assert (law["law"], law["answer"], law["unit"]) == ("width-grows-with-senders", "holds", "1")
+    (law,) = verdict(tmp_path)["hypotheses"]
+    assert (law["hypothesis"], law["outcome"], law["unit"]) == ("width-grows-with-senders", "supported", "1")
     assert law["ci_low"] <= 0.5 <= law["ci_high"]
 
 

@@ -135,7 +135,7 @@ def test_a_captured_packet_is_read_by_its_headers(tmp_path: Path) -> None:
     assert (row["packet_bytes"], row["payload_bytes"]) == (2052, 2000)
 
 
-@pytest.mark.parametrize(("skipped", "verdict"), [(0, "fail"), (1, "cannot tell")])
+@pytest.mark.parametrize(("skipped", "verdict"), [(0, "fail"), (1, "inconclusive")])
 def test_order_beside_skipped_packets_cannot_be_told(skipped: int, verdict: str) -> None:
     done = Done(0, "messages", 0, "reno", "delay 2ms", "emulate", 0, "on", (), None, 0)
     found, compared = Found(), witness.Compared("out", 10, 10, 10, 2, np.zeros(10, dtype=np.int64))

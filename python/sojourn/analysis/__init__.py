@@ -6,7 +6,7 @@ and is the same to the last bit for the same records. It measures nothing and im
 What it writes:
 
 - `results.json`, `results.parquet`: the tidy table, one row per figure (`rows.Row.tidy` lists the columns).
-- `verdict.json`: verdict, sentence, answered laws, findings, and how the A/A control came out.
+- `verdict.json`: verdict, sentence, tested hypotheses, findings, and how the A/A control came out.
 - `samples/*.parquet`, what figures draw. Those of streams are listed in the page of `streams`. Those of cells carry the
   cell's factors (every field of `factors.Factors`) beside `cell`:
     - `rtt_quantiles`: device, cell, exceedance (the share of probes above), rtt_ns; for a CDF on a log(1 - p) axis.
@@ -19,9 +19,9 @@ What it writes:
       factors of its trials stand beside it.
 
 How a figure is made is said where it is made: `pairs` (a device's latency), `sizes` (a + b x size), `paths` (round-trip
-times, losses), `departures` (senders), `laws`, and `tester`, `shape`, `soundness` (findings). Of streams, `streams`
+times, losses), `departures` (senders), `hypotheses`; findings: `tester`, `shape`, `soundness`. Of streams, `streams`
 says what every method has in common, and each method's module what is its own: `one_way`, `throughput`, `loss`,
-`fan_in`, `multicast`, `background`, `stages`, `model`, `suites`. `links` has the laws of links with rates.
+`fan_in`, `multicast`, `background`, `stages`, `model`, `suites`. `links` knows the rates of links.
 """
 
 from __future__ import annotations

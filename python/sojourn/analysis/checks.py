@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ALARM = 0.01
 """How likely a whole verify finds fault with an emulator that has none."""
 
-PASS, FAIL, UNTOLD = "pass", "fail", "cannot tell"
+PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 
 LIMITS = {"offset": 18e3, "p50": 18e3, "p99": 100e3, "p999": 1e6, "rate": 0.001, "cdf": 0.05}
 """How far off is still as configured: ns, shares. 18 µs is the best figure published for an emulator in a virtual
@@ -76,7 +76,7 @@ class Asked:
     def answer(self, alpha: float) -> Answered:
         """What it found, at this chance of a false alarm."""
         if self.exact is not None:
-            verdict = FAIL if self.exact else PASS if self.n else UNTOLD
+            verdict = FAIL if self.exact else PASS if self.n else INCONCLUSIVE
             return Answered(self, Interval(float(self.exact), None, None, 1.0, self.n), verdict)
         shown = Interval(float("nan") if self.measured is None else self.measured, None, None, 0.95, self.n)
         if self.reading is not None:
@@ -87,10 +87,10 @@ class Asked:
 
     def _by_p(self, alpha: float) -> str:
         if self.p is None or math.isnan(self.p):
-            return UNTOLD
+            return INCONCLUSIVE
         if self.p < alpha:
             return FAIL
-        return PASS if self.enough else UNTOLD
+        return PASS if self.enough else INCONCLUSIVE
 
 
 def _place(shown: Interval, sure: Interval, zone: tuple[float, float]) -> str:
@@ -98,7 +98,7 @@ def _place(shown: Interval, sure: Interval, zone: tuple[float, float]) -> str:
     if shown.low is not None and shown.high is not None and zone[0] <= shown.low and shown.high <= zone[1]:
         return PASS
     beyond = sure.low is not None and sure.high is not None and (sure.high < zone[0] or sure.low > zone[1])
-    return FAIL if beyond else UNTOLD
+    return FAIL if beyond else INCONCLUSIVE
 
 
 @dataclass(frozen=True, slots=True)

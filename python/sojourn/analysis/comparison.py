@@ -19,7 +19,7 @@ VALUES = frozenset({
 FACTORS = tuple(name for name in RESULTS if name not in VALUES)
 """What makes two rows the same figure."""
 
-DIFFER, NO_DIFFERENCE, OPEN = "differ", "no difference seen", "cannot tell"
+DIFFER, NO_DIFFERENCE, OPEN = "differ", "no difference seen", "inconclusive"
 SIDE = ("estimate", "ci_low", "ci_high", "level", "n", "findings")
 
 

@@ -74,6 +74,11 @@ class Run:
         return dict(self.plan.get("study", {}))
 
     @property
+    def hypotheses(self) -> list[str]:
+        """The published hypotheses that the run is to test, by name; older plans call them laws."""
+        return [str(one) for one in self.study.get("hypotheses", self.study.get("laws", []))]
+
+    @property
     def method(self) -> str:
         """How the study goes about it: "pairs", "departures", "one-way", ..."""
         return str(self.study.get("method", "pairs"))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sojourn.analysis.finding import Finding, Place
-    from sojourn.analysis.laws import Answer
+    from sojourn.analysis.hypotheses import Outcome
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
 
@@ -55,7 +55,7 @@ class Gathered:
     run: Run
     rows: list[Row] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    laws: list[Answer] = field(default_factory=list)
+    hypotheses: list[Outcome] = field(default_factory=list)
     samples: dict[str, pl.DataFrame] = field(default_factory=dict)
     overloads: set[Place] = field(default_factory=set)
     """Where more was asked than the sender or the path can do: what is not kept there doubts nothing."""
@@ -131,4 +131,4 @@ class Gathered:
         found += [*humps(self.delays), *(tester_limits(run, self.trials, self.overloads) if limits else [])]
         stamp(run, self.rows, self.packets)
         samples = common_samples(self) | self.samples
-        return Study(self.rows, [*found, *self.findings], sentence, self.laws, samples)
+        return Study(self.rows, [*found, *self.findings], sentence, self.hypotheses, samples)

@@ -1,4 +1,4 @@
-"""What a method makes of a run: its rows, what makes them doubtful, the answered laws, samples, and its sentence.
+"""What a method makes of a run: its rows, what makes them doubtful, the tested hypotheses, samples, and its sentence.
 
 Every method is a module with one `study(run)` that returns this; the package's `METHODS` names them. The dispatcher
 marks the rows with the findings, judges, and writes; a method does none of that.
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from sojourn.analysis.finding import Finding
-    from sojourn.analysis.laws import Answer
+    from sojourn.analysis.hypotheses import Outcome
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
 
@@ -25,7 +25,7 @@ class Study:
     rows: list[Row]
     findings: list[Finding]
     sentence: str
-    laws: list[Answer] = field(default_factory=list)
+    hypotheses: list[Outcome] = field(default_factory=list)
     samples: dict[str, pl.DataFrame] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
     """Configured against measured, each with its verdict (`emulator.checks`)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.laws import main_device
+from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import lies_on_line
 from sojourn.analysis.wording import DASH, US, decimals, fixed, micro, percent
@@ -36,7 +36,7 @@ class Verdict:
     study: str
     verdict: str
     sentence: str
-    laws: list[dict[str, Any]]
+    hypotheses: list[dict[str, Any]]
     findings: list[dict[str, Any]]
     pairs: dict[str, Any]
     coverage: dict[str, Any]
@@ -50,7 +50,7 @@ class Verdict:
             "study": self.study,
             "verdict": self.verdict,
             "sentence": self.sentence,
-            "laws": self.laws,
+            "hypotheses": self.hypotheses,
             "findings": self.findings,
             "pairs": self.pairs,
             "coverage": self.coverage,
@@ -68,7 +68,7 @@ def judge(run: Run, study: Study) -> Verdict:
         str(run.study.get("name", "")),
         grade,
         f"{study.sentence}; {_trust(grade, study.findings)}.",
-        [one.tidy() for one in study.laws],
+        [one.tidy() for one in study.hypotheses],
         [one.tidy(run.cells) for one in study.findings],
         _pairs(run, study.rows),
         _coverage(study.rows),

@@ -22,7 +22,7 @@ def write_report(folder: Path) -> Path:
 
 
 def render_terminal(folder: Path, console: Console) -> None:
-    """Prints the verdict, the latencies with their intervals, laws and findings, and where the report lies."""
+    """Prints the verdict, the latencies with their intervals, hypotheses and findings, and where the report lies."""
     from sojourn.report.terminal import render
 
     render(folder, console)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 MOST_SINGLE = 40
-VERDICTS = ("fail", "cannot tell", "pass")
+VERDICTS = ("fail", "inconclusive", "pass")
 SOURCES = {"log": "its log", "streams": "from outside", "replay": "replay"}
 Check = dict[str, Any]
 
@@ -98,7 +98,7 @@ def _told(one: Check) -> tuple[Entry, ...]:
 
 
 def _verdict(one: Check) -> Entry:
-    marks = {"pass": "pass", "fail": "FAIL", "cannot tell": "cannot tell"}
+    marks = {"pass": "pass", "fail": "FAIL", "inconclusive": "inconclusive"}
     return Entry(marks[str(one["verdict"])], (str(one["verdict"]),))
 
 
@@ -153,7 +153,7 @@ def _kinds(found: list[Check]) -> Table:
         Column(("cells",), "Cells"),
         Column(("passed",), "Pass"),
         Column(("failed",), "Fail"),
-        Column(("untold",), "Cannot tell"),
+        Column(("inconclusive",), "Inconclusive"),
         Column(("worst_cell",), "Cell", numeric=False, group="The worst of them"),
         *(Column(one.keys, one.title, one.unit, one.numeric, "The worst of them") for one in COLUMNS),
     )
@@ -163,7 +163,7 @@ def _kinds(found: list[Check]) -> Table:
     rows = []
     for several in groups.values():
         worst = worst_of(several)
-        counted = [whole(sum(one["verdict"] == name for one in several)) for name in ("pass", "fail", "cannot tell")]
+        counted = [whole(sum(one["verdict"] == name for one in several)) for name in ("pass", "fail", "inconclusive")]
         rows.append(
             (*_told(worst), whole(len(several)), *counted, text(str(worst["pipe"]) or NOTHING), *_numbers(worst))
         )

@@ -25,7 +25,7 @@ def parts_of(run: Run) -> Parts:
 
 def all_tables(run: Run) -> list[Table]:
     """Every table that this run has rows for, published comparisons apart."""
-    makers = (*parts_of(run).tables, tables.laws, tables.findings)
+    makers = (*parts_of(run).tables, tables.hypotheses, tables.findings)
     return [table for table in (make(run) for make in makers) if table.rows]
 
 

@@ -191,11 +191,11 @@ def departures(run: Run) -> Table:
     return Table("departures", "Departure error", columns, tuple(rows), note, wide=True, grouped=True)
 
 
-def laws(run: Run) -> Table:
-    """The published laws, each with its answer."""
+def hypotheses(run: Run) -> Table:
+    """The published hypotheses that the plan tests, each with its outcome."""
     columns = (
-        Column(("law",), "Law", numeric=False),
-        Column(("answer",), "Answer", numeric=False),
+        Column(("hypothesis",), "Hypothesis", numeric=False),
+        Column(("outcome",), "Outcome", numeric=False),
         Column(("sentence",), "In words", numeric=False),
         Column(("estimate",), "Estimate"),
         Column(("ci_low", "ci_high"), "Interval"),
@@ -203,12 +203,17 @@ def laws(run: Run) -> Table:
         Column(("unit",), "Unit", numeric=False),
     )
     rows = []
-    for law in run.verdict.get("laws", []):
-        shown = show(law.get("estimate"), law.get("ci_low"), law.get("ci_high"), law.get("unit") or "")
-        foretold = show(law.get("expected"), None, None, law.get("unit") or "")
-        words = (text(law["law"]), text(law["answer"]), text(law.get("sentence") or ""))
-        rows.append((*words, number(shown), interval(shown), number(foretold), text(shown.unit)))
-    return Table("laws", "Published laws", columns, tuple(rows))
+    for hypothesis in run.verdict.get("hypotheses", []):
+        shown = show(
+            hypothesis.get("estimate"),
+            hypothesis.get("ci_low"),
+            hypothesis.get("ci_high"),
+            hypothesis.get("unit") or "",
+        )
+        expected = show(hypothesis.get("expected"), None, None, hypothesis.get("unit") or "")
+        words = (text(hypothesis["hypothesis"]), text(hypothesis["outcome"]), text(hypothesis.get("sentence") or ""))
+        rows.append((*words, number(shown), interval(shown), number(expected), text(shown.unit)))
+    return Table("hypotheses", "Published hypotheses", columns, tuple(rows))
 
 
 def findings(run: Run) -> Table:

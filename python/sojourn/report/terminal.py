@@ -1,6 +1,6 @@
 """The report in the terminal: the verdict first, then latencies, line and resolution, or of streams the key numbers.
 
-Laws and findings follow. It prints what analysis/ says and where the page lies; the page itself is not made here.
+Hypotheses and findings follow. It prints what analysis/ says and where the page lies; the page itself is not made here.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ STYLES = {
     "note": "dim",
     "pass": "green",
     "fail": "bold red",
-    "holds": "green",
-    "fails": "bold red",
-    "cannot tell": "yellow",
+    "supported": "green",
+    "rejected": "bold red",
+    "inconclusive": "yellow",
 }
 MOST_CELLS = 24
 MOST_CHECKS = 40
@@ -51,7 +51,7 @@ def render(folder: Path, console: Console) -> None:
         _print_lines(run, console)
         _print_pacing(run, console)
     _print_checks(run, console)
-    _print_laws(run, console)
+    _print_hypotheses(run, console)
     _print_findings(run, console)
     _print_paths(run, console)
 
@@ -85,7 +85,7 @@ def _print_checks(run: Run, console: Console) -> None:
         table.add_row(*_check(one, several))
     if shown:
         console.print(Padding(table, (1, 0, 0, 0)))
-    tally = {name: sum(one["verdict"] == name for one in found) for name in ("pass", "fail", "cannot tell")}
+    tally = {name: sum(one["verdict"] == name for one in found) for name in ("pass", "fail", "inconclusive")}
     said = (
         f"Of {len(found)} checks {tally['pass']} passed, {tally['fail']} failed, {tally['cannot tell']} inconclusive."
     )
@@ -175,16 +175,16 @@ def _trial(row: dict[str, Any]) -> tuple[Any, ...]:
     return (row["probe"], row["icmp_bytes"], row["interval_ns"])
 
 
-def _print_laws(run: Run, console: Console) -> None:
-    laws = run.verdict.get("laws", [])
-    if laws:
+def _print_hypotheses(run: Run, console: Console) -> None:
+    hypotheses = run.verdict.get("hypotheses", [])
+    if hypotheses:
         console.print()
-    for law in laws:
-        answer = str(law["answer"])
+    for hypothesis in hypotheses:
+        outcome = str(hypothesis["outcome"])
         words = (
-            f"{law['law'].replace('-', ' ')}: ",
-            (answer, STYLES.get(answer, "")),
-            f"  {law.get('sentence') or ''}",
+            f"{hypothesis['hypothesis'].replace('-', ' ')}: ",
+            (outcome, STYLES.get(outcome, "")),
+            f"  {hypothesis.get('sentence') or ''}",
         )
         console.print(Text.assemble(*words))
 

@@ -39,7 +39,7 @@ import numpy as np
 
 from sojourn.analysis.clocks import asymmetries
 from sojourn.analysis.finding import Finding, Place, worst_first
-from sojourn.analysis.laws import main_device
+from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.streams import over_trials

@@ -35,7 +35,7 @@ import polars as pl
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.frames import cells_of_frames
-from sojourn.analysis.laws import main_device
+from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
 from sojourn.analysis.stream_study import Gathered

@@ -7,7 +7,7 @@ is named as missing, with the reason, and its stage runs on to the next. Stamps 
 kernel's were wanted are no stamps of the kernel: they count as missing.
 
 Only frames that have every stamp of their cell are split, so that stages sum to the total: exactly, frame by frame, in
-whole nanoseconds; the law `stages-sum` checks it on every frame against the total of the records. A stage may be
+whole nanoseconds; the hypothesis `stages-sum` checks it on every frame against the total of the records. A stage may be
 negative where two stamps were taken out of order; then it is said. The unit is the trial: means and quantiles are each
 trial's own, their interval is over trials. A device's stage less that of the empty path is paired within rounds.
 
@@ -27,7 +27,7 @@ import polars as pl
 
 from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.frames import cells_of_frames
-from sojourn.analysis.laws import Answer, main_device
+from sojourn.analysis.hypotheses import Outcome, main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.stream_study import Gathered
@@ -117,9 +117,9 @@ def study(run: Run) -> Study:
     _with_clocks(rows, errors)
     of.rows.extend(rows)
     of.samples["ladder"], of.samples["ladder_missing"] = ladder_sample(found, run.cells), missing_sample(found)
-    answer, sentence, worst = sum_law(found)
+    outcome, sentence, worst = sum_of_stages(found)
     shown = Interval(float(worst), None, None, 0.95, len(found))
-    of.laws.append(Answer("stages-sum", answer, sentence, main_device(run.devices), margin=0.0, shown=shown))
+    of.hypotheses.append(Outcome("stages-sum", outcome, sentence, main_device(run.devices), margin=0.0, shown=shown))
     of.findings.extend(_out_of_order(found))
     return of.conclude(_sentence(run, found))
 
@@ -278,16 +278,16 @@ def _difference_rows(
             )
 
 
-def sum_law(found: list[Ladder]) -> tuple[str, str, int]:
-    """The law `stages-sum`: answer, sentence and the worst deviation in ns over all frames."""
+def sum_of_stages(found: list[Ladder]) -> tuple[str, str, int]:
+    """The hypothesis `stages-sum`: outcome, sentence and the worst deviation in ns over all frames."""
     frames = sum(one.frames for one in found)
     if not frames:
-        return "cannot tell", "no frame has two stamps", 0
+        return "inconclusive", "no frame has two stamps", 0
     worst = max(one.worst_sum_ns for one in found)
     if worst:
-        return "fails", f"the stages of a frame miss its total by {worst} ns", worst
+        return "rejected", f"the stages of a frame miss its total by {worst} ns", worst
     apart = max((_means_apart(one) for one in found), default=0.0)
-    return "holds", f"the stages of each of {frames} frames sum to its total exactly; means to {apart:.1g} ns", 0
+    return "supported", f"the stages of each of {frames} frames sum to its total exactly; means to {apart:.1g} ns", 0
 
 
 def _means_apart(ladder: Ladder) -> float:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WAYS = {"out": "on the way out", "in": "on the way in"}
 UNITS = {"values": "values", "packets": "packets", "back-offs": "back-offs"}
-MARKS = {"pass": "pass", "fail": "FAIL", "cannot tell": "cannot tell"}
+MARKS = {"pass": "pass", "fail": "FAIL", "inconclusive": "inconclusive"}
 WINDOW, THRESHOLD = "window", "threshold"
 
 

@@ -16,7 +16,7 @@ from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.wording import counted, micro, percent
-from sojourn.methods.emulator.analyse import account, delay, figures, laws, link, loss, path
+from sojourn.methods.emulator.analyse import account, delay, figures, hypotheses, link, loss, path
 from sojourn.methods.emulator.analyse.seen import Seen, seen_of
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ ASKING = (delay.asked, loss.asked, link.asked, account.asked)
 
 
 def study(run: Run) -> Study:
-    """The figures, the checks with their verdicts, the laws that were published, and what the page draws."""
+    """The figures, the checks with their verdicts, the hypotheses that were published, and what the page draws."""
     of = Gathered(run)
     several = seen_of(of)
     of.overloads.update(Place(device, one.cell) for one in several if one.pipe.rate_bps for device in run.devices)
     of.begin()
     of.rows.extend(row for one in several for row in figures.rows_of(run, one))
     checks = checked(run, several)
-    of.laws.extend(laws.answer(run, several, (of.rows, checks, limits_of(run))))
+    of.hypotheses.extend(hypotheses.evaluate(run, several, (of.rows, checks, limits_of(run))))
     of.samples.update(figures.samples(run, several, checks))
     found = of.conclude(sentence(of.rows, several, checks) + path.sentence(run, of.rows))
     return _as_asked(found, several, checks)
@@ -88,7 +88,7 @@ def sentence(rows: list[Row], several: list[Seen], checks: list[dict[str, Any]])
     if not devices:
         return "No pipe of an emulator was measured"
     name, verb = ("The emulator", "s") if len(devices) == 1 else ("The emulators", "")
-    untold = sum(one["verdict"] == "cannot tell" for one in checks)
+    untold = sum(one["verdict"] == "inconclusive" for one in checks)
     failed = [one for one in checks if one["verdict"] == "fail"]
     if failed:
         said = f"{name} do{'es' if verb else ''} not do what was configured: {_first(failed, len(checks))}"

@@ -70,7 +70,7 @@ def keys(run: Run) -> list[Key]:
     found = checks_of(run)
     if not found:
         return []
-    tally = {name: sum(one["verdict"] == name for one in found) for name in ("pass", "fail", "cannot tell")}
+    tally = {name: sum(one["verdict"] == name for one in found) for name in ("pass", "fail", "inconclusive")}
     said = (f"{count(tally['fail'])} fail", f"{count(tally['cannot tell'])} inconclusive")
     keys_ = [Key("Checks passed", f"{count(tally['pass'])} of {count(len(found))}", "", said)]
     for quantity, what in (("emulation_error", "by its log"), ("emulation_error_outside", "from outside")):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.laws import Answer
+from sojourn.analysis.hypotheses import Outcome
 from sojourn.analysis.rates import jain, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
     from sojourn.statistics.interval import Interval
 
-LAW = "width-grows-with-senders"
+HYPOTHESIS = "width-grows-with-senders"
 TOTAL = "fan-in-total"
 
 
@@ -46,10 +46,10 @@ def study(run: Run) -> Study:
     fair = fairness(of.flows)
     of.rows.extend(trial_row(run, here, "fairness", "jain", over_trials(here["jain"].to_numpy()), "1")
                    for _, _, here in per_arm(run, fair))  # fmt: skip
-    asked = [str(one) for one in run.study.get("laws", [])]
-    of.laws.extend(answer for answer in answer_law(run, each) if LAW in asked or not asked)
+    asked = run.hypotheses
+    of.hypotheses.extend(outcome for outcome in evaluate_growth(run, each) if HYPOTHESIS in asked or not asked)
     if TOTAL in asked:
-        of.laws.extend(sharing.answers(TOTAL, run, of.flows, of.packets))
+        of.hypotheses.extend(sharing.evaluate(TOTAL, run, of.flows, of.packets))
     of.samples["widths"] = row_samples(run, wide)
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
     of.samples["shares"] = with_cells(run, of.flows.select("device", "cell", "block", "round", "flow", "received_pps"))
@@ -101,9 +101,9 @@ def fairness(flows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def answer_law(run: Run, each: pl.DataFrame) -> list[Answer]:
+def evaluate_growth(run: Run, each: pl.DataFrame) -> list[Outcome]:
     """Does the width grow with the number of senders: the slope of its logarithm over theirs, by rounds."""
-    answers = []
+    outcomes = []
     spreads = series(each, "sd")
     for device in [one for one in run.devices if one not in (DIRECT, A_A)]:
         for size in sorted({one.frame_bytes or 0 for one in run.cells.values()}):
@@ -113,8 +113,8 @@ def answer_law(run: Run, each: pl.DataFrame) -> list[Answer]:
                 if arm == device and run.cells[cell].frame_bytes == size
             }
             if len(here) > 1:
-                answers.append(_answer(device, size, growth(here)))
-    return answers
+                outcomes.append(_evaluate(device, size, growth(here)))
+    return outcomes
 
 
 def growth(by_senders: dict[int, Series]) -> Interval:
@@ -128,16 +128,16 @@ def growth(by_senders: dict[int, Series]) -> Interval:
     return hodges_lehmann(widths @ centred / float(np.square(centred).sum()) if rounds else np.empty(0))
 
 
-def _answer(device: str, size: int, slope: Interval) -> Answer:
-    said, answer = (
+def _evaluate(device: str, size: int, slope: Interval) -> Outcome:
+    said, outcome = (
         f"the width of {size} B frames over {amid(device)} grows as senders to the power {slope.estimate:.2f}",
-        "cannot tell",
+        "inconclusive",
     )
     if slope.low is not None and slope.low > 0:
-        answer = "holds"
+        outcome = "supported"
     elif slope.high is not None and slope.high <= 0:
-        answer, said = "fails", f"the width of {size} B frames over {amid(device)} does not grow with senders"
-    return Answer(LAW, answer, said, device, None, shown=slope, unit="1")
+        outcome, said = "rejected", f"the width of {size} B frames over {amid(device)} does not grow with senders"
+    return Outcome(HYPOTHESIS, outcome, said, device, None, shown=slope, unit="1")
 
 
 def sentence(run: Run, rows: list[Row]) -> str:

@@ -1,7 +1,7 @@
 """fan-in-total: senders on links of their own fill the sum of those, or the link they share, and share it fairly.
 
-Frames count while all senders' frames arrive: from the last one's first to the first one's last. The total is within
-the law by 1 %, a sender's share by 5 % of an equal one. In table 4.2 of ethernet-tests-2000 six senders of 100 Mbit/s
+Frames count while all senders' frames arrive: from the last one's first to the first one's last. The margin of the
+total is 1 %, that of a sender's share 5 % of an equal one. In ethernet-tests-2000 (table 4.2) six senders of 100 Mbit/s
 gave 72.93 MB/s (6.03 times one of them) and eight no more, for the receiver could take no more.
 """
 
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.laws import Answer
+from sojourn.analysis.hypotheses import Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
-from sojourn.analysis.links.judged import against, cannot
 from sojourn.analysis.stream_rows import per_arm
 from sojourn.analysis.streams import L1_OVERHEAD, over_trials
 from sojourn.analysis.wording import percent
@@ -31,16 +30,16 @@ FILLS = 0.99
 """A sender that offers less than this of its link's rate does not fill it."""
 
 
-def answers(law: str, run: Run, flows: pl.DataFrame, packets: pl.DataFrame) -> list[Answer]:
+def evaluate(name: str, run: Run, flows: pl.DataFrame, packets: pl.DataFrame) -> list[Outcome]:
     """Of every flood over an arm with rated links."""
     cables = cables_of(run)
     rates = _rates(flows, packets)
     found = [
-        _answer(law, run, here, cables[device])
+        _evaluate(name, run, here, cables[device])
         for (device, cell), _, here in per_arm(run, rates)
         if device in cables and run.cells[cell].schedule == "flood"
     ]
-    return found or [cannot(law, "no arm with rated links was flooded")]
+    return found or [inconclusive(name, "no arm with rated links was flooded")]
 
 
 def _rates(flows: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
@@ -56,7 +55,7 @@ def _rates(flows: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _answer(law: str, run: Run, flows: pl.DataFrame, cables: Cables) -> Answer:
+def _evaluate(name: str, run: Run, flows: pl.DataFrame, cables: Cables) -> Outcome:
     device, factors = str(flows["device"][0]), run.cells[int(flows["cell"][0])]
     senders, size = factors.senders or 1, factors.frame_bytes or 0
     bits = 8.0 * (size + L1_OVERHEAD)
@@ -69,12 +68,12 @@ def _answer(law: str, run: Run, flows: pl.DataFrame, cables: Cables) -> Answer:
         f"{shown.estimate / 1e6:.2f} Mbit/s of the wire, and their links carry {expected / 1e6:.2f} "
         f"(± {percent(TOTAL)})"
     )
-    answer, fair = against(shown, expected, TOTAL * expected), shares(flows)
+    outcome, fair = against(shown, expected, TOTAL * expected), shares(flows)
     if offered < FILLS * (own if own is not None else expected / senders):
-        answer, said = "cannot tell", f"{said}; a sender offered only {offered / 1e6:.2f} Mbit/s"
+        outcome, said = "inconclusive", f"{said}; a sender offered only {offered / 1e6:.2f} Mbit/s"
     elif senders > 1:
-        answer, said = _both(answer, fair), f"{said}; no share is off an equal one by more than {_most(fair)}"
-    return Answer(law, answer, said, device, None, fair, TOTAL * expected, shown, "bit/s", expected)
+        outcome, said = _both(outcome, fair), f"{said}; no share is off an equal one by more than {_most(fair)}"
+    return Outcome(name, outcome, said, device, None, fair, TOTAL * expected, shown, "bit/s", expected)
 
 
 def shares(flows: pl.DataFrame) -> Deviations:
@@ -87,9 +86,15 @@ def shares(flows: pl.DataFrame) -> Deviations:
 
 
 def _both(total: str, fair: Deviations) -> str:
-    """The law is of both: it fails where one does, and holds where both do."""
-    answer = "holds" if fair.lie_within(SHARE) else "fails" if fair.beyond(SHARE) else "cannot tell"
-    return "fails" if "fails" in (total, answer) else "holds" if total == answer == "holds" else "cannot tell"
+    """The outcome of both: rejected where one of them is, supported where both are."""
+    outcome = "supported" if fair.lie_within(SHARE) else "rejected" if fair.beyond(SHARE) else "inconclusive"
+    return (
+        "rejected"
+        if "rejected" in (total, outcome)
+        else "supported"
+        if total == outcome == "supported"
+        else "inconclusive"
+    )
 
 
 def _most(fair: Deviations) -> str:

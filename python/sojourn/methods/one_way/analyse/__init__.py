@@ -89,8 +89,8 @@ def study(run: Run) -> Study:
     knees = [row for one in found for row in knee_rows(run, one, judged)]
     of.rows.extend(knees)
     of.findings.extend(knee_limits(found, knees))
-    if WAITING in run.study.get("laws", []):
-        of.laws.extend(waiting.answers(WAITING, run, of.packets))
+    if WAITING in run.hypotheses:
+        of.hypotheses.extend(waiting.evaluate(WAITING, run, of.packets))
     of.samples["knees"] = row_samples(run, knees)
     of.samples["delay_by_interval"] = by_interval(run, of.rows, bounded)
     of.samples["growth"] = judged.select(

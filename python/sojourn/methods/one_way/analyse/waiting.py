@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.laws import Answer
+from sojourn.analysis.hypotheses import Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
-from sojourn.analysis.links.judged import against, cannot
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.streams import over_trials
 from sojourn.analysis.wording import micro, percent
@@ -79,12 +78,12 @@ class Load:
         return f"{self.factors.frame_bytes} B over {self.device} at a load of {percent(self.rho)}"
 
 
-def answers(law: str, run: Run, packets: pl.DataFrame) -> list[Answer]:
+def evaluate(name: str, run: Run, packets: pl.DataFrame) -> list[Outcome]:
     """Of every load below one on every arm with rated links."""
     found = loads(run)
     if not found:
-        return [cannot(law, "no arm with rated links has regular and random frames of one load below 1")]
-    return [answer for one in found for answer in _of_load(law, run, packets, one)]
+        return [inconclusive(name, "no arm with rated links has regular and random frames of one load below 1")]
+    return [outcome for one in found for outcome in _of_load(name, run, packets, one)]
 
 
 def loads(run: Run) -> list[Load]:
@@ -103,16 +102,16 @@ def loads(run: Run) -> list[Load]:
     return [one for one in several if one.rho < 1]
 
 
-def _of_load(law: str, run: Run, packets: pl.DataFrame, load: Load) -> list[Answer]:
+def _of_load(name: str, run: Run, packets: pl.DataFrame, load: Load) -> list[Outcome]:
     here = packets.filter((pl.col("device") == load.device) & (pl.col("port") == 0)).drop_nulls("delay_ns")
     medians = _medians(here.filter(cell=load.regular))
     random = here.filter(cell=load.poisson)
     if not len(medians) or not random.height:
-        return [cannot(law, f"{load.words}: nothing was measured", load.device)]
+        return [inconclusive(name, f"{load.words}: nothing was measured", load.device)]
     base = float(np.median(medians))
     empty = _empty_ns(run, packets, load)
     trials = _trials(run, random, load, base)
-    return [_regular(law, load, medians, empty), _recursion(law, load, trials), _mean(law, load, trials)]
+    return [_regular(name, load, medians, empty), _recursion(name, load, trials), _mean(name, load, trials)]
 
 
 def _medians(packets: pl.DataFrame) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -145,27 +144,29 @@ def _trials(run: Run, packets: pl.DataFrame, load: Load, base: float) -> pl.Data
     return pl.DataFrame(found, schema=dict.fromkeys(columns, pl.Float64), orient="row")
 
 
-def _regular(law: str, load: Load, medians: np.ndarray[tuple[int, ...], np.dtype[np.float64]], empty: float) -> Answer:
+def _regular(
+    name: str, load: Load, medians: np.ndarray[tuple[int, ...], np.dtype[np.float64]], empty: float
+) -> Outcome:
     shown = over_trials(medians - empty - load.cables.time_ns(load.factors.frame_bytes or 0))
     margin = IDLE * load.service_ns
     said = f"regular frames of {load.words} wait {micro(shown.estimate)} in the median, where none should"
-    return _answered(law, load, said, shown, 0.0, margin)
+    return _outcome(name, load, said, shown, 0.0, margin)
 
 
-def _recursion(law: str, load: Load, trials: pl.DataFrame) -> Answer:
+def _recursion(name: str, load: Load, trials: pl.DataFrame) -> Outcome:
     shown = over_trials(trials["ratio"].drop_nulls().to_numpy())
     if not shown.n:
-        return cannot(law, f"random frames of {load.words}: too few had to wait", load.device)
+        return inconclusive(name, f"random frames of {load.words}: too few had to wait", load.device)
     said = (
         f"random frames of {load.words} wait {percent(shown.estimate)} of what those before them, as they really left, "
         "make each wait"
     )
-    answer = against(shown, 1.0, RECURSION)
-    said += f" (± {percent(RECURSION)} is within the law)"
-    return Answer(law, answer, said, load.device, None, None, RECURSION, shown, "1", 1.0)
+    outcome = against(shown, 1.0, RECURSION)
+    said += f" (± {percent(RECURSION)} is allowed)"
+    return Outcome(name, outcome, said, load.device, None, None, RECURSION, shown, "1", 1.0)
 
 
-def _mean(law: str, load: Load, trials: pl.DataFrame) -> Answer:
+def _mean(name: str, load: Load, trials: pl.DataFrame) -> Outcome:
     shown, margin = student_t(trials["mean"].to_numpy()), MEAN * load.mean_ns
     drawn = float(np.mean(trials["computed"].to_numpy()))
     said = (
@@ -175,11 +176,11 @@ def _mean(law: str, load: Load, trials: pl.DataFrame) -> Answer:
     lasted = float(np.median(trials["lasted"].to_numpy()))
     if lasted < RESTS * load.rest_ns:
         said += f"; trials of {lasted / 1e9:.1f} s are too short for its mean, as they begin with an empty queue"
-        return Answer(law, "cannot tell", said, load.device, None, None, margin, shown, "ns", load.mean_ns)
-    return _answered(law, load, said, shown, load.mean_ns, margin)
+        return Outcome(name, "inconclusive", said, load.device, None, None, margin, shown, "ns", load.mean_ns)
+    return _outcome(name, load, said, shown, load.mean_ns, margin)
 
 
-def _answered(law: str, load: Load, said: str, shown: Interval, expected: float, margin: float) -> Answer:
-    answer = against(shown, expected, margin)
-    said += f" (± {micro(margin)} is within the law)"
-    return Answer(law, answer, said, load.device, None, None, margin, shown, "ns", expected)
+def _outcome(name: str, load: Load, said: str, shown: Interval, expected: float, margin: float) -> Outcome:
+    outcome = against(shown, expected, margin)
+    said += f" (± {micro(margin)} is allowed)"
+    return Outcome(name, outcome, said, load.device, None, None, margin, shown, "ns", expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.analysis.laws import answer_laws
+from sojourn.analysis.hypotheses import evaluate_hypotheses
 from sojourn.analysis.pairs import latency_rows, resolution, rounds_of
 from sojourn.analysis.paths import path_rows
 from sojourn.analysis.samples import samples_of_pairs
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def study(run: Run) -> Study:
-    """Latencies, their lines over size, what each path did, and the published laws."""
+    """Latencies, their lines over size, what each path did, and the published hypotheses."""
     rounds = rounds_of(run)
     fits = by_size(run, rounds)
     rows = [*latency_rows(run, rounds), *size_rows(fits), *path_rows(run)]
@@ -29,5 +29,5 @@ def study(run: Run) -> Study:
     bed_ns = 0.0 if bed is None else bed.estimate
     findings = [*tester_findings(run), *soundness_findings(rows, bed_ns), *shape_findings(run, rounds, bed_ns)]
     stamp_sources(run, rows)
-    laws = answer_laws(run, rounds, bed_ns, slope.LAWS)
-    return Study(rows, findings, latency_sentence(run, rows), laws, samples_of_pairs(run, rounds, fits))
+    hypotheses = evaluate_hypotheses(run, rounds, bed_ns, slope.HYPOTHESES)
+    return Study(rows, findings, latency_sentence(run, rows), hypotheses, samples_of_pairs(run, rounds, fits))

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.laws import Answer, Law
+from sojourn.analysis.hypotheses import Hypothesis, Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
-from sojourn.analysis.links.judged import against, cannot
 from sojourn.analysis.run import A_A
 from sojourn.analysis.sizes import lies_on_line
 from sojourn.statistics.line import fit
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
 MARGIN = 0.05
 
 
-def answers(law: str, run: Run, _rounds: Rounds, _bed_ns: float) -> list[Answer]:
+def evaluate(name: str, run: Run, _rounds: Rounds, _bed_ns: float) -> list[Outcome]:
     """Of every arm with rated links and every probe with two sizes or more."""
     cables, fastest = cables_of(run), _fastest(run)
     found = [
-        answer
+        outcome
         for device in run.devices
         if device in cables and device != A_A
         for probe in sorted({str(one.probe) for one in run.cells.values()})
-        if (answer := _answer(law, run, fastest.filter(device=device), device, probe, cables[device])) is not None
+        if (outcome := _evaluate(name, run, fastest.filter(device=device), device, probe, cables[device])) is not None
     ]
-    return found or [cannot(law, "no arm with rated links was measured at several sizes")]
+    return found or [inconclusive(name, "no arm with rated links was measured at several sizes")]
 
 
 def _fastest(run: Run) -> pl.DataFrame:
@@ -51,22 +50,22 @@ def _fastest(run: Run) -> pl.DataFrame:
     return blocks.group_by("device", "cell", "round").agg(pl.col("rtt").mean())
 
 
-def _answer(law: str, run: Run, fastest: pl.DataFrame, device: str, probe: str, cables: Cables) -> Answer | None:
+def _evaluate(name: str, run: Run, fastest: pl.DataFrame, device: str, probe: str, cables: Cables) -> Outcome | None:
     sizes = {cell: one.mean_frame_bytes for cell, one in run.cells.items() if lies_on_line(run, cell, probe)}
     if len(set(sizes.values())) < 2:
         return None
     x, y = _by_round(fastest, sizes)
     if not len(y):
-        return cannot(law, "no round has every size", device, probe)
+        return inconclusive(name, "no round has every size", device, probe)
     shown, expected = fit(x, y).slope, cables.per_byte_ns
     margin = MARGIN * expected
     said = (
         f"over {device}, {len(cables.known)} rated link{'s' if len(cables.known) > 1 else ''}, the fastest {probe} "
         f"takes {shown.estimate:.1f} ns longer for each byte, and the sum of 8/R is {expected:.1f} "
-        f"(± {margin:.1f} is within the law)"
+        f"(± {margin:.1f} is allowed)"
     )
-    answer = against(shown, expected, margin)
-    return Answer(law, answer, said, device, probe, None, margin, shown, "ns/byte", expected)
+    outcome = against(shown, expected, margin)
+    return Outcome(name, outcome, said, device, probe, None, margin, shown, "ns/byte", expected)
 
 
 def _by_round(fastest: pl.DataFrame, sizes: dict[int, float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -79,4 +78,4 @@ def _by_round(fastest: pl.DataFrame, sizes: dict[int, float]) -> tuple[NDArray[n
     return x, np.asarray(wide, dtype=np.float64)
 
 
-LAWS: dict[str, Law] = {"slope-is-sum-of-rates": answers}
+HYPOTHESES: dict[str, Hypothesis] = {"slope-is-sum-of-rates": evaluate}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def study(run: Run) -> Study:
-    """Ratios, skips, processors' time, nanoseconds a packet, the published laws and the verdict's reasons."""
+    """Ratios, skips, processors' time, nanoseconds a packet, the published hypotheses and the verdict's reasons."""
     seen = seen_of(run)
     cells, traffic = ratios.cells_of(seen), ratios.traffic_of(seen)
     spent = programs.spent(seen)
@@ -42,5 +42,5 @@ def study(run: Run) -> Study:
         "cost_slices": ratios.over_time(seen),
     }
     found = judged.findings(run, seen, cells)
-    laws = judged.answers(run, cells)
-    return Study(rows_of(cells, traffic, spent), found, judged.sentence(cells, spent), laws, samples)
+    hypotheses = judged.evaluate(run, cells)
+    return Study(rows_of(cells, traffic, spent), found, judged.sentence(cells, spent), hypotheses, samples)

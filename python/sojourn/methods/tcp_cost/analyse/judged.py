@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.analysis.finding import Finding
-from sojourn.analysis.laws import Answer
+from sojourn.analysis.hypotheses import Outcome
 from sojourn.analysis.surroundings import contended
 from sojourn.analysis.tester import debug_build
 from sojourn.analysis.wording import fixed, percent
@@ -104,12 +104,12 @@ def _drift(seen: Seen) -> Iterator[Finding]:
 # --- the published findings -------------------------------------------------------------------------------------------
 
 
-def answers(run: Run, cells: list[Cell]) -> list[Answer]:
-    """The plan's laws, answered."""
-    return [LAWS[law](law, cells) for law in run.study.get("laws", []) if law in LAWS]
+def evaluate(run: Run, cells: list[Cell]) -> list[Outcome]:
+    """The plan's hypotheses, answered."""
+    return [HYPOTHESES[name](name, cells) for name in run.hypotheses if name in HYPOTHESES]
 
 
-def _detail_costs(law: str, cells: list[Cell]) -> Answer:
+def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
     """Throughput grows with packets per log, as on the first machine of 2007."""
     pairs = []
     for traffic in dict.fromkeys(cell.traffic for cell in cells):
@@ -119,24 +119,24 @@ def _detail_costs(law: str, cells: list[Cell]) -> Answer:
             pairs.append(_over(most.ratio, least.ratio))
     found = _combined(pairs)
     if found is None:
-        return Answer(law, "cannot tell", "no settings of the log to compare")
+        return Outcome(name, "inconclusive", "no settings of the log to compare")
     said = f"at the fewest records throughput is {times(found)} times that at the most"
     if found.low is not None and found.low > 1 + MARGIN / 2:
-        return Answer(law, "holds", said, shown=found, unit="1", margin=MARGIN)
+        return Outcome(name, "supported", said, shown=found, unit="1", margin=MARGIN)
     if _within(found):
-        return Answer(
-            law, "fails", f"{said}: more detail has no significant cost", shown=found, unit="1", margin=MARGIN
+        return Outcome(
+            name, "rejected", f"{said}: more detail has no significant cost", shown=found, unit="1", margin=MARGIN
         )
-    return Answer(law, "cannot tell", said, shown=found, unit="1", margin=MARGIN)
+    return Outcome(name, "inconclusive", said, shown=found, unit="1", margin=MARGIN)
 
 
-def _disabled_is_free(law: str, cells: list[Cell]) -> Answer:
+def _disabled_is_free(name: str, cells: list[Cell]) -> Outcome:
     """Loaded but disabled, throughput is as without (table 5)."""
     found = _combined([cell.ratio for cell in cells if cell.mode == "disabled"])
-    return _same(law, found, "attached but disabled, throughput is {} times that without")
+    return _same(name, found, "attached but disabled, throughput is {} times that without")
 
 
-def _sham_explains(law: str, cells: list[Cell]) -> Answer:
+def _sham_explains(name: str, cells: list[Cell]) -> Outcome:
     """What logging does to throughput, programs that only burn as much time do too."""
     pairs = []
     for sham in (cell for cell in cells if cell.mode == "sham"):
@@ -144,26 +144,26 @@ def _sham_explains(law: str, cells: list[Cell]) -> Answer:
         if same:
             pairs.append(_over(same[0].ratio, sham.ratio))
     said = "with every packet logged, throughput is {} times that with programs that only burn time"
-    return _same(law, _combined(pairs), said)
+    return _same(name, _combined(pairs), said)
 
 
-def _nothing_skipped(law: str, cells: list[Cell]) -> Answer:
+def _nothing_skipped(name: str, cells: list[Cell]) -> Outcome:
     """No packet goes without its record, where 2 to 69 a minute did per Mbit/s."""
     logs = [cell for cell in cells if cell.skipped is not None]
     skipped, packets = sum(cell.skipped or 0 for cell in logs), sum(cell.packets or 0 for cell in logs)
     if not packets:
-        return Answer(law, "cannot tell", "no packet was logged")
+        return Outcome(name, "inconclusive", "no packet was logged")
     if not skipped:
-        return Answer(law, "holds", f"of {packets:,} packets none was skipped")
+        return Outcome(name, "supported", f"of {packets:,} packets none was skipped")
     worst = max(logs, key=lambda cell: cell.skipped_per_mbps or 0.0)
     said = (
         f"{skipped:,} of {packets:,} packets were skipped, {worst.skipped_per_mbps:.3g} a minute per Mbit/s at worst "
         f"({name_of(worst)})"
     )
-    return Answer(law, "fails", said)
+    return Outcome(name, "rejected", said)
 
 
-LAWS: dict[str, Callable[[str, list[Cell]], Answer]] = {
+HYPOTHESES: dict[str, Callable[[str, list[Cell]], Outcome]] = {
     "detail-costs": _detail_costs,
     "disabled-is-free": _disabled_is_free,
     "nothing-skipped": _nothing_skipped,
@@ -171,16 +171,16 @@ LAWS: dict[str, Callable[[str, list[Cell]], Answer]] = {
 }
 
 
-def _same(law: str, found: Interval | None, said: str) -> Answer:
+def _same(name: str, found: Interval | None, said: str) -> Outcome:
     """Whether a ratio is one, within the margin."""
     if found is None:
-        return Answer(law, "cannot tell", "it was not measured")
-    answer = "cannot tell"
+        return Outcome(name, "inconclusive", "it was not measured")
+    outcome = "inconclusive"
     if _within(found):
-        answer = "holds"
+        outcome = "supported"
     elif found.low is not None and found.high is not None and (found.high < 1 - MARGIN or found.low > 1 + MARGIN):
-        answer = "fails"
-    return Answer(law, answer, said.format(times(found)), shown=found, unit="1", margin=MARGIN, expected=1.0)
+        outcome = "rejected"
+    return Outcome(name, outcome, said.format(times(found)), shown=found, unit="1", margin=MARGIN, expected=1.0)
 
 
 def _within(found: Interval) -> bool:

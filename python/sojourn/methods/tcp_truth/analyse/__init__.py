@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.checks import FAIL, UNTOLD, Asked, Checks
+from sojourn.analysis.checks import FAIL, INCONCLUSIVE, Asked, Checks
 from sojourn.analysis.finding import Finding
 from sojourn.analysis.rows import Row
 from sojourn.analysis.study import Study
@@ -316,7 +316,7 @@ def sentence(checks: Sequence[dict[str, Any]]) -> str:
     if not checks:
         return "Nothing was measured that the log could be held against"
     failed = [one for one in checks if one["verdict"] == FAIL]
-    untold = sum(one["verdict"] == UNTOLD for one in checks)
+    untold = sum(one["verdict"] == INCONCLUSIVE for one in checks)
     if failed:
         first = failed[0]
         said = (

@@ -43,8 +43,8 @@ def study(run: Run) -> Study:
     of.rows.extend(rate_rows(run, of.trials))
     of.overloads.update(overloads_of(run, of.trials))
     of.rows.extend(pacing.least_rows(run, of.trials))
-    if PACING in run.study.get("laws", []):
-        of.laws.extend(pacing.answers(PACING, run, of.trials))
+    if PACING in run.hypotheses:
+        of.hypotheses.extend(pacing.evaluate(PACING, run, of.trials))
     fits = lines_over_size(run, of.trials)
     of.rows.extend(row for device, (line, cells, _) in fits.items() for row in line_rows(run, device, line, cells))
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))

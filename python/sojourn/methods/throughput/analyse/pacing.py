@@ -1,6 +1,6 @@
 """minimum-frame-time: frames of a flood follow each other as fast as the slowest link serialises them, and no faster.
 
-That is 8 (frame + 20) / R: 67.2 us for a frame of 64 bytes at 10 Mbit/s, so 14,881 in a second. Within the law by 1 %,
+That is 8 (frame + 20) / R: 67.2 us for a frame of 64 bytes at 10 Mbit/s, so 14,881 in a second. The margin is 1 %,
 over the whole time from a trial's first frame to its last. The paper's calculated times (ethernet-tests-2000 table 4.1)
 are of this kind, with its tester's PCI bus besides, which is why some of its frames came faster than calculated.
 """
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sojourn.analysis.laws import Answer
+from sojourn.analysis.hypotheses import Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
-from sojourn.analysis.links.judged import against, cannot
 from sojourn.analysis.rates import is_testers
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.stream_rows import per_arm, trial_row
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
 MARGIN = 0.01
 
 
-def answers(law: str, run: Run, trials: pl.DataFrame) -> list[Answer]:
+def evaluate(name: str, run: Run, trials: pl.DataFrame) -> list[Outcome]:
     """Of every flood over an arm with rated links."""
-    found = [_answer(law, run, here, cables) for here, cables in _floods(run, trials)]
-    return found or [cannot(law, "no arm with rated links was flooded")]
+    found = [_evaluate(name, run, here, cables) for here, cables in _floods(run, trials)]
+    return found or [inconclusive(name, "no arm with rated links was flooded")]
 
 
 def least_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
@@ -64,21 +63,21 @@ def _gap(trials: pl.DataFrame) -> Interval:
     return over_trials(1e9 / trials["received_pps"].drop_nulls().to_numpy())
 
 
-def _answer(law: str, run: Run, trials: pl.DataFrame, cables: Cables) -> Answer:
+def _evaluate(name: str, run: Run, trials: pl.DataFrame, cables: Cables) -> Outcome:
     device, size = str(trials["device"][0]), int(trials["frame_bytes"][0])
     shown, expected = _gap(trials), cables.least_ns(size)
     if not shown.n:
-        return cannot(law, f"no frames of {size} B came through {device}", device)
+        return inconclusive(name, f"no frames of {size} B came through {device}", device)
     margin, rate = MARGIN * expected, over_trials(trials["received_pps"].drop_nulls().to_numpy())
     said = (
         f"frames of {size} B over {device} follow each other by {micro(shown.estimate)} "
         f"({1e9 / shown.estimate:,.0f}/s), and the link needs {micro(expected)} ({1e9 / expected:,.0f}/s) for each "
         f"(± {percent(MARGIN)})"
     )
-    answer = against(shown, expected, margin)
+    outcome = against(shown, expected, margin)
     # Where the empty path has a rate too, what the tester moved over it is the link's and not its own.
     limited = DIRECT not in cables_of(run) and is_testers(run, trials, rate)
     offered = float(np.nanmedian(trials["offered_pps"].to_numpy().astype(np.float64)))
     if offered < (1 + MARGIN) * 1e9 / expected or limited:
-        answer, said = "cannot tell", f"{said}; the tester itself was the limit"
-    return Answer(law, answer, said, device, None, None, margin, shown, "ns", expected)
+        outcome, said = "inconclusive", f"{said}; the tester itself was the limit"
+    return Outcome(name, outcome, said, device, None, None, margin, shown, "ns", expected)

@@ -1,9 +1,9 @@
-"""The published laws, each asked of this run: holds, fails, or is inconclusive.
+"""The published hypotheses, each tested with this run: supported, rejected, or inconclusive.
 
-A law holds when every deviation from it lies, with its interval, within a margin that is 5 % of the latency or what
-the bed resolves, whichever is larger, but never more than 20 % of the latency: on a bed that hardly sees the device at
-all, no law could be told from another. It fails when the whole interval of a deviation lies beyond the margin; else the
-run is inconclusive. No law is ever confirmed, or refuted, by a mere lack of evidence.
+A hypothesis is supported when every deviation from it lies, with its interval, within a margin: 5 % of the latency or
+what the bed resolves, whichever is larger, but at most 20 % of the latency, since on a bed that hardly resolves the
+device any hypothesis would be supported. It is rejected when the whole interval of a deviation lies beyond the margin.
+Everything else is inconclusive: a lack of evidence neither supports nor rejects.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ WIDEST_MARGIN = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a run says of a law: `shown` is the deviation that decided it, or the largest, with its interval.
+class Outcome:
+    """How a test of a hypothesis came out: `shown` is the deviation that decided it, or the largest, with its interval.
 
-    Where the law foretells a figure, `expected` is that and `shown` what was measured.
+    Where the hypothesis predicts a figure, `expected` is the prediction and `shown` the measurement.
     """
 
-    law: str
-    answer: str
+    hypothesis: str
+    outcome: str
     sentence: str
     device: str | None = None
     probe: str | None = None
@@ -52,11 +52,11 @@ class Answer:
     expected: float | None = None
 
     def tidy(self) -> dict[str, Any]:
-        """The answer as verdict.json holds it."""
+        """The outcome as verdict.json holds it."""
         shown = self.shown
         return {
-            "law": self.law,
-            "answer": self.answer,
+            "hypothesis": self.hypothesis,
+            "outcome": self.outcome,
             "sentence": self.sentence,
             "estimate": None if shown is None else finite(shown.estimate),
             "ci_low": None if shown is None else finite(shown.low),
@@ -71,11 +71,24 @@ class Answer:
         }
 
 
-def answer_laws(run: Run, rounds: Rounds, bed_ns: float, more: Mapping[str, Law]) -> list[Answer]:
-    """The plan's laws, answered, `more` of them by others; an unknown law is answered "cannot tell"."""
-    known = LAWS | dict(more)
-    asked = [str(one) for one in run.study.get("laws", [])]
-    return [answer for law in asked for answer in known.get(law, _unknown)(law, run, rounds, bed_ns)]
+def evaluate_hypotheses(run: Run, rounds: Rounds, bed_ns: float, more: Mapping[str, Hypothesis]) -> list[Outcome]:
+    """Test the plan's hypotheses; `more` are a method's own. The outcome of an unknown one is "inconclusive"."""
+    known = HYPOTHESES | dict(more)
+    return [outcome for name in run.hypotheses for outcome in known.get(name, _unknown)(name, run, rounds, bed_ns)]
+
+
+def inconclusive(name: str, why: str, device: str | None = None, probe: str | None = None) -> Outcome:
+    """The outcome where the run has too little to test the hypothesis with."""
+    return Outcome(name, "inconclusive", why, device, probe)
+
+
+def against(shown: Interval, expected: float, margin: float) -> str:
+    """Whether a figure is as predicted: its whole interval lies within the margin, or beyond it, or neither."""
+    if shown.low is None or shown.high is None:
+        return "inconclusive"
+    if shown.low >= expected - margin and shown.high <= expected + margin:
+        return "supported"
+    return "rejected" if shown.low > expected + margin or shown.high < expected - margin else "inconclusive"
 
 
 def main_device(devices: list[str]) -> str | None:
@@ -84,42 +97,44 @@ def main_device(devices: list[str]) -> str | None:
     return max(tested, key=rank, default=None)
 
 
-def _constant_plus_per_byte(law: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Answer]:
+def _constant_plus_per_byte(name: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Outcome]:
     device = main_device(run.devices)
-    answers = []
+    outcomes = []
     for fit in by_size(run, rounds):
         if fit.device != device or fit.reference != DIRECT:
             continue
         if len(fit.sizes) < 3:
-            answers.append(_cannot(law, "two sizes always lie on a line: at least three are needed", device, fit.probe))
+            outcomes.append(
+                inconclusive(name, "two sizes always lie on a line: at least three are needed", device, fit.probe)
+            )
             continue
         found = deviations(fit.sizes, fit.one_way)
         margin = _margin(fit.one_way, bed_ns)
         what = f"a line over {len(fit.sizes)} sizes ({fit.probe})"
-        answers.append(_judge(law, found, margin, what, device, fit.probe))
-    return answers or [_cannot(law, "the run has no device measured at several sizes", device)]
+        outcomes.append(_judge(name, found, margin, what, device, fit.probe))
+    return outcomes or [inconclusive(name, "the run has no device measured at several sizes", device)]
 
 
-def _rate_independent(law: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Answer]:
+def _rate_independent(name: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Outcome]:
     device = main_device(run.devices)
     if device is None or DIRECT not in run.devices:
-        return [_cannot(law, "the run has no device", device)]
+        return [inconclusive(name, "the run has no device", device)]
     one_way = rounds.one_way(device, DIRECT)
     paces = [run.cells[cell].interval_ns or 0 for cell in rounds.cells]
     intervals = sorted(set(paces))
     if len(intervals) < 2:
-        return [_cannot(law, "the run has only one interval", device)]
+        return [inconclusive(name, "the run has only one interval", device)]
     columns = [one_way[np.array(paces) == interval].mean(axis=0) for interval in intervals]
     y = np.stack(columns, axis=1)
     y = y[~np.isnan(y).any(axis=1)]
     if not len(y):
-        return [_cannot(law, "no round has every interval", device)]
+        return [inconclusive(name, "no round has every interval", device)]
     what = f"one constant over {len(intervals)} intervals"
-    return [_judge(law, deviations(None, y), _margin(y, bed_ns), what, device)]
+    return [_judge(name, deviations(None, y), _margin(y, bed_ns), what, device)]
 
 
-def _cascade_adds(law: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Answer]:
-    answers = []
+def _cascade_adds(name: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Outcome]:
+    outcomes = []
     for device in run.devices:
         single, star, count = device.partition("*")
         if not star or not count.isdigit() or single not in run.devices or DIRECT not in run.devices:
@@ -132,16 +147,16 @@ def _cascade_adds(law: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Ans
             continue
         found = Deviations([hodges_lehmann(excess[known])], None)
         margin = _margin(times * one[known], bed_ns)
-        answers.append(_judge(law, found, margin, f"{times} times one {single}", device))
-    return answers or [_cannot(law, "the run has no cascade beside a single device", None)]
+        outcomes.append(_judge(name, found, margin, f"{times} times one {single}", device))
+    return outcomes or [inconclusive(name, "the run has no cascade beside a single device", None)]
 
 
-def _unknown(law: str, _run: Run, _rounds: Rounds, _bed_ns: float) -> list[Answer]:
-    return [_cannot(law, "no such law is known to this version", None)]
+def _unknown(name: str, _run: Run, _rounds: Rounds, _bed_ns: float) -> list[Outcome]:
+    return [inconclusive(name, "no such hypothesis is known to this version", None)]
 
 
-Law = Callable[[str, "Run", "Rounds", float], list[Answer]]
-LAWS: dict[str, Law] = {
+Hypothesis = Callable[[str, "Run", "Rounds", float], list[Outcome]]
+HYPOTHESES: dict[str, Hypothesis] = {
     "constant-plus-per-byte": _constant_plus_per_byte,
     "rate-independent": _rate_independent,
     "cascade-adds": _cascade_adds,
@@ -154,20 +169,16 @@ def _margin(latencies: NDArray[np.float64], bed_ns: float) -> float:
 
 
 def _judge(
-    law: str, found: Deviations, margin: float, what: str, device: str | None, probe: str | None = None
-) -> Answer:
-    shown, bound, answer = found.largest, micro(margin), "cannot tell"
+    name: str, found: Deviations, margin: float, what: str, device: str | None, probe: str | None = None
+) -> Outcome:
+    shown, bound, outcome = found.largest, micro(margin), "inconclusive"
     if found.lie_within(margin):
-        answer, sentence = "holds", f"{device} keeps to {what}: every deviation lies within ± {bound}"
+        outcome, sentence = "supported", f"{device} keeps to {what}: every deviation lies within ± {bound}"
     elif beyond := found.beyond(margin):
-        answer, shown = "fails", beyond
+        outcome, shown = "rejected", beyond
         sentence = f"{device} departs from {what} by {micro(shown.estimate)}, beyond ± {bound}"
     elif shown.low is None:
         sentence = f"too few rounds ({shown.n}) for an interval of the deviation from {what}"
     else:
         sentence = f"the deviation of {device} from {what} is not known to {bound}: measure more rounds"
-    return Answer(law, answer, sentence, device, probe, found, margin, shown)
-
-
-def _cannot(law: str, why: str, device: str | None, probe: str | None = None) -> Answer:
-    return Answer(law, "cannot tell", why, device, probe)
+    return Outcome(name, outcome, sentence, device, probe, found, margin, shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from sojourn.analysis.laws import Answer
+from sojourn.analysis.hypotheses import Outcome
 from sojourn.analysis.wording import micro
 from sojourn.statistics.interval import Interval
 
@@ -18,42 +18,41 @@ if TYPE_CHECKING:
 
     Told = tuple[list[Row], list[dict[str, Any]], dict[str, float]]
 
-ORDER = ("fail", "cannot tell", "pass")
+ORDER = ("fail", "inconclusive", "pass")
 
 
-def answer(run: Run, several: list[Seen], told: Told) -> list[Answer]:
-    """The plan's laws that are about emulators; of every arm with one."""
-    asked = [str(one) for one in run.study.get("laws", [])]
+def evaluate(run: Run, several: list[Seen], told: Told) -> list[Outcome]:
+    """The plan's hypotheses that are about emulators; of every arm with one."""
     devices = list(dict.fromkeys(one.device for one in several))
-    return [LAWS[law](law, device, told) for law in asked if law in LAWS for device in devices]
+    return [HYPOTHESES[name](name, device, told) for name in run.hypotheses if name in HYPOTHESES for device in devices]
 
 
-def _no_tick(law: str, device: str, told: Told) -> Answer:
+def _no_tick(name: str, device: str, told: Told) -> Outcome:
     found = [one for one in told[1] if one["device"] == device and one["check"] == "delay, saw-tooth"]
-    return _by_checks(law, device, found, "no periodic part of the delay's error is larger than", told[2]["offset"])
+    return _by_checks(name, device, found, "no periodic part of the delay's error is larger than", told[2]["offset"])
 
 
-def _no_shortfall(law: str, device: str, told: Told) -> Answer:
+def _no_shortfall(name: str, device: str, told: Told) -> Outcome:
     """Delays are not too short by a constant, as dummynet's by 0.26 ms: by their medians, which no stall moves."""
     limit = told[2]["offset"]
     wanted = (device, "emulation_error_outside", "p50")
     rows = [row for row in told[0] if (row.device, row.quantity, row.statistic) == wanted]
     known = [row.value for row in rows if row.value.low is not None and row.value.high is not None]
     if not known:
-        return Answer(law, "cannot tell", "no delay is known beside the direct path's", device)
+        return Outcome(name, "inconclusive", "no delay is known beside the direct path's", device)
     worst = min(known, key=lambda one: one.estimate)
     if all((one.low or 0.0) >= -limit for one in known):
         side = "below" if worst.estimate < 0 else "above"
         said = f"no median delay is more than {micro(limit)} below the configured one"
         said += f": the smallest is {micro(abs(worst.estimate))} {side} it"
-        return Answer(law, "holds", said, device, margin=limit, shown=worst)
+        return Outcome(name, "supported", said, device, margin=limit, shown=worst)
     if any((one.high or 0.0) < -limit for one in known):
         said = f"delays are short by {micro(-worst.estimate)} in the median"
-        return Answer(law, "fails", said, device, margin=limit, shown=worst)
-    return Answer(law, "cannot tell", f"medians are not known to {micro(limit)}", device, margin=limit, shown=worst)
+        return Outcome(name, "rejected", said, device, margin=limit, shown=worst)
+    return Outcome(name, "inconclusive", f"medians are not known to {micro(limit)}", device, margin=limit, shown=worst)
 
 
-def _independent_of_rate(law: str, device: str, told: Told) -> Answer:
+def _independent_of_rate(name: str, device: str, told: Told) -> Outcome:
     """Of every delay: its error at the packet rates that were tried differs by less than the limit."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in told[0]:
@@ -62,13 +61,13 @@ def _independent_of_rate(law: str, device: str, told: Told) -> Answer:
     spans = [_span(rows) for rows in groups.values() if len(rows) > 1]
     limit = told[2]["offset"]
     if not spans:
-        return Answer(law, "cannot tell", "the run has no delay at several rates", device)
+        return Outcome(name, "inconclusive", "the run has no delay at several rates", device)
     worst = max(spans, key=lambda one: one.estimate)
     said = f"over packet rates, the median of a delay's error moves by at most {micro(worst.estimate)}"
     if worst.high is not None and worst.high <= limit:
-        return Answer(law, "holds", said, device, margin=limit, shown=worst)
+        return Outcome(name, "supported", said, device, margin=limit, shown=worst)
     beyond = worst.low is not None and worst.low > limit
-    return Answer(law, "fails" if beyond else "cannot tell", said, device, margin=limit, shown=worst)
+    return Outcome(name, "rejected" if beyond else "inconclusive", said, device, margin=limit, shown=worst)
 
 
 def _span(rows: list[Row]) -> Interval:
@@ -82,49 +81,49 @@ def _span(rows: list[Row]) -> Interval:
     return Interval(span, max(0.0, span - reach), span + reach, low.level, len(rows))
 
 
-def _loss_as_configured(law: str, device: str, told: Told) -> Answer:
+def _loss_as_configured(name: str, device: str, told: Told) -> Outcome:
     found = [one for one in told[1] if one["device"] == device and one["check"].startswith("loss")]
-    answer_, worst = _worst(found)
+    outcome, worst = _worst(found)
     if worst is None:
-        return Answer(law, "cannot tell", "no losses were configured", device)
+        return Outcome(name, "inconclusive", "no losses were configured", device)
     n = len(found)
     alarms = sum(one["verdict"] == "fail" for one in found)
     if alarms:
         where = f"{worst['check']} of {worst['pipe']}"
-        return Answer(law, "fails", f"{alarms} of {n} checks of losses fail, {where} among them", device)
+        return Outcome(name, "rejected", f"{alarms} of {n} checks of losses fail, {where} among them", device)
     least = min((one["p"] for one in found if one["p"] is not None), default=float("nan"))
     said = f"none of {n} checks of losses is beyond chance: the least p is {least:.2g}"
-    untold = sum(one["verdict"] == "cannot tell" for one in found)
+    untold = sum(one["verdict"] == "inconclusive" for one in found)
     said += f"; {untold} had too few losses to say" if untold else ""
-    return Answer(law, answer_ if untold == n else "holds", said, device)
+    return Outcome(name, outcome if untold == n else "supported", said, device)
 
 
-def _by_checks(law: str, device: str, found: list[dict[str, Any]], what: str, limit: float) -> Answer:
-    answer_, worst = _worst(found)
+def _by_checks(name: str, device: str, found: list[dict[str, Any]], what: str, limit: float) -> Outcome:
+    outcome, worst = _worst(found)
     if worst is None:
-        return Answer(law, "cannot tell", "nothing was measured that could tell", device)
+        return Outcome(name, "inconclusive", "nothing was measured that could tell", device)
     shown = Interval(worst["measured"], worst["ci_low"], worst["ci_high"], worst["level"], worst["n"])
     largest = max(one["measured"] for one in found if one["measured"] is not None)
     said = f"{what} {micro(limit)}: the most is {micro(largest)}"
-    if answer_ == "fails":
+    if outcome == "rejected":
         said = f"a part of the delay's error repeats itself, {micro(worst['measured'])} high"
-    elif answer_ == "cannot tell":
+    elif outcome == "inconclusive":
         said = (
             f"whether a periodic part of the delay's error is larger than {micro(limit)} is not known: the largest "
             f"estimate is {micro(largest)}, with too few packets to be sure"
         )
-    return Answer(law, answer_, said, device, margin=limit, shown=shown)
+    return Outcome(name, outcome, said, device, margin=limit, shown=shown)
 
 
 def _worst(found: list[dict[str, Any]]) -> tuple[str, dict[str, Any] | None]:
-    """The gravest verdict as an answer, and the check that has it."""
+    """The gravest verdict as an outcome, and the check that has it."""
     if not found:
-        return "cannot tell", None
+        return "inconclusive", None
     worst = min(found, key=lambda one: (ORDER.index(one["verdict"]), -(one["measured"] or 0.0)))
-    return {"pass": "holds", "fail": "fails", "cannot tell": "cannot tell"}[worst["verdict"]], worst
+    return {"pass": "supported", "fail": "rejected", "inconclusive": "inconclusive"}[worst["verdict"]], worst
 
 
-LAWS: dict[str, Callable[[str, str, Told], Answer]] = {
+HYPOTHESES: dict[str, Callable[[str, str, Told], Outcome]] = {
     "no-tick": _no_tick,
     "no-shortfall": _no_shortfall,
     "delay-independent-of-rate": _independent_of_rate,
