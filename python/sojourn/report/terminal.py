@@ -87,7 +87,7 @@ def _print_checks(run: Run, console: Console) -> None:
         console.print(Padding(table, (1, 0, 0, 0)))
     tally = {name: sum(one["verdict"] == name for one in found) for name in ("pass", "fail", "inconclusive")}
     said = (
-        f"Of {len(found)} checks {tally['pass']} passed, {tally['fail']} failed, {tally['cannot tell']} inconclusive."
+        f"Of {len(found)} checks {tally['pass']} passed, {tally['fail']} failed, {tally['inconclusive']} inconclusive."
     )
     console.print(said + ("" if shown is found else " All of them are in the report."), style="dim")
 

@@ -71,7 +71,7 @@ def keys(run: Run) -> list[Key]:
     if not found:
         return []
     tally = {name: sum(one["verdict"] == name for one in found) for name in ("pass", "fail", "inconclusive")}
-    said = (f"{count(tally['fail'])} fail", f"{count(tally['cannot tell'])} inconclusive")
+    said = (f"{count(tally['fail'])} fail", f"{count(tally['inconclusive'])} inconclusive")
     keys_ = [Key("Checks passed", f"{count(tally['pass'])} of {count(len(found))}", "", said)]
     for quantity, what in (("emulation_error", "by its log"), ("emulation_error_outside", "from outside")):
         for statistic, title in (("p50", "median"), ("p99", "99th percentile")):
