@@ -76,7 +76,7 @@ class Ground:
     """What both captures see beside the emulator's own time; found out once, before anything is judged."""
 
     def link(self, device: str) -> Link:
-        """The arm of a device."""
+        """The path of a device."""
         return self.bed.topology[device]
 
 

@@ -171,7 +171,7 @@ def ready_bed() -> Iterator[Bed]:
         asked = load_plan("tcplog-cost").costs
         set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes,
                 tcp_congestion_control=asked.congestion_control)  # fmt: skip
-        size_packets(bed, bed.topology.arms[DIRECT], "mtu", checksums=True)
+        size_packets(bed, bed.topology.paths[DIRECT], "mtu", checksums=True)
         yield bed
 
 

@@ -73,7 +73,7 @@ def packets(bed: Bed) -> dict[str, int]:
 
 
 @thrice
-def test_every_arm_carries_both_families_within_a_second(run: str) -> None:
+def test_every_path_carries_both_families_within_a_second(run: str) -> None:
     longest_s = slowdown()
     began = time.monotonic()
     with build_bed(BedSpec(devices=ALL), run) as bed:
@@ -87,7 +87,7 @@ def test_every_arm_carries_both_families_within_a_second(run: str) -> None:
         assert built_s < longest_s
     for link in bed.topology.links:
         inside = [port.dev for cable in link.cables for port in (cable.left, cable.right)]
-        assert all(after[dev] - before[dev] >= 40 for dev in inside), "an arm's packets go through all of its stations"
+        assert all(after[dev] - before[dev] >= 40 for dev in inside), "a path's packets go through all of its stations"
 
 
 def test_a_bed_is_silent(run: str) -> None:
@@ -179,8 +179,8 @@ MANY = BedSpec(devices=("wire", "bridge", "bridge*2"), near=8, far=6, decoy=True
 
 def test_every_further_end_carries_and_is_silent(run: str) -> None:
     with build_bed(MANY, run) as bed:
-        for arm in ("bridge", "bridge*2"):
-            link = bed.topology[arm]
+        for path in ("bridge", "bridge*2"):
+            link = bed.topology[path]
             for end in link.near:
                 assert ping(bed, link.far[0].ip4, "-I", end.dev)
             for end in link.far:
@@ -203,7 +203,7 @@ def test_further_pairs_talk_through_the_bridge_over_their_own_ports_alone(run: s
     assert grown == {"a-bridge-3", "b-bridge-3", "d-bridge-1l3", "d-bridge-1r3"}
 
 
-def test_counters_conserve_the_frames_of_an_arm(run: str) -> None:
+def test_counters_conserve_the_frames_of_a_path(run: str) -> None:
     with build_bed(MANY, run) as bed:
         await_silence(bed)
         before = bed.counters("bridge", "bridge/decoy")
@@ -216,7 +216,7 @@ def test_counters_conserve_the_frames_of_an_arm(run: str) -> None:
     assert sent >= 10
     assert after["b-bridge"]["rx_packets"] - before["b-bridge"]["rx_packets"] == sent
     beside = {name: after["a-bridge-2"][name] - before["a-bridge-2"][name] for name in ("rx_packets", "tx_packets")}
-    # What hosts say of their groups when they have just come up (MLD) may still reach it; the arm's own frames do not.
+    # What hosts say of their groups when they have just come up (MLD) may still reach it; the path's own frames do not.
     assert max(beside.values()) < sent, beside
 
 

@@ -66,14 +66,14 @@ def measured(folder: Path) -> list[dict[str, Any]]:
 
 def expect_whole(folder: Path) -> None:
     """Every trial over the emulator has its pipe, its summary, its packets; and the replay is identical."""
-    arms = [one for one in measured(folder) if one["device"] == "emulate"]
-    blocks = {one["block"] for one in arms}
+    paths = [one for one in measured(folder) if one["device"] == "emulate"]
+    blocks = {one["block"] for one in paths}
     sets = {one["block"]: one["to"] for one in events(folder, "emulator-set") if one["pipe"] == "forward"}
     assert blocks <= sets.keys()
     assert blocks <= {one["block"] for one in events(folder, "emulator")}
     rows = packets(folder).filter(pl.col("block").is_in(list(blocks)), pl.col("direction") == "forward")
     counted = dict(rows.group_by("block").len().iter_rows())
-    for trial in arms:
+    for trial in paths:
         sent = sum(flow["sent"] for flow in trial["sent"])
         assert counted[trial["block"]] == sent, f"block {trial['block']}"
     replays = events(folder, "emulator-replay")

@@ -87,7 +87,7 @@ def test_a_matrix_is_conducted_and_every_frame_is_accounted_for(
     assert {one["device"] for one in found} <= {"direct", "bridge"}
     assert found
     for one in found:
-        require_conservation(one, links.arm(one["device"]))
+        require_conservation(one, links.path(one["device"]))
     table = read_table(folder.records, "streams").frame
     recorded = {row["block"]: row["sent"] for row in table.iter_rows(named=True) if row["role"] == "send"}
     assert all(recorded[one["block"]] == one["sent"][-1]["sent"] for one in found)
@@ -96,7 +96,7 @@ def test_a_matrix_is_conducted_and_every_frame_is_accounted_for(
 def test_an_unknown_address_is_flooded_to_every_port(tmp_path: Path) -> None:
     sets = ("payload_bytes=[46]", "schedule=regular", 'rate=["5kpps"]', "engine=packet")
     plan, log, _ = run(tmp_path, "loss", *SHORT, *sets)
-    link = topology(plan).arm("bridge")
+    link = topology(plan).path("bridge")
     for one in trials(log):
         if one["device"] == "bridge":
             others = {one["counters"][port.dev]["rx_packets"] for port in link.far[1:]}
@@ -123,14 +123,14 @@ def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
     plan, log, folder = run(tmp_path, "background", *SHORT, *sets)
     links = topology(plan)
     found = trials(log)
-    (pps,) = {one["pps"] for one in log if one["event"] == "arm-throughput" and one["device"] == "bridge"}
+    (pps,) = {one["pps"] for one in log if one["event"] == "path-throughput" and one["device"] == "bridge"}
     loaded = [one for one in found if one["load"]]
     assert {one["factors"]["load_via"] for one in loaded} == {"through", "beside"}
     assert {one["factors"]["kind"] for one in found} == {"request-response", "one-way"}
     for one in loaded:
         if one["device"] == "bridge":
             assert one["factors"]["load_pps"] == pytest.approx(0.2 * pps)
-        via = links.arm(one["device"] + "/decoy" * (one["factors"]["load_via"] == "beside"))
+        via = links.path(one["device"] + "/decoy" * (one["factors"]["load_via"] == "beside"))
         [flow] = one["load"]["sent"]
         assert flow["sent"] > 0
         with undisturbed():  # a load may fill what a device without a processor has no time to empty

@@ -46,7 +46,7 @@ name = "truth"
 title = "A device of known latency"
 question = "Is it found?"
 method = "pairs"
-laws = []
+hypotheses = []
 [bed]
 backend = "netns"
 devices = {devices}
@@ -108,7 +108,7 @@ def latency(rows: list[Row], device: str, reference: str, probe: str | None = No
 def relay(site: Site, holds: tuple[int, int], log: Path) -> Iterator[None]:
     """Take the bed's devices away and put the relay in their places."""
     bed = site.bed
-    [wire], [bridge] = bed.topology.arms["wire"].stations, bed.topology.arms["bridge"].stations
+    [wire], [bridge] = bed.topology.paths["wire"].stations, bed.topology.paths["bridge"].stations
     for port in (wire.left, wire.right):
         bed.run("d", ["tc", "qdisc", "del", "dev", port.dev, "clsact"])
     bed.run("d", ["ip", "link", "del", "dev", str(bridge.name)])

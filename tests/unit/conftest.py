@@ -75,7 +75,7 @@ class Synthetic:
         quoted = ", ".join(f'"{one}"' for one in self.latency_ns)
         laws = ", ".join(f'"{one}"' for one in self.laws)
         return (
-            f'[study]\nname = "made-up"\nmethod = "pairs"\nlaws = [{laws}]\n'
+            f'[study]\nname = "made-up"\nmethod = "pairs"\nhypotheses = [{laws}]\n'
             f'[bed]\nbackend = "sim"\ndevices = [{quoted}]\nmtu = 1500\n{self.bed_extra}\n'
             f'[probe]\nprobe = ["icmp"]\nicmp_bytes = {list(self.icmp_bytes)}\n'
             f"[pairs]\nrounds = {self.rounds}\na_a = {str(self.a_a).lower()}\n{self.plan_extra}\n"

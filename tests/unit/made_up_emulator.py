@@ -26,7 +26,7 @@ PLAN = """
 name = "{name}"
 title = "An emulator that was made up"
 method = "emulator"
-laws = [{laws}]
+hypotheses = [{laws}]
 published = [{published}]
 [bed]
 devices = ["emulate"]

@@ -107,7 +107,7 @@ class StreamRun:
     def _plan(self) -> str:
         quoted = ", ".join(f'"{one}"' for one in self.added)
         laws = ", ".join(f'"{one}"' for one in self.laws)
-        study = f'[study]\nname = "made-up"\nmethod = "{self.method}"\nlaws = [{laws}]\n'
+        study = f'[study]\nname = "made-up"\nmethod = "{self.method}"\nhypotheses = [{laws}]\n'
         bed = f'[bed]\nbackend = "netns"\ndevices = [{quoted}]\n{self.bed_extra}\n'
         return f"{study}{bed}[trials]\nrounds = {self.rounds}\n"
 

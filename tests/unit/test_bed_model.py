@@ -21,17 +21,17 @@ ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4", "emulate", "emulate
 
 
 def test_addresses_follow_the_plan() -> None:
-    link = Topology.of(("wire", "bridge*2")).arm("bridge*2")
+    link = Topology.of(("wire", "bridge*2")).path("bridge*2")
     assert (link.a_dev, link.b_dev) == ("a-bridgex2", "b-bridgex2")
     assert (link.a_ip4, link.b_ip4) == ("10.77.3.1", "10.77.3.2")
     assert (link.a_ip6, link.b_ip6) == ("fd77:0:0:3::1", "fd77:0:0:3::2")
     assert (link.a_mac, link.b_mac) == ("02:77:00:00:03:01", "02:77:00:00:03:02")
 
 
-def test_the_control_arm_is_the_direct_link_again() -> None:
+def test_the_control_path_is_the_direct_link_again() -> None:
     topology = Topology.of(("bridge",))
     assert topology["a/a"] is topology["direct"]
-    assert list(topology.arms) == ["direct", "bridge"]
+    assert list(topology.paths) == ["direct", "bridge"]
 
 
 def test_a_device_has_one_more_cable_than_stations() -> None:
@@ -63,7 +63,7 @@ def test_no_name_index_or_mac_is_there_twice(near: int, far: int, decoy: bool, l
 
 
 def test_further_ends_follow_the_plan() -> None:
-    link = Topology.of(("wire", "bridge*2"), near=3, far=2).arm("bridge*2")
+    link = Topology.of(("wire", "bridge*2"), near=3, far=2).path("bridge*2")
     assert link.near[0] == link.a_port
     assert link.far[0] == link.b_port
     third, second = link.near[2], link.far[1]
@@ -78,10 +78,10 @@ def test_further_ends_follow_the_plan() -> None:
     assert not last.further_left
 
 
-def test_only_bridges_have_further_ends_and_every_arm_its_decoy() -> None:
+def test_only_bridges_have_further_ends_and_every_path_its_decoy() -> None:
     topology = Topology.of(("wire", "bridge"), near=4, far=3, decoy=True)
     assert [len(link.near) for link in topology.links] == [1, 1, 4, 1, 1, 1]
-    assert list(topology.arms) == ["direct", "wire", "bridge", "direct/decoy", "wire/decoy", "bridge/decoy"]
+    assert list(topology.paths) == ["direct", "wire", "bridge", "direct/decoy", "wire/decoy", "bridge/decoy"]
     assert [link.is_decoy for link in topology.links] == [False] * 3 + [True] * 3
     assert topology["bridge/decoy"].a_dev == "a-bridge-y"
     assert Topology.of(("wire", "bridge")).links[2] == Topology.of(("wire", "bridge"), decoy=True).links[2]
@@ -152,7 +152,7 @@ def test_a_core_mask_is_written_as_the_kernel_writes_it() -> None:
 
 def test_the_drawing() -> None:
     assert text(Topology.of(("wire", "bridge*2"))).splitlines() == [
-        "host A (asks)         host D (devices under test)  host B (answers)      arm",
+        "host A (asks)         host D (devices under test)  host B (answers)      path",
         "10.77.1.1 a-direct   ───────────────────────────── b-direct 10.77.1.2    direct",
         "10.77.2.1 a-wire     ─────────[redirect]────────── b-wire 10.77.2.2      wire",
         "10.77.3.1 a-bridgex2 ─────[bridge]──[bridge]────── b-bridgex2 10.77.3.2  bridge*2",
@@ -161,7 +161,7 @@ def test_the_drawing() -> None:
 
 def test_further_ends_and_decoys_are_drawn() -> None:
     assert text(Topology.of(("bridge",), near=3, far=2, decoy=True)).splitlines() == [
-        "host A (asks)          host D (devices under test)  host B (answers)        arm",
+        "host A (asks)          host D (devices under test)  host B (answers)        path",
         "10.77.1.1 a-direct    ───────────────────────────── b-direct 10.77.1.2      direct",
         "10.77.2.1 a-bridge    ──────────[bridge]─────────── b-bridge 10.77.2.2      bridge",
         "10.77.2.12 a-bridge-2 ─────────────┘└────────────── b-bridge-2 10.77.2.102",
@@ -176,9 +176,9 @@ MIXED = LinkSpec((100_000_000, 1_000_000_000, 100_000_000))
 
 def test_devices_of_one_kind_are_told_apart_by_their_labels() -> None:
     topology = Topology.of(("bridge", "bridge:slow", "bridge*2:uplink", "emulate", "emulate:bare"))
-    assert list(topology.arms) == ["direct", "bridge", "bridge:slow", "bridge*2:uplink", "emulate", "emulate:bare"]
+    assert list(topology.paths) == ["direct", "bridge", "bridge:slow", "bridge*2:uplink", "emulate", "emulate:bare"]
     assert [link.a_dev for link in topology.links][2:] == ["a-slow", "a-uplink", "a-emulate", "a-bare"]
-    assert [(one.name, one.arm, one.label) for one in topology.emulated] == [
+    assert [(one.name, one.path, one.label) for one in topology.emulated] == [
         ("emulate", "emulate", ""),
         ("bare", "emulate:bare", "bare"),
     ]

@@ -174,9 +174,9 @@ def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Pat
     assert events(folder, "time-is-up")[0]["asked"] == 6
 
 
-def test_a_share_is_one_of_the_arms_own_throughput(tmp_path: Path) -> None:
+def test_a_share_is_one_of_the_paths_own_throughput(tmp_path: Path) -> None:
     folder = run(plan_of(PLAN, tmp_path, 'stream.rate=["50%"]'), tmp_path)
-    (found,) = {entry["pps"] for entry in events(folder, "arm-throughput") if entry["device"] == "bridge"}
+    (found,) = {entry["pps"] for entry in events(folder, "path-throughput") if entry["device"] == "bridge"}
     assert found == pytest.approx(CAPACITY, rel=0.01)
     rates = {entry["factors"]["offered_pps"] for entry in measured(folder) if entry["device"] == "bridge"}
     assert rates == {found / 2}
@@ -359,7 +359,7 @@ def test_an_evenly_slow_sender_is_short_and_one_that_stood_still_is_not(
 
 
 def test_drops_are_counted_once_where_there_was_no_room() -> None:
-    link = Topology.of(("bridge",), 1, 1, decoy=False).arm("bridge")
+    link = Topology.of(("bridge",), 1, 1, decoy=False).path("bridge")
     none = {"rx_packets": 0, "rx_dropped": 0, "tx_packets": 0, "tx_dropped": 0}
     counted = {port.dev: dict(none) for port in link.ports}
     near, far = link.cables

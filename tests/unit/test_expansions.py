@@ -31,8 +31,15 @@ ROOT = Path(__file__).parents[2]
 RECORDED: dict[str, dict[str, list[Any]]] = json.loads(Path(__file__).with_name("expansions.json").read_text())
 
 
+NAMED = {"hypotheses": "laws"}
+"""What is called otherwise by now, and what it was called when the digests were recorded."""
+
+
 def digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    text = json.dumps(value, sort_keys=True, default=str)
+    for today, then in NAMED.items():
+        text = text.replace(f'"{today}"', f'"{then}"')
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def row(trial: Trial[Any]) -> list[Any]:

@@ -27,10 +27,12 @@ MBIT = 1_000_000
 SEED = 20000416
 
 
-def bed(**arms: Sequence[int | None]) -> dict[str, Any]:
-    """What bed.json says of arms whose cables have these rates."""
-    cables = {arm: [{"rate_bps": one, "delay_ns": 0} if one else None for one in rates] for arm, rates in arms.items()}
-    return {"stable": {"bed": {"arms": [{"arm": arm, "rated": rated} for arm, rated in cables.items()]}}}
+def bed(**paths: Sequence[int | None]) -> dict[str, Any]:
+    """What bed.json says of paths whose cables have these rates."""
+    cables = {
+        path: [{"rate_bps": one, "delay_ns": 0} if one else None for one in rates] for path, rates in paths.items()
+    }
+    return {"stable": {"bed": {"paths": [{"path": path, "rated": rated} for path, rated in cables.items()]}}}
 
 
 def answers(path: Path) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ ASK = Ask(
     check=lambda plan, given: None,
     describe=lambda plan: describe_probes(plan, expand(plan), ("direct",), 1),
     limit=Limit("toy", "blocks", 1),
-    laws=("toys-are-fun",),
+    hypotheses=("toys-are-fun",),
     probes=True,
 )
 """
@@ -89,7 +89,7 @@ PLAN = """
 [study]
 name = "playing"
 method = "toy"
-laws = ["toys-are-fun"]
+hypotheses = ["toys-are-fun"]
 
 [bed]
 backend = "sim"
@@ -136,7 +136,7 @@ def test_a_method_of_another_package_runs_up_to_a_report(toy: dict[str, str], tm
     said = json.loads(done.stdout)
     assert said["sentence"].startswith("6 toys were played with")
     assert "6 toys were played with" in (tmp_path / "run/report/index.html").read_text()
-    refused = sojourn(toy, "run", "toy.toml", "--set", "laws=toys-are-fum", cwd=tmp_path)
+    refused = sojourn(toy, "run", "toy.toml", "--set", "hypotheses=toys-are-fum", cwd=tmp_path)
     assert (refused.returncode, 'did you mean "toys-are-fun"?' in refused.stderr) == (2, True)
     again = sojourn(toy, "run", "--resume", "run", "--no-report", cwd=tmp_path)
     assert "nothing to measure" in again.stderr
@@ -158,13 +158,13 @@ def test_a_report_loads_nothing_that_measures(toy: dict[str, str], tmp_path: Pat
 
 def test_a_hypothesis_that_the_method_cannot_test_is_refused() -> None:
     with pytest.raises(
-        RequestError, match=r'study.laws = "rate-independent": expected "md1" for study.method = one-way'
+        RequestError, match=r'study.hypotheses = "rate-independent": expected "md1" for study.method = one-way'
     ):
-        load_plan("one-way", sets=["laws=rate-independent"])
-    with pytest.raises(RequestError, match=r'study.laws = "md1": expected none for study.method = loss'):
-        load_plan("loss", sets=["laws=md1"])
-    asked = {law for name, _ in studies() for law in load_plan(name).study.laws}
-    assert asked <= {law for method in packages() for law in ask_of(method).laws}
+        load_plan("one-way", sets=["hypotheses=rate-independent"])
+    with pytest.raises(RequestError, match=r'study.hypotheses = "md1": expected none for study.method = loss'):
+        load_plan("loss", sets=["hypotheses=md1"])
+    asked = {law for name, _ in studies() for law in load_plan(name).study.hypotheses}
+    assert asked <= {law for method in packages() for law in ask_of(method).hypotheses}
 
 
 def test_every_published_law_is_asked_of_its_method() -> None:
@@ -176,7 +176,7 @@ def test_every_published_law_is_asked_of_its_method() -> None:
         texts = [path.read_text() for path in own.glob("analyse*/**/*.py")] + [
             path.read_text() for path in own.glob("analyse.py")
         ]
-        for law in ask_of(method).laws:
+        for law in ask_of(method).hypotheses:
             assert any(f'"{law}"' in text for text in [shared, *texts]), (method, law)
 
 

@@ -10,7 +10,7 @@ from sojourn import devices
 from sojourn.errors import RequestError
 from sojourn.plan import Plan, effective_toml, load_plan
 from sojourn.plan.emulators import expected_ns
-from sojourn.plan.trials import arms_of, estimate_trials, expand_trials, stream_cells
+from sojourn.plan.trials import estimate_trials, expand_trials, paths_of, stream_cells
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def refusal(tmp_path: Path, text: str) -> str:
     return str(caught.value).replace(f"{tmp_path}/", "")
 
 
-def test_a_pipe_is_a_factor_and_every_arm_is_visited(tmp_path: Path) -> None:
+def test_a_pipe_is_a_factor_and_every_path_is_visited(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, LEAST)
     cells = stream_cells(plan)
     assert [(cell.rate_pps, cell.pipe) for cell in cells] == [
@@ -53,7 +53,7 @@ def test_a_pipe_is_a_factor_and_every_arm_is_visited(tmp_path: Path) -> None:
         (2000.0, "delay 1ms"),
         (2000.0, "delay 20ms 2ms"),
     ]
-    assert {arms_of(plan, cell) for cell in cells} == {("direct", "emulate", "bridge")}
+    assert {paths_of(plan, cell) for cell in cells} == {("direct", "emulate", "bridge")}
 
 
 def test_plans_without_pipes_have_the_cells_that_they_had() -> None:
@@ -92,7 +92,7 @@ def test_only_the_method_emulator_logs_unasked(tmp_path: Path) -> None:
     assert plan_of(tmp_path, f"{text}[emulate]\nlog = true\n").emulators[""].log
 
 
-def test_links_are_rated_for_all_arms_or_cable_by_cable(tmp_path: Path) -> None:
+def test_links_are_rated_for_all_paths_or_cable_by_cable(tmp_path: Path) -> None:
     text = LEAST.replace('"emulate", "bridge"]', '"emulate", "bridge", "bridge*2:up"]\nlink_rate = "100Mbit/s"')
     text += '[bed.links."bridge*2:up"]\nrate = ["100Mbit/s", "1Gbit/s", "unlimited"]\ndelay = "5us"\n'
     plan = plan_of(tmp_path, text)
@@ -102,7 +102,7 @@ def test_links_are_rated_for_all_arms_or_cable_by_cable(tmp_path: Path) -> None:
     assert plan_of(tmp_path, effective_toml(plan)).bed == plan.bed
 
 
-def test_an_arm_may_be_rated_alone(tmp_path: Path) -> None:
+def test_a_path_may_be_rated_alone(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, LEAST + '[bed.links.bridge]\nrate = ["unlimited", "10Mbit/s"]\n')
     assert list(plan.bed.links) == ["bridge"]
 
@@ -140,7 +140,7 @@ def test_names_of_devices_tell_their_cables_and_labels() -> None:
         ),
         ("rate =", '[bed.links.bridge]\nrate = ["fast"]\n#', 'a rate in bits, such as "100Mbit/s", or "unlimited"'),
         ("rate =", "[bed.links.bridge]\nspeed = 1\n#", "expected one of the keys rate, delay"),
-        ("rate =", '[bed.links.wire]\nrate = ["1Mbit/s"]\n#', "expected one of the arms direct, emulate, bridge"),
+        ("rate =", '[bed.links.wire]\nrate = ["1Mbit/s"]\n#', "expected one of the paths direct, emulate, bridge"),
         ('"delay 20ms 2ms"', '"delay 1ms"', "each at most once"),
         ('method = "emulator"', 'method = "rfc2544"', "stream.pipe has no meaning for study.method = rfc2544"),
         ("[bed]", '[bed]\nbackend = "sim"', 'bed.backend = "sim": expected "netns" for emulator'),

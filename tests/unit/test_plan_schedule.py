@@ -39,7 +39,7 @@ def test_a_round_of_a_cell_goes_there_and_back_again() -> None:
         assert [block.visit for block in blocks] == [0] * 4 + [1] * 4
 
 
-def test_every_cell_has_every_arm_in_every_round() -> None:
+def test_every_cell_has_every_path_in_every_round() -> None:
     plan = quick("rounds=3")
     seen: dict[tuple[int, int], list[str]] = defaultdict(list)
     for block in plan.expand():
@@ -57,7 +57,7 @@ def test_blocks_are_numbered_in_order_and_depend_on_the_seed_alone() -> None:
     assert len({block.seed for block in blocks}) == len(blocks)
 
 
-def test_both_cells_and_arms_are_shuffled() -> None:
+def test_both_cells_and_paths_are_shuffled() -> None:
     blocks = quick().expand()
     first_cells = {next(group).cell for _, group in groupby(blocks, key=lambda block: block.round)}
     first_arms = {next(group).device for _, group in groupby(blocks, key=lambda block: (block.round, block.cell))}
@@ -116,7 +116,7 @@ def test_a_study_measures_enough_to_answer_its_laws(name: str) -> None:
         "constant-plus-per-byte": len({cell.size for cell in cells(plan) if not cell.fragments}),
         "cascade-adds": 1,
     }
-    for law in plan.study.laws:
+    for law in plan.study.hypotheses:
         assert law == "cascade-adds" or levels[law] >= (3 if law == "constant-plus-per-byte" else 2)
         assert plan.pairs.rounds >= least_pairs(1 - 0.05 / levels[law])
 

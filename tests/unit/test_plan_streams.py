@@ -24,9 +24,9 @@ from sojourn.plan.trials import (
     LEAST_COUNT,
     QUALIFY_BLOCKS,
     SEARCH_BLOCKS,
-    arms_of,
     estimate_trials,
     expand_trials,
+    paths_of,
     qualify_trials,
     stream_cells,
 )
@@ -168,7 +168,7 @@ def test_refusals_name_line_key_and_what_was_expected(line: str, where: int, sai
     [
         ("fan-in", "devices = ['wire']", "senders = [2]", "stream.senders = [2]: expected a bridge in bed.devices"),
         ("loss", "devices = ['wire']", "to = ['unknown']", 'stream.to = "unknown": expected a bridge in bed.devices'),
-        ("loss", "devices = []", "to = ['unknown']", "no other arm knows addresses"),
+        ("loss", "devices = []", "to = ['unknown']", "no other path knows addresses"),
         ("background", "devices = []", "load = [0.5]", "stream.load = [0.5]: expected a device in bed.devices"),
         ("background", "devices = ['bridge']", "", "a share above 0 for study.method = background"),
         ("background", "devices = ['wire']", "load = [0.5]", 'stream.load_via = ["through"]: expected "beside", or'),
@@ -272,7 +272,7 @@ def test_a_search_without_tests_looks_for_all_of_its_suite(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", names(STREAM_METHODS))
-def test_a_round_takes_every_cell_on_its_arms_there_and_back(name: str) -> None:
+def test_a_round_takes_every_cell_on_its_paths_there_and_back(name: str) -> None:
     plan = load_plan(name, quick=True)
     cells = stream_cells(plan)
     trials = expand_trials(plan)
@@ -282,7 +282,7 @@ def test_a_round_takes_every_cell_on_its_arms_there_and_back(name: str) -> None:
         visits = list(group)
         devices = [trial.device for trial in visits]
         assert devices == devices[::-1]
-        assert sorted(devices[: len(devices) // 2]) == sorted(arms_of(plan, cells[cell]))
+        assert sorted(devices[: len(devices) // 2]) == sorted(paths_of(plan, cells[cell]))
         assert all(trial.factors == cells[cell] for trial in visits)
         seen[round_number].append(cell)
     assert all(sorted(found) == list(range(len(cells))) for found in seen.values())
@@ -308,13 +308,13 @@ def test_only_a_switch_carries_what_takes_more_than_two_ports() -> None:
         plan = load_plan(name, sets=["devices=wire,bridge"])
         for factors in stream_cells(plan):
             needs = factors.senders > 1 or factors.receivers or factors.load_via == "through" or factors.to == "unknown"
-            assert (arms_of(plan, factors) == ("bridge",)) == bool(needs)
+            assert (paths_of(plan, factors) == ("bridge",)) == bool(needs)
 
 
 def test_the_aa_control_is_for_idle_paths_alone() -> None:
     plan = load_plan("background")
     for factors in stream_cells(plan):
-        assert ("a/a" in arms_of(plan, factors)) == (factors.load == 0)
+        assert ("a/a" in paths_of(plan, factors)) == (factors.load == 0)
 
 
 def test_a_cell_without_a_load_is_there_once() -> None:

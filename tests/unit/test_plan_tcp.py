@@ -40,7 +40,7 @@ def test_truth_has_messages_laws_and_a_bulk() -> None:
     assert kinds(without) == {"messages": 4, "law": 1}
 
 
-def test_each_round_of_a_perturbation_has_every_arm_in_another_order() -> None:
+def test_each_round_of_a_perturbation_has_every_path_in_another_order() -> None:
     plan = load_plan("tcplog-perturbation", quick=True)
     trials = plan.expand()
     rounds = [[one.factors.setting for one in trials if one.round == turn] for turn in range(plan.perturbation.rounds)]

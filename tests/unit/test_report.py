@@ -263,8 +263,8 @@ def _finding(name: str, sentence: str) -> dict[str, Any]:
 
 
 def _drawing(word: str) -> dict[str, Any]:
-    link = {"arm": word, "from": "a", "to": "b", "from_port": word, "to_port": word}
-    return {"nodes": [{"id": "x", "label": word, "kind": "bridge", "arm": word}], "links": [link]}
+    link = {"path": word, "from": "a", "to": "b", "from_port": word, "to_port": word}
+    return {"nodes": [{"id": "x", "label": word, "kind": "bridge", "path": word}], "links": [link]}
 
 
 def _change_verdict(folder: Path, **changes: Any) -> None:

@@ -305,11 +305,11 @@ def test_published_tables_stand_beside_ours(made: Callable[[str], Path], tmp_pat
 
 def test_a_bed_of_many_ends_is_drawn() -> None:
     def link(arm: str, ends: tuple[str, str], ports: tuple[str, str]) -> dict[str, str]:
-        return {"arm": arm, "from": ends[0], "to": ends[1], "from_port": ports[0], "to_port": ports[1]}
+        return {"path": arm, "from": ends[0], "to": ends[1], "from_port": ports[0], "to_port": ports[1]}
 
     bed = {
         "drawing": {
-            "nodes": [{"id": "bridge/1", "label": "bridge", "arm": "bridge"}],
+            "nodes": [{"id": "bridge/1", "label": "bridge", "path": "bridge"}],
             "links": [
                 link("bridge", ("bridge/1", "b"), ("d-r2", "b-bridge-2")),
                 link("bridge", ("a", "bridge/1"), ("a-bridge-2", "d-l2")),
@@ -318,7 +318,7 @@ def test_a_bed_of_many_ends_is_drawn() -> None:
                 link("direct/decoy", ("a", "b"), ("a-direct-y", "b-direct-y")),
             ],
         },
-        "stable": {"bed": {"spec": {"rate_bps": 10_000_000, "shaper": "tbf"}, "arms": []}},
+        "stable": {"bed": {"spec": {"rate_bps": 10_000_000, "shaper": "tbf"}, "paths": []}},
     }  # fmt: skip
     bridge, decoy = arms_of(bed, {})
     assert (bridge.left.split()[0], bridge.further_left) == ("a-bridge", ("a-bridge-2",))

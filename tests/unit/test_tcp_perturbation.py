@@ -134,7 +134,7 @@ def made_up_run(path: Path, shift: float) -> None:
                 **asdict(one.factors),
                 "block": one.block,
                 "cell": one.cell,
-                "arm": one.path,
+                "path": one.path,
                 "round": one.round,
                 "connections": [connection],
                 "logged": None,

@@ -18,6 +18,7 @@ import polars as pl
 from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, RunFolder, Table, read_table
+from sojourn.records.earlier import read_json, read_toml
 from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ class Run:
 
     @property
     def hypotheses(self) -> list[str]:
-        """The published hypotheses that the run is to test, by name; older plans call them laws."""
-        return [str(one) for one in self.study.get("hypotheses", self.study.get("laws", []))]
+        """The published hypotheses that the run is to test, by name."""
+        return [str(one) for one in self.study.get("hypotheses", [])]
 
     @property
     def method(self) -> str:
@@ -228,7 +229,7 @@ def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
 
 def _plan(folder: RunFolder) -> dict[str, Any]:
     try:
-        return tomllib.loads(folder.plan.read_text())
+        return read_toml(folder.plan.read_text())
     except FileNotFoundError:
         raise RequestError(f"{folder.path} is not a run folder: it has no plan.toml") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -239,7 +240,7 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = json.loads(path.read_text())
+        content = read_json(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"{path} cannot be read: {error}") from error
     return content if isinstance(content, dict) else {}

@@ -28,7 +28,7 @@ class Done:
     cell: int
     congestion: str
     pipe: str
-    arm: str
+    path: str
     round: int
     setting: str
     connections: Sequence[dict[str, Any]]
@@ -38,7 +38,7 @@ class Done:
     @property
     def label(self) -> str:
         """The cell in words: "reno, delay 5ms loss 0.2%"."""
-        return f"{self.congestion}, {self.pipe or self.arm}"
+        return f"{self.congestion}, {self.pipe or self.path}"
 
 
 def trials_of(run: Run, kind: str | None = None) -> list[Done]:
@@ -47,7 +47,8 @@ def trials_of(run: Run, kind: str | None = None) -> list[Done]:
     return [
         Done(
             **{
-                name: entry[name] for name in ("block", "kind", "cell", "congestion", "pipe", "arm", "round", "setting")
+                name: entry[name]
+                for name in ("block", "kind", "cell", "congestion", "pipe", "path", "round", "setting")
             },
             connections=entry["connections"],
             logged=entry.get("logged"),

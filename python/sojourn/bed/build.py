@@ -76,13 +76,13 @@ class Bed:
         """Reads a file of a host."""
         return self.backend.get(host, path)
 
-    def counters(self, *arms: str) -> dict[str, dict[str, int]]:
-        """What every interface of these arms has counted, ends, device's ports and bridges; of all without a name.
+    def counters(self, *paths: str) -> dict[str, dict[str, int]]:
+        """What every interface of these paths has counted, ends, device's ports and bridges; of all without a name.
 
         Ports that a shaper stands before have `qdisc_dropped` too: what its queue lost. The difference of two of these
         tells where frames went: each port's `tx_packets` is its neighbour's `rx_packets`, less what that one dropped.
         """
-        links = [self.topology.arm(arm) for arm in arms] or list(self.topology.links)
+        links = [self.topology.path(path) for path in paths] or list(self.topology.links)
         wanted = {port.dev for link in links for port in link.ports}
         wanted |= {station.name for link in links for station in link.stations if station.name}
         found = {
@@ -101,17 +101,17 @@ class Bed:
         """Packets that the machine's cores dropped because their backlog was full, since it started."""
         return self.backend.softnet_dropped()
 
-    def forget(self, arm: str) -> None:
-        """Lets the arm's switches forget every address that they have learnt: the next frame to any is flooded."""
-        forget(self.backend, self.topology.arm(arm))
+    def forget(self, path: str) -> None:
+        """Lets the path's switches forget every address that they have learnt: the next frame to any is flooded."""
+        forget(self.backend, self.topology.path(path))
 
-    def prepare_live(self, arm: str) -> None:
-        """Lets the arm's ports take frames that an XDP program redirects to their neighbours.
+    def prepare_live(self, path: str) -> None:
+        """Lets the path's ports take frames that an XDP program redirects to their neighbours.
 
-        Every frame they receive then passes a ring of 256 first, which can overflow: prepare arms that are to be
+        Every frame they receive then passes a ring of 256 first, which can overflow: prepare paths that are to be
         compared alike, before any of them is measured. `facts` shows it as generic-receive-offload.
         """
-        prepare_live(self.backend, self.topology.arm(arm))
+        prepare_live(self.backend, self.topology.path(path))
 
     def facts(self) -> dict[str, Any]:
         """The whole of `bed.json`: what the machines are, and a hash over what should stay so."""

@@ -2,7 +2,7 @@
 
 `shared`: nothing is set; a veth pair hands each packet on within the sender's own context. `own`: receive packet
 steering hands the packets that enter a device to a core of its own, and those that enter A and B to the prober's and
-the responder's, on every arm alike. `loaded:NN%`: the same, with a calibrated load on the device's core.
+the responder's, on every path alike. `loaded:NN%`: the same, with a calibrated load on the device's core.
 """
 
 from __future__ import annotations

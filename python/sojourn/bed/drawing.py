@@ -15,12 +15,12 @@ Row = tuple[str, str, str, str]
 
 
 def text(topology: Topology) -> str:
-    """One line per arm, host A at the left and host B at the right, and one for each further end of a bridge."""
-    head = ("host A (asks)", " host D (devices under test) ", " host B (answers)", "arm")
+    """One line per path, host A at the left and host B at the right, and one for each further end of a bridge."""
+    head = ("host A (asks)", " host D (devices under test) ", " host B (answers)", "path")
     rows = [row for link in topology.links for row in (_row(link), *_further_rows(link))]
     a_width, d_width, b_width = (max(len(row[column]) for row in (head, *rows)) for column in range(3))
     lines = [f"{head[0]:<{a_width}}{head[1]:^{d_width}}{head[2]:<{b_width}}  {head[3]}"]
-    lines += [f"{a:<{a_width}}{_drawn(middle, d_width)}{b:<{b_width}}  {arm}".rstrip() for a, middle, b, arm in rows]
+    lines += [f"{a:<{a_width}}{_drawn(middle, d_width)}{b:<{b_width}}  {path}".rstrip() for a, middle, b, path in rows]
     return "\n".join(lines)
 
 
@@ -36,9 +36,9 @@ def _drawn(middle: str, width: int) -> str:
 def drawing(topology: Topology) -> dict[str, Any]:
     """Nodes and links, as `bed.json` keeps them for the report, and the text beside them."""
     hosts = {"a": "host A", "b": "host B"}
-    nodes = [{"id": name, "label": label, "kind": "host", "arm": None} for name, label in hosts.items()]
+    nodes = [{"id": name, "label": label, "kind": "host", "path": None} for name, label in hosts.items()]
     nodes += [
-        {"id": f"{link.arm}/{i}", "label": station.mode.box, "kind": station.kind, "arm": link.arm}
+        {"id": f"{link.path}/{i}", "label": station.mode.box, "kind": station.kind, "path": link.path}
         for link in topology.links
         for i, station in enumerate(link.stations, start=1)
     ]
@@ -48,14 +48,14 @@ def drawing(topology: Topology) -> dict[str, Any]:
 def _links(topology: Topology) -> list[dict[str, str]]:
     links = []
     for link in topology.links:
-        last = f"{link.arm}/{len(link.stations)}"
+        last = f"{link.path}/{len(link.stations)}"
         for stretch in link.further_stretches:
-            first_end = ("a", f"{link.arm}/1") if stretch.left.host == "a" else (last, "b")
+            first_end = ("a", f"{link.path}/1") if stretch.left.host == "a" else (last, "b")
             ends = {"from": first_end[0], "to": first_end[1]}
-            links.append({"arm": link.arm, **ends, **_ports(stretch)})
-        way = ["a", *(f"{link.arm}/{i}" for i in range(1, len(link.stations) + 1)), "b"]
+            links.append({"path": link.path, **ends, **_ports(stretch)})
+        way = ["a", *(f"{link.path}/{i}" for i in range(1, len(link.stations) + 1)), "b"]
         for i, stretch in enumerate(link.stretches):
-            links.append({"arm": link.arm, "from": way[i], "to": way[i + 1], **_ports(stretch)})
+            links.append({"path": link.path, "from": way[i], "to": way[i + 1], **_ports(stretch)})
     return links
 
 
@@ -67,7 +67,7 @@ def _ports(stretch: Stretch) -> dict[str, str]:
 
 
 def _row(link: Link) -> Row:
-    return f"{link.a_ip4} {link.a_dev} ", _middle(link), f" {link.b_dev} {link.b_ip4}", link.arm
+    return f"{link.a_ip4} {link.a_dev} ", _middle(link), f" {link.b_dev} {link.b_ip4}", link.path
 
 
 def _further_rows(link: Link) -> list[Row]:

@@ -47,17 +47,17 @@ class Rated:
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """What the cables of one arm are held to, from A to B; one value is for all of them."""
+    """What the cables of one path are held to, from A to B; one value is for all of them."""
 
     rates_bps: tuple[int | None, ...]
     delays_ns: tuple[int, ...] = (0,)
     queue_bytes: int = 150_000
 
-    def cables(self, count: int, arm: str) -> tuple[Rated | None, ...]:
+    def cables(self, count: int, path: str) -> tuple[Rated | None, ...]:
         """Cable by cable; None where one is a plain cable."""
         for name, values in (("rates", self.rates_bps), ("delays", self.delays_ns)):
             if len(values) not in (1, count):
-                raise RequestError(f"link of {arm}: {len(values)} {name} for {count} cables from A to B")
+                raise RequestError(f"link of {path}: {len(values)} {name} for {count} cables from A to B")
         rates = self.rates_bps * count if len(self.rates_bps) == 1 else self.rates_bps
         delays = self.delays_ns * count if len(self.delays_ns) == 1 else self.delays_ns
         pairs = zip(rates, delays, strict=True)
@@ -70,7 +70,7 @@ class Emulated:
 
     name: str
     """Of its records, and of its control socket: letters and digits."""
-    arm: str
+    path: str
     left: Port
     right: Port
     label: str | None = None

@@ -74,7 +74,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
             "unprivileged": backend.unprivileged,
             "missing": list(backend.missing),
             "device_cpu": cores.facts(),
-            "arms": [_arm(topology, name) for name in topology.arms],
+            "paths": [_path(topology, name) for name in topology.paths],
         },
         "hosts": {},
     }
@@ -114,9 +114,9 @@ def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, value)]
 
 
-def _arm(topology: Topology, name: str) -> dict[str, Any]:
-    link = topology.arm(name)
-    names = ("arm", "a_dev", "b_dev", "a_mac", "b_mac", "a_ip4", "b_ip4", "a_ip6", "b_ip6")
+def _path(topology: Topology, name: str) -> dict[str, Any]:
+    link = topology.path(name)
+    names = ("path", "a_dev", "b_dev", "a_mac", "b_mac", "a_ip4", "b_ip4", "a_ip6", "b_ip6")
     rated = [asdict(one) if one else None for one in link.rated]
     stations = [asdict(station) for station in link.stations]
     return {**{key: getattr(link, key) for key in names}, "stations": stations, **({"rated": rated} if rated else {})}

@@ -4,17 +4,17 @@ Everything here is pure: the same devices give the same topology, on every machi
 nothing of namespaces, commands or processes.
 
 The plan of addresses: link k (direct is 1, the devices follow in their order) has 10.77.k.1 and fd77:0:0:k::1 at host
-A, .2 and ::2 at host B, interfaces `a-<arm>` and `b-<arm>`, MACs 02:77:00:00:k:01 and :02. Inside the device, station
-i has a left port `d-<arm>-<i>l` (towards A) and a right one `d-<arm>-<i>r`. A bridge may have further near ends, the
-j-th (from 2) `a-<arm>-<j>` with 10.77.k.(10+j), ::(10+j hex) and 02:77:00:00:k:(10+j hex) at `d-<arm>-1l<j>`, and
-further far ends `b-<arm>-<j>` with 10.77.k.(100+j), ::(40+j hex) and 02:77:00:00:k:(40+j hex) at its last station's
-`…r<j>`. A decoy is one more link with the same device, its arm `<device>/decoy`, its names ending in `-y`: what loads
+A, .2 and ::2 at host B, interfaces `a-<path>` and `b-<path>`, MACs 02:77:00:00:k:01 and :02. Inside the device, station
+i has a left port `d-<path>-<i>l` (towards A) and a right one `d-<path>-<i>r`. A bridge may have further near ends, the
+j-th (from 2) `a-<path>-<j>` with 10.77.k.(10+j), ::(10+j hex) and 02:77:00:00:k:(10+j hex) at `d-<path>-1l<j>`, and
+further far ends `b-<path>-<j>` with 10.77.k.(100+j), ::(40+j hex) and 02:77:00:00:k:(40+j hex) at its last station's
+`…r<j>`. A decoy is one more link with the same device, its path `<device>/decoy`, its names ending in `-y`: what loads
 it loads the machine as the device does, and not the device. Nobody has 02:77:00:00:k:fe. Interface indexes differ
 everywhere: two veth ends with the same index stay down for up to a second.
 
 A device may have a label, which then stands for it in the names: several of one kind can so be told apart. Where a
-cable is held to a rate, an emulator stands in it (bed/emulated.py): its ports are `l-<arm>-<i>l` and `…r`, i from 1 at
-A, and `l-<arm>-n<j>l` or `-f<j>l` on the cables of further ends.
+cable is held to a rate, an emulator stands in it (bed/emulated.py): its ports are `l-<path>-<i>l` and `…r`, i from 1 at
+A, and `l-<path>-n<j>l` or `-f<j>l` on the cables of further ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class BedSpec:
     burst_bytes: int = 16_000
     queue_bytes: int = 150_000
     links: Mapping[str, LinkSpec] = field(default_factory=dict)
-    """By arm, what its cables are held to."""
+    """By path, what its cables are held to."""
     cgroups: bool = False
     """Whether hosts A and B have a cgroup each, in which their programs run."""
 
@@ -160,9 +160,9 @@ class Station:
 
 @dataclass(frozen=True)
 class Link:
-    """One way from A to B: an arm of the experiment, with everything that a probe needs to be sent along it."""
+    """One way from A to B: a path of the experiment, with everything that a probe needs to be sent along it."""
 
-    arm: str
+    path: str
     number: int
     device: Device
     near_ends: int = 1
@@ -173,22 +173,22 @@ class Link:
     @property
     def is_decoy(self) -> bool:
         """Whether it is there to be loaded in another's place."""
-        return self.arm.endswith(DECOY)
+        return self.path.endswith(DECOY)
 
     @property
     def slug(self) -> str:
-        """The arm as it appears in interface names."""
+        """The path as it appears in interface names."""
         return self.device.slug + "-y" * self.is_decoy
 
     @cached_property
     def near(self) -> tuple[End, ...]:
-        """The ends at A; the first is the one that every arm has."""
+        """The ends at A; the first is the one that every path has."""
         first = End("a", self.a_dev, self.number * 100 + 1, self.a_mac, self.a_ip4, self.a_ip6)
         return (first, *(self._end("a", j, 10, 0x10) for j in range(2, self.near_ends + 1)))
 
     @cached_property
     def far(self) -> tuple[End, ...]:
-        """The ends at B; the first is the one that every arm has."""
+        """The ends at B; the first is the one that every path has."""
         first = End("b", self.b_dev, self.number * 100 + 2, self.b_mac, self.b_ip4, self.b_ip6)
         return (first, *(self._end("b", j, 100, 0x40) for j in range(2, self.far_ends + 1)))
 
@@ -251,7 +251,7 @@ class Link:
     def emulated(self) -> tuple[Emulated, ...]:
         """What only running emulators join: the device, where it is one, and each cable that is held to a rate."""
         devices = [
-            Emulated(_plain_name(self.slug), self.arm, station.left, station.right, label=self.device.label)
+            Emulated(_plain_name(self.slug), self.path, station.left, station.right, label=self.device.label)
             for station in self.stations
             if station.mode.is_emulator
         ]
@@ -305,7 +305,7 @@ class Link:
             )
             for which_port, side in enumerate("lr")
         )
-        joined = Emulated(_plain_name(name), self.arm, left, right, rated=rated)
+        joined = Emulated(_plain_name(name), self.path, left, right, rated=rated)
         return Stretch((Cable(cable.left, left), Cable(right, cable.right)), joined)
 
     def _rated_mac(self, place: int) -> str:
@@ -342,7 +342,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """All arms of a bed; they exist at once, as parallel links between A and B."""
+    """All paths of a bed; they exist at once, as parallel links between A and B."""
 
     links: tuple[Link, ...]
     hosts: tuple[Host, ...] = field(default=HOSTS)
@@ -364,9 +364,9 @@ class Topology:
         for name, ends in (("near", near), ("far", far)):
             if not 1 <= ends <= MOST_ENDS:
                 raise RequestError(f"{name} = {ends}: a bridge has from 1 to {MOST_ENDS} ports on a side")
-        arms = [(device.name, device) for device in row]
-        arms += [(f"{device.name}{DECOY}", device) for device in row if decoy]
-        found = (_link(arm, number, device, near, far) for number, (arm, device) in enumerate(arms, start=1))
+        paths = [(device.name, device) for device in row]
+        paths += [(f"{device.name}{DECOY}", device) for device in row if decoy]
+        found = (_link(path, number, device, near, far) for number, (path, device) in enumerate(paths, start=1))
         return cls(tuple(_rated(link, links or {}) for link in found))
 
     @classmethod
@@ -375,19 +375,19 @@ class Topology:
         return cls.of(spec.devices, spec.near, spec.far, decoy=spec.decoy, links=spec.links)
 
     @cached_property
-    def arms(self) -> Mapping[str, Link]:
-        """The links by the name of their arm, direct first; the A/A control has no link of its own."""
-        return {link.arm: link for link in self.links}
+    def paths(self) -> Mapping[str, Link]:
+        """The links by the name of their path, direct first; the A/A control has no link of its own."""
+        return {link.path: link for link in self.links}
 
-    def arm(self, name: str) -> Link:
-        """The link of an arm; `a/a` is the direct link again."""
+    def path(self, name: str) -> Link:
+        """The link of a path; `a/a` is the direct link again."""
         try:
-            return self.arms["direct" if name == "a/a" else name]
+            return self.paths["direct" if name == "a/a" else name]
         except KeyError:
-            raise RequestError(f"the bed has no arm '{name}'; it has {', '.join(self.arms)} and a/a") from None
+            raise RequestError(f"the bed has no path '{name}'; it has {', '.join(self.paths)} and a/a") from None
 
     def __getitem__(self, name: str) -> Link:
-        return self.arm(name)
+        return self.path(name)
 
     @property
     def cables(self) -> tuple[Cable, ...]:
@@ -412,11 +412,11 @@ def _plain_name(dashed: str) -> str:
     return dashed.replace("-", "")
 
 
-def _link(arm: str, number: int, device: Device, near: int, far: int) -> Link:
+def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
     """Only a switch has further ends, and a decoy has as many as a load needs: one pair."""
-    if not device.mode.is_switch or arm.endswith(DECOY):
-        return Link(arm, number, device)
-    return Link(arm, number, device, near, far)
+    if not device.mode.is_switch or path.endswith(DECOY):
+        return Link(path, number, device)
+    return Link(path, number, device, near, far)
 
 
 def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:
@@ -424,7 +424,7 @@ def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:
     spec = links.get(link.device.name)
     if spec is None:
         return link
-    return replace(link, rated=spec.cables(len(link.stations) + 1, link.arm))
+    return replace(link, rated=spec.cables(len(link.stations) + 1, link.path))
 
 
 def _require_names_of_their_own(devices: list[Device]) -> None:

@@ -173,7 +173,7 @@ def bed_show(
     from sojourn.plan import load_plan
 
     bed = load_plan(plan, sets=sets or []).bed
-    links = {arm: LinkSpec(link.rates_bps, link.delays_ns, bed.queue_bytes) for arm, link in bed.links.items()}
+    links = {path: LinkSpec(link.rates_bps, link.delays_ns, bed.queue_bytes) for path, link in bed.links.items()}
     print(text(Topology.of(bed.devices, bed.near, bed.far, decoy=bed.decoy, links=links)))
 
 

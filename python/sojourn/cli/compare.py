@@ -20,7 +20,7 @@ from sojourn.analysis.wording import percent
 from sojourn.bed.facts import Change
 from sojourn.bed.facts import compare as bed_changes
 from sojourn.errors import RequestError
-from sojourn.records import RunFolder
+from sojourn.records import RunFolder, earlier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def bed_change(change: Change) -> dict[str, Any]:
 def read_json(path: Path) -> Any:
     """A JSON file of a run folder."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return earlier.read_json(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
         folder = path.parent if path.name == "bed.json" else path.parent.parent
         raise RequestError(
@@ -77,7 +77,7 @@ def read_json(path: Path) -> Any:
 def read_plan(path: Path) -> Any:
     """The effective plan."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return earlier.read_toml(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise RequestError(f"{path} cannot be read: is {path.parent} a run folder?") from error
 

@@ -1,4 +1,4 @@
-"""What `--dry-run` shows of plans with streams: the factors of each cell and its arms, or what is searched for."""
+"""What `--dry-run` shows of plans with streams: the factors of each cell and its paths, or what is searched for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def print_trials(shown: dict[str, Any], console: Console) -> None:
     console.print(table)
     console.print()
     rounds = f"{shown['rounds']} round{'s' if shown['rounds'] != 1 else ''} of every cell"
-    console.print(f"{rounds}, each on its arms in a random order and its mirror.", markup=False)
+    console.print(f"{rounds}, each on its paths in a random order and its mirror.", markup=False)
     first = f", after {shown['qualifying_trials']} that qualify the tester" if shown["qualifying_trials"] else ""
     console.print(f"{shown['trials']} trials{first}; about {shown['frames']} frames in all.", markup=False)
 
@@ -72,7 +72,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "senders": lambda cell: "" if cell["senders"] == 1 else str(cell["senders"]),
     "others": lambda cell: str(cell["receivers"] or ""),
     "load": load_of,
-    "arms": lambda cell: ", ".join(cell["arms"]),
+    "paths": lambda cell: ", ".join(cell["paths"]),
     "takes": lambda cell: "" if cell["kind"] in ("ping-pong", "request-response") else as_words(cell["duration_ns"]),
     "frames": lambda cell: str(cell["count"] or ""),
 }

@@ -1,4 +1,4 @@
-"""What `--dry-run` shows: the expanded cells, the arms, and an honest estimate of the time. Measures nothing."""
+"""What `--dry-run` shows: the expanded cells, the paths, and an honest estimate of the time. Measures nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def print_blocks(shown: dict[str, Any], console: Console) -> None:
         )
     console.print(table)
     console.print()
-    console.print(f"Arms: {', '.join(shown['arms'])}; {order(shown)}.", markup=False)
+    console.print(f"Paths: {', '.join(shown['paths'])}; {order(shown)}.", markup=False)
     console.print(f"{shown['blocks']} blocks of {shown['probes']} probes in all.", markup=False)
 
 

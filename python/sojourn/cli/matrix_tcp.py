@@ -16,7 +16,7 @@ def print_tcp(shown: dict[str, Any], console: Console) -> None:
     for column in ("trial", "congestion control", "path"):
         table.add_column(column, overflow="fold")
     for cell in shown["cells"]:
-        table.add_row(cell["kind"], cell["congestion"], cell["pipe"] or cell["arm"])
+        table.add_row(cell["kind"], cell["congestion"], cell["pipe"] or cell["path"])
     console.print(table)
     settings = f", each with the log {', '.join(shown['settings'])}" if len(shown["settings"]) > 1 else ""
     console.print(f"\n{shown['connections']} trials, {shown['rounds']} of each cell{settings}.", markup=False)

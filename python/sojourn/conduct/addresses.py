@@ -48,8 +48,8 @@ class Lesson:
         bridges = [station.name for station in self.link.stations if station.mode.is_switch and station.name]
         site = self.tester.sitting.site
         if site.simulated or not bridges:
-            raise Unanswerable(f"{self.link.arm} learns no addresses: only a bridge does")
-        self.tester.forget(self.link.arm)
+            raise Unanswerable(f"{self.link.path} learns no addresses: only a bridge does")
+        self.tester.forget(self.link.path)
         dev, start = self.link.b_dev, site.start("b")
         took_ns = teach_addresses(start, dev, count, rate_pps or 0.0, self.link.a_mac)
         time.sleep(SETTLE_SECONDS)

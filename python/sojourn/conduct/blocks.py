@@ -86,8 +86,8 @@ def start_responder(sitting: Sitting, stack: ExitStack) -> None:
     vias = {KINDS[block.factors.probe].via for block in blocks}
     if site.simulated or not vias & {"packet", "udp"}:
         return
-    arms = sorted({block.path for block in blocks})
-    devices = [site.bed.topology.arms[arm].b_dev for arm in arms] if "packet" in vias else []
+    paths = sorted({block.path for block in blocks})
+    devices = [site.bed.topology.paths[path].b_dev for path in paths] if "packet" in vias else []
     port = UDP_PORT if "udp" in vias else None
     alone = cores.responder != cores.prober
     responder = Responder(

@@ -68,11 +68,11 @@ class ClosedLoop:
         cores, part = sitting.cores, sitting.part
         options = place_options(cores.prober, sitting.plan.host.wait, fifo=sitting.fifo)
         if not sitting.site.simulated:
-            arms = [link for link in sitting.site.bed.topology.links if not link.is_decoy]
+            paths = [link for link in sitting.site.bed.topology.links if not link.is_decoy]
             port = UDP_PORT if any(engine.startswith("udp") for engine in sitting.plan.stream.engine) else None
             # Beside a load it must not poll: the load needs the core that it would poll on.
             alone = cores.responder != cores.prober and not any(sitting.plan.stream.load)
-            argv = respond_argv(sitting.instrument, [link.b_dev for link in arms], port, cores.responder, alone=alone)
+            argv = respond_argv(sitting.instrument, [link.b_dev for link in paths], port, cores.responder, alone=alone)
             self._stack.callback(Responder(sitting.site.start("b"), argv).stop)
         argv = blocks_argv(sitting.instrument, sitting.records("a"), part.number, options)
         self._prober = prober = BlocksInstrument(sitting.site.start("a"), argv)
@@ -110,7 +110,7 @@ class ClosedLoop:
     def _to(self, asked: Asked) -> dict[str, Any]:
         link, engine, site = asked.link, asked.trial.factors.engine, self._tester.sitting.site
         if site.simulated:
-            return {"via": "sim", "line": site.path(asked.trial.path), "as": "packet"}
+            return {"via": "sim", "line": site.line(asked.trial.path), "as": "packet"}
         if self._via(asked) == "packet":
             return {"via": "packet", "dev": link.a_dev, "mac": link.b_mac, "qdisc_bypass": True}
         address = link.b_ip6 if engine == "udp6" else link.b_ip4

@@ -47,7 +47,7 @@ class Applications:
     def connect(self, trial: Trial[Connections], traffic: dict[str, Any], **own: Any) -> dict[str, Any]:
         """Send `traffic` with the sender's `own` settings, from the first packet to the last acknowledgement."""
         near, far, port = self.ends["a"], self.ends["b"], port_of(trial)
-        link = self.sitting.site.bed.topology.arms[trial.path]
+        link = self.sitting.site.bed.topology.paths[trial.path]
         settings = {"congestion": trial.factors.congestion, "mss_bytes": self.mss_bytes}
         far.listen(trial.block, port, traffic["connections"], {"mss_bytes": self.mss_bytes})
         request = {"block": trial.block, "to": f"{link.b_ip4}:{port}", "settings": settings | own}
@@ -79,7 +79,7 @@ class Applications:
             cell=trial.cell,
             congestion=factors.congestion,
             pipe=factors.pipe,
-            arm=trial.path,
+            path=trial.path,
             round=trial.round,
             setting=factors.setting,
             connections=came["connections"],
@@ -100,7 +100,7 @@ def open_applications(sitting: Sitting, asked: Any) -> Iterator[Applications]:
     bed = sitting.site.bed
     with watch_neighbours(sitting), ExitStack() as stack:
         conditions = set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes)
-        for name, link in bed.topology.arms.items():
+        for name, link in bed.topology.paths.items():
             # Large packets over an emulated path would be cut between the log and the capture, and lost in segments.
             size_packets(bed, link, "gso" if name == DIRECT else "mtu", checksums=name == DIRECT)
         log = start_log(sitting, "a", stack)

@@ -32,7 +32,7 @@ class Counters:
         if bed.backend.simulated:
             return {}
         if bed.spec.rate_bps is not None:
-            found = bed.counters(*(link.arm for link in links))
+            found = bed.counters(*(link.path for link in links))
             return {dev: {name: counts[name] for name in (*FIELDS, SHAPED) if name in counts}
                     for dev, counts in found.items()}  # fmt: skip
         wanted = {port.dev for link in links for port in link.ports}

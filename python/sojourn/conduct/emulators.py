@@ -85,59 +85,59 @@ class Emulators:
         """What they are set to before one trial or another."""
         return self.part.plan.ask.pipes(self.part.plan)
 
-    def on(self, arm: str) -> list[Running]:
-        """The emulators on the way over an arm, links included."""
-        return [one for one in self._running if one.at.arm == arm]
+    def on(self, path: str) -> list[Running]:
+        """The emulators on the way over a path, links included."""
+        return [one for one in self._running if one.at.path == path]
 
-    def devices_on(self, arm: str) -> list[Running]:
+    def devices_on(self, path: str) -> list[Running]:
         """Those that are a device."""
-        return [one for one in self.on(arm) if one.at.rated is None]
+        return [one for one in self.on(path) if one.at.rated is None]
 
-    def longest_ns(self, arm: str, words: str) -> int:
-        """How long a frame may be under way over an arm because of its pipes and rated links."""
-        links = sum(link_ns(one.at.rated) for one in self.on(arm) if one.at.rated)
-        return links + self._devices_ns(arm, words)
+    def longest_ns(self, path: str, words: str) -> int:
+        """How long a frame may be under way over a path because of its pipes and rated links."""
+        links = sum(link_ns(one.at.rated) for one in self.on(path) if one.at.rated)
+        return links + self._devices_ns(path, words)
 
-    def _devices_ns(self, arm: str, words: str) -> int:
+    def _devices_ns(self, path: str, words: str) -> int:
         pipes = self._understood.get(words)
-        return sum(one.own_ns if pipes is None else sum_of_longest(pipes) for one in self.devices_on(arm))
+        return sum(one.own_ns if pipes is None else sum_of_longest(pipes) for one in self.devices_on(path))
 
-    def wait_until_empty(self, arm: str, words: str) -> None:
-        """Wait for all that an arm's pipes may keep, and until its rated links keep nothing any more.
+    def wait_until_empty(self, path: str, words: str) -> None:
+        """Wait for all that a path's pipes may keep, and until its rated links keep nothing any more.
 
         A link is asked, for its queue is long and mostly empty; a device that is measured is not, lest the asking make
         its departures late.
         """
-        time.sleep(self._devices_ns(arm, words) / NANOS)
-        for one in self.on(arm):
+        time.sleep(self._devices_ns(path, words) / NANOS)
+        for one in self.on(path):
             if one.at.rated:
                 drain(one, link_ns(one.at.rated))
 
-    def start_anew(self, arm: str) -> None:
-        """End an arm's devices and start them again, so that what is random in them begins with the seed once more."""
-        for one in self.devices_on(arm):
+    def start_anew(self, path: str) -> None:
+        """End a path's devices and start them again, so that what is random in them begins with the seed once more."""
+        for one in self.devices_on(path):
             one.instrument.stop()
             self._running.remove(one)
             self._start(one.at)
 
     @contextmanager
-    def during(self, arm: str, block: int, words: str) -> Iterator[None]:
-        """A trial: every emulator of the arm is set, and counts for the block; what it came to is logged behind it."""
-        there = self.devices_on(arm)
+    def during(self, path: str, block: int, words: str) -> Iterator[None]:
+        """A trial: every emulator of the path is set, and counts for the block; what it came to is logged behind it."""
+        there = self.devices_on(path)
         used = [one.cpu_ns for one in there]
         for one in there:
             self._prepare(one, block, words)
         yield
         for one, before in zip(there, used, strict=True):
             answer = one.instrument.begin(NOBODY, keep=one.is_logged)  # a replay needs every packet
-            self.log("emulator", block=block, device=arm, emulator=one.at.name, summary=without_ok(answer),
+            self.log("emulator", block=block, device=path, emulator=one.at.name, summary=without_ok(answer),
                      cpu_ns=one.cpu_ns - before)  # fmt: skip
 
     def _prepare(self, one: Running, block: int, words: str) -> None:
         answer = one.instrument.set(words) if self.are_set else {}
         when = {key: answer[key] for key in ("number", "at_ns") if key in answer}
         for pipe in pipes_of(answer) if self.are_set else one.own:
-            self.log("emulator-set", block=block, device=one.at.arm, emulator=one.at.name, pipe=pipe.get("name", ""),
+            self.log("emulator-set", block=block, device=one.at.path, emulator=one.at.name, pipe=pipe.get("name", ""),
                      words=words, to=pipe, **when)  # fmt: skip
         one.instrument.begin(block, keep=one.is_logged)
 
@@ -159,7 +159,7 @@ class Emulators:
         try:
             for one in self._running:
                 said = one.instrument.stop()
-                self.log("emulator-ended", device=one.at.arm, emulator=one.at.name, **without_event(said or {}))
+                self.log("emulator-ended", device=one.at.path, emulator=one.at.name, **without_event(said or {}))
             if kind is None and any(one.is_logged for one in self._running):
                 self._replay()
         finally:
@@ -181,7 +181,7 @@ class Emulators:
         running.own = (running.instrument.show().get("config") or {}).get("pipes") or ()
         self.log(
             "emulator-ready",
-            device=at.arm,
+            device=at.path,
             emulator=at.name,
             role="device" if at.rated is None else "link",
             label=at.label,
@@ -246,7 +246,7 @@ class Emulators:
         """Drive the same engine over what was logged: its fates must be the same, or the log says which are not."""
         for one in (one for one in self._running if one.is_logged):
             for said in replay(self.site.start("d"), self.instrument, self._records, one.at.name, self.part.number):
-                self.log("emulator-replay", device=one.at.arm, **without_event(said))
+                self.log("emulator-replay", device=one.at.path, **without_event(said))
 
     def _kill(self) -> None:
         for one in self._running:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LEAST_SHARE = 1e-4
-"""No search goes lower than this part of its highest load: an arm that loses there is dead or broken."""
+"""No search goes lower than this part of its highest load: a path that loses there is dead or broken."""
 
 RETREAT = 0.97
 RETREATS = 12
@@ -93,7 +93,7 @@ class Bounds:
     sentence: str | None = None
     """Why the bounds are further apart than asked, or why there are none."""
     ceiling_pps: float | None = None
-    """The highest load that the search was left with: the tester's limit on this arm, where it missed higher ones."""
+    """The highest load that the search was left with: the tester's limit on this path, where it missed higher ones."""
 
 
 def find(algorithm: str, measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
@@ -185,7 +185,7 @@ class Reach:
         )
         if close is None or self.worst[close] > found.goal:
             return found
-        return replace(found, upper_pps=None, sentence=f"the tester cannot send {close:.0f} packets/s on this arm")
+        return replace(found, upper_pps=None, sentence=f"the tester cannot send {close:.0f} packets/s on this path")
 
     def loosely(self, found: Bounds) -> Bounds:
         """What single trials say where there was no time for more: the highest load below all that lost too much."""

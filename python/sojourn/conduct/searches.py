@@ -87,12 +87,12 @@ def share(left: Sequence[Trial[Sought]]) -> float:
 
 @dataclass
 class Found:
-    """What later tests at the same arm and size need."""
+    """What later tests at the same path and size need."""
 
     pps: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """Throughput by test, device and frame size."""
     ceiling: dict[tuple[str, int], float] = field(default_factory=dict)
-    """The highest load that the tester makes on an arm, by device and frame size: where both share a core, less than
+    """The highest load that the tester makes on a path, by device and frame size: where both share a core, less than
     on the empty path."""
     alive: set[tuple[str, int]] = field(default_factory=set)
     reached: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Searcher:
         return self.trial.factors
 
     def run(self) -> None:
-        """Find the answer and log it; an arm that is dead is told, not searched."""
+        """Find the answer and log it; a path that is dead is told, not searched."""
         test = self.search.test
         try:
             self.require_alive()
@@ -153,7 +153,7 @@ class Searcher:
         )
 
     def require_alive(self) -> None:
-        """A few frames at a rate that any arm carries: a search over a dead path would converge to nonsense."""
+        """A few frames at a rate that any path carries: a search over a dead path would converge to nonsense."""
         key = (self.trial.device, self.search.frame_bytes)
         if key in self.found.alive:
             return
@@ -200,7 +200,7 @@ class Searcher:
         return own if most is None else min(most, own)
 
     def throughput_pps(self, test: str = "throughput") -> float:
-        """What an earlier search found at this arm and size, at its strictest goal."""
+        """What an earlier search found at this path and size, at its strictest goal."""
         pps = self.found.pps.get((test, self.trial.device, self.search.frame_bytes))
         if pps is None:
             raise Unanswerable(
@@ -238,7 +238,7 @@ class Searcher:
         """The longest burst of which nothing is lost, with the part that was served meanwhile taken off (RFC 9004)."""
         plan = self.limits.tester.sitting.plan.search
         engine, size = self.search.engine, self.search.frame_bytes
-        burst_pps = self.limits.arm_sent_pps(self.trial.device, size, engine)
+        burst_pps = self.limits.path_sent_pps(self.trial.device, size, engine)
         most = max(2, round(burst_pps * plan.burst_ns / 1e9))
         repetitions = plan.burst_repetitions
         least = min(LEAST_BURST, most)

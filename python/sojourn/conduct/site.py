@@ -1,6 +1,6 @@
 """Where a run takes place: its bed, real or simulated, as the orchestrator uses it.
 
-Says how an arm is reached and how programs start there. Builds nothing itself (bed does).
+Says how a path is reached and how programs start there. Builds nothing itself (bed does).
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class Site:
         """How the instrument reaches the trial's peer: by the path's own addresses, bound to its interface."""
         kind = KINDS[trial.factors.probe]
         if self.simulated:
-            return {"via": "sim", "line": self.path(trial.path), "as": CARRIES[kind.via, kind.ip_version]}
-        link = self.bed.topology.arms[trial.path]
+            return {"via": "sim", "line": self.line(trial.path), "as": CARRIES[kind.via, kind.ip_version]}
+        link = self.bed.topology.paths[trial.path]
         if kind.via == "packet":
             return {"via": "packet", "dev": link.a_dev, "mac": link.b_mac, "qdisc_bypass": True}
         address = link.b_ip4 if kind.ip_version == 4 else link.b_ip6
         peer = {"via": kind.via, "address": address, "dev": link.a_dev}
         return peer | ({"port": UDP_PORT} if kind.via == "udp" else {})
 
-    def path(self, arm: str) -> dict[str, Any]:
-        """What the line of an arm does to streams."""
-        return dict(self.lines[arm])
+    def line(self, path: str) -> dict[str, Any]:
+        """What the line of a path does to streams."""
+        return dict(self.lines[path])
 
     def facts(self) -> dict[str, Any]:
         """What the machines are, and the lines, where these alone matter."""
@@ -103,6 +103,7 @@ def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
         queue_bytes=plan.bed.queue_bytes,
         cgroups=plan.ask.cgroups,
         links={
-            arm: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes) for arm, link in plan.bed.links.items()
+            path: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes)
+            for path, link in plan.bed.links.items()
         },
     )

@@ -91,13 +91,13 @@ def testing(sitting: Sitting, *, floods: bool, all_stamps: bool) -> Iterator[Lim
 
 
 def settled_rate(limits: Limits, trial: Trial[Factors]) -> float | None:
-    """The rate that is asked in frames per second, a share being one of the arm's own throughput."""
+    """The rate that is asked in frames per second, a share being one of the path's own throughput."""
     factors = trial.factors
     if factors.kind in CLOSED_LOOPS:
         return ROUND_TRIPS_PPS
     if factors.rate_share is None:
         return factors.rate_pps
-    return factors.rate_share * limits.arm_pps(trial.path, factors.frame_bytes, factors.engine)
+    return factors.rate_share * limits.path_pps(trial.path, factors.frame_bytes, factors.engine)
 
 
 def settled_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | None:
@@ -105,9 +105,9 @@ def settled_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | 
     factors, tester = trial.factors, limits.tester
     if not factors.load or tester.sitting.site.simulated:
         return None
-    arm = trial.path + DECOY if factors.load_via == "beside" else trial.path
-    pps = limits.arm_pps(trial.path, tester.sitting.plan.stream.load_frame_bytes, "packet")
-    return tester.link(arm), factors.load * pps
+    path = trial.path + DECOY if factors.load_via == "beside" else trial.path
+    pps = limits.path_pps(trial.path, tester.sitting.plan.stream.load_frame_bytes, "packet")
+    return tester.link(path), factors.load * pps
 
 
 def whole_streams(folder: RunFolder) -> set[int]:

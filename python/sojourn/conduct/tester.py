@@ -139,14 +139,14 @@ class Tester:
         engines = self.engines if engine == "auto" or simulated else Engines(engine, engine)
         load_link, load_pps = load or (None, 0.0)
         site = self.sitting.site
-        if site.simulated and trial.factors.schedule == "flood" and "send_ns" not in site.path(trial.path):
+        if site.simulated and trial.factors.schedule == "flood" and "send_ns" not in site.line(trial.path):
             rate_pps = SIMULATED_FLOOD_PPS
         pipe_ns = self.sitting.emulators.longest_ns(trial.path, trial.factors.pipe)
         return Asked(self.sitting.plan, trial, link, engines, rate_pps, load_link, load_pps, pipe_ns, self.all_stamps)
 
-    def link(self, arm: str) -> Link:
-        """The link of an arm, simulated or not."""
-        return self.sitting.site.bed.topology.arm(arm)
+    def link(self, path: str) -> Link:
+        """The link of a path, simulated or not."""
+        return self.sitting.site.bed.topology.path(path)
 
     def measure(self, asked: Asked, *, attempts: int = ATTEMPTS, reached_pps: float = 0.0, **told: Any) -> Outcome:
         """One trial, tried again where its sender missed the load; the last attempt is kept, and marked if it did.
@@ -185,9 +185,9 @@ class Tester:
         return outcome
 
     def _simulate(self, asked: Asked, site: Site) -> dict[str, Any]:
-        path = site.path(asked.trial.path)
-        path["seed"] = (path.get("seed", 0) + asked.trial.seed) % 2**62  # the same chance in each trial were no chance
-        answer = self.ends["sim"].simulate(asking.simulating(asked, path), self.sitting.screen.tick)
+        line = site.line(asked.trial.path)
+        line["seed"] = (line.get("seed", 0) + asked.trial.seed) % 2**62  # the same chance in each trial were no chance
+        answer = self.ends["sim"].simulate(asking.simulating(asked, line), self.sitting.screen.tick)
         counted: dict[str, Any] = {
             "counters": {},
             "drops": {},
@@ -215,12 +215,12 @@ class Tester:
         return ways | {"answers": answers, "load": load or None, "clock": sent.get("clock"), **counted}
 
     def emulated(self, asked: Asked) -> AbstractContextManager[None]:
-        """The emulators of the trial's arm set for it, and counting for it."""
+        """The emulators of the trial's path set for it, and counting for it."""
         trial = asked.trial
         return self.sitting.emulators.during(trial.path, trial.block, trial.factors.pipe)
 
     def counted(self, asked: Asked) -> Counted:
-        """What the interfaces of the trial's arm, and of its load's, have counted so far."""
+        """What the interfaces of the trial's path, and of its load's, have counted so far."""
         links = [link for link in (asked.link, asked.load_link) if link is not None]
         return self.counters.read(*links), self.sitting.site.bed.softnet_dropped()
 
@@ -267,24 +267,24 @@ class Tester:
             totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]]
             said["received"] = self.ends["b2"].finish_receiving(asked.trial.block, totals, tick)["flows"]
 
-    def forget(self, arm: str) -> None:
-        """Let the bridges of an arm forget all addresses; its next trial teaches them again."""
-        self.sitting.site.bed.forget(arm)
-        self._taught.discard(arm)
+    def forget(self, path: str) -> None:
+        """Let the bridges of a path forget all addresses; its next trial teaches them again."""
+        self.sitting.site.bed.forget(path)
+        self._taught.discard(path)
 
     def teach(self, asked: Asked) -> None:
-        """Let every far end of an arm send once, so that a bridge has learned where it is; it remembers for the run."""
+        """Let every far end of a path send once, so that a bridge has learned where it is; it remembers for the run."""
         for link in (asked.link, asked.load_link):
-            if link is None or link.arm in self._taught or self.sitting.site.simulated:
+            if link is None or link.path in self._taught or self.sitting.site.simulated:
                 continue
             flows = [teaching_flow(link, number) for number in range(len(link.far))]
             own = {"keep": "histograms", "stamps": "none", "clock": "shared", "start_in_ns": asking.START_IN_NS}
-            place = {"block": self.number(), "device": link.arm, "round": 0, "visit": 0, "cell": 0}
+            place = {"block": self.number(), "device": link.path, "round": 0, "visit": 0, "cell": 0}
             self.ends["b"].send(place | {"purpose": "warm-up", "flows": flows, **own})
             sent = self.ends["b"].sent(self.sitting.screen.tick)
-            self._taught.add(link.arm)
+            self._taught.add(link.path)
             if any(flow["sent"] == 0 for flow in sent["flows"]):
-                raise MachineError(f"nothing can be sent over {link.arm}: see `sojourn doctor`")
+                raise MachineError(f"nothing can be sent over {link.path}: see `sojourn doctor`")
 
 
 def teaching_flow(link: Link, number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the tester can do on the empty path, and what an arm carries: the limits that loads are shares of.
+"""What the tester can do on the empty path, and what a path carries: the limits that loads are shares of.
 
 Self-qualification comes before any judgement: floor, pacing error and clean rate, for each engine and size. A result
 near the tester's own limit is then known for what it is. Judges no device.
@@ -41,7 +41,7 @@ class Limits:
     """Measured rates of a sitting, each found out once."""
 
     tester: Tester
-    _arms: dict[tuple[str, int, str], float] = field(default_factory=dict)
+    _paths: dict[tuple[str, int, str], float] = field(default_factory=dict)
     _clean: dict[tuple[str, int], float] = field(default_factory=dict)
     _whole: dict[tuple[str, int], float] = field(default_factory=dict)
     """The highest rate of any stream over the empty path of which nothing was lost, floods included."""
@@ -66,34 +66,34 @@ class Limits:
         """The highest rate that was seen sent and received whole on the empty path so far."""
         return self._whole.get((engine, frame_bytes))
 
-    def arm_pps(self, arm: str, frame_bytes: int, engine: str = "auto") -> float:
-        """Frames per second that an arm lets through when it is flooded: the median of a few short floods."""
-        key = (arm, frame_bytes, engine)
-        if key not in self._arms:
-            outcomes = [self.flood(arm, frame_bytes, engine) for _ in range(FLOODS)]
-            # What the receiver itself dropped has come through the arm all the same.
+    def path_pps(self, path: str, frame_bytes: int, engine: str = "auto") -> float:
+        """Frames per second that a path lets through when it is flooded: the median of a few short floods."""
+        key = (path, frame_bytes, engine)
+        if key not in self._paths:
+            outcomes = [self.flood(path, frame_bytes, engine) for _ in range(FLOODS)]
+            # What the receiver itself dropped has come through the path all the same.
             rates = [(one.frames_received + one.own_drops) / one.seconds for one in outcomes if one.seconds]
             pps = statistics.median(rates) if rates else 0.0
             if pps == 0:
-                raise MachineError(f"nothing comes through {arm}: see `sojourn doctor`")
-            self._arms[key] = pps
+                raise MachineError(f"nothing comes through {path}: see `sojourn doctor`")
+            self._paths[key] = pps
             blocks = [one.trial.block for one in outcomes]
-            self.tester.sitting.log("arm-throughput", device=arm, frame_bytes=frame_bytes, pps=pps, blocks=blocks,
+            self.tester.sitting.log("path-throughput", device=path, frame_bytes=frame_bytes, pps=pps, blocks=blocks,
                                     send_engine=self.tester.engines.send if engine == "auto" else engine)  # fmt: skip
-        return self._arms[key]
+        return self._paths[key]
 
-    def arm_sent_pps(self, arm: str, frame_bytes: int, engine: str = "auto") -> float:
-        """Frames per second that the tester sends into an arm when nothing paces it: the rate of its bursts."""
-        return statistics.median(self.flood(arm, frame_bytes, engine).sent_pps for _ in range(FLOODS))
+    def path_sent_pps(self, path: str, frame_bytes: int, engine: str = "auto") -> float:
+        """Frames per second that the tester sends into a path when nothing paces it: the rate of its bursts."""
+        return statistics.median(self.flood(path, frame_bytes, engine).sent_pps for _ in range(FLOODS))
 
-    def flood(self, arm: str, frame_bytes: int, engine: str = "auto") -> Outcome:
+    def flood(self, path: str, frame_bytes: int, engine: str = "auto") -> Outcome:
         """One short flood."""
         factors = plain(self.tester.sitting.plan, engine, frame_bytes, "flood")
-        trial = self._qualifying(arm, factors, FLOOD_NS)
+        trial = self._qualifying(path, factors, FLOOD_NS)
         return self.note(self.tester.once(self.tester.asked(trial, None)))
 
-    def _qualifying(self, arm: str, factors: Factors, duration_ns: int) -> Trial[Factors]:
-        return Trial(self.tester.number(), arm, 0, 0, 0, factors, 1, duration_ns=duration_ns, purpose="qualify")
+    def _qualifying(self, path: str, factors: Factors, duration_ns: int) -> Trial[Factors]:
+        return Trial(self.tester.number(), path, 0, 0, 0, factors, 1, duration_ns=duration_ns, purpose="qualify")
 
     def clean_pps(self, frame_bytes: int, engine: str = "auto") -> float:
         """The highest rate at which the tester sends what it is asked, and receives all of it, on the empty path."""
@@ -103,7 +103,7 @@ class Limits:
         return self._clean[key]
 
     def _find_clean(self, frame_bytes: int, engine: str) -> float:
-        flood = self.arm_pps(DIRECT, frame_bytes, engine)
+        flood = self.path_pps(DIRECT, frame_bytes, engine)
         rate = flood
         while rate > max(flood * LEAST_SHARE, self.whole_pps(frame_bytes, engine) or 0.0):
             if self._is_clean(frame_bytes, engine, rate) or self._is_clean(frame_bytes, engine, rate):
@@ -181,15 +181,15 @@ def candidates(plan: Plan) -> list[Engines]:
 
 
 def reaches_all(tester: Tester, pair: Engines, frame_bytes: int) -> bool:
-    """True, once frames come through every arm: live ones only where its ports poll; all arms are prepared alike."""
+    """True, once frames come through every path: live ones only where its ports poll; all paths are prepared alike."""
     if pair.send != "live":
         return True
     links = tester.sitting.site.bed.topology.links
     tester.engines = pair
     for link in links:
-        tester.sitting.site.bed.prepare_live(link.arm)
-    dead = [link.arm for link in links if not link.is_decoy
-            and Limits(tester).flood(link.arm, frame_bytes).frames_received == 0]  # fmt: skip
+        tester.sitting.site.bed.prepare_live(link.path)
+    dead = [link.path for link in links if not link.is_decoy
+            and Limits(tester).flood(link.path, frame_bytes).frames_received == 0]  # fmt: skip
     if dead:
         raise MachineError(f"no live frame comes through {', '.join(dead)}")
     return True

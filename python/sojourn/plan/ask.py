@@ -63,7 +63,7 @@ class Ask:
     settle: Callable[[Plan], Plan] = lambda plan: plan
     """Fills in defaults that depend on other values."""
     limit: Limit | None = None
-    laws: tuple[str, ...] = ()
+    hypotheses: tuple[str, ...] = ()
     """The published hypotheses that it can test."""
     unread: frozenset[str] = frozenset()
     """Keys of its sections, dotted, that have no effect; they are refused."""

@@ -23,7 +23,7 @@ def check(plan: Plan, table: Table, name: str) -> None:
         return table.get(key, Given(value, name))
 
     ask, method = plan.ask, plan.study.method
-    check_laws(plan, given("study.laws", list(plan.study.laws)))
+    check_hypotheses(plan, given("study.hypotheses", list(plan.study.hypotheses)))
     if plan.bed.backend == "sim" and ask.not_simulated is not None:
         raise refuse(given("bed.backend", "sim"), "bed.backend", f'"netns" for {method}: {ask.not_simulated}')
     if "bed.devices" not in ask.unread:
@@ -33,13 +33,14 @@ def check(plan: Plan, table: Table, name: str) -> None:
     check_links(plan, given)
 
 
-def check_laws(plan: Plan, given: Given) -> None:
+def check_hypotheses(plan: Plan, given: Given) -> None:
     """Hypotheses that the method can test: any other would be ignored in silence."""
-    known = plan.ask.laws
-    for law in plan.study.laws:
-        if law not in known:
-            expected = one_of(*known).expected_for(law) if known else "none"
-            raise refuse(Given(law, given.where), "study.laws", f"{expected} for study.method = {plan.study.method}")
+    known = plan.ask.hypotheses
+    for asked in plan.study.hypotheses:
+        if asked not in known:
+            expected = one_of(*known).expected_for(asked) if known else "none"
+            wanted = f"{expected} for study.method = {plan.study.method}"
+            raise refuse(Given(asked, given.where), "study.hypotheses", wanted)
 
 
 def check_devices(plan: Plan, given: Given) -> None:

@@ -49,7 +49,7 @@ def check_pipes(plan: Plan, given: Lookup) -> None:
 
 
 def check_links(plan: Plan, given: Lookup) -> None:
-    """As many values as an arm has cables, real ones, and queues that hold a frame."""
+    """As many values as a path has cables, real ones, and queues that hold a frame."""
     if not plan.bed.links:
         return
     if plan.bed.backend == "sim":

@@ -1,7 +1,7 @@
 """Emulators among the devices, and cables that are held to a rate: their sections, from values already read.
 
 [emulate] holds for every emulator, [emulate.<label>] for the device "emulate:<label>" alone; [bed.links.<device>] for
-the cables of one arm. What the words of a pipe mean is the instrument's business. Runs nothing.
+the cables of one path. What the words of a pipe mean is the instrument's business. Runs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_CABLES = 5
 
 
 def is_known(key: str) -> bool:
-    """Whether a dotted key belongs to one label, or to the cables of one arm."""
+    """Whether a dotted key belongs to one label, or to the cables of one path."""
     section, _, name = key.rpartition(".")
     if section.startswith("emulate."):
         return name in keys_of(EmulatorPlan) and LABEL.fullmatch(section.removeprefix("emulate.")) is not None
@@ -82,7 +82,7 @@ def read_links(rate: int | None, delay: int, devices: tuple[str, ...], table: Ta
     for device, own in given.items():
         if device not in found:
             there = next(where for key, where in table.items() if key.startswith(f"bed.links.{device}."))
-            raise RequestError(f"{there.where}: bed.links.{device}: expected one of the arms {', '.join(found)}")
+            raise RequestError(f"{there.where}: bed.links.{device}: expected one of the paths {', '.join(found)}")
         rates = tuple(one or None for one in own["rate"]) if "rate" in own else common.rates_bps
         found[device] = LinkPlan(rates, own.get("delay", common.delays_ns))
     return {device: link for device, link in found.items() if any(link.rates_bps) or any(link.delays_ns)}

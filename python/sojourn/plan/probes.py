@@ -238,7 +238,7 @@ def describe_probes(
     cost = estimate_probes(plan, trials)
     one_of_each = {trial.cell: trial for trial in trials}
     return {
-        "arms": list(over),
+        "paths": list(over),
         "rounds": 1 + max(trial.round for trial in trials),
         "visits_per_round": visits_per_round,
         "blocks": cost.blocks,

@@ -26,7 +26,7 @@ class Rate:
 
     @property
     def share(self) -> float | None:
-        """The part of the arm's own throughput, 1 being all of it; None where the rate is a plain one."""
+        """The part of the path's own throughput, 1 being all of it; None where the rate is a plain one."""
         return float(self.value) if self.unit == "share" else None
 
     def pps(self, frame_bytes: int) -> float | None:

@@ -121,7 +121,7 @@ def check_addresses(plan: Plan, given: Lookup) -> None:
         if to == "unknown" and set(stream.kind) != {"one-way"}:
             raise refuse(where, "stream.to", 'it with stream.kind = ["one-way"] alone: nobody answers')
         if to == "unknown" and not has_switch(plan):
-            raise refuse(where, "stream.to", "a bridge in bed.devices: no other arm knows addresses")
+            raise refuse(where, "stream.to", "a bridge in bed.devices: no other path knows addresses")
 
 
 def check_ends(plan: Plan, given: Lookup) -> None:
@@ -130,7 +130,7 @@ def check_ends(plan: Plan, given: Lookup) -> None:
     for key, values, alone in (("senders", stream.senders, 1), ("receivers", stream.receivers, 0)):
         where = given(f"stream.{key}", list(values))
         if max(values) > alone and not has_switch(plan) and not (key == "senders" and stream.marks):
-            raise refuse(where, f"stream.{key}", "a bridge in bed.devices: no other arm has more than two ports")
+            raise refuse(where, f"stream.{key}", "a bridge in bed.devices: no other path has more than two ports")
     if max(stream.receivers) and not {"broadcast", "multicast"} & set(stream.to):
         value = given("stream.receivers", list(stream.receivers))
         raise refuse(value, "stream.receivers", '0, or "multicast" or "broadcast" in stream.to')
@@ -163,7 +163,7 @@ def check_loads(plan: Plan, given: Lookup) -> None:
         raise refuse(where, "stream.load", "a device in bed.devices: its throughput is what the load is a share of")
     if any(stream.load) and "through" in stream.load_via and not has_switch(plan):
         via = given("stream.load_via", list(stream.load_via))
-        raise refuse(via, "stream.load_via", '"beside", or a bridge in bed.devices: no other arm has ports for a load')
+        raise refuse(via, "stream.load_via", '"beside", or a bridge in bed.devices: no other path has ports for a load')
     if any(stream.load) and "beside" in stream.load_via and not plan.bed.decoy:
         raise refuse(given("bed.decoy", plan.bed.decoy), "bed.decoy", 'true for stream.load_via = "beside"')
     if stream.load_frame_bytes > plan.bed.mtu + ETHERNET:
@@ -220,7 +220,7 @@ def frame_sizes(plan: Plan) -> list[int]:
 
 
 def has_switch(plan: Plan) -> bool:
-    """Whether any arm has further ports."""
+    """Whether any path has further ports."""
     return any(is_bridge(plan, device) for device in plan.bed.devices)
 
 

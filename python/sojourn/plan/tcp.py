@@ -57,7 +57,7 @@ def describe_connections(trials: Sequence[Trial[Connections]], cost: Estimate) -
         "total_ns": cost.total_ns,
         "cells": [
             {"cell": cell, "kind": of.factors.kind, "congestion": of.factors.congestion, "pipe": of.factors.pipe,
-             "arm": of.device}
+             "path": of.device}
             for cell, of in sorted(one_of_each.items())
         ],
     }  # fmt: skip

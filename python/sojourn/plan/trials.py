@@ -1,7 +1,7 @@
 """Expands a plan with streams into trials, in the order in which they are measured: one matrix for every static method.
 
 A cell is one combination of factors. A round visits each cell once, in a random order; a visit to a cell takes every
-arm that can carry it in a random order and then in the mirrored one, as blocks of probes do (plan/probes.py). The
+path that can carry it in a random order and then in the mirrored one, as blocks of probes do (plan/probes.py). The
 same plan and seed give the same trials, so an interrupted run knows what it still owes. Does not know how a trial is
 run.
 """
@@ -61,7 +61,7 @@ class Factors:
     interval_ns: int | None
     """The same as time between frames."""
     rate_share: float | None
-    """The part of the arm's measured throughput, where the rate was asked so."""
+    """The part of the path's measured throughput, where the rate was asked so."""
     to: str
     senders: int
     receivers: int
@@ -72,7 +72,7 @@ class Factors:
     """through or beside; None without a load."""
     kind: str
     pipe: str = ""
-    """What the emulators of the arm are set to, in words; "" leaves them as they are."""
+    """What the emulators of the path are set to, in words; "" leaves them as they are."""
 
 
 def stream_cells(plan: Plan) -> list[Factors]:
@@ -133,8 +133,8 @@ def loads(plan: Plan) -> Iterator[tuple[float, str | None]]:
             yield load, via
 
 
-def arms_of(plan: Plan, factors: Factors) -> tuple[str, ...]:
-    """The arms that can carry it: only a switch has further ports, and addresses that it has not learnt."""
+def paths_of(plan: Plan, factors: Factors) -> tuple[str, ...]:
+    """The paths that can carry it: only a switch has further ports, and addresses that it has not learnt."""
     several = factors.senders > 1 and not plan.stream.marks
     needs_switch = several or factors.receivers > 0 or factors.load_via == "through"
     if needs_switch or factors.to == "unknown":
@@ -154,9 +154,9 @@ def expand_trials(plan: Plan) -> list[Trial[Factors]]:
     every = list(enumerate(stream_cells(plan)))
     for round_number in range(plan.trials.rounds):
         for cell, factors in order.sample(every, len(every)):
-            there = order.sample(arms := arms_of(plan, factors), len(arms))
+            there = order.sample(paths := paths_of(plan, factors), len(paths))
             duration, count = length(plan, factors)
-            for visit, device in [(0, arm) for arm in there] + [(1, arm) for arm in reversed(there)]:
+            for visit, device in [(0, path) for path in there] + [(1, path) for path in reversed(there)]:
                 trials.append(
                     Trial(len(trials), device, round_number, visit, cell, factors, order.getrandbits(62), count,
                           duration_ns=duration, batch=round_number)
@@ -256,7 +256,7 @@ def describe_trials(plan: Plan) -> dict[str, Any]:
         "measuring_ns": cost.measuring_ns,
         "total_ns": cost.total_ns,
         "cells": [
-            {"cell": cell, **asdict(factors), "arms": list(arms_of(plan, factors))}
+            {"cell": cell, **asdict(factors), "paths": list(paths_of(plan, factors))}
             | {"duration_ns": one_of_each[cell].duration_ns, "count": one_of_each[cell].count}
             for cell, factors in enumerate(stream_cells(plan))
         ],

@@ -49,7 +49,7 @@ class Study:
     question: str = key(text(), "", "what the study answers")
     paper: str = key(text(), "", "where the question comes from")
     method: str = key(one_of(*packages()), "pairs", "how it is answered; the sections below depend on it")
-    laws: tuple[str, ...] = key(
+    hypotheses: tuple[str, ...] = key(
         list_of(text(), may_be_empty=True), (), "published hypotheses to test, of those that the method can test"
     )
     published: tuple[str, ...] = key(

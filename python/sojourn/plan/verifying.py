@@ -24,7 +24,7 @@ CHECKS = 25
 
 ALARM = 0.01
 VISITS = 6
-"""Trials over each arm: fewer have no interval."""
+"""Trials over each path: fewer have no interval."""
 
 TAIL_PACKETS = 10
 """Beyond a percentile, to know it at all."""

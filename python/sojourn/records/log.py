@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from sojourn.records.earlier import read_json
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -14,7 +16,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
-            entry = json.loads(line)
+            entry = read_json(line)
         except json.JSONDecodeError:
             continue
         if isinstance(entry, dict):

@@ -90,8 +90,8 @@ def arms_of(bed: dict[str, Any], plan: dict[str, Any]) -> list[Arm]:
         planned = plan.get("bed", {}).get("devices", [])
         return [Arm("direct", ()), *(Arm(name, _stations_by_name(name)) for name in planned if name != "direct")]
     built = bed.get("stable", {}).get("bed", {})
-    addresses = {arm.get("arm"): arm for arm in built.get("arms", [])}
-    names = dict.fromkeys(str(link["arm"]) for link in links)
+    addresses = {path.get("path"): path for path in built.get("paths", [])}
+    names = dict.fromkeys(str(link["path"]) for link in links)
     shaped = _shaper(built.get("spec") or {})
     return [_arm_of(name, links, nodes, addresses.get(name, {}), shaped) for name in names]
 
@@ -99,8 +99,8 @@ def arms_of(bed: dict[str, Any], plan: dict[str, Any]) -> list[Arm]:
 def _arm_of(
     name: str, links: list[dict[str, Any]], nodes: list[dict[str, Any]], address: dict[str, Any], shaped: str
 ) -> Arm:
-    own = [link for link in links if link["arm"] == name]
-    stations = tuple(str(node["label"]) for node in nodes if node.get("arm") == name)
+    own = [link for link in links if link["path"] == name]
+    stations = tuple(str(node["label"]) for node in nodes if node.get("path") == name)
     lefts = [str(link.get("from_port", "")) for link in own if link["from"] == "a"]
     rights = [str(link.get("to_port", "")) for link in own if link["to"] == "b"]
     left, right = _first(lefts, address.get("a_dev")), _first(rights, address.get("b_dev"))

@@ -6,7 +6,6 @@ Absent parts stay absent: a run without samples still makes a page. It never loo
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.errors import RequestError
+from sojourn.records.earlier import read_json, read_toml
 from sojourn.records.log import read_log
 from sojourn.records.results import COLUMNS
 from sojourn.report.numbers import count, duration, percent
@@ -67,8 +67,8 @@ class Run:
         rows = _json(folder / "analysis" / "results.json")
         verdict = _json(folder / "analysis" / "verdict.json")
         plan_text = _text(folder / "plan.toml")
-        bed = json.loads(_text(folder / "bed.json") or "{}")
-        return cls(folder, _frame(rows), verdict, tomllib.loads(plan_text), plan_text, bed)
+        bed = read_json(_text(folder / "bed.json") or "{}")
+        return cls(folder, _frame(rows), verdict, read_toml(plan_text), plan_text, bed)
 
     def rows(self, quantity: str, statistic: str | None = None, **factors: str | None) -> pl.DataFrame:
         """The result rows of one quantity, narrowed by statistic and factors (None means: is null)."""

@@ -47,11 +47,11 @@ class Cables:
 
 
 def cables_of(run: Run) -> dict[str, Cables]:
-    """The cables of every arm that has a rate somewhere."""
+    """The cables of every path that has a rate somewhere."""
     found = {}
-    for arm in run.bed.get("stable", {}).get("bed", {}).get("arms", []):
-        several = [one or {} for one in arm.get("rated", [])]
+    for path in run.bed.get("stable", {}).get("bed", {}).get("paths", []):
+        several = [one or {} for one in path.get("rated", [])]
         rates = tuple(float(one["rate_bps"]) if one.get("rate_bps") else None for one in several)
         if any(rates):
-            found[str(arm["arm"])] = Cables(rates, float(sum(one.get("delay_ns") or 0 for one in several)))
+            found[str(path["path"])] = Cables(rates, float(sum(one.get("delay_ns") or 0 for one in several)))
     return found

@@ -44,7 +44,7 @@ class Witness:
 
     def __init__(self, folder: RunFolder, part: int, site: Site, cpu: int) -> None:
         self._records = folder.records / f"captures-{part:03}.arrow"
-        dev = site.bed.topology.arms[DIRECT].b_dev
+        dev = site.bed.topology.paths[DIRECT].b_dev
         self._capture = Capture(site.bed, "b", dev, folder.records / f"captures-{part:03}.pcap", cpu)
         self._backend = site.bed.backend
         self._windows: list[Window] = []
@@ -65,7 +65,7 @@ class Witness:
 
 def ping_trial(site: Site, trial: Trial[Probing], cpu: int, tick: Callable[[], None]) -> int | None:
     """Let the system's ping send one trial; gives the ICMP identifier that it used, where we could choose it."""
-    argv, identifier = ping_argv(site.bed, trial, site.bed.topology.arms[trial.path].b_ip4, cpu)
+    argv, identifier = ping_argv(site.bed, trial, site.bed.topology.paths[trial.path].b_ip4, cpu)
     process = site.start("a")(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60 + SLOWEST * (trial.count or 0) * trial.factors.interval_ns / 1e9
     try:

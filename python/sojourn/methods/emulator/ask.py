@@ -41,7 +41,7 @@ def check(plan: Plan, given: Lookup) -> None:
 
 ASK = ask_streams(
     overload=True,
-    laws=("no-tick", "no-shortfall", "delay-independent-of-rate", "loss-as-configured"),
+    hypotheses=("no-tick", "no-shortfall", "delay-independent-of-rate", "loss-as-configured"),
     more={"limits": LimitsPlan},
     not_simulated="a simulated line has not an emulator",
     logs_emulators=True,

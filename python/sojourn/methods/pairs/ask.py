@@ -54,7 +54,7 @@ ASK = Ask(
     check=check,
     describe=describe,
     limit=Limit("pairs", "rounds", 8),
-    laws=("constant-plus-per-byte", "rate-independent", "cascade-adds", "slope-is-sum-of-rates"),
+    hypotheses=("constant-plus-per-byte", "rate-independent", "cascade-adds", "slope-is-sum-of-rates"),
     words={"device": "bed.devices", "size": "probe.icmp_bytes"},
     probes=True,
 )

@@ -101,7 +101,7 @@ class Costs(Bench):
         """Run one iperf3 for the whole batch; or nothing, where each slice has its own."""
         setting = trials[0].factors.setting
         bed = self.sitting.site.bed
-        size_packets(bed, bed.topology.arms[DIRECT], setting.path, checksums=True)
+        size_packets(bed, bed.topology.paths[DIRECT], setting.path, checksums=True)
         return nullcontext() if self.asked.form == "runs" else self._shared(trials[0].batch, setting)
 
     @contextmanager
@@ -126,7 +126,7 @@ class Costs(Bench):
     @contextmanager
     def _traffic(self, number: int, setting: Setting) -> Iterator[Running]:
         site, asked, cores = self.sitting.site, self.asked, self.sitting.plan.host
-        link = site.bed.topology.arms[DIRECT]
+        link = site.bed.topology.paths[DIRECT]
         traffic = Traffic(link.b_ip4, setting.flows, LONGEST_SECONDS, asked.mss_bytes, asked.congestion_control,
                           cores.prober_cpu, cores.responder_cpu)  # fmt: skip
         with Iperf(site.bed, traffic) as running:

@@ -47,7 +47,7 @@ class PerturbationPlan:
     skip_ns: int = key(duration(0, HOUR_NS), 1_000_000_000, "its beginning, which is not looked at")
     read_every_ns: int = key(duration(1_000_000, HOUR_NS), 10_000_000, "how often the application reads TCP_INFO")
     packets_per_log: int = key(whole(1, 1_000_000), 1, "1 logs every packet")
-    rounds: int = key(whole(2, 100_000), 24, "each with every arm of each cell")
+    rounds: int = key(whole(2, 100_000), 24, "each with every path of each cell")
     mss_bytes: int = key(MSS, 1460, "largest segment, options included, as TCP_MAXSEG takes it")
     send_buffer_bytes: int = key(BUFFER, 4_194_304, "of the connection; the kernel doubles it")
     receive_buffer_bytes: int = key(BUFFER, 4_194_304, "of the connection; the kernel doubles it")

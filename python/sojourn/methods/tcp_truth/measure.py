@@ -64,7 +64,7 @@ def traffic(asked: TruthPlan, kind: str) -> dict[str, Any]:
 
 def start_capture(sitting: Sitting, trial: Trial[Connections]) -> TcpCapture:
     """The witness at the sender's port."""
-    dev, file = sitting.site.bed.topology.arms[trial.path].a_dev, sitting.part.folder.records / "capture.pcap"
+    dev, file = sitting.site.bed.topology.paths[trial.path].a_dev, sitting.part.folder.records / "capture.pcap"
     return TcpCapture(sitting.site.bed, dev, port_of(trial), file, sitting.cores.responder)
 
 

@@ -1,0 +1,39 @@
+"""Plans, beds and logs as this version names things: what an earlier one wrote under another name is renamed.
+
+Columns of records have their earlier names where they are declared (`crates/record`). Judges nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+KEYS = {"arm": "path", "arms": "paths", "laws": "hypotheses"}
+VALUES = {"arm-throughput": "path-throughput"}
+EARLIER = re.compile("|".join(rf"\b{name}\b" for name in (*KEYS, *VALUES)))
+
+
+def read_json(text: str) -> Any:
+    """The value of a JSON text."""
+    return renamed(json.loads(text)) if EARLIER.search(text) else json.loads(text)
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text."""
+    return {key: renamed(inner) for key, inner in tomllib.loads(text).items()}
+
+
+def renamed(value: Any) -> Any:
+    """A value with today's names throughout."""
+    if isinstance(value, dict):
+        return {_key(key, inner): renamed(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [renamed(inner) for inner in value]
+    return VALUES.get(value, value) if isinstance(value, str) else value
+
+
+def _key(key: str, inner: Any) -> str:
+    """A table of that name is a device's, which its user has named."""
+    return key if isinstance(inner, dict) else KEYS.get(key, key)
