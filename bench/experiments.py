@@ -32,7 +32,7 @@ PAYLOAD_BYTES = 40
 PACED, FLOOD, PING_PONG = 600, 10_000, 30_000
 """Probes of one run."""
 
-AS_ANSWERED = ("--schedule", "as-answered", "-i", "0us")
+CLOSED_LOOP = ("--schedule", "closed-loop", "-i", "0us")
 """Closed loop, with no least interval."""
 
 RATE, LOAD_SECONDS = 10_000, 2
@@ -121,7 +121,7 @@ def experiments() -> tuple[Experiment, ...]:
             ),
         ),
         Experiment(
-            "ICMP echo, as answered",
+            "ICMP echo, closed loop",
             "ping -f",
             _icmp_flood,
             lambda ground: _sample(peers.ping_flood(ground.bed, ground.address, FLOOD)),
@@ -185,7 +185,7 @@ def _icmp_paced(ground: Ground, points: ours.Points) -> Sample:
 
 
 def _icmp_flood(ground: Ground) -> Sample:
-    return _icmp(ground, ["-c", str(FLOOD), *AS_ANSWERED, *ground.prober()], "ping")
+    return _icmp(ground, ["-c", str(FLOOD), *CLOSED_LOOP, *ground.prober()], "ping")
 
 
 def _icmp(ground: Ground, options: list[str], points: ours.Points) -> Sample:
@@ -196,7 +196,7 @@ def _icmp(ground: Ground, options: list[str], points: ours.Points) -> Sample:
 
 def _udp_ping_pong(ground: Ground) -> Sample:
     with _responder(ground):
-        done = _udp(ground, ["-c", str(PING_PONG), *AS_ANSWERED])
+        done = _udp(ground, ["-c", str(PING_PONG), *CLOSED_LOOP])
     return _our_sample(done, "user")
 
 

@@ -239,7 +239,7 @@ rate = ["10Mbit/s", "100Mbit/s"]
 [probe]
 probe = ["raw/ping-pong"]
 payload_bytes = [46, 1500]
-schedule = ["as-answered"]
+schedule = ["closed-loop"]
 [pairs]
 rounds = 12
 probes_per_block = 14

@@ -226,7 +226,7 @@ class EveryProbe:
         """Its results, and where it is."""
         if self._run is None:
             folder = self._folders.mktemp("probes")
-            pace = 'schedule = ["as-answered"]'
+            pace = 'schedule = ["closed-loop"]'
             plan = write_plan(folder, ["wire", "bridge", "bridge*3"], PROBES, rounds=30, probes_per_block=64, pace=pace)
             self._run = run_as_a_user(plan, folder / "run")["results"], folder / "run"
         return self._run

@@ -115,7 +115,7 @@ def test_the_instrument_s_words_become_errors() -> None:
     assert [error_of(status, "x").status for status in (2, 3, 4, 101)] == [2, 3, 4, 3]
     with pytest.raises(MachineError, match="what is no answer"):
         parse(b"[1]")
-    closed = {"count": 10, "schedule": "as-answered", "timeout_ns": 1e9, "interval_ns": 0}
+    closed = {"count": 10, "schedule": "closed-loop", "timeout_ns": 1e9, "interval_ns": 0}
     assert longest_seconds(closed) == pytest.approx(41)
 
 

@@ -90,7 +90,7 @@ def test_a_simulated_study_keeps_its_lines(name: str, tmp_path: Path) -> None:
             8,
             "expected payload_bytes or frame_bytes, since raw/ping-pong has no ICMP header",
         ),
-        ("schedule = ['sometimes']", 9, '"regular" or "poisson" or "as-answered"'),
+        ("schedule = ['sometimes']", 9, '"regular" or "poisson" or "closed-loop"'),
         ("timeout = true", 9, "probe.timeout = true: expected a time"),
         ("[pairs]\nrounds = 0", 10, "pairs.rounds = 0: expected a whole number from 1"),
         ("[pairs]\nrounds = true", 10, "pairs.rounds = true: expected a whole number"),

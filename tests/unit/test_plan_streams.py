@@ -329,7 +329,7 @@ def test_counts_and_durations_belong_together() -> None:
         for trial in expand_trials(plan)[:200]:
             factors = trial.factors
             if factors.kind in CLOSED_LOOPS:
-                assert (trial.count, factors.schedule) == (plan.trials.probes, "as-answered")
+                assert (trial.count, factors.schedule) == (plan.trials.probes, "closed-loop")
             elif factors.rate_pps is None:
                 assert (trial.count, trial.duration_ns) == (None, plan.trials.duration_ns)
             else:

@@ -579,7 +579,7 @@ def test_shares_are_spelled_short(share: float, said: str) -> None:
 def test_cells_are_named_for_people() -> None:
     common: Row = {"probe": "packet", "engine": "packet", "frame_bytes": 64}
     assert Factors(**common, schedule="poisson", interval_ns=3000).describe() == "packet, 64 B, poisson 3 µs"
-    assert Factors(**common, schedule="as-answered", interval_ns=0).describe() == "packet, 64 B, as answered"
+    assert Factors(**common, schedule="closed-loop", interval_ns=0).describe() == "packet, 64 B, closed loop"
     assert Factors(**common, schedule="flood").describe() == "packet, 64 B, flood"
     assert Factors(**common, schedule="regular").describe() == "packet, 64 B, regular"
     assert "load 90 % beside" in Factors(**common, schedule="flood", load=0.9, load_via="beside").describe()

@@ -159,7 +159,7 @@ pub struct Run {
     /// How many probes to send, warm-up included
     #[arg(short, long, default_value_t = 100)]
     pub count: u32,
-    /// The interval between intended departures (the mean one for poisson, the least one for as-answered): 10ms, 500us, 1s
+    /// The interval between intended departures (the mean one for poisson, the least one for closed-loop): 10ms, 500us, 1s
     #[arg(short, long, default_value = "10ms", value_parser = span)]
     pub interval: Nanos,
     /// When probes leave
@@ -280,7 +280,7 @@ pub enum ScheduleArgument {
     /// At exponential intervals, answered or not (open loop)
     Poisson,
     /// When the one before was answered or timed out (closed loop)
-    AsAnswered,
+    ClosedLoop,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -330,7 +330,7 @@ impl From<ScheduleArgument> for Schedule {
         match schedule {
             ScheduleArgument::Regular => Self::Regular,
             ScheduleArgument::Poisson => Self::Poisson,
-            ScheduleArgument::AsAnswered => Self::AsAnswered,
+            ScheduleArgument::ClosedLoop => Self::ClosedLoop,
         }
     }
 }

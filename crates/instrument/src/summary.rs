@@ -143,7 +143,7 @@ fn head(request: &Request, measured: &Measured) -> String {
     };
     let interval = match block.schedule {
         "poisson" => format!("{} on average", span(block.interval)),
-        "as-answered" => format!("{} or when answered", span(block.interval)),
+        "closed-loop" => format!("{} or when answered", span(block.interval)),
         _ => span(block.interval),
     };
     format!("{} to {} ({}): {size}, {} schedule, {interval}\n", block.kind, request.to, block.via, block.schedule)

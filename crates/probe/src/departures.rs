@@ -38,7 +38,7 @@ impl Departures {
     pub fn advance(&mut self, intended: Time) {
         match self.schedule {
             Schedule::Regular => self.next = self.next + self.interval,
-            Schedule::AsAnswered => self.next = intended + self.interval,
+            Schedule::ClosedLoop => self.next = intended + self.interval,
             Schedule::Poisson => {
                 let deviate: f64 = Exp1.sample(&mut self.random);
                 let gap_ns = deviate * self.interval.0 as f64 + self.remainder_ns;

@@ -123,7 +123,7 @@ fn spin(request: &Request, pace: Pace) -> Nanos {
     let most = Nanos(request.interval.0 / 5 * 3).min(BUSY);
     match pace.wait {
         Wait::Sleep => Nanos::ZERO,
-        Wait::SleepThenSpin if pace.is_real_time && request.schedule != Schedule::AsAnswered => SPIN.min(most),
+        Wait::SleepThenSpin if pace.is_real_time && request.schedule != Schedule::ClosedLoop => SPIN.min(most),
         Wait::SleepThenSpin => SPIN,
         Wait::Spin if pace.is_real_time => most,
         Wait::Spin => Nanos(i64::MAX),

@@ -65,7 +65,7 @@ impl Engine {
             frame: vec![0; codec.frame_bytes()],
             codec,
             departures: Departures::new(request.schedule, request.interval, request.seed),
-            is_closed_loop: request.schedule == Schedule::AsAnswered,
+            is_closed_loop: request.schedule == Schedule::ClosedLoop,
             count: request.count,
             warmup: request.warmup,
             timeout: request.timeout,

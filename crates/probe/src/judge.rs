@@ -45,7 +45,7 @@ fn clock_step(block: &Block) -> Option<String> {
 /// An open loop is late when one departure in a hundred is late by more than a tenth of the interval, but by 50 µs at
 /// least and by 1 ms at most.
 fn sender_late(block: &Block, probes: &[Probe]) -> Option<String> {
-    if block.schedule == crate::Schedule::AsAnswered.name() {
+    if block.schedule == crate::Schedule::ClosedLoop.name() {
         return None;
     }
     let limit = Nanos(block.interval.0 / 10).clamp(Nanos::micros(50), Nanos::millis(1));

@@ -41,7 +41,7 @@ pub struct Request {
     pub response_payload_bytes: usize,
     /// When probes leave.
     pub schedule: Schedule,
-    /// The (mean) interval between intended departures; as-answered: the least one.
+    /// The (mean) interval between intended departures; closed-loop: the least one.
     #[serde(rename = "interval_ns")]
     pub interval: Nanos,
     /// How many probes, warm-up included.
@@ -78,7 +78,7 @@ pub enum Schedule {
     /// At exponential intervals, answered or not (open loop).
     Poisson,
     /// When the one before was answered or timed out, and the interval has passed (closed loop).
-    AsAnswered,
+    ClosedLoop,
 }
 
 /// A request that makes no sense.
@@ -107,11 +107,11 @@ impl Request {
     pub fn check(&self) -> Result<(), RequestError> {
         self.check_sizes()?;
         let spans = Nanos(1)..=LONGEST;
-        let closed = self.schedule == Schedule::AsAnswered;
+        let closed = self.schedule == Schedule::ClosedLoop;
         require(
             "interval_ns",
             spans.contains(&self.interval) || (closed && self.interval == Nanos::ZERO),
-            "expected more than 0 and at most an hour (0 only with as-answered)",
+            "expected more than 0 and at most an hour (0 only with closed-loop)",
         )?;
         require("timeout_ns", spans.contains(&self.timeout), "expected more than 0 and at most an hour")?;
         require("count", (1..=MOST_PROBES).contains(&self.count), "expected 1 to 10,000,000")?;
@@ -151,7 +151,7 @@ impl Schedule {
         match self {
             Self::Regular => "regular",
             Self::Poisson => "poisson",
-            Self::AsAnswered => "as-answered",
+            Self::ClosedLoop => "closed-loop",
         }
     }
 }
@@ -168,14 +168,14 @@ mod tests {
 
     const LINE: &str = r#"{"block":12,"device":"bridge","round":3,"visit":0,"cell":1,
         "to":{"via":"packet","dev":"a-direct","mac":"02:77:00:00:01:02","qdisc_bypass":true},
-        "kind":"ping-pong","request_payload_bytes":56,"response_payload_bytes":56,"schedule":"as-answered",
+        "kind":"ping-pong","request_payload_bytes":56,"response_payload_bytes":56,"schedule":"closed-loop",
         "interval_ns":1000000,"count":44,"warmup":4,"timeout_ns":200000000,"seed":42}"#;
 
     #[test]
     fn reads_what_is_asked() {
         let request: Request = serde_json::from_str(LINE).unwrap();
         assert_eq!(request.check(), Ok(()));
-        assert_eq!((request.kind, request.schedule), (Kind::PingPong, Schedule::AsAnswered));
+        assert_eq!((request.kind, request.schedule), (Kind::PingPong, Schedule::ClosedLoop));
         assert_eq!(request.carrier(), Carrier::Raw);
     }
 

@@ -141,7 +141,7 @@ def _in_order(seen: pl.DataFrame, trial: dict[str, Any]) -> tuple[NDArray[np.int
 
 def _factors(tool: str, icmp_bytes: int, interval_ns: int) -> Factors:
     payload, frame = icmp_bytes - ICMP_HEADER, max(64, icmp_bytes + ETHERNET_WITHOUT_ICMP)
-    schedule = "regular" if interval_ns else "as-answered"
+    schedule = "regular" if interval_ns else "closed-loop"
     return Factors(tool, schedule, icmp_bytes, payload, payload, frame, frame, interval_ns)
 
 

@@ -54,7 +54,7 @@ class Factors:
         size = f"{self.icmp_bytes} B of ICMP" if self.icmp_bytes is not None else f"{self.payload_bytes} B"
         if self.icmp_bytes is None and self.payload_bytes != self.response_payload_bytes:
             size += f" and back {self.response_payload_bytes} B"
-        pace = "as answered" if self.schedule == "as-answered" else spell_interval(self.interval_ns or 0)
+        pace = "closed loop" if self.schedule == "closed-loop" else spell_interval(self.interval_ns or 0)
         return f"{self.probe}, {size}, {pace}"
 
 
@@ -74,11 +74,17 @@ def factors_of(block: dict[str, Any], plan: dict[str, Any]) -> Factors:
     )
 
 
+RENAMED_SCHEDULES = {"as-answered": "closed-loop"}
+"""What schedules were called in runs of earlier versions."""
+
+
 def factors_of_stream(told: dict[str, Any]) -> Factors:
     """The factors of a cell of streams, as the log tells them; what this version does not know is left out."""
     known = {one.name: told[one.name] for one in fields(Factors) if told.get(one.name) is not None}
     if not known.get("pipe"):
         known.pop("pipe", None)
+    if "schedule" in known:
+        known["schedule"] = RENAMED_SCHEDULES.get(known["schedule"], known["schedule"])
     known["engine"] = str(known.get("engine", "auto"))
     known["probe"] = str(known.get("probe") or _stream_name(known))
     if "interval_ns" not in known and known.get("rate_pps"):
@@ -128,9 +134,9 @@ def _describe_stream(factors: Factors) -> str:
 
 
 def spell_schedule(factors: Factors) -> str:
-    """When a stream sends: "flood", "as answered", "poisson 100 µs", "ramp:1000-2000"."""
-    if factors.schedule == "as-answered":
-        return "as answered"
+    """When a stream sends: "flood", "closed loop", "poisson 100 µs", "ramp:1000-2000"."""
+    if factors.schedule == "closed-loop":
+        return "closed loop"
     paced = factors.interval_ns or factors.rate_share is not None
     return f"{factors.schedule} {spell_pace(factors)}" if paced else str(factors.schedule)
 

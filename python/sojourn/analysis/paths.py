@@ -60,7 +60,7 @@ def path_rows(run: Run) -> list[Row]:
         for quantity in ("rtt", "rtt_intended", "rtt_user"):
             rows += _times(run, path, quantity)
         rows += _counts(run, path)
-        if run.cells[path.cell].schedule != "as-answered":
+        if run.cells[path.cell].schedule != "closed-loop":
             rows += _departures(run, path)
     return rows
 

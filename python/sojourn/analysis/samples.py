@@ -150,7 +150,7 @@ def _pairs(rounds: Rounds) -> pl.DataFrame:
 def _own_departures(run: Run) -> pl.DataFrame:
     schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
     curves = [pl.DataFrame(schema=schema)]
-    scheduled = run.measured.filter(pl.col("schedule") != "as-answered")
+    scheduled = run.measured.filter(pl.col("schedule") != "closed-loop")
     for device in run.devices:
         own = scheduled.filter(pl.col("device") == device)
         errors = np.abs((own["departure_ns"] - own["intended_ns"]).cast(float).to_numpy())

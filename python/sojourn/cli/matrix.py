@@ -66,7 +66,7 @@ def print_blocks(shown: dict[str, Any], console: Console) -> None:
             f"{cell['size'].partition('_')[0].replace(' ', ' B ')}",
             "fragments" if cell["fragments"] else f"{frames(cell)} B",
             cell["schedule"],
-            as_duration(cell["interval_ns"]) if cell["interval_ns"] else "as answered",
+            as_duration(cell["interval_ns"]) if cell["interval_ns"] else "closed loop",
             str(cell["probes_per_block"]),
         )
     console.print(table)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sojourn.plan.rates import ramp_ends
 from sojourn.plan.sizes import ETHERNET
-from sojourn.plan.trials import AS_ANSWERED, CLOSED_LOOPS
+from sojourn.plan.trials import CLOSED_LOOP, CLOSED_LOOPS
 
 if TYPE_CHECKING:
     from sojourn.bed.model import Link, Port
@@ -180,7 +180,7 @@ def schedule(asked: Asked) -> str:
         return f"ramp:{ends[0] / factors.senders:g}-{ends[1] / factors.senders:g}"
     if asked.is_flood:
         return "flood"
-    return "regular" if factors.schedule in ("flood", AS_ANSWERED) else factors.schedule
+    return "regular" if factors.schedule in ("flood", CLOSED_LOOP) else factors.schedule
 
 
 def destination(asked: Asked, port: Port, number: int) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class ClosedLoop:
             "kind": trial.factors.kind,
             "request_payload_bytes": plan.stream.request_payload_bytes if fixed else payload,
             "response_payload_bytes": payload,
-            "schedule": "as-answered",
+            "schedule": "closed-loop",
             "interval_ns": 0,
             "count": trial.count,
             "warmup": max(1, trial.count // WARM_UP_SHARE),

@@ -25,7 +25,7 @@ class BlocksInstrument(Conversation):
 
 def longest_seconds(request: dict[str, Any]) -> float:
     """How long a block may take before the instrument counts as dead."""
-    each = request["timeout_ns"] if request["schedule"] == "as-answered" else 2 * request["interval_ns"]
+    each = request["timeout_ns"] if request["schedule"] == "closed-loop" else 2 * request["interval_ns"]
     return float(request["count"] * each + request["timeout_ns"]) / 1e9 + PATIENCE_SECONDS
 
 

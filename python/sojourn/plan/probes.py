@@ -65,7 +65,7 @@ class ProbePlan:
         name="interval",
     )
     schedule: tuple[str, ...] = key(
-        list_of(one_of("regular", "poisson", "as-answered")), ("regular",), "open loop, or closed (as-answered)"
+        list_of(one_of("regular", "poisson", "closed-loop")), ("regular",), "open loop, or a closed one"
     )
     timeout_ns: int = key(duration(1_000_000, HOUR_NS), 200_000_000, "a later answer counts as late")
 
@@ -151,11 +151,11 @@ def combinations(plan: Plan, tools: Sequence[str]) -> Iterator[tuple[str, str, i
         for probe in plan.probe.probe:
             for size in plan.probe.sizes:
                 for schedule in plan.probe.schedule:
-                    if schedule == "as-answered":
+                    if schedule == "closed-loop":
                         yield tool, probe, size, schedule, FLOOD_NS
                         continue
                     for interval in plan.probe.intervals_ns:
-                        yield tool, probe, size, "as-answered" if interval == FLOOD_NS else schedule, interval
+                        yield tool, probe, size, "closed-loop" if interval == FLOOD_NS else schedule, interval
 
 
 Length = tuple[int, int]

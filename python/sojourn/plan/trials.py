@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sojourn.plan.ask import Estimate
     from sojourn.plan.types import Plan
 
-AS_ANSWERED = "as-answered"
+CLOSED_LOOP = "closed-loop"
 TO_MANY = ("broadcast", "multicast")
 """Only these have other subscribers; beside any other address there is one cell, without them."""
 
@@ -55,7 +55,7 @@ class Factors:
     """With the FCS; of the answers, where the kind has a fixed request."""
     payload_bytes: int
     schedule: str
-    """regular, poisson, burst:N, ramp:FROM-TO, flood; as-answered for the closed loops."""
+    """regular, poisson, burst:N, ramp:FROM-TO, flood; closed-loop for the closed loops."""
     rate_pps: float | None
     """Mean rate of all senders together; None for a flood, a ramp, a closed loop and a share."""
     interval_ns: int | None
@@ -98,7 +98,7 @@ def base(plan: Plan, kind: str, engine: str, size: int, to: str, senders: int, r
         engine=engine,
         frame_bytes=stream_frame(engine, payload, tagged=tagged),
         payload_bytes=payload,
-        schedule=AS_ANSWERED,
+        schedule=CLOSED_LOOP,
         rate_pps=None,
         interval_ns=None,
         rate_share=None,

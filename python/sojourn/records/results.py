@@ -16,7 +16,7 @@ RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
     ),
     "reference": (pl.String(), "The path that was subtracted; null: the figure is of the whole path."),
     "probe": (pl.String(), "The kind of probe or the engine of a stream; of senders under test the tool."),
-    "schedule": (pl.String(), "When packets leave: regular, poisson, as-answered, flood, ..."),
+    "schedule": (pl.String(), "When packets leave: regular, poisson, closed-loop, flood, ..."),
     "icmp_bytes": (pl.Int64(), "ICMP header and data."),
     "payload_bytes": (pl.Int64(), "User data of a request, or of a stream's packet."),
     "response_payload_bytes": (pl.Int64(), "User data of the response."),

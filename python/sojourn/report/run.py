@@ -185,9 +185,9 @@ class Run:
 
 
 def every(schedule: str | None, interval_ns: int | None) -> str:
-    """A schedule in words: 'every 1 ms', 'Poisson 1 ms', 'as answered'."""
-    if schedule == "as-answered" or interval_ns is None:
-        return "as answered"
+    """A schedule in words: 'every 1 ms', 'Poisson 1 ms', 'closed loop'."""
+    if schedule == "closed-loop" or interval_ns is None:
+        return "closed loop"
     if interval_ns == 0:
         return "flood"
     return f"Poisson {duration(interval_ns)}" if schedule == "poisson" else f"every {duration(interval_ns)}"

@@ -209,7 +209,7 @@ fn a_real_time_thread_sleeps_enough_whatever_it_is_asked() {
     for (interval, wait, schedule, count) in [
         (Nanos::micros(15), Wait::SleepThenSpin, Schedule::Regular, 80_000),
         (Nanos::micros(50), Wait::SleepThenSpin, Schedule::Poisson, 20_000),
-        (Nanos::ZERO, Wait::SleepThenSpin, Schedule::AsAnswered, 150_000),
+        (Nanos::ZERO, Wait::SleepThenSpin, Schedule::ClosedLoop, 150_000),
         (Nanos::micros(100), Wait::Spin, Schedule::Regular, 10_000),
         (Nanos::seconds(3), Wait::Spin, Schedule::Regular, 2),
     ] {

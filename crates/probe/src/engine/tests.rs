@@ -104,7 +104,7 @@ fn loss_is_counted_within_its_binomial_interval() {
 #[test]
 fn duplicates_are_counted_apart() {
     let line = Line { duplicate: 1.0, ..Line::constant(1_000, 1_000) };
-    for schedule in [Schedule::Regular, Schedule::Poisson, Schedule::AsAnswered] {
+    for schedule in [Schedule::Regular, Schedule::Poisson, Schedule::ClosedLoop] {
         let (rows, counts) = measure(&request(line.clone(), schedule, 50));
         assert_eq!((counts.received, counts.duplicated, counts.foreign), (50, 50, 0), "{schedule:?}");
         assert!(rows.iter().all(|row| row.replies == 2));
@@ -147,7 +147,7 @@ fn only_an_open_loop_sees_a_stall_of_a_second() {
     let (open, summary) = share_above_100_ms(Schedule::Regular);
     assert!((open - 0.3).abs() < 0.001, "{open}");
     assert!(summary.p90_ns > 600_000_000, "{summary:?}");
-    let (closed, summary) = share_above_100_ms(Schedule::AsAnswered);
+    let (closed, summary) = share_above_100_ms(Schedule::ClosedLoop);
     assert!(closed <= 1.0 / 3_000.0, "{closed}");
     assert_eq!(summary.p99_ns, 10_000);
 }
@@ -163,7 +163,7 @@ fn drift_is_measured() {
 #[test]
 fn late_replies_keep_their_arrival() {
     let line = Line { hold: Some(Hold { every: 2, for_ns: 2_500_000 }), ..Line::constant(1_000, 1_000) };
-    for schedule in [Schedule::Regular, Schedule::AsAnswered] {
+    for schedule in [Schedule::Regular, Schedule::ClosedLoop] {
         let request = Request { timeout: Nanos::millis(2), ..request(line.clone(), schedule, 101) };
         let (rows, counts) = measure(&request);
         assert_eq!((counts.received, counts.late, counts.lost), (101, 50, 0), "{schedule:?}");
@@ -198,7 +198,7 @@ fn a_late_sender_shows_in_the_departures_and_not_in_the_rtt() {
 #[test]
 fn poisson_and_regular_see_the_same_line() {
     let forward = Delay::Normal(Normal { mean_ns: 50_000.0, sd_ns: 5_000.0 });
-    for schedule in [Schedule::Regular, Schedule::Poisson, Schedule::AsAnswered] {
+    for schedule in [Schedule::Regular, Schedule::Poisson, Schedule::ClosedLoop] {
         let line = Line { forward, ..Line::constant(0, 10_000) };
         let (rows, _) = measure(&request(line, schedule, 10_000));
         let summary = Summary::of(rows.iter().filter_map(Probe::rtt)).unwrap();
@@ -264,7 +264,7 @@ proptest! {
         loss in 0.0..0.5, loss_backward in 0.0..0.5, duplicate in 0.0..0.5, reorder in 0.0..0.5,
         sd_ns in 0.0..2e6, schedule in 0..3_usize, timeout_ns in 1..5_000_000_i64, payload in 0..100_usize, seed: u64,
     ) {
-        let schedule = [Schedule::Regular, Schedule::Poisson, Schedule::AsAnswered][schedule];
+        let schedule = [Schedule::Regular, Schedule::Poisson, Schedule::ClosedLoop][schedule];
         let forward = Delay::Normal(Normal { mean_ns: 1e6, sd_ns });
         let line = Line {
             forward, loss, loss_backward, duplicate, reorder, reorder_ns: 2_500_000, seed, ..Line::constant(0, 1_000)

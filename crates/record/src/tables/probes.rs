@@ -57,7 +57,7 @@ table! {
         cell: i32 => cell: Int32("1") "The cell of the plan's matrix.";
         via: &'static str => via: Utf8("1") "The backend: icmp, udp, packet, sim.";
         kind: &'static str => kind: Utf8("1") "icmp, request-response or ping-pong.";
-        schedule: &'static str => schedule: Utf8("1") "regular, poisson or as-answered.";
+        schedule: &'static str => schedule: Utf8("1") "regular, poisson or closed-loop.";
         interval: Nanos => interval_ns: Int64("ns") "The (mean) interval between intended departures.";
         count: u32 => count: Int32("1") "How many probes were asked for, warm-up included.";
         warmup: u32 => warmup: Int32("1") "How many of them, the first, warm the path up.";

@@ -227,7 +227,7 @@ def models(
 
 
 def _is_paced(factors: Factors) -> bool:
-    return not str(factors.schedule).startswith(("flood", "ramp", "as-answered"))
+    return not str(factors.schedule).startswith(("flood", "ramp", "closed-loop"))
 
 
 def training_cells(cells: Mapping[int, Factors], named: list[int] | None = None) -> list[int]:
