@@ -1,5 +1,5 @@
-//! Compiles the programs of `bpf/` with clang, for [`src/kernel`](src/kernel/mod.rs) to carry in the binary, and what they
-//! decide by once more for this machine, so that tests and simulations run the very same lines.
+//! Compiles the programs of `bpf/` with clang, for [`src/kernel`](src/kernel/mod.rs) to carry in the binary, and their decisions
+//! a second time for this machine, so that tests and simulations run the same lines. Makes Rust's `State` of `bpf/fields.h`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ fn main() {
             std::process::exit(1);
         }
     }
+    let state = cc::Build::new().file("bpf/rust.h").flag("-P").flag("-xc").expand();
+    std::fs::write(out.join("state.rs"), state).expect("the build folder can be written");
     cc::Build::new().file("bpf/decide.c").flag("-O2").warnings_into_errors(true).compile("sojourn_decide");
 }
 

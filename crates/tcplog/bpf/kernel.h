@@ -85,40 +85,15 @@ struct tcp_rack {
 	__u32 rtt_us;
 };
 
+/* Its own members among the fields of a sample are declared by their lines in fields.h. */
+#define OWN_MEMBER(type, name, how, member) type member;
+#define NO_MEMBER(...)
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
-	__u64 bytes_sent;
-	__u64 bytes_acked;
-	__u64 bytes_received;
-	__u64 bytes_retrans;
-	__u32 snd_cwnd;
-	__u32 snd_ssthresh;
-	__u32 snd_cwnd_cnt;
-	__u32 prior_cwnd;
-	__u32 mss_cache;
-	__u32 snd_wnd;
-	__u32 rcv_wnd;
+	STATE_FIELDS(OWN_MEMBER, NO_MEMBER)
+	/* What more is read of it. */
 	__u32 rcv_wup;
-	__u32 rcv_ssthresh;
-	__u32 snd_una;
-	__u32 snd_nxt;
-	__u32 write_seq;
-	__u32 rcv_nxt;
-	__u32 copied_seq;
-	__u32 packets_out;
-	__u32 sacked_out;
-	__u32 lost_out;
-	__u32 retrans_out;
-	__u32 total_retrans;
-	__u32 lost;
-	__u32 delivered;
-	__u32 delivered_ce;
-	__u32 received_ce;
-	__u32 rate_delivered;
-	__u32 rate_interval_us;
-	__u32 srtt_us;
-	__u32 mdev_us;
-	__u32 rttvar_us;
 	struct minmax rtt_min;
 	struct tcp_rack rack;
 	struct {
@@ -129,17 +104,6 @@ struct tcp_sock {
 	} rcvq_space;
 	__u32 chrono_start;
 	__u32 chrono_stat[3];
-	__u8 chrono_type;
-	__u32 segs_in;
-	__u32 segs_out;
-	__u32 data_segs_in;
-	__u32 data_segs_out;
-	__u32 reordering;
-	__u32 reord_seen;
-	__u32 dsack_dups;
-	__u32 rcv_ooopack;
-	__u16 advmss;
-	__u16 total_rto;
 	__u32 undo_marker;
 	__u32 tlp_high_seq;
 	struct rb_root out_of_order_queue;

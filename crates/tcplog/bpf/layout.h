@@ -6,6 +6,8 @@
 #ifndef SOJOURN_TCPLOG_LAYOUT_H
 #define SOJOURN_TCPLOG_LAYOUT_H
 
+#include "fields.h"
+
 /* Where a sample was taken. The first two belong to a packet, before TCP has dealt with it; the others come after. */
 enum point {
 	POINT_IN = 0,         /* a packet on its way in, before tcp_rcv; the socket may be in use by another CPU */
@@ -44,73 +46,13 @@ enum fate {
 	FATES_OF_FLOW = 7,
 };
 
-/* The control block as it is at that moment. Names and units of what comes of it are in crates/record, schema/tcp.rs. A
- * field that this kernel lacks is 0 here and its bit in `present` is clear. */
+#define MEMBER(type, name, ...) type name;
+#define SIZE(type, ...) + sizeof(type)
+
+/* The control block as it is at that moment. */
 struct state {
-	__u64 bytes_sent;
-	__u64 bytes_acked;
-	__u64 bytes_received;
-	__u64 bytes_retrans;
-	__u64 pacing_rate; /* bytes/s */
-	__u32 flags;       /* enum flag */
-	__u32 snd_cwnd;    /* segments */
-	__u32 snd_ssthresh; /* segments; 0x7fffffff: infinite */
-	__u32 snd_cwnd_cnt;
-	__u32 prior_cwnd;
-	__u32 mss_cache;
-	__u32 snd_wnd;
-	__u32 rcv_wnd;     /* as offered now: max(rcv_wup + rcv_wnd - rcv_nxt, 0) */
-	__u32 rcv_ssthresh;
-	__u32 snd_una;
-	__u32 snd_nxt;
-	__u32 write_seq;
-	__u32 rcv_nxt;
-	__u32 copied_seq;
-	__u32 sndbuf;
-	__u32 wmem_queued;
-	__u32 rcvbuf;
-	__u32 rmem_alloc;
-	__u32 packets_out;
-	__u32 sacked_out;
-	__u32 lost_out;
-	__u32 retrans_out;
-	__u32 total_retrans;
-	__u32 lost;
-	__u32 delivered;
-	__u32 delivered_ce;
-	__u32 received_ce;
-	__u32 rate_delivered;
-	__u32 rate_interval_us;
-	__u32 srtt_us8;    /* eighths of µs */
-	__u32 mdev_us4;    /* quarters of µs */
-	__u32 rttvar_us4;
-	__u32 rtt_min_us;
-	__u32 rtt_last_us; /* rack.rtt_us */
-	__u32 rcv_rtt_us8;
-	__u32 rcv_space;
-	__u32 rto_jiffies;
-	__u32 chrono_start_jiffies;
-	__u32 chrono_jiffies[3]; /* busy, limited by the receive window, by the send buffer */
-	__u32 segs_in;
-	__u32 segs_out;
-	__u32 data_segs_in;
-	__u32 data_segs_out;
-	__u32 reordering;
-	__u32 reord_seen;
-	__u32 dsack_dups;
-	__u32 rcv_ooopack;
-	__u16 advmss;
-	__u16 total_rto;
-	__u8 state;        /* TCP_ESTABLISHED = 1, … */
-	__u8 ca_state;
-	__u8 snd_wscale;
-	__u8 rcv_wscale;
-	__u8 backoff;
-	__u8 retransmits;
-	__u8 probes_out;
-	__u8 num_sacks;
-	__u8 chrono;       /* 0 idle, 1 busy, 2 limited by the receive window, 3 by the send buffer */
-	__u8 reserved[7];
+	STATE_FIELDS(MEMBER, MEMBER)
+	__u8 reserved[RESERVED(SIZE)];
 };
 
 enum flag {

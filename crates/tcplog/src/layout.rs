@@ -1,6 +1,6 @@
-//! What the programs in the kernel say, as `bpf/layout.h` lays it down, where each field is explained.
+//! The structures of `bpf/layout.h`, which explains each field.
 //!
-//! A test holds the two together by the type information in the compiled object.
+//! A test compares the two by the type information in the compiled object.
 
 use crate::decode::layout;
 
@@ -63,75 +63,8 @@ pub mod fate {
     pub const OF_FLOW: usize = 7;
 }
 
-layout! {
-    /// The control block at one moment.
-    pub struct State {
-        bytes_sent: u64,
-        bytes_acked: u64,
-        bytes_received: u64,
-        bytes_retrans: u64,
-        pacing_rate: u64,
-        flags: u32,
-        snd_cwnd: u32,
-        snd_ssthresh: u32,
-        snd_cwnd_cnt: u32,
-        prior_cwnd: u32,
-        mss_cache: u32,
-        snd_wnd: u32,
-        rcv_wnd: u32,
-        rcv_ssthresh: u32,
-        snd_una: u32,
-        snd_nxt: u32,
-        write_seq: u32,
-        rcv_nxt: u32,
-        copied_seq: u32,
-        sndbuf: u32,
-        wmem_queued: u32,
-        rcvbuf: u32,
-        rmem_alloc: u32,
-        packets_out: u32,
-        sacked_out: u32,
-        lost_out: u32,
-        retrans_out: u32,
-        total_retrans: u32,
-        lost: u32,
-        delivered: u32,
-        delivered_ce: u32,
-        received_ce: u32,
-        rate_delivered: u32,
-        rate_interval_us: u32,
-        srtt_us8: u32,
-        mdev_us4: u32,
-        rttvar_us4: u32,
-        rtt_min_us: u32,
-        rtt_last_us: u32,
-        rcv_rtt_us8: u32,
-        rcv_space: u32,
-        rto_jiffies: u32,
-        chrono_start_jiffies: u32,
-        chrono_jiffies: [u32; 3],
-        segs_in: u32,
-        segs_out: u32,
-        data_segs_in: u32,
-        data_segs_out: u32,
-        reordering: u32,
-        reord_seen: u32,
-        dsack_dups: u32,
-        rcv_ooopack: u32,
-        advmss: u16,
-        total_rto: u16,
-        state: u8,
-        ca_state: u8,
-        snd_wscale: u8,
-        rcv_wscale: u8,
-        backoff: u8,
-        retransmits: u8,
-        probes_out: u8,
-        num_sacks: u8,
-        chrono: u8,
-        reserved: [u8; 7],
-    }
-}
+// `State`: the control block at one moment, made of `bpf/fields.h`.
+include!(concat!(env!("OUT_DIR"), "/state.rs"));
 
 /// Bits of [`State::flags`].
 #[expect(missing_docs, reason = "said once, in the header")]

@@ -151,11 +151,11 @@ macro_rules! tcp_state {
                     "What does now: idle, busy (the path), receiver, buffer." from chrono as limited_by;
                 busy_us: i64 => busy_us: Int64("us")
                     "Time with data to send, ever, to a jiffy."
-                    from chrono_jiffies as busy;
+                    from chrono_busy_jiffies, chrono_rwnd_jiffies, chrono_sndbuf_jiffies as busy;
                 receiver_limited_us: i64 => receiver_limited_us: Int64("us")
-                    "Of it: limited by the peer's window." from chrono_jiffies as receiver_limited;
+                    "Of it: limited by the peer's window." from chrono_rwnd_jiffies as receiver_limited;
                 buffer_limited_us: i64 => buffer_limited_us: Int64("us")
-                    "Of it: limited by the send buffer." from chrono_jiffies as buffer_limited;
+                    "Of it: limited by the send buffer." from chrono_sndbuf_jiffies as buffer_limited;
                 snd_memory_bytes: u32 => snd_memory_bytes: Int64("bytes")
                     "Memory of what is queued to send (wmem_queued)." from wmem_queued;
                 rcv_memory_bytes: u32 => rcv_memory_bytes: Int64("bytes")

@@ -4,7 +4,7 @@ use crate::convert::COLUMNS;
 use crate::decode::Raw;
 use crate::layout::State;
 
-/// How many fields the kernel is asked for: all but what is reserved, as `STATE_FIELDS` of `bpf/presence.h` has them.
+/// How many fields the kernel is asked for: all but what is reserved, as `bpf/fields.h` has them.
 pub(super) const FIELDS: usize = State::FIELDS.len() - 1;
 
 /// The names of the fields, in their order.
@@ -23,6 +23,13 @@ pub(super) fn columns(present: &[bool; FIELDS]) -> (Vec<&'static str>, Vec<&'sta
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_field_is_in_a_column() {
+        for name in names() {
+            assert!(COLUMNS.iter().any(|(_, fields)| fields.contains(&name)), "no column is made of {name}");
+        }
+    }
 
     #[test]
     fn a_column_whose_field_is_missing_is_missing() {

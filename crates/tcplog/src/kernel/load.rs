@@ -237,39 +237,72 @@ mod tests {
 
     const SMALL: Room = Room { flows: 1, slots: 1 };
 
+    const OUT: &str = env!("OUT_DIR");
+
     fn types() -> Btf<'static> {
-        let object = concat!(env!("OUT_DIR"), "/tcplog.bpf.o");
-        Btf::from_path(object).expect("the object has the types of its own")
+        Btf::from_path(format!("{OUT}/tcplog.bpf.o")).expect("the object has the types of its own")
     }
 
-    fn assert_same(name: &str, size: usize, fields: &[(&str, usize)]) {
-        let types = types();
+    type Layout = (usize, Vec<(String, usize)>);
+
+    /// The size of a structure in a compiled object, and its members with where each begins.
+    fn compiled(types: &Btf<'_>, name: &str) -> Layout {
         let found = types.type_by_name::<Struct<'_>>(name).unwrap_or_else(|| panic!("{name} is in the object"));
-        let members: Vec<_> = found
-            .iter()
-            .map(|member| match member.attr {
-                MemberAttr::Normal { offset } => {
-                    (member.name.expect("it has a name").to_string_lossy().into_owned(), offset as usize / 8)
-                }
-                MemberAttr::BitField { .. } => panic!("{name} has no bit fields"),
-            })
-            .collect();
-        let fields: Vec<_> = fields.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();
-        assert_eq!(members, fields, "{name}");
-        assert_eq!(found.size(), size, "{name}");
+        let members = found.iter().map(|member| match member.attr {
+            MemberAttr::Normal { offset } => {
+                (member.name.expect("it has a name").to_string_lossy().into_owned(), offset as usize / 8)
+            }
+            MemberAttr::BitField { .. } => panic!("{name} has no bit fields"),
+        });
+        (found.size(), members.collect())
+    }
+
+    fn declared<R: Raw>() -> Layout {
+        (size_of::<R>(), R::FIELDS.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect())
+    }
+
+    /// `struct state` of a list of fields that was changed.
+    fn state_of(name: &str, change: impl Fn(&str) -> String) -> Layout {
+        let folder = format!("{OUT}/{name}");
+        std::fs::create_dir_all(&folder).expect("the build folder can be written");
+        let fields = change(include_str!("../../bpf/fields.h"));
+        assert_ne!(fields, include_str!("../../bpf/fields.h"), "the change finds its lines");
+        let source = "#include <linux/types.h>\n#include \"layout.h\"\nstruct state state;\n";
+        let files = [("fields.h", &*fields), ("layout.h", include_str!("../../bpf/layout.h")), ("state.c", source)];
+        for (file, text) in files {
+            std::fs::write(format!("{folder}/{file}"), text).expect("the build folder can be written");
+        }
+        let mut clang = std::process::Command::new(std::env::var("CLANG").unwrap_or("clang".to_owned()));
+        clang.args(["-g", "-target", "bpf", "-c", "state.c", "-o", "state.o"]).current_dir(&folder);
+        clang.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
+        assert!(clang.status().expect("clang starts").success());
+        compiled(&Btf::from_path(format!("{folder}/state.o")).expect("it has types"), "state")
+    }
+
+    #[test]
+    fn a_field_added_to_the_programs_alone_or_swapped_there_is_found() {
+        let line = "\tTCP(__u32, snd_una, SHOWN, snd_una) \\\n";
+        let other = "\tTCP(__u32, snd_nxt, SHOWN, snd_nxt) \\\n";
+        let swapped = state_of("swapped", |fields| fields.replace(&[line, other].concat(), &[other, line].concat()));
+        assert_ne!(swapped, declared::<State>());
+        assert_eq!(swapped.0, size_of::<State>(), "the size alone would not show it");
+        let added = "\tTCP(__u32, snd_up, PLAIN, snd_up) \\\n";
+        let added = state_of("added", |fields| fields.replace(line, &[line, added].concat()));
+        assert_ne!(added, declared::<State>());
+        assert!(added.1.iter().any(|(name, _)| name == "snd_up"));
     }
 
     #[test]
     fn the_layout_is_that_of_the_compiled_object() {
-        assert_same("state", size_of::<State>(), State::FIELDS);
-        assert_same("sample", size_of::<Sample>(), Sample::FIELDS);
-        assert_same("private_state", size_of::<PrivateState>(), PrivateState::FIELDS);
-        assert_same("counts", size_of::<Counts>(), Counts::FIELDS);
-        assert_same("flow", size_of::<Flow>(), Flow::FIELDS);
-        assert_same("totals", size_of::<Totals>(), Totals::FIELDS);
-        assert_same("options", size_of::<Options>(), Options::FIELDS);
-        let found = types();
-        let sizes = ["slot", "reader"].map(|name| found.type_by_name::<Struct<'_>>(name).map(|found| found.size()));
+        let types = types();
+        assert_eq!(compiled(&types, "state"), declared::<State>());
+        assert_eq!(compiled(&types, "sample"), declared::<Sample>());
+        assert_eq!(compiled(&types, "private_state"), declared::<PrivateState>());
+        assert_eq!(compiled(&types, "counts"), declared::<Counts>());
+        assert_eq!(compiled(&types, "flow"), declared::<Flow>());
+        assert_eq!(compiled(&types, "totals"), declared::<Totals>());
+        assert_eq!(compiled(&types, "options"), declared::<Options>());
+        let sizes = ["slot", "reader"].map(|name| types.type_by_name::<Struct<'_>>(name).map(|found| found.size()));
         assert_eq!(sizes, [Some(SLOT_BYTES), Some(READER)]);
     }
 
