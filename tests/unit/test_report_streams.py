@@ -19,7 +19,7 @@ from sojourn.methods import packages
 from sojourn.records import TABLES
 from sojourn.report import render_terminal, write_report
 from sojourn.report.contents import all_figures, all_tables, parts_of
-from sojourn.report.drawing import arms_of, draw
+from sojourn.report.drawing import draw, rows_of
 from sojourn.report.figures import specifications
 from sojourn.report.palette import Palette
 from sojourn.report.published import published_tables
@@ -320,13 +320,19 @@ def test_a_bed_of_many_ends_is_drawn() -> None:
         },
         "stable": {"bed": {"spec": {"rate_bps": 10_000_000, "shaper": "tbf"}, "paths": []}},
     }  # fmt: skip
-    bridge, decoy = arms_of(bed, {})
+    bridge, decoy = rows_of(bed, {})
     assert (bridge.left.split()[0], bridge.further_left) == ("a-bridge", ("a-bridge-2",))
     assert (bridge.right.split()[0], bridge.further_right) == ("b-bridge", ("b-bridge-2",))
     assert bridge.shaped == "TBF 10 Mbit/s"
     assert decoy.device == "direct"
     drawn = draw(bed, {"stream": {}}, Palette(for_page=True))
-    for word in ("a-bridge-2", "b-bridge-2", "TBF 10 Mbit/s", "direct, decoy: load beside", "1 further port at host A"):
+    for word in (
+        "a-bridge-2",
+        "b-bridge-2",
+        "TBF 10 Mbit/s",
+        "direct, bypass: load beside it",
+        "1 further port at host A",
+    ):
         assert word in drawn
 
 

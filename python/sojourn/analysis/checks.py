@@ -117,7 +117,7 @@ class Checks:
     several: list[tuple[str, int | None, str, Asked]] = field(default_factory=list)
 
     def add(self, device: str, cell: int | None, pipe: str, asked: list[Asked]) -> None:
-        """Add what was asked of one arm and cell."""
+        """Add what was asked of one path and cell."""
         self.several += [(device, cell, pipe, one) for one in asked]
 
     @property

@@ -24,8 +24,8 @@ class Place:
 
     def covers(self, row: Row) -> bool:
         """Whether a row's figure rests on what was found here; a pooled row rests on all its cells."""
-        arms = {row.device, row.reference}
-        here = self.device is None or self.device in arms
+        paths = {row.device, row.reference}
+        here = self.device is None or self.device in paths
         return here and (self.cell is None or row.cell is None or self.cell == row.cell)
 
     def describe(self, cells: Mapping[int, Factors]) -> str:

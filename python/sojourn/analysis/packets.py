@@ -37,7 +37,7 @@ BINNED = {"delay": ACTUAL, "ipdv": "ipdv", "inter_arrival": "inter_arrival"}
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A quantity of the packets of one arm, cell, receiver and node: finite values, and how many of each.
+    """A quantity of the packets of one path, cell, receiver and node: finite values, and how many of each.
 
     `trials` numbers the trial of each value; `lost` says how many packets each trial lost: they are values too, of
     infinity, for quantiles. `blocks` are the trials' blocks.
@@ -145,7 +145,7 @@ def _placed(packets: pl.DataFrame, flows: pl.DataFrame, *, by_port: bool = True)
 
 
 def delay_values(packets: pl.DataFrame, flows: pl.DataFrame, measure: str = ACTUAL) -> Iterator[Values]:
-    """The delays of every arm, cell and receiver, with what each trial lost."""
+    """The delays of every path, cell and receiver, with what each trial lost."""
     column = "intended_delay_ns" if measure == INTENDED else "delay_ns"
     lost = flows.group_by("block", "port").agg(pl.col("lost").sum())
     for one in _values(packets.drop_nulls(column), column, measure):

@@ -53,8 +53,8 @@ class Rounds:
 
     def counted(self, device: str, reference: str | None, used: NDArray[np.bool_]) -> int:
         """How many probes stand behind the pairs in `used`."""
-        arms = [device] if reference is None else [device, reference]
-        return int(sum(np.nansum(np.where(used, self.probes[arm], 0)) for arm in arms))
+        paths = [device] if reference is None else [device, reference]
+        return int(sum(np.nansum(np.where(used, self.probes[path], 0)) for path in paths))
 
 
 def rounds_of(run: Run) -> Rounds:

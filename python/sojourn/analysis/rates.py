@@ -18,7 +18,7 @@ from sojourn.analysis.finding import Finding, Place, worst_apart
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.stream_rows import per_arm, trial_row
+from sojourn.analysis.stream_rows import per_path, trial_row
 from sojourn.analysis.streams import L1_OVERHEAD, over_trials
 from sojourn.analysis.wording import percent
 from sojourn.statistics.interval import Interval
@@ -107,7 +107,7 @@ def clean_rate(run: Run, factors: Factors) -> float | None:
 def rate_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
     """Throughput in every meaning, and the time between frames."""
     rows = []
-    for _, _, here in per_arm(run, trials):
+    for _, _, here in per_path(run, trials):
         value = over_trials(here["received_pps"].drop_nulls().to_numpy())
         if not value.n:
             continue
@@ -151,7 +151,7 @@ def clean_rows(run: Run) -> list[Row]:
 def tester_limits(run: Run, trials: pl.DataFrame, overloads: Collection[Place]) -> list[Finding]:
     """Where the tester's own clean rate, not the device, bounds what was received."""
     found: dict[Place, float] = {}
-    for (device, cell), _, here in per_arm(run, trials):
+    for (device, cell), _, here in per_path(run, trials):
         value = over_trials(here["received_pps"].drop_nulls().to_numpy())
         clean = clean_rate(run, run.cells[cell])
         if value.n and clean and device not in (DIRECT, A_A) and value.estimate >= NEAR * clean:
@@ -163,7 +163,7 @@ def tester_limits(run: Run, trials: pl.DataFrame, overloads: Collection[Place]) 
 def overloads_of(run: Run, trials: pl.DataFrame) -> set[Place]:
     """Floods, and loads that are not within the tester's own clean rate: there the question is what comes through."""
     found = set()
-    for (device, cell), _, here in per_arm(run, trials):
+    for (device, cell), _, here in per_path(run, trials):
         factors, clean = run.cells[cell], clean_rate(run, run.cells[cell])
         asked = float(np.nanmedian(here["intended_pps"].to_numpy().astype(np.float64)))
         if factors.schedule == "flood" or (clean is not None and asked > NEAR * clean):
@@ -178,10 +178,10 @@ def jain(rates: NDArray[np.float64]) -> float:
 
 
 def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
-    """One row per arm and cell: offered, received, lost, the time between frames, and whose limit it is."""
+    """One row per path and cell: offered, received, lost, the time between frames, and whose limit it is."""
     schema = dict.fromkeys(_RATES, pl.Float64) | {"device": pl.String, "cell": pl.Int32, "tester_limited": pl.Boolean}
     rows = []
-    for (device, cell), _, here in per_arm(run, trials):
+    for (device, cell), _, here in per_path(run, trials):
         received, offered = over_trials(here["received_pps"].to_numpy()), over_trials(here["offered_pps"].to_numpy())
         if not received.n:
             continue

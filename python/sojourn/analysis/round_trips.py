@@ -20,7 +20,7 @@ def _asked(run: Run) -> pl.DataFrame:
 
 
 def round_trips(run: Run) -> list[Values]:
-    """Round-trip times of every arm and cell, the unanswered ones infinite."""
+    """Round-trip times of every path and cell, the unanswered ones infinite."""
     found = []
     for (device, cell), rows in _asked(run).partition_by("device", "cell", as_dict=True, maintain_order=True).items():
         answered = rows.drop_nulls("rtt")

@@ -34,7 +34,7 @@ class LogSetting:
 class Row:
     """A figure: of which device (against which reference, or None for the whole path), which statistic of what.
 
-    `against` names the cell that was subtracted where it is not another arm's: "load=0.0", "to=unicast". `port` is the
+    `against` names the cell that was subtracted where it is not another path's: "load=0.0", "to=unicast". `port` is the
     receiver's, `node` the answering one's. The clock's errors stand where two clocks were compared, 0 where one was.
     """
 

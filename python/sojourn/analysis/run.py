@@ -57,7 +57,7 @@ class Run:
 
     @property
     def devices(self) -> list[str]:
-        """Every arm that was measured: direct, a/a, then the devices in the plan's order."""
+        """Every path that was measured: direct, a/a, then the devices in the plan's order."""
         seen = self.blocks["device"].unique(maintain_order=True).to_list()
         streams = self.streams if "purpose" not in self.streams else self.streams.filter(purpose="measure")
         seen += [one for one in streams["device"].unique(maintain_order=True) if one not in seen]

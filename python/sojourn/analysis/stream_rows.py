@@ -95,7 +95,7 @@ def _row(run: Run, one: Values, statistic: str, value: Interval) -> Row:
 def count_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
     """Shares of what was sent, over trials, and the rates."""
     rows = []
-    for _, port, here in per_arm(run, trials):
+    for _, port, here in per_path(run, trials):
         sent = here["sent"].to_numpy().astype(np.float64)
         for quantity, column in SHARES.items():
             if here[column].null_count():
@@ -111,8 +111,8 @@ def count_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
     return rows
 
 
-def per_arm(run: Run, trials: pl.DataFrame) -> list[tuple[tuple[str, int], int, pl.DataFrame]]:
-    """The trials of each arm, cell and receiving port, in the order of the tables."""
+def per_path(run: Run, trials: pl.DataFrame) -> list[tuple[tuple[str, int], int, pl.DataFrame]]:
+    """The trials of each path, cell and receiving port, in the order of the tables."""
     groups = trials.partition_by("device", "cell", "port", as_dict=True, maintain_order=True)
     keyed = {(str(device), int(str(cell)), int(str(port))): rows for (device, cell, port), rows in groups.items()}
     order = in_order(run, [(device, cell) for device, cell, _ in keyed])
@@ -121,7 +121,7 @@ def per_arm(run: Run, trials: pl.DataFrame) -> list[tuple[tuple[str, int], int, 
 
 
 def trial_row(run: Run, trials: pl.DataFrame, quantity: str, statistic: str, value: Interval, unit: str) -> Row:
-    """A row about trials of one arm and cell, taken from their first."""
+    """A row about trials of one path and cell, taken from their first."""
     device, cell = str(trials["device"][0]), int(trials["cell"][0])
     return Row(device, quantity, statistic, value, unit, None, run.cells[cell], cell, int(trials["sent"].sum()))
 
@@ -231,12 +231,12 @@ def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:
 
 
 def _tell_behind(row: Row, each: pl.DataFrame) -> None:
-    """How many packets are behind a difference of two arms, and the clocks' errors of both together."""
+    """How many packets are behind a difference of two paths, and the clocks' errors of both together."""
     here = each if row.cell is None else each.filter(pl.col("cell") == row.cell)
-    arms = [here.filter(pl.col("device") == arm) for arm in (row.device, row.reference)]
-    row.probes = sum(int(arm["packets"].sum()) for arm in arms)
-    row.clock_bound_ns = _sum_of([worst_of(arm, "clock_bound_ns") for arm in arms])
-    row.clock_error95_ns = _sum_of([worst_of(arm, "clock_error95_ns") for arm in arms])
+    paths = [here.filter(pl.col("device") == path) for path in (row.device, row.reference)]
+    row.probes = sum(int(path["packets"].sum()) for path in paths)
+    row.clock_bound_ns = _sum_of([worst_of(path, "clock_bound_ns") for path in paths])
+    row.clock_error95_ns = _sum_of([worst_of(path, "clock_error95_ns") for path in paths])
 
 
 def tell_clocks(shifts: list[Row], pairs: list[Contrast], delays: pl.DataFrame) -> None:
@@ -244,8 +244,8 @@ def tell_clocks(shifts: list[Row], pairs: list[Contrast], delays: pl.DataFrame) 
     less = {(pair.cell, pair.against): pair.less for pair in pairs}
     for row in shifts:
         cells = (row.cell, less[row.cell or 0, str(row.against)])
-        arm = delays.filter(pl.col("device") == row.device)
-        both = [arm.filter(pl.col("cell") == cell) for cell in cells]
+        path = delays.filter(pl.col("device") == row.device)
+        both = [path.filter(pl.col("cell") == cell) for cell in cells]
         row.probes = sum(int(one["packets"].sum()) for one in both)
         row.clock_bound_ns = _sum_of([worst_of(one, "clock_bound_ns") for one in both])
         row.clock_error95_ns = _sum_of([worst_of(one, "clock_error95_ns") for one in both])
@@ -314,7 +314,7 @@ def shift_rows(
     statistic: str,
     unit: str = "ns",
 ) -> list[Row]:
-    """Differences between cells of one arm, by rounds, named after the quantity: "one_way_delay_shift"."""
+    """Differences between cells of one path, by rounds, named after the quantity: "one_way_delay_shift"."""
     rows = []
     for device, pair in ((device, pair) for device in run.devices for pair in pairs):
         d = differences(each.get((device, pair.cell)), each.get((device, pair.less)))

@@ -163,7 +163,7 @@ def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
 
 
 def departure_samples(run: Run, errors: pl.DataFrame) -> pl.DataFrame:
-    """How far departures were from the schedule, by arm, of the cells that have one."""
+    """How far departures were from the schedule, by path, of the cells that have one."""
     schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
     paced = [cell for cell, factors in run.cells.items() if factors.schedule in ("regular", "poisson")]
     curves = [pl.DataFrame(schema=schema)]

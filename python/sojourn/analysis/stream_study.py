@@ -87,7 +87,7 @@ class Gathered:
 
     @cached_property
     def delays(self) -> list[Values]:
-        """One-way delays from the actual departure, of every arm, cell and receiver."""
+        """One-way delays from the actual departure, of every path, cell and receiver."""
         binned = [one for one in self.binned if one.measure == ACTUAL]
         return ordered(self.run, [*delay_values(self.packets, self.flows), *binned])
 

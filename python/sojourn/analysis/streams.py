@@ -1,12 +1,12 @@
 """What every method of streams has in common: trials, their counts, and which quantities and samples they become.
 
-The trial is the unit: one stream sent once over one arm. Every interval is one over trials (Hodges-Lehmann with the
+The trial is the unit: one stream sent once over one path. Every interval is one over trials (Hodges-Lehmann with the
 exact signed-rank interval from six trials on, Student's from three, none below), never over packets. Quantiles are of
 all packets of a cell, the lost ones with infinite delay, and their intervals Woodruff's with the trial as the cluster
 (`statistics.quantile`), from four trials on. Differences pair trials of one round, each the mean of its visits.
 
 Quantities (rows of results.json; statistic; unit). `port` is the receiver, `node` who answered, `against` the cell of
-the same arm that was subtracted ("load=0.0", "load_via=beside", "to=unicast", "receivers=0", "senders=1").
+the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", "receivers=0", "senders=1").
 
 - all of them (throughput and loss without delays and variations: a flood's queue is always full):
     - one_way_delay (from the actual departure), one_way_delay_intended; min mean p50 p90 p99 p99.9 max sd [ns]
@@ -137,7 +137,7 @@ COUNTS = ("first", "duplicated", "reordered", "late", "corrupted", "foreign", "o
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A number for each trial of one arm in one cell, in the order of rounds and visits."""
+    """A number for each trial of one path in one cell, in the order of rounds and visits."""
 
     device: str
     cell: int
@@ -217,7 +217,7 @@ def trials_of(flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def series(trials: pl.DataFrame, column: str | pl.Expr) -> dict[tuple[str, int], Series]:
-    """A number of every trial, by arm and cell; trials that have none are left out."""
+    """A number of every trial, by path and cell; trials that have none are left out."""
     value = pl.col(column) if isinstance(column, str) else column
     named = trials.select("device", "cell", "round", "visit", value.cast(pl.Float64).alias("value"))
     rows = named.drop_nulls().sort("device", "cell", "round", "visit")
@@ -263,9 +263,9 @@ def elapsed_s(run: Run, column: str) -> pl.Expr:
 
 
 def in_order(run: Run, found: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Arms and cells in the order of the tables: by cell, and the arms as the plan has them."""
-    arms = {device: place for place, device in enumerate(run.devices)}
-    return sorted(set(found), key=lambda at: (at[1], arms.get(at[0], len(arms))))
+    """Paths and cells in the order of the tables: by cell, and the paths as the plan has them."""
+    paths = {device: place for place, device in enumerate(run.devices)}
+    return sorted(set(found), key=lambda at: (at[1], paths.get(at[0], len(paths))))
 
 
 def worst_of(rows: pl.DataFrame, column: str) -> float | None:

@@ -193,7 +193,7 @@ def _timestamps(run: Run) -> Iterator[Finding]:
 
 
 def stamps_of(packets: pl.DataFrame) -> Iterator[Finding]:
-    """Sources within a cell, over all its arms: a pair whose halves were stamped elsewhere is no pair."""
+    """Sources within a cell, over all its paths: a pair whose halves were stamped elsewhere is no pair."""
     mixed: dict[Place, float] = {}
     user: dict[Place, float] = {}
     for column in ("departure_source", "arrival_source"):
@@ -266,7 +266,7 @@ def incomplete(run: Run, missing: int, *, nothing: bool) -> Iterator[Finding]:
 
 
 def _missing(run: Run) -> int:
-    """Blocks that the plan's rounds need for every cell and arm, and that are not there whole."""
+    """Blocks that the plan's rounds need for every cell and path, and that are not there whole."""
     asked = run.plan.get("pairs", {})
     seen = run.blocks["round"].to_list()
     rounds = int(asked["rounds"]) if isinstance(asked.get("rounds"), int) else max(seen, default=0) + 1
@@ -274,5 +274,5 @@ def _missing(run: Run) -> int:
         return missing_trials(run, rounds)
     recorded = run.probes.group_by("block").len()
     whole = run.blocks.join(recorded, on="block", how="inner").filter(pl.col("len") >= pl.col("sent"))
-    arms = {DIRECT, *run.planned_devices} | ({A_A} if asked.get("a_a", True) else set())
-    return max(0, rounds * len(run.cells) * len(arms) * VISITS - whole.height)
+    paths = {DIRECT, *run.planned_devices} | ({A_A} if asked.get("a_a", True) else set())
+    return max(0, rounds * len(run.cells) * len(paths) * VISITS - whole.height)

@@ -16,14 +16,16 @@ def micro(ns: float) -> str:
 
 
 def decimals(scale: float) -> int:
-    """So many decimals that a number of this scale shows two figures, between one and three."""
+    """So many decimals that a number of this scale shows two or three figures; none from 100 on."""
+    if scale >= 100:
+        return 0
     return 2 if not scale > 0 else min(3, max(1, 1 - floor(log10(scale))))
 
 
 def fixed(value: float, places: int) -> str:
-    """The number with this many decimals and a true minus sign."""
-    text = f"{value:.{places}f}"
-    return text.removeprefix("-") if float(text) == 0 else text.replace("-", MINUS)
+    """The number with this many decimals, a true minus sign, and commas between thousands."""
+    text = f"{value:,.{places}f}"
+    return text.removeprefix("-") if round(value, places) == 0 else text.replace("-", MINUS)
 
 
 def percent(share: float) -> str:

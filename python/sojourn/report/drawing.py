@@ -1,9 +1,9 @@
-"""The bed as a drawing: host A on the left, host B on the right, one row per arm with its device between them.
+"""The bed as a drawing: host A on the left, host B on the right, one row for each path with its device between them.
 
-Further ports of a host join the device of their arm; a decoy, which load crosses beside the device, is drawn like any
-arm and called so; where the device's far side is shaped, its rate stands on the line. Pure SVG text, inked with the
+Further ports of a host join the device of their path; the bypass, which load crosses beside the device, is drawn like
+any path and called so; where the device is shaped, its rate stands on the line. Pure SVG text, inked with the
 page's CSS variables, so that it follows light, dark and print. It draws what bed.json says; where that says little,
-the names of the arms alone.
+the names of the paths alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DECOY = "/decoy"
 
 
 @dataclass(frozen=True)
-class Arm:
+class Row:
     """One way from A to B."""
 
     name: str
@@ -48,7 +48,7 @@ class Arm:
 
     @property
     def device(self) -> str:
-        """Whose colour it has: a decoy has its device's."""
+        """Whose colour it has: a bypass has its device's."""
         return self.name.removesuffix(DECOY)
 
     @property
@@ -59,52 +59,52 @@ class Arm:
 
 def draw(bed: dict[str, Any], plan: dict[str, Any], palette: Palette) -> str:
     """The bed as an SVG element."""
-    arms = arms_of(bed, plan)
-    height = TOP + sum(arm.height for arm in arms) + 18
+    rows = rows_of(bed, plan)
+    height = TOP + sum(row.height for row in rows) + 18
     roles = ("sends", "receives") if "stream" in plan else ("asks", "answers")
     parts = [
         (
-            f'<svg class="bed" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(_words(arms))}" '
+            f'<svg class="bed" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(_words(rows))}" '
             f'xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" font-size="13">'
         ),
         _host(8, height, "Host A", roles[0], palette),
         _host(WIDTH - HOST_WIDTH - 8, height, "Host B", roles[1], palette),
-        *(_arm(arm, y, palette) for arm, y in _placed(arms)),
+        *(_drawn(row, y, palette) for row, y in _placed(rows)),
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _placed(arms: list[Arm]) -> Iterator[tuple[Arm, float]]:
+def _placed(rows: list[Row]) -> Iterator[tuple[Row, float]]:
     y = float(TOP)
-    for arm in arms:
-        yield arm, y + ROW / 2
-        y += arm.height
+    for row in rows:
+        yield row, y + ROW / 2
+        y += row.height
 
 
-def arms_of(bed: dict[str, Any], plan: dict[str, Any]) -> list[Arm]:
-    """The arms, from the bed's own nodes and links where it has them, else from the plan's devices."""
+def rows_of(bed: dict[str, Any], plan: dict[str, Any]) -> list[Row]:
+    """The paths, from the bed's own nodes and links where it has them, else from the plan's devices."""
     drawing = bed.get("drawing") or {}
     links, nodes = drawing.get("links") or [], drawing.get("nodes") or []
     if not links:
         planned = plan.get("bed", {}).get("devices", [])
-        return [Arm("direct", ()), *(Arm(name, _stations_by_name(name)) for name in planned if name != "direct")]
+        return [Row("direct", ()), *(Row(name, _stations_by_name(name)) for name in planned if name != "direct")]
     built = bed.get("stable", {}).get("bed", {})
-    addresses = {path.get("path"): path for path in built.get("paths", [])}
+    addresses = {one.get("path"): one for one in built.get("paths", [])}
     names = dict.fromkeys(str(link["path"]) for link in links)
     shaped = _shaper(built.get("spec") or {})
-    return [_arm_of(name, links, nodes, addresses.get(name, {}), shaped) for name in names]
+    return [_row_of(name, links, nodes, addresses.get(name, {}), shaped) for name in names]
 
 
-def _arm_of(
+def _row_of(
     name: str, links: list[dict[str, Any]], nodes: list[dict[str, Any]], address: dict[str, Any], shaped: str
-) -> Arm:
+) -> Row:
     own = [link for link in links if link["path"] == name]
     stations = tuple(str(node["label"]) for node in nodes if node.get("path") == name)
     lefts = [str(link.get("from_port", "")) for link in own if link["from"] == "a"]
     rights = [str(link.get("to_port", "")) for link in own if link["to"] == "b"]
     left, right = _first(lefts, address.get("a_dev")), _first(rights, address.get("b_dev"))
-    return Arm(
+    return Row(
         name,
         stations,
         f"{left} {address.get('a_ip4', '')}",
@@ -126,9 +126,9 @@ def _shaper(spec: dict[str, Any]) -> str:
     return f"{str(spec.get('shaper') or 'shaped').upper()} {rate / 1e6:g} Mbit/s" if rate else ""
 
 
-def _stations_by_name(arm: str) -> tuple[str, ...]:
-    device = devices.known(arm)
-    return (device.mode.box,) * device.stations if device else (arm,)
+def _stations_by_name(path: str) -> tuple[str, ...]:
+    device = devices.known(path)
+    return (device.mode.box,) * device.stations if device else (path,)
 
 
 def _host(x: float, height: float, name: str, role: str, palette: Palette) -> str:
@@ -141,13 +141,13 @@ def _host(x: float, height: float, name: str, role: str, palette: Palette) -> st
     )
 
 
-def _arm(arm: Arm, y: float, palette: Palette) -> str:
-    left, right, colour = 8 + HOST_WIDTH, WIDTH - HOST_WIDTH - 8, palette.device(arm.device)
-    dash = ' stroke-dasharray="6 4"' if arm.kind == "direct" else ""
+def _drawn(row: Row, y: float, palette: Palette) -> str:
+    left, right, colour = 8 + HOST_WIDTH, WIDTH - HOST_WIDTH - 8, palette.device(row.device)
+    dash = ' stroke-dasharray="6 4"' if row.kind == "direct" else ""
     middle = (left + right) / 2
     # Without a device the name sits on the link; with one, above it.
-    label_y = y - 9 if not arm.stations else y - STATION_HEIGHT / 2 - 8
-    name = f"{arm.device}, decoy: load beside" if arm.name.endswith(DECOY) else arm.name
+    label_y = y - 9 if not row.stations else y - STATION_HEIGHT / 2 - 8
+    name = f"{row.device}, bypass: load beside it" if row.name.endswith(DECOY) else row.name
     parts = [
         f'<line x1="{left}" y1="{y}" x2="{right}" y2="{y}" stroke="{colour}" stroke-width="2"{dash}/>',
         f'<circle cx="{left}" cy="{y}" r="4" fill="{colour}"/><circle cx="{right}" cy="{y}" r="4" fill="{colour}"/>',
@@ -155,28 +155,28 @@ def _arm(arm: Arm, y: float, palette: Palette) -> str:
             f'<text x="{middle}" y="{label_y}" text-anchor="middle" font-weight="600" fill="{colour}">'
             f"{escape(name)}</text>"
         ),
-        _port(8 + HOST_WIDTH / 2, y, arm.left, palette),
-        _port(WIDTH - 8 - HOST_WIDTH / 2, y, arm.right, palette),
+        _port(8 + HOST_WIDTH / 2, y, row.left, palette),
+        _port(WIDTH - 8 - HOST_WIDTH / 2, y, row.right, palette),
     ]
-    stations = len(arm.stations)
+    stations = len(row.stations)
     step = (right - left) / (stations + 1)
     width = min(STATION_WIDTH, step * 0.8)
     places = [left + step * (i + 1) for i in range(stations)]
     if places:
-        parts += _further(arm, y, (places[0] - width / 4, places[-1] + width / 4), palette)
-        parts.append(_rate(arm, y, (places[-1] + width / 2 + right) / 2, palette))
-    parts += [_station(at, y, width, name, arm, palette) for at, name in zip(places, arm.stations, strict=True)]
+        parts += _further(row, y, (places[0] - width / 4, places[-1] + width / 4), palette)
+        parts.append(_rate(row, y, (places[-1] + width / 2 + right) / 2, palette))
+    parts += [_station(at, y, width, name, row, palette) for at, name in zip(places, row.stations, strict=True)]
     return "".join(parts)
 
 
-def _further(arm: Arm, y: float, ends: tuple[float, float], palette: Palette) -> list[str]:
+def _further(row: Row, y: float, ends: tuple[float, float], palette: Palette) -> list[str]:
     """The further ports of either host, each with a line that bends up into the device."""
     left, right = 8 + HOST_WIDTH, WIDTH - HOST_WIDTH - 8
     sides = (
-        (arm.further_left, left, ends[0], 8 + HOST_WIDTH / 2),
-        (arm.further_right, right, ends[1], WIDTH - 8 - HOST_WIDTH / 2),
+        (row.further_left, left, ends[0], 8 + HOST_WIDTH / 2),
+        (row.further_right, right, ends[1], WIDTH - 8 - HOST_WIDTH / 2),
     )
-    colour, parts = palette.device(arm.device), []
+    colour, parts = palette.device(row.device), []
     for ports, edge, into, middle in sides:
         for port, at in zip(ports, count(y + STATION_HEIGHT / 2 + 22, FURTHER), strict=False):
             parts.append(
@@ -187,15 +187,15 @@ def _further(arm: Arm, y: float, ends: tuple[float, float], palette: Palette) ->
     return parts
 
 
-def _rate(arm: Arm, y: float, x: float, palette: Palette) -> str:
+def _rate(row: Row, y: float, x: float, palette: Palette) -> str:
     return (
         f'<text x="{x}" y="{y - 8}" text-anchor="middle" font-size="12" fill="{palette.surface("muted")}">'
-        f"{escape(arm.shaped)}</text>"
+        f"{escape(row.shaped)}</text>"
     )
 
 
-def _station(x: float, y: float, width: float, name: str, arm: Arm, palette: Palette) -> str:
-    colour = palette.device(arm.device)
+def _station(x: float, y: float, width: float, name: str, row: Row, palette: Palette) -> str:
+    colour = palette.device(row.device)
     return (
         f'<rect x="{x - width / 2}" y="{y - STATION_HEIGHT / 2}" width="{width}" height="{STATION_HEIGHT}" rx="5" '
         f'fill="{palette.surface("paper")}" stroke="{colour}" stroke-width="2"/>'
@@ -214,15 +214,15 @@ def _port(x: float, y: float, label: str, palette: Palette) -> str:
     )
 
 
-def _words(arms: list[Arm]) -> str:
-    return "The bed. Host A and host B are joined by parallel links. " + "; ".join(map(_row_in_words, arms)) + "."
+def _words(rows: list[Row]) -> str:
+    return "The bed. Host A and host B are joined by parallel links. " + "; ".join(map(_row_in_words, rows)) + "."
 
 
-def _row_in_words(arm: Arm) -> str:
+def _row_in_words(row: Row) -> str:
     more = [
         f"{len(ports)} further port{'s' if len(ports) > 1 else ''} at host {host}"
-        for ports, host in ((arm.further_left, "A"), (arm.further_right, "B"))
+        for ports, host in ((row.further_left, "A"), (row.further_right, "B"))
         if ports
     ]
-    between = " then ".join(arm.stations) or "nothing between"
-    return f"{arm.name}: " + ", ".join([between, *([arm.shaped] if arm.shaped else []), *more])
+    between = " then ".join(row.stations) or "nothing between"
+    return f"{row.name}: " + ", ".join([between, *([row.shaped] if row.shaped else []), *more])

@@ -44,7 +44,7 @@ def cdfs(run: Run) -> Figure | None:
         "Share of round trips below a time. The axis is logarithmic in 1 − p, so that each step up is ten times rarer; "
         "the body of the distribution is at the foot, its tail above."
     )
-    return Figure("rtt_cdf", "Round-trip times", caption, by_cell(found, build), _arms(found))
+    return Figure("rtt_cdf", "Round-trip times", caption, by_cell(found, build), _devices(found))
 
 
 def over_time(run: Run) -> Figure | None:
@@ -59,11 +59,11 @@ def over_time(run: Run) -> Figure | None:
         return symbol_scatter(rows, titles, scale, run.devices, palette).properties(width=width, height=220)
 
     caption = (
-        f"Every arm in turn, interleaved in short blocks; {found.height:,} probes are drawn, and the slowest are among "
-        "them. Steps, slopes and bands here are what the drift and steadiness findings look for."
+        f"Every path in turn, in short interleaved blocks; {found.height:,} probes are drawn, and the slowest are "
+        "among them. Steps, slopes and bands here are what the drift and steadiness findings look for."
     )
-    return Figure("rtt_over_time", "Round-trip times over the run", caption, by_cell(found, build), _arms(found))
+    return Figure("rtt_over_time", "Round-trip times over the run", caption, by_cell(found, build), _devices(found))
 
 
-def _arms(frame: pl.DataFrame) -> tuple[str, ...]:
+def _devices(frame: pl.DataFrame) -> tuple[str, ...]:
     return tuple(ordered(frame["device"].to_list()))

@@ -192,7 +192,7 @@ def _interval_table(run: Run, name: str) -> Table:
         Column(("published_calculated_us",), "calculated", "µs", group="Published"),
         Column(("published_regular_us",), "regular", "µs", group="Published"),
         Column(("published_poisson_us",), "Poisson", "µs", group="Published"),
-        Column(("device",), "Arm", numeric=False, group="This run"),
+        Column(("device",), "Path", numeric=False, group="This run"),
         Column(("our_calculated_us",), "calculated", "µs", group="This run"),
         *(
             column
@@ -351,7 +351,7 @@ def _condition(row: Row) -> str:
 
 
 def _device(run: Run, condition: str) -> str | None:
-    """Which of our arms a paper's condition is: dummynet's delay of 0 is ours, of a run that has such an arm."""
+    """Which of our paths a paper's condition is: dummynet's delay of 0 is ours, of a run that has such a path."""
     lowered = condition.lower()
     if "dummynet" in lowered:
         return next((one for one in run.devices if one == "emulate:zero"), None)

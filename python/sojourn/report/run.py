@@ -86,7 +86,7 @@ class Run:
 
     @cached_property
     def devices(self) -> list[str]:
-        """Every arm that has results, in the order of the legends."""
+        """Every path that has results, in the order of the legends."""
         return ordered(self.results["device"].drop_nulls().to_list())
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Whether two arms differ where each was measured once in each round: signs are flipped round by round.
+"""Whether two paths differ where each was measured once in each round: signs are flipped round by round.
 
 Samples within one trial depend on each other, so only whole trials are exchanged, and only within their round: a drift
 of the machine, or whatever a trial's samples have in common, is then nobody's effect. The chance is exact: over every
@@ -28,7 +28,7 @@ TIE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """How far two arms' pooled distributions are apart, and how likely that is by chance."""
+    """How far two paths' pooled distributions are apart, and how likely that is by chance."""
 
     kolmogorov: float
     kolmogorov_p: float
@@ -39,7 +39,7 @@ class Apart:
 
 
 def flips(rounds: int, seed: int = 1) -> NDArray[np.float64]:
-    """A row of signs for each flip; the first is the arms as they were."""
+    """A row of signs for each flip; the first is the paths as they were."""
     if rounds <= EXACT_UP_TO:
         codes = np.arange(2**rounds)[:, None] >> np.arange(rounds)
         return np.where(codes & 1, -1.0, 1.0)
@@ -49,13 +49,13 @@ def flips(rounds: int, seed: int = 1) -> NDArray[np.float64]:
 
 
 def paired_p(differences: NDArray[np.float64], seed: int = 1) -> float:
-    """The chance of a mean difference of at least this size, either way, if arms were only names."""
+    """The chance of a mean difference of at least this size, either way, if paths were only names."""
     sums = np.abs(flips(len(differences), seed) @ differences)
     return _chance(sums)
 
 
 def apart(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.float64]], seed: int = 1) -> Apart:
-    """The arms' distributions, with a sample of each round in both; rounds have equal weight."""
+    """The paths' distributions, with a sample of each round in both; rounds have equal weight."""
     rounds = len(first)
     low, high, widths, grid = _grid([*first, *second])
     if not high > low:
@@ -68,7 +68,7 @@ def apart(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.floa
 
 
 def least_p(rounds: int) -> float:
-    """The least chance that so many rounds can show: both signs of the same arms count."""
+    """The least chance that so many rounds can show: both signs of the same paths count."""
     return 2.0 / 2**rounds if rounds <= EXACT_UP_TO else 1.0 / DRAWN
 
 

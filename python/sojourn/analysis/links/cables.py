@@ -1,7 +1,7 @@
-"""The rated cables of a run's arms, and what they do to a frame: facts of bed.json, before anything is measured.
+"""The rated cables of a run's paths, and what they do to a frame: facts of bed.json, before anything is measured.
 
 A cable carries a frame's bits and 20 bytes more on the wire (`L1_OVERHEAD`); frame by frame, each way by itself. The
-first cable of an arm is of each sender by itself; all senders share those behind it.
+first cable of a path is of each sender by itself; all senders share those behind it.
 """
 
 from __future__ import annotations

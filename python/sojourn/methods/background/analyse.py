@@ -58,7 +58,7 @@ Modes = dict[tuple[str, int, str], list[float]]
 
 
 def modes_of(several: list[Values]) -> Modes:
-    """The humps of the delays of every arm and cell that has enough of them."""
+    """The humps of the delays of every path and cell that has enough of them."""
     return {
         (one.device, one.cell, one.measure): modes_apart(one.values)
         for one in several

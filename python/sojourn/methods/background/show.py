@@ -146,7 +146,7 @@ def how(run: Run) -> list[str]:
     return words(
         run,
         "While the measured frames cross the device, other pairs of ports load it with a share of its measured "
-        "throughput; in a decoy arm the same load runs beside the device, through a twin that the measured frames do "
+        "throughput; in a bypass path the same load runs beside the device, through a twin that the measured frames do "
         "not cross. What both do is the machine's part; the difference is the device's.",
     )
 

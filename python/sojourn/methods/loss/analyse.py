@@ -10,7 +10,7 @@ import polars as pl
 from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
-from sojourn.analysis.stream_rows import contrasts, per_arm, shift_rows, trial_row
+from sojourn.analysis.stream_rows import contrasts, per_path, shift_rows, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
@@ -48,7 +48,7 @@ def run_rows(run: Run, of: Gathered) -> list[Row]:
     """Mean length of runs of losses and of what lies between, over trials; and the longest."""
     each = lengths_by_trial(run, of.flows)
     rows = []
-    for (_device, _cell), _, here in per_arm(run, of.trials):
+    for (_device, _cell), _, here in per_path(run, of.trials):
         own = each.filter(pl.col("block").is_in(here["block"].to_list()))
         for kind in ("loss", "gap"):
             lengths = own.filter(pl.col("run") == kind)

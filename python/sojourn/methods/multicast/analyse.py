@@ -17,7 +17,7 @@ from sojourn.analysis.rates import pace_of
 from sojourn.analysis.round_trips import round_trips, trip_summaries
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
-from sojourn.analysis.stream_rows import contrasts, delay_rows, per_arm, shift_rows, summaries, tell_clocks, trial_row
+from sojourn.analysis.stream_rows import contrasts, delay_rows, per_path, shift_rows, summaries, tell_clocks, trial_row
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
@@ -97,7 +97,7 @@ def spacing_rows(run: Run, humps: pl.DataFrame) -> list[Row]:
         pl.len().alias("nodes"),
     )
     rows = []
-    for (device, cell), _, here in per_arm(run, several.filter(pl.col("nodes") > 1)):
+    for (device, cell), _, here in per_path(run, several.filter(pl.col("nodes") > 1)):
         rows.append(trial_row(run, here, "peak_spacing", "mean", over_trials(here["spacing"].to_numpy()), "ns"))
         pace = pace_of(run, device)
         least = pace.interval_ns(run.cells[cell].frame_bytes or 0)

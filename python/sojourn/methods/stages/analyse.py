@@ -394,6 +394,6 @@ def _sentence(run: Run, found: list[Ladder]) -> str:
     means = np.median(ladder.means, axis=0)
     named = sorted(zip(ladder.stages[:-1], means[:-1], strict=True), key=lambda pair: -pair[1])
     parts = ", ".join(f"{stage.replace('_', ' ')} {micro(float(mean))}" for stage, mean in named[:4])
-    arm = "the empty path" if ladder.device == DIRECT else ladder.device
+    path = "the direct link" if ladder.device == DIRECT else ladder.device
     where = run.cells[ladder.cell].describe()
-    return f"Through {arm} ({where}) a frame takes {micro(float(means[-1]))} from its intended departure: {parts}"
+    return f"Through {path} ({where}) a frame takes {micro(float(means[-1]))} from its intended departure: {parts}"

@@ -31,7 +31,7 @@ SHARES = (
 
 
 def delays(run: Run) -> Table:
-    """One-way delays of every cell, arm and receiver, from the actual departure and from the intended one."""
+    """One-way delays of every cell, path and receiver, from the actual departure and from the intended one."""
     body = tuple(_delay(name, interval=name in ("mean", "p50")) for name in ("min", "mean", "p50", *TAIL, "max", "sd"))
     late = tuple(Measure("one_way_delay_intended", name, name, "From the intended departure", interval=False)
                  for name in ("p50", "p99"))  # fmt: skip

@@ -81,7 +81,7 @@ def measured(run: Run, ask: Ask) -> Table:
     columns = [cell_column(run), Column(("device",), "Device", numeric=False)]
     columns += [Column((key,), HEADINGS[key], numeric=False) for key in keys]
     columns += [column for one in present for column in _columns(one, places)]
-    columns += [Column(("n", "level"), "n")]
+    columns += [Column(("n", "level"), "Trials")]
     if ask.clock:
         columns.append(Column(("clock_error95_us", "clock_bound_us"), "Clock error", "µs, 95 % (bound)"))
     cells: dict[str, set[int | None]] = {}
@@ -95,7 +95,7 @@ def measured(run: Run, ask: Ask) -> Table:
 
 
 def _behind(rows: dict[tuple[str, str], dict[str, Any]], measures: list[Measure]) -> Entry:
-    """How many trials are behind a row's first interval, and its level where that is not 95 %."""
+    """How many trials, or pairs of them, a row's first interval is over, and its level where that is not 95 %."""
     known = [row for one in measures if (row := one.of(rows))]
     row = next((one for one in known if one["ci_low"] is not None), known[0] if known else None)
     if row is None:

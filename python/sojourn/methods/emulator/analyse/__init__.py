@@ -75,7 +75,7 @@ CONFIGURED = (
 
 
 def _apart(finding: Finding, asked: set[Place]) -> Finding | None:
-    """The finding without the arms that were configured to show it; None where nothing is left."""
+    """The finding without the paths that were configured to show it; None where nothing is left."""
     if finding.name not in CONFIGURED:
         return finding
     rest = tuple(place for place in finding.places if place not in asked)

@@ -58,7 +58,7 @@ def _frames(seen: Seen) -> list[Asked]:
 
 
 def replayed(run: Run) -> list[tuple[str, Asked]]:
-    """What the engine made of its own log's arrivals, in virtual time, by the emulator's arm."""
+    """What the engine made of its own log's arrivals, in virtual time, by the emulator's path."""
     found = []
     for event in run.log:
         if event.get("event") == "emulator-replay":

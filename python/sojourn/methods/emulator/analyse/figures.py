@@ -1,6 +1,6 @@
 """The figures of an emulator (rows of the tidy table) and what its page draws.
 
-Rows, one for each arm and cell:
+Rows, one for each path and cell:
 - emulation_error (actual less intended departure, the emulator's own log); emulation_error_outside (one-way delay less
   what was asked and the direct path's median); min mean p50 p99 p99.9 max sd [ns]
 - path_cost (one-way delay less the direct path's median and the time within the emulator, by its log); p50 [ns]
@@ -54,7 +54,7 @@ CURVE = 160
 
 
 def rows_of(run: Run, seen: Seen) -> list[Row]:
-    """The figures of one arm and cell."""
+    """The figures of one path and cell."""
     rows = []
     if seen.has_log:
         rows += _spread(run, seen, "emulation_error", seen.inside, "error_ns")

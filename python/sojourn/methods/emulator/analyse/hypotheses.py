@@ -22,7 +22,7 @@ ORDER = ("fail", "inconclusive", "pass")
 
 
 def evaluate(run: Run, several: list[Seen], told: Told) -> list[Outcome]:
-    """The plan's hypotheses that are about emulators; of every arm with one."""
+    """The plan's hypotheses that are about emulators; of every path with one."""
     devices = list(dict.fromkeys(one.device for one in several))
     return [HYPOTHESES[name](name, device, told) for name in run.hypotheses if name in HYPOTHESES for device in devices]
 

@@ -1,6 +1,6 @@
 """What was seen of each pipe: the pipe itself, the emulator's own log, and the stream's frames from outside.
 
-One `Seen` for each arm with an emulator and each cell. The log's rows are those of the stream's direction that went
+One `Seen` for each path with an emulator and each cell. The log's rows are those of the stream's direction that went
 through a pipe, in the order of their numbers; rows of the stream's own frames carry its flow and sequence number, read
 from the head that the log kept. It judges nothing.
 """
@@ -159,7 +159,7 @@ def parts_of(rows: pl.DataFrame) -> NDArray[np.int64]:
 
 
 def seen_of(of: Gathered) -> list[Seen]:
-    """Every arm and cell of which a pipe is known, in the order of the tables."""
+    """Every path and cell of which a pipe is known, in the order of the tables."""
     run = of.run
     pipes = _pipes(run)
     log = _numbered(run.emulated)

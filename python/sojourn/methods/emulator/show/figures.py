@@ -32,7 +32,7 @@ def errors(run: Run) -> Figure | None:
     if found.is_empty():
         return None
     told = found.filter(pl.col("exceedance") < SMALLEST)
-    drawn = _by_arm(told if told.height else found).with_columns(
+    drawn = _by_path(told if told.height else found).with_columns(
         (pl.col("error_ns") / 1e3).clip(lower_bound=0.001).round(3).alias("x"),
         pl.col("exceedance").round_sig_figs(4),
         pl.col("of").replace(SOURCES).alias("device"),
@@ -48,8 +48,8 @@ def errors(run: Run) -> Figure | None:
     return figure("emulation_error_cdf", "By how much packets miss their time", caption, drawn, chart)
 
 
-def _by_arm(rows: pl.DataFrame) -> pl.DataFrame:
-    """The panel's name with the arm before it, where there are several."""
+def _by_path(rows: pl.DataFrame) -> pl.DataFrame:
+    """The panel's name with the path before it, where there are several."""
     if rows["device"].n_unique() < 2:
         return rows
     return rows.with_columns(cell=pl.format("{}: {}", "device", "cell"))

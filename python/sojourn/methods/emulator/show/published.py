@@ -34,7 +34,7 @@ NONE = show(None, None, None, "ns")
 
 @dataclass(frozen=True)
 class Ours:
-    """Our cells with a constant delay or a configured loss, by arm; empty where the run has none."""
+    """Our cells with a constant delay or a configured loss, by path; empty where the run has none."""
 
     run: Run
     pipes: pl.DataFrame

@@ -15,7 +15,7 @@ from sojourn.analysis.hypotheses import Outcome
 from sojourn.analysis.rates import jain, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
-from sojourn.analysis.stream_rows import per_arm, trial_row
+from sojourn.analysis.stream_rows import per_path, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, over_trials, series
@@ -45,7 +45,7 @@ def study(run: Run) -> Study:
     of.rows.extend(wide)
     fair = fairness(of.flows)
     of.rows.extend(trial_row(run, here, "fairness", "jain", over_trials(here["jain"].to_numpy()), "1")
-                   for _, _, here in per_arm(run, fair))  # fmt: skip
+                   for _, _, here in per_path(run, fair))  # fmt: skip
     asked = run.hypotheses
     of.hypotheses.extend(outcome for outcome in evaluate_growth(run, each) if HYPOTHESIS in asked or not asked)
     if TOTAL in asked:
@@ -75,7 +75,7 @@ def widths(packets: pl.DataFrame) -> pl.DataFrame:
 def width_rows(run: Run, each: pl.DataFrame) -> list[Row]:
     """Every meaning of width, over trials."""
     rows = []
-    for _, _, here in per_arm(run, each):
+    for _, _, here in per_path(run, each):
         for name in ("sd", "iqr", "p99-p1"):
             value = over_trials(here[name].drop_nulls().to_numpy())
             if value.n:
@@ -109,8 +109,8 @@ def evaluate_growth(run: Run, each: pl.DataFrame) -> list[Outcome]:
         for size in sorted({one.frame_bytes or 0 for one in run.cells.values()}):
             here = {
                 run.cells[cell].senders or 1: one
-                for (arm, cell), one in spreads.items()
-                if arm == device and run.cells[cell].frame_bytes == size
+                for (path, cell), one in spreads.items()
+                if path == device and run.cells[cell].frame_bytes == size
             }
             if len(here) > 1:
                 outcomes.append(_evaluate(device, size, growth(here)))

@@ -14,7 +14,7 @@ import polars as pl
 
 from sojourn.analysis.hypotheses import Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
-from sojourn.analysis.stream_rows import per_arm
+from sojourn.analysis.stream_rows import per_path
 from sojourn.analysis.streams import L1_OVERHEAD, over_trials
 from sojourn.analysis.wording import percent
 from sojourn.statistics.line import Deviations
@@ -31,15 +31,15 @@ FILLS = 0.99
 
 
 def evaluate(name: str, run: Run, flows: pl.DataFrame, packets: pl.DataFrame) -> list[Outcome]:
-    """Of every flood over an arm with rated links."""
+    """Of every flood over a path with rated links."""
     cables = cables_of(run)
     rates = _rates(flows, packets)
     found = [
         _evaluate(name, run, here, cables[device])
-        for (device, cell), _, here in per_arm(run, rates)
+        for (device, cell), _, here in per_path(run, rates)
         if device in cables and run.cells[cell].schedule == "flood"
     ]
-    return found or [inconclusive(name, "no arm with rated links was flooded")]
+    return found or [inconclusive(name, "no path with rated links was flooded")]
 
 
 def _rates(flows: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.rates import pace_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.stream_rows import per_arm, trial_row
+from sojourn.analysis.stream_rows import per_path, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials
@@ -55,7 +55,7 @@ POINTS = ("mean", "p50", "p99", "p99.9")
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The cells of one arm that differ in their interval alone, by falling interval, and which are bounded."""
+    """The cells of one path that differ in their interval alone, by falling interval, and which are bounded."""
 
     device: str
     factors: Factors
@@ -157,7 +157,7 @@ def judge_trials(trials: pl.DataFrame, growth: pl.DataFrame) -> pl.DataFrame:
 def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
     """Growth, and the share of trials whose queue was bounded."""
     rows = []
-    for _, _, here in per_arm(run, judged):
+    for _, _, here in per_path(run, judged):
         rows.append(trial_row(run, here, "queue_growth", "trend", over_trials(here["growth"].to_numpy()), "s/s"))
         share = clopper_pearson(int(here["bounded"].sum()), here.height)
         rows.append(trial_row(run, here, "queue_bounded", "ratio", share, "1"))
@@ -165,9 +165,9 @@ def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
 
 
 def ladders(run: Run, judged: pl.DataFrame) -> list[Ladder]:
-    """The cells of every arm by their interval; cells without one (shares, floods) are in none."""
+    """The cells of every path by their interval; cells without one (shares, floods) are in none."""
     share = {
-        (device, cell): float(here["bounded"].to_numpy().mean()) for (device, cell), _, here in per_arm(run, judged)
+        (device, cell): float(here["bounded"].to_numpy().mean()) for (device, cell), _, here in per_path(run, judged)
     }
     groups: dict[tuple[object, ...], list[int]] = {}
     for device, cell in share:
@@ -176,10 +176,10 @@ def ladders(run: Run, judged: pl.DataFrame) -> list[Ladder]:
             key = (device, one.engine, one.frame_bytes, one.schedule, one.to, one.senders, one.load, one.load_via)
             groups.setdefault(key, []).append(cell)
     found = []
-    for (arm, *_), cells in groups.items():
+    for (path, *_), cells in groups.items():
         ranked = sorted(cells, key=lambda cell: -(run.cells[cell].interval_ns or 0))
-        bounded = [share[str(arm), cell] > 0.5 for cell in ranked]
-        found.append(Ladder(str(arm), in_common(run.cells[cell] for cell in ranked), ranked, bounded))
+        bounded = [share[str(path), cell] > 0.5 for cell in ranked]
+        found.append(Ladder(str(path), in_common(run.cells[cell] for cell in ranked), ranked, bounded))
     return found
 
 
@@ -227,8 +227,8 @@ def knee_limits(found: list[Ladder], knees: list[Row]) -> list[Finding]:
     limited = [row for row in knees if row.statistic == "at_most"]
     if not limited:
         return []
-    arms = {(row.device, row.cell) for row in limited}
-    ended = [one for one in found if any((one.device, cell) in arms for cell in one.cells)]
+    paths = {(row.device, row.cell) for row in limited}
+    ended = [one for one in found if any((one.device, cell) in paths for cell in one.cells)]
     beyond = [Place(one.device, cell) for one in ended for cell in one.beyond]
     shortest = min(limited, key=lambda row: row.value.estimate)
     least, low = shortest.value.estimate, shortest.value.low or 0.0

@@ -44,7 +44,7 @@ RESTS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The cells of one arm with one load: one of regular frames, one of random ones."""
+    """The cells of one path with one load: one of regular frames, one of random ones."""
 
     device: str
     regular: int
@@ -79,10 +79,10 @@ class Load:
 
 
 def evaluate(name: str, run: Run, packets: pl.DataFrame) -> list[Outcome]:
-    """Of every load below one on every arm with rated links."""
+    """Of every load below one on every path with rated links."""
     found = loads(run)
     if not found:
-        return [inconclusive(name, "no arm with rated links has regular and random frames of one load below 1")]
+        return [inconclusive(name, "no path with rated links has regular and random frames of one load below 1")]
     return [outcome for one in found for outcome in _of_load(name, run, packets, one)]
 
 

@@ -31,7 +31,7 @@ MARGIN = 0.05
 
 
 def evaluate(name: str, run: Run, _rounds: Rounds, _bed_ns: float) -> list[Outcome]:
-    """Of every arm with rated links and every probe with two sizes or more."""
+    """Of every path with rated links and every probe with two sizes or more."""
     cables, fastest = cables_of(run), _fastest(run)
     found = [
         outcome
@@ -40,7 +40,7 @@ def evaluate(name: str, run: Run, _rounds: Rounds, _bed_ns: float) -> list[Outco
         for probe in sorted({str(one.probe) for one in run.cells.values()})
         if (outcome := _evaluate(name, run, fastest.filter(device=device), device, probe, cables[device])) is not None
     ]
-    return found or [inconclusive(name, "no arm with rated links was measured at several sizes")]
+    return found or [inconclusive(name, "no path with rated links was measured at several sizes")]
 
 
 def _fastest(run: Run) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import polars as pl
 from sojourn.methods.pairs.show.sizes import lines
 from sojourn.report import tables
 from sojourn.report.figures import cdfs, over_time
-from sojourn.report.numbers import Shown, count, fixed, percent
+from sojourn.report.numbers import Shown, count, nominal
 from sojourn.report.pacing import departures
 from sojourn.report.paired import control, differences
 from sojourn.report.parts import Key, Parts
@@ -49,8 +49,8 @@ def keys(run: Run) -> list[Key]:
     pooled = run.rows("device_latency", "pooled", reference="direct").filter(pl.col("device") != "a/a")
     keys = [_device_key(run, row) for row in in_order(pooled)]
     for row in run.rows("resolution").head(1).iter_rows(named=True):
-        low, high = _control_interval(run)
-        lines = (f"A/A control pooled: {low} to {high} µs",) if low and high else ()
+        control = run.rows("device_latency", "pooled", device="a/a").iter_rows(named=True)
+        lines = tuple(f"A/A control pooled: {_interval(one)}" for one in control if one["ci_low"] is not None)
         keys.append(Key("The bed can resolve", f"{row['estimate'] / 1e3:.2g}", "µs", lines, "a/a"))
     pairs = run.rows("device_latency", "mean")["n"].to_list()
     if pairs:
@@ -69,8 +69,7 @@ def _device_key(run: Run, row: dict[str, Any]) -> Key:
     }
     head, slope = lines.get("direct", (row, None))
     shown = shown_of(head)
-    level = percent(_round(head["level"]))
-    said = ["too few pairs for an interval" if head["ci_low"] is None else f"{level} CI {shown.interval}"]
+    said = ["too few pairs for an interval" if head["ci_low"] is None else _interval(head)]
     if slope:
         per_byte = _brief(shown_of(slope)).replace("ns/byte", "ns")
         said += [f"per byte {per_byte}", f"mean over cells {_brief(shown_of(row))}"]
@@ -93,15 +92,9 @@ def _brief(shown: Shown) -> str:
     return f"{shown.text} {shown.unit} ({shown.interval})"
 
 
-def _control_interval(run: Run) -> tuple[str, str]:
-    for row in run.rows("device_latency", "pooled", device="a/a").iter_rows(named=True):
-        shown = shown_of(row)
-        return fixed(shown.low, shown.decimals), fixed(shown.high, shown.decimals)
-    return "", ""
-
-
-def _round(level: float | None) -> float | None:
-    return None if level is None else round(level, 3)
+def _interval(row: dict[str, Any]) -> str:
+    shown = shown_of(row)
+    return f"{nominal(row['level'])} CI {shown.interval} {shown.unit}"
 
 
 PARTS = Parts(

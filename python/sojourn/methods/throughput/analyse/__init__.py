@@ -56,11 +56,11 @@ Fits = dict[str, tuple[Line, list[int], "NDArray[np.float64]"]]
 
 
 def lines_over_size(run: Run, trials: pl.DataFrame) -> Fits:
-    """Of every arm: the line of the time between frames over their size, its cells, and the sizes."""
+    """Of every path: the line of the time between frames over their size, its cells, and the sizes."""
     gaps = series(trials, 1e9 / pl.col("received_pps"))
     found: Fits = {}
     for device in [one for one in run.devices if one != A_A]:
-        cells = _busiest(run, [cell for arm, cell in gaps if arm == device])
+        cells = _busiest(run, [cell for path, cell in gaps if path == device])
         sizes = np.array([float(run.cells[cell].frame_bytes or 0) for cell in cells])
         rounds = _per_round([gaps[device, cell] for cell in cells])
         if len(sizes) >= LEAST_SIZES and len(rounds):

@@ -15,7 +15,7 @@ from sojourn.analysis.hypotheses import Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import is_testers
 from sojourn.analysis.run import DIRECT
-from sojourn.analysis.stream_rows import per_arm, trial_row
+from sojourn.analysis.stream_rows import per_path, trial_row
 from sojourn.analysis.streams import over_trials
 from sojourn.analysis.wording import micro, percent
 from sojourn.statistics.interval import Interval
@@ -33,9 +33,9 @@ MARGIN = 0.01
 
 
 def evaluate(name: str, run: Run, trials: pl.DataFrame) -> list[Outcome]:
-    """Of every flood over an arm with rated links."""
+    """Of every flood over a path with rated links."""
     found = [_evaluate(name, run, here, cables) for here, cables in _floods(run, trials)]
-    return found or [inconclusive(name, "no arm with rated links was flooded")]
+    return found or [inconclusive(name, "no path with rated links was flooded")]
 
 
 def least_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
@@ -53,7 +53,7 @@ def least_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
 
 def _floods(run: Run, trials: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, Cables]]:
     cables = cables_of(run)
-    for (device, cell), _, here in per_arm(run, trials):
+    for (device, cell), _, here in per_path(run, trials):
         one = run.cells[cell]
         if device in cables and one.schedule == "flood" and one.senders in (None, 1):
             yield here, cables[device]
