@@ -120,6 +120,7 @@ def records_page(schema: dict[str, Any]) -> str:
         for field in body["fields"]:
             kind = field["type"] + (", may be null" if field["nullable"] else "")
             kind += f", since version {field['since']}" if field["since"] > 1 else ""
+            kind += f", formerly `{field['was']}`" if "was" in field else ""
             cells = (f"`{field['name']}`", kind, field["unit"], field["clock"] or "", field["doc"])
             parts.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(parts) + "\n"

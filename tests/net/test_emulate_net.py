@@ -77,7 +77,9 @@ def expect_whole(folder: Path) -> None:
         sent = sum(flow["sent"] for flow in trial["sent"])
         assert counted[trial["block"]] == sent, f"block {trial['block']}"
     replays = events(folder, "emulator-replay")
-    assert [(one["identical"], one["fates"], one["drawn"], one["intended"]) for one in replays] == [(True, 0, 0, 0)]
+    assert [(one["identical"], one["dispositions"], one["drawn"], one["intended"]) for one in replays] == [
+        (True, 0, 0, 0)
+    ]
 
 
 @thrice
@@ -90,7 +92,9 @@ def test_the_study_of_delays_measures_each_of_them(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     expect_whole(folder)
     assert took < longest_s
-    rows = packets(folder).filter(pl.col("fate") == "sent", pl.col("direction") == "forward", pl.col("block") >= 0)
+    rows = packets(folder).filter(
+        pl.col("disposition") == "sent", pl.col("direction") == "forward", pl.col("block") >= 0
+    )
     for trial in measured(folder):
         if trial["device"] != "emulate":
             continue

@@ -43,7 +43,7 @@ def main() -> int:
     if arguments.mode == ["emulate", "explain"]:
         return explain(arguments)
     if arguments.mode == ["emulate", "replay"]:
-        say({"event": "replayed", "identical": True, "packets": 0, "fates": 0, "drawn": 0, "intended": 0})
+        say({"event": "replayed", "identical": True, "packets": 0, "dispositions": 0, "drawn": 0, "intended": 0})
         return 0
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     ready = {"event": "ready", "version": "0", "profile": "release", "wait": "sleep", "fifo": False, "cpu": None}

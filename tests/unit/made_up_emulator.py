@@ -207,7 +207,7 @@ def _log(block: int, cell: Cell, times: Any, lost: NDArray[np.bool_]) -> pl.Data
     ).with_columns(
         block=pl.lit(block, dtype=pl.Int32), frame_bytes=pl.lit(cell.frame_bytes, dtype=pl.Int32),
         direction=pl.lit("forward"), pipe=pl.lit("forward"),
-        fate=pl.when(kept).then(pl.lit("sent")).otherwise(pl.lit("lost")),
+        disposition=pl.when(kept).then(pl.lit("sent")).otherwise(pl.lit("lost")),
         cause=pl.when(kept).then(pl.lit("")).otherwise(pl.lit(stage)),
         **{name: pl.when(kept).then(pl.col(name)) for name in ("drawn_ns", "intended_ns", "departure_ns")},
     )  # fmt: skip

@@ -24,7 +24,8 @@ def log(n: int, **columns: Any) -> pl.DataFrame:
     at = START + np.arange(n) * 1_000_000
     rows = {
         "number": np.arange(n), "entered_ns": at, "arrival_ns": at, "intended_ns": at, "departure_ns": at,
-        "fate": ["sent"] * n, "cause": [""] * n, "queue_slots": [0] * n, "queue_bytes": [0] * n, "flipped": [0] * n,
+        "disposition": ["sent"] * n, "cause": [""] * n, "flipped": [0] * n,
+        "queue_slots": [0] * n, "queue_bytes": [0] * n,
         **columns,
     }  # fmt: skip
     filled = {"block": 1, "flow": 0, "frame_bytes": 1004, "flow_of_stream": None, "copy_of": None, "drawn_ns": 0}
@@ -95,7 +96,7 @@ def test_lanes_get_their_weights_while_all_of_them_wait(scheduler: object, order
     """800 packets at once, three quarters of them in the lane of weight 3; lanes of FQ-CoDel have no weights."""
     lane = TURNS[order]
     left = leave(np.full(800, START), np.full(800, 8000), RATE)
-    rows = log(800, entered_ns=np.full(800, START), link_left_ns=left, flow_of_stream=lane + 1, lane=lane)
+    rows = log(800, entered_ns=np.full(800, START), link_left_ns=left, flow_of_stream=lane + 1, **{"class": lane})
     classes = [] if "fq-codel" in scheduler else WEIGHTS  # type: ignore[operator]
     pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": scheduler, "classes": classes}}
     assert verdicts(link._fairness(seen(pipe, rows))) == ({} if verdict is None else {"fairness": verdict})
@@ -107,7 +108,7 @@ def test_fairness_is_told_where_a_lane_that_gets_a_fifth_less_would_be_seen(toge
     entered = START + np.arange(800) // together * 1_000_000_000
     left = leave(entered, np.full(800, 8000), RATE)
     lane = TURNS["in turns"]
-    rows = log(800, entered_ns=entered, link_left_ns=left, flow_of_stream=lane + 1, lane=lane)
+    rows = log(800, entered_ns=entered, link_left_ns=left, flow_of_stream=lane + 1, **{"class": lane})
     pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": "wf2q", "classes": WEIGHTS}}
     assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": verdict}
 
@@ -115,7 +116,10 @@ def test_fairness_is_told_where_a_lane_that_gets_a_fifth_less_would_be_seen(toge
 def test_fairness_is_not_told_of_lanes_that_never_wait_together() -> None:
     """One packet at a time: nobody is behind anybody."""
     rows = log(
-        200, link_left_ns=START + np.arange(200) * 1_000_000 + 800_000, flow_of_stream=1, lane=np.arange(200) % 2
+        200,
+        link_left_ns=START + np.arange(200) * 1_000_000 + 800_000,
+        flow_of_stream=1,
+        **{"class": np.arange(200) % 2},
     )
     pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": "wf2q"}}
     assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": "inconclusive"}
@@ -168,7 +172,7 @@ def test_the_books_miss_no_packet_without_a_fate() -> None:
     good = log(10)
     assert verdicts(account.asked(seen({}, good), LIMITS)) == {"conservation": "pass"}
     for wrong in (
-        good.with_columns(fate=pl.when(pl.col("number") == 3).then(pl.lit("lost")).otherwise("fate")),
+        good.with_columns(disposition=pl.when(pl.col("number") == 3).then(pl.lit("lost")).otherwise("disposition")),
         good.with_columns(departure_ns=pl.when(pl.col("number") != 3).then("departure_ns")),
         pl.concat([good, good.head(1)]),
     ):

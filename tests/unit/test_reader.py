@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -138,6 +139,38 @@ def test_a_column_of_a_later_version_is_left_out_and_told(folder: RunFolder) -> 
     assert table.parts[0].unknown == ("colour",)
     assert table.frame.columns == [*TABLES["probes"], "part"]
     assert [one.name for one in other_columns(load(folder.path))] == ["columns_unknown"]
+
+
+def test_a_renamed_column_and_a_renamed_value_are_read_from_older_files(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_table(folder.records, "probes").frame
+    source = dataclasses.replace(
+        TABLES["probes"]["arrival_source"], was="stamped_by", renamed=(("simulator", "simulated"),)
+    )
+    monkeypatch.setitem(TABLES, "probes", {**TABLES["probes"], "arrival_source": source})
+
+    def as_it_was(table: pa.Table) -> pa.Table:
+        place = table.column_names.index("arrival_source")
+        names = pa.array(["simulator"] * table.num_rows).dictionary_encode()
+        return table.set_column(place, "stamped_by", names)
+
+    rewrite(probes_of(folder), as_it_was)
+    for wanted in (None, ["block", "arrival_source"]):
+        table = read_table(folder.records, "probes", columns=wanted)
+        assert (table.parts[0].missing, table.parts[0].unknown) == ((), ())
+        assert set(table.frame["arrival_source"]) == {"simulated"}
+        assert table.frame.equals(whole.select(table.frame.columns))
+
+
+def test_of_a_column_under_both_names_the_new_one_counts(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    seq = dataclasses.replace(TABLES["probes"]["seq"], was="number")
+    monkeypatch.setitem(TABLES, "probes", {**TABLES["probes"], "seq": seq})
+    whole = read_table(folder.records, "probes").frame
+    rewrite(probes_of(folder), lambda table: table.append_column("number", table.column("block")))
+    table = read_table(folder.records, "probes")
+    assert table.frame.equals(whole)
+    assert table.parts[0].unknown == ("number",)
 
 
 def test_tables_of_both_ends_tell_who_wrote_them(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use sojourn_time::{Nanos, Time};
 
-use crate::fate::Cause;
+use crate::disposition::Cause;
 use crate::select::RuleCounter;
 
 /// Above a hundred seconds an error is a hundred seconds.
@@ -25,7 +25,7 @@ pub struct Report {
     /// By rising numbers.
     pub rules: Vec<RuleCounter>,
     /// Frames that no rule sent into a pipe.
-    pub untouched: PerDirection,
+    pub unmatched: PerDirection,
     /// Frames that a rule lost before they entered a pipe.
     pub lost_by_rules: u64,
     /// Memory for frames.

@@ -2,7 +2,7 @@
 //!
 //! Its time is virtual. [`Engine::arrive`] and [`Engine::advance`] let it pass; [`Engine::due`] gives what leaves. When these are
 //! called changes nothing of what is intended, as long as no frame comes later than its own stamp says: then it enters
-//! its pipe where the pipe is, and its fate says so (`entered`).
+//! its pipe where the pipe is, and its disposition says so (`entered`).
 //!
 //! With `one_pass` pipes know nothing of each other. Without, a packet that leaves one may enter another, and all of them
 //! share one time.
@@ -19,7 +19,7 @@ use sojourn_time::{Source, Stamp, Time};
 use crate::accuracy::Report;
 use crate::config::check::{ConfigError, check};
 use crate::config::{self, Config, Direction};
-use crate::fate::{Arrival, Cause, Fate, Packet};
+use crate::disposition::{Arrival, Cause, Disposition, Packet};
 use crate::select::rules::Selected;
 use crate::select::{Key, Rules};
 
@@ -44,7 +44,7 @@ pub struct Engine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// It is to be bridged now; the engine keeps nothing of it.
-    Untouched,
+    Unmatched,
     /// The engine copied it.
     Kept,
     /// It is lost.
@@ -126,8 +126,8 @@ impl Engine {
         let arrival = Arrival { number, direction, bytes, known, key: Key::of(frame), stamp, entered };
         match self.rules.select(&arrival.key, direction, bytes, None) {
             Selected::Pass => {
-                self.ledger.untouched(&arrival, frame);
-                Arrived::Untouched
+                self.ledger.unmatched(&arrival, frame);
+                Arrived::Unmatched
             }
             Selected::Drop => {
                 self.ledger.lost_by_rule(&arrival, frame);
@@ -251,17 +251,17 @@ impl Engine {
         Ok(times)
     }
 
-    /// Keeps fates from now on, or no more.
-    pub fn keep_fates(&mut self, keeps: bool) {
-        if keeps && !self.ledger.keeps_fates {
+    /// Keeps dispositions from now on, or no more.
+    pub fn keep_dispositions(&mut self, keeps: bool) {
+        if keeps && !self.ledger.keeps_dispositions {
             self.ledger.store.keep_heads();
         }
-        self.ledger.keeps_fates = keeps;
+        self.ledger.keeps_dispositions = keeps;
     }
 
-    /// Gives the fates of packets that have ended since the last call, in the order in which they ended.
-    pub fn fates(&mut self) -> std::vec::Drain<'_, Fate> {
-        self.ledger.fates.drain(..)
+    /// Gives the dispositions of packets that have ended since the last call, in the order in which they ended.
+    pub fn dispositions(&mut self) -> std::vec::Drain<'_, Disposition> {
+        self.ledger.dispositions.drain(..)
     }
 
     /// Returns the number that the next arrival will get.

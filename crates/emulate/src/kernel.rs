@@ -4,7 +4,7 @@
 //! qdisc. Whatever netem would do otherwise than this engine is refused with a sentence (the list is from `sch_netem.c` of
 //! Linux 6.12 and its maintainer's own series of March 2026); what is left differs in this: netem's normal distribution is a
 //! table of 4096 values cut at 4 standard deviations, a frame's time on the link is cut to whole nanoseconds, probabilities are
-//! multiples of 2⁻³², and its random numbers are not ours, so a seed gives other fates. The ports must be in a bridge and
+//! multiples of 2⁻³², and its random numbers are not ours, so a seed gives other dispositions. The ports must be in a bridge and
 //! must not merge frames (`ethtool -K PORT gro off lro off`): a merged frame is one packet to netem. Machines without
 //! netem prove these commands as text alone; `make kernels` runs them on kernels that have it.
 

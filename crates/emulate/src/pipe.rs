@@ -12,8 +12,8 @@ use crate::config::queue::effective_limit;
 use crate::config::{self, Distribution, Order, Trace};
 use crate::delay::Sampler;
 use crate::delay::line::Line;
+use crate::disposition::Cause;
 use crate::engine::ledger::Ledger;
-use crate::fate::Cause;
 use crate::impair::{Met, Stage};
 use crate::link::{Link, Ride};
 use crate::queue::{Discipline, Waiting};
@@ -190,7 +190,7 @@ impl Path {
             ecn: packet.arrival.key.ecn,
             is_marked: false,
         };
-        packet.lane = self.queue.lane(&waiting);
+        packet.sub_queue = self.queue.sub_queue(&waiting);
         waiting
     }
 

@@ -1,6 +1,6 @@
 //! Where randomness comes from: one stream for each impairment of each pipe and flow, all from one seed.
 //!
-//! So a change of one impairment does not touch the draws of another, and the same seed gives the same fates however the
+//! So a change of one impairment does not touch the draws of another, and the same seed gives the same dispositions however the
 //! packets of several pipes are interleaved. The generator is xoshiro256++ (Blackman and Vigna 2019), seeded through
 //! SplitMix64; its values do not depend on a version, and a test pins them.
 

@@ -1,4 +1,4 @@
-//! The oracle: the same engine, driven by the arrivals of a log, must give the same fates.
+//! The oracle: the same engine, driven by the arrivals of a log, must give the same dispositions.
 //!
 //! What the log alone can know is taken from it: the numbers of packets, for whom there was no memory (that depends on when
 //! others had really left) and what a port refused. Everything else is worked out anew.
@@ -10,8 +10,8 @@ use sojourn_time::{Nanos, Stamp, Time};
 
 use crate::config::check::ConfigError;
 use crate::config::{Config, Pipe};
+use crate::disposition::{Cause, Disposition, Outcome};
 use crate::engine::{Engine, Numbers, Told};
-use crate::fate::{Cause, Fate, Outcome};
 
 /// Parameters that a pipe was given live: the number of the first packet that they hold for, the time, the pipe's name, and what it became.
 pub type Change = (u64, Time, String, Pipe);
@@ -23,8 +23,8 @@ pub struct Differences {
     pub packets: u64,
     /// Those that still waited when it ended: what would have become of them is not known.
     pub unfinished: u64,
-    /// Another fate, or none on one of the sides.
-    pub fates: u64,
+    /// Another disposition, or none on one of the sides.
+    pub dispositions: u64,
     /// Another delay.
     pub drawn: u64,
     /// Another intended departure.
@@ -36,7 +36,7 @@ pub struct Differences {
 impl Differences {
     /// Whether there are none.
     pub fn is_identical(&self) -> bool {
-        (self.fates, self.drawn, self.intended) == (0, 0, 0)
+        (self.dispositions, self.drawn, self.intended) == (0, 0, 0)
     }
 }
 
@@ -44,16 +44,21 @@ impl Differences {
 ///
 /// # Errors
 /// When the configuration or a change contradicts itself.
-pub fn replay(config: &Config, start: Time, changes: &[Change], logged: &[Fate]) -> Result<Vec<Fate>, ConfigError> {
+pub fn replay(
+    config: &Config,
+    start: Time,
+    changes: &[Change],
+    logged: &[Disposition],
+) -> Result<Vec<Disposition>, ConfigError> {
     // Who had no memory is told.
     let config = Config { memory_bytes: u64::MAX, ..config.clone() };
     let mut engine = Engine::numbered(&config, start, Numbers::Told(Box::new(told(logged))))?;
-    engine.keep_fates(true);
+    engine.keep_dispositions(true);
     let mut replay = Replay {
         engine,
-        logged: logged.iter().map(|fate| (fate.number, fate)).collect(),
-        fates: Vec::with_capacity(logged.len()),
-        missing: logged.iter().filter(|fate| has_ended(fate)).count(),
+        logged: logged.iter().map(|disposition| (disposition.number, disposition)).collect(),
+        dispositions: Vec::with_capacity(logged.len()),
+        missing: logged.iter().filter(|disposition| has_ended(disposition)).count(),
     };
     let mut changes = changes.iter().peekable();
     for (arrival, earliest) in with_earliest(arrivals(logged)) {
@@ -72,61 +77,71 @@ pub fn replay(config: &Config, start: Time, changes: &[Change], logged: &[Fate])
 /// Returns what of a log without an end, in the order in which it was written, can be replayed: packets before the first that is
 /// missing, which may have changed what became of all behind it. Those that ended after that one came are as if they had waited
 /// at the end.
-pub fn before_gap(mut logged: Vec<Fate>) -> Vec<Fate> {
-    let mut numbers: Vec<u64> = logged.iter().map(|fate| fate.number).collect();
+pub fn before_gap(mut logged: Vec<Disposition>) -> Vec<Disposition> {
+    let mut numbers: Vec<u64> = logged.iter().map(|disposition| disposition.number).collect();
     numbers.sort_unstable();
     let gap = (0..).zip(&numbers).find(|(expected, number)| expected != *number);
     let gap = gap.map_or(numbers.len() as u64, |(missing, _)| missing);
-    let until = logged.iter().filter(|fate| fate.number < gap).map(|fate| fate.entered).max();
+    let until =
+        logged.iter().filter(|disposition| disposition.number < gap).map(|disposition| disposition.entered).max();
     let mut ended = Time::NEVER;
-    for fate in logged.iter_mut().rev() {
+    for disposition in logged.iter_mut().rev() {
         // A packet that was lost ended before the next one left.
-        ended = fate.departed.unwrap_or(ended);
+        ended = disposition.departed.unwrap_or(ended);
         if until.is_some_and(|until| ended > until) {
-            fate.outcome = Outcome::Lost(Cause::Ended);
+            disposition.outcome = Outcome::Lost(Cause::Ended);
         }
     }
-    logged.retain(|fate| fate.number < gap);
+    logged.retain(|disposition| disposition.number < gap);
     logged
 }
 
 /// Compares a replay with its log.
-pub fn differences(logged: &[Fate], replayed: &[Fate]) -> Differences {
-    let mut by_number: HashMap<u64, &Fate> = replayed.iter().map(|fate| (fate.number, fate)).collect();
-    let unfinished: HashMap<u64, bool> = logged.iter().map(|fate| (fate.number, !has_ended(fate))).collect();
+pub fn differences(logged: &[Disposition], replayed: &[Disposition]) -> Differences {
+    let mut by_number: HashMap<u64, &Disposition> =
+        replayed.iter().map(|disposition| (disposition.number, disposition)).collect();
+    let unfinished: HashMap<u64, bool> =
+        logged.iter().map(|disposition| (disposition.number, !has_ended(disposition))).collect();
     let mut found = Differences { packets: logged.len() as u64, ..Differences::default() };
-    for fate in logged {
-        let other = by_number.remove(&fate.number);
-        if !has_ended(fate) {
+    for disposition in logged {
+        let other = by_number.remove(&disposition.number);
+        if !has_ended(disposition) {
             found.unfinished += 1;
         } else {
-            found.compare(fate, other);
+            found.compare(disposition, other);
         }
     }
     // What packets that were unfinished would have become includes copies of them.
-    let is_new =
-        |fate: &&Fate| !fate.copy_of.is_some_and(|original| unfinished.get(&original).copied().unwrap_or(true));
-    for fate in by_number.into_values().filter(is_new) {
-        found.fates += 1;
-        found.differs_at(fate.number);
+    let is_new = |disposition: &&Disposition| {
+        !disposition.copy_of.is_some_and(|original| unfinished.get(&original).copied().unwrap_or(true))
+    };
+    for disposition in by_number.into_values().filter(is_new) {
+        found.dispositions += 1;
+        found.differs_at(disposition.number);
     }
     found
 }
 
 impl Differences {
-    fn compare(&mut self, logged: &Fate, replayed: Option<&Fate>) {
-        let has_fate = |other: &&Fate| {
-            let of = |fate: &Fate| {
-                (fate.outcome, (fate.pipe, fate.flow, fate.lane), fate.is_marked, fate.flipped, fate.is_reordered)
+    fn compare(&mut self, logged: &Disposition, replayed: Option<&Disposition>) {
+        let has_same = |other: &&Disposition| {
+            let of = |disposition: &Disposition| {
+                (
+                    disposition.outcome,
+                    (disposition.pipe, disposition.flow, disposition.sub_queue),
+                    disposition.is_marked,
+                    disposition.flipped,
+                    disposition.is_reordered,
+                )
             };
             of(other) == of(logged)
         };
         let wrong = [
-            !replayed.as_ref().is_some_and(has_fate),
+            !replayed.as_ref().is_some_and(has_same),
             replayed.is_some_and(|other| other.drawn != logged.drawn),
             replayed.is_some_and(|other| other.intended != logged.intended),
         ];
-        self.fates += u64::from(wrong[0]);
+        self.dispositions += u64::from(wrong[0]);
         self.drawn += u64::from(wrong[1]);
         self.intended += u64::from(wrong[2]);
         if wrong.contains(&true) {
@@ -145,27 +160,27 @@ const PATIENCE: Nanos = Nanos::seconds(60);
 /// A replay under way.
 struct Replay<'a> {
     engine: Engine,
-    logged: HashMap<u64, &'a Fate>,
-    fates: Vec<Fate>,
-    /// Packets whose fates the log knows and the replay does not yet.
+    logged: HashMap<u64, &'a Disposition>,
+    dispositions: Vec<Disposition>,
+    /// Packets whose dispositions the log knows and the replay does not yet.
     missing: usize,
 }
 
 impl Replay<'_> {
-    fn arrive(&mut self, fate: &Fate) {
-        self.engine.numbers().is_told(fate.number);
+    fn arrive(&mut self, disposition: &Disposition) {
+        self.engine.numbers().is_told(disposition.number);
         // As long as it was; what is not in the log is nothing that anybody looks at.
-        let mut frame = fate.head().to_vec();
-        frame.resize(fate.bytes as usize, 0);
-        let stamp = Stamp { at: fate.arrived, source: fate.source };
-        self.engine.arrive_late(fate.direction, &frame, stamp, fate.entered);
+        let mut frame = disposition.head().to_vec();
+        frame.resize(disposition.bytes as usize, 0);
+        let stamp = Stamp { at: disposition.arrived, source: disposition.source };
+        self.engine.arrive_late(disposition.direction, &frame, stamp, disposition.entered);
     }
 
     /// Lets leave what is due.
     fn leave(&mut self, until: Time) {
         while let Some(departure) = self.engine.due(until) {
             let logged = self.logged.get(&departure.number);
-            match logged.map(|fate| (fate.outcome, fate.departed)) {
+            match logged.map(|disposition| (disposition.outcome, disposition.departed)) {
                 Some((Outcome::Lost(Cause::Port), _)) => self.engine.refused(departure),
                 Some((_, Some(departed))) => self.engine.departed(departure, departed),
                 _ => self.engine.departed(departure, departure.intended),
@@ -175,15 +190,17 @@ impl Replay<'_> {
     }
 
     fn note(&mut self) {
-        for fate in self.engine.fates() {
-            self.missing -= usize::from(self.logged.get(&fate.number).is_some_and(|logged| has_ended(logged)));
-            self.fates.push(fate);
+        for disposition in self.engine.dispositions() {
+            self.missing -= usize::from(self.logged.get(&disposition.number).is_some_and(|logged| has_ended(logged)));
+            self.dispositions.push(disposition);
         }
     }
 
     /// Goes on until all is known that the log knows.
-    fn finish(mut self, logged: &[Fate]) -> Vec<Fate> {
-        let times = logged.iter().flat_map(|fate| [Some(fate.entered), fate.link_left, fate.intended, fate.departed]);
+    fn finish(mut self, logged: &[Disposition]) -> Vec<Disposition> {
+        let times = logged.iter().flat_map(|disposition| {
+            [Some(disposition.entered), disposition.link_left, disposition.intended, disposition.departed]
+        });
         let end = times.flatten().max().unwrap_or(Time(0)) + PATIENCE;
         while self.missing > 0 {
             let now = self.engine.next_event().min(self.engine.next_departure());
@@ -194,49 +211,50 @@ impl Replay<'_> {
             self.leave(now);
         }
         self.engine.end();
-        self.fates.extend(self.engine.fates());
-        self.fates
+        self.dispositions.extend(self.engine.dispositions());
+        self.dispositions
     }
 }
 
 /// Whether it is known what became of a packet.
-fn has_ended(fate: &Fate) -> bool {
-    fate.outcome != Outcome::Lost(Cause::Ended)
+fn has_ended(disposition: &Disposition) -> bool {
+    disposition.outcome != Outcome::Lost(Cause::Ended)
 }
 
 /// Returns what came in by a port, in the order in which it came.
-fn arrivals(logged: &[Fate]) -> Vec<&Fate> {
-    let mut arrivals: Vec<_> = logged.iter().filter(|fate| fate.copy_of.is_none()).collect();
-    arrivals.sort_by_key(|fate| fate.number);
+fn arrivals(logged: &[Disposition]) -> Vec<&Disposition> {
+    let mut arrivals: Vec<_> = logged.iter().filter(|disposition| disposition.copy_of.is_none()).collect();
+    arrivals.sort_by_key(|disposition| disposition.number);
     arrivals
 }
 
 /// Adds to each arrival the earliest time at which it or a later one came in: nothing behind that may be done before.
-fn with_earliest(arrivals: Vec<&Fate>) -> Vec<(&Fate, Time)> {
+fn with_earliest(arrivals: Vec<&Disposition>) -> Vec<(&Disposition, Time)> {
     let mut earliest = Time::NEVER;
     let mut with: Vec<_> = arrivals
         .into_iter()
         .rev()
-        .map(|fate| {
-            earliest = earliest.min(fate.entered);
-            (fate, earliest)
+        .map(|disposition| {
+            earliest = earliest.min(disposition.entered);
+            (disposition, earliest)
         })
         .collect();
     with.reverse();
     with
 }
 
-fn told(logged: &[Fate]) -> Told {
+fn told(logged: &[Disposition]) -> Told {
     let mut told = Told {
-        unknown: logged.iter().map(|fate| fate.number + 1).max().unwrap_or(0),
+        unknown: logged.iter().map(|disposition| disposition.number + 1).max().unwrap_or(0),
         without_memory: logged
             .iter()
-            .filter(|fate| fate.outcome == Outcome::Lost(Cause::Memory))
-            .map(|fate| fate.number)
+            .filter(|disposition| disposition.outcome == Outcome::Lost(Cause::Memory))
+            .map(|disposition| disposition.number)
             .collect(),
         ..Told::default()
     };
-    let mut copies: Vec<_> = logged.iter().filter_map(|fate| Some((fate.copy_of?, fate.number))).collect();
+    let mut copies: Vec<_> =
+        logged.iter().filter_map(|disposition| Some((disposition.copy_of?, disposition.number))).collect();
     copies.sort_unstable();
     let mut last = (0, 0_u8);
     for (original, number) in copies {

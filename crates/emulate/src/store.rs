@@ -4,7 +4,7 @@
 //! where frames of another size need its room. What counts against the limit is what was taken: the bytes of chunks, what is
 //! kept of each packet, and its places in queues and lines. It knows nothing of pipes.
 
-use crate::fate::{HEAD, Packet};
+use crate::disposition::{HEAD, Packet};
 use crate::queue::Waiting;
 
 /// The smallest slot: 2⁷ bytes.

@@ -2,7 +2,7 @@
 
 mod drive;
 
-use drive::{START, at, endless, fates, frame::udp, one};
+use drive::{START, at, dispositions, endless, frame::udp, one};
 use sojourn_emulate::config::{Delay, Distribution, Impairments, Limit, Link, Order, Queue, Reorder};
 use sojourn_emulate::{Arrived, Cause, Config, Direction, Engine, Outcome, Pipe};
 use sojourn_time::{Nanos, Time};
@@ -15,18 +15,22 @@ fn jittered(order: Order) -> Pipe {
 #[test]
 fn jitter_that_keeps_order_shifts_no_time() {
     let arrivals: Vec<_> = (0..1_000_000).map(|n| (n * 10_000, 60)).collect();
-    let kept = fates(&one(jittered(Order::Kept)), arrivals.clone());
-    let free = fates(&one(jittered(Order::Free)), arrivals);
-    let own: Vec<_> = free.iter().map(|fate| fate.arrived + fate.drawn.expect("drawn")).collect();
-    assert!(free.iter().zip(&own).all(|(fate, own)| fate.intended == Some(*own)));
-    let left: Vec<_> = kept.iter().map(|fate| fate.intended.expect("sent")).collect();
+    let kept = dispositions(&one(jittered(Order::Kept)), arrivals.clone());
+    let free = dispositions(&one(jittered(Order::Free)), arrivals);
+    let own: Vec<_> = free.iter().map(|disposition| disposition.arrived + disposition.drawn.expect("drawn")).collect();
+    assert!(free.iter().zip(&own).all(|(disposition, own)| disposition.intended == Some(*own)));
+    let left: Vec<_> = kept.iter().map(|disposition| disposition.intended.expect("sent")).collect();
     assert!(left.is_sorted(), "nobody overtakes");
     assert!(!own.is_sorted(), "somebody would have");
     let mut sorted = own;
     sorted.sort_unstable();
     assert_eq!(left, sorted, "the same times, so the mean is the same to the nanosecond");
     // Of N(20 ms, 2 ms), by a million: the mean within five of its standard errors.
-    let mean = kept.iter().map(|fate| (fate.intended.expect("sent") - fate.arrived).0 as f64).sum::<f64>() / 1e6;
+    let mean = kept
+        .iter()
+        .map(|disposition| (disposition.intended.expect("sent") - disposition.arrived).0 as f64)
+        .sum::<f64>()
+        / 1e6;
     assert!((mean - 20e6).abs() < 5.0 * 2e6 / 1e3, "{mean}");
 }
 
@@ -34,11 +38,15 @@ fn jitter_that_keeps_order_shifts_no_time() {
 fn chosen_packets_overtake_and_the_others_do_not() {
     let reorder = Some(Reorder { probability: 0.1, gap: 0, by: None });
     let pipe = Pipe { delay: Delay { constant: Nanos::millis(1), reorder, ..Delay::default() }, ..Pipe::default() };
-    let fates = fates(&one(pipe), (0..10_000).map(|n| (n * 50_000, 60)));
-    let stay = |fate: &&sojourn_emulate::Fate| (fate.intended.expect("sent") - fate.arrived).0;
-    let (chosen, others): (Vec<_>, Vec<_>) = fates.iter().partition(|fate| fate.is_reordered);
+    let dispositions = dispositions(&one(pipe), (0..10_000).map(|n| (n * 50_000, 60)));
+    let stay =
+        |disposition: &&sojourn_emulate::Disposition| (disposition.intended.expect("sent") - disposition.arrived).0;
+    let (chosen, others): (Vec<_>, Vec<_>) = dispositions.iter().partition(|disposition| disposition.is_reordered);
     assert!((800..1_200).contains(&chosen.len()));
-    assert!(chosen.iter().all(|fate| stay(fate) == 0) && others.iter().all(|fate| stay(fate) == 1_000_000));
+    assert!(
+        chosen.iter().all(|disposition| stay(disposition) == 0)
+            && others.iter().all(|disposition| stay(disposition) == 1_000_000)
+    );
 }
 
 #[test]
@@ -151,9 +159,11 @@ fn copies_go_through_all_that_follows_their_stage() {
         delay: Delay { constant: Nanos::millis(7), ..Delay::default() },
         ..Pipe::default()
     };
-    let fates = fates(&one(pipe), [(0, 1_000)]);
-    let told: Vec<_> =
-        fates.iter().map(|fate| (fate.number, fate.copy_of, (fate.intended.expect("sent") - START).0)).collect();
+    let dispositions = dispositions(&one(pipe), [(0, 1_000)]);
+    let told: Vec<_> = dispositions
+        .iter()
+        .map(|disposition| (disposition.number, disposition.copy_of, (disposition.intended.expect("sent") - START).0))
+        .collect();
     // The link carries two, a millisecond each; behind it there are four.
     let mut times: Vec<_> = told.iter().map(|(.., time)| *time).collect();
     times.sort_unstable();
@@ -161,7 +171,9 @@ fn copies_go_through_all_that_follows_their_stage() {
     let mut originals: Vec<_> = told.iter().map(|(_, of, _)| *of).collect();
     originals.sort_unstable();
     assert_eq!(originals, [None, Some(0), Some(0), Some(1)]);
-    assert!(fates.iter().all(|fate| fate.outcome == Outcome::Sent && fate.head().len() == 128));
+    assert!(
+        dispositions.iter().all(|disposition| disposition.outcome == Outcome::Sent && disposition.head().len() == 128)
+    );
 }
 
 #[test]
@@ -171,7 +183,7 @@ fn memory_that_is_full_loses_packets_and_nothing_else() {
         ..one(Pipe { delay: Delay { constant: Nanos::seconds(10), ..Delay::default() }, ..Pipe::default() })
     };
     let mut engine = Engine::new(&config, START).expect("holds");
-    engine.keep_fates(true);
+    engine.keep_dispositions(true);
     let arrived: Vec<_> =
         (0..2_000).map(|n| engine.arrive(Direction::Forward, &udp(1_514, n), at(i64::from(n)))).collect();
     let kept = arrived.iter().filter(|arrived| **arrived == Arrived::Kept).count();
@@ -179,7 +191,7 @@ fn memory_that_is_full_loses_packets_and_nothing_else() {
     assert!((350..692).contains(&kept), "{kept}");
     assert_eq!(report.pipes[0].lost["memory"], 2_000 - kept as u64);
     assert!(report.memory.taken_bytes <= 1 << 20 && report.memory.held_bytes == 1_514 * kept as u64);
-    assert!(engine.fates().all(|fate| fate.outcome == Outcome::Lost(Cause::Memory)));
+    assert!(engine.dispositions().all(|disposition| disposition.outcome == Outcome::Lost(Cause::Memory)));
     while let Some(departure) = engine.due(Time::NEVER) {
         assert_eq!(engine.frame(&departure), udp(1_514, departure.number as u16));
         engine.departed(departure, departure.intended);

@@ -2,7 +2,7 @@
 
 mod drive;
 
-use drive::{START, at, endless, fates, frame::udp, one};
+use drive::{START, at, dispositions, endless, frame::udp, one};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use sojourn_emulate::config::{Cell, Delay, Link};
 use sojourn_emulate::{Direction, Engine, Outcome, Pipe};
@@ -50,11 +50,15 @@ fn departures_are_the_exact_recursion() {
             8 * if cell.is_some() { bytes.div_ceil(48) * 53 } else { bytes }
         };
         let truth = recursion(rate, &arrivals, bits);
-        let left = fates(&config, arrivals);
+        let left = dispositions(&config, arrivals);
         assert_eq!(left.len(), truth.len());
-        for (fate, truth) in left.iter().zip(truth) {
-            assert_eq!(fate.outcome, Outcome::Sent);
-            assert_eq!((fate.link_left, fate.intended), (Some(at(truth)), Some(at(truth))), "{rate} bit/s");
+        for (disposition, truth) in left.iter().zip(truth) {
+            assert_eq!(disposition.outcome, Outcome::Sent);
+            assert_eq!(
+                (disposition.link_left, disposition.intended),
+                (Some(at(truth)), Some(at(truth))),
+                "{rate} bit/s"
+            );
         }
     }
 }
@@ -124,7 +128,7 @@ fn times_at_the_ends_of_what_there_is_are_survived() {
         // Each of their chances to carry something until then would be used.
         config.pipes.iter_mut().for_each(|pipe| pipe.link.trace = None);
         let Ok(mut engine) = Engine::new(&config, START) else { continue };
-        engine.keep_fates(true);
+        engine.keep_dispositions(true);
         let ends = [i64::MIN, i64::MIN + 1, -1, 0, START.0 - 1, START.0, i64::MAX - 1, i64::MAX];
         for at in ends {
             (0..5).for_each(|flow| {
@@ -135,6 +139,6 @@ fn times_at_the_ends_of_what_there_is_are_survived() {
             }
         }
         engine.end();
-        assert!(engine.fates().count() >= 5 * ends.len(), "nobody is forgotten");
+        assert!(engine.dispositions().count() >= 5 * ends.len(), "nobody is forgotten");
     }
 }

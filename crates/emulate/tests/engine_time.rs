@@ -2,7 +2,7 @@
 
 mod drive;
 
-use drive::{START, at, endless, fates, frame, one};
+use drive::{START, at, dispositions, endless, frame, one};
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use sojourn_emulate::config::{Aqm, Codel, Delay, Link, Mask, Outage, Profile, Queue, Trace, TracePoint};
@@ -14,7 +14,10 @@ fn of(link: Link) -> sojourn_emulate::Config {
 }
 
 fn left(config: &sojourn_emulate::Config, arrivals: impl IntoIterator<Item = (i64, usize)>) -> Vec<i64> {
-    fates(config, arrivals).iter().map(|fate| (fate.link_left.expect("a link") - START).0).collect()
+    dispositions(config, arrivals)
+        .iter()
+        .map(|disposition| (disposition.link_left.expect("a link") - START).0)
+        .collect()
 }
 
 fn points(points: &[(i64, u64)], period: Option<i64>) -> Option<Trace> {
@@ -87,13 +90,15 @@ fn a_profile_takes_time_and_loses_at_its_end() {
     let profile = Some(Profile { name: "p".to_owned(), loss_level: 0.9, samples });
     let config = of(Link { rate_bps: Some(1_000_000_000), profile, ..Link::default() });
     let packets = 100_000;
-    let fates = fates(&config, (0..packets).map(|n| (n * 1_000_000, 125)));
-    let extra = |fate: &sojourn_emulate::Fate| (fate.link_left.expect("a link") - fate.arrived).0 - 1_000;
+    let dispositions = dispositions(&config, (0..packets).map(|n| (n * 1_000_000, 125)));
+    let extra = |disposition: &sojourn_emulate::Disposition| {
+        (disposition.link_left.expect("a link") - disposition.arrived).0 - 1_000
+    };
     let mut counts = [0_i64; 100];
-    for fate in &fates {
-        counts[(extra(fate) / 1_000) as usize] += 1;
-        let lost = if extra(fate) >= 90_000 { Outcome::Lost(Cause::Profile) } else { Outcome::Sent };
-        assert_eq!(fate.outcome, lost);
+    for disposition in &dispositions {
+        counts[(extra(disposition) / 1_000) as usize] += 1;
+        let lost = if extra(disposition) >= 90_000 { Outcome::Lost(Cause::Profile) } else { Outcome::Sent };
+        assert_eq!(disposition.outcome, lost);
     }
     // Chi-square of 100 equal shares: above 163 once in ten thousand.
     let expected = packets / 100;
@@ -108,8 +113,8 @@ fn a_trace_of_delay_and_loss_is_that_of_the_time_at_which_the_link_is_left() {
     let trace = Some(Trace::Points { points, period: Some(Nanos::millis(30)), file: String::new() });
     let delay = Delay { constant: Nanos::millis(1), ..Delay::default() };
     let config = one(Pipe { link: Link { trace, ..Link::default() }, delay, ..Pipe::default() });
-    let fates = fates(&config, (0..6).map(|n| (n * 10_000_000 + 5, 60)));
-    let told: Vec<_> = fates.iter().map(|fate| fate.drawn.ok_or(fate.outcome)).collect();
+    let dispositions = dispositions(&config, (0..6).map(|n| (n * 10_000_000 + 5, 60)));
+    let told: Vec<_> = dispositions.iter().map(|disposition| disposition.drawn.ok_or(disposition.outcome)).collect();
     let round = [Ok(Nanos::millis(1)), Ok(Nanos::millis(3)), Err(Outcome::Lost(Cause::After))];
     assert_eq!(told, [round, round].concat());
 }
@@ -207,7 +212,7 @@ fn marked_frames_leave_with_a_right_checksum() {
     let queue = Queue { aqm: Some(Aqm::Codel(codel)), ..endless() };
     let link = Link { rate_bps: Some(10_000_000), ..Link::default() };
     let mut engine = Engine::new(&one(Pipe { link, queue, ..Pipe::default() }), START).expect("holds");
-    engine.keep_fates(true);
+    engine.keep_dispositions(true);
     (0..500).for_each(|n| drive::keep(&mut engine, &frame::udp(1_000, n), at(i64::from(n) * 700_000)));
     let mut marks = 0;
     while let Some(departure) = engine.due(at(10_000_000_000)) {
@@ -215,8 +220,8 @@ fn marked_frames_leave_with_a_right_checksum() {
         assert_eq!(frame::checksum(&sent[14..34]), 0);
         let is_marked = sent[15] & 3 == 3;
         engine.departed(departure, departure.intended);
-        let fate = engine.fates().next_back().expect("it has ended");
-        assert_eq!((fate.is_marked, fate.head()[15] & 3), (is_marked, 2), "the head is as it came");
+        let disposition = engine.dispositions().next_back().expect("it has ended");
+        assert_eq!((disposition.is_marked, disposition.head()[15] & 3), (is_marked, 2), "the head is as it came");
         marks += u64::from(is_marked);
     }
     assert!(marks > 10, "{marks}");
@@ -228,15 +233,16 @@ fn each_flow_has_a_link_of_its_own_and_those_too_many_share_one() {
     let mask = Some(Mask { source_port: 0xFFFF, most: 2, ..Mask::default() });
     let link = Link { rate_bps: Some(8_000_000), ..Link::default() };
     let mut engine = Engine::new(&one(Pipe { mask, link, ..Pipe::default() }), START).expect("holds");
-    engine.keep_fates(true);
+    engine.keep_dispositions(true);
     let mut round = |start: Time, flows: &[u16]| {
         flows.iter().for_each(|flow| drive::keep(&mut engine, &frame::udp(1_000, *flow), start));
         let departures: Vec<_> = std::iter::from_fn(|| engine.due(start + Nanos::seconds(1))).collect();
         departures.iter().for_each(|departure| engine.departed(*departure, departure.intended));
-        let mut fates: Vec<_> = engine.fates().collect();
-        fates.sort_by_key(|fate| fate.number);
-        let told =
-            fates.iter().map(|fate| ((fate.intended.expect("sent") - start).0 / 1_000_000, fate.flow == u64::MAX));
+        let mut dispositions: Vec<_> = engine.dispositions().collect();
+        dispositions.sort_by_key(|disposition| disposition.number);
+        let told = dispositions.iter().map(|disposition| {
+            ((disposition.intended.expect("sent") - start).0 / 1_000_000, disposition.flow == u64::MAX)
+        });
         (told.collect::<Vec<_>>(), engine.report().pipes[0].clone())
     };
     let (told, report) = round(START, &[1, 2, 1, 3, 4]);
@@ -265,9 +271,9 @@ fn waits_are_those_of_m_d_1() {
                 (now as i64, 1_000)
             })
             .collect();
-        let waits: Vec<_> = fates(&config, arrivals)
+        let waits: Vec<_> = dispositions(&config, arrivals)
             .iter()
-            .map(|fate| (fate.intended.expect("sent") - fate.arrived).0 as f64 / 1e6 - 1.0)
+            .map(|disposition| (disposition.intended.expect("sent") - disposition.arrived).0 as f64 / 1e6 - 1.0)
             .collect();
         let truth = load / (2.0 * (1.0 - load));
         // Means of batches that are long beside a busy period are nearly independent.

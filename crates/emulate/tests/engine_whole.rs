@@ -1,5 +1,5 @@
 //! What holds for every configuration: no packet gets lost uncounted, when the engine is called changes nothing, and a log
-//! replays to the same fates.
+//! replays to the same dispositions.
 
 mod drive;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use sojourn_emulate::config::check::check;
 use sojourn_emulate::replay::{Change, differences, replay};
-use sojourn_emulate::{Arrived, Config, Engine, Fate, Outcome, Report};
+use sojourn_emulate::{Arrived, Config, Disposition, Engine, Outcome, Report};
 use sojourn_time::{Nanos, Time};
 
 /// How an engine is called between arrivals.
@@ -29,9 +29,9 @@ fn run(
     arrivals: &[(i64, sojourn_emulate::Direction, usize, u16)],
     calls: Calls,
     random: &mut StdRng,
-) -> (Vec<Fate>, Report) {
+) -> (Vec<Disposition>, Report) {
     let mut engine = Engine::new(config, START).expect("a configuration that holds");
-    engine.keep_fates(true);
+    engine.keep_dispositions(true);
     let mut all = Vec::new();
     let mut before = START;
     for (nanos, direction, bytes, flow) in arrivals {
@@ -65,11 +65,11 @@ fn some_calls(engine: &mut Engine, from: Time, to: Time, random: &mut StdRng) {
 }
 
 /// What became of each arrival and of its copies, whatever their numbers: those of copies depend on when links were asked.
-fn by_ancestry(mut fates: Vec<Fate>) -> BTreeMap<Vec<u64>, Fate> {
-    fates.sort_by_key(|fate| fate.number);
+fn by_ancestry(mut dispositions: Vec<Disposition>) -> BTreeMap<Vec<u64>, Disposition> {
+    dispositions.sort_by_key(|disposition| disposition.number);
     let (mut names, mut children, mut arrivals) = (HashMap::new(), HashMap::new(), 0);
-    let named = fates.into_iter().map(|mut fate| {
-        let name = match fate.copy_of {
+    let named = dispositions.into_iter().map(|mut disposition| {
+        let name = match disposition.copy_of {
             None => {
                 arrivals += 1;
                 vec![arrivals]
@@ -81,9 +81,9 @@ fn by_ancestry(mut fates: Vec<Fate>) -> BTreeMap<Vec<u64>, Fate> {
                 [parent.clone(), vec![*child]].concat()
             }
         };
-        names.insert(fate.number, name.clone());
-        (fate.number, fate.copy_of) = (0, None);
-        (name, fate)
+        names.insert(disposition.number, name.clone());
+        (disposition.number, disposition.copy_of) = (0, None);
+        (name, disposition)
     });
     named.collect()
 }
@@ -106,7 +106,7 @@ proptest! {
         let (each, report) = run(&config, &arrivals, Calls::Each, &mut random);
         is_conserved(&report);
         prop_assert_eq!(report.memory.held_frames, 0);
-        let of = |outcome: fn(&Outcome) -> bool| each.iter().filter(|fate| outcome(&fate.outcome)).count() as u64;
+        let of = |outcome: fn(&Outcome) -> bool| each.iter().filter(|disposition| outcome(&disposition.outcome)).count() as u64;
         let sent: u64 = report.pipes.iter().map(|pipe| pipe.sent).sum();
         prop_assert_eq!(of(|outcome| *outcome == Outcome::Sent), sent);
         let lost: u64 = report.pipes.iter().flat_map(|pipe| pipe.lost.values()).sum();
@@ -117,15 +117,15 @@ proptest! {
         for calls in [Calls::Some, Calls::None] {
             let (other, _) = run(&config, &arrivals, calls, &mut random);
             let other = by_ancestry(other);
-            for (name, fate) in &each {
-                prop_assert_eq!(Some(fate), other.get(name), "{:?} {:?}", calls, name);
+            for (name, disposition) in &each {
+                prop_assert_eq!(Some(disposition), other.get(name), "{:?} {:?}", calls, name);
             }
             prop_assert_eq!(each.len(), other.len());
         }
     }
 
     #[test]
-    fn a_log_of_a_rough_run_replays_to_the_same_fates(seed: u64) {
+    fn a_log_of_a_rough_run_replays_to_the_same_dispositions(seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut config = any::config(&mut random);
         // Too little for some packets, where that is allowed.
@@ -148,9 +148,9 @@ fn rough(
     config: &Config,
     arrivals: &[(i64, sojourn_emulate::Direction, usize, u16)],
     random: &mut StdRng,
-) -> (Vec<Fate>, Vec<Change>) {
+) -> (Vec<Disposition>, Vec<Change>) {
     let mut engine = Engine::new(config, START).expect("a configuration that holds");
-    engine.keep_fates(true);
+    engine.keep_dispositions(true);
     let (mut logged, mut changes) = (Vec::new(), Vec::new());
     for (nanos, direction, bytes, flow) in arrivals {
         let now = at(*nanos);
@@ -169,10 +169,10 @@ fn rough(
         }
         let stamp = now - Nanos(random.random_range(0..50_000));
         engine.arrive(*direction, &udp(*bytes, *flow), stamp);
-        logged.extend(engine.fates());
+        logged.extend(engine.dispositions());
     }
     engine.end();
-    logged.extend(engine.fates());
+    logged.extend(engine.dispositions());
     (logged, changes)
 }
 
@@ -191,22 +191,22 @@ fn a_log_that_was_altered_is_found() {
         let config = any::config(&mut random);
         let arrivals = any::arrivals(&mut random, 200);
         let (logged, _) = run(&config, &arrivals, Calls::Each, &mut random);
-        if logged.iter().filter(|fate| fate.outcome == Outcome::Sent).count() > 100 {
+        if logged.iter().filter(|disposition| disposition.outcome == Outcome::Sent).count() > 100 {
             break (config, logged);
         }
     };
     let again = || replay(&config, START, &[], &logged).expect("what held before");
     assert!(differences(&logged, &again()).is_identical());
-    let place = logged.iter().position(|fate| fate.outcome == Outcome::Sent).expect("one was sent");
-    let alter = |change: fn(&mut Fate)| {
+    let place = logged.iter().position(|disposition| disposition.outcome == Outcome::Sent).expect("one was sent");
+    let alter = |change: fn(&mut Disposition)| {
         let mut altered = logged.clone();
         change(&mut altered[place]);
         differences(&altered, &again())
     };
-    assert_eq!(alter(|fate| fate.intended = fate.intended.map(|at| at + Nanos(1))).intended, 1);
-    assert_eq!(alter(|fate| fate.drawn = None).drawn, 1);
-    assert_eq!(alter(|fate| fate.outcome = Outcome::Untouched).fates, 1);
-    assert_eq!(alter(|fate| fate.number = 1 << 40).fates, 2);
+    assert_eq!(alter(|disposition| disposition.intended = disposition.intended.map(|at| at + Nanos(1))).intended, 1);
+    assert_eq!(alter(|disposition| disposition.drawn = None).drawn, 1);
+    assert_eq!(alter(|disposition| disposition.outcome = Outcome::Unmatched).dispositions, 1);
+    assert_eq!(alter(|disposition| disposition.number = 1 << 40).dispositions, 2);
     let other = Config { seed: config.seed ^ 1, ..config.clone() };
     assert!(replay(&other, START, &[], &logged).is_ok());
 }
@@ -214,11 +214,14 @@ fn a_log_that_was_altered_is_found() {
 #[test]
 fn what_is_untouched_is_not_kept() {
     let mut engine = Engine::new(&Config::default(), START).expect("holds");
-    engine.keep_fates(true);
-    assert_eq!(engine.arrive(sojourn_emulate::Direction::Backward, &udp(60, 0), START), Arrived::Untouched);
+    engine.keep_dispositions(true);
+    assert_eq!(engine.arrive(sojourn_emulate::Direction::Backward, &udp(60, 0), START), Arrived::Unmatched);
     assert_eq!(
-        (engine.next(), engine.report().untouched.backward, engine.report().memory.taken_bytes),
+        (engine.next(), engine.report().unmatched.backward, engine.report().memory.taken_bytes),
         (Time::NEVER, 1, 0)
     );
-    assert_eq!(engine.fates().next().map(|fate| (fate.outcome, fate.pipe)), Some((Outcome::Untouched, None)));
+    assert_eq!(
+        engine.dispositions().next().map(|disposition| (disposition.outcome, disposition.pipe)),
+        Some((Outcome::Unmatched, None))
+    );
 }

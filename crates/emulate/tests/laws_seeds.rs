@@ -1,4 +1,4 @@
-//! What a seed gives is pinned for ever: a change here changes the fates of everybody's experiments.
+//! What a seed gives is pinned for ever: a change here changes the dispositions of everybody's experiments.
 
 mod models;
 
@@ -8,18 +8,18 @@ use sojourn_emulate::delay::Sampler;
 use sojourn_emulate::random::Origin;
 use sojourn_time::{Nanos, Time};
 
-/// The first 64 fates as bits, the first packet the lowest.
-fn fates(loss: Loss) -> u64 {
+/// The first 64 dispositions as bits, the first packet the lowest.
+fn dispositions(loss: Loss) -> u64 {
     lose(&[loss], 64, 1).iter().rev().fold(0, |bits, lost| bits << 1 | u64::from(*lost))
 }
 
 #[test]
 fn losses_of_a_seed_are_pinned() {
     let seen = [
-        fates(Loss::Independent { probability: 0.3 }),
-        fates(Loss::GilbertElliott { p: 0.2, r: 0.4, h: 0.1, k: 0.95 }),
-        fates(Loss::Dwell { good: Nanos(5 * STEP), bad: Nanos(3 * STEP) }),
-        fates(Loss::FourState { p13: 0.2, p31: 0.3, p23: 0.5, p32: 0.2, p14: 0.1 }),
+        dispositions(Loss::Independent { probability: 0.3 }),
+        dispositions(Loss::GilbertElliott { p: 0.2, r: 0.4, h: 0.1, k: 0.95 }),
+        dispositions(Loss::Dwell { good: Nanos(5 * STEP), bad: Nanos(3 * STEP) }),
+        dispositions(Loss::FourState { p13: 0.2, p31: 0.3, p23: 0.5, p32: 0.2, p14: 0.1 }),
     ];
     assert_eq!(seen, LOSSES, "{seen:#018x?}");
 }

@@ -2,7 +2,7 @@
 
 mod queue_link;
 
-use queue_link::{Fate, Link, packet};
+use queue_link::{Disposition, Link, packet};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sojourn_emulate::config::{Class, Limit, Queue, Scheduler};
@@ -14,16 +14,17 @@ const RATE: u64 = 1_000_000_000;
 const NANOS_PER_BYTE: f64 = 8.0;
 const LARGEST: f64 = 1514.0;
 /// Among them those that find virtual time charged before a packet has been sent (54, 133, 189: 1.6 to 1.7 of the bound), and a
-/// lane taken for idle while its last packet is on the link (116: 1.06).
+/// sub-queue taken for idle while its last packet is on the link (116: 1.06).
 const SEEDS: [u64; 12] = [0, 1, 2, 3, 4, 8, 13, 54, 70, 116, 133, 189];
 
 #[test]
 fn wf2q_is_never_more_than_a_packet_behind_the_guaranteed_rate() {
     for seed in SEEDS {
         let case = Case::new(seed);
-        let fates = case.run(Scheduler::Wf2q, true);
-        let worst = (0..case.weights.len()).map(|class| case.worst_fair_index(&fates, class)).fold(0.0, f64::max);
-        println!("seed {seed}: {} packets, {worst:.3} of the bound", fates.len());
+        let dispositions = case.run(Scheduler::Wf2q, true);
+        let worst =
+            (0..case.weights.len()).map(|class| case.worst_fair_index(&dispositions, class)).fold(0.0, f64::max);
+        println!("seed {seed}: {} packets, {worst:.3} of the bound", dispositions.len());
         assert!(worst <= 1.0 + 1e-6, "seed {seed}: {worst}");
         assert!(worst > 0.3, "seed {seed}: {worst} proves nothing");
     }
@@ -33,8 +34,8 @@ fn wf2q_is_never_more_than_a_packet_behind_the_guaranteed_rate() {
 fn wf2q_departs_no_later_than_the_guaranteed_rate_and_one_packet() {
     for seed in SEEDS {
         let case = Case::new(seed);
-        let fates = case.run(Scheduler::Wf2q, true);
-        let latest = case.latest(&fates);
+        let dispositions = case.run(Scheduler::Wf2q, true);
+        let latest = case.latest(&dispositions);
         println!("seed {seed}: at most {latest:.1} ns after the guaranteed rate would have had it");
         assert!(latest <= LARGEST * NANOS_PER_BYTE + 1.0, "seed {seed}: {latest}");
     }
@@ -64,9 +65,10 @@ fn flows_without_classes_share_equally() {
 fn other_schedulers_fail_what_wf2q_is_held_to() {
     for scheduler in [Scheduler::Fifo, Scheduler::Drr { quantum: 1514 }] {
         let case = Case::new(1);
-        let fates = case.run(scheduler.clone(), true);
-        let worst = (0..case.weights.len()).map(|class| case.worst_fair_index(&fates, class)).fold(0.0, f64::max);
-        let latest = case.latest(&fates);
+        let dispositions = case.run(scheduler.clone(), true);
+        let worst =
+            (0..case.weights.len()).map(|class| case.worst_fair_index(&dispositions, class)).fold(0.0, f64::max);
+        let latest = case.latest(&dispositions);
         let (behind, ahead) = Case::greedy(1).off_fluid(&Case::greedy(1).run(scheduler.clone(), true));
         println!("{scheduler:?}: {worst:.2} of the bound, {latest:.0} ns late, {behind:.0} behind, {ahead:.0} ahead");
         assert!(worst > 2.0 && latest > 2.0 * LARGEST * NANOS_PER_BYTE && behind.max(ahead) > 2.0 * LARGEST);
@@ -160,17 +162,17 @@ impl Case {
     }
 
     /// What a discipline makes of it, in order of service.
-    fn run(&self, scheduler: Scheduler, by_class: bool) -> Vec<Fate> {
+    fn run(&self, scheduler: Scheduler, by_class: bool) -> Vec<Disposition> {
         let classes = if by_class { classes(&self.weights) } else { Vec::new() };
         let queue = Queue { scheduler, classes, ..Queue::default() };
         let mut link = Link::new(queue_link::discipline(&queue, Limit::default(), Some(RATE)), RATE);
         // The first one waits for all others of its time: nobody is served before everybody is there.
         link.hold_until(self.arrivals[0].since + Nanos(1));
         self.arrivals.iter().for_each(|packet| link.arrive(*packet));
-        let mut fates = link.finish();
-        assert!(fates.iter().all(|fate| fate.left.is_some()));
-        fates.sort_by_key(|fate| fate.left);
-        fates
+        let mut dispositions = link.finish();
+        assert!(dispositions.iter().all(|disposition| disposition.left.is_some()));
+        dispositions.sort_by_key(|disposition| disposition.left);
+        dispositions
     }
 
     fn share(&self, class: usize) -> f64 {
@@ -179,21 +181,22 @@ impl Case {
 
     /// By how much a class was served less than its share over the worst interval in which it waited and at whose end a packet
     /// left, as part of Bennett and Zhang's worst-case fair index of WF2Q+: L_i + (L_max − L_i) r_i / r.
-    fn worst_fair_index(&self, fates: &[Fate], class: usize) -> f64 {
+    fn worst_fair_index(&self, dispositions: &[Disposition], class: usize) -> f64 {
         let share = self.share(class);
-        let mine: Vec<_> = fates.iter().filter(|fate| usize::from(fate.packet.class) == class).collect();
-        let largest = mine.iter().map(|fate| f64::from(fate.packet.bytes)).fold(0.0, f64::max);
-        let all = fates.iter().map(|fate| f64::from(fate.packet.bytes)).fold(0.0, f64::max);
+        let mine: Vec<_> =
+            dispositions.iter().filter(|disposition| usize::from(disposition.packet.class) == class).collect();
+        let largest = mine.iter().map(|disposition| f64::from(disposition.packet.bytes)).fold(0.0, f64::max);
+        let all = dispositions.iter().map(|disposition| f64::from(disposition.packet.bytes)).fold(0.0, f64::max);
         let bound = largest + (all - largest) * share;
         let (mut free, mut lead, mut worst): (i64, f64, f64) = (i64::MIN, 0.0, 0.0);
-        for fate in mine {
-            let (since, end) = (fate.packet.since.0, left(fate));
+        for disposition in mine {
+            let (since, end) = (disposition.packet.since.0, left(disposition));
             if since > free {
                 // It did not wait: a new interval.
                 (free, lead) = (since, 0.0);
             }
             // The least that it ever was behind counts as where the worst interval begins.
-            let behind = lead + share * (end - free) as f64 / NANOS_PER_BYTE - f64::from(fate.packet.bytes);
+            let behind = lead + share * (end - free) as f64 / NANOS_PER_BYTE - f64::from(disposition.packet.bytes);
             worst = worst.max(behind);
             (free, lead) = (end, behind.max(0.0));
         }
@@ -201,28 +204,30 @@ impl Case {
     }
 
     /// By how many nanoseconds a packet left later than a link of its class's guaranteed rate alone would have had it.
-    fn latest(&self, fates: &[Fate]) -> f64 {
+    fn latest(&self, dispositions: &[Disposition]) -> f64 {
         let mut done = vec![0.0_f64; self.weights.len()];
         let mut latest = f64::MIN;
-        for fate in fates {
-            let class = usize::from(fate.packet.class);
-            let takes = f64::from(fate.packet.bytes) * NANOS_PER_BYTE / self.share(class);
-            done[class] = done[class].max(fate.packet.since.0 as f64) + takes;
-            latest = latest.max(left(fate) as f64 - done[class]);
+        for disposition in dispositions {
+            let class = usize::from(disposition.packet.class);
+            let takes = f64::from(disposition.packet.bytes) * NANOS_PER_BYTE / self.share(class);
+            done[class] = done[class].max(disposition.packet.since.0 as f64) + takes;
+            latest = latest.max(left(disposition) as f64 - done[class]);
         }
         latest
     }
 
     /// How many bytes a class was at most behind fluid sharing, and ahead of it, at any end of a packet; all came at once.
-    fn off_fluid(&self, fates: &[Fate]) -> (f64, f64) {
+    fn off_fluid(&self, dispositions: &[Disposition]) -> (f64, f64) {
         let classes = self.weights.len();
         let mut total = vec![0.0; classes];
-        fates.iter().for_each(|fate| total[usize::from(fate.packet.class)] += f64::from(fate.packet.bytes));
+        dispositions.iter().for_each(|disposition| {
+            total[usize::from(disposition.packet.class)] += f64::from(disposition.packet.bytes)
+        });
         let (mut fluid, mut served) = (vec![0.0; classes], vec![0.0; classes]);
         let (mut behind, mut ahead) = (0.0_f64, 0.0_f64);
-        for fate in fates {
-            served[usize::from(fate.packet.class)] += f64::from(fate.packet.bytes);
-            self.pour(&mut fluid, &total, f64::from(fate.packet.bytes));
+        for disposition in dispositions {
+            served[usize::from(disposition.packet.class)] += f64::from(disposition.packet.bytes);
+            self.pour(&mut fluid, &total, f64::from(disposition.packet.bytes));
             for class in 0..classes {
                 behind = behind.max(fluid[class] - served[class]);
                 ahead = ahead.max(served[class] - fluid[class]);
@@ -249,18 +254,18 @@ impl Case {
     }
 
     /// The greatest difference between two classes' bytes per weight while both waited: from the start, and in any interval.
-    fn unfairness(&self, fates: &[Fate]) -> (f64, f64) {
+    fn unfairness(&self, dispositions: &[Disposition]) -> (f64, f64) {
         let classes = self.weights.len();
         let mut left = vec![0_u64; classes];
-        fates.iter().for_each(|fate| left[usize::from(fate.packet.class)] += 1);
+        dispositions.iter().for_each(|disposition| left[usize::from(disposition.packet.class)] += 1);
         let mut sent = vec![0.0; classes];
         let mut extremes = vec![(0.0_f64, 0.0_f64); classes * classes];
-        for fate in fates {
-            let class = usize::from(fate.packet.class);
+        for disposition in dispositions {
+            let class = usize::from(disposition.packet.class);
             if left.contains(&0) {
                 break;
             }
-            sent[class] += f64::from(fate.packet.bytes) / f64::from(self.weights[class]);
+            sent[class] += f64::from(disposition.packet.bytes) / f64::from(self.weights[class]);
             left[class] -= 1;
             for other in 0..classes {
                 let difference = sent[class] - sent[other];
@@ -276,8 +281,8 @@ impl Case {
 }
 
 /// When it had left, in nanoseconds; all have.
-fn left(fate: &Fate) -> i64 {
-    fate.left.map_or(i64::MAX, |left| left.0)
+fn left(disposition: &Disposition) -> i64 {
+    disposition.left.map_or(i64::MAX, |left| left.0)
 }
 
 fn classes(weights: &[u32]) -> Vec<Class> {

@@ -71,7 +71,7 @@ fn codel_is_the_pseudo_code_of_its_rfc() {
             oracle.arrive(*arrival);
         }
         let (ours, oracle) = (ours.finish(), oracle.finish());
-        let losses = ours.iter().filter(|fate| fate.left.is_none()).count();
+        let losses = ours.iter().filter(|disposition| disposition.left.is_none()).count();
         println!("seed {seed}, load {load}: {losses} lost, {} marked", ours.iter().filter(|f| f.is_marked).count());
         assert!(load < 1.0 || losses > 100);
         assert_eq!(ours, oracle, "seed {seed}, load {load}");

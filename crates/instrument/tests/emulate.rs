@@ -97,8 +97,8 @@ fn it_keeps_no_right_that_it_does_not_need() {
 }
 
 #[test]
-fn a_log_replays_to_the_same_fates_and_one_that_was_changed_does_not() {
-    within("a_log_replays_to_the_same_fates_and_one_that_was_changed_does_not", || {
+fn a_log_replays_to_the_same_dispositions_and_one_that_was_changed_does_not() {
+    within("a_log_replays_to_the_same_dispositions_and_one_that_was_changed_does_not", || {
         hosts();
         let folder = folder("replay");
         let log = folder.to_str().expect("a name");
@@ -125,7 +125,7 @@ fn a_log_replays_to_the_same_fates_and_one_that_was_changed_does_not() {
         fs::write(&events, text.replacen("\"seed\":9", "\"seed\":10", 1)).expect("writes");
         let (status, told) = done(&["emulate", "replay", log]);
         assert_eq!(status, 4, "{told}");
-        assert!(told.contains("have another fate"), "{told}");
+        assert!(told.contains("have another disposition"), "{told}");
         // A log that did not end.
         let lines: Vec<_> = text.lines().collect();
         fs::write(&events, lines[..lines.len() - 1].join("\n")).expect("writes");

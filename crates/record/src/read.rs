@@ -17,7 +17,7 @@ use sojourn_time::{Nanos, Source, Stamp, Time};
 use crate::files::type_of;
 use crate::schema::Field;
 use crate::table::{Row, fields_of};
-use crate::tables::packets::{CAUSES, DIRECTIONS, FATES, Head, Packet};
+use crate::tables::packets::{CAUSES, DIRECTIONS, DISPOSITIONS, Head, Packet};
 
 /// Why records could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -103,21 +103,22 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, ArrowEr
         .unwrap_or_else(|_| Err(ArrowError::IpcError("its lengths cannot be".to_owned())))
 }
 
-/// The columns of a batch by their names; those that came after the file's version are null.
-struct Columns(HashMap<&'static str, ArrayRef>);
+/// The columns of a batch by their names, each with its declaration; those that came after the file's version are null.
+struct Columns(HashMap<&'static str, (ArrayRef, Field)>);
 
 impl Columns {
     fn of(batch: &RecordBatch, version: u32) -> Result<Self, String> {
-        let column = |field: &Field| {
+        let column = |field: Field| {
             let want = type_of(field.kind);
-            match batch.column_by_name(field.name) {
-                Some(found) if *found.data_type() == want => Ok((field.name, Arc::clone(found))),
+            let former = || batch.column_by_name(field.was?);
+            match batch.column_by_name(field.name).or_else(former) {
+                Some(found) if *found.data_type() == want => Ok((field.name, (Arc::clone(found), field))),
                 Some(_) => Err(format!("column {} is not as declared", field.name)),
-                None if field.since > version => Ok((field.name, new_null_array(&want, batch.num_rows()))),
+                None if field.since > version => Ok((field.name, (new_null_array(&want, batch.num_rows()), field))),
                 None => Err(format!("it has no column {}", field.name)),
             }
         };
-        fields_of::<Packet>().iter().map(column).collect::<Result<_, _>>().map(Self)
+        fields_of::<Packet>().into_iter().map(column).collect::<Result<_, _>>().map(Self)
     }
 
     fn rows(&self, pipes: &[String], rows: &mut Vec<Packet>) -> Result<(), String> {
@@ -127,12 +128,12 @@ impl Columns {
         let (frames, heads) = (self.int32("frame_bytes"), self.column("head").as_binary::<i32>());
         let (arrivals, sources, entered) =
             (self.int64("arrival_ns"), self.names("arrival_source")?, self.int64("entered_ns"));
-        let (fates, causes, drawn) = (self.names("fate")?, self.names("cause")?, self.int64("drawn_ns"));
+        let (dispositions, causes, drawn) = (self.names("disposition")?, self.names("cause")?, self.int64("drawn_ns"));
         let (left, intended, departures) =
             (self.int64("link_left_ns"), self.int64("intended_ns"), self.int64("departure_ns"));
         let (marked, flipped) = (self.column("marked").as_boolean(), self.int32("flipped"));
         let reordered = self.column("reordered").as_boolean();
-        let (slots, bytes, lanes) = (self.int32("queue_slots"), self.int64("queue_bytes"), self.int64("lane"));
+        let (slots, bytes, classes) = (self.int32("queue_slots"), self.int64("queue_bytes"), self.int64("class"));
         for row in 0..blocks.len() {
             rows.push(Packet {
                 block: blocks.value(row),
@@ -145,7 +146,7 @@ impl Columns {
                 head: Head::of(if heads.is_valid(row) { heads.value(row) } else { &[] }),
                 arrival: Stamp { at: Time(arrivals.value(row)), source: sources.source(row)? },
                 entered: Time(entered.value(row)),
-                fate: fates.one_of(row, &FATES)?,
+                disposition: dispositions.one_of(row, &DISPOSITIONS)?,
                 cause: causes.one_of(row, &CAUSES)?,
                 drawn: given(drawn, row).map(Nanos),
                 link_left: given(left, row).map(Time),
@@ -156,14 +157,14 @@ impl Columns {
                 is_reordered: reordered.value(row),
                 queue_slots: count(slots, row, "queue_slots")?,
                 queue_bytes: bytes.value(row).cast_unsigned(),
-                lane: lanes.value(row).cast_unsigned(),
+                class: classes.value(row).cast_unsigned(),
             });
         }
         Ok(())
     }
 
     fn column(&self, name: &str) -> &ArrayRef {
-        &self.0[name]
+        &self.0[name].0
     }
 
     fn int32(&self, name: &str) -> &PrimitiveArray<Int32Type> {
@@ -176,8 +177,10 @@ impl Columns {
 
     fn names(&self, title: &'static str) -> Result<Names<'_>, String> {
         let column = self.column(title).as_dictionary::<Int8Type>();
-        let names = column.values().as_any().downcast_ref::<StringArray>();
-        names.map(|names| Names { title, column, names }).ok_or_else(|| "a dictionary is not of text".to_owned())
+        let (names, renamed) = (column.values().as_any().downcast_ref::<StringArray>(), self.0[title].1.renamed);
+        names
+            .map(|names| Names { title, column, names, renamed })
+            .ok_or_else(|| "a dictionary is not of text".to_owned())
     }
 }
 
@@ -186,12 +189,14 @@ struct Names<'a> {
     title: &'static str,
     column: &'a DictionaryArray<Int8Type>,
     names: &'a StringArray,
+    renamed: &'static [(&'static str, &'static str)],
 }
 
 impl Names<'_> {
     fn at(&self, row: usize) -> Result<&str, String> {
         let key = self.column.key(row).filter(|key| *key < self.names.len());
-        key.map(|key| self.names.value(key)).ok_or_else(|| format!("row {row}: a name is missing"))
+        let name = key.map(|key| self.names.value(key)).ok_or_else(|| format!("row {row}: a name is missing"))?;
+        Ok(self.renamed.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new))
     }
 
     fn one_of(&self, row: usize, all: &[&'static str]) -> Result<&'static str, String> {

@@ -43,6 +43,12 @@ pub struct Field {
     pub source: Option<&'static str>,
     /// The version of the tables that it came with: files of an earlier one lack it.
     pub since: u32,
+    /// Its name in older files, where it was renamed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub was: Option<&'static str>,
+    /// The names in older files of some of the values that it holds, each with its name now.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub renamed: &'static [(&'static str, &'static str)],
     /// What it holds.
     pub doc: &'static str,
 }
@@ -104,6 +110,11 @@ impl Table {
     }
 }
 
+// Serde hands over a reference to the field.
+fn is_empty(renamed: &&[(&str, &str)]) -> bool {
+    renamed.is_empty()
+}
+
 /// Returns the version of all tables: that of the newest column.
 pub fn version() -> u32 {
     TABLES.iter().flat_map(|table| (table.fields)()).map(|field| field.since).max().unwrap_or(1)
@@ -155,10 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn a_column_is_there_once() {
+    fn no_two_columns_share_a_name_present_or_former() {
         for table in TABLES {
-            let names: std::collections::HashSet<_> = (table.fields)().iter().map(|field| field.name).collect();
-            assert_eq!(names.len(), (table.fields)().len(), "{}", table.name);
+            let fields = (table.fields)();
+            let all: Vec<_> = fields.iter().flat_map(|field| [Some(field.name), field.was]).flatten().collect();
+            let names: std::collections::HashSet<_> = all.iter().collect();
+            assert_eq!(names.len(), all.len(), "{}", table.name);
         }
     }
 }

@@ -488,7 +488,8 @@ macro_rules! fill_column {
 macro_rules! field {
     (
         $column:ident: $kind:ident $(of $names:ident)? ($unit:literal $(, $clock:ident, $source:literal)?)
-        $(or $null:ident)? $(since $since:literal)? $doc:literal
+        $(or $null:ident)? $(since $since:literal)? $(was $was:literal)? $(with $($old:literal as $new:literal),+)?
+        $doc:literal
     ) => {
         $crate::schema::Field {
             name: stringify!($column),
@@ -499,6 +500,8 @@ macro_rules! field {
             clock: $crate::table::first!($(Some($clock),)? None),
             source: $crate::table::first!($(Some($source),)? None),
             since: $crate::table::first!($($since,)? 1),
+            was: $crate::table::first!($(Some($was),)? None),
+            renamed: $crate::table::first!($(&[$(($old, $new)),+],)? &[]),
             doc: $doc,
         }
     };
@@ -507,11 +510,13 @@ macro_rules! field {
 /// Declares fields that are columns, in blocks; between them groups of columns that are declared by themselves. A line is
 ///
 /// ```text
-/// field: Type => column: Kind of NAMES ("unit", CLOCK, "source") or null since 2 "What it holds." = |row, context| value;
+/// field: Type => column: Kind of NAMES ("unit", CLOCK, "source") or null since 2 was "old_name" with "old" as "new"
+///     "What it holds." = |row, context| value;
 /// ```
 ///
 /// Of it may be missing: the field, where the value is made of something else; the names, of kinds other than `Name`; clock and
-/// source, but for instants; `or null`; `since`, for 1; the value, where it is the field.
+/// source, but for instants; `or null`; `since`, for 1; `was`, the column's name in older files; `with`, the names of values
+/// in older files; the value, where it is the field.
 macro_rules! columns {
     (
         $(#[$meta:meta])*
@@ -519,7 +524,8 @@ macro_rules! columns {
         $(
             {$(
                 $($field:ident: $type:ty)? => $column:ident: $kind:ident $(of $names:ident)?
-                ($unit:literal $(, $clock:ident, $source:literal)?) $(or $null:ident)? $(since $since:literal)? $doc:literal
+                ($unit:literal $(, $clock:ident, $source:literal)?) $(or $null:ident)? $(since $since:literal)?
+                $(was $was:literal)? $(with $($old:literal as $new:literal),+)? $doc:literal
                 $(from $($from:ident),+ $(as $how:ident)?)? $(= |$r:pat_param, $c:pat_param| $made:expr)?;
             )*}
             $($group:ident: $columns:ty;)?
@@ -539,7 +545,8 @@ macro_rules! columns {
             fn declare(to: &mut Vec<$crate::schema::Field>) {
                 $(
                     $(to.push($crate::table::field!(
-                        $column: $kind $(of $names)? ($unit $(, $clock, $source)?) $(or $null)? $(since $since)? $doc
+                        $column: $kind $(of $names)? ($unit $(, $clock, $source)?) $(or $null)? $(since $since)?
+                        $(was $was)? $(with $($old as $new),+)? $doc
                     ));)*
                     $(
                         let before = to.len();
@@ -616,14 +623,15 @@ macro_rules! group {
 macro_rules! written_by_python {
     ($(#[$meta:meta])* $constant:ident = $name:literal; {$(
         => $column:ident: $kind:ident ($unit:literal $(, $clock:ident, $source:literal)?) $(or $null:ident)?
-        $(since $since:literal)? $doc:literal;
+        $(since $since:literal)? $(was $was:literal)? $(with $($old:literal as $new:literal),+)? $doc:literal;
     )*}) => {
         $(#[$meta])*
         pub const $constant: $crate::schema::Table = $crate::schema::Table {
             name: $name,
             is_named: false,
             fields: || vec![$($crate::table::field!(
-                $column: $kind ($unit $(, $clock, $source)?) $(or $null)? $(since $since)? $doc
+                $column: $kind ($unit $(, $clock, $source)?) $(or $null)? $(since $since)? $(was $was)?
+                $(with $($old as $new),+)? $doc
             )),*],
         };
     };

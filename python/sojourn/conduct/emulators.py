@@ -243,7 +243,7 @@ class Emulators:
         return self.site.bed.backend.folder("d", self.part.folder.records)
 
     def _replay(self) -> None:
-        """Drive the same engine over what was logged: its fates must be the same, or the log says which are not."""
+        """Drive the engine over what was logged: its dispositions must be the same, or the log names the packet."""
         for one in (one for one in self._running if one.is_logged):
             for said in replay(self.site.start("d"), self.instrument, self._records, one.at.name, self.part.number):
                 self.log("emulator-replay", device=one.at.path, **without_event(said))

@@ -146,7 +146,7 @@ def explain(instrument: str, options: Sequence[str]) -> dict[str, Any]:
 
 
 def replay(start: Start, instrument: str, records: Path, name: str, part: int) -> list[dict[str, Any]]:
-    """What the same engine makes of one log's arrivals: whether fates and intended departures are the same."""
+    """What the same engine makes of one log's arrivals: whether dispositions and intended departures are the same."""
     argv = [instrument, "emulate", "replay", str(records), "--json", "--name", name, "--part", str(part)]
     process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

@@ -6,7 +6,8 @@ batches and parts (one part per instrument process, in the order of their number
 once, each file's name tells who, and so does the column `who`); it judges nothing that it reads.
 
 A file of an earlier version lacks columns that came since: they are null. What else a file lacks is null too, and its
-part says so, for then figures are wrong. Columns of a later version are left out, and the part names them.
+part says so, for then figures are wrong. Columns of a later version are left out, and the part names them. Columns and
+values that were renamed since have their new names; where a file has a column under both names, the new one counts.
 """
 
 from __future__ import annotations
@@ -120,17 +121,26 @@ def _read_part(
             raise RequestError(
                 f"{path} is a record of {metadata['schema']!r}, not of {name!r}: give it its own name back"
             )
-        options = _options(schema, columns)
+        renames = _renames(name, schema.names)
+        names = [renames.get(one, one) for one in schema.names]
+        options = _options(names, columns)
         source.seek(0)
         table, cut = _all(source, options)
+        table = table.rename_columns([renames.get(one, one) for one in table.column_names])
         if wanted is not None and "block" in table.column_names:
             table = table.filter(pc.is_in(table.column("block"), value_set=wanted))
         cut = cut or _missing_end(path)
         frame = _plain(table, name, columns).with_columns(_origin(name, who, number))
-    fields = {one.name: _decode(one.metadata) for one in schema}
-    missing = _missing(name, schema.names, _version(metadata), columns)
-    unknown = tuple(one for one in schema.names if one not in TABLES[name])
+    fields = {one: _decode(field.metadata) for one, field in zip(names, schema, strict=True)}
+    missing = _missing(name, names, _version(metadata), columns)
+    unknown = tuple(one for one in names if one not in TABLES[name])
     return Part(path, who, number, frame.height, cut, metadata, fields, missing, unknown), frame
+
+
+def _renames(name: str, there: list[str]) -> dict[str, str]:
+    """The former names of columns that this file still has, each with the name now."""
+    known = TABLES[name].values()
+    return {one.was: one.name for one in known if one.was in there and one.name not in there}
 
 
 def _missing(name: str, there: list[str], version: int, columns: Collection[str] | None) -> tuple[str, ...]:
@@ -151,12 +161,12 @@ def _origin(name: str, who: str, number: int) -> list[pl.Expr]:
     return [part, pl.lit(who).alias("who")] if name in NAMED_TABLES else [part]
 
 
-def _options(schema: pa.Schema, columns: Collection[str] | None) -> pa.ipc.IpcReadOptions:
+def _options(names: list[str], columns: Collection[str] | None) -> pa.ipc.IpcReadOptions:
     """What makes Arrow read, and decompress, no more than these columns, and those that rows are chosen by."""
     if columns is None:
         return pa.ipc.IpcReadOptions()
     wanted = {"block", *columns}
-    return pa.ipc.IpcReadOptions(included_fields=[place for place, one in enumerate(schema.names) if one in wanted])
+    return pa.ipc.IpcReadOptions(included_fields=[place for place, one in enumerate(names) if one in wanted])
 
 
 def _all(source: pa.NativeFile, options: pa.ipc.IpcReadOptions) -> tuple[pa.Table, str | None]:
@@ -197,7 +207,9 @@ def _plain(table: pa.Table, name: str, wanted: Collection[str] | None) -> pl.Dat
         columns = columns.combine_chunks()
     frame = pl.from_arrow(columns, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
-    return frame.cast({one: _polars_type(known.type) for one, known in declared.items()})
+    frame = frame.cast({one: _polars_type(known.type) for one, known in declared.items()})
+    renamed = ((one, dict(known.renamed)) for one, known in declared.items() if known.renamed)
+    return frame.with_columns(pl.col(one).replace(values) for one, values in renamed)
 
 
 def _batch_rows(table: pa.Table) -> float:

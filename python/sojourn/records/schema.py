@@ -15,7 +15,8 @@ from typing import Any, Final
 class Field:
     """One column of a table: its Arrow type, its unit and, for a time, its clock and who stamped it.
 
-    `since`: the version of the tables that it came with; files of an earlier one lack it.
+    `since`: the version of the tables that it came with; files of an earlier one lack it. `was`: its name in older
+    files, where it was renamed; `renamed`: values of older files, each with its name now.
     """
 
     name: str
@@ -26,6 +27,8 @@ class Field:
     source: str | None
     since: int
     doc: str
+    was: str | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
 
 
 DECLARATION: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("schema.json").read_bytes())

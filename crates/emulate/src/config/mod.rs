@@ -35,7 +35,7 @@ use sojourn_time::Nanos;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// What all randomness is made from: the same seed and the same arrivals give the same fates.
+    /// What all randomness is made from: the same seed and the same arrivals give the same dispositions.
     pub seed: u64,
     /// How many bytes of frames may be held at once, in all pipes together.
     pub memory_bytes: u64,
@@ -45,7 +45,7 @@ pub struct Config {
     pub budget: Nanos,
     /// By name, unique.
     pub pipes: Vec<Pipe>,
-    /// Tried in order; what none selects is bridged untouched.
+    /// Tried in order; what none selects is bridged unchanged.
     pub rules: Vec<Rule>,
 }
 

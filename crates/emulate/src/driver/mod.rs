@@ -30,7 +30,7 @@ pub trait Surroundings<C: Clock> {
     /// When the kernel refuses to wait.
     fn sleep(&mut self, ports: &Ports, until: Time) -> Result<bool, PortError>;
 
-    /// Takes the fates that have been noted. Called about every millisecond, and more rarely under load.
+    /// Takes the dispositions that have been noted. Called about every millisecond, and more rarely under load.
     fn keep(&mut self, driver: &mut Driver<C>);
 
     /// Answers requests, and says whether to go on. Called about every millisecond where departures leave time for it, and
@@ -87,7 +87,7 @@ pub struct PortReport {
     pub received: u64,
     /// Frames that went out.
     pub sent: u64,
-    /// Untouched frames that it had no room for, or that were too long for it.
+    /// Unmatched frames that it had no room for, or that were too long for it.
     pub refused: u64,
     /// Frames that our own ring or socket dropped on the way in.
     pub own_drops: u64,

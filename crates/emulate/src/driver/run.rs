@@ -76,7 +76,7 @@ struct Way {
     put: Vec<Departure>,
     /// Due, and the ring had no room.
     stuck: VecDeque<Departure>,
-    /// Untouched frames are in the ring that the kernel has not been told of.
+    /// Unmatched frames are in the ring that the kernel has not been told of.
     bridged: bool,
     received: u64,
     sent: u64,
@@ -182,7 +182,7 @@ impl<C: Clock> Driver<C> {
         (self.engine.begin(), self.engine.next_number())
     }
 
-    /// Ends what waits: its fate is to have been there at the end.
+    /// Ends what waits: its disposition is to have been there at the end.
     pub fn end(&mut self) {
         self.engine.end();
     }
@@ -260,7 +260,7 @@ impl<C: Clock> Driver<C> {
             let (from, mut out) = outlet(&mut self.ports, way, direction);
             let engine = &mut self.engine;
             let count = from.receive(MOST_IN, &mut |frame, received| {
-                if let Arrived::Untouched = engine.arrive_stamped(direction, frame, received.arrived) {
+                if let Arrived::Unmatched = engine.arrive_stamped(direction, frame, received.arrived) {
                     out.put(frame);
                 }
             })?;
@@ -290,7 +290,7 @@ impl<C: Clock> Driver<C> {
         waiting.sort_by_key(|frame| frame.stamp.at);
         for frame in waiting.iter() {
             let (direction, bytes) = (DIRECTIONS[frame.way], &frames[frame.from..frame.to]);
-            if let Arrived::Untouched = self.engine.arrive_stamped(direction, bytes, frame.stamp) {
+            if let Arrived::Unmatched = self.engine.arrive_stamped(direction, bytes, frame.stamp) {
                 let mut out = outlet(&mut self.ports, &mut self.ways[frame.way], direction).1;
                 out.put(bytes);
                 out.failed?;
@@ -464,7 +464,7 @@ impl<C: Clock> Driver<C> {
     }
 }
 
-/// Where untouched frames of a direction go.
+/// Where unmatched frames of a direction go.
 struct Outlet<'a> {
     port: &'a mut dyn BridgePort,
     way: &'a mut Way,

@@ -151,7 +151,7 @@ impl Surroundings<Processor> for Until {
     }
 
     fn keep(&mut self, driver: &mut Driver<Processor>) {
-        driver.engine().fates();
+        driver.engine().dispositions();
     }
 
     fn look_up(&mut self, driver: &mut Driver<Processor>, now: Time, _: f64) -> Flow {
@@ -450,15 +450,15 @@ fn a_clock_that_is_set_is_told_by_how_much_and_which_way() {
 
 /// A port that takes each of its frames' timestamps from another source.
 #[test]
-fn each_fate_has_the_source_of_its_own_timestamp() {
+fn each_disposition_has_the_source_of_its_own_timestamp() {
     let mut engine = Engine::new(&config(Nanos::ZERO), START).unwrap();
-    engine.keep_fates(true);
+    engine.keep_dispositions(true);
     let sources = [Source::Hardware, Source::Kernel, Source::User];
     for source in sources {
         engine.arrive_stamped(Direction::Forward, &frame(0), Stamp { at: START, source });
     }
     engine.end();
-    assert_eq!(engine.fates().map(|fate| fate.source).collect::<Vec<_>>(), sources);
+    assert_eq!(engine.dispositions().map(|disposition| disposition.source).collect::<Vec<_>>(), sources);
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What all pipes share: the frames, the numbers of packets, the accounts, the fates.
+//! What all pipes share: the frames, the numbers of packets, the accounts, the dispositions.
 
 use sojourn_time::{Nanos, Time};
 
 use super::numbers::Numbers;
 use crate::accuracy::{Account, Mark, MemoryReport, PerDirection, PipeReport, Report, Room};
 use crate::config::Direction;
-use crate::fate::{Arrival, Cause, Fate, Outcome, Packet};
+use crate::disposition::{Arrival, Cause, Disposition, Outcome, Packet};
 use crate::queue::{Losses, Why};
 use crate::store::Store;
 
@@ -16,8 +16,8 @@ pub(crate) struct Ledger {
     /// What a queue lost just now; used again and again.
     pub losses: Losses,
     pub numbers: Numbers,
-    pub fates: Vec<Fate>,
-    pub keeps_fates: bool,
+    pub dispositions: Vec<Disposition>,
+    pub keeps_dispositions: bool,
     limit: u64,
     budget: Nanos,
     books: Vec<Book>,
@@ -38,7 +38,7 @@ struct Book {
 /// What is counted of packets that were in no pipe.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outside {
-    untouched: [u64; 2],
+    unmatched: [u64; 2],
     lost_by_rules: u64,
 }
 
@@ -50,8 +50,8 @@ impl Ledger {
             store: Store::new(limit),
             losses: Losses::new(),
             numbers,
-            fates: Vec::new(),
-            keeps_fates: false,
+            dispositions: Vec::new(),
+            keeps_dispositions: false,
             limit,
             budget,
             books: std::iter::repeat_with(book).take(pipes).collect(),
@@ -65,15 +65,15 @@ impl Ledger {
     }
 
     /// Notes a packet that no rule sent into a pipe.
-    pub fn untouched(&mut self, arrival: &Arrival, frame: &[u8]) {
-        self.outside[0].untouched[arrival.direction.index()] += 1;
-        self.note(|| arrival.fate(frame, Outcome::Untouched));
+    pub fn unmatched(&mut self, arrival: &Arrival, frame: &[u8]) {
+        self.outside[0].unmatched[arrival.direction.index()] += 1;
+        self.note(|| arrival.disposition(frame, Outcome::Unmatched));
     }
 
     /// Notes a packet that a rule lost before it entered a pipe.
     pub fn lost_by_rule(&mut self, arrival: &Arrival, frame: &[u8]) {
         self.outside[0].lost_by_rules += 1;
-        self.note(|| arrival.fate(frame, Outcome::Lost(Cause::Rule)));
+        self.note(|| arrival.disposition(frame, Outcome::Lost(Cause::Rule)));
     }
 
     /// Takes a packet in for its first pipe, if there is memory; else it is lost.
@@ -86,7 +86,7 @@ impl Ledger {
         let slot = if has_room { self.store.take(frame, packet) } else { None };
         if slot.is_none() {
             self.counts(pipe).lost[Cause::Memory.index()] += 1;
-            self.note(|| packet.fate(frame, Outcome::Lost(Cause::Memory), None));
+            self.note(|| packet.disposition(frame, Outcome::Lost(Cause::Memory), None));
         }
         self.books[usize::from(pipe)].held += u64::from(slot.is_some());
         slot
@@ -107,8 +107,8 @@ impl Ledger {
         let copy = if has_room { self.store.copy(slot, packet) } else { None };
         if copy.is_none() {
             self.counts(pipe).lost[Cause::Memory.index()] += 1;
-            if self.keeps_fates {
-                self.fates.push(packet.fate(self.store.head(slot), Outcome::Lost(Cause::Memory), None));
+            if self.keeps_dispositions {
+                self.dispositions.push(packet.disposition(self.store.head(slot), Outcome::Lost(Cause::Memory), None));
             }
         }
         self.books[usize::from(pipe)].held += u64::from(copy.is_some());
@@ -183,9 +183,9 @@ impl Ledger {
         Report {
             pipes: self.books.iter().zip(names).map(pipe).collect(),
             rules: Vec::new(),
-            untouched: PerDirection {
-                forward: outside.untouched[Direction::Forward.index()],
-                backward: outside.untouched[Direction::Backward.index()],
+            unmatched: PerDirection {
+                forward: outside.unmatched[Direction::Forward.index()],
+                backward: outside.unmatched[Direction::Backward.index()],
             },
             lost_by_rules: outside.lost_by_rules,
             memory: MemoryReport {
@@ -210,18 +210,18 @@ impl Ledger {
     }
 
     fn end(&mut self, slot: u32, pipe: u16, outcome: Outcome, departed: Option<Time>) {
-        if self.keeps_fates {
-            let fate = self.store.packet(slot).fate(self.store.head(slot), outcome, departed);
-            self.fates.push(fate);
+        if self.keeps_dispositions {
+            let disposition = self.store.packet(slot).disposition(self.store.head(slot), outcome, departed);
+            self.dispositions.push(disposition);
         }
         self.books[usize::from(pipe)].held -= 1;
         self.store.release(slot);
     }
 
-    /// Keeps the fate of a packet that is not held.
-    fn note(&mut self, fate: impl FnOnce() -> Fate) {
-        if self.keeps_fates {
-            self.fates.push(fate());
+    /// Keeps the disposition of a packet that is not held.
+    fn note(&mut self, disposition: impl FnOnce() -> Disposition) {
+        if self.keeps_dispositions {
+            self.dispositions.push(disposition());
         }
     }
 }
@@ -229,7 +229,7 @@ impl Ledger {
 impl Outside {
     fn and(self, other: Self) -> Self {
         Self {
-            untouched: [0, 1].map(|way| self.untouched[way] + other.untouched[way]),
+            unmatched: [0, 1].map(|way| self.unmatched[way] + other.unmatched[way]),
             lost_by_rules: self.lost_by_rules + other.lost_by_rules,
         }
     }

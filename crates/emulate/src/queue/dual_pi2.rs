@@ -4,8 +4,8 @@
 
 use sojourn_time::{Nanos, Time};
 
-use super::lane::{Room, exceeds};
 use super::store::List;
+use super::sub_queue::{Room, exceeds};
 use super::{Context, Serve, Setup, Waiting, Why};
 use crate::config;
 use crate::config::DropFrom;

@@ -1,9 +1,9 @@
-//! FQ-CoDel (RFC 8290): flows hashed into lanes, each under CoDel; who has just come to wait goes first, for one quantum.
+//! FQ-CoDel (RFC 8290): flows hashed into sub-queues, each under CoDel; who has just come to wait goes first, for one quantum.
 
 use std::collections::VecDeque;
 
-use super::lane::Room;
-use super::lanes::Lanes;
+use super::sub_queue::Room;
+use super::sub_queues::SubQueues;
 use super::{Context, Serve, Setup, Waiting};
 use crate::config;
 use crate::config::{Aqm, DropFrom, Limit};
@@ -11,14 +11,14 @@ use crate::config::{Aqm, DropFrom, Limit};
 /// Its state.
 #[derive(Debug)]
 pub(super) struct FqCodel {
-    lanes: Lanes,
+    sub_queues: SubQueues,
     parameters: config::FqCodel,
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     turns: Vec<Turn>,
 }
 
-/// A lane's.
+/// A sub-queue's.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     deficit: i64,
@@ -29,7 +29,7 @@ impl FqCodel {
     pub(super) fn new(setup: &Setup<'_>, parameters: config::FqCodel) -> Self {
         let aqm = Some(Aqm::Codel(parameters.codel));
         Self {
-            lanes: Lanes::of_flows(setup, room(setup, &parameters), aqm, Some(parameters.flows)),
+            sub_queues: SubQueues::of_flows(setup, room(setup, &parameters), aqm, Some(parameters.flows)),
             parameters,
             new: VecDeque::new(),
             old: VecDeque::new(),
@@ -37,15 +37,15 @@ impl FqCodel {
         }
     }
 
-    /// Lanes that have come to wait are new.
+    /// Sub-queues that have come to wait are new.
     fn refresh_changed(&mut self, cx: &Context<'_>) {
         let deficit = self.quantum();
-        while let Some(id) = self.lanes.changed() {
+        while let Some(id) = self.sub_queues.changed() {
             if self.turns.len() <= id as usize {
                 self.turns.resize(id as usize + 1, Turn::default());
             }
             let turn = &mut self.turns[id as usize];
-            if self.lanes.first(id, cx).is_some() && !turn.is_listed {
+            if self.sub_queues.first(id, cx).is_some() && !turn.is_listed {
                 *turn = Turn { deficit, is_listed: true };
                 self.new.push_back(id);
             }
@@ -56,7 +56,7 @@ impl FqCodel {
         i64::from(self.parameters.quantum.max(1))
     }
 
-    /// The lane whose turn it is, and whether it is a new one; on the way, those that have had their quantum go to the end.
+    /// The sub-queue whose turn it is, and whether it is a new one; on the way, those that have had their quantum go to the end.
     fn choose(&mut self) -> Option<(u32, bool)> {
         loop {
             let (id, is_new) = match self.new.front() {
@@ -84,28 +84,28 @@ impl Serve for FqCodel {
             return false;
         }
         self.parameters = parameters;
-        self.lanes.set_flows(setup, room(setup, &parameters), Some(Aqm::Codel(parameters.codel)), cx);
+        self.sub_queues.set_flows(setup, room(setup, &parameters), Some(Aqm::Codel(parameters.codel)), cx);
         self.refresh_changed(cx);
         true
     }
 
     fn enqueue(&mut self, packet: Waiting, cx: &mut Context<'_>) {
-        self.lanes.enqueue(packet, cx);
+        self.sub_queues.enqueue(packet, cx);
         self.refresh_changed(cx);
     }
 
     fn put(&mut self, packet: Waiting, cx: &mut Context<'_>) {
-        self.lanes.put(packet, cx);
+        self.sub_queues.put(packet, cx);
         self.refresh_changed(cx);
     }
 
-    fn lane(&self, packet: &Waiting) -> u64 {
-        self.lanes.key(packet)
+    fn sub_queue(&self, packet: &Waiting) -> u64 {
+        self.sub_queues.key(packet)
     }
 
     fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting> {
         while let Some((id, is_new)) = self.choose() {
-            if let Some(packet) = self.lanes.dequeue(id, cx) {
+            if let Some(packet) = self.sub_queues.dequeue(id, cx) {
                 self.turns[id as usize].deficit -= i64::from(packet.bytes);
                 return Some(packet);
             }

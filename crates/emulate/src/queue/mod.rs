@@ -1,6 +1,6 @@
 //! The queue before the link: how much it holds, what it loses, who is next.
 //!
-//! A discipline is a scheduler over lanes; a lane is a list with a limit and active queue management. It reads no clock: the
+//! A discipline is a scheduler over sub-queues; a sub-queue is a list with a limit and active queue management. It reads no clock: the
 //! engine calls [`Discipline::dequeue`] when the link becomes free, so `now` is the exact virtual time of a decision, and
 //! what happens at fixed times of its own (PIE, PI2) is made up for then. Where it departs from the papers is in
 //! `docs/decisions/0019-queues.md`.
@@ -10,11 +10,11 @@ mod drr;
 mod dual_pi2;
 mod fq_codel;
 mod heap;
-mod lane;
-mod lanes;
 mod pie;
 mod red;
 mod store;
+mod sub_queue;
+mod sub_queues;
 mod wf2q;
 
 use rand::Rng;
@@ -28,8 +28,8 @@ use crate::select::Ecn;
 use drr::Drr;
 use dual_pi2::{DualPi2, Parameters};
 use fq_codel::FqCodel;
-use lane::{Fifo, Make};
 use store::Store;
+use sub_queue::{Fifo, Make};
 use wf2q::Wf2q;
 
 /// A packet that waits.
@@ -82,8 +82,8 @@ trait Serve: std::fmt::Debug + Send {
     fn put(&mut self, packet: Waiting, cx: &mut Context<'_>);
     /// Gives the packet that is next, losing on the way what management loses; `None`: nothing waits.
     fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting>;
-    /// Tells the lane that a packet belongs to.
-    fn lane(&self, _packet: &Waiting) -> u64 {
+    /// Tells the sub-queue that a packet belongs to.
+    fn sub_queue(&self, _packet: &Waiting) -> u64 {
         0
     }
 }
@@ -147,9 +147,9 @@ impl Discipline {
         self.scheduler.dequeue(cx)
     }
 
-    /// Tells the lane that a packet belongs to: its class by its place, its flow or bucket; 0 where there is one for all.
-    pub fn lane(&self, packet: &Waiting) -> u64 {
-        self.scheduler.lane(packet)
+    /// Tells the sub-queue that a packet belongs to: its class by its place, its flow or bucket; 0 where there is one for all.
+    pub fn sub_queue(&self, packet: &Waiting) -> u64 {
+        self.scheduler.sub_queue(packet)
     }
 
     /// Counts what waits.

@@ -1,14 +1,14 @@
 //! WF2Q+ (Bennett and Zhang, "Hierarchical packet fair queueing algorithms", 1997): of the packets that fluid sharing would
 //! have begun by now, the one that it would have finished first.
 //!
-//! Virtual time is in bytes per weight with 32 binary places, in 128 bits: it cannot wrap. Idle lanes leave the sum of weights
+//! Virtual time is in bytes per weight with 32 binary places, in 128 bits: it cannot wrap. Idle sub-queues leave the sum of weights
 //! when virtual time passes their last finish. What comes while a packet is on the link sees virtual time as far on as the
 //! packet is (by the link's rate; where it has no constant one, as if the packet were through).
 
 use sojourn_time::Time;
 
 use super::heap::Heap;
-use super::lanes::Lanes;
+use super::sub_queues::SubQueues;
 use super::{Context, Serve, Setup, Waiting};
 use crate::config;
 
@@ -20,15 +20,15 @@ const LONGEST: i64 = 1 << 40;
 /// Its state.
 #[derive(Debug)]
 pub(super) struct Wf2q {
-    lanes: Lanes,
+    sub_queues: SubQueues,
     tags: Vec<Tag>,
     now: u128,
     /// The packet on the link: since when virtual time has not moved, and how much of it was left then, as bytes with places.
     serving: (Time, u128),
-    /// The lane that has nothing left but the packet on the link.
+    /// The sub-queue that has nothing left but the packet on the link.
     on_link: Option<u32>,
     rate_bps: Option<u64>,
-    /// Of all lanes that are not gone.
+    /// Of all sub-queues that are not gone.
     weights: u64,
     /// Those that wait and may be served, by virtual finish.
     eligible: Heap<u128>,
@@ -38,7 +38,7 @@ pub(super) struct Wf2q {
     idle: Heap<u128>,
 }
 
-/// A lane's.
+/// A sub-queue's.
 #[derive(Clone, Copy, Debug)]
 struct Tag {
     start: u128,
@@ -47,7 +47,7 @@ struct Tag {
     place: Place,
 }
 
-/// Where a lane is.
+/// Where a sub-queue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Gone,
@@ -61,7 +61,7 @@ enum Place {
 impl Wf2q {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         Self {
-            lanes: Lanes::new(setup),
+            sub_queues: SubQueues::new(setup),
             tags: Vec::new(),
             now: 0,
             serving: (Time(0), 0),
@@ -75,19 +75,19 @@ impl Wf2q {
     }
 
     fn refresh_changed(&mut self, cx: &Context<'_>) {
-        while let Some(id) = self.lanes.changed() {
+        while let Some(id) = self.sub_queues.changed() {
             self.refresh(id, cx);
         }
     }
 
-    /// Brings a lane's tags up to its first packet.
+    /// Brings a sub-queue's tags up to its first packet.
     fn refresh(&mut self, id: u32, cx: &Context<'_>) {
         if self.tags.len() <= id as usize {
             self.tags.resize(id as usize + 1, Tag { start: 0, finish: 0, weight: 0, place: Place::Gone });
         }
         let Tag { start, finish, place, .. } = self.tags[id as usize];
         let waits = matches!(place, Place::Later | Place::Eligible);
-        match self.lanes.first(id, cx) {
+        match self.sub_queues.first(id, cx) {
             None if waits => self.rest(id, start),
             None => {}
             Some(bytes) if waits => self.arm(id, start, bytes),
@@ -96,12 +96,12 @@ impl Wf2q {
         }
     }
 
-    /// A lane's first packet starts then, virtually.
+    /// A sub-queue's first packet starts then, virtually.
     fn arm(&mut self, id: u32, start: u128, bytes: u32) {
         self.leave(id);
         let tag = &mut self.tags[id as usize];
         if tag.place == Place::Gone {
-            tag.weight = self.lanes.weight(id);
+            tag.weight = self.sub_queues.weight(id);
             self.weights += u64::from(tag.weight);
         }
         tag.start = start;
@@ -115,7 +115,7 @@ impl Wf2q {
         }
     }
 
-    /// A lane has nothing left; virtually it finishes then.
+    /// A sub-queue has nothing left; virtually it finishes then.
     fn rest(&mut self, id: u32, finish: u128) {
         self.leave(id);
         let tag = &mut self.tags[id as usize];
@@ -133,7 +133,7 @@ impl Wf2q {
         }
     }
 
-    /// The lane to serve: eligible, first to finish.
+    /// The sub-queue to serve: eligible, first to finish.
     fn choose(&mut self) -> Option<u32> {
         if self.eligible.first().is_none() {
             let (start, _) = self.later.first()?;
@@ -150,12 +150,12 @@ impl Wf2q {
         self.eligible.first().map(|(_, id)| id)
     }
 
-    /// Charges a lane for what it gave, which may be another packet than its first one was.
+    /// Charges a sub-queue for what it gave, which may be another packet than its first one was.
     fn charge(&mut self, id: u32, bytes: u32, cx: &Context<'_>) {
         let tag = self.tags[id as usize];
         let finish = tag.start + span(bytes, u64::from(tag.weight));
         self.reweigh(id);
-        match self.lanes.first(id, cx) {
+        match self.sub_queues.first(id, cx) {
             Some(bytes) => self.arm(id, finish, bytes),
             None => {
                 self.leave(id);
@@ -194,7 +194,7 @@ impl Wf2q {
         self.pass(left);
     }
 
-    /// Virtual time passes by so many bytes on the link, with places, faster whenever a lane retires on the way.
+    /// Virtual time passes by so many bytes on the link, with places, faster whenever a sub-queue retires on the way.
     fn pass(&mut self, mut left: u128) {
         while let Some((finish, _)) = self.idle.first() {
             let until = finish.saturating_sub(self.now) * u128::from(self.weights);
@@ -210,12 +210,12 @@ impl Wf2q {
     /// Another weight holds from the next packet on.
     fn reweigh(&mut self, id: u32) {
         let tag = &mut self.tags[id as usize];
-        let weight = self.lanes.weight(id);
+        let weight = self.sub_queues.weight(id);
         self.weights = self.weights - u64::from(tag.weight) + u64::from(weight);
         tag.weight = weight;
     }
 
-    /// Idle lanes that have finished virtually leave the sum of weights.
+    /// Idle sub-queues that have finished virtually leave the sum of weights.
     fn retire(&mut self, until: u128) {
         while let Some((finish, id)) = self.idle.first()
             && finish <= until
@@ -233,30 +233,30 @@ impl Serve for Wf2q {
     fn set(&mut self, setup: &Setup<'_>, cx: &mut Context<'_>) -> bool {
         self.progress(cx.now);
         self.rate_bps = setup.rate_bps;
-        let is_same = setup.queue.scheduler == config::Scheduler::Wf2q && self.lanes.set(setup, cx);
+        let is_same = setup.queue.scheduler == config::Scheduler::Wf2q && self.sub_queues.set(setup, cx);
         self.refresh_changed(cx);
         is_same
     }
 
     fn enqueue(&mut self, packet: Waiting, cx: &mut Context<'_>) {
         self.progress(cx.now);
-        self.lanes.enqueue(packet, cx);
+        self.sub_queues.enqueue(packet, cx);
         self.refresh_changed(cx);
     }
 
     fn put(&mut self, packet: Waiting, cx: &mut Context<'_>) {
-        self.lanes.put(packet, cx);
+        self.sub_queues.put(packet, cx);
         self.refresh_changed(cx);
     }
 
-    fn lane(&self, packet: &Waiting) -> u64 {
-        self.lanes.key(packet)
+    fn sub_queue(&self, packet: &Waiting) -> u64 {
+        self.sub_queues.key(packet)
     }
 
     fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting> {
         self.complete();
         while let Some(id) = self.choose() {
-            if let Some(packet) = self.lanes.dequeue(id, cx) {
+            if let Some(packet) = self.sub_queues.dequeue(id, cx) {
                 self.charge(id, packet.bytes, cx);
                 return Some(packet);
             }

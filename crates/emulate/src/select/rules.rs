@@ -24,7 +24,7 @@ pub struct Rules {
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// It is bridged untouched, or what went before was all.
+    /// It is bridged unchanged, or what went before was all.
     Pass,
     /// It is lost.
     Drop,
@@ -102,7 +102,7 @@ impl Rules {
         Ok(())
     }
 
-    /// The EtherTypes that rules may select of a direction; `None`: any. What else comes that way is bridged untouched
+    /// The EtherTypes that rules may select of a direction; `None`: any. What else comes that way is bridged unchanged
     /// for certain, and no rule counts it.
     pub fn ethertypes(&self, direction: Direction) -> Option<Vec<u16>> {
         let mut all = Vec::new();

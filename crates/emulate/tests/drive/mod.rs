@@ -6,7 +6,7 @@ pub mod any;
 pub mod frame;
 
 use sojourn_emulate::config::{Action, Config, Limit, Match, Queue, Rule};
-use sojourn_emulate::{Arrived, Direction, Engine, Fate, Pipe};
+use sojourn_emulate::{Arrived, Direction, Disposition, Engine, Pipe};
 use sojourn_time::{Nanos, Time};
 
 /// Where all time begins: some day in 2026 on `CLOCK_TAI`, not a round one.
@@ -31,9 +31,9 @@ pub fn at(nanos: i64) -> Time {
 }
 
 /// Lets frames of so many bytes arrive at so many nanoseconds after the start, and returns what became of them, by number.
-pub fn fates(config: &Config, arrivals: impl IntoIterator<Item = (i64, usize)>) -> Vec<Fate> {
+pub fn dispositions(config: &Config, arrivals: impl IntoIterator<Item = (i64, usize)>) -> Vec<Disposition> {
     let mut engine = Engine::new(config, START).expect("a configuration that holds");
-    engine.keep_fates(true);
+    engine.keep_dispositions(true);
     let frame = [0x55; 16_384];
     let mut all = Vec::new();
     for (nanos, bytes) in arrivals {
@@ -41,12 +41,12 @@ pub fn fates(config: &Config, arrivals: impl IntoIterator<Item = (i64, usize)>) 
         engine.arrive(Direction::Forward, &frame[..bytes], at(nanos));
     }
     finish(&mut engine, &mut all);
-    all.sort_by_key(|fate| fate.number);
+    all.sort_by_key(|disposition| disposition.number);
     all
 }
 
 /// Lets leave what is due before a time.
-pub fn drain(engine: &mut Engine, until: Time, all: &mut Vec<Fate>) {
+pub fn drain(engine: &mut Engine, until: Time, all: &mut Vec<Disposition>) {
     while engine.next() < until {
         let now = engine.next();
         engine.advance(now);
@@ -54,14 +54,14 @@ pub fn drain(engine: &mut Engine, until: Time, all: &mut Vec<Fate>) {
             engine.departed(departure, departure.intended);
         }
     }
-    all.extend(engine.fates());
+    all.extend(engine.dispositions());
 }
 
 /// Lets everything leave.
-pub fn finish(engine: &mut Engine, all: &mut Vec<Fate>) {
+pub fn finish(engine: &mut Engine, all: &mut Vec<Disposition>) {
     drain(engine, Time::NEVER, all);
     engine.end();
-    all.extend(engine.fates());
+    all.extend(engine.dispositions());
 }
 
 /// Lets a frame arrive that a pipe keeps.

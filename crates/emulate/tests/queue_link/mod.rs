@@ -29,7 +29,7 @@ impl Queueing for Discipline {
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct Disposition {
     pub packet: Waiting,
     /// When the link began with it.
     pub served: Option<Time>,
@@ -42,7 +42,7 @@ pub struct Fate {
 /// The link; slots of packets are their numbers.
 pub struct Link<Q> {
     pub queue: Q,
-    pub fates: Vec<Fate>,
+    pub dispositions: Vec<Disposition>,
     rate_bps: u64,
     free_at: Time,
     is_idle: bool,
@@ -51,7 +51,7 @@ pub struct Link<Q> {
 
 impl<Q: Queueing> Link<Q> {
     pub fn new(queue: Q, rate_bps: u64) -> Self {
-        Self { queue, fates: Vec::new(), rate_bps, free_at: Time(i64::MIN), is_idle: true, lost: Losses::new() }
+        Self { queue, dispositions: Vec::new(), rate_bps, free_at: Time(i64::MIN), is_idle: true, lost: Losses::new() }
     }
 
     /// Serves nothing before then.
@@ -62,8 +62,8 @@ impl<Q: Queueing> Link<Q> {
     /// A packet comes; its number becomes its slot. Times must not fall.
     pub fn arrive(&mut self, mut packet: Waiting) {
         self.advance(packet.since);
-        packet.slot = self.fates.len() as u32;
-        self.fates.push(Fate { packet, served: None, left: None, why: None, is_marked: false });
+        packet.slot = self.dispositions.len() as u32;
+        self.dispositions.push(Disposition { packet, served: None, left: None, why: None, is_marked: false });
         self.queue.enqueue(packet, packet.since, &mut self.lost);
         self.note();
         if self.is_idle {
@@ -79,9 +79,9 @@ impl<Q: Queueing> Link<Q> {
     }
 
     /// Serves all that waits.
-    pub fn finish(mut self) -> Vec<Fate> {
+    pub fn finish(mut self) -> Vec<Disposition> {
         self.advance(Time::NEVER);
-        self.fates
+        self.dispositions
     }
 
     pub fn time_of(&self, bytes: u32) -> Nanos {
@@ -94,17 +94,18 @@ impl<Q: Queueing> Link<Q> {
         self.is_idle = next.is_none();
         if let Some(packet) = next {
             self.free_at = now + self.time_of(packet.bytes);
-            let fate = &mut self.fates[packet.slot as usize];
-            assert!(fate.left.is_none() && fate.why.is_none(), "{packet:?} twice");
-            (fate.served, fate.left, fate.is_marked) = (Some(now), Some(self.free_at), packet.is_marked);
+            let disposition = &mut self.dispositions[packet.slot as usize];
+            assert!(disposition.left.is_none() && disposition.why.is_none(), "{packet:?} twice");
+            (disposition.served, disposition.left, disposition.is_marked) =
+                (Some(now), Some(self.free_at), packet.is_marked);
         }
     }
 
     fn note(&mut self) {
         for (packet, why) in self.lost.drain(..) {
-            let fate = &mut self.fates[packet.slot as usize];
-            assert!(fate.left.is_none() && fate.why.is_none(), "{packet:?} twice");
-            fate.why = Some(why);
+            let disposition = &mut self.dispositions[packet.slot as usize];
+            assert!(disposition.left.is_none() && disposition.why.is_none(), "{packet:?} twice");
+            disposition.why = Some(why);
         }
     }
 }

@@ -28,7 +28,7 @@ pub enum Emulate {
     ///
     /// Example: sojourn emulate show --watch
     Show(Show),
-    /// Do again what an emulator logged, in virtual time: the same arrivals and seed must give the same fates
+    /// Do again what an emulator logged, in virtual time: the same arrivals and seed must give the same dispositions
     ///
     /// Exit status 4 where they do not. Example: sojourn emulate replay runs/log
     Replay(Replay),
@@ -143,7 +143,7 @@ pub struct Asked {
     /// Pipes and rules from a file (TOML, or lines as ipfw has them), instead of options
     #[arg(short = 'C', long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// What all randomness comes from: the same seed and the same arrivals give the same fates [default: 1]
+    /// What all randomness comes from: the same seed and the same arrivals give the same dispositions [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// How many bytes of frames may be held at once [default: 256MiB]

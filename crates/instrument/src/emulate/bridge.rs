@@ -57,7 +57,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let log = files.map(|files| Log::begin(files, processors)).transpose()?;
 
     let mut bridge = Bridge::new(&config, [left, right], HostClock, pace)?;
-    bridge.engine().keep_fates(log.is_some());
+    bridge.engine().keep_dispositions(log.is_some());
     bridge.take_off(asked.how.path_cost);
     let now = HostClock.now();
     let until = asked.how.lasts.map_or(Time::NEVER, |lasts| now + lasts);

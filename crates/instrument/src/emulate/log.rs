@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, anyhow};
 use serde_json::Value;
 use sojourn_emulate::Direction;
-use sojourn_emulate::fate::Fate;
+use sojourn_emulate::disposition::Disposition;
 use sojourn_port::rights;
 use sojourn_record::packet::Head;
 use sojourn_record::{Packet, PacketFile, RecordError};
@@ -32,9 +32,9 @@ const AGE: Nanos = Nanos::millis(10);
 /// What the thread that moves packets has of the log.
 pub struct Log {
     to_writer: Option<Sender<Item>>,
-    back: Receiver<Vec<Fate>>,
+    back: Receiver<Vec<Disposition>>,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
-    gathered: Vec<Fate>,
+    gathered: Vec<Disposition>,
     since: Time,
     counts: Arc<Counts>,
     skipped: u64,
@@ -55,7 +55,7 @@ struct Counts {
 }
 
 enum Item {
-    Rows(Vec<Fate>),
+    Rows(Vec<Disposition>),
     Event(Box<Event>),
     End(Box<Value>, u64),
 }
@@ -123,12 +123,12 @@ impl Log {
         })
     }
 
-    /// Takes the fates that there are.
+    /// Takes the dispositions that there are.
     pub fn keep(&mut self, bridge: &mut Bridge, now: Time) {
         if self.gathered.is_empty() {
             self.since = now;
         }
-        self.gathered.extend(bridge.engine().fates());
+        self.gathered.extend(bridge.engine().dispositions());
         if self.gathered.len() >= BATCH || (!self.gathered.is_empty() && now - self.since >= AGE) {
             self.hand_over();
         }
@@ -153,7 +153,7 @@ impl Log {
     /// # Errors
     /// When something could not be written.
     pub fn finish(&mut self, bridge: &mut Bridge, report: Value) -> anyhow::Result<()> {
-        self.gathered.extend(bridge.engine().fates());
+        self.gathered.extend(bridge.engine().dispositions());
         self.hand_over();
         self.send(Item::End(Box::new(report), self.skipped));
         self.to_writer = None;
@@ -202,14 +202,14 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(&mut self, items: &Receiver<Item>, back: &Sender<Vec<Fate>>) -> anyhow::Result<()> {
+    fn run(&mut self, items: &Receiver<Item>, back: &Sender<Vec<Disposition>>) -> anyhow::Result<()> {
         while let Ok(item) = items.recv() {
             match item {
-                Item::Rows(mut fates) => {
-                    self.write(&fates)?;
-                    self.counts.waiting.fetch_sub(fates.len(), Ordering::Relaxed);
-                    fates.clear();
-                    let _ = back.send(fates);
+                Item::Rows(mut dispositions) => {
+                    self.write(&dispositions)?;
+                    self.counts.waiting.fetch_sub(dispositions.len(), Ordering::Relaxed);
+                    dispositions.clear();
+                    let _ = back.send(dispositions);
                 }
                 Item::Event(event) => {
                     if let Event::Begin { block, number, keep } = *event {
@@ -228,20 +228,20 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&mut self, fates: &[Fate]) -> anyhow::Result<()> {
+    fn write(&mut self, dispositions: &[Disposition]) -> anyhow::Result<()> {
         self.rows.clear();
-        for fate in fates {
-            let after = self.blocks.partition_point(|(first, _, _)| *first <= fate.number);
+        for disposition in dispositions {
+            let after = self.blocks.partition_point(|(first, _, _)| *first <= disposition.number);
             let (_, block, keep) = self.blocks[after.saturating_sub(1)];
             if keep {
-                self.rows.push(row(fate, block));
+                self.rows.push(row(disposition, block));
             }
         }
         if !self.rows.is_empty() {
             self.files.packets.write(&self.rows)?;
         }
         self.counts.written.fetch_add(self.rows.len() as u64, Ordering::Relaxed);
-        self.counts.not_kept.fetch_add((fates.len() - self.rows.len()) as u64, Ordering::Relaxed);
+        self.counts.not_kept.fetch_add((dispositions.len() - self.rows.len()) as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -255,30 +255,30 @@ impl Writer {
 /// Four bytes of FCS, which frames in the engine do not have.
 const FCS_BYTES: u32 = 4;
 
-fn row(fate: &Fate, block: i32) -> Packet {
+fn row(disposition: &Disposition, block: i32) -> Packet {
     Packet {
         block,
-        number: fate.number,
-        copy_of: fate.copy_of,
-        direction: fate.direction.name(),
-        pipe: fate.pipe,
-        flow: fate.flow,
-        frame_bytes: fate.bytes.saturating_add(FCS_BYTES),
-        head: Head { bytes: fate.head, length: fate.head_len },
-        arrival: Stamp { at: fate.arrived, source: fate.source },
-        entered: fate.entered,
-        fate: fate.outcome.name(),
-        cause: fate.outcome.cause().map_or("", |cause| cause.name()),
-        drawn: fate.drawn,
-        link_left: fate.link_left,
-        intended: fate.intended,
-        departure: fate.departed,
-        is_marked: fate.is_marked,
-        flipped: fate.flipped,
-        is_reordered: fate.is_reordered,
-        queue_slots: fate.queue_slots,
-        queue_bytes: fate.queue_bytes,
-        lane: fate.lane,
+        number: disposition.number,
+        copy_of: disposition.copy_of,
+        direction: disposition.direction.name(),
+        pipe: disposition.pipe,
+        flow: disposition.flow,
+        frame_bytes: disposition.bytes.saturating_add(FCS_BYTES),
+        head: Head { bytes: disposition.head, length: disposition.head_len },
+        arrival: Stamp { at: disposition.arrived, source: disposition.source },
+        entered: disposition.entered,
+        disposition: disposition.outcome.name(),
+        cause: disposition.outcome.cause().map_or("", |cause| cause.name()),
+        drawn: disposition.drawn,
+        link_left: disposition.link_left,
+        intended: disposition.intended,
+        departure: disposition.departed,
+        is_marked: disposition.is_marked,
+        flipped: disposition.flipped,
+        is_reordered: disposition.is_reordered,
+        queue_slots: disposition.queue_slots,
+        queue_bytes: disposition.queue_bytes,
+        class: disposition.sub_queue,
     }
 }
 
@@ -286,17 +286,17 @@ fn row(fate: &Fate, block: i32) -> Packet {
 ///
 /// # Errors
 /// When it contradicts itself.
-pub fn fate(row: &Packet) -> anyhow::Result<Fate> {
-    use sojourn_emulate::fate::{Cause, Outcome};
-    let outcome = match row.fate {
-        "untouched" => Outcome::Untouched,
+pub fn disposition(row: &Packet) -> anyhow::Result<Disposition> {
+    use sojourn_emulate::disposition::{Cause, Outcome};
+    let outcome = match row.disposition {
+        "unmatched" => Outcome::Unmatched,
         "sent" => Outcome::Sent,
         _ => Outcome::Lost(
             Cause::named(row.cause).with_context(|| format!("packet {}: lost without cause", row.number))?,
         ),
     };
     let direction = if row.direction == Direction::Forward.name() { Direction::Forward } else { Direction::Backward };
-    Ok(Fate {
+    Ok(Disposition {
         number: row.number,
         copy_of: row.copy_of,
         direction,
@@ -318,6 +318,6 @@ pub fn fate(row: &Packet) -> anyhow::Result<Fate> {
         is_reordered: row.is_reordered,
         queue_slots: row.queue_slots,
         queue_bytes: row.queue_bytes,
-        lane: row.lane,
+        sub_queue: row.class,
     })
 }

@@ -100,7 +100,7 @@ impl<'a> Passage<'a> {
         }
         self.leave(self.latest)?;
         let Some(engine) = &mut self.engine else { return Ok(()) };
-        if let Arrived::Untouched = engine.arrive_cut(self.direction, (frame, kept), self.latest) {
+        if let Arrived::Unmatched = engine.arrive_cut(self.direction, (frame, kept), self.latest) {
             let kept = &frame[..kept];
             self.writer.write_cut(self.latest, kept, frame.len()).with_context(|| writing(self.output))?;
         }

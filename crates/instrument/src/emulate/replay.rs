@@ -1,4 +1,4 @@
-//! `emulate replay`: the same engine, driven by the arrivals of a log, must give the same fates.
+//! `emulate replay`: the same engine, driven by the arrivals of a log, must give the same dispositions.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::json;
 use sojourn_emulate::replay::{Change, Differences, before_gap, differences, replay};
-use sojourn_emulate::{Config, Fate};
+use sojourn_emulate::{Config, Disposition};
 use sojourn_record::{Packet, PacketReader};
 use sojourn_time::Time;
 
@@ -20,7 +20,7 @@ use crate::numbers::span;
 /// Replays each log of a folder.
 ///
 /// # Errors
-/// When there is none, one cannot be replayed, or one does not give the same fates.
+/// When there is none, one cannot be replayed, or one does not give the same dispositions.
 pub fn run(asked: &Replay) -> anyhow::Result<()> {
     let found = logs(&asked.logs)?;
     let mut is_identical = true;
@@ -92,7 +92,7 @@ impl Told {
         let log = Log::read(path)?;
         let rows = log.rows(folder, name, part)?;
         let read = rows.len();
-        let logged = rows.iter().map(log::fate).collect::<anyhow::Result<Vec<_>>>();
+        let logged = rows.iter().map(log::disposition).collect::<anyhow::Result<Vec<_>>>();
         let logged = logged.with_context(|| format!("{name}-{part:03}"))?;
         let logged = if log.has_ended { logged } else { before_gap(logged) };
         if !log.has_ended && logged.is_empty() {
@@ -108,13 +108,13 @@ impl Told {
     }
 
     fn sentence(&self) -> String {
-        let Differences { packets, unfinished, fates, drawn, intended, first } = self.differences;
+        let Differences { packets, unfinished, dispositions, drawn, intended, first } = self.differences;
         let mut told = if self.differences.is_identical() {
-            format!("identical: {packets} packets have the fates, delays and intended departures of the log")
+            format!("identical: {packets} packets have the dispositions, delays and intended departures of the log")
         } else {
             let first = first.map_or(String::new(), |first| format!(", first at packet {first}"));
             format!(
-                "of {packets} packets {fates} have another fate, {drawn} another delay, {intended} another intended departure{first}"
+                "of {packets} packets {dispositions} have another disposition, {drawn} another delay, {intended} another intended departure{first}"
             )
         };
         if unfinished > 0 {
@@ -139,7 +139,7 @@ impl Told {
     }
 
     fn json(&self, name: &str, part: u16, sentence: &str) -> serde_json::Value {
-        let Differences { packets, unfinished, fates, drawn, intended, first } = self.differences;
+        let Differences { packets, unfinished, dispositions, drawn, intended, first } = self.differences;
         json!({
             "event": "replayed",
             "name": name,
@@ -148,7 +148,7 @@ impl Told {
             "is_cut": self.cut.is_some(),
             "packets": packets,
             "unfinished": unfinished,
-            "fates": fates,
+            "dispositions": dispositions,
             "drawn": drawn,
             "intended": intended,
             "first": first,
@@ -169,8 +169,8 @@ impl Told {
 }
 
 /// By how much a packet missed its intended departure.
-fn error(fate: &Fate) -> Option<i64> {
-    Some((fate.departed? - fate.intended?).0)
+fn error(disposition: &Disposition) -> Option<i64> {
+    Some((disposition.departed? - disposition.intended?).0)
 }
 
 /// What a log says beside its rows.

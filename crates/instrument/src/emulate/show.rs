@@ -86,9 +86,9 @@ pub fn table(report: &Value, config: &Value, before: Option<&Value>) -> String {
         let count = |key: &str| grouped(number(&port[key]));
         let _ = writeln!(told, "{}: {} in, {} out; {}", text("name"), count("received"), count("sent"), text("engine"));
     }
-    let untouched = number(&report["untouched"]["forward"]) + number(&report["untouched"]["backward"]);
-    if untouched > 0 {
-        let _ = writeln!(told, "bridged untouched: {}", grouped(untouched));
+    let unmatched = number(&report["unmatched"]["forward"]) + number(&report["unmatched"]["backward"]);
+    if unmatched > 0 {
+        let _ = writeln!(told, "bridged unchanged: {}", grouped(unmatched));
     }
     if number(&report["lost_by_rules"]) > 0 {
         let _ = writeln!(told, "lost by rules: {}", grouped(number(&report["lost_by_rules"])));
@@ -306,13 +306,13 @@ mod tests {
                 "name": "forward", "arrived": 10_000, "sent": 9_900, "held": 12, "duplicated": 0, "accuracy": accuracy,
                 "lost": { "before": 88, "full": 0 },
             }],
-            "untouched": { "forward": 0, "backward": 7 },
+            "unmatched": { "forward": 0, "backward": 7 },
             "memory": { "held_bytes": 720, "most_bytes": 30_000, "limit_bytes": 268_435_456 },
             "ports": [{ "name": "eth1", "engine": "AF_PACKET", "received": 10_000, "sent": 7, "own_drops": 0, "refused": 0 }],
             "calibration": { "cost_ns": 5_210, "guard_ns": 100_000, "wait": "sleep-then-spin" },
         });
         let expected = "eth1: 10,000 in, 7 out; AF_PACKET
-bridged untouched: 7
+bridged unchanged: 7
 
 forward: loss 1% delay 20ms
   packets   10,000 received, 9,900 sent, 12 held

@@ -32,7 +32,7 @@ fn packet(number: u64, head_bytes: u8) -> Packet {
         head: Head::of(&(0..head_bytes).collect::<Vec<u8>>()),
         arrival: Stamp { at: Time(i64::MAX - number as i64), source: Source::Kernel },
         entered: Time(number as i64),
-        fate: FATES[number as usize % 3],
+        disposition: DISPOSITIONS[number as usize % 3],
         cause: CAUSES[number as usize % CAUSES.len()],
         drawn: odd.then_some(Nanos(-5)),
         link_left: odd.then_some(Time(1)),
@@ -43,7 +43,7 @@ fn packet(number: u64, head_bytes: u8) -> Packet {
         is_reordered: !odd,
         queue_slots: 9,
         queue_bytes: 1 << 40,
-        lane: number.wrapping_mul(31),
+        class: number.wrapping_mul(31),
     }
 }
 
@@ -97,7 +97,40 @@ fn a_log_of_an_earlier_version_is_told_by_what_it_lacks() {
     writer.write(&earlier).unwrap();
     writer.finish().unwrap();
     let told = read(&file).unwrap_err().to_string();
-    assert!(told.ends_with("it has no column lane"), "{told}");
+    assert!(told.ends_with("it has no column class"), "{told}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_log_with_the_former_names_of_columns_and_values_is_read_under_the_new_ones() {
+    let folder = path("former");
+    let rows: Vec<_> = (0..9).map(|number| packet(number, 0)).collect();
+    let file = write(&folder, std::slice::from_ref(&rows));
+    let batch = StreamReader::try_new(File::open(&file).unwrap(), None).unwrap().next().unwrap().unwrap();
+    let schema = batch.schema();
+    let former = |field: &Arc<arrow_schema::Field>| {
+        let name = match field.name().as_str() {
+            "disposition" => "fate",
+            "class" => "lane",
+            name => name,
+        };
+        Arc::new(field.as_ref().clone().with_name(name))
+    };
+    let fields: Vec<_> = schema.fields().iter().map(former).collect();
+    let columns = schema.fields().iter().zip(batch.columns()).map(|(field, column)| {
+        if field.name() != "disposition" {
+            return Arc::clone(column);
+        }
+        let names = Arc::new(StringArray::from_iter_values(["untouched", "sent", "lost"]));
+        Arc::new(DictionaryArray::new(column.as_dictionary::<Int8Type>().keys().clone(), names)) as ArrayRef
+    });
+    let columns: Vec<_> = columns.collect();
+    let schema = Arc::new(arrow_schema::Schema::new_with_metadata(fields, schema.metadata().clone()));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+    let mut writer = arrow_ipc::writer::StreamWriter::try_new(File::create(&file).unwrap(), &schema).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(read(&file).unwrap(), rows);
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -10,8 +10,8 @@ use crate::table::{Octets, table};
 pub const HEAD_BYTES: usize = 128;
 /// The names that `direction` may have.
 pub const DIRECTIONS: [&str; 2] = ["forward", "backward"];
-/// The names that `fate` may have.
-pub const FATES: [&str; 3] = ["untouched", "sent", "lost"];
+/// The names that `disposition` may have.
+pub const DISPOSITIONS: [&str; 3] = ["unmatched", "sent", "lost"];
 /// The names that `cause` may have; the first: it is not lost.
 pub const CAUSES: [&str; 10] = ["", "before", "full", "managed", "after", "profile", "rule", "memory", "port", "ended"];
 
@@ -28,7 +28,7 @@ table! {
         direction: &'static str => direction: Name of DIRECTIONS ("1")
             "Which way through the bridge: forward, backward.";
         pipe: Option<u16> => pipe: Utf8("1")
-            "The pipe that it went through; empty: bridged untouched, or lost by a rule."
+            "The pipe that it went through; empty: no rule sent it through one, or a rule dropped it."
             = |row, pipes| name_of(row.pipe, pipes);
         flow: u64 => flow: Bits64("1") "Which of the pipe's dynamic ones; 0: the pipe has no mask.";
         frame_bytes: u32 => frame_bytes: Int32("bytes") "Ethernet frame, with FCS.";
@@ -39,7 +39,8 @@ table! {
             "Who took arrival_ns: hardware, kernel, user, simulated." = |row, _| row.arrival.source;
         entered: Time => entered_ns: Int64("ns", TAI, "user")
             "From when on it counts: as arrived, or the pipe's clock if that is later.";
-        fate: &'static str => fate: Name of FATES ("1") "What became of it: untouched, sent, lost.";
+        disposition: &'static str => disposition: Name of DISPOSITIONS ("1") was "fate" with "untouched" as "unmatched"
+            "What became of it: unmatched (bridged unchanged, as no rule matched), sent, lost.";
         cause: &'static str => cause: Name of CAUSES ("1")
             "What lost it: before, full, managed, after, profile, rule, memory, port, ended; empty: it was not.";
         drawn: Option<Nanos> => drawn_ns: Int64("ns") or null "The delay that was drawn for it.";
@@ -52,8 +53,8 @@ table! {
         is_reordered: bool => reordered: Bool("1") "Whether it was chosen to overtake.";
         queue_slots: u32 => queue_slots: Int32("1") "Packets that it found in its queue.";
         queue_bytes: u64 => queue_bytes: Int64("bytes") "Frames without FCS that it found in its queue.";
-        lane: u64 => lane: Bits64("1")
-            "What it waited in: its class by its place, its flow or its bucket, hashed; 0: one queue for all.";
+        class: u64 => class: Bits64("1") was "lane"
+            "The scheduler's class that it waited in: the place of a configured class, or the hash of a flow or a bucket; 0: one queue for all.";
     }
 }
 

@@ -314,7 +314,7 @@ fn packets() {
         head: Head::of(&[1, 2, 3]),
         arrival: Stamp { at: Time(1110), source: Source::Kernel },
         entered: Time(1111),
-        fate: "sent",
+        disposition: "sent",
         cause: "rule",
         drawn: Some(Nanos(1112)),
         link_left: Some(Time(1113)),
@@ -325,14 +325,14 @@ fn packets() {
         is_reordered: true,
         queue_slots: 1117,
         queue_bytes: 1118,
-        lane: u64::MAX - 1119,
+        class: u64::MAX - 1119,
     };
     let expected = r#"{
         "block": 1105, "number": 1106, "copy_of": 1107, "direction": "backward", "pipe": "second",
         "flow": -1109, "frame_bytes": 1109, "head": [1, 2, 3], "arrival_ns": 1110,
-        "arrival_source": "kernel", "entered_ns": 1111, "fate": "sent", "cause": "rule", "drawn_ns": 1112,
+        "arrival_source": "kernel", "entered_ns": 1111, "disposition": "sent", "cause": "rule", "drawn_ns": 1112,
         "link_left_ns": 1113, "intended_ns": 1114, "departure_ns": 1115, "marked": true, "flipped": 1116,
-        "reordered": true, "queue_slots": 1117, "queue_bytes": 1118, "lane": -1120
+        "reordered": true, "queue_slots": 1117, "queue_bytes": 1118, "class": -1120
     }"#;
     assert_eq!(
         columns(row, &["first".to_owned(), "second".to_owned()]),
@@ -679,7 +679,7 @@ fn truth_values() {
         head: Head::of(&[]),
         arrival: Stamp { at: Time(0), source: Source::User },
         entered: Time(0),
-        fate: "sent",
+        disposition: "sent",
         cause: "",
         drawn: None,
         link_left: None,
@@ -690,7 +690,7 @@ fn truth_values() {
         is_reordered: false,
         queue_slots: 0,
         queue_bytes: 0,
-        lane: 0,
+        class: 0,
     };
     assert_eq!(told(columns(Packet { is_marked: true, ..packet }, &[])), ["marked"]);
     assert_eq!(told(columns(Packet { is_reordered: true, ..packet }, &[])), ["reordered"]);

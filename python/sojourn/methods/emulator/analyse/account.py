@@ -1,4 +1,4 @@
-"""Whether the books balance: every packet in one fate, nothing lost outside the emulator, and the replay identical."""
+"""Conservation: every packet has one disposition, none is lost outside the emulator, and the replay is identical."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
     from sojourn.methods.emulator.analyse.seen import Seen
 
-FATES = ("untouched", "sent", "lost")
+DISPOSITIONS = ("unmatched", "sent", "lost")
 
 
 def asked(seen: Seen, _limits: dict[str, float]) -> list[Asked]:
     """Conservation by the log, and of the stream's frames by both."""
-    return [*_fates(seen), *_frames(seen)] if seen.has_log else []
+    return [*_dispositions(seen), *_frames(seen)] if seen.has_log else []
 
 
-def _fates(seen: Seen) -> list[Asked]:
+def _dispositions(seen: Seen) -> list[Asked]:
     rows = seen.log
     twice = rows.height - rows.select("block", "number").n_unique()
-    lost, sent = pl.col("fate") == "lost", pl.col("fate") == "sent"
+    lost, sent = pl.col("disposition") == "lost", pl.col("disposition") == "sent"
     wrong = rows.select(
         (
-            ~pl.col("fate").is_in(FATES)
+            ~pl.col("disposition").is_in(DISPOSITIONS)
             | (lost != (pl.col("cause") != ""))
             | (sent & pl.col("departure_ns").is_null())
             | (lost & pl.col("departure_ns").is_not_null())
         ).sum()
     ).item()
-    what = "packets without a fate, or with more than one"
+    what = "packets without a disposition, or with more than one"
     return [Asked("conservation", "log", 0.0, "packets", what, exact=int(wrong) + twice, n=rows.height)]
 
 
@@ -40,7 +40,7 @@ def _frames(seen: Seen) -> list[Asked]:
     """The stream's frames that the emulator never saw, and those that it sent and that nobody received."""
     at = ["block", "flow", "seq"]
     own = seen.log.filter(pl.col("copy_of").is_null()).drop_nulls("seq")
-    logged = own.select("block", pl.col("flow_of_stream").alias("flow"), "seq", "fate").unique(at)
+    logged = own.select("block", pl.col("flow_of_stream").alias("flow"), "seq", "disposition").unique(at)
     if not logged.height or not seen.sends.height:
         return []
     whole_log = ~pl.col("block").is_in(sorted(seen.cut))
@@ -49,7 +49,7 @@ def _frames(seen: Seen) -> list[Asked]:
     what = "frames that were sent and that the emulator did not see"
     found = [Asked("frames before the emulator", "streams", 0.0, "packets", what, exact=unseen, n=sends.height)]
     if not any(seen.pipe.corruption(stage) for stage in ("before", "after")):
-        whole = logged.filter(pl.col("fate") == "sent")
+        whole = logged.filter(pl.col("disposition") == "sent")
         missed = whole.join(seen.packets.select(at).unique(), on=at, how="anti").height
         beyond = max(0, missed - int(seen.trials["own_drops"].sum()))
         what = "frames that the emulator sent and that did not arrive (but for the receiver's own drops)"
@@ -63,7 +63,7 @@ def replayed(run: Run) -> list[tuple[str, Asked]]:
     for event in run.log:
         if event.get("event") == "emulator-replay":
             differing = _differing(event)
-            what = "packets whose fate, draw or intended departure another run of the engine gives otherwise"
+            what = "packets whose disposition, drawn delay or intended departure differs in another run of the engine"
             packets = 0 if event.get("identical") is None else int(event.get("packets") or 0)
             one = Asked("oracle replay", "replay", 0.0, "packets", what, exact=differing, n=packets)
             found.append((str(event.get("device") or "emulate"), one))
@@ -72,5 +72,6 @@ def replayed(run: Run) -> list[tuple[str, Asked]]:
 
 def _differing(event: dict[str, Any]) -> int:
     """How many; of a log that could not be replayed none, and none that were compared: that cannot be told."""
-    counts = [int(event.get(name) or 0) for name in ("fates", "drawn", "intended")]  # one packet may be in all of them
+    names = ("dispositions", "fates", "drawn", "intended")  # one packet may be in all of them; older logs say "fates"
+    counts = [int(event.get(name) or 0) for name in names]
     return max(counts) or int(event.get("identical") is False)

@@ -78,7 +78,7 @@ def busy(seen: Seen) -> list[pl.DataFrame]:
     """The served packets that really left, of the stretches in which the link never idled."""
     found = []
     for rows in served(seen):
-        sent = rows.filter(pl.col("fate") == "sent").drop_nulls("departure_ns")
+        sent = rows.filter(pl.col("disposition") == "sent").drop_nulls("departure_ns")
         if sent.height == rows.height:
             entered, left, _ = _times(seen, sent)
             several = [part for part in busy_rows(entered, left) if part.stop - part.start >= LEAST_BUSY]
@@ -296,11 +296,11 @@ class Contest:
     @classmethod
     def of(cls, seen: Seen, rows: pl.DataFrame) -> Contest | None:
         """None where the stream's packets did not go into several lanes."""
-        own = rows.filter(pl.col("flow_of_stream").is_not_null())["lane"].unique().sort().to_list()
+        own = rows.filter(pl.col("flow_of_stream").is_not_null())["class"].unique().sort().to_list()
         if len(own) < 2:
             return None
         place = {lane: number for number, lane in enumerate(own)}
-        lanes = np.array([place.get(lane, -1) for lane in rows["lane"].to_list()], dtype=np.int64)
+        lanes = np.array([place.get(lane, -1) for lane in rows["class"].to_list()], dtype=np.int64)
         entered, left, _ = _times(seen, rows)
         classes = seen.pipe.queue.get("classes") or []
         weights = [float(classes[lane].get("weight") or 1) if classes else 1.0 for lane in own]

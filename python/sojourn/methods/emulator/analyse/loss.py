@@ -188,7 +188,7 @@ def _copies(seen: Seen) -> list[Asked]:
         share = seen.pipe.duplication(stage)
         if share and seen.has_log:
             models = [model for one in STAGES for model in seen.pipe.losses(one)]
-            first = seen.log.filter(pl.col("copy_of").is_null() & (pl.col("fate") == "sent"))
+            first = seen.log.filter(pl.col("copy_of").is_null() & (pl.col("disposition") == "sent"))
             several = seen.log.filter(pl.col("copy_of").is_not_null())
             n, copies = first.height, several.height
             if n and not models:
@@ -208,7 +208,7 @@ def _damages(seen: Seen) -> list[Asked]:
     told = [one for stage in STAGES if (one := seen.pipe.corruption(stage))]
     if len(told) != 1 or not seen.has_log:
         return []
-    (name, share), rows = told[0], seen.log.filter((pl.col("fate") == "sent") & pl.col("copy_of").is_null())
+    (name, share), rows = told[0], seen.log.filter((pl.col("disposition") == "sent") & pl.col("copy_of").is_null())
     if not rows.height:
         return []
     if name == "one-bit":

@@ -67,7 +67,7 @@ class Seen:
     @cached_property
     def sent(self) -> pl.DataFrame:
         """The log's packets that left."""
-        return self.log.filter(pl.col("fate") == "sent")
+        return self.log.filter(pl.col("disposition") == "sent")
 
     @cached_property
     def interval_ns(self) -> float | None:

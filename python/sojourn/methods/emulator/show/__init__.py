@@ -132,7 +132,7 @@ def _replays(run: Run) -> list[str]:
     found = [one for one in run.log if one.get("event") == "emulator-replay"]
     return [
         f"Oracle replay: the same engine was given the log's {count(one.get('packets'))} arrivals and the seed again, "
-        "in virtual time; fates, draws and intended departures were "
+        "in virtual time; dispositions, drawn delays and intended departures were "
         f"{'identical' if one.get('identical') else 'not identical'}."
         for one in found
     ]

@@ -1,4 +1,4 @@
-//! A lane: packets in order of arrival, with a limit and active queue management of their own.
+//! A sub-queue: packets in order of arrival, with a limit and active queue management of their own.
 
 use rand::SeedableRng;
 use sojourn_time::Time;
@@ -12,9 +12,9 @@ use crate::config;
 use crate::config::{Aqm, DropFrom, Limit};
 use crate::random::Random;
 
-/// A lane.
+/// A sub-queue.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct SubQueue {
     list: List,
     management: Management,
     random: Random,
@@ -36,7 +36,7 @@ pub(super) struct Room {
     pub(super) from: DropFrom,
 }
 
-/// What makes a lane.
+/// What makes a sub-queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Make {
     pub(super) aqm: Option<Aqm>,
@@ -44,7 +44,7 @@ pub(super) struct Make {
     pub(super) seed: u64,
 }
 
-impl Lane {
+impl SubQueue {
     pub(super) fn new(make: Make) -> Self {
         let management = Management::new(make.aqm, make.rate_bps);
         Self { list: List::default(), management, random: Random::seed_from_u64(make.seed) }
@@ -163,17 +163,17 @@ pub(super) fn exceeds(limit: Limit, slots: u64, bytes: u64) -> bool {
     limit.slots.is_some_and(|most| slots > most) || limit.bytes.is_some_and(|most| bytes > most)
 }
 
-/// One lane for all.
+/// One sub-queue for all.
 #[derive(Debug)]
 pub(super) struct Fifo {
-    lane: Lane,
+    sub_queue: SubQueue,
     room: Room,
 }
 
 impl Fifo {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         let room = Room { limit: setup.limit, from: setup.queue.drop };
-        Self { lane: Lane::new(setup.make(setup.queue.aqm)), room }
+        Self { sub_queue: SubQueue::new(setup.make(setup.queue.aqm)), room }
     }
 }
 
@@ -183,20 +183,20 @@ impl Serve for Fifo {
             return false;
         }
         self.room = Room { limit: setup.limit, from: setup.queue.drop };
-        self.lane.set(setup.queue.aqm, setup.rate_bps, cx.now);
-        self.lane.shrink(self.room, cx);
+        self.sub_queue.set(setup.queue.aqm, setup.rate_bps, cx.now);
+        self.sub_queue.shrink(self.room, cx);
         true
     }
 
     fn enqueue(&mut self, packet: Waiting, cx: &mut Context<'_>) {
-        self.lane.admit(packet, self.room, cx);
+        self.sub_queue.admit(packet, self.room, cx);
     }
 
     fn put(&mut self, packet: Waiting, cx: &mut Context<'_>) {
-        self.lane.put(packet, self.room, cx);
+        self.sub_queue.put(packet, self.room, cx);
     }
 
     fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting> {
-        self.lane.dequeue(cx)
+        self.sub_queue.dequeue(cx)
     }
 }

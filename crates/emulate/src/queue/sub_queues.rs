@@ -1,26 +1,26 @@
-//! Lanes of a scheduler: one for each class, or one for each flow.
+//! Sub-queues of a scheduler: one for each class, or one for each flow.
 //!
-//! Each class has room of its own, as dummynet's queues have. Flows share the room: when there is none, the longest lane (in
+//! Each class has room of its own, as dummynet's queues have. Flows share the room: when there is none, the longest sub-queue (in
 //! bytes) loses, so that nobody can crowd the others out.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::heap::Heap;
-use super::lane::{Lane, Make, Room, exceeds};
+use super::sub_queue::{Make, Room, SubQueue, exceeds};
 use super::{Context, Setup, Waiting, Why};
 use crate::config::{Aqm, Class};
 
 /// Idle flows that are remembered, with what their management knows; beyond, the one that has been idle longest is forgotten.
 const REMEMBERED: usize = 4096;
 
-/// The lanes, numbered from 0.
+/// The sub-queues, numbered from 0.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+pub(super) struct SubQueues {
+    sub_queues: Vec<SubQueue>,
     sorting: Sorting,
     make: Make,
-    /// Lanes whose first packet may be another since they were last asked for.
+    /// Sub-queues whose first packet may be another since they were last asked for.
     changed: Vec<u32>,
 }
 
@@ -42,19 +42,19 @@ struct Terms {
 #[derive(Debug)]
 struct Flows {
     room: Room,
-    /// Into so many lanes flows are hashed; `None`: each has its own.
+    /// Into so many sub-queues flows are hashed; `None`: each has its own.
     buckets: Option<u32>,
     perturbation: u64,
     known: HashMap<u64, u32>,
-    /// The key of each lane in `known`.
+    /// The key of each sub-queue in `known`.
     keys: Vec<u64>,
     longest: Heap<Reverse<u64>>,
-    /// Empty lanes by when they became it.
+    /// Empty sub-queues by when they became it.
     idle: Heap<u64>,
     idled: u64,
 }
 
-impl Lanes {
+impl SubQueues {
     /// One for each class; where there are none, one for each flow.
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         let room = Room { limit: setup.limit, from: setup.queue.drop };
@@ -62,14 +62,14 @@ impl Lanes {
             return Self::of_flows(setup, room, setup.queue.aqm, None);
         }
         let make = setup.make(setup.queue.aqm);
-        let lane = |(class, number): (&Class, u64)| {
-            Lane::new(Make { aqm: class.aqm.or(make.aqm), seed: make.seed ^ number, ..make })
+        let sub_queue = |(class, number): (&Class, u64)| {
+            SubQueue::new(Make { aqm: class.aqm.or(make.aqm), seed: make.seed ^ number, ..make })
         };
-        let lanes = setup.queue.classes.iter().zip(0..).map(lane).collect();
-        Self { lanes, sorting: Sorting::Classes(terms(setup)), make, changed: Vec::new() }
+        let sub_queues = setup.queue.classes.iter().zip(0..).map(sub_queue).collect();
+        Self { sub_queues, sorting: Sorting::Classes(terms(setup)), make, changed: Vec::new() }
     }
 
-    /// Flows hashed into so many lanes, or one for each.
+    /// Flows hashed into so many sub-queues, or one for each.
     pub(super) fn of_flows(setup: &Setup<'_>, room: Room, aqm: Option<Aqm>, buckets: Option<u32>) -> Self {
         let flows = Flows {
             room,
@@ -82,7 +82,7 @@ impl Lanes {
             idled: 0,
         };
         let make = setup.make(aqm);
-        Self { lanes: Vec::new(), sorting: Sorting::Flows(Box::new(flows)), make, changed: Vec::new() }
+        Self { sub_queues: Vec::new(), sorting: Sorting::Flows(Box::new(flows)), make, changed: Vec::new() }
     }
 
     /// Takes other parameters in place; no where classes are others, or flows are sorted otherwise.
@@ -93,9 +93,9 @@ impl Lanes {
                 if old.iter().map(|terms| &terms.name).eq(classes.iter().map(|class| &class.name)) =>
             {
                 *old = terms(setup);
-                for ((lane, class), terms) in self.lanes.iter_mut().zip(classes).zip(old) {
-                    lane.set(class.aqm.or(setup.queue.aqm), setup.rate_bps, cx.now);
-                    lane.shrink(terms.room, cx);
+                for ((sub_queue, class), terms) in self.sub_queues.iter_mut().zip(classes).zip(old) {
+                    sub_queue.set(class.aqm.or(setup.queue.aqm), setup.rate_bps, cx.now);
+                    sub_queue.shrink(terms.room, cx);
                 }
                 self.touch_all();
                 true
@@ -115,8 +115,8 @@ impl Lanes {
             flows.room = room;
         }
         self.make = setup.make(aqm);
-        for lane in &mut self.lanes {
-            lane.set(aqm, setup.rate_bps, cx.now);
+        for sub_queue in &mut self.sub_queues {
+            sub_queue.set(aqm, setup.rate_bps, cx.now);
         }
         self.shrink(cx);
         self.touch_all();
@@ -125,7 +125,7 @@ impl Lanes {
     /// Takes a packet, or loses it or others.
     pub(super) fn enqueue(&mut self, packet: Waiting, cx: &mut Context<'_>) {
         if let Some((id, packet)) = self.find(packet, cx)
-            && let Some(packet) = self.lanes[id as usize].manage(packet, cx)
+            && let Some(packet) = self.sub_queues[id as usize].manage(packet, cx)
         {
             self.put_into(id, packet, cx);
         }
@@ -138,19 +138,19 @@ impl Lanes {
         }
     }
 
-    /// Gives the next packet of a lane, losing on the way what its management loses; `None`: nothing is left.
+    /// Gives the next packet of a sub-queue, losing on the way what its management loses; `None`: nothing is left.
     pub(super) fn dequeue(&mut self, id: u32, cx: &mut Context<'_>) -> Option<Waiting> {
-        let packet = self.lanes[id as usize].dequeue(cx);
+        let packet = self.sub_queues[id as usize].dequeue(cx);
         self.keep(id);
         packet
     }
 
-    /// The bytes of a lane's first packet.
+    /// The bytes of a sub-queue's first packet.
     pub(super) fn first(&self, id: u32, cx: &Context<'_>) -> Option<u32> {
-        cx.store.first(self.lanes[id as usize].list()).map(|packet| packet.bytes)
+        cx.store.first(self.sub_queues[id as usize].list()).map(|packet| packet.bytes)
     }
 
-    /// A lane's share, relative to the others'; at least 1.
+    /// A sub-queue's share, relative to the others'; at least 1.
     pub(super) fn weight(&self, id: u32) -> u32 {
         match &self.sorting {
             Sorting::Classes(terms) => terms[id as usize].weight.max(1),
@@ -158,7 +158,7 @@ impl Lanes {
         }
     }
 
-    /// What tells a packet's lane from others: its class by its place, or its flow, or the bucket that is hashed into.
+    /// What tells a packet's sub-queue from others: its class by its place, or its flow, or the bucket that is hashed into.
     pub(super) fn key(&self, packet: &Waiting) -> u64 {
         match &self.sorting {
             Sorting::Classes(terms) => u64::from(packet.class).min(terms.len().saturating_sub(1) as u64),
@@ -166,12 +166,12 @@ impl Lanes {
         }
     }
 
-    /// Takes one lane whose first packet may be another.
+    /// Takes one sub-queue whose first packet may be another.
     pub(super) fn changed(&mut self) -> Option<u32> {
         self.changed.pop()
     }
 
-    /// Which lane a packet goes into; lost, where it would not fit into an empty queue.
+    /// Which sub-queue a packet goes into; lost, where it would not fit into an empty queue.
     fn find(&mut self, packet: Waiting, cx: &mut Context<'_>) -> Option<(u32, Waiting)> {
         let flows = match &mut self.sorting {
             Sorting::Classes(terms) => {
@@ -188,24 +188,24 @@ impl Lanes {
         if let Some(id) = flows.known.get(&key) {
             return Some((*id, packet));
         }
-        let lane = Lane::new(Make { seed: self.make.seed ^ key, ..self.make });
+        let sub_queue = SubQueue::new(Make { seed: self.make.seed ^ key, ..self.make });
         let id = flows.forget();
         match id {
-            Some(id) => self.lanes[id as usize] = lane,
-            None => self.lanes.push(lane),
+            Some(id) => self.sub_queues[id as usize] = sub_queue,
+            None => self.sub_queues.push(sub_queue),
         }
-        let id = id.unwrap_or(self.lanes.len() as u32 - 1);
+        let id = id.unwrap_or(self.sub_queues.len() as u32 - 1);
         flows.remember(key, id);
-        flows.keep(id, &self.lanes[id as usize]);
+        flows.keep(id, &self.sub_queues[id as usize]);
         Some((id, packet))
     }
 
     fn put_into(&mut self, id: u32, packet: Waiting, cx: &mut Context<'_>) {
         self.changed.push(id);
         match &self.sorting {
-            Sorting::Classes(terms) => self.lanes[id as usize].put(packet, terms[id as usize].room, cx),
+            Sorting::Classes(terms) => self.sub_queues[id as usize].put(packet, terms[id as usize].room, cx),
             Sorting::Flows(_) => {
-                self.lanes[id as usize].push(packet, cx);
+                self.sub_queues[id as usize].push(packet, cx);
                 self.keep(id);
                 self.shrink(cx);
             }
@@ -219,22 +219,22 @@ impl Lanes {
             && let Some((_, id)) = flows.longest.first()
         {
             let from = flows.room.from;
-            self.lanes[id as usize].lose(from, cx);
+            self.sub_queues[id as usize].lose(from, cx);
             self.keep(id);
             self.changed.push(id);
         }
     }
 
-    /// Flows: notes how long a lane is now.
+    /// Flows: notes how long a sub-queue is now.
     fn keep(&mut self, id: u32) {
         if let Sorting::Flows(flows) = &mut self.sorting {
-            flows.keep(id, &self.lanes[id as usize]);
+            flows.keep(id, &self.sub_queues[id as usize]);
         }
     }
 
     fn touch_all(&mut self) {
         self.changed.clear();
-        self.changed.extend(0..self.lanes.len() as u32);
+        self.changed.extend(0..self.sub_queues.len() as u32);
     }
 }
 
@@ -254,7 +254,7 @@ impl Flows {
         self.keys[id as usize] = key;
     }
 
-    /// Gives the lane of a flow that has been idle long, if there are many.
+    /// Gives the sub-queue of a flow that has been idle long, if there are many.
     fn forget(&mut self) -> Option<u32> {
         if self.buckets.is_some() || self.known.len() < REMEMBERED {
             return None;
@@ -265,13 +265,13 @@ impl Flows {
         Some(id)
     }
 
-    fn keep(&mut self, id: u32, lane: &Lane) {
-        if lane.list().is_empty() {
+    fn keep(&mut self, id: u32, sub_queue: &SubQueue) {
+        if sub_queue.list().is_empty() {
             self.longest.remove(id);
             self.idled += 1;
             self.idle.set(id, self.idled);
         } else {
-            self.longest.set(id, Reverse(lane.list().bytes()));
+            self.longest.set(id, Reverse(sub_queue.list().bytes()));
             self.idle.remove(id);
         }
     }

@@ -6,12 +6,12 @@ use sojourn_time::{Nanos, Source, Stamp, Time};
 use crate::config::Direction;
 use crate::select::Key;
 
-/// How many bytes of a frame's beginning a fate keeps: what rules, masks and targeted losses look at.
+/// How many bytes of a frame's beginning a disposition keeps: what rules, masks and targeted losses look at.
 pub const HEAD: usize = 128;
 
-/// What became of one packet. A copy has a fate of its own.
+/// What became of one packet. A copy has a disposition of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct Disposition {
     /// Counts arrivals and copies in the order in which they came to be, from 0.
     pub number: u64,
     /// The packet that it is a copy of.
@@ -54,11 +54,11 @@ pub struct Fate {
     pub queue_slots: u32,
     /// Their bytes.
     pub queue_bytes: u64,
-    /// The lane of that queue that it waited in: its class by its place, its flow or bucket; 0 where there is one for all.
-    pub lane: u64,
+    /// The sub-queue of that queue that it waited in: its class by its place, its flow or bucket; 0 where there is one for all.
+    pub sub_queue: u64,
 }
 
-impl Fate {
+impl Disposition {
     /// Returns the beginning of its frame.
     pub fn head(&self) -> &[u8] {
         &self.head[..usize::from(self.head_len).min(HEAD)]
@@ -70,7 +70,7 @@ impl Fate {
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// No rule sent it into a pipe: bridged as it came.
-    Untouched,
+    Unmatched,
     /// It left through a pipe.
     Sent,
     /// It did not.
@@ -78,10 +78,10 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the name that records carry: untouched, sent, lost.
+    /// Returns the name that records carry: unmatched, sent, lost.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Untouched => "untouched",
+            Self::Unmatched => "unmatched",
             Self::Sent => "sent",
             Self::Lost(_) => "lost",
         }
@@ -91,7 +91,7 @@ impl Outcome {
     pub const fn cause(self) -> Option<Cause> {
         match self {
             Self::Lost(cause) => Some(cause),
-            Self::Untouched | Self::Sent => None,
+            Self::Unmatched | Self::Sent => None,
         }
     }
 }
@@ -177,11 +177,11 @@ pub(crate) struct Arrival {
 
 impl Arrival {
     /// Says what became of it, of what it knows alone.
-    pub fn fate(&self, frame: &[u8], outcome: Outcome) -> Fate {
+    pub fn disposition(&self, frame: &[u8], outcome: Outcome) -> Disposition {
         let mut head = [0; HEAD];
         let kept = frame.len().min(HEAD);
         head[..kept].copy_from_slice(&frame[..kept]);
-        Fate {
+        Disposition {
             number: self.number,
             copy_of: None,
             direction: self.direction,
@@ -203,7 +203,7 @@ impl Arrival {
             is_reordered: false,
             queue_slots: 0,
             queue_bytes: 0,
-            lane: 0,
+            sub_queue: 0,
         }
     }
 }
@@ -232,7 +232,7 @@ pub(crate) struct Packet {
     pub flipped: u32,
     pub queue_slots: u32,
     pub queue_bytes: u64,
-    pub lane: u64,
+    pub sub_queue: u64,
 }
 
 impl Packet {
@@ -255,7 +255,7 @@ impl Packet {
             flipped: 0,
             queue_slots: 0,
             queue_bytes: 0,
-            lane: 0,
+            sub_queue: 0,
         }
     }
 
@@ -269,8 +269,8 @@ impl Packet {
     }
 
     /// Says what became of it; `frame`: its beginning, as it arrived.
-    pub fn fate(&self, frame: &[u8], outcome: Outcome, departed: Option<Time>) -> Fate {
-        Fate {
+    pub fn disposition(&self, frame: &[u8], outcome: Outcome, departed: Option<Time>) -> Disposition {
+        Disposition {
             copy_of: self.copy_of,
             pipe: Some(self.pipe),
             flow: self.flow,
@@ -283,8 +283,8 @@ impl Packet {
             is_reordered: self.is_reordered,
             queue_slots: self.queue_slots,
             queue_bytes: self.queue_bytes,
-            lane: self.lane,
-            ..self.arrival.fate(frame, outcome)
+            sub_queue: self.sub_queue,
+            ..self.arrival.disposition(frame, outcome)
         }
     }
 }
