@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from sojourn.analysis.checks import LIMITS, Asked
-from sojourn.methods.emulator.analyse import account, link, loss
+from sojourn.methods.emulator.analyse import accounting, link, loss
 from sojourn.methods.emulator.analyse.pipe import Pipe
 from sojourn.methods.emulator.analyse.seen import Seen
 from sojourn.statistics.service import leave
@@ -134,8 +134,8 @@ def test_a_link_that_serves_in_any_order_keeps_the_law() -> None:
         link_left_ns=pl.when(pl.col("number") >= 500).then(pl.col("link_left_ns") + 5).otherwise("link_left_ns")
     )
     pipe = {"link": {"rate_bps": RATE}}
-    assert verdicts(link._law(seen(pipe, good))) == {"link, law of departures": "pass"}
-    assert verdicts(link._law(seen(pipe, idle))) == {"link, law of departures": "fail"}
+    assert verdicts(link._law(seen(pipe, good))) == {"link, departure times": "pass"}
+    assert verdicts(link._law(seen(pipe, idle))) == {"link, departure times": "fail"}
 
 
 @pytest.mark.parametrize(("every", "verdict"), [(10, "pass"), (11, "fail")])
@@ -151,7 +151,9 @@ def test_copies_and_damages_come_as_often_as_asked(share: float, verdict: str) -
     rng, n = np.random.default_rng(SEED), 20_000
     flipped = rng.binomial(1, share, n)
     rows = log(n, flipped=flipped)
-    assert verdicts(loss._damages(seen({"before": {"corruption": {"one-bit": 0.05}}}, rows))) == {"damage": verdict}
+    assert verdicts(loss._bit_errors(seen({"before": {"corruption": {"one-bit": 0.05}}}, rows))) == {
+        "bit errors": verdict
+    }
     copies = int(rng.binomial(n, share))
     doubled = log(copies, number=np.arange(copies) + n, copy_of=np.arange(copies))
     both = pl.concat([log(n).with_columns(copy_of=pl.lit(None, pl.Int64)), doubled], how="diagonal_relaxed")
@@ -162,18 +164,20 @@ def test_copies_and_damages_come_as_often_as_asked(share: float, verdict: str) -
 def test_bit_errors_are_counted_by_bits() -> None:
     rng, n, p = np.random.default_rng(SEED), 5000, 1e-4
     rows = log(n, flipped=rng.binomial((1004 - 4 - 14) * 8, p, n))
-    assert verdicts(loss._damages(seen({"after": {"corruption": {"bit-error-rate": p}}}, rows))) == {"damage": "pass"}
-    assert verdicts(loss._damages(seen({"after": {"corruption": {"bit-error-rate": 2 * p}}}, rows))) == {
-        "damage": "fail"
+    assert verdicts(loss._bit_errors(seen({"after": {"corruption": {"bit-error-rate": p}}}, rows))) == {
+        "bit errors": "pass"
+    }
+    assert verdicts(loss._bit_errors(seen({"after": {"corruption": {"bit-error-rate": 2 * p}}}, rows))) == {
+        "bit errors": "fail"
     }
 
 
 def test_the_books_miss_no_packet_without_a_fate() -> None:
     good = log(10)
-    assert verdicts(account.asked(seen({}, good), LIMITS)) == {"conservation": "pass"}
+    assert verdicts(accounting.asked(seen({}, good), LIMITS)) == {"conservation": "pass"}
     for wrong in (
         good.with_columns(disposition=pl.when(pl.col("number") == 3).then(pl.lit("lost")).otherwise("disposition")),
         good.with_columns(departure_ns=pl.when(pl.col("number") != 3).then("departure_ns")),
         pl.concat([good, good.head(1)]),
     ):
-        assert verdicts(account.asked(seen({}, wrong), LIMITS)) == {"conservation": "fail"}
+        assert verdicts(accounting.asked(seen({}, wrong), LIMITS)) == {"conservation": "fail"}

@@ -1,11 +1,10 @@
 """Configured against measured: a check, what it found, and whether that is within its limit.
 
 A check passes when its whole 95 % interval lies within the limit, fails when the whole of a wider interval lies beyond
-it, and is else inconclusive. A test for randomness passes when its p is no alarm and there was enough to see one; with
-less than that it is inconclusive. The chance that any check of a run fails although all is as configured is at most
-`ALARM`: each has its equal part of that (Bonferroni), in its p or in the level of its interval. Where nothing is random
-(a sum, a law of departures), one packet that breaks it fails.
-"""
+it, and is else inconclusive. A test for randomness passes when its p raises no alarm and there were packets enough to
+raise one; with fewer it is inconclusive. The probability that any check of a run fails although all is as configured is
+at most `ALARM`: each check has an equal part of it (Bonferroni), in its p or in the level of its interval. Where
+nothing is random (a sum, a departure time), a single wrong packet fails the check."""
 
 from __future__ import annotations
 
@@ -22,23 +21,23 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 ALARM = 0.01
-"""How likely a whole verify finds fault with an emulator that has none."""
+"""The probability that a whole run has a failing check although nothing is wrong."""
 
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 
 LIMITS = {"offset": 18e3, "p50": 18e3, "p99": 100e3, "p999": 1e6, "rate": 0.001, "cdf": 0.05}
-"""How far off is still as configured: ns, shares. 18 µs is the best figure published for an emulator in a virtual
-machine, 100 µs the emulator's own budget. A plan's [limits] may say otherwise."""
+"""The errors that are still as configured: ns, shares. 18 µs is the best figure published for an emulator in a virtual
+machine, 100 µs the emulator's own limit. A plan's [limits] may give others."""
 
 
 def limits_of(run: Run) -> dict[str, float]:
-    """The limits of a run, those of its plan first."""
+    """The limits of a run: its plan's, else the built-in ones."""
     told = run.plan.get("limits") or {}
     return {name: number(told.get(name, limit)) for name, limit in LIMITS.items()}
 
 
 def number(told: float | str) -> float:
-    """A limit as a plan has it, in ns where it is a time: a share, or a time with its unit."""
+    """A limit as a plan writes it: a share, or a time with its unit, which becomes ns."""
     if not isinstance(told, str):
         return float(told)
     if (nanos := nanoseconds(told)) is not None:
@@ -47,16 +46,16 @@ def number(told: float | str) -> float:
 
 
 Reading = Callable[[float], Interval]
-"""A figure with its interval at a chance of missing the truth."""
+"""A value with its interval, for a probability that the interval misses the truth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a check compares: where, what was configured, what was seen, and where the truth may lie (in one unit).
+    """What a check compares: the configured value, the measured one, and where the truth may lie (in one unit).
 
-    `reading` gives the figure and its interval for a chance of error, to be compared with `zone`; without a zone `p` is
-    a test's, with `enough` saying whether it had what it needs; `exact` in place of both: how many packets broke a law
-    that has no exceptions.
+    `reading` gives the measured value and its interval for a probability of error; `zone` is where the interval must
+    lie. Without a zone, `p` is a test's, and `enough` says whether it had enough packets. `exact` in place of both is
+    the number of wrong packets, where a single one is a failure.
     """
 
     name: str
@@ -74,7 +73,7 @@ class Asked:
     n: int = 0
 
     def answer(self, alpha: float) -> Answered:
-        """What it found, at this chance of a false alarm."""
+        """The value and the verdict, at this probability of a false alarm."""
         if self.exact is not None:
             verdict = FAIL if self.exact else PASS if self.n else INCONCLUSIVE
             return Answered(self, Interval(float(self.exact), None, None, 1.0, self.n), verdict)
@@ -94,7 +93,7 @@ class Asked:
 
 
 def _place(shown: Interval, sure: Interval, zone: tuple[float, float]) -> str:
-    """Within the zone by the interval that is shown; beyond it by the one that is sure enough for an alarm."""
+    """Pass by the interval that is shown; fail by the wider one, whose level allows an alarm."""
     if shown.low is not None and shown.high is not None and zone[0] <= shown.low and shown.high <= zone[1]:
         return PASS
     beyond = sure.low is not None and sure.high is not None and (sure.high < zone[0] or sure.low > zone[1])
@@ -103,7 +102,7 @@ def _place(shown: Interval, sure: Interval, zone: tuple[float, float]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A check with what it found (95 %) and its verdict."""
+    """A check with its value (95 % interval) and its verdict."""
 
     asked: Asked
     value: Interval
@@ -112,22 +111,22 @@ class Answered:
 
 @dataclass(slots=True)
 class Checks:
-    """The checks of a run, gathered first and answered together: how many there are decides how sure each must be."""
+    """The checks of a run, gathered first and answered together: their number decides the level of each."""
 
     several: list[tuple[str, int | None, str, Asked]] = field(default_factory=list)
 
     def add(self, device: str, cell: int | None, pipe: str, asked: list[Asked]) -> None:
-        """Add what was asked of one path and cell."""
+        """Add the checks of one path and cell."""
         self.several += [(device, cell, pipe, one) for one in asked]
 
     @property
     def alpha(self) -> float:
-        """The chance of a false alarm that each check may have."""
+        """The probability of a false alarm of each check."""
         random = sum(one.exact is None for *_, one in self.several)
         return ALARM / max(1, random)
 
     def answered(self) -> list[dict[str, Any]]:
-        """Every check as verdict.json holds it."""
+        """Every check as verdict.json has it."""
         alpha = self.alpha
         return [_tidy(place[:3], place[3].answer(alpha)) for place in self.several]
 

@@ -1,9 +1,9 @@
-"""How much came through: rates, the time between frames, Jain's index, and where the tester and not the device ends.
+"""Throughput: rates, the time between frames, Jain's index, and where the tester and not the device is the limit.
 
-A rate counts whole frames that arrived first, from the first arrival of a trial to its last. `throughput_bps` has the
-frame with its FCS, `l1_bps` 20 bytes more, `user_bps` the user data alone. A device's rate within 10 % of what the
-tester by itself moves without loss (its qualification on the empty path) is called "at_least": it is no device's.
-"""
+A rate counts undamaged frames without duplicates, from the first arrival of a trial to its last. `throughput_bps`
+counts the frame with its FCS, `l1_bps` 20 bytes more, `user_bps` the user data alone. Before a run the tester is
+qualified on the direct link; the highest rate that it reaches there without loss is the tester zero-loss rate. A
+device's rate within 10 % of it has the statistic "at_least": the device can do at least that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import korn_graubard
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from numpy.typing import NDArray
 
@@ -34,78 +34,80 @@ if TYPE_CHECKING:
 
 RATE = re.compile(r"([0-9.]+) ?([kMG]?)bit/s")
 NEAR = 0.9
-"""A result above this share of the tester's own clean rate is the tester's."""
+"""A rate above this share of the tester zero-loss rate is limited by the tester."""
 
-OWN_DROPS = 0.005
-"""Where our own socket dropped more than this, more came through than we could count."""
+LOCAL_DROPS = 0.005
+"""Where the tester's socket dropped more than this share, more frames arrived than were counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The least time between frames that a line allows: by its bits (of frames with FCS), or by its frames.
+    """The minimum time between frames on a line, from its bit rate (of frames with FCS) or its frame rate.
 
-    Neither where no rate is known; `why` says where it is from, or why there is none.
+    Neither where no rate is known; `why` says where the rate is from, or why there is none.
     """
 
     why: str
     bps: float | None = None
     pps: float | None = None
     overhead: int = 0
-    """Bytes that a frame takes of `bps` besides itself."""
+    """Bytes that a frame takes on the line beside its own."""
 
     def interval_ns(self, frame_bytes: int) -> float | None:
-        """The time that one frame takes."""
+        """The time of one frame."""
         if self.bps is not None:
             return (frame_bytes + self.overhead) * 8e9 / self.bps
         return None if self.pps is None else 1e9 / self.pps
 
 
 def pace_of(run: Run, device: str, senders: int = 1) -> Pace:
-    """The slowest line on the way over a device: a shaper that the plan asks for, a simulated serialiser, or a link.
+    """The slowest line on the path over a device: the plan's shaper, a simulated serialiser, or a rated link.
 
-    Of rated links, so many senders have one each before those that they share.
+    Of rated links, each sender has one of its own before those that all senders share.
     """
-    bed, empty = run.plan.get("bed", {}), device in (DIRECT, A_A)
-    line = bed.get("lines", {}).get(DIRECT if empty else device, {}).get("serialiser")
+    bed, direct = run.plan.get("bed", {}), device in (DIRECT, A_A)
+    line = bed.get("lines", {}).get(DIRECT if direct else device, {}).get("serialiser")
     if line:
         return Pace("the simulated line's rate", _bits(line.get("rate_bps")), line.get("rate_pps"))
     shaped = _bits(bed.get("rate"))
-    if shaped is not None and not empty:
+    if shaped is not None and not direct:
         return Pace("the shaper's rate, in bits of frames with FCS", shaped)
-    rated = cables_of(run).get(DIRECT if empty else device)
+    rated = cables_of(run).get(DIRECT if direct else device)
     if rated is not None:
         why = "the rate of the slowest link, in bits on the wire"
         return Pace(why, rated.through_bps(senders), overhead=L1_OVERHEAD)
-    return Pace("no line rate is known: a virtual link hands frames on without sending bits")
+    return Pace("no line rate: a virtual link passes frames on without serialising them")
 
 
 def _bits(rate: object) -> float | None:
-    """A rate in bits per second, as a plan or a line has it."""
+    """A rate in bits per second, as a plan or a line writes it."""
     if isinstance(rate, int | float):
         return float(rate)
     found = RATE.fullmatch(str(rate))
     return float(found[1]) * {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]] if found else None
 
 
-def clean_rates(run: Run) -> dict[tuple[str, int], float]:
-    """What the tester alone moved without loss, by engine and frame size, as its qualification found."""
-    return {
-        (str(event.get("send_engine")), int(event["frame_bytes"])): float(event["clean_pps"])
-        for event in run.log
-        if event.get("event") == "qualified" and event.get("clean_pps")
-    }
+def zero_loss_rates(run: Run) -> Iterator[tuple[str, int, float]]:
+    """The tester zero-loss rates of the run's qualifications: engine, frame size, frames per second."""
+    for event in run.log:
+        if event.get("event") == "qualified" and event.get("clean_pps"):
+            yield str(event.get("send_engine")), int(event["frame_bytes"]), float(event["clean_pps"])
 
 
-def clean_rate(run: Run, factors: Factors) -> float | None:
-    """The tester's own clean rate at a cell's size: of its engine, else the least of any engine."""
-    known = clean_rates(run)
+def zero_loss_rate(run: Run, factors: Factors) -> float | None:
+    """The tester zero-loss rate at a cell's size: of its engine, else the least of any engine."""
+    known = _by_engine(run)
     exact = known.get((str(factors.engine), factors.frame_bytes or 0))
     others = [rate for (_, size), rate in known.items() if size == factors.frame_bytes]
     return exact if exact is not None else min(others, default=None)
 
 
+def _by_engine(run: Run) -> dict[tuple[str, int], float]:
+    return {(engine, size): rate for engine, size, rate in zero_loss_rates(run)}
+
+
 def rate_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
-    """Throughput in every meaning, and the time between frames."""
+    """Throughput in frames and in three kinds of bits, and the time between frames."""
     rows = []
     for _, _, here in per_path(run, trials):
         value = over_trials(here["received_pps"].drop_nulls().to_numpy())
@@ -126,59 +128,60 @@ def rate_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
 
 
 def is_testers(run: Run, trials: pl.DataFrame, value: Interval) -> bool:
-    """Whether a rate over a device is within 10 % of the tester's own, or our own receiver dropped frames of it."""
+    """Whether a rate over a device is within 10 % of the tester zero-loss rate, or the receiver had local drops."""
     device, cell = str(trials["device"][0]), int(trials["cell"][0])
     if device in (DIRECT, A_A):
         return False
-    clean = clean_rate(run, run.cells[cell])
+    tester = zero_loss_rate(run, run.cells[cell])
     dropped = float(np.median((trials["own_drops"] / trials["sent"]).to_numpy()))
-    return dropped > OWN_DROPS or (clean is not None and value.estimate >= NEAR * clean)
+    return dropped > LOCAL_DROPS or (tester is not None and value.estimate >= NEAR * tester)
 
 
-def clean_rows(run: Run) -> list[Row]:
-    """The tester's own clean rates, one for each engine and size of its qualification."""
+def zero_loss_rows(run: Run) -> list[Row]:
+    """The tester zero-loss rates, one for each engine and size of its qualification."""
     rows = []
-    for (engine, size), rate in sorted(clean_rates(run).items()):
+    for (engine, size), rate in sorted(_by_engine(run).items()):
         cell = next((at for at, one in run.cells.items() if (one.engine, one.frame_bytes) == (engine, size)), None)
         factors = next((one for one in run.cells.values() if one.frame_bytes == size), None)
         if factors is not None:
-            row = Row(DIRECT, "clean_rate_pps", "mean", Interval(rate, None, None, 0.95, 1), "1/s", None, factors, cell)
+            value = Interval(rate, None, None, 0.95, 1)
+            row = Row(DIRECT, "tester_zero_loss_pps", "mean", value, "1/s", None, factors, cell)
             row.source = f"the tester's qualification with {engine}"
             rows.append(row)
     return rows
 
 
 def tester_limits(run: Run, trials: pl.DataFrame, overloads: Collection[Place]) -> list[Finding]:
-    """Where the tester's own clean rate, not the device, bounds what was received."""
+    """Where the tester zero-loss rate, not the device, limits the received rate."""
     found: dict[Place, float] = {}
     for (device, cell), _, here in per_path(run, trials):
         value = over_trials(here["received_pps"].drop_nulls().to_numpy())
-        clean = clean_rate(run, run.cells[cell])
-        if value.n and clean and device not in (DIRECT, A_A) and value.estimate >= NEAR * clean:
-            found[Place(device, cell)] = value.estimate / clean
-    sentence = "the tester was the limit: {} of what it moves by itself without loss came through"
+        tester = zero_loss_rate(run, run.cells[cell])
+        if value.n and tester and device not in (DIRECT, A_A) and value.estimate >= NEAR * tester:
+            found[Place(device, cell)] = value.estimate / tester
+    sentence = "the tester was the limit: the device's rate is {} of the tester zero-loss rate"
     return list(worst_apart("tester_limited", found, overloads, lambda place: sentence.format(percent(found[place]))))
 
 
 def overloads_of(run: Run, trials: pl.DataFrame) -> set[Place]:
-    """Floods, and loads that are not within the tester's own clean rate: there the question is what comes through."""
+    """Floods, and loads above the tester zero-loss rate: there the question is how much arrives."""
     found = set()
     for (device, cell), _, here in per_path(run, trials):
-        factors, clean = run.cells[cell], clean_rate(run, run.cells[cell])
+        factors, tester = run.cells[cell], zero_loss_rate(run, run.cells[cell])
         asked = float(np.nanmedian(here["intended_pps"].to_numpy().astype(np.float64)))
-        if factors.schedule == "flood" or (clean is not None and asked > NEAR * clean):
+        if factors.schedule == "flood" or (tester is not None and asked > NEAR * tester):
             found.add(Place(device, cell))
     return found
 
 
 def jain(rates: NDArray[np.float64]) -> float:
-    """Jain's index: 1 where all have the same, 1/n where one has all."""
+    """Jain's index: 1 where all of n have the same rate, 1/n where one has all."""
     squares = float(np.square(rates).sum()) * len(rates)
     return float(rates.sum()) ** 2 / squares if squares else 1.0
 
 
 def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
-    """One row per path and cell: offered, received, lost, the time between frames, and whose limit it is."""
+    """One row per path and cell: offered, received, lost, the time between frames, and whether the tester limits."""
     schema = dict.fromkeys(_RATES, pl.Float64) | {"device": pl.String, "cell": pl.Int32, "tester_limited": pl.Boolean}
     rows = []
     for (device, cell), _, here in per_path(run, trials):
@@ -191,7 +194,7 @@ def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
         told = (
             offered.estimate, received.estimate, received.low, received.high, received.estimate * payload * 8,
             received.estimate * frame * 8, loss.estimate, loss.low, loss.high, gap.estimate, gap.low, gap.high,
-            pace_of(run, device, run.cells[cell].senders or 1).interval_ns(frame), clean_rate(run, run.cells[cell]),
+            pace_of(run, device, run.cells[cell].senders or 1).interval_ns(frame), zero_loss_rate(run, run.cells[cell]),
         )  # fmt: skip
         limited = is_testers(run, here, received)
         rows.append(dict(zip(_RATES, told, strict=True)) | {"device": device, "cell": cell, "tester_limited": limited})
@@ -201,5 +204,5 @@ def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
 _RATES = (
     "offered_pps", "received_pps", "received_low_pps", "received_high_pps", "user_bps", "throughput_bps",
     "loss_ratio", "loss_low", "loss_high", "inter_frame_ns", "inter_frame_low_ns", "inter_frame_high_ns",
-    "calculated_ns", "clean_pps",
+    "calculated_ns", "tester_zero_loss_pps",
 )  # fmt: skip

@@ -1,8 +1,8 @@
-"""What makes a run of streams doubtful: the tester first, then what the packets themselves show.
+"""Findings of a run of streams: about the tester, then about the packets.
 
-The tester: late or stretched sending, a missed load, refused and dropped frames, a Poisson process that is none, mixed
-stamps, stepped clocks, frames that nobody accounts for. The figures: what cannot be. The rest are notes.
-"""
+The tester: late or stretched sending, a missed load, refused and dropped frames, departures that are not a Poisson
+process, mixed timestamp sources, stepped clocks, unaccounted frames. The results: impossible values. The rest are
+notes."""
 
 from __future__ import annotations
 
@@ -42,39 +42,38 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 MISSED = 0.005
-"""A load that is missed by more than this is not the one that was asked for."""
+"""A load that deviates by more than this share is not the configured one."""
 
 SMALL_BUFFER = 0.001
-"""More own drops than this share of what was sent: the buffer is too small, not the machine busy once."""
+"""With more local drops than this share of the frames sent, the receive buffer is too small."""
 
 MISFIT_LEVEL = 0.01
 MISFIT_CHANCE = 1e-4
-"""A Poisson process is doubted where so few fits at 1 % would fail so often by chance."""
+"""The probability, for a true Poisson process, that at least as many trials fail the test at 1 %."""
 
 LEAST_FOR_MODES = 300
 APART_NS = 100.0
-"""Humps nearer than this may be the ticks of the clock: virtual machines have them of tens of nanoseconds."""
+"""Modes nearer to each other than this may be clock ticks: virtual machines have ticks of tens of nanoseconds."""
 
 COUNTED = ("packet", "udp")
-"""Engines whose frames the interfaces count one by one; a redirect may pass them by."""
+"""Engines whose frames the interfaces count one by one; redirected frames may bypass the counters."""
 
 NOTES = {
     "loss": ("lost", "frames were lost"),
     "duplication": ("duplicated", "frames arrived more than once"),
-    "reordering": ("reordered", "frames were overtaken"),
-    "late_frames": ("late", "frames arrived later than asked for"),
+    "reordering": ("reordered", "frames were reordered"),
+    "late_frames": ("late", "frames arrived later than the plan allows"),
     "corruption": ("corrupted", "frames arrived damaged"),
-    "sender_refused": ("refused", "frames were refused by our own queue and never sent"),
+    "sender_refused": ("refused", "frames were refused by the sender's queue and never sent"),
 }
 
 
 def stream_findings(
     run: Run, flows: pl.DataFrame, packets: pl.DataFrame, errors: pl.DataFrame, overloads: Collection[Place] = ()
 ) -> list[Finding]:
-    """All that is wrong with how it was measured; `errors` are departure errors.
+    """Every finding about the measurement; `errors` are pacing errors.
 
-    In the `overloads` more was asked than the sender or the path can do, to see what happens: there a load that is not
-    kept is a note.
+    In the `overloads` more was offered than the sender or the path can do, on purpose: a missed load is a note there.
     """
     missing = missing_trials(run, flows)
     found = [*_late(run, errors, overloads), *_missed(flows, overloads), *_dropped(flows), *_misfit(flows)]
@@ -86,15 +85,15 @@ def stream_findings(
 
 
 def sound(rows: list[Row]) -> list[Finding]:
-    """What is wrong with the figures themselves."""
+    """Findings about the results themselves."""
     return [*soundness_findings(rows, bed_resolution(rows)), *_impossible(rows)]
 
 
 def missing_trials(run: Run, flows: pl.DataFrame) -> int:
-    """How many planned trials left no kept record; 0 where the log does not say how many were planned."""
+    """How many planned trials have no valid record; 0 where the log does not say how many were planned."""
     planned = max((int(one.get("blocks", 0)) for one in run.log if one.get("event") == "started"), default=0)
     for event in run.log:
-        if event.get("event") == "time-is-up":  # the plan was taken back to the rounds that there was time for
+        if event.get("event") == "time-is-up":  # the plan was cut to the rounds that there was time for
             planned = planned * int(event["rounds"]) // int(event["asked"])
     events = [
         event for event in run.trial_events.values() if event.get("kept", True) and event.get("trial") is not None
@@ -105,13 +104,13 @@ def missing_trials(run: Run, flows: pl.DataFrame) -> int:
 
 
 def modes_apart(values: NDArray[np.float64]) -> list[float]:
-    """The humps of delays that lie apart by more than a clock's steps, which gather delays as well."""
+    """The modes of delays, but for those so near to each other that clock ticks may make them."""
     modes = find_modes(values)
     return modes[:1] + [mode for before, mode in pairwise(modes) if mode - before > APART_NS]
 
 
-def humps(several: list[Values]) -> Iterator[Finding]:
-    """Delays that gather around several values."""
+def several_modes(several: list[Values]) -> Iterator[Finding]:
+    """Distributions of delays with several modes."""
     found: dict[Place, float] = {}
     where: dict[Place, list[float]] = {}
     for one in several:
@@ -123,7 +122,8 @@ def humps(several: list[Values]) -> Iterator[Finding]:
     if found:
         places, worst = worst_first(found)
         said = ", ".join(micro(mode) for mode in where[places[0]])
-        yield Finding("several_modes", f"delays gather around {worst:.0f} values ({said})", worst, places)
+        sentence = f"the distribution of delays has {worst:.0f} modes, at {said}"
+        yield Finding("several_modes", sentence, worst, places)
 
 
 def _late(run: Run, errors: pl.DataFrame, overloads: Collection[Place]) -> Iterator[Finding]:
@@ -136,23 +136,23 @@ def _late(run: Run, errors: pl.DataFrame, overloads: Collection[Place]) -> Itera
 
 
 def _missed(flows: pl.DataFrame, overloads: Collection[Place]) -> Iterator[Finding]:
-    """Less was sent than asked, or it took longer than asked."""
+    """Fewer frames were sent than configured, or sending took longer."""
     paced = flows.filter((pl.col("schedule") != "flood") & (pl.col("asked_pps") > 0))
     short = paced.with_columns(share=1 - pl.col("sent") / pl.col("asked")).filter(pl.col("share") > MISSED)
-    yield from _worst("load_missed", short, "{} of what was asked for was never sent", overloads)
+    yield from _worst("load_missed", short, "{} of the configured frames were never sent", overloads)
     slow = paced.with_columns(share=1 - pl.col("offered_pps") / pl.col("intended_pps"))
     stretched = slow.filter((pl.col("share") > MISSED) & (pl.col("sent") == pl.col("asked")))
-    said = "sending took longer than asked: the load was {} below"
+    said = "sending took longer than configured: the load was {} too low"
     yield from _worst("duration_stretched", stretched, said, overloads)
 
 
 def _dropped(flows: pl.DataFrame) -> Iterator[Finding]:
     dropped = flows.with_columns(share=pl.col("own_drops") / pl.col("sent")).filter(pl.col("own_drops") > 0)
     total = int(dropped["own_drops"].sum())
-    said = f"our own socket or ring dropped {total} frames, at worst {{}} of a trial's: they are not the device's loss"
+    said = f"the tester's own socket or ring dropped {total} frames, at most {{}} of a trial's: these are not lost"
     yield from _worst("own_drops", dropped, said)
     small = dropped.filter(pl.col("share") > SMALL_BUFFER)
-    yield from _worst("buffer_too_small", small, "the receiver's own buffer was too small: it dropped {} of a trial")
+    yield from _worst("buffer_too_small", small, "the receive buffer was too small: it dropped {} of a trial's frames")
 
 
 def _worst(name: str, rows: pl.DataFrame, sentence: str, overloads: Collection[Place] = ()) -> Iterator[Finding]:
@@ -173,25 +173,25 @@ def _misfit(flows: pl.DataFrame) -> Iterator[Finding]:
     if found:
         places, worst = worst_first(found)
         sentence = (
-            f"the times between frames as sent are not exponential in {percent(worst)} of a cell's trials "
+            f"in {percent(worst)} of a cell's trials the times between departures are not exponentially distributed "
             f"(Anderson and Darling's test, p < {MISFIT_LEVEL:g}): the departures are not a Poisson process"
         )
         yield Finding("poisson_misfit", sentence, worst, places)
 
 
 def _conserved(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:
-    """Every frame that was sent is in exactly one place, and the interfaces saw no fewer than we did."""
+    """Every frame sent is counted exactly once, and the interfaces counted no fewer frames than the tester."""
     parts = pl.col("first") + pl.col("corrupted") + pl.col("own_drops") + pl.col("lost")
     astray = flows.with_columns(share=(pl.col("sent") - parts).abs() / pl.col("sent").clip(lower_bound=1))
     wrong = astray.filter((pl.col("share") > 0) | (pl.col("lost") < 0))
     yield from _worst(
-        "not_conserved", wrong, "{} of the frames sent are in none, or in two, of the places where they can be"
+        "not_conserved", wrong, "{} of the frames sent are missing, or counted twice, among received, lost and dropped"
     )
     yield from _counted(run, flows)
 
 
 def _counted(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:
-    """Frames that we say we sent or received and that the interface did not count."""
+    """Frames that the tester counted as sent or received and the interface did not count."""
     arrived = pl.col("first") + pl.col("duplicated") + pl.col("corrupted")
     blocks = (
         flows.filter(pl.col("via").is_in(COUNTED))
@@ -207,7 +207,7 @@ def _counted(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:
             found[Place(device, cell)] = max(float(short), found.get(Place(device, cell), 0.0))
     if found:
         places, worst = worst_first(found)
-        sentence = f"{worst:.0f} frames of a trial were counted by us and not by the interface"
+        sentence = f"in a trial the tester counted {worst:.0f} frames that the interface did not count"
         yield Finding("not_conserved", sentence, worst, places)
 
 
@@ -230,7 +230,7 @@ def _dead(flows: pl.DataFrame) -> Iterator[Finding]:
     cells = flows.group_by("device", "cell").agg(pl.col("first", "sent", "own_drops").sum())
     dead = cells.filter((pl.col("first") == 0) & (pl.col("sent") > 0)).with_columns(share=pl.lit(1.0))
     yield from _worst(
-        "path_dead", dead, "no frame of a stream arrived ({} lost): the path is dead, or the address wrong"
+        "path_dead", dead, "no frame of a stream arrived ({} lost): the path does not forward, or the address is wrong"
     )
 
 
@@ -238,7 +238,7 @@ def _notes(flows: pl.DataFrame) -> Iterator[Finding]:
     for name, (column, what) in NOTES.items():
         seen = flows.group_by("device", "cell").agg(pl.col(column).sum(), pl.col("sent").sum())
         rows = seen.filter(pl.col(column) > 0).with_columns(share=pl.col(column) / pl.col("sent").clip(lower_bound=1))
-        yield from _worst(name, rows, f"{int(rows[column].sum())} {what}, " + "at worst {} of a cell's")
+        yield from _worst(name, rows, f"{int(rows[column].sum())} {what}, " + "at most {} of a cell's")
 
 
 def _impossible(rows: list[Row]) -> Iterator[Finding]:
@@ -247,7 +247,8 @@ def _impossible(rows: list[Row]) -> Iterator[Finding]:
     if wrong:
         named = f"{wrong[0].quantity} {wrong[0].statistic} of {wrong[0].device}"
         places = tuple(dict.fromkeys(Place(row.device, row.cell) for row in wrong))
-        yield Finding("impossible", f"{len(wrong)} figures cannot be, {named} among them", float(len(wrong)), places)
+        sentence = f"{len(wrong)} results are impossible, among them {named}"
+        yield Finding("impossible", sentence, float(len(wrong)), places)
 
 
 def _is_impossible(row: Row) -> bool:

@@ -1,7 +1,7 @@
-"""The rows that every method of streams has: delays, variations, counts, rates, and what the device adds by pairs.
+"""The rows that every method of streams has: delays, variations, counts, rates, and what a device adds, from pairs.
 
-What a device adds one way is the difference of mean delays of trials of one round, as for probes, but nothing is
-halved. It is named `device_latency` against `direct`; the difference of medians is a shift, not a median latency.
+What a device adds one way is the difference of the mean delays of two trials of one round, as for probes, but not
+halved. It is `device_latency` against `direct`; the difference of medians is a shift, not a median latency.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ SHARES = {
     "reordered": "reordered",
     "late": "late",
     "corrupted": "corrupted",
-    "own_drops": "own_drops",
+    "local_drops": "own_drops",
 }
 RATES = {"offered_pps": "1/s", "received_pps": "1/s", "achieved_ratio": "1"}
 OPEN_LOOPS = ("regular", "poisson")
 A_A_LEVELS = (0.999, 0.99, 0.95)
-"""The control is held to the highest level that its pairs allow: trials are few, and a false alarm doubts the run."""
+"""The A/A control is judged at the highest level that its pairs allow: a false alarm would make the run doubtful."""
 
 
 def delay_rows(run: Run, several: Iterable[Values]) -> list[Row]:
-    """Least, average, quantiles, largest and spread of delays; variations and gaps have no extremes."""
+    """Minimum, mean, quantiles, maximum and standard deviation of delays; variations and gaps have no extremes."""
     rows = []
     for one in several:
         figures = _delay_figures(one) if one.measure not in VARIATION_QUANTILES else _variation_figures(one)
@@ -87,13 +87,13 @@ def _row(run: Run, one: Values, statistic: str, value: Interval) -> Row:
     row = Row(one.device, QUANTITIES[one.measure], statistic, value, "ns", None, run.cells[one.cell], one.cell)
     row.probes, row.port, row.node = one.count, one.port, one.node or None
     row.clock_bound_ns, row.clock_error95_ns = one.clock_bound_ns, one.clock_error95_ns
-    if one.measure in VARIATION_QUANTILES:  # differences of one clock's readings: its offset is not in them
+    if one.measure in VARIATION_QUANTILES:  # differences of one clock's readings have no clock offset
         row.clock_bound_ns = row.clock_error95_ns = None
     return row
 
 
 def count_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
-    """Shares of what was sent, over trials, and the rates."""
+    """Shares of the frames sent, over trials, and the rates."""
     rows = []
     for _, port, here in per_path(run, trials):
         sent = here["sent"].to_numpy().astype(np.float64)
@@ -127,7 +127,7 @@ def trial_row(run: Run, trials: pl.DataFrame, quantity: str, statistic: str, val
 
 
 def departure_rows(run: Run, flows: pl.DataFrame) -> list[Row]:
-    """How far departures were from the schedule, by the sender's own best stamps."""
+    """Pacing errors, from the sender's best timestamps."""
     errors = departure_errors(run, flows)
     rows = []
     for (device, cell), here in errors.partition_by("device", "cell", as_dict=True, maintain_order=True).items():
@@ -140,7 +140,7 @@ def departure_rows(run: Run, flows: pl.DataFrame) -> list[Row]:
 
 
 def departure_errors(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
-    """Actual less intended departure of every recorded packet: device, cell, block, error_ns."""
+    """Actual minus intended departure of every recorded packet: device, cell, block, error_ns."""
     at = flows.select("block", "flow", "device", "cell").unique()
     sends = run.sends.join(at, on=["block", "flow"], how="inner")
     error = (pl.col("departure_ns") - pl.col("intended_ns")).cast(pl.Float64)
@@ -148,10 +148,10 @@ def departure_errors(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def summaries(packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Mean and median delay of every trial and receiver, how many packets, and the clock's worst errors.
+    """Mean and median delay of every trial and receiver, the number of packets, and the clock's worst errors.
 
     device, cell, round, visit, block, port, node, mean, p50, packets, clock_bound_ns, clock_error95_ns.
-    The median is of all packets, the lost ones infinitely late; the mean of those that arrived.
+    The median is of all packets, lost ones with infinite delay; the mean is of those that arrived.
     """
     lost = flows.group_by("block", "port").agg(pl.col("lost").sum())
     delays = (
@@ -176,7 +176,7 @@ def summaries(packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def binned_summaries(several: Iterable[Values], flows: pl.DataFrame) -> pl.DataFrame:
-    """The same of trials whose delays were kept in bins only."""
+    """The same for trials whose delays were recorded in bins only."""
     places = flows.select("block", "device", "cell", "round", "visit").unique("block")
     found = [
         {
@@ -199,7 +199,7 @@ SUMMARY = {
 
 
 def _median(values: NDArray[np.float64], weights: NDArray[np.float64], lost: int) -> float:
-    """The middle of all packets of a trial, infinite where more than half were lost."""
+    """The median of all packets of a trial, infinite where more than half were lost."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     place = int(np.searchsorted(reached, (reached[-1] + lost) / 2))
@@ -207,7 +207,7 @@ def _median(values: NDArray[np.float64], weights: NDArray[np.float64], lost: int
 
 
 def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:
-    """What each device adds over the direct path in these cells, by pairs of trials; a/a and the resolution too."""
+    """What each device adds over the direct path in these cells, from pairs of trials; with a/a and the resolution."""
     rows: list[Row] = []
     means, medians = series(each, "mean"), series(each, "p50")
     for device, reference in against(run.devices):
@@ -231,7 +231,7 @@ def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:
 
 
 def _tell_behind(row: Row, each: pl.DataFrame) -> None:
-    """How many packets are behind a difference of two paths, and the clocks' errors of both together."""
+    """Note the number of packets of a difference of two paths, and the sum of their clock errors."""
     here = each if row.cell is None else each.filter(pl.col("cell") == row.cell)
     paths = [here.filter(pl.col("device") == path) for path in (row.device, row.reference)]
     row.probes = sum(int(path["packets"].sum()) for path in paths)
@@ -240,7 +240,7 @@ def _tell_behind(row: Row, each: pl.DataFrame) -> None:
 
 
 def tell_clocks(shifts: list[Row], pairs: list[Contrast], delays: pl.DataFrame) -> None:
-    """Write on shifts of delays how many packets are behind them, and the clocks' errors of both cells together."""
+    """Note on shifts of delays the number of packets, and the sum of both cells' clock errors."""
     less = {(pair.cell, pair.against): pair.less for pair in pairs}
     for row in shifts:
         cells = (row.cell, less[row.cell or 0, str(row.against)])
@@ -262,7 +262,7 @@ def values_of(differences_by_round: dict[int, float]) -> NDArray[np.float64]:
 
 
 def _pooled(run: Run, device: str, reference: str, pairs: dict[int, dict[int, float]]) -> list[Row]:
-    """Over all cells; the control pools every pair, for all its cells share one truth."""
+    """Over all cells; the control pools every pair, because its true difference is the same in all cells."""
     if not pairs:
         return []
     common = in_common(run.cells[cell] for cell in pairs)
@@ -277,13 +277,13 @@ def _pooled(run: Run, device: str, reference: str, pairs: dict[int, dict[int, fl
 
 
 def bed_resolution(rows: list[Row]) -> float:
-    """What the bed can resolve, 0 where no control says."""
+    """The bed's resolution, 0 without an A/A control."""
     return next((row.value.estimate for row in rows if row.quantity == "resolution"), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """A cell, the other one that is subtracted from it, and the factor in which that one differs: "load=0.0"."""
+    """A cell, the cell that is subtracted from it, and the factor in which they differ: "load=0.0"."""
 
     cell: int
     less: int
@@ -291,7 +291,7 @@ class Contrast:
 
 
 def contrasts(run: Run, factor: str, base: object, apart: tuple[str, ...] = ()) -> list[Contrast]:
-    """Every cell whose `factor` is not `base` with the cell that is alike but for it (and for the factors `apart`)."""
+    """Each cell whose `factor` is not `base`, with the cell that differs in it (and in the factors `apart`) alone."""
     alike = {_key(one, factor, apart): cell for cell, one in run.cells.items() if getattr(one, factor) == base}
     found = [
         (cell, alike.get(_key(one, factor, apart)))
@@ -327,7 +327,7 @@ def shift_rows(
 
 
 def stamp(run: Run, rows: list[Row], packets: pl.DataFrame) -> None:
-    """Write on every row that has none which clock and whose stamps are behind it."""
+    """Note the clock and the timestamp sources on every row that has none."""
     said: dict[int | None, str] = {}
     if packets.height:
         kinds = packets.group_by("cell", "departure_source", "arrival_source").len().sort("len", descending=True)
@@ -342,6 +342,6 @@ def stamp(run: Run, rows: list[Row], packets: pl.DataFrame) -> None:
 
 
 def clock_of(run: Run, packets: pl.DataFrame) -> str:
-    """One clock, or two that were brought together."""
+    """The clock of the times: one clock, or the sender's with the receiver's converted to it."""
     apart = packets.height and not packets["clock_shared"].fill_null(value=False).all()
     return f"{run.clock} of the sender, the receiver's by exchanges" if apart else run.clock

@@ -1,6 +1,6 @@
-"""What the figures of streams draw: curves, histograms, times, trials. `streams` lists files and columns.
+"""The samples that the figures of streams draw: curves, histograms, times, trials. `streams` lists files and columns.
 
-Thinned the same way for the same records. An infinite delay is null.
+The same records always give the same samples. An infinite delay is null.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BINS = 120
 BULK = (0.001, 0.995)
-"""A histogram shows this part of the delays in equal bins; a tail on the same axis would hide it."""
+"""A histogram shows this part of the delays in equal bins; a tail on the same axis would hide the bulk."""
 
 
 def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
@@ -63,7 +63,7 @@ def trial_samples(of: Gathered) -> pl.DataFrame:
 
 
 def attempts(run: Run) -> pl.DataFrame:
-    """Every measured block of the records: of which trial it is, and whether that attempt counts or was repeated."""
+    """Every measured block of the records: its trial, and whether the attempt counts or was repeated."""
     schema = {
         "block": pl.Int32, "device": pl.String, "cell": pl.Int32, "round": pl.Int32, "visit": pl.Int32,
         "trial": pl.Int64, "attempt": pl.Int64, "kept": pl.Boolean,
@@ -77,7 +77,7 @@ _PLACE = {"device": pl.String, "cell": pl.Int32, "port": pl.Int32, "node": pl.In
 
 
 def quantile_samples(several: Iterable[Values]) -> pl.DataFrame:
-    """The share of packets above each of a few delays, the lost ones above all."""
+    """The share of packets above each of some delays; lost packets are above all."""
     schema = {**_PLACE, "exceedance": pl.Float64, "delay_ns": pl.Float64}
     curves = (_at(_curve(one).rename({"value": "delay_ns"}), one).select(list(schema)) for one in several)
     return pl.concat([pl.DataFrame(schema=schema), *curves])
@@ -108,7 +108,7 @@ def _at(frame: pl.DataFrame, one: Values) -> pl.DataFrame:
 
 
 def histogram_samples(several: Iterable[Values]) -> pl.DataFrame:
-    """Shares of what was sent in equal bins over the bulk; what is beyond them is in no bin."""
+    """Shares of the packets sent in equal bins over the bulk; packets beyond it are in no bin."""
     schema = {**_PLACE, "low_ns": pl.Float64, "high_ns": pl.Float64, "share": pl.Float64}
     found = [pl.DataFrame(schema=schema)]
     for one in several:
@@ -121,7 +121,7 @@ def histogram_samples(several: Iterable[Values]) -> pl.DataFrame:
 
 
 def whole_bins(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
-    """Edges of equal bins that hold equally many steps of the timestamps: else bins of four and of five would comb.
+    """Edges of equal bins that hold equally many timestamp steps: bins of four and of five would show a comb.
 
     Edges lie halfway between two steps, so that no value lies on one.
     """
@@ -133,7 +133,7 @@ def whole_bins(values: NDArray[np.float64], low: float, high: float) -> NDArray[
 
 
 def timeline(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
-    """Every k-th packet, and of every stretch so left out its slowest."""
+    """Every k-th packet, and the slowest of the packets left out between them."""
     known = packets.drop_nulls("delay_ns")
     stride = max(1, -(-known.height // TIMELINE_POINTS))
     numbered = known.with_columns(
@@ -148,7 +148,7 @@ def timeline(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
 
 
 def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
-    """Device less direct of every round, one way; the control is device "a/a"."""
+    """Device minus direct in every round, one way; the A/A control is device "a/a"."""
     schema = {
         "device": pl.String, "reference": pl.String, "cell": pl.Int32, "round": pl.Int32, "latency_ns": pl.Float64,
     }  # fmt: skip
@@ -163,7 +163,7 @@ def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
 
 
 def departure_samples(run: Run, errors: pl.DataFrame) -> pl.DataFrame:
-    """How far departures were from the schedule, by path, of the cells that have one."""
+    """Pacing errors by path, of the cells with a schedule."""
     schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
     paced = [cell for cell, factors in run.cells.items() if factors.schedule in ("regular", "poisson")]
     curves = [pl.DataFrame(schema=schema)]
@@ -192,6 +192,6 @@ POINT = {
 
 
 def row_samples(run: Run, rows: Iterable[Row]) -> pl.DataFrame:
-    """Rows as points with their bands, for figures over factors; what is not finite is null."""
+    """Rows as points with their intervals, for figures over factors; infinite values are null."""
     points = [{name: row.tidy()[name] for name in POINT} for row in rows]
     return with_cells(run, pl.DataFrame(points, schema=POINT))

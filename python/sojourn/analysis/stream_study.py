@@ -1,4 +1,4 @@
-"""What every method of streams begins with: its trials, packets, common rows, findings and samples, made once.
+"""What every method of streams shares: its trials, packets, common rows, findings and samples, each computed once.
 
 A method adds rows and samples of its own to a `Gathered` and ends with `conclude`.
 """
@@ -23,8 +23,8 @@ from sojourn.analysis.packets import (
     packets_of,
     variation_values,
 )
-from sojourn.analysis.rates import clean_rows, tester_limits
-from sojourn.analysis.stream_findings import humps, sound, stream_findings
+from sojourn.analysis.rates import tester_limits, zero_loss_rows
+from sojourn.analysis.stream_findings import several_modes, sound, stream_findings
 from sojourn.analysis.stream_rows import (
     added_rows,
     binned_summaries,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gathered:
-    """A run of streams, read once, and what is said of it so far."""
+    """A run of streams, read once, with its rows, findings and samples so far."""
 
     run: Run
     rows: list[Row] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Gathered:
     hypotheses: list[Outcome] = field(default_factory=list)
     samples: dict[str, pl.DataFrame] = field(default_factory=dict)
     overloads: set[Place] = field(default_factory=set)
-    """Where more was asked than the sender or the path can do: what is not kept there doubts nothing."""
+    """Places where more was offered than the sender or the path can do: a load that is missed there is a note."""
 
     @cached_property
     def flows(self) -> pl.DataFrame:
@@ -72,17 +72,17 @@ class Gathered:
 
     @cached_property
     def packets(self) -> pl.DataFrame:
-        """One row per packet that arrived whole."""
+        """One row per packet that arrived undamaged."""
         return packets_of(self.run, self.flows)
 
     @cached_property
     def answers(self) -> pl.DataFrame:
-        """One row per answer that arrived whole."""
+        """One row per response that arrived undamaged."""
         return answers_of(self.run, self.flows)
 
     @cached_property
     def binned(self) -> list[Values]:
-        """What was kept in bins only."""
+        """The values that were recorded in bins only."""
         return list(binned_values(self.run, self.flows))
 
     @cached_property
@@ -104,7 +104,7 @@ class Gathered:
 
     @cached_property
     def errors(self) -> pl.DataFrame:
-        """Departure errors of every recorded packet."""
+        """Pacing errors of every recorded packet."""
         return departure_errors(self.run, self.flows)
 
     @cached_property
@@ -115,20 +115,20 @@ class Gathered:
         return pl.concat([kept, binned.select(kept.columns)], how="vertical_relaxed")
 
     def begin(self, *, flood: bool = False) -> None:
-        """Add the rows that every method has; those of delays are of no use to a flood, whose queue is always full."""
+        """Add the rows that every method has; without delays for a flood, whose queue is always full."""
         counted = count_rows(self.run, self.trials)
         delays = [] if flood else delay_rows(self.run, [*self.delays, *self.intended, *self.variations])
-        self.rows.extend([*counted, *delays, *departure_rows(self.run, self.flows), *clean_rows(self.run)])
+        self.rows.extend([*counted, *delays, *departure_rows(self.run, self.flows), *zero_loss_rows(self.run)])
 
     def add_devices(self, cells: Iterable[int]) -> None:
-        """Add what each device adds in these cells, by pairs of trials with and without it."""
+        """Add what each device adds in these cells, from pairs of trials with and without it."""
         self.rows.extend(added_rows(self.run, self.summaries, cells))
 
     def conclude(self, sentence: str, *, limits: bool = False) -> Study:
-        """Findings, stamps and the samples that all methods have; `limits`: say where the tester was the limit."""
+        """Findings, timestamp sources and common samples; `limits`: add where the tester was the limit."""
         run = self.run
         found = [*stream_findings(run, self.flows, self.packets, self.errors, self.overloads), *sound(self.rows)]
-        found += [*humps(self.delays), *(tester_limits(run, self.trials, self.overloads) if limits else [])]
+        found += [*several_modes(self.delays), *(tester_limits(run, self.trials, self.overloads) if limits else [])]
         stamp(run, self.rows, self.packets)
         samples = common_samples(self) | self.samples
         return Study(self.rows, [*found, *self.findings], sentence, self.hypotheses, samples)

@@ -1,11 +1,11 @@
-"""What every method of streams has in common: trials, their counts, and which quantities and samples they become.
+"""What all methods of streams share: trials, their counts, and the quantities and samples made of them.
 
-The trial is the unit: one stream sent once over one path. Every interval is one over trials (Hodges-Lehmann with the
+The unit is the trial: one stream sent once over one path. Every interval is over trials (Hodges-Lehmann with the
 exact signed-rank interval from six trials on, Student's from three, none below), never over packets. Quantiles are of
-all packets of a cell, the lost ones with infinite delay, and their intervals Woodruff's with the trial as the cluster
+all packets of a cell, lost ones with infinite delay; their intervals are Woodruff's with the trial as the cluster
 (`statistics.quantile`), from four trials on. Differences pair trials of one round, each the mean of its visits.
 
-Quantities (rows of results.json; statistic; unit). `port` is the receiver, `node` who answered, `against` the cell of
+Quantities (rows of results.json; statistic; unit). `port` is the receiver, `node` the responder, `against` the cell of
 the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", "receivers=0", "senders=1").
 
 - all of them (throughput and loss without delays and variations: a flood's queue is always full):
@@ -13,13 +13,13 @@ the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", 
     - pdv (RFC 5481: above the trial's least); p50 p99 p99.9 [ns]
     - ipdv (RFC 3393: of consecutive numbers); p1 p50 p99 [ns]
     - inter_arrival; mean p50 p99 sd [ns]
-    - loss_ratio, duplicated, reordered, late, corrupted, own_drops (of the sent; Korn and Graubard's intervals);
-      ratio [1]
-    - offered_pps, received_pps, achieved_ratio (offered over asked); mean [1/s, 1]
+    - loss_ratio, duplicated, reordered, late, corrupted, local_drops (of the frames sent; Korn and Graubard's
+      intervals); ratio [1]
+    - offered_pps, received_pps, achieved_ratio (offered over configured); mean [1/s, 1]
     - departure_error, departure_within_1us, departure_within_10us; as for probes [ns, 1]
-    - device_latency (reference direct: by pairs of trials; one way, not halved); mean pooled [ns]
+    - device_latency (reference direct: from pairs of trials; one way, not halved); mean pooled [ns]
     - one_way_delay_shift (reference direct: of medians); p50 [ns]
-    - resolution (what a/a tells of the bed); pooled [ns]
+    - resolution (of the bed, from the A/A control); pooled [ns]
 - one-way:
     - queue_growth (seconds of delay per second of trial; 0: stable); trend [s/s]
     - queue_bounded (share of trials); ratio [1]
@@ -33,28 +33,28 @@ the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", 
     - inter_frame_time; mean [ns]
     - inter_frame_intercept, inter_frame_slope (of a + b x frame size); fit [ns, ns/byte]
     - min_frame_interval (of a flood over rated links); saturated calculated [ns]
-    - clean_rate_pps (device direct; what the tester alone can, from its qualification); mean [1/s]
+    - tester_zero_loss_pps (device direct; the tester zero-loss rate, from its qualification); mean [1/s]
 - loss:
-    - as throughput, but for the line
+    - as throughput, without the fitted line
     - loss_run, gap_run (packets lost, packets received in a row); mean max [1]
-    - loss_shift, throughput_pps_shift against "to=unicast" (an unknown address less a known one); mean [1, 1/s]
+    - loss_shift, throughput_pps_shift against "to=unicast" (an unknown address minus a known one); mean [1, 1/s]
 - fan-in:
-    - width (of the delays within a trial, first sender); sd iqr p99-p1 [ns]
+    - delay_spread (of the delays within a trial, first sender); sd iqr p99-p1 [ns]
     - throughput_pps, throughput_bps (all senders together); mean at_least [1/s bit/s]
     - fairness (Jain's index of the senders' received rates; 1: equal); jain [1]
 - multicast:
-    - response_latency (per node, from the request's departure to its answer's arrival, on one clock); as delays [ns]
+    - response_latency (per node, from the request's departure to the response's arrival, on one clock); as delays [ns]
     - rtt (of probes to one host); as delays [ns]
-    - peak (a node's hump: the median of its answers in a trial); p50 [ns]
-    - peak_spacing (between the nodes' humps, in the order in which they come); mean; calculated: of the line [ns]
+    - peak (of a node: the median of its responses in a trial); p50 [ns]
+    - peak_spacing (between successive peaks of the nodes); mean; calculated: at the line rate [ns]
     - one_way_delay_shift, response_latency_shift against "to=unicast", "receivers=0"; mean p50 [ns]
 - background:
     - rtt (request-response), one_way_delay at each load and via; as delays [ns]
     - one_way_delay_shift, rtt_shift against "load=0.0" (the device's and the machine's part), against
       "load_via=beside" (the device's alone); mean p50 [ns]
-    - modes (humps of the distribution of one_way_delay, or of rtt for a closed loop); count, without interval [1]
+    - modes (of the distribution of one_way_delay, or of rtt for a closed loop); count, without interval [1]
 
-"at_least" in place of "mean": the tester's own clean rate is within 10 %, so this is its limit and not the device's.
+"at_least" in place of "mean": the value is within 10 % of the tester zero-loss rate, so the tester was the limit.
 
 Samples (analysis/samples/*.parquet). All carry the cell's factors (`factors.Factors`) beside `cell`, but for
 departure_errors and rate_lines. Those marked * have the columns of a point: device, reference, cell, quantity,
@@ -66,28 +66,28 @@ statistic, estimate, ci_low, ci_high, unit, port, node, against.
   whose sender missed its load was repeated under another block number: join on this, only those with `kept` count
 - delay_quantiles (all): device, cell, port, node, measure, exceedance (the share of packets above, the lost
   included), delay_ns; null: infinite
-- delay_histograms (all): device, cell, port, node, measure, low_ns, high_ns, share (of the sent); the bulk, from the
-  0.1 % to the 99.5 % quantile, in 120 equal bins
+- delay_histograms (all): device, cell, port, node, measure, low_ns, high_ns, share (of the packets sent); the bulk,
+  from the 0.1 % to the 99.5 % quantile, in at most 120 equal bins
 - delay_timeline (all): device, cell, block, round, visit, elapsed_s, delay_ns; thinned, the slowest kept
 - inter_arrival_quantiles (all): device, cell, port, exceedance, gap_ns (between arrivals of one flow)
 - loss_runs (all): device, cell, port, run ("loss", "gap"), low, high (lengths, in packets), count
-- pairs (all): device, reference, cell, round, latency_ns (one way, device less direct; the control is "a/a")
+- pairs (all): device, reference, cell, round, latency_ns (one way, device minus direct; the A/A control is "a/a")
 - departure_errors (all): device, exceedance, error_ns (absolute)
 - delay_by_interval (one-way) *: one_way_delay and one_way_delay_intended (mean, p50, p99, p99.9) and `bounded`
 - knees (one-way) *: min_frame_interval (knee or at_most, saturated, calculated)
 - growth (one-way): block, device, cell, round, visit, growth, p, loss_ratio, achieved_ratio, bounded
 - rates (throughput, loss, fan-in): device, cell, offered_pps, received_pps, received_low_pps, received_high_pps,
   user_bps, throughput_bps, loss_ratio, loss_low, loss_high, inter_frame_ns, inter_frame_low_ns, inter_frame_high_ns,
-  calculated_ns (null without a line rate), clean_pps (the tester's own; null where not qualified), tester_limited
+  calculated_ns (null without a line rate), tester_zero_loss_pps (null where not qualified), tester_limited
 - rate_lines (throughput): device, frame_bytes, estimate_ns, ci_low_ns, ci_high_ns (the fitted inter-frame time)
-- widths (fan-in) *: width (sd, iqr, p99-p1)
+- delay_spreads (fan-in) *: delay_spread (sd, iqr, p99-p1)
 - shares (fan-in): device, cell, block, round, flow, received_pps
 - peaks (multicast) *: peak of every node
 - shifts (loss, multicast, background) *: every ..._shift against another cell
 - modes (background): device, cell, measure, mode_ns
 
-`measure` is "actual" (from the best stamp of departure), "intended" (from the schedule), "round-trip" (request and
-response) or "response" (multicast request, unicast answers).
+`measure` is "actual" (from the best timestamp of departure), "intended" (from the schedule), "round-trip" (request and
+response) or "response" (multicast request, unicast responses).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_SINGLE = 40
 VERDICTS = ("fail", "inconclusive", "pass")
-SOURCES = {"log": "its log", "streams": "from outside", "replay": "replay"}
+SOURCES = {"log": "emulator's log", "streams": "from outside", "replay": "replay"}
 Check = dict[str, Any]
 
 
@@ -26,7 +26,7 @@ def checks_of(run: Run) -> list[Check]:
 
 
 def named(run: Run) -> list[Check]:
-    """The same with their cell's name in place of the pipe's words: cells may differ in more than their pipe."""
+    """The same with their cell's name in place of the pipe's: cells may differ in more than their pipe."""
     found = checks_of(run)
     if not found:
         return []
@@ -36,13 +36,13 @@ def named(run: Run) -> list[Check]:
 
 
 def results(run: Run) -> Table:
-    """What stands under "Results": every check, or every kind of check."""
+    """The table under "Results": every check, or every kind of check."""
     found = named(run)
     return _kinds(found) if len(found) > MOST_SINGLE else _singly(found, "checks", _titled(found))
 
 
 def singly(run: Run) -> Table:
-    """Every check, where not all stand under "Results"."""
+    """Every check, where "Results" has kinds of checks only."""
     found = named(run)
     several = found if len(found) > MOST_SINGLE else []
     return _singly(several, "all_checks", "Every check, one by one")
@@ -87,9 +87,9 @@ def _singly(found: list[Check], name: str, title: str) -> Table:
 
 
 NOTE = (
-    "Passed: the interval lies within the limit, or a test for randomness raised no alarm although there was enough "
-    "to raise one. Failed: the whole of an interval that is as sure as one false alarm in a hundred whole runs lies "
-    "beyond it. Counts of packets have no interval: one that breaks a law is one too many."
+    "Pass: the 95 % interval lies within the limit, or a test for randomness raised no alarm and had enough packets to "
+    "raise one. Fail: a wider interval, whose level allows one false alarm in a hundred whole runs, lies wholly beyond "
+    "the limit. Counts of wrong packets have no interval: a single one fails the check."
 )
 
 
@@ -103,7 +103,7 @@ def _verdict(one: Check) -> Entry:
 
 
 def shown_of(one: Check) -> tuple[Shown, str, str]:
-    """Measured with its interval in display units, and configured and limit as a person reads them."""
+    """The measured value with its interval in display units, and the configured value and the limit."""
     unit = str(one["unit"])
     measured = show(one["measured"], one["ci_low"], one["ci_high"], unit)
     places = max(measured.decimals, 1 if measured.unit == "µs" else 0)
@@ -115,7 +115,7 @@ def shown_of(one: Check) -> tuple[Shown, str, str]:
 
 
 def _plain(value: float | None, places: int) -> str:
-    """A number that was given: with no more decimals than it needs."""
+    """A configured number, with no more decimals than it needs."""
     if value is None:
         return NOTHING
     rounded = fixed(value, max(places, 4 if abs(value) < 1 else 2 if abs(value) < 100 else 0))
@@ -136,7 +136,7 @@ def _numbers(one: Check) -> tuple[Entry, ...]:
 
 
 def _both_ways(one: Check) -> bool:
-    return one["unit"] in ("ns", "bit/s") and "saw-tooth" not in one["check"] and ", p9" not in one["check"]
+    return one["unit"] in ("ns", "bit/s") and "quantisation" not in one["check"] and ", p9" not in one["check"]
 
 
 def _p(p: float | None) -> str:
@@ -146,7 +146,7 @@ def _p(p: float | None) -> str:
 
 
 def _kinds(found: list[Check]) -> Table:
-    """One row a kind of check: how many cells, what the worst of them shows, and how many gave which verdict."""
+    """One row for each kind of check: how many cells have which verdict, and the worst of them."""
     columns = (
         Column(("check",), "Check", numeric=False),
         Column(("of",), "By", numeric=False),
@@ -154,8 +154,8 @@ def _kinds(found: list[Check]) -> Table:
         Column(("passed",), "Pass"),
         Column(("failed",), "Fail"),
         Column(("inconclusive",), "Inconclusive"),
-        Column(("worst_cell",), "Cell", numeric=False, group="The worst of them"),
-        *(Column(one.keys, one.title, one.unit, one.numeric, "The worst of them") for one in COLUMNS),
+        Column(("worst_cell",), "Cell", numeric=False, group="Worst cell"),
+        *(Column(one.keys, one.title, one.unit, one.numeric, "Worst cell") for one in COLUMNS),
     )
     groups: dict[tuple[str, str], list[Check]] = {}
     for one in found:
@@ -171,7 +171,7 @@ def _kinds(found: list[Check]) -> Table:
 
 
 def worst_of(several: list[Check]) -> Check:
-    """The gravest verdict; among equals the least p, or the number that takes most of its limit."""
+    """The worst verdict; among equals the least p, or the value that takes most of its limit."""
 
     def rank(one: Check) -> tuple[int, float]:
         if one["p"] is not None:

@@ -1,4 +1,4 @@
-"""The reports of "rfc2544", "rfc8219" and "rfc2889": what searches found, and the tester's own limit."""
+"""The reports of "rfc2544", "rfc8219" and "rfc2889": the results of searches, and the tester zero-loss rate."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 SIZE = Axis("Frame (bytes)")
-LIMITED = "An arrow is a lower limit: no load was too much, or the tester's own limit is within 10 %."
+LIMITED = (
+    "An arrow marks a lower limit: every load kept the goal, or the rate is within 10 % of the tester zero-loss rate."
+)
 UNIT = (
     "The unit is the search, repeated as often as the plan says; a trial within it is one stream at one load. Bounds "
     "are recomputed from the trials: the highest load that kept the goal, and the lowest that did not. MLRsearch "
-    "judges a load by several trials, halving believes a loss only when a second trial shows it again; a trial in "
-    "which the sender stood still is repeated, not judged, and one that was evenly slower counts as what it made."
+    "judges a load by several trials; a binary search counts a loss only if a second trial shows it again. A trial in "
+    "which the sender stalled is repeated and not judged; one that was evenly slower is judged at the load it reached."
 )
 
 
 def goals(run: Run) -> list[tuple[str, str]]:
-    """The searched quantities of the run, each in words."""
+    """The searched quantities of the run, each with its name in the report."""
     found = run.samples("suite_rates")
     if found is None or found.is_empty():
         return []
@@ -44,7 +46,7 @@ def goals(run: Run) -> list[tuple[str, str]]:
 def _goal(row: dict[str, Any]) -> str:
     loss = "no loss (NDR)" if row["goal"] == 0 else f"{percent(row['goal'])} loss (PDR)"
     what = "broadcast, " if str(row["quantity"]).startswith("broadcast") else ""
-    return f"{what}{loss}" + (", by halving" if row["algorithm"] == "binary" else "")
+    return f"{what}{loss}" + (", binary search" if row["algorithm"] == "binary" else "")
 
 
 def throughput(run: Run) -> Table:
@@ -54,14 +56,14 @@ def throughput(run: Run) -> Table:
         for quantity, words_ in goals(run)
         for measure in (
             Measure(quantity, "rate", "Rate", words_, limit=True),
-            Measure(quantity, "lower", "kept", words_, interval=False),
-            Measure(quantity, "upper", "not kept", words_, interval=False),
-            Measure(quantity, "bits", "Bits", words_, interval=False),
+            Measure(quantity, "lower", "Goal kept", words_, interval=False),
+            Measure(quantity, "upper", "Goal missed", words_, interval=False),
+            Measure(quantity, "bits", "Bit rate", words_, interval=False),
         )
     )
     note = (
-        "The rate lies between the highest load that kept the goal and the lowest that did not; its interval holds the "
-        "search's width and the spread over repetitions. Bits are of frames with their FCS."
+        "The rate is the middle between the highest load that kept the goal and the lowest that missed it. Its "
+        "interval covers the search's width and the spread over repetitions. Bit rates are of frames with their FCS."
     )
     return measured(run, Ask("suite_rates", "Throughput", measures, note))
 
@@ -77,14 +79,14 @@ def spread(run: Run) -> Table:
         )
     )
     note = (
-        "Conditional: what came through at the load that kept the goal (MLRsearch). Spread: largest less smallest "
-        "over the median."
+        "Conditional: the rate received at the load that kept the goal (MLRsearch). Spread: the largest minus the "
+        "smallest rate of the repetitions, divided by their median."
     )
     return measured(run, Ask("suite_spread", "Conditional throughput and spread over repetitions", measures, note))
 
 
 def latency(run: Run) -> Table:
-    """Latency at the throughput, in the meanings of the RFCs."""
+    """Latency at the throughput, by the RFCs' definitions."""
     measures = tuple(
         Measure(f"{prefix}{quantity}", statistic, title, f"{'Broadcast, ' if prefix else ''}{group}", interval=interval)
         for prefix in ("", "broadcast_")
@@ -104,8 +106,10 @@ def latency(run: Run) -> Table:
         run.results.filter(pl.col("quantity").str.contains("latency_bit"))["source"].drop_nulls().unique().to_list()
     )
     note = (
-        "At the throughput found. Percentiles are of all frames, the lost ones infinitely late; means are of the "
-        "frames that arrived. Figures are over trials. " + "; ".join(sorted(one for one in sources if one))
+        "At the throughput found. Percentiles are of all frames, lost ones with infinite delay; means are of the "
+        "frames that arrived. Estimates are over trials. Typical: median; worst: 99.9th percentile; PDV: 99.9th "
+        "percentile minus "
+        "minimum. Timestamps: " + "; ".join(sorted(one for one in sources if one)) + "."
     )
     return measured(run, Ask("suite_latency", "Latency at the throughput", measures, note.strip(), clock=True))
 
@@ -115,10 +119,10 @@ def losses(run: Run) -> Table:
     columns = (
         Column(("frame_bytes",), "Frame", "B"),
         Column(("device",), "Device", numeric=False),
-        Column(("rate_share_percent",), "Of the highest rate", "%"),
+        Column(("rate_share_percent",), "Share of the highest rate", "%"),
         Column(("offered_per_s",), "Offered", "1/s"),
         Column(("loss_percent",), "Lost", "%"),
-        Column(("loss_low_percent", "loss_high_percent"), "Interval", "%"),
+        Column(("loss_low_percent", "loss_high_percent"), "95 % CI", "%"),
         Column(("trials",), "Trials"),
     )
     found = run.samples("loss_curve")
@@ -134,16 +138,16 @@ def _loss_row(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def buffers(run: Run) -> Table:
-    """Back-to-back bursts and the buffer they imply."""
+    """Back-to-back bursts and the buffer that they imply."""
     measures = (
-        Measure("back_to_back_frames", "mean", "Longest burst unlost", limit=True),
-        Measure("burst_survival", "ratio", "Bursts of it that came through"),
-        Measure("buffer_time_implied", "mean", "Buffer, implied"),
-        Measure("buffer_time_corrected", "mean", "corrected (RFC 9004)"),
+        Measure("back_to_back_frames", "mean", "Longest burst without loss", limit=True),
+        Measure("burst_survival", "ratio", "Bursts of that length without loss"),
+        Measure("buffer_time_implied", "mean", "Implied", "Buffer time"),
+        Measure("buffer_time_corrected", "mean", "Corrected (RFC 9004)", "Buffer time"),
     )
     note = (
-        "RFC 9004 takes off what the device forwarded while the burst still came in. ≥: no burst of the plan was too "
-        "long."
+        "Corrected: minus the time of the frames that the device forwarded while the burst still arrived. ≥: the "
+        "longest burst of the plan passed without loss."
     )
     return measured(run, Ask("back_to_back", "Back-to-back frames", measures, note))
 
@@ -151,19 +155,21 @@ def buffers(run: Run) -> Table:
 def addresses(run: Run) -> Table:
     """Address capacity, learning rate, forward pressure."""
     measures = (
-        Measure("address_capacity", "rate", "Addresses kept", limit=True),
-        Measure("address_capacity", "upper", "too many", interval=False),
-        Measure("learning_rate", "rate", "Learned, addresses/s", limit=True),
-        Measure("learning_rate", "upper", "too fast", interval=False),
-        Measure("forward_pressure", "ratio", "Received over allowed"),
+        Measure("address_capacity", "rate", "All learned", "Address capacity", limit=True),
+        Measure("address_capacity", "upper", "Some not", "Address capacity", interval=False),
+        Measure("learning_rate", "rate", "All learned", "Learning rate, addresses/s", limit=True),
+        Measure("learning_rate", "upper", "Some not", "Learning rate, addresses/s", interval=False),
+        Measure("forward_pressure", "ratio", "Received over allowed rate", "Forward pressure"),
     )
-    return measured(
-        run, Ask("addresses", "Addresses", measures, "≥: no more were tried, or the tester teaches no faster.")
+    note = (
+        "All learned: the largest number (or rate) at which the device learned every address; some not: the smallest "
+        "at which it did not. ≥: the tester tried no more, or cannot send faster."
     )
+    return measured(run, Ask("addresses", "MAC address learning and forward pressure", measures, note))
 
 
 def missing(run: Run) -> Table:
-    """What has no figure, or only a limit, and why."""
+    """The searches without a result, or with a limit only, and why."""
     columns = (
         Column(("test",), "Test", numeric=False),
         Column(("device",), "Device", numeric=False),
@@ -177,11 +183,11 @@ def missing(run: Run) -> Table:
          text("" if row["goal"] is None else f"{percent(row['goal'])} loss"), text(row["why"]))
         for row in found.iter_rows(named=True)
     )  # fmt: skip
-    return Table("not_measured", "What has no figure, or only a limit", columns, rows, grouped=True)
+    return Table("not_measured", "Searches without a result, or with a limit only", columns, rows, grouped=True)
 
 
 def rates_over_size(run: Run) -> Figure | None:
-    """Rates against the frame's size, with what the tester alone can do."""
+    """Rates over the frame's size, with the tester zero-loss rate."""
     found = run.samples("suite_rates")
     if found is None or found.is_empty():
         return None
@@ -195,13 +201,13 @@ def rates_over_size(run: Run) -> Figure | None:
     )
     tester = rows.drop_nulls("tester_pps").with_columns(
         pl.lit("direct").alias("device"), pl.col("tester_pps").alias("y"), pl.lit(value=False).alias("hollow"),
-        pl.lit("the tester alone, clean").alias("series"), *NO_INTERVAL,
+        pl.lit("tester zero-loss rate").alias("series"), *NO_INTERVAL,
     ).unique(["cell", "x"], maintain_order=True)  # fmt: skip
     drawn = pl.concat([rows, tester]).drop_nulls("y").pipe(along)
-    series = ("measured", "the tester alone, clean") if tester.height else ("measured",)
+    series = ("measured", "tester zero-loss rate") if tester.height else ("measured",)
     chart = Lines(SIZE, Axis("Frames/s", zero=True), series)
-    caption = f"A panel for each goal and way of searching. {LIMITED} Frames a second cannot rise with their size."
-    return figure("suite_rates", "Throughput over the frame's size", caption, drawn, chart)
+    caption = f"One panel for each goal and search algorithm. {LIMITED}"
+    return figure("suite_rates", "Throughput over frame size", caption, drawn, chart)
 
 
 def steps(run: Run) -> Figure | None:
@@ -230,15 +236,15 @@ def steps(run: Run) -> Figure | None:
         lost.otherwise(pl.lit("more")).alias("series"), (pl.col("verdict") != "used").alias("hollow"),
     ).sort("frame_bytes", "search", "step", maintain_order=True)  # fmt: skip
     caption = (
-        "One point a trial, in the order in which they were made; its colour says what was lost. Hollow ones were not "
-        "judged: the sender missed their load, or they were repeated."
+        "One point for each trial, in order of time; its colour shows the loss. Hollow points were not judged: the "
+        "sender missed the load, or the trial was repeated."
     )
     chart = Steps("Trial of the search", "Offered load (frames/s)", ("none", "up to 0.5 %", "more"))
     return figure("search_steps", "The searches, trial by trial", caption, rows, chart)
 
 
 def loss_over_load(run: Run) -> Figure | None:
-    """Loss against the offered rate."""
+    """Loss over the offered rate."""
     found = run.samples("loss_curve")
     if found is None or found.is_empty():
         return None
@@ -249,7 +255,8 @@ def loss_over_load(run: Run) -> Figure | None:
     ).sort("frame_bytes", "x", maintain_order=True)
     chart = Lines(Axis("Offered load (frames/s)", zero=True), Axis("Lost (%)", symlog=True))
     caption = (
-        "Share of the frames that were lost at each offered load, from the highest downwards (RFC 2544, section 26.3)."
+        "Share of the frames lost at each offered load, measured from the highest load downwards (RFC 2544, section "
+        "26.3)."
     )
     return figure("suite_loss", "Frame loss over offered load", caption, rows, chart)
 
@@ -268,15 +275,13 @@ def latencies(run: Run) -> Figure | None:
         pl.col("frame_bytes").cast(pl.Float64).alias("x"), (pl.col("ns") / 1e3).alias("y"),
         *NO_INTERVAL,
     )  # fmt: skip
-    caption = (
-        "One point a trial. A trial of which so many frames were lost that its percentile is infinite has no point."
-    )
+    caption = "One point for each trial. A trial whose percentile is infinite, because frames were lost, has no point."
     chart = Lines(SIZE, Axis("Latency (µs)", log=True), joined=False)
     return figure("latency_trials", "Latency, trial by trial", caption, in_legend_order(rows), chart)
 
 
 def bursts(run: Run) -> Figure | None:
-    """Every burst: its length, and what was lost of it."""
+    """Every burst: its length, and the share lost."""
     found = run.samples("bursts")
     if found is None or found.is_empty():
         return None
@@ -285,13 +290,16 @@ def bursts(run: Run) -> Figure | None:
         (pl.col("lost") / pl.col("frames") * 100).alias("y"),
         *NO_INTERVAL,
     ).sort("frame_bytes", maintain_order=True)  # fmt: skip
-    caption = "One point a burst, as fast as the tester sends: up to the buffer's length nothing is lost."
+    caption = (
+        "One point for each burst, sent as fast as the tester can: as long as the buffer holds the burst, no frame is "
+        "lost."
+    )
     chart = Lines(Axis("Burst (frames)", log=True), Axis("Lost (%)", symlog=True), joined=False)
     return figure("bursts", "Back-to-back bursts", caption, rows, chart)
 
 
 def lessons(run: Run) -> Figure | None:
-    """Addresses taught and learned."""
+    """Addresses offered and learned."""
     found = run.samples("lessons")
     if found is None or found.is_empty():
         return None
@@ -302,13 +310,13 @@ def lessons(run: Run) -> Figure | None:
         (pl.col("learned") / pl.col("addresses") * 100).alias("y"),
         *NO_INTERVAL,
     ).filter(pl.col("x") > 0).pipe(along)  # fmt: skip
-    caption = "One point a lesson: which share of the taught addresses the device's own table had afterwards."
-    chart = Lines(Axis("Addresses, or addresses a second", log=True), Axis("Learned (%)", zero=True), joined=False)
-    return figure("lessons", "Lessons", caption, rows, chart)
+    caption = "One point for each trial: the share of the addresses sent that the device's table had afterwards."
+    chart = Lines(Axis("Addresses, or addresses/s", log=True), Axis("Learned (%)", zero=True), joined=False)
+    return figure("lessons", "MAC address learning", caption, rows, chart)
 
 
 def keys(run: Run) -> list[Key]:
-    """The rates of the smallest and largest frame, latency, and what the tester alone can."""
+    """The rates of the smallest and largest frame, latency, and address learning."""
     found = []
     for quantity, words_ in goals(run)[:2]:
         mine = run.results.filter((pl.col("quantity") == quantity) & pl.col("statistic").is_in(["rate", "at_least"]))
@@ -323,7 +331,7 @@ def keys(run: Run) -> list[Key]:
         row = delays.extreme(rows, "frame_bytes", least=True)
         if row:
             found.append(delays.key_of(row, f"{row['device']}, {row['frame_bytes']} B: {what}", delays.clock_line(row)))
-    for quantity, what in (("address_capacity", "addresses kept"), ("learning_rate", "addresses/s learned")):
+    for quantity, what in (("address_capacity", "addresses learned"), ("learning_rate", "addresses/s learned")):
         rows = run.rows(quantity).filter(pl.col("statistic").is_in(["rate", "at_least"]))
         row = delays.extreme(rows, "estimate")
         if row:
@@ -333,13 +341,13 @@ def keys(run: Run) -> list[Key]:
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """How it was measured."""
     method = run.method.upper().replace("RFC", "RFC ")
-    searching = "the tests follow " + method + " but for the length of trials, which the plan names"
     return words(
         run,
-        f"Raw frames at regular intervals; {searching}. MLRsearch looks for all loss goals at once with short trials "
-        "first; halving, where the plan asks for it, stands beside it.",
+        f"Raw frames at regular intervals. The tests follow {method}, except that the plan sets the duration of "
+        "trials. MLRsearch searches for all loss goals at once, with short trials first. Where the plan asks for it, "
+        "a binary search is run as well.",
         unit=UNIT,
     )
 

@@ -1,27 +1,29 @@
-"""Methods "rfc2544", "rfc8219" and "rfc2889": what a suite's searches found, recomputed from their trials.
+"""Methods "rfc2544", "rfc8219" and "rfc2889": the results of a suite's searches, recomputed from their trials.
 
-Throughput of each goal (`ndr` for a loss ratio of 0, `pdr` for 0.005, `pdr_<goal>` for others; `_binary` behind it
-where halving found it; for broadcast `broadcast_ndr`, ...), statistics:
+Throughput of each goal (`ndr` for a loss ratio of 0, `pdr` for 0.005, `pdr_<goal>` for others; with the suffix
+`_binary` where a binary search found it; for broadcast `broadcast_ndr`, ...), statistics:
 
-- rate: between the bounds; its interval is from the lower bounds' low end to the upper bounds' high end, over
-  repetitions (Hodges-Lehmann from six, Student's from three, none below): it holds the search's width and the spread.
+- rate: the middle between the bounds; its interval is from the lower bounds' low end to the upper bounds' high end,
+  over repetitions (Hodges-Lehmann from six, Student's from three, none below): it covers the search's width and the
+  spread.
 - lower, upper: the bounds themselves; conditional: MLRsearch's conditional throughput at the lower one.
-- bits: rate in bits of frames with FCS [bit/s]; spread: largest less smallest over the median [1].
-- at_least, in place of all these, where the lower bound is within 10 % of the tester's own clean rate, or no load was
-  too much: the tester's limit, not the device's.
+- bits: rate in bits of frames with FCS [bit/s]; spread: (largest minus smallest) / median [1].
+- at_least, in place of all these, where the lower bound is within 10 % of the tester zero-loss rate, or every load kept
+  the goal: the tester was the limit, not the device.
 
 Latency at the throughput (test latency; broadcast_latency_... for broadcast), of all frames, lost ones infinite:
 
 - latency_store_and_forward (RFC 1242: last bit in to first bit out) and latency_bit_forwarding (first bit in to first
-  bit out): mean (of those that arrived) p50 p99 [ns]. Stamps are taken of whole frames: at the first bit in, the last
-  bit out. Where the links have a rate, the frame's time on them is taken off, once or twice; where they have none both
-  coincide, and `source` says so.
-- latency_typical (RFC 8219: median), latency_worst (99.9th percentile), pdv (99.9th percentile less minimum), ipdv (of
+  bit out): mean (of those that arrived) p50 p99 [ns]. Timestamps are taken at the first bit in and the last bit out.
+  Where the links have a rate, the frame's serialisation time is subtracted, twice or once; where they have none, both
+  latencies are equal, and `source` says so.
+- latency_typical (RFC 8219: median), latency_worst (99.9th percentile), pdv (99.9th percentile minus minimum), ipdv (of
   consecutive frames: min p50 max); statistic median over trials [ns].
-- tester_floor (device direct; what the tester measures of the empty path at 1000 frames/s): min p50 [ns].
+- tester_delay (device direct; the delay over the direct link at 1000 frames/s, from the tester's qualification): min
+  p50 [ns].
 
 Others: loss_ratio at each offered rate (rate_pps, rate_share: of the highest), ratio [1]; back_to_back_frames (mean),
-burst_survival (ratio: share of the repeated longest bursts that came through), buffer_time_implied and
+burst_survival (ratio: share of the repeated longest bursts without loss), buffer_time_implied and
 buffer_time_corrected (RFC 9004; mean) [ns]; address_capacity (rate, upper), learning_rate (rate, upper; at_least),
 forward_pressure (ratio: received over allowed rate) [1].
 
@@ -40,6 +42,7 @@ import numpy as np
 from sojourn.analysis.clocks import asymmetries
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.hypotheses import main_device
+from sojourn.analysis.rates import zero_loss_rates
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.streams import over_trials
@@ -61,7 +64,6 @@ from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, percent
-from sojourn.devices import called
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
@@ -75,21 +77,21 @@ if TYPE_CHECKING:
     from sojourn.statistics.bounds import Bounds
 
 LIMIT = 0.9
-"""A result above this part of the tester's own clean rate is the tester's."""
+"""A rate above this share of the tester zero-loss rate is limited by the tester."""
 
 SEARCHED = {"throughput": "", "broadcast-forwarding": "broadcast_"}
 DISAGREE = 0.01
-"""Bounds that differ by more than this are not what the trials say."""
+"""Bounds of the conductor and of the analysis that differ by more than this share disagree."""
 
 PARTIAL = 0.005
 
 REASONS = 2
-"""So many reasons why nothing was found are named."""
+"""A sentence names at most this many reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """The searches for one goal on one device at one size by one algorithm, one bounds a repetition."""
+    """The searches for one goal on one device at one size by one algorithm: bounds of each repetition."""
 
     quantity: str
     device: str
@@ -98,6 +100,7 @@ class Sought:
     algorithm: str
     bounds: list[Bounds]
     tester_pps: float | None
+    """The tester zero-loss rate."""
 
     @property
     def lowers(self) -> NDArray[np.float64]:
@@ -121,26 +124,26 @@ class Sought:
 
     @property
     def has_figure(self) -> bool:
-        """Whether the trials say anything: without a load that kept the goal there is no rate, and no limit either."""
+        """Whether there is a rate or a limit: some load kept the goal."""
         return bool(self.is_tester_limited or len(self.lowers))
 
     @property
     def is_tester_limited(self) -> bool:
-        """Whether the tester's own limit is within 10 %: the middle of the lower bounds says it."""
+        """Whether the median of the lower bounds is within 10 % of the tester zero-loss rate."""
         known = [one.lower for one in self.bounds if one.lower]
         if not known or self.device == DIRECT:
             return False
         return not len(self.lowers) or float(np.median(known)) > LIMIT * (self.tester_pps or float("inf"))
 
     def rate(self) -> Interval:
-        """Between the bounds, with what the search's width and the spread over repetitions leave open."""
+        """The middle between the bounds; the interval covers the search's width and the spread over repetitions."""
         middle = over_trials((self.lowers + self.uppers) / 2)
         low, high = over_trials(self.lowers).low, over_trials(self.uppers).high
         return Interval(middle.estimate, low, high, middle.level, middle.n)
 
 
 def study(run: Run) -> Study:
-    """Everything that the searches of a suite say."""
+    """The results of a suite's searches."""
     terms, searches = terms_of(run), searches_of(run)
     cells = cells_of(searches)
     run.cells.update({number: factors for factors, number in cells.items()})
@@ -167,23 +170,13 @@ def study(run: Run) -> Study:
     ]
     if not any(row.device != DIRECT for row in rows):
         why = f": {_reasons(searches)}" if searches else ""
-        findings.append(Finding("incomplete", f"no figure of any device was found{why}", grade="invalid"))
+        findings.append(Finding("incomplete", f"no result of any device was found{why}", grade="invalid"))
     samples = suite_samples(searches, terms, sought, timed, run.cells)
     return Study(rows, findings, _sentence(run, sought), [], samples)
 
 
-def clean_rates(run: Run) -> dict[int, float]:
-    """What the tester alone can do without loss at each frame size, from its qualification."""
-    found: dict[int, float] = {}
-    for event in run.log:
-        if event.get("event") == "qualified" and event.get("clean_pps"):
-            size = int(event["frame_bytes"])
-            found[size] = max(float(event["clean_pps"]), found.get(size, 0.0))
-    return found
-
-
 def _sought(run: Run, searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> Iterator[Sought]:
-    clean = clean_rates(run)
+    qualified = list(zero_loss_rates(run))
     groups: dict[tuple[str, str, int, float, str], list[Search]] = {}
     for search in searches:
         if search.test in SEARCHED:
@@ -191,8 +184,11 @@ def _sought(run: Run, searches: list[Search], terms: Terms, cells: dict[Factors,
                 key = (search.test, search.device, cell_of(search, cells), goal, search.algorithm)
                 groups.setdefault(key, []).append(search)
     for (test, device, cell, goal, algorithm), several in groups.items():
-        told = [float(one["tester_pps"]) for search in several for one in search.results if one.get("tester_pps")]
-        tester = clean.get(several[0].frame_bytes) or max(told, default=None)
+        known = [rate for _, size, rate in qualified if size == several[0].frame_bytes]
+        known = known or [
+            float(one["tester_pps"]) for search in several for one in search.results if one.get("tester_pps")
+        ]
+        tester = max(known, default=None)
         bounds = [bounds_of(one, terms, goal) for one in several]
         yield Sought(_quantity(test, goal, algorithm), device, cell, goal, algorithm, bounds, tester)
 
@@ -204,13 +200,12 @@ def _quantity(test: str, goal: float, algorithm: str) -> str:
 
 def _rate_rows(sought: Sought, cells: dict[int, Factors]) -> Iterator[Row]:
     factors = cells[sought.cell]
-    source = "halving, losses verified" if sought.algorithm == "binary" else "MLRsearch's goals"
+    source = "binary search with verified losses" if sought.algorithm == "binary" else "MLRsearch"
     like = Row(sought.device, sought.quantity, "", bare(0.0), "1/s", None, factors, sought.cell, source=source)
     if sought.is_tester_limited:
-        told = f"{source}; the tester's clean rate is {sought.tester_pps or float('nan'):.0f}/s"
+        limited = f"{source}; the tester zero-loss rate is {sought.tester_pps or float('nan'):.0f}/s"
         limit = bare(float(sought.highest_lower or 0.0), len(sought.bounds))
-        row = replace(like, statistic="at_least", value=limit, source=told, findings=["tester_limited"])
-        yield row
+        yield replace(like, statistic="at_least", value=limit, source=limited, findings=["tester_limited"])
         return
     if not len(sought.lowers):
         return
@@ -232,7 +227,7 @@ def _rate_rows(sought: Sought, cells: dict[int, Factors]) -> Iterator[Row]:
 
 
 def _tester(run: Run, searches: list[Search]) -> list[Finding]:
-    """What was wrong with the tester and its surroundings; searches that the time did not suffice for are missing."""
+    """Findings about the tester and its surroundings, and about missing searches."""
     started = [int(one.get("blocks") or 0) for one in run.log if one.get("event") == "started"]
     missing = max(0, max(started, default=0) - sum(bool(one.results) for one in searches))
     if any(one.get("event") == "time-is-up" for one in run.log):
@@ -250,13 +245,13 @@ def _tester_limited(sought: list[Sought]) -> list[Finding]:
     if not found:
         return []
     places, worst = worst_first(found)
-    reached = f"{counted(len(found), 'result')} reached up to {percent(worst)} of the tester's own clean rate"
-    sentence = f"{reached}: the device can do at least that"
+    reached = f"{counted(len(found), 'result')} reached up to {percent(worst)} of the tester zero-loss rate"
+    sentence = f"{reached}: the tester was the limit, and the device can do at least that"
     return [Finding("tester_limited", sentence, worst, places)]
 
 
 def _rises(sought: list[Sought], cells: dict[int, Factors]) -> list[Finding]:
-    """Frames a second that rise with the frame's size, beyond the intervals: no device gets faster by more work."""
+    """Frame rates that rise with the frame's size, beyond their intervals: longer frames are never less work."""
     found: dict[Place, float] = {}
     groups: dict[tuple[str, str, str | None], list[Sought]] = {}
     for one in sought:
@@ -274,7 +269,8 @@ def _rises(sought: list[Sought], cells: dict[int, Factors]) -> list[Finding]:
         return []
     places, worst = worst_first(found)
     sentence = (
-        f"longer frames passed at a rate {percent(worst)} higher than shorter ones: one of the two is not the device's"
+        f"the frame rate of longer frames is {percent(worst)} higher than that of shorter ones: at least one of them "
+        "is limited by something other than the device"
     )
     return [Finding("rate_rises_with_size", sentence, worst, places)]
 
@@ -287,7 +283,7 @@ def _ends(sought: Sought) -> tuple[float, float]:
 
 
 def _disagreements(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
-    """Where what was concluded during the run is not what its own trials say."""
+    """Where the conductor's conclusion during the run differs from the bounds recomputed from its trials."""
     found: dict[Place, float] = {}
     for search in searches:
         for goal in terms.goals if search.test in SEARCHED else ():
@@ -301,7 +297,7 @@ def _disagreements(searches: list[Search], terms: Terms, cells: dict[Factors, in
     if not found:
         return []
     places, worst = worst_first(found)
-    sentence = "a search concluded otherwise than its trials say: the bounds here are recomputed from the trials"
+    sentence = "a search's own conclusion differs from the bounds recomputed from its trials, which are shown here"
     return [Finding("search_disagrees", sentence, worst, places)]
 
 
@@ -322,11 +318,15 @@ def _set_aside(searches: list[Search], terms: Terms, cells: dict[Factors, int]) 
         return []
     places, _ = worst_first(found)
     total = sum(found.values())
-    return [Finding("loss_unverified", f"{total:.0f} losses did not recur when tried again: set aside", total, places)]
+    return [
+        Finding(
+            "loss_unverified", f"{total:.0f} losses did not recur in a second trial and are not counted", total, places
+        )
+    ]
 
 
 def _not_sustained(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
-    """Latency trials run at the rate that the strictest goal found: where that is no loss, one that loses denies it."""
+    """Latency trials run at the rate of the strictest goal: where that is no loss, a trial with loss contradicts it."""
     if min(terms.goals, default=1.0) > 0:
         return []
     found: dict[Place, float] = {}
@@ -339,7 +339,8 @@ def _not_sustained(searches: list[Search], terms: Terms, cells: dict[Factors, in
         return []
     places, worst = worst_first(found)
     sentence = (
-        f"the latency trials at the rate found without loss lost up to {percent(worst)}: the rate was not sustained"
+        f"latency trials at the zero-loss rate that the search found lost up to {percent(worst)} of their frames: the "
+        "rate was not sustained"
     )
     return [Finding("rate_not_sustained", sentence, worst, places)]
 
@@ -347,7 +348,7 @@ def _not_sustained(searches: list[Search], terms: Terms, cells: dict[Factors, in
 def _unfound(
     sought: list[Sought], timed: list[Timed], searches: list[Search], cells: dict[Factors, int]
 ) -> list[Finding]:
-    """Searches that ended without a figure: what was not measured is said, with the reasons of the searches."""
+    """Searches that ended without a result, with their reasons."""
     missing = {(one.device, one.cell, one.algorithm) for one in sought if not one.has_figure}
     known = {one.search.number for one in timed}
     without = [
@@ -360,43 +361,43 @@ def _unfound(
         return []
     places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in without))
     tests = " and ".join(dict.fromkeys(one.test for one in without))
-    sentence = f"{counted(len(without), 'search', 'searches')} ({tests}) found no figure: {_reasons(without)}"
+    sentence = f"{counted(len(without), 'search', 'searches')} ({tests}) have no result: {_reasons(without)}"
     return [Finding("incomplete", sentence, float(len(without)), places)]
 
 
 def _cut_short(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
-    """Searches that found something in too little time."""
+    """Searches with bounds from too few trials, because the time was up."""
     short = [one for one in searches if one.test in SEARCHED and any(one.cut_short(goal) for goal in terms.goals)]
     if not short:
         return []
     places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in short))
     sentence = (
-        f"{counted(len(short), 'search', 'searches')} had no time for enough trials: their bounds are of single ones"
+        f"{counted(len(short), 'search', 'searches')} had no time for enough trials: their bounds rest on single trials"
     )
     return [Finding("incomplete", sentence, float(len(short)), places)]
 
 
 def _reasons(without: list[Search]) -> str:
-    """Why searches found nothing, in their own words, two of them at most; what differs in numbers alone is one."""
+    """The searches' own reasons for having no result, two at most; those that differ in numbers alone count once."""
     told: dict[str, str] = {}
     for one in without:
-        said = one.sentence or "they did not say why"
+        said = one.sentence or "no reason was recorded"
         told.setdefault(re.sub(r"[0-9.]+", "", said), said)
     return "; ".join(list(told.values())[:REASONS])
 
 
 def _not_begun(run: Run) -> list[Finding]:
-    """Searches that the time did not suffice for were given up as the plan allows: a note of what is not there."""
+    """A note of the searches that were not begun because the plan's time was up."""
     for event in run.log:
         if event.get("event") == "time-is-up" and "searches" in event:
             left = int(event["asked"]) - int(event["searches"])
-            sentence = f"the time was up before {left} of {event['asked']} searches had begun: they have no figures"
+            sentence = f"the plan's time was up before {left} of {event['asked']} searches began: they have no results"
             return [Finding("incomplete", sentence, float(left), grade="note")]
     return []
 
 
 def _sentence(run: Run, sought: list[Sought]) -> str:
-    """What the device forwards at the smallest frame that has a figure, without loss and with little."""
+    """The rates of the device at the smallest frame size that has a result, for each goal."""
     device = main_device(sorted({one.device for one in sought}))
     mine = sorted((one for one in sought if one.device == device), key=lambda one: run.cells[one.cell].frame_bytes or 0)
     if device is None or not mine:
@@ -406,16 +407,16 @@ def _sentence(run: Run, sought: list[Sought]) -> str:
         return f"The throughput of {amid(device)} was not measured"
     size = run.cells[found[0].cell].frame_bytes
     parts = [_said(one) for one in mine if run.cells[one.cell].frame_bytes == size]
-    return f"{called(device)} forwards at {size} B {', '.join(parts)}"
+    return f"With frames of {size} B, {amid(device)} forwards {', '.join(parts)}"
 
 
 def _said(sought: Sought) -> str:
     how = "without loss" if sought.goal == 0 else f"with at most {percent(sought.goal)} lost"
-    how += " (by halving)" if sought.algorithm == "binary" else ""
+    how += " (binary search)" if sought.algorithm == "binary" else ""
     if not sought.has_figure:
-        return f"{how} not measured"
+        return f"an unknown rate {how}"
     if sought.is_tester_limited:
-        return f"at least {sought.highest_lower or 0.0:,.0f} frames/s {how} (the tester's limit)"
+        return f"at least {sought.highest_lower or 0.0:,.0f} frames/s {how} (limited by the tester)"
     rate = sought.rate()
     known = f" (95 % CI {rate.low:,.0f} to {rate.high:,.0f})" if rate.low is not None and rate.high is not None else ""
     return f"{rate.estimate:,.0f} frames/s {how}{known}"

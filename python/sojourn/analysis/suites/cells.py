@@ -1,4 +1,4 @@
-"""What the figures of a suite have in common: the cell of a search, and how repetitions become an interval."""
+"""What the results of a suite have in common: the cell of a search, and how repetitions become an interval."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cell_of(search: Search, cells: dict[Factors, int]) -> int:
 
 
 def of_positive(values: NDArray[np.float64]) -> Interval:
-    """The same of what cannot be negative and varies by factors, such as delays: over the logarithms."""
+    """An estimate over trials of positive values that vary by factors, such as delays: of their logarithms."""
     if not (values > 0).all():
         return over_trials(values)
     found = over_trials(np.log(values))
@@ -45,5 +45,5 @@ def of_positive(values: NDArray[np.float64]) -> Interval:
 
 
 def bare(estimate: float, n: int = 1) -> Interval:
-    """A figure without an interval."""
+    """A value without an interval."""
     return Interval(estimate, None, None, 0.95, n)

@@ -1,6 +1,6 @@
 """Delays at the throughput: RFC 1242's two latencies, RFC 8219's typical and worst, PDV and IPDV.
 
-All frames of a trial count, not a tagged one; lost ones are infinitely late. `suites` lists the quantities.
+All frames of a trial count, not only a tagged one; lost ones have infinite delay. `suites` lists the quantities.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 TIMED = {"latency": "", "pdv": "", "ipdv": "", "broadcast-latency": "broadcast_"}
-"""Tests that time frames, and what their quantities begin with."""
+"""Tests that time frames, and the prefix of their quantities."""
 
 LEAST_TAGGED = 500
-"""RFC 8219, 7.2: so many frames must be timed."""
+"""RFC 8219, 7.2: at least this many frames must be timed."""
 
 WORST = 0.999
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The delays of one trial at the throughput: sorted, with weights where they were binned; lost ones counted.
+    """The delays of one trial at the throughput: sorted, with weights where they were binned, and the lost frames.
 
-    `ipdv` is the least, median and greatest of consecutive frames.
+    `ipdv` is the minimum, median and maximum of consecutive frames.
     """
 
     search: Search
@@ -55,28 +55,28 @@ class Timed:
 
     @property
     def frames(self) -> int:
-        """All that were sent."""
+        """All frames sent."""
         return int(self.weights.sum()) + self.lost
 
     def quantile(self, p: float) -> float:
-        """The delay that a share p of all frames does not exceed; infinite where so many were lost."""
+        """The delay that a share p of all frames does not exceed; infinite where it falls among the lost ones."""
         heights = np.cumsum(self.weights)
         at = int(np.searchsorted(heights, p * self.frames - 1e-9))
         return float(self.values[at]) if at < len(self.values) else float("inf")
 
     @property
     def mean(self) -> float:
-        """Of those that arrived."""
+        """The mean of the frames that arrived."""
         return float(np.average(self.values, weights=self.weights))
 
     @property
     def pdv(self) -> float:
-        """The 99.9th percentile less the least."""
+        """The 99.9th percentile minus the minimum."""
         return self.quantile(WORST) - float(self.values[0])
 
 
 def timed_trials(run: Run, search: Search) -> Iterator[Timed]:
-    """The delays of a search's trials; frame by frame where they were kept, else binned, and then of one clock only."""
+    """The delays of a search's trials: frame by frame where recorded, else binned if both ends have one clock."""
     if search.test not in TIMED:
         return
     shared = shared_blocks(run.clock_lines, run.streams) if "clock_id" in run.streams.columns else set()
@@ -118,7 +118,7 @@ def _binned(run: Run, search: Search, step: Step) -> Timed | None:
 
 
 def without_delays(searches: list[Search], timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
-    """Trials that were to be timed and were not: two clocks, and only binned delays, which no line can convert."""
+    """Trials without delays: their ends have two clocks, and binned delays cannot be converted."""
     known = {one.block for one in timed}
     found = [
         (search, step) for search in searches if search.test in TIMED for step in search.used if step.block not in known
@@ -127,14 +127,14 @@ def without_delays(searches: list[Search], timed: list[Timed], cells: dict[Facto
         return []
     places = tuple(dict.fromkeys(Place(search.device, cell_of(search, cells)) for search, _ in found))
     sentence = (
-        f"{len(found)} trials have no one-way delay: their ends had two clocks, and nothing was kept frame by frame "
-        "that could be converted"
+        f"{len(found)} trials have no one-way delay: their ends have two clocks, and delays that were recorded in bins "
+        "cannot be converted to one"
     )
     return [Finding("clock_unsynchronised", sentence, float(len(found)), places)]
 
 
 def _spread(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float, float] | None:
-    """Least, median and greatest of sorted values."""
+    """Minimum, median and maximum of sorted values."""
     if not len(values):
         return None
     middle = int(np.searchsorted(np.cumsum(weights), weights.sum() / 2))
@@ -142,7 +142,7 @@ def _spread(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[
 
 
 def timed_clocks(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
-    """What the clocks make of these delays: the least of each trial says whether any is negative."""
+    """Findings about the clocks of these delays: the minimum of each trial shows whether any is negative."""
     schema = {"device": pl.String, "cell": pl.Int32, "delay_ns": pl.Float64, "clock_bound_ns": pl.Float64,
               "clock_shared": pl.Boolean}  # fmt: skip
     rows = [
@@ -171,7 +171,7 @@ def _of_bins(run: Run, block: int, quantity: str) -> tuple[NDArray[np.float64], 
 
 
 def line_rate(run: Run) -> float | None:
-    """The links' rate in bits a second, where they have one: frames then take time on them. Bare veth has none."""
+    """The links' rate in bits per second, where they have one. Bare veth has none."""
     told = run.bed.get("stable", {}).get("line_rate_bps") or run.bed.get("line_rate_bps")
     return float(told) if told else None
 
@@ -197,7 +197,7 @@ def latency_rows(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> Ite
 
 
 def stamped_by(run: Run, blocks: list[int]) -> str:
-    """Who took the stamps at both ends of these trials; live frames have theirs from the kernel, in bins alone."""
+    """The timestamp sources of both ends of these trials; live frames have the kernel's, in bins only."""
     live = run.streams.filter(pl.col("block").is_in(blocks), pl.col("via") == "live").height
     found = {"kernel"} if live else set[str]()
     for frame, column in ((run.sends, "departure_source"), (run.arrivals, "arrival_source")):
@@ -207,11 +207,11 @@ def stamped_by(run: Run, blocks: list[int]) -> str:
 
 
 def _definitions(run: Run, like: Row, several: list[Timed], prefix: str) -> Iterator[Row]:
-    """RFC 1242's two definitions, from stamps at the first bit in and the last bit out."""
+    """RFC 1242's two definitions, from timestamps at the first bit in and the last bit out."""
     rate = line_rate(run)
     on_link = 0.0 if rate is None else 8e9 * (like.factors.frame_bytes or 0) / rate
-    said = "no line rate: a frame takes no time on the link, both of RFC 1242's definitions coincide"
-    said = said if rate is None else f"{on_link:.0f} ns on each link taken off"
+    said = "the links have no rate, so both latencies of RFC 1242 are equal"
+    said = said if rate is None else f"{on_link:.0f} ns of serialisation on each link are subtracted"
     source = "; ".join(filter(None, (like.source, said)))
     figures = {
         "mean": np.array([one.mean for one in several]),
@@ -242,7 +242,7 @@ def _variation(like: Row, several: list[Timed], prefix: str, test: str) -> Itera
 
 
 def _over(values: NDArray[np.float64]) -> Interval:
-    """The middle over trials; infinite where it is so in half of them, and then without an interval."""
+    """The estimate over trials; their median without an interval where some are infinite."""
     if np.isfinite(values).all():
         return of_positive(values)
     return bare(float(np.median(values)), len(values))
@@ -257,7 +257,7 @@ def floor_rows(run: Run, cells: dict[Factors, int]) -> Iterator[Row]:
     for factors, cell in cells.items():
         for statistic, value in floors.get(factors.frame_bytes or 0, {}).items():
             if value is not None:
-                yield Row(DIRECT, "tester_floor", statistic, bare(float(value)), "ns", None, factors, cell)
+                yield Row(DIRECT, "tester_delay", statistic, bare(float(value)), "ns", None, factors, cell)
 
 
 def too_few(timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
@@ -268,5 +268,5 @@ def too_few(timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
     if not found:
         return []
     places, worst = worst_first(found)
-    sentence = f"a trial of {-worst:.0f} frames says little of the 99.9th percentile, for which 10000 are needed"
+    sentence = f"a trial has {-worst:.0f} frames; a 99.9th percentile needs 10000"
     return [Finding("too_few_frames", sentence, -worst, places)]

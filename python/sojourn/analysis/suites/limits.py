@@ -1,4 +1,4 @@
-"""What a device can hold: loss against load, the longest burst and the buffer behind it, addresses, pressure.
+"""The limits of a device: loss over load, the longest burst and the buffer that it implies, addresses, pressure.
 
 `suites` lists the quantities.
 """
@@ -34,7 +34,7 @@ def loss_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[Row
 
 
 def loss_curve(searches: list[Search]) -> Iterator[dict[str, Any]]:
-    """Loss at each share of the highest rate, over repetitions; of one trial by its own count of frames."""
+    """Loss at each share of the highest rate, over repetitions; a single trial has Clopper and Pearson's interval."""
     groups: dict[tuple[str, str, int, float], list[tuple[float, float, int, int]]] = {}
     for search in searches:
         used = search.used if search.test == "frame-loss" else []
@@ -72,7 +72,7 @@ def burst_rows(searches: list[Search], sought: list[Sought], cells: dict[Factors
 
 
 def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sought]) -> Iterator[Row]:
-    """RFC 9004: the buffer is what the burst lasted, less what was forwarded meanwhile."""
+    """RFC 9004: the buffer time is the duration of the burst, minus that of the frames forwarded meanwhile."""
     first = several[0]
     like = Row(device, "", "", bare(0.0), "1", None, search_factors(first.engine, first.frame_bytes), cell)
     known = [(lower, upper, one) for one in several for lower, upper in [burst_bounds(one)] if lower]
@@ -94,13 +94,13 @@ def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sough
     if served is None or not len(served.lowers) or served.is_tester_limited:
         return
     left = 1 - float(np.mean(served.lowers)) / pace
-    source = "RFC 9004: less what was forwarded during the burst"
+    source = "RFC 9004: minus the frames forwarded during the burst"
     if np.all(left > 0):
         yield replace(like, quantity="buffer_time_corrected", value=over_trials(implied * left), source=source)
 
 
 def _burst_pace(search: Search, frames: int) -> float:
-    """How fast frames left during the longest bursts; what the conductor measured where records do not tell."""
+    """The rate of the frames in the longest bursts; the conductor's own where the records have none."""
     paces = [one.pace_pps for one in search.used if one.load >= frames / 2 and one.pace_pps > 0]
     return float(np.median(paces)) if paces else float(search.extra.get("burst_pps") or 0.0)
 
@@ -131,7 +131,7 @@ def _bound_rows(like: Row, bounds: list[tuple[float | None, float | None]]) -> I
         yield replace(like, statistic="upper", value=over_trials(uppers), findings=[])
     elif any(lower is not None for lower, _ in bounds):
         most = max(lower for lower, _ in bounds if lower is not None)
-        source = "as many or as fast as the tester tried"
+        source = "the most, or the fastest, that the tester tried"
         yield replace(like, statistic="at_least", value=bare(most, len(bounds)), source=source, findings=[])
 
 

@@ -1,4 +1,4 @@
-"""What the figures of suites draw. Columns are the schemas here; `suites` says what each sample is."""
+"""The samples that the figures of suites draw. The schemas here are their columns."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _lesson_samples(searches: list[Search]) -> Iterator[dict[str, Any]]:
 
 
 def _missing_samples(searches: list[Search]) -> Iterator[dict[str, Any]]:
-    """What has no figure, or only a limit, and why."""
+    """The searches without a result, or with a limit only, and why."""
     for search in searches:
         for one in search.results:
             if one.get("sentence"):

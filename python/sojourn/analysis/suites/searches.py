@@ -1,9 +1,9 @@
-"""What a run's searches really measured: every step with its own counts, judged again from the records.
+"""The searches of a run: every step with its counts from the records, and the bounds that follow from them.
 
-A search is one question on one device at one frame size; the log tells which trials it consisted of, the records what
-each of them sent and received. Bounds are recomputed from those (`statistics.bounds`); what the conductor concluded is
-only compared. Left out of the judgement, and counted: trials whose sender missed its load, aliveness checks of a few
-frames, and under halving a loss that its verification did not repeat. What our own socket dropped is no loss.
+A search is one test on one device at one frame size. The log has the trials of each search, the records what each trial
+sent and received. Bounds are recomputed from these (`statistics.bounds`); the conductor's conclusion is only compared.
+Not judged, but counted: trials whose sender missed its load, aliveness checks of a few frames, and in a binary search a
+loss that its verification did not repeat. Local drops are no losses.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 MISSED = 0.005
-"""A sender that was further than this from its load has not made the trial that was meant."""
+"""A trial whose load deviates by more than this share is not judged."""
 
 ALIVE_FRAMES = 100
-"""A step of no more frames asks only whether the path is alive."""
+"""A step of at most this many frames only checks that the path is alive."""
 
 Judged = tuple[Trial, "Step"]
-"""A step, and the trial that it is to the judgement."""
+"""A step, and the trial as which it is judged."""
 
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One trial of a search. `load` is in frames a second, or the length of a burst in frames."""
+    """One trial of a search. `load` is in frames per second, or the length of a burst in frames."""
 
     block: int
     load: float
@@ -45,17 +45,17 @@ class Step:
     own_drops: int
     pace_pps: float
     verdict: str
-    """used, missed (its load), repeated (and so not judged), alive (only asks that)."""
+    """used, missed (its load), repeated (and so not judged), alive (an aliveness check)."""
 
     @property
     def loss_ratio(self) -> float:
-        """Lost and damaged frames over those sent; nothing sent counts as all lost."""
+        """Lost and damaged frames over frames sent; 1 where none was sent."""
         return self.lost / self.sent if self.sent else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One search: what was asked, its steps in order, and what the conductor concluded for each goal."""
+    """One search: its test, its steps in order, and the conductor's conclusion for each goal."""
 
     number: int
     test: str
@@ -74,7 +74,7 @@ class Search:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What the conductor told beside its bounds."""
+        """What the conductor recorded beside its bounds."""
         return dict(self.results[-1].get("extra") or {}) if self.results else {}
 
     @property
@@ -93,7 +93,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the plan asks of a search."""
+    """The search settings of the plan."""
 
     goals: tuple[float, ...]
     final_s: float
@@ -102,7 +102,7 @@ class Terms:
     verify_loss: bool
 
     def goal(self, loss_ratio: float, algorithm: str) -> Goal:
-        """A goal as its algorithm judges it: halving takes every long trial at its word."""
+        """A goal as its algorithm judges it: a binary search judges each load by a single long trial."""
         if algorithm == "binary":
             return Goal(loss_ratio, self.final_s, self.final_s, 0.0)
         return Goal(loss_ratio, self.final_s, self.duration_sum_s, self.exceed_ratio)
@@ -128,7 +128,7 @@ def seconds_of(duration: str | float) -> float:
 
 
 def searches_of(run: Run) -> list[Search]:
-    """Every search that the log tells of, in its order."""
+    """Every search in the run's log, in its order."""
     counts = {int(row["block"]): row for row in _counts(run).iter_rows(named=True)}
     told: dict[int, list[dict[str, Any]]] = {}
     results: dict[int, list[dict[str, Any]]] = {}
@@ -167,7 +167,7 @@ def _search(
 
 
 def _step(run: Run, event: dict[str, Any], counted: dict[str, Any] | None) -> Step:
-    """A step with the counts of the records; where they have none, with those of the log."""
+    """A step with its counts from the records; where they have none, from the log."""
     load = float(event.get("frames") or event.get("rate_pps") or 0.0)
     sent, first = int(event.get("sent") or 0), int(event.get("received") or 0)
     own_drops, pace, off = 0, float(event.get("rate_pps") or 0.0), 0.0
@@ -208,7 +208,7 @@ def _counts(run: Run) -> pl.DataFrame:
 
 
 def bounds_of(search: Search, terms: Terms, loss_ratio: float) -> Bounds:
-    """What the steps that count say of a goal; single ones, where the time was up before there were enough."""
+    """The bounds of a goal from the steps that count; from single steps where the time was up too early."""
     judged, _ = _judged(search, terms, loss_ratio)
     trials, goal = [trial for trial, _ in judged], terms.goal(loss_ratio, search.algorithm)
     bounds = relevant_bounds(trials, goal)
@@ -218,13 +218,13 @@ def bounds_of(search: Search, terms: Terms, loss_ratio: float) -> Bounds:
 
 
 def unverified(search: Search, terms: Terms) -> list[Step]:
-    """The steps whose loss is too much for the strictest goal, but was not repeated when it was tried again."""
+    """The steps whose loss exceeds the strictest goal, but did not recur when the load was tried again."""
     _, aside = _judged(search, terms, min(terms.goals, default=0.0))
     return [step for _, step in aside]
 
 
 def _judged(search: Search, terms: Terms, loss_ratio: float) -> tuple[list[Judged], list[Judged]]:
-    """The steps that count for a goal, and those set aside; MLRsearch has its exceed ratio instead."""
+    """The steps that count for a goal, and those that do not; MLRsearch has its exceed ratio instead."""
     pairs = [(_trial(one), one) for one in search.used]
     if search.algorithm != "binary":
         return pairs, []
@@ -237,7 +237,7 @@ def _judged(search: Search, terms: Terms, loss_ratio: float) -> tuple[list[Judge
 
 
 def _halving_of(pairs: list[Judged], goals: tuple[float, ...], loss_ratio: float) -> list[Judged]:
-    """The steps of one goal: halving takes them one by one, each from the highest load. All, if that is not seen."""
+    """The steps of one goal: a binary search takes goal after goal, each from the highest load. All, if unclear."""
     if not pairs or loss_ratio not in goals:
         return pairs
     highest = pairs[0][0].load
@@ -250,7 +250,7 @@ def _halving_of(pairs: list[Judged], goals: tuple[float, ...], loss_ratio: float
 
 
 def burst_bounds(search: Search) -> tuple[int | None, int | None]:
-    """The longest burst of which at least half the trials lost nothing, below the shortest of which fewer did."""
+    """The longest burst that at least half the trials passed without loss, below the shortest that fewer passed."""
     lengths: dict[int, list[bool]] = {}
     for one in search.used:
         lengths.setdefault(int(one.load), []).append(one.lost == 0)
@@ -261,7 +261,7 @@ def burst_bounds(search: Search) -> tuple[int | None, int | None]:
 
 
 def lesson_bounds(lessons: Iterable[dict[str, Any]], load: str) -> tuple[float | None, float | None]:
-    """The largest number or rate of addresses all of which were learned, below the smallest of which some were not."""
+    """The largest number or rate at which all addresses were learned, below the smallest at which some were not."""
     told = [(float(one[load]), int(one["learned"]) >= int(one["count"])) for one in lessons if one.get(load)]
     upper = min((at for at, learned in told if not learned), default=None)
     below = [at for at, learned in told if learned and (upper is None or at < upper)]

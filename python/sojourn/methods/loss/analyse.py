@@ -1,4 +1,4 @@
-"""Method "loss": what is lost against what is offered, in runs of which lengths, and where the address is unknown."""
+"""Method "loss": the loss ratio over offered load, the lengths of loss bursts, and losses to unknown addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADDRESSES = {"unicast": KNOWN, "unknown": "an unknown address"}
 
 
 def study(run: Run) -> Study:
-    """Losses and rates of every cell, the lengths of losses, and unknown addresses against known ones."""
+    """Losses and rates of every cell, the lengths of loss bursts, and unknown addresses minus known ones."""
     of = Gathered(run)
     of.begin(flood=True)
     of.rows.extend(rate_rows(run, of.trials))
@@ -45,7 +45,7 @@ def study(run: Run) -> Study:
 
 
 def run_rows(run: Run, of: Gathered) -> list[Row]:
-    """Mean length of runs of losses and of what lies between, over trials; and the longest."""
+    """Mean length of loss bursts and of the gaps between them, over trials; and the longest."""
     each = lengths_by_trial(run, of.flows)
     rows = []
     for (_device, _cell), _, here in per_path(run, of.trials):
@@ -61,7 +61,7 @@ def run_rows(run: Run, of: Gathered) -> list[Row]:
 
 
 def lengths_by_trial(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
-    """Of every trial that lost: block, run ("loss", "gap"), mean and most of its lengths."""
+    """For every trial with losses: block, run ("loss", "gap"), mean and most of its lengths."""
     kinds = {"loss_run": "loss", "gap_run": "gap"}
     counted = run.histograms.filter(pl.col("quantity").is_in(list(kinds)) & (pl.col("role") == "receive"))
     middle = (pl.col("low") + pl.col("high")) / 2
@@ -73,28 +73,27 @@ def lengths_by_trial(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """The highest offered rate without a loss, and the worst loss."""
+    """The highest offered rate without loss, and the highest loss ratio."""
     device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
     losses = [row for row in rows if row.device == device and row.quantity == "loss_ratio"]
     offered = {row.cell: row.value.estimate for row in rows if row.device == device and row.quantity == "offered_pps"}
     if not losses:
         return "No loss could be measured"
-    clean = _clean([row for row in losses if row.value.estimate == 0 and row.cell in offered], offered)
+    lossless = _lossless([row for row in losses if row.value.estimate == 0 and row.cell in offered], offered)
     worst = max(losses, key=lambda row: row.value.estimate)
     if worst.value.estimate == 0:
-        return f"{called(device)} lost nothing{f' at up to {clean}' if clean else ''}"
-    high = (
+        return f"{called(device)} lost no frame{f', at up to {lossless}' if lossless else ''}"
+    interval = (
         ""
         if worst.value.low is None or worst.value.high is None
         else f" (95 % CI {percent(worst.value.low)} to {percent(worst.value.high)})"
     )
-    at = f"at {_load(worst, offered)}"
-    none = f"nothing at up to {clean}, and " if clean else ""
-    return f"{called(device)} lost {none}{percent(worst.value.estimate)}{high} {at}"
+    none = f"no frame at up to {lossless}, and " if lossless else ""
+    return f"{called(device)} lost {none}{percent(worst.value.estimate)}{interval} at {_load(worst, offered)}"
 
 
-def _clean(rows: list[Row], offered: dict[int | None, float]) -> str:
-    """The highest loads without a loss, one for each kind of address."""
+def _lossless(rows: list[Row], offered: dict[int | None, float]) -> str:
+    """The highest loads without loss, one for each kind of address."""
     most: dict[str, Row] = {}
     for row in sorted(rows, key=lambda row: offered[row.cell]):
         most[_address(row)] = row

@@ -1,4 +1,4 @@
-"""The report of "loss": what is lost of what is offered, in runs of which lengths, to known and unknown addresses."""
+"""The report of "loss": the loss ratio over offered load, the lengths of loss bursts, known and unknown addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.report.charts import Axis, Bars, Lines
-from sojourn.report.numbers import count, nominal
+from sojourn.report.numbers import count, nominal, show
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays, rates
 from sojourn.report.streams.measures import Ask, Measure, measured
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
     from sojourn.report.table import Table
 
 PACE = ("schedule", "rate_share", "interval_ns")
-CLEAN = "nothing was lost"
+LOSSLESS = "no frame was lost"
 
 
 def losses(run: Run) -> Table:
-    """Loss at each offered load, and the lengths of its runs."""
+    """Loss at each offered load, and the lengths of its bursts."""
     measures = (
         Measure("offered_pps", "mean", "Offered", interval=False),
         Measure("loss_ratio", "ratio", "Lost"),
-        Measure("own_drops", "ratio", "Local drops", interval=False),
+        Measure("local_drops", "ratio", "Local drops", interval=False),
         Measure("throughput_pps", "mean", "Received", limit=True),
-        Measure("loss_run", "mean", "Mean", "Lost in a row", interval=False),
-        Measure("loss_run", "max", "Longest", "Lost in a row", interval=False),
-        Measure("gap_run", "mean", "Mean", "Received in a row", interval=False),
+        Measure("loss_run", "mean", "Mean", "Frames lost in a row", interval=False),
+        Measure("loss_run", "max", "Longest", "Frames lost in a row", interval=False),
+        Measure("gap_run", "mean", "Mean", "Frames received in a row", interval=False),
     )
     note = (
-        "Local drops are those of the tester's own receiver, not of the device. "
+        "Local drops are drops by the tester's own receiver; they are not counted as lost. "
         f"{delays.SHARES}{delays.beyond_offered(run, 'throughput_pps')}"
     )
     return measured(run, Ask("loss", "Loss over offered load", measures, note))
 
 
 def unknown(run: Run) -> Table:
-    """What an unknown address costs against a known one."""
+    """Loss and received rate to an unknown address minus those to a known one."""
     measures = (
-        Measure("loss_shift", "mean", "Loss, unknown less known", share=True),
-        Measure("throughput_pps_shift", "mean", "Received, unknown less known"),
+        Measure("loss_shift", "mean", "Loss (percentage points)", share=True),
+        Measure("throughput_pps_shift", "mean", "Received"),
     )
     note = (
-        "To an address that the bridge has not learned, each frame is copied to all ports. Pairs of trials of one "
-        "round."
+        "Value to an unknown address minus value to a known one, from pairs of trials of one round. A frame to an "
+        "address that the bridge has not learned is copied to all ports."
     )
     where = pl.col("against").is_not_null()
-    return measured(run, Ask("unknown", "An unknown address less a known one", measures, note, where))
+    return measured(run, Ask("unknown", "Unknown address minus known address", measures, note, where))
 
 
 def over_load(run: Run) -> Figure | None:
-    """Loss against what was really offered."""
+    """The loss ratio over the load actually offered."""
     found = sample(run, "rates", *PACE, "to")
     if found.is_empty():
         return None
@@ -69,21 +69,21 @@ def over_load(run: Run) -> Figure | None:
         pl.format("to {}", pl.col("to").fill_null("unicast")).alias("series"),
         pl.lit("point").alias("role"),
     ).pipe(along)
-    clean = found.drop_nulls("clean_pps").select(
-        "cell", "device", pl.col("clean_pps").alias("x"), pl.lit("rule").alias("role")
+    tester = found.drop_nulls("tester_zero_loss_pps").select(
+        "cell", "device", pl.col("tester_zero_loss_pps").alias("x"), pl.lit("rule").alias("role")
     )
-    clean = clean.filter(pl.col("device") == "direct").unique(maintain_order=True)
-    drawn = pl.concat([rows, clean], how="diagonal_relaxed")
+    tester = tester.filter(pl.col("device") == "direct").unique(maintain_order=True)
+    drawn = pl.concat([rows, tester], how="diagonal_relaxed")
     caption = (
-        "Share of the frames that were lost against the load that was really offered. Dotted upright: the rate that "
-        "the tester alone moves without loss; what is beyond it says nothing of the device."
+        "Share of the frames that were lost, over the load that was actually offered. Dotted line: the tester "
+        "zero-loss rate, which the tester reaches without a device. Losses beyond it may be the tester's."
     )
     chart = Lines(Axis("Offered load (frames/s)", zero=True), Axis("Lost (%)", symlog=True), several(rows, "series"))
     return figure("loss_over_load", "Loss over offered load", caption, drawn, chart)
 
 
 def received_over_load(run: Run) -> Figure | None:
-    """Received against offered rate."""
+    """Received over offered rate."""
     found = sample(run, "rates", *PACE, "to")
     if found.is_empty():
         return None
@@ -99,12 +99,12 @@ def received_over_load(run: Run) -> Figure | None:
     chart = Lines(
         Axis("Offered load (frames/s)", zero=True), Axis("Received (frames/s)", zero=True), several(rows, "series")
     )
-    caption = f"What arrived of what was offered; on the diagonal nothing is lost. {rates.SOFTWARE}"
+    caption = f"Received over offered rate; where both are equal, no frame is lost. {rates.SOFTWARE}"
     return figure("received_over_load", "Received over offered load", caption, rows, chart)
 
 
 def runs(run: Run) -> Figure | None:
-    """Lengths of losses in a row."""
+    """Lengths of loss bursts."""
     found = sample(run, "loss_runs")
     if found.is_empty():
         return None
@@ -112,51 +112,50 @@ def runs(run: Run) -> Figure | None:
         pl.col("count").sum().alias("y"), pl.col("high").max()
     ).rename({"low": "x"})  # fmt: skip
     caption = (
-        "How many frames were lost one after another, and how often. Losses by chance are mostly single; a full "
-        "queue loses in bursts."
+        "How many frames were lost in a row, and how often. Independent losses are mostly single; a full queue drops "
+        "in bursts."
     )
     chart = Bars(Axis("Frames lost in a row", log=True), Axis("How often", log=True))
     return figure("loss_runs", "Losses in a row", caption, mine, chart)
 
 
 def keys(run: Run) -> list[Key]:
-    """The highest rate without a loss, and the worst loss."""
+    """The highest load without loss, and the highest loss ratio."""
     found = []
     for device in [one for one in run.devices if one != "a/a"]:
         mine = run.rows("loss_ratio", "ratio", device=device)
         offered = run.rows("offered_pps", "mean", device=device).select("cell", pl.col("estimate").alias("offered"))
         both = mine.join(offered, on="cell", how="inner")
-        clean = delays.extreme(both.filter(pl.col("estimate") == 0), "offered")
-        if clean:
-            said = (CLEAN, f"{clean['frame_bytes']} B")
-            found.append(Key(f"{device}: highest load without loss", count(clean["offered"]), "frames/s", said, device))
+        lossless = delays.extreme(both.filter(pl.col("estimate") == 0), "offered")
+        if lossless:
+            lines, rate = (LOSSLESS, f"{lossless['frame_bytes']} B"), count(lossless["offered"])
+            found.append(Key(f"{device}: highest load without loss", rate, "frames/s", lines, device))
         worst = delays.extreme(both, "estimate")
         if worst and worst["estimate"]:
             cell = run.cell_of(worst)
             at = f"at {count(worst['offered'])} frames/s"
-            found.append(delays.key_of(worst, f"{device}: worst loss", at, cell.short if cell else ""))
+            found.append(delays.key_of(worst, f"{device}: highest loss ratio", at, cell.short if cell else ""))
     largest = delays.extreme(run.rows("loss_shift", "mean"), "estimate")
     return [*found, *([_unknown_key(run, largest)] if largest else ())]
 
 
 def _unknown_key(run: Run, row: dict[str, Any]) -> Key:
-    """The most that an unknown address adds to the losses, and in which cell."""
-    low, high = row["ci_low"], row["ci_high"]
-    said = "no interval: too few pairs"
-    if low is not None and high is not None:
-        said = f"{nominal(row['level'])} CI {low * 100:.3g} to {high * 100:.3g}"
-    cell = run.cell_of(row)
-    title = f"{row['device']}: largest added loss to an unknown address"
-    value = f"{row['estimate'] * 100:.3g}"
-    return Key(title, value, "percentage points", (said, cell.short if cell else ""), row["device"])
+    """The most that an unknown address adds to the loss ratio, and in which cell."""
+    shown, cell = show(row["estimate"], row["ci_low"], row["ci_high"], "ratio"), run.cell_of(row)
+    interval = "too few pairs for an interval"
+    if row["ci_low"] is not None:
+        interval = f"{nominal(row['level'])} CI {shown.interval}"
+    title = f"{row['device']}: loss to an unknown minus to a known address"
+    lines = (interval, "largest of all cells", cell.short if cell else "")
+    return Key(title, shown.text, "percentage points", lines, row["device"])
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """How it was measured."""
     return words(
         run,
-        "Loads are shares of what the path was found to carry just before; what was really offered is on the axes. A "
-        "frame counts as lost that did not arrive within the time that the plan allows for frames on their way.",
+        "Loads are shares of the rate that the path carried just before; the axes show the load actually offered. A "
+        "frame is lost if it has not arrived when the plan's settling time after the last frame ends.",
         delays=False,
     )
 

@@ -1,8 +1,8 @@
-"""Method "multicast": latency of every receiver, and the spacing of the answers of several.
+"""Method "multicast": the latency to every receiver, and the spacing of the responses of several nodes.
 
-Both of the paper's ways: the one-way delay at each receiver, and a request that every receiver answers by unicast. An
-answer's latency is read on the sender's clock alone. A node's hump is the median of its answers in a trial; the
-spacing is between humps in the order in which they come, whichever node that is.
+Both of the paper's methods: the one-way delay at each receiver, and a request that every receiver answers by unicast.
+The latency of a response is read on the sender's clock alone. A node's peak is the median latency of its responses in a
+trial; the spacing is between successive peaks, whichever nodes they belong to.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 def study(run: Run) -> Study:
-    """One-way delays and answers of every receiver, how they shift, and the spacing of peaks."""
+    """One-way delays and responses of every receiver, their differences, and the spacing of the peaks."""
     of = Gathered(run)
     of.begin()
     of.add_devices(run.cells)
     answers = ordered(run, list(answer_values(of.answers, of.flows)))
     trips = round_trips(run)
     of.rows.extend(delay_rows(run, [*answers, *trips]))
-    humps = humps_of(of.answers)
-    peaks = peak_rows(run, humps)
-    of.rows.extend([*peaks, *spacing_rows(run, humps)])
+    medians = peaks_of(of.answers)
+    peaks = peak_rows(run, medians)
+    of.rows.extend([*peaks, *spacing_rows(run, medians)])
     shifts = all_shifts(run, of)
     of.rows.extend(shifts)
     of.samples["peaks"] = row_samples(run, peaks)
@@ -53,47 +53,47 @@ def study(run: Run) -> Study:
 
 
 def unanswered(run: Run, of: Gathered) -> list[Finding]:
-    """Cells whose requests nobody answered, although that was their question."""
+    """Cells of requests without any response."""
     asked = of.flows.filter(pl.col("cell").is_in([cell for cell, one in run.cells.items() if one.kind == "answers"]))
     silent = asked.join(of.answers.select("device", "cell").unique(), on=["device", "cell"], how="anti")
     places = tuple(Place(device, cell) for device, cell in silent.select("device", "cell").unique().sort("cell").rows())
     if not places:
         return []
-    sentence = f"requests of {counted(len(places), 'cell')} were answered by nobody: their answers were not measured"
+    sentence = f"the requests of {counted(len(places), 'cell')} had no response: there is no response latency of them"
     return [Finding("incomplete", sentence, float(len(places)), places)]
 
 
-def humps_of(answers: pl.DataFrame) -> pl.DataFrame:
-    """Where each node's answers gather in each trial: device, cell, round, visit, block, port, node, hump, rank."""
-    humps = (
+def peaks_of(answers: pl.DataFrame) -> pl.DataFrame:
+    """Each node's peak in each trial: device, cell, round, visit, block, port, node, peak, rank."""
+    peaks = (
         answers.drop_nulls("delay_ns")
         .group_by("block", "node", maintain_order=True)
         .agg(
             *(pl.col(one).first() for one in ("device", "cell", "round", "visit")),
-            pl.col("delay_ns").median().alias("hump"),
+            pl.col("delay_ns").median().alias("peak"),
             pl.len().alias("sent"),
         )
     )
-    rank = pl.col("hump").rank("ordinal").over("block").cast(pl.Int32)
-    return humps.with_columns(port=pl.lit(0, dtype=pl.Int32), rank=rank).sort("block", "rank")
+    rank = pl.col("peak").rank("ordinal").over("block").cast(pl.Int32)
+    return peaks.with_columns(port=pl.lit(0, dtype=pl.Int32), rank=rank).sort("block", "rank")
 
 
-def peak_rows(run: Run, humps: pl.DataFrame) -> list[Row]:
-    """Every node's hump, over trials."""
+def peak_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
+    """Every node's peak, over trials."""
     rows = []
-    for (_, node), here in _by(humps, "node"):
-        row = trial_row(run, here, "peak", "p50", over_trials(here["hump"].to_numpy()), "ns")
+    for (_, node), here in _by(peaks, "node"):
+        row = trial_row(run, here, "peak", "p50", over_trials(here["peak"].to_numpy()), "ns")
         row.node = node
         rows.append(row)
     return rows
 
 
-def spacing_rows(run: Run, humps: pl.DataFrame) -> list[Row]:
-    """The mean spacing of the humps of each trial, over trials, beside the least that the line allows."""
-    several = humps.group_by("block", maintain_order=True).agg(
+def spacing_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
+    """The mean spacing of the peaks of each trial, over trials, beside the least that the line rate allows."""
+    several = peaks.group_by("block", maintain_order=True).agg(
         *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "port")),
         pl.col("sent").sum(),
-        ((pl.col("hump").max() - pl.col("hump").min()) / (pl.len() - 1)).alias("spacing"),
+        ((pl.col("peak").max() - pl.col("peak").min()) / (pl.len() - 1)).alias("spacing"),
         pl.len().alias("nodes"),
     )
     rows = []
@@ -108,7 +108,7 @@ def spacing_rows(run: Run, humps: pl.DataFrame) -> list[Row]:
 
 
 def all_shifts(run: Run, of: Gathered) -> list[Row]:
-    """Broadcast and multicast against unicast, and other subscribers against none, at the first receiver."""
+    """Broadcast and multicast minus unicast, and further subscribers minus none, at the first receiver."""
     pairs = [*contrasts(run, "to", "unicast", ("receivers",)), *contrasts(run, "receivers", 0)]
     one_way = of.summaries.filter(pl.col("port") == 0)
     rows = []
@@ -120,27 +120,27 @@ def all_shifts(run: Run, of: Gathered) -> list[Row]:
 
 
 def responses(run: Run, of: Gathered) -> pl.DataFrame:
-    """Round trips of every trial: the first node's answers to a group, and those of a probe to one host."""
+    """Response latencies of every trial: the first node's to a group, and those of a probe to one host."""
     answered = summaries(of.answers, of.flows.filter(pl.col("port") == -1))
     first = answered.filter(pl.col("node") == pl.col("node").min().over("block"))
     columns = ("device", "cell", "round", "visit", "block", "mean", "p50")
     return pl.concat([first.select(columns), trip_summaries(run).select(columns)], how="vertical_relaxed")
 
 
-def _by(humps: pl.DataFrame, column: str) -> list[tuple[tuple[int, int], pl.DataFrame]]:
-    groups = humps.sort("cell", column).partition_by("device", "cell", column, as_dict=True, maintain_order=True)
+def _by(peaks: pl.DataFrame, column: str) -> list[tuple[tuple[int, int], pl.DataFrame]]:
+    groups = peaks.sort("cell", column).partition_by("device", "cell", column, as_dict=True, maintain_order=True)
     return [((int(str(cell)), int(str(value))), rows) for (_, cell, value), rows in groups.items()]
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """The spacing of the answers, or the shift of what goes to all."""
+    """The spacing of the responses, or the difference between a group address and unicast."""
     device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
     own = [row for row in rows if row.device == device]
     spaced = [row for row in own if row.quantity == "peak_spacing" and row.statistic == "mean"]
     if spaced:
         most = max(spaced, key=lambda row: row.factors.receivers or 0)
         nodes = (most.factors.receivers or 0) + 1
-        return f"The answers of {nodes} nodes over {amid(device)} come {micro(most.value.estimate)} apart"
+        return f"Over {amid(device)} the responses of {nodes} nodes are {micro(most.value.estimate)} apart on average"
     shifted = [row for row in own if row.quantity == "one_way_delay_shift" and row.against == "to=unicast"]
     if shifted:
         first = shifted[0]

@@ -1,4 +1,4 @@
-"""The report of "multicast": each receiver's own latency, the answers of many, and the spacing of their peaks."""
+"""The report of "multicast": the latency to each receiver, the responses of several nodes, and their spacing."""
 
 from __future__ import annotations
 
@@ -20,53 +20,56 @@ if TYPE_CHECKING:
 
 
 def spacing(run: Run) -> Table:
-    """The spacing of the answers' peaks."""
+    """The spacing of the responses' peaks."""
     measures = (
-        Measure("peak_spacing", "mean", "Between peaks"),
-        Measure("peak_spacing", "calculated", "Least on the line", interval=False),
+        Measure("peak_spacing", "mean", "Mean spacing"),
+        Measure("peak_spacing", "calculated", "Minimum at line rate", interval=False),
     )
     note = (
-        "Between the humps of the nodes' answers, in the order in which they come; a node's hump is the median of "
-        "its answers in a trial."
+        "The mean time between successive peaks of the nodes' responses. A node's peak is the median latency of its "
+        "responses in a trial."
     )
-    return measured(run, Ask("peak_spacing", "How far apart the answers of many nodes come", measures, note))
+    return measured(run, Ask("peak_spacing", "Spacing of the responses of several nodes", measures, note))
 
 
 def shifts(run: Run) -> Table:
-    """What a group costs against unicast, and other listeners against none."""
+    """Group addresses minus unicast, and further receivers minus none."""
     measures = (
         Measure("one_way_delay_shift", "mean", "Mean", "One-way delay"),
         Measure("one_way_delay_shift", "p50", "Median", "One-way delay"),
-        Measure("response_latency_shift", "mean", "Mean", "Request to response"),
-        Measure("response_latency_shift", "p50", "Median", "Request to response"),
+        Measure("response_latency_shift", "mean", "Mean", "Response latency"),
+        Measure("response_latency_shift", "p50", "Median", "Response latency"),
     )
     where = pl.col("against").is_not_null()
-    return measured(
-        run, Ask("shifts", "Groups against unicast, listeners against none", measures, "", where, clock=True)
-    )
+    note = "Each value is that of the cell minus that of the same cell with what stands under “minus”."
+    title = "Group addresses minus unicast, further receivers minus none"
+    return measured(run, Ask("shifts", title, measures, note, where, clock=True))
 
 
 def responses(run: Run) -> Table:
-    """Latency of requests to their answers, by node."""
+    """Response latency, by node."""
     measures = (
-        *(Measure("response_latency", name, title, "To the answer", interval=name in ("mean", "p50"))
+        *(Measure("response_latency", name, title, "Response latency", interval=name in ("mean", "p50"))
           for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p99", "p99"))),
-        Measure("peak", "p50", "Hump", interval=False),
+        Measure("peak", "p50", "Peak", interval=False),
         *(Measure("rtt", name, title, "Round trip to one host", interval=name in ("mean", "p50"))
           for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p99", "p99"))),
     )  # fmt: skip
-    note = "From the request's departure to its answer's arrival, both read on the asking host's clock."
-    return measured(run, Ask("responses", "Requests and their answers", measures, note))
+    note = (
+        "Response latency: from the departure of the request to the arrival of the response, both read on the "
+        "requesting host's clock. Peak: the median of a trial's responses, estimated over trials."
+    )
+    return measured(run, Ask("responses", "Response latency by node", measures, note))
 
 
 def by_node(run: Run) -> Figure | None:
-    """Histograms of the answers of each node."""
-    return _by(run, "response", "node", ("answers", "Answers, node by node", "Time to the answer (µs)"))
+    """Histograms of the response latency of each node."""
+    return _by(run, "response", "node", ("answers", "Response latency by node", "Response latency (µs)"))
 
 
 def by_receiver(run: Run) -> Figure | None:
     """Histograms of the one-way delay at each receiver."""
-    return _by(run, "actual", "port", ("receivers", "One-way delay, receiver by receiver", "One-way delay (µs)"))
+    return _by(run, "actual", "port", ("receivers", "One-way delay by receiver", "One-way delay (µs)"))
 
 
 def _by(run: Run, measure: str, column: str, words_: tuple[str, str, str]) -> Figure | None:
@@ -81,16 +84,16 @@ def _by(run: Run, measure: str, column: str, words_: tuple[str, str, str]) -> Fi
     rows = delays.in_us(many, pl.format(f"{word} {{}}", number).alias("series"), pl.lit("point").alias("role"))
     name, title, axis = words_
     drawn = pl.concat(
-        [rows.with_columns(panel), *(_humps(run, panel) if column == "node" else ())], how="diagonal_relaxed"
+        [rows.with_columns(panel), *(_peak_lines(run, panel) if column == "node" else ())], how="diagonal_relaxed"
     )
     caption = "The bulk of each distribution. " + (
-        "Dotted upright: each node's hump." if column == "node" else "Each receiver is read by itself."
+        "Dotted lines: each node's peak." if column == "node" else "Each receiver is shown by itself."
     )
     series = tuple(sorted(several(rows, "series"), key=lambda one: int(one.rsplit(" ", 1)[1])))
     return figure(name, title, caption, drawn if rows.height else rows, Histogram(axis, series))
 
 
-def _humps(run: Run, panel: pl.Expr) -> list[pl.DataFrame]:
+def _peak_lines(run: Run, panel: pl.Expr) -> list[pl.DataFrame]:
     found = sample(run, "peaks")
     if found.is_empty():
         return []
@@ -100,7 +103,7 @@ def _humps(run: Run, panel: pl.Expr) -> list[pl.DataFrame]:
 
 
 def peaks(run: Run) -> Figure | None:
-    """Each node's hump with its interval."""
+    """Each node's peak with its interval."""
     found = sample(run, "peaks")
     if found.is_empty():
         return None
@@ -108,12 +111,9 @@ def peaks(run: Run) -> Figure | None:
         pl.format("node {}", "node").alias("name"),
         *spans(ESTIMATE, 1e-3, "x"),
     )  # fmt: skip
-    caption = (
-        "Where each node's answers gather, with intervals over trials. Nodes need not answer in the order of their "
-        "numbers."
-    )
+    caption = "Each node's peak, with its interval over trials. Nodes need not respond in the order of their numbers."
     return figure(
-        "peaks", "The humps of the answers", caption, rows, Intervals("Time to the answer (µs)", several(rows, "name"))
+        "peaks", "Peaks of the responses", caption, rows, Intervals("Response latency (µs)", several(rows, "name"))
     )
 
 
@@ -135,7 +135,7 @@ def over_listeners(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """The spacing of the answers of the most nodes, and what a group costs."""
+    """The spacing of the responses of the most nodes, and what further receivers add."""
     found = []
     for device in [one for one in run.devices if one != "a/a"]:
         spaced = run.rows("peak_spacing", "mean", device=device)
@@ -144,14 +144,14 @@ def keys(run: Run) -> list[Key]:
             nodes = (row["receivers"] or 0) + 1
             found.append(
                 delays.key_of(
-                    row, f"{device}: mean time between the answers of {nodes} nodes", f"responses of {_size(run, row)}"
+                    row, f"{device}: mean spacing of the responses of {nodes} nodes", f"responses of {_size(run, row)}"
                 )
             )
         shifted = delays.extreme(
             run.rows("one_way_delay_shift", "mean", device=device, against="receivers=0"), "receivers"
         )
         if shifted:
-            title = f"{device}: added by {shifted['receivers']} further receivers"
+            title = f"{device}: one-way delay added by {shifted['receivers']} further receivers"
             found.append(
                 delays.key_of(shifted, title, f"{_size(run, shifted)}, to {shifted['to']}", delays.clock_line(shifted))
             )
@@ -163,12 +163,13 @@ def _size(run: Run, row: dict[str, object]) -> str:
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """How it was measured."""
     return words(
         run,
-        "Both of the paper's ways: frames to a group, each receiver's arrivals read by themselves; and a request to a "
-        "group that every receiver answers by unicast, its answer tagged by its node and timed on the asking host's "
-        "clock alone. All receivers are one program on one host, so that its work is in the spacing of their answers.",
+        "Both of the paper's methods: frames to a group address, with the arrivals of each receiver read separately; "
+        "and a request to a group address that every receiver answers by unicast. A response names its node and is "
+        "timed on the requesting host's clock alone. All receivers are one program on one host, so that its "
+        "processing time is part of the spacing.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The report of "throughput": rates and the time between frames against the frame's size."""
+"""The report of "throughput": rates and the time between frames over the frame's size."""
 
 from __future__ import annotations
 
@@ -19,35 +19,37 @@ if TYPE_CHECKING:
     from sojourn.report.table import Table
 
 SIZE = Axis("Frame (bytes)")
-AT_BEST = "What arrived while the sender sent as fast as it could."
+AT_BEST = "Received rate while the sender sends as fast as it can."
 
 
 def line(run: Run) -> Table:
     """The time between received frames as a + b x size."""
     measures = (Measure("inter_frame_intercept", "fit", "a"), Measure("inter_frame_slope", "fit", "b"))
     note = (
-        "Fitted per round to the cells that ask for the most; b × size is what each byte takes, a what each frame does."
+        "Fitted per round, for each frame size to the cell with the highest offered rate: a is the time of each frame, "
+        "b that of each byte."
     )
-    return measured(run, Ask("inter_frame", "Time between frames as a + b × size", measures, note, by_size=True))
+    return measured(run, Ask("inter_frame", "Time between frames as a + b × frame size", measures, note, by_size=True))
 
 
 def frames_over_size(run: Run) -> Figure | None:
-    """Frames a second."""
+    """Frames per second."""
     caption = (
-        f"{AT_BEST} Frames a second cannot rise with their size: where they do, one of the two is not the device's."
+        f"{AT_BEST} A device does not forward longer frames at a higher frame rate: where the rate rises with size, at "
+        "least one of the two rates is limited by something else."
     )
-    words_ = ("frames_over_size", "Frames a second over the frame's size", caption)
+    words_ = ("frames_over_size", "Frames per second over frame size", caption)
     return rates.over_size(run, "throughput_pps", words_)
 
 
 def bits_over_size(run: Run) -> Figure | None:
-    """Bits a second."""
-    words_ = ("bits_over_size", "Throughput over the frame's size", f"{AT_BEST} Frames count with their FCS.")
+    """Bits per second."""
+    words_ = ("bits_over_size", "Throughput over frame size", f"{AT_BEST} Frames count with their FCS.")
     return rates.over_size(run, "throughput_bps", words_)
 
 
 def gap_over_size(run: Run) -> Figure | None:
-    """Time between frames, with the fitted line and what the line's rate allows."""
+    """Time between frames, with the fitted line."""
     rows = rows_over(run, "inter_frame_time", ("mean",), "frame_bytes", without=("schedule",))
     if rows.is_empty():
         return None
@@ -62,18 +64,18 @@ def gap_over_size(run: Run) -> Figure | None:
         )  # fmt: skip
         rows = pl.concat([rows, line_], how="diagonal_relaxed")
     rows = rows.pipe(along)
-    caption = "Mean time between received frames; the line is a + b × size with its band, fitted per round."
+    caption = "Mean time between received frames. The line is a + b × frame size, fitted per round, with its 95 % band."
     chart = Lines(SIZE, Axis("Time between frames (µs)", zero=True))
-    return figure("gap_over_size", "Time between frames over their size", caption, rows, chart)
+    return figure("gap_over_size", "Time between frames over frame size", caption, rows, chart)
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """How it was measured."""
     return words(
         run,
-        "Each stream is a flood: the sender sends as fast as it is able to for the whole trial. A rate counts whole "
-        "frames that arrived first, from the first arrival of a trial to its last. A flood's queue is always full, so "
-        "that no delays are given.",
+        "Each stream is a flood: the sender sends as fast as it can for the whole trial. A rate counts undamaged "
+        "frames without duplicates, from the first arrival of a trial to its last. A flood keeps the queue full, so "
+        "no delays are given.",
         delays=False,
     )
 

@@ -1,4 +1,4 @@
-"""What the reports of most methods of streams have: delays, losses, departures and what devices add, each once."""
+"""What the reports of most methods of streams share: delays, losses, departures, and what devices add."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 CURVE_POINTS = 80
 SCATTER_POINTS = 3500
 TAIL = ("p90", "p99", "p99.9")
-LOST_STAY = "Lost frames are in the distribution as infinitely late ones."
+LOST_STAY = "Lost frames are in the distribution with infinite delay."
 SHARES = (
-    "Intervals of shares are Korn and Graubard's, over trials. Where nothing was lost, the interval takes losses as "
-    "independent: for losses in bursts it is too narrow."
+    "Intervals of shares are Korn and Graubard's, over trials. Where no frame was lost, the interval assumes "
+    "independent losses: it is too narrow for losses in bursts."
 )
 
 
@@ -35,7 +35,10 @@ def delays(run: Run) -> Table:
     body = tuple(_delay(name, interval=name in ("mean", "p50")) for name in ("min", "mean", "p50", *TAIL, "max", "sd"))
     late = tuple(Measure("one_way_delay_intended", name, name, "From the intended departure", interval=False)
                  for name in ("p50", "p99"))  # fmt: skip
-    note = f"{LOST_STAY} A percentile is given where at least ten frames lie beyond it; ∞: so many were lost."
+    note = (
+        f"{LOST_STAY} A percentile is given where at least ten frames lie beyond it. It is ∞ where so many frames were "
+        "lost that it falls among them."
+    )
     return measured(run, Ask("one_way_delay", "One-way delay", (*body, *late), note, clock=True))
 
 
@@ -54,29 +57,29 @@ def variation(run: Run) -> Table:
           for name, title in (("mean", "Mean"), ("p50", "Median"), ("p99", "p99"), ("sd", "Std dev"))),
     )  # fmt: skip
     note = (
-        "PDV is delay above the trial's least, IPDV the difference of consecutive frames: an offset of clocks is in "
-        "neither."
+        "PDV is the delay minus the trial's minimum, IPDV the difference between the delays of consecutive frames: "
+        "neither contains a clock offset."
     )
-    return measured(run, Ask("variation", "Variation of delay", measures, note))
+    return measured(run, Ask("variation", "Delay variation", measures, note))
 
 
 def conservation(run: Run) -> Table:
-    """What became of the frames sent; each is in exactly one of received, lost, corrupted and dropped locally."""
+    """Rates and counts of frames; each frame is received, lost, corrupted or dropped locally."""
     names = {
-        "loss_ratio": "Lost", "own_drops": "Local drops", "corrupted": "Corrupted", "duplicated": "Duplicated",
+        "loss_ratio": "Lost", "local_drops": "Local drops", "corrupted": "Corrupted", "duplicated": "Duplicated",
         "reordered": "Reordered", "late": "Late",
     }  # fmt: skip
     pace = (
         Measure("offered_pps", "mean", "Offered", "Rate", interval=False),
         Measure("received_pps", "mean", "Received", "Rate", interval=False),
-        Measure("achieved_ratio", "mean", "Achieved over asked", interval=False),
+        Measure("achieved_ratio", "mean", "Offered over configured", interval=False),
     )
     shares = tuple(Measure(key, "ratio", title, interval=key == "loss_ratio") for key, title in names.items())
     note = (
-        "Local drops are those of the receiver's own socket or ring, not of the path. "
+        "Local drops are drops by the receiver's own socket or ring; they are not counted as lost. "
         f"{SHARES}{beyond_offered(run, 'received_pps')}"
     )
-    return measured(run, Ask("conservation", "Rates, and what became of every frame", (*pace, *shares), note))
+    return measured(run, Ask("conservation", "Rates, losses and other dispositions of frames", (*pace, *shares), note))
 
 
 def beyond_offered(run: Run, quantity: str) -> str:
@@ -88,24 +91,25 @@ def beyond_offered(run: Run, quantity: str) -> str:
     if not most or most <= 0:
         return ""
     return (
-        " Each rate is over its own span, from its first frame to its last, so that received can exceed offered (here "
-        f"by at most {percent(most)})."
+        " Each rate is taken from its own first frame to its own last, so the received rate can exceed the offered one "
+        f"(here by at most {percent(most)})."
     )
 
 
 def added(run: Run) -> Table:
-    """What each device adds to the one-way delay, by pairs of trials."""
+    """What each device adds to the one-way delay, from pairs of trials."""
     measures = (
         Measure("device_latency", "pooled", "All cells"),
         Measure("device_latency", "mean", "Mean"),
         Measure("one_way_delay_shift", "p50", "Median"),
     )
     note = (
-        "One way, with the device less without it, each pair from one round; a/a is the direct link again. Both ends "
-        "are read as in the table of delays."
+        "One-way delay with the device minus that without it, from pairs of trials of one round. a/a is the A/A "
+        "control: the direct link minus itself."
     )
     where = pl.col("reference").is_not_null()
-    return measured(run, Ask("device_latency", "What the device adds, one way", measures, note, where, clock=True))
+    title = "One-way delay that the device adds"
+    return measured(run, Ask("device_latency", title, measures, note, where, clock=True))
 
 
 def pacing(run: Run) -> Table:
@@ -115,8 +119,8 @@ def pacing(run: Run) -> Table:
         Measure("departure_within_1us", "ratio", "± 1 µs", "Within"),
         Measure("departure_within_10us", "ratio", "± 10 µs", "Within"),
     )
-    note = "Actual less intended departure, in size. A flood has no intended departures."
-    return measured(run, Ask("departures", "Departure error", measures, note))
+    note = "Absolute difference between actual and intended departure. A flood has no intended departures."
+    return measured(run, Ask("departures", "Pacing error", measures, note))
 
 
 def cdfs(run: Run) -> Figure | None:
@@ -125,7 +129,7 @@ def cdfs(run: Run) -> Figure | None:
 
 
 def distribution(run: Run, which: pl.Expr, name: str, title: str, axis: str) -> Figure | None:
-    """Delays of one meaning on a log(1 - p) axis; where receivers or nodes differ, the first."""
+    """Delays of one kind on a log(1 - p) axis; of several receivers or nodes, the first."""
     found = sample(run, "delay_quantiles")
     if found.is_empty():
         return None
@@ -146,9 +150,9 @@ def _curves(found: pl.DataFrame, column: str, words: tuple[str, str, str]) -> Fi
     if drawn.is_empty():
         return None
     x = Axis.fitting(axis, drawn["x"]).x("x")
-    end = "Each curve ends at the largest of its times."
+    end = "Each curve ends at its largest value."
     if column == "delay_ns" and found[column].null_count():
-        end = LOST_STAY + " A curve that stops below the largest percentile does so because the rest did not arrive."
+        end = LOST_STAY + " A curve that stops below the largest percentile does so because the other frames were lost."
     caption = "The axis is logarithmic in 1 − p, so that each step up is ten times rarer. " + end
     return figure(name, title, caption, drawn, Distribution(x, float(drawn["exceedance"].min() or 1e-3), axis))  # type: ignore[arg-type]
 
@@ -159,8 +163,8 @@ def histograms(run: Run) -> Figure | None:
     if found.is_empty():
         return None
     caption = (
-        "The bulk of the one-way delays in equal bins, from the 0.1 % to the 99.5 % quantile; tails are in the "
-        "figure above."
+        "The bulk of the one-way delays in equal bins, from the 0.1 % to the 99.5 % quantile; the figure above shows "
+        "the tails."
     )
     rows = in_us(_first(found.filter(pl.col("measure") == "actual")))
     return figure("delay_histogram", "Histograms of one-way delay", caption, rows, Histogram("One-way delay (µs)"))
@@ -188,8 +192,8 @@ def over_time(run: Run) -> Figure | None:
         ).properties(width=width, height=220)
 
     caption = (
-        f"Every path in turn; {kept.height:,} frames are drawn, and the slowest are among them. Steps, slopes and "
-        "bands here are drift, clocks and neighbours."
+        f"{kept.height:,} of the run's frames, the slowest among them. Steps, slopes or bands would mean that "
+        "conditions changed during the run: clocks, temperature, other programs."
     )
     return Figure("delay_over_time", "One-way delay over the run", caption, by_cell(kept, build), tuple(devices))
 
@@ -212,12 +216,12 @@ def thinned(rows: pl.DataFrame, within: tuple[str, ...], most: int) -> pl.DataFr
 
 
 def _first(rows: pl.DataFrame) -> pl.DataFrame:
-    """Of several receivers the first; what each receives is a figure of its own."""
+    """Of several receivers the first; each receiver has a figure of its own."""
     return rows.filter(pl.col("port").is_null() | (pl.col("port") == pl.col("port").min().over("cell", "device")))
 
 
 def added_keys(run: Run) -> list[Key]:
-    """What each device adds one way, and what the bed resolves, as key numbers."""
+    """What each device adds one way, and the bed's resolution, as key numbers."""
     pooled = run.rows("device_latency", "pooled").filter(pl.col("device") != "a/a")
     keys = [key_of(row, _adds(row), clock_line(row)) for row in in_order(pooled)]
     resolution = run.rows("resolution")["estimate"].head(1).to_list()
@@ -235,7 +239,7 @@ def key_of(row: dict[str, Any], what: str, *lines: str) -> Key:
     unit = {"1/s": "frames/s"}.get(shown.unit, shown.unit)
     if row["statistic"] == "at_least":
         return Key(
-            what, f"≥ {count(shown.value)}", unit, ("the tester's limit, not the device's", *lines), row["device"]
+            what, f"≥ {count(shown.value)}", unit, ("limited by the tester, not the device", *lines), row["device"]
         )
     level = nominal(row["level"])
     said = (
@@ -251,16 +255,16 @@ def clock_line(row: dict[str, Any]) -> str:
     words = clock_entry([row]).text
     if words == "one clock":
         return "both ends on one clock"
-    return "clocks' error not known" if words == "not known" else f"clocks: ± {words.replace('(', '(bound ')} µs"
+    return "clock error not known" if words == "not known" else f"clock error ± {words.replace('(', '(at most ')} µs"
 
 
 def ends(rows: pl.DataFrame, by: str) -> list[dict[str, Any]]:
-    """The rows with the least and the highest of a column; one, where they are the same."""
+    """The rows with the least and the largest value of a column; one, where they are the same."""
     found = [row for row in (extreme(rows, by, least=True), extreme(rows, by)) if row is not None]
     return found[:1] if len(found) > 1 and found[0][by] == found[1][by] else found
 
 
 def extreme(rows: pl.DataFrame, by: str, *, least: bool = False) -> dict[str, Any] | None:
-    """The row with the highest (or least) of a column; None where there is none."""
+    """The row with the largest (or least) value of a column; None where there is none."""
     known = rows.drop_nulls(by)
     return known.sort(by, descending=not least).row(0, named=True) if known.height else None

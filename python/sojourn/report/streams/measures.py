@@ -1,7 +1,7 @@
 """Tables of streams: a row for each cell, device and receiver, a column for each quantity, all from result rows.
 
-A limit is never printed as a value: what the tester and not the device set is marked "≥", in files by a column of its
-own. A percentile that lost packets make infinite is "∞". No delay stands without its clock's error.
+A limit is never printed as a value: a rate that the tester limited is marked "≥", in files by a column of its own. A
+percentile that lost packets make infinite is "∞". One-way delays always have the clock error beside them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 AT_LEAST = "at_least"
 INFINITE = "∞"
 KEYS = ("reference", "against", "port", "node")
-HEADINGS = {"reference": "over", "against": "less", "port": "Receiver", "node": "Answers of"}
+HEADINGS = {"reference": "minus", "against": "minus", "port": "Receiver", "node": "Node"}
 SUFFIXES = {
     "µs": "_us", "µs/s": "_us_per_s", "%": "_percent", "1/s": "_per_s", "Mbit/s": "_mbit_per_s",
     "ns/byte": "_ns_per_byte",
@@ -33,7 +33,7 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Measure:
-    """A column: the first of these statistics of a quantity that there is, with its interval unless not wanted."""
+    """A column: a statistic of a quantity, with its interval unless not wanted."""
 
     quantity: str
     statistic: str
@@ -58,7 +58,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Ask:
-    """What a table of measures shows, and how it is called."""
+    """What a table of measures shows, and its name and title."""
 
     name: str
     title: str
@@ -66,7 +66,7 @@ class Ask:
     note: str = ""
     where: pl.Expr | None = None
     without: tuple[str, ...] = ()
-    """Factors over which a row reaches: cells that differ in them alone are one row."""
+    """Cells that differ in these factors alone share one row."""
     by_size: bool = False
     """Whether a row is of a frame size, and not of a cell."""
     clock: bool = False
@@ -83,7 +83,7 @@ def measured(run: Run, ask: Ask) -> Table:
     columns += [column for one in present for column in _columns(one, places)]
     columns += [Column(("n", "level"), "Trials")]
     if ask.clock:
-        columns.append(Column(("clock_error95_us", "clock_bound_us"), "Clock error", "µs, 95 % (bound)"))
+        columns.append(Column(("clock_error95_us", "clock_bound_us"), "Clock error", "µs, 95 % (maximum)"))
     cells: dict[str, set[int | None]] = {}
     for place, found in places.items():
         cells.setdefault(place[0], set()).update(row["cell"] for row in found.values())
@@ -95,7 +95,7 @@ def measured(run: Run, ask: Ask) -> Table:
 
 
 def _behind(rows: dict[tuple[str, str], dict[str, Any]], measures: list[Measure]) -> Entry:
-    """How many trials, or pairs of them, a row's first interval is over, and its level where that is not 95 %."""
+    """The number of trials, or pairs of them, of a row\'s first interval, and its level where that is not 95 %."""
     known = [row for one in measures if (row := one.of(rows))]
     row = next((one for one in known if one["ci_low"] is not None), known[0] if known else None)
     if row is None:
@@ -104,7 +104,7 @@ def _behind(rows: dict[tuple[str, str], dict[str, Any]], measures: list[Measure]
     return Entry(f"{count(row['n'])}{f', at {level}' if level not in ('', '95 %') else ''}", (row["n"], row["level"]))
 
 
-MARK = "≥ marks what the tester and not the device limited: no figure of the device."
+MARK = "≥ marks a rate that the tester limited: the device can do at least that."
 
 
 def _places(run: Run, ask: Ask) -> dict[Place, dict[tuple[str, str], dict[str, Any]]]:
@@ -169,15 +169,15 @@ def _named(key: str, value: Any) -> Entry:
 
 
 def against(cell: str) -> str:
-    """What was subtracted, in words: "no load", "load beside", "unicast"."""
+    """The cell that was subtracted, in words: "no load", "unicast"."""
     return AGAINST.get(cell, cell.replace("=", " "))
 
 
 AGAINST = {
     "load=0.0": "no load",
-    "load_via=beside": "the same load beside",
+    "load_via=beside": "the same load, bypassing the device",
     "to=unicast": "unicast",
-    "receivers=0": "nobody else listening",
+    "receivers=0": "no further receiver",
     "senders=1": "one sender",
 }
 
@@ -201,7 +201,7 @@ def entries_of(measure: Measure, row: dict[str, Any] | None) -> list[Entry]:
 
 
 def clock_entry(rows: Any) -> Entry:
-    """The largest error of the clocks among these rows: its 95 % error and its bound, or that there is one clock."""
+    """The largest clock error of these rows: its 95 % error and its maximum, or that both ends have one clock."""
     known = [row for row in rows if row["clock_bound_ns"] is not None]
     if not known:
         return Entry("not known")

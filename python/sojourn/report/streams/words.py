@@ -1,4 +1,4 @@
-"""How streams were measured, in words: unit, clocks, engines, the tester's own limits, what became of lost frames."""
+"""How streams were measured, in words: unit, clocks, engines, the tester zero-loss rate, lost frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENGINES = {
     "packet": "AF_PACKET (raw frames)",
     "udp": "UDP sockets (IPv4)",
     "udp6": "UDP sockets (IPv6)",
-    "xdp": "AF_XDP (raw frames past the kernel's stack)",
+    "xdp": "AF_XDP (raw frames that bypass the kernel's network stack)",
     "live": "XDP programs in the kernel (live frames at the sender, counters at the receiver)",
     "sim": "simulation",
 }
@@ -27,17 +27,19 @@ CROSSING = ("one_way_delay", "stage_total", "latency_typical", "latency_store_an
 """What is read on the clocks of both ends."""
 
 UNIT = (
-    "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other in "
-    "random and then mirrored order; intervals are over trials (Hodges and Lehmann's with the exact signed-rank "
-    "interval from six on; of 95 %, or of the next level that so many trials have), and a device's part is the mean "
-    "difference of trials of one round with and without it."
+    "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other "
+    "in random and then mirrored order. Intervals are over trials: from six trials on, Hodges and Lehmann's with the "
+    "exact signed-rank interval, at 95 % or the next level that the number of trials allows. What a device adds is "
+    "the mean difference between trials of one round with and without it."
 )
 LOST = (
-    "Every frame that was sent is counted once: as received, lost on the way, corrupted, or dropped by the receiver's "
-    "own socket or ring. Lost frames stay in the distribution of delays as infinitely late, so a percentile includes "
-    "them."
+    "Every frame sent is counted once: as received, lost, corrupted, or dropped by the receiver's own socket or ring. "
+    "Lost frames stay in the distribution of delays with infinite delay, so percentiles include them."
 )
-LIMIT = "A device's rate within 10 % of that is the tester's limit: it is marked ≥ and is no figure of the device."
+LIMIT = (
+    "A device's rate within 10 % of the zero-loss rate is limited by the tester: it is marked ≥, and the device can "
+    "do at least that."
+)
 
 
 def words(run: Run, own: str, *, delays: bool = True, unit: str = UNIT) -> list[str]:
@@ -47,7 +49,7 @@ def words(run: Run, own: str, *, delays: bool = True, unit: str = UNIT) -> list[
 
 
 def clock_words(run: Run) -> list[str]:
-    """Whose clock each end was read from, and how wrong a difference of both may be."""
+    """The clock of each end, and the error of a difference between both."""
     clock, stamps = clock_and_stamps(run, *CROSSING)
     # Differences of two delays carry both errors: what is said here is of one.
     crossing = run.results.filter(pl.col("quantity").is_in(CROSSING)).drop_nulls("clock_bound_ns")
@@ -59,16 +61,15 @@ def clock_words(run: Run) -> list[str]:
     else:
         error, _, bound = said.partition(" (")
         told = (
-            "The receiver's clock was compared with the sender's before, during and after each trial; converted to "
-            f"the sender's, a time is off by at most {bound.rstrip(')')} µs whatever the paths did, and by less than "
-            f"{error} µs in 19 of 20 cases if the shortest ways there and back take equally long (at worst of all "
-            "trials)"
+            "The receiver's clock was compared with the sender's before, during and after each trial. The error of a "
+            f"converted time is at most {bound.rstrip(')')} µs; if the shortest delays of both directions are equal, "
+            f"it is below {error} µs with 95 % probability (values of the worst trial)"
         )
     return [f"{told}. Times are of {clock}; departures and arrivals were stamped by {stamps}."]
 
 
 def engine_words(run: Run) -> list[str]:
-    """What sent and what received, as the run's log has it."""
+    """The engines that sent and received, from the run's log."""
     told = run.verdict.get("engines") or {}
     sent = _listed(told.get("send") or _engines(run, "send"))
     received = _listed(told.get("receive") or _engines(run, "receive"))
@@ -85,20 +86,20 @@ def _engines(run: Run, end: str) -> list[str]:
 
 
 def tester_words(run: Run) -> list[str]:
-    """What the tester can do by itself on the direct link, size by size."""
+    """The tester zero-loss rate and the tester's own delay on the direct link, by frame size."""
     events = [event for event in run.log if event.get("event") == "qualified"]
     if not events:
         return []
     parts = [part for event in events if (part := _qualified(event))]
-    return [f"Before the run the tester was measured alone on the direct link: {'; '.join(parts)}. {LIMIT}"]
+    return [f"Before the run the tester was measured on the direct link: {'; '.join(parts)}. {LIMIT}"]
 
 
 def _qualified(event: dict[str, Any]) -> str:
-    floor = (event.get("floor_ns") or {}).get("p50")
-    clean, flood = event.get("clean_pps"), event.get("flood_pps")
-    said = [f"median from the call to the arrival {floor / 1e3:.3g} µs" if floor else ""]
-    said.append(f"{count(clean)} frames/s without loss" if clean else "no rate without loss was found")
-    said.append(f"{count(flood)} frames/s as fast as it goes" if flood and flood > (clean or 0) else "")
+    delay = (event.get("floor_ns") or {}).get("p50")
+    zero_loss, flood = event.get("clean_pps"), event.get("flood_pps")
+    said = [f"median delay from send call to arrival {delay / 1e3:.3g} µs" if delay else ""]
+    said.append(f"zero-loss rate {count(zero_loss)} frames/s" if zero_loss else "no zero-loss rate was found")
+    said.append(f"maximum rate {count(flood)} frames/s" if flood and flood > (zero_loss or 0) else "")
     return f"{event.get('frame_bytes')} B: " + ", ".join(one for one in said if one)
 
 

@@ -1,11 +1,11 @@
-"""Delays, configured against measured: what was drawn, what was intended, when packets really left, what a stream saw.
+"""Delays, configured against measured.
 
-Three questions that are kept apart. Are the delays that were *drawn* of the configured distribution (Anderson and
-Darling, on the emulator's log), and correlated in time as asked. Are they *kept*: actual less intended departure by the
-emulator's own log, and one-way delay less the direct path's by the stream's own stamps, from outside. Does a *tick*
-show: an error that repeats itself. Where order is kept under jitter, a packet's own delay is not the drawn one: the
-times of departure are, each taken by the packet that waited longest. There the times are compared as a set, exactly,
-and the mean delay as a number.
+Three separate questions. Are the *drawn* delays from the configured distribution (Anderson and Darling's test, on the
+emulator's log), and correlated in time as configured? Are the delays *kept*: actual minus intended departure in the
+emulator's log, and, from outside, the stream's one-way delay minus that of the direct path? Does a clock *tick* show: a
+periodic quantisation error? Where the order is kept under jitter, a packet's own delay is not the drawn one: the set of
+departure times is as drawn, and each time goes to the packet that has waited longest. There the sets of times are
+compared exactly, and the mean delay as a number.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from sojourn.methods.emulator.analyse.seen import Seen
 
 LEAST_DRAWN = 500
-"""Fewer draws than this tell too little of a distribution for silence to mean anything."""
+"""With fewer draws than this, a test that raises no alarm is inconclusive."""
 
 SWAPPED = 0.01
-"""A distribution is compared packet by packet while less than this share left at another's time."""
+"""Delays are compared with the distribution while less than this share of packets left at another packet's time."""
 
 PART_OF_SPREAD = 0.1
-"""A mean delay under jitter may miss by so much of the jitter's standard deviation beside the offset's limit: to know
-it better takes many more packets."""
+"""The limit of a mean delay under jitter is the offset's limit plus this share of the jitter's standard deviation: a
+closer limit would need many more packets."""
 
 
 def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """All checks of one pipe's delays; no times where packets are to leave as they come."""
+    """All checks of one pipe's delays; without those of times where packets are to leave at once."""
     if not seen.is_timed:
         return [*_drawn(seen), *_order(seen)]
     if seen.floor_p50_ns is None:
@@ -54,7 +54,7 @@ def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 
 def _kept(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """Actual less intended departure, by the log."""
+    """Actual minus intended departure, in the log."""
     rows = seen.inside
     if not rows.height:
         return []
@@ -84,18 +84,20 @@ def _quantile(
     def reading(alpha: float) -> Interval:
         return quantile_by_rounds(values, parts, p, 1 - alpha)
 
-    what = "actual less intended departure" if of == "log" else "one-way delay less what was asked and the direct path"
+    outside = "one-way delay minus the configured delay and the direct path's delay"
+    what = "actual minus intended departure" if of == "log" else outside
     return Asked(name, of, 0.0, "ns", what, reading, (-limit, limit), limit, n=len(values))
 
 
 def _outside(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """What the stream saw, less the direct path."""
+    """The stream's one-way delays, minus the direct path's."""
     rows = seen.outside
     if not rows.height or seen.floor_p50_ns is None:
         return []
     errors, parts = rows["error_ns"].to_numpy(), parts_of(rows)
+    what = "mean one-way delay minus the configured delay and the direct path's mean"
     offset = Asked(
-        "delay, offset", "streams", 0.0, "ns", "mean of one-way delay less what was asked and the direct path's mean",
+        "delay, offset", "streams", 0.0, "ns", what,
         lambda alpha: mean_over_floor(seen, alpha, less_stay=True), (-limits["offset"], limits["offset"]),
         limits["offset"], n=rows.height,
     )  # fmt: skip
@@ -107,9 +109,9 @@ def _outside(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 
 def mean_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> Interval:
-    """Mean one-way delay less the direct path's, Welch's interval over parts of trials.
+    """Mean one-way delay minus the direct path's, with Welch's interval over parts of trials.
 
-    `less_stay`: less what each packet was to stay, too.
+    `less_stay`: each packet's intended time in the emulator is subtracted too.
     """
     rows = seen.outside if less_stay else seen.packets
     values = (rows["delay_ns"] - rows["stay_ns"] if less_stay else rows["delay_ns"]).to_numpy()
@@ -133,13 +135,13 @@ def _part_means(values: NDArray[np.float64], rows: pl.DataFrame) -> NDArray[np.f
 
 
 def _mean(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """The mean delay under jitter, of a pipe that nothing else delays."""
+    """The mean delay under jitter, of a pipe in which nothing else delays packets."""
     jitter, mean = seen.pipe.jitter, seen.pipe.mean_delay_ns
     known = math.isfinite(mean) and jitter is not None and math.isfinite(jitter.sd)
     if jitter is None or not known or _is_varied(seen) or not seen.packets.height:
         return []
     limit = limits["offset"] + PART_OF_SPREAD * jitter.sd
-    what = "mean one-way delay less the direct path's"
+    what = "mean one-way delay minus the direct path's"
     zone = (mean - limit, mean + limit)
     return [
         Asked("delay, mean", "streams", mean, "ns", what, lambda alpha: mean_over_floor(seen, alpha), zone, limit,
@@ -148,7 +150,7 @@ def _mean(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 
 def _is_varied(seen: Seen) -> bool:
-    """Whether packets wait for something else than the delay line, or are chosen to overtake."""
+    """Whether packets also wait elsewhere than in the delay line, or some are chosen to overtake."""
     return bool(seen.pipe.rate_bps or seen.pipe.link.get("trace") or seen.pipe.reorder)
 
 
@@ -165,13 +167,16 @@ def _distribution(seen: Seen, limits: dict[str, float]) -> list[Asked]:
         band = cdf.band(worth, alpha)
         return Interval(found, max(0.0, found - band), min(1.0, found + band), 1 - alpha, len(values))
 
-    what = f"distance of measured and configured distribution, times within ± {limits['offset'] / 1e3:g} µs"
+    what = (
+        "distance between measured and configured distribution, where a delay may be off by "
+        f"± {limits['offset'] / 1e3:g} µs"
+    )
     return [Asked("delay, distribution", "streams", 0.0, "1", what, reading, (0.0, limits["cdf"]), limits["cdf"],
                   n=len(values))]  # fmt: skip
 
 
 def _independent(seen: Seen) -> float:
-    """As how many independent packets one counts, where jitter is correlated."""
+    """How many independent packets one packet is worth where jitter is correlated."""
     if not seen.pipe.half_life_ns or not seen.interval_ns:
         return 1.0
     rho = 2 ** (-seen.interval_ns / seen.pipe.half_life_ns)
@@ -179,7 +184,7 @@ def _independent(seen: Seen) -> float:
 
 
 def swapped(seen: Seen) -> float:
-    """The share of packets that left at another one's time; without a log, what order and pace make likely."""
+    """The share of packets that left at another packet's time; without a log, 1 or 0 by order and interval."""
     rows = _in_line(seen).drop_nulls("intended_ns")
     if rows.height:
         own = rows["intended_ns"] == rows["at_ns"] + rows["drawn_ns"]
@@ -191,20 +196,20 @@ def swapped(seen: Seen) -> float:
 
 
 def _in_line(seen: Seen) -> pl.DataFrame:
-    """The log's packets that came to the delay line, with `at_ns`, when; the chosen ones are left out."""
+    """The logged packets that reached the delay line, with `at_ns`, their time; without those chosen to overtake."""
     rows = seen.log.filter(pl.col("drawn_ns").is_not_null() & ~pl.col("reordered"))
     return rows.with_columns(at_ns=pl.coalesce("link_left_ns", "entered_ns")).sort("block", "flow", "at_ns", "number")
 
 
 def _drawn(seen: Seen) -> list[Asked]:
-    """The delays that were drawn, against the configured distribution."""
+    """The drawn delays against the configured distribution."""
     rows, pipe = _in_line(seen), seen.pipe
     if not rows.height or pipe.link.get("trace"):
         return []
     drawn = rows["drawn_ns"].to_numpy().astype(np.float64)
     if pipe.jitter is None:
         wrong = int((drawn != pipe.constant_ns).sum())
-        return [Asked("drawn delays, constant", "log", 0.0, "packets", "packets with another delay than configured",
+        return [Asked("drawn delays, constant", "log", 0.0, "packets", "packets whose delay is not the configured one",
                       exact=wrong, n=len(drawn))]  # fmt: skip
     zero = float(pipe.delay_cdf(np.zeros(1))[0])
     found = [_clipped(drawn, zero)] if zero > 1e-12 else []
@@ -218,21 +223,21 @@ def _drawn(seen: Seen) -> list[Asked]:
 def _clipped(drawn: NDArray[np.float64], share: float) -> Asked:
     zeros = int((drawn <= 0).sum())
     p = binomial_p(zeros, len(drawn), share)
-    what = "share of draws below zero, which stay zero"
+    what = "share of draws at or below zero, which become zero"
     return Asked("drawn delays, at zero", "log", share, "ratio", what, p=p, measured=zeros / len(drawn), n=len(drawn))
 
 
 def binomial_p(k: int, n: int, p: float) -> float:
-    """How likely a count is at least as far from what is expected, both tails doubled."""
+    """Two-sided p of a binomial count: twice the smaller tail."""
     low, high = float(special.bdtr(k, n, p)), float(special.bdtrc(k - 1, n, p)) if k else 1.0
     return min(1.0, 2 * min(low, high))
 
 
 def _fits(name: str, u: NDArray[np.float64], *, continuous: bool) -> Asked:
-    """Anderson and Darling; where values repeat (tables), Kolmogorov's distance, which then errs to the safe side."""
+    """Anderson and Darling's test; where values repeat (tables), Kolmogorov's distance, which is then conservative."""
     if continuous:
         fit = anderson_darling(u)
-        what = "Anderson and Darling's A² of the draws (by chance about 1)"
+        what = "Anderson and Darling's A² of the draws (about 1 if they fit)"
         return Asked(
             name, "log", 1.0, "A²", what, p=fit.p, enough=fit.n >= LEAST_DRAWN, measured=fit.statistic, n=fit.n
         )
@@ -242,18 +247,18 @@ def _fits(name: str, u: NDArray[np.float64], *, continuous: bool) -> Asked:
     last = np.concatenate([ordered[1:] != ordered[:-1], [True]])
     found = float(np.abs(upto - ordered)[last].max(initial=0.0))
     p = min(1.0, 2 * math.exp(-2 * n * found**2))
-    what = "Kolmogorov's distance of the draws from the table"
+    what = "Kolmogorov's distance between the draws and the table"
     return Asked(name, "log", 0.0, "1", what, p=p, enough=n >= LEAST_DRAWN, measured=found, n=n)
 
 
 def scores(seen: Seen, rows: pl.DataFrame) -> NDArray[np.float64]:
-    """The normal scores of the draws: what is correlated is a normal number under each."""
+    """The normal scores of the draws: each draw comes from a normal number, and those are correlated."""
     u = seen.pipe.delay_cdf(rows["drawn_ns"].to_numpy().astype(np.float64))
     return np.asarray(special.ndtri(np.clip(u, 1e-12, 1 - 1e-12)), dtype=np.float64)
 
 
 def steps(seen: Seen, rows: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Of each draw with one before it in its trial and flow: score before, score, and the correlation asked for."""
+    """Of each draw with a predecessor in its trial and flow: both scores, and the configured correlation."""
     z = scores(seen, rows)
     at = rows["at_ns"].to_numpy()
     same = (np.diff(rows["block"].to_numpy()) == 0) & (np.diff(rows["flow"].to_numpy()) == 0) & (np.diff(at) > 0)
@@ -264,13 +269,13 @@ def steps(seen: Seen, rows: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[
 
 
 def correlated(seen: Seen, rows: pl.DataFrame) -> list[Asked]:
-    """Correlation in time: what each score adds to the one before must be new, normal, and of the size that is left."""
+    """Correlation in time: the innovations must be independent, normal, and of the configured variance."""
     before, after, rho = steps(seen, rows)
     if len(before) < 3:
         return []
     left = np.sqrt(1 - rho**2)
     fit = _fits("drawn delays, distribution", special.ndtr((after - rho * before) / left), continuous=True)
-    # Least squares for the share of the asked correlation that is there: 1, and 0 where correlation does nothing.
+    # Least squares for the share of the configured correlation that is there: 1 as configured, 0 without correlation.
     weight = float(((rho * before / left) ** 2).sum())
     there = float((rho * before * after / left**2).sum()) / weight
     mean = float(rho.mean())
@@ -283,7 +288,7 @@ def correlated(seen: Seen, rows: pl.DataFrame) -> list[Asked]:
 
 
 def _order(seen: Seen) -> list[Asked]:
-    """Where order is kept: nobody overtakes, and departures are the drawn times, each taken once."""
+    """Where order is kept: no packet overtakes, and departures are at the drawn times, each used once."""
     if not seen.pipe.keeps_order:
         return []
     found = []
@@ -294,7 +299,7 @@ def _order(seen: Seen) -> list[Asked]:
             found.append(_never_back(rows))
     overtaken = int(seen.trials["reordered"].sum())
     sent = int(seen.trials["first"].sum())
-    what = "packets that arrived after one that was sent later"
+    what = "packets that arrived after a packet that was sent later"
     return [*found, Asked("order, from outside", "streams", 0.0, "packets", what, exact=overtaken, n=sent)]
 
 
@@ -302,19 +307,19 @@ def _same_times(rows: pl.DataFrame) -> Asked:
     times = Counter(zip(rows["flow"].to_list(), (rows["at_ns"] + rows["drawn_ns"]).to_list(), strict=True))
     known = rows.drop_nulls("intended_ns")
     taken = Counter(zip(known["flow"].to_list(), known["intended_ns"].to_list(), strict=True))
-    what = "departures at a time that nobody drew"
+    what = "departures at a time that was not drawn"
     return Asked("order kept, same times", "log", 0.0, "packets", what, exact=(taken - times).total(), n=known.height)
 
 
 def _never_back(rows: pl.DataFrame) -> Asked:
     known = rows.drop_nulls("intended_ns")
     back = known.select((pl.col("intended_ns").diff().over("block", "flow") < 0).sum()).item()
-    what = "packets that were to leave before one that came earlier"
-    return Asked("order kept, nobody overtakes", "log", 0.0, "packets", what, exact=int(back or 0), n=known.height)
+    what = "packets intended to leave before a packet that arrived earlier"
+    return Asked("order kept, no overtaking", "log", 0.0, "packets", what, exact=int(back or 0), n=known.height)
 
 
 def _tick(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """Errors that repeat themselves, as the saw-tooth of an emulator that looks at its clock on ticks."""
+    """Periodic errors: the quantisation error of an emulator that acts on clock ticks only."""
     rows = seen.stayed.drop_nulls("stay_ns").sort("block", "flow", "departure_ns")
     trials = list(seen.by_block(rows))
     times = [one["departure_ns"].to_numpy().astype(np.float64) for one in trials]
@@ -322,7 +327,8 @@ def _tick(seen: Seen, limits: dict[str, float]) -> list[Asked]:
     found = find_tick(times, errors) if trials else None
     if found is None:
         return []
+    what = "peak-to-peak height of the periodic part of the errors"
     return [
-        Asked("delay, saw-tooth", "streams", 0.0, "ns", "height of the part of the errors that repeats itself",
+        Asked("delay, quantisation error", "streams", 0.0, "ns", what,
               found.within, (-1.0, limits["offset"]), limits["offset"], n=found.n)
     ]  # fmt: skip

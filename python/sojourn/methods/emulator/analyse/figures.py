@@ -1,23 +1,24 @@
-"""The figures of an emulator (rows of the tidy table) and what its page draws.
+"""The results of an emulator (rows of results.json), and the samples that its page draws.
 
 Rows, one for each path and cell:
-- emulation_error (actual less intended departure, the emulator's own log); emulation_error_outside (one-way delay less
-  what was asked and the direct path's median); min mean p50 p99 p99.9 max sd [ns]
-- path_cost (one-way delay less the direct path's median and the time within the emulator, by its log); p50 [ns]
-- emulation_error_less_path (emulation_error_outside less the path_cost of the other half of the trials); as above [ns]
-- emulated_delay (one-way delay less the direct path's median); min mean p50 p99 max sd [ns]
-- emulated_delay_error (mean delay less the direct path's mean and the configured mean); mean [ns]
+- emulation_error (actual minus intended departure, in the emulator's log); emulation_error_outside (one-way delay minus
+  the configured delay and the direct path's median); min mean p50 p99 p99.9 max sd [ns]
+- path_delay (one-way delay minus the direct path's median and minus the logged time in the emulator); p50 [ns]
+- emulation_error_compensated (emulation_error_outside minus the path_delay of the other half of the trials); as above
+  [ns]
+- emulated_delay (one-way delay minus the direct path's median); min mean p50 p99 max sd [ns]
+- emulated_delay_error (mean delay minus the direct path's mean and the configured mean); mean [ns]
 - emulated_loss (share of the stream's frames that did not arrive); ratio [1], with Clopper and Pearson's interval, or
-  that of as many independent packets as those of a chain are worth
+  that of as many independent packets as the losses of a chain are worth
 
 Samples, all with the cell's factors:
 - checks: the checks of verdict.json
 - pipes: device, cell, delay_ns (constant), mean_delay_ns, jitter, sd_ns, half_life_ns, loss, rate_bps
-- emulation_errors: device, cell, of ("log", "streams"), q (share above), error_ns (absolute)
+- emulation_errors: device, cell, of ("log", "streams"), exceedance (share above), error_ns (absolute)
 - losses: device, cell, block, round, elapsed_s, number (of the frame in its trial): one row a lost frame, thinned
-- loss_runs_law: device, cell, run ("loss", "gap"), length, found, expected
+- loss_run_lengths: device, cell, run ("loss", "gap"), length, found, expected
 - autocorrelations: device, cell, of ("draws", "losses"), lag, lag_ns, found, low, high, expected
-- delay_distribution: device, cell, delay_ns, found, expected (shares below), measured (else as drawn)
+- delay_distribution: device, cell, delay_ns, found, expected (shares below), measured (false: drawn delays)
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ CURVE = 160
 
 
 def rows_of(run: Run, seen: Seen) -> list[Row]:
-    """The figures of one path and cell."""
+    """The results of one path and cell."""
     rows = []
     if seen.has_log:
         rows += _spread(run, seen, "emulation_error", seen.inside, "error_ns")
@@ -65,17 +66,17 @@ def rows_of(run: Run, seen: Seen) -> list[Row]:
         rows += _shift(run, seen)
         rows += _path(run, seen)
     for row in rows:
-        row.source = "the emulator's own log" if row.quantity == "emulation_error" else "the stream's own stamps"
+        row.source = "the emulator's packet log" if row.quantity == "emulation_error" else "the stream's timestamps"
     return [*rows, *_lost(run, seen)]
 
 
 def _path(run: Run, seen: Seen) -> list[Row]:
-    """What the path costs beside the emulator, and the errors without it."""
+    """The path's delay outside the emulator, and the errors with it compensated."""
     found = path.crossed(seen)
     if not found.height:
         return []
-    cost = _row(run, seen, ("path_cost", "p50", "ns"), path.cost_of(found), found.height)
-    return [cost, *_spread(run, seen, "emulation_error_less_path", found, "error_ns")]
+    own = _row(run, seen, ("path_delay", "p50", "ns"), path.delay_of(found), found.height)
+    return [own, *_spread(run, seen, "emulation_error_compensated", found, "error_ns")]
 
 
 def _spread(run: Run, seen: Seen, quantity: str, packets: pl.DataFrame, column: str) -> list[Row]:
@@ -98,7 +99,7 @@ def _row(run: Run, seen: Seen, name: tuple[str, str, str], value: Interval, pack
 
 
 def _shift(run: Run, seen: Seen) -> list[Row]:
-    """The mean delay's error, of pipes whose mean is known."""
+    """The error of the mean delay, of pipes whose mean is known."""
     if seen.pipe.rate_bps or seen.pipe.link.get("trace") or not math.isfinite(seen.pipe.mean_delay_ns):
         return []
     over = delay.mean_over_floor(seen, 0.05)
@@ -116,7 +117,7 @@ def _lost(run: Run, seen: Seen) -> list[Row]:
     chain = loss.whole_chain(seen)
     value = worth_pearson(lost, n, min(float(n), n / chain.inflation) if chain else float(n))
     row = _row(run, seen, ("emulated_loss", "ratio", "1"), value, n)
-    row.source = "the numbers of the stream's frames"
+    row.source = "the stream's sequence numbers"
     return [row]
 
 
@@ -126,7 +127,7 @@ def samples(run: Run, several: list[Seen], checks: list[dict[str, Any]]) -> dict
         "pipes": _concat([_pipe(one) for one in several], PIPES),
         "emulation_errors": _concat([frame for one in several for frame in _errors(one)], ERRORS),
         "losses": _concat([_losses(run, one) for one in several], LOSSES),
-        "loss_runs_law": _concat([frame for one in several for frame in _runs(one)], RUNS),
+        "loss_run_lengths": _concat([frame for one in several for frame in _runs(one)], RUNS),
         "autocorrelations": _concat([_correlations(one) for one in several], CORRELATIONS),
         "delay_distribution": _concat([_distribution(one) for one in several], DISTRIBUTION),
     }
@@ -168,13 +169,13 @@ def _at(seen: Seen) -> list[pl.Expr]:
 def _pipe(seen: Seen) -> pl.DataFrame:
     pipe, jitter = seen.pipe, seen.pipe.jitter
     chain = loss.whole_chain(seen)
-    told = {
+    pipe_row = {
         "device": seen.device, "cell": seen.cell, "delay_ns": float(pipe.constant_ns),
         "mean_delay_ns": pipe.mean_delay_ns, "jitter": jitter.name if jitter else None,
         "sd_ns": jitter.sd if jitter else None, "half_life_ns": pipe.half_life_ns,
         "configured_loss": chain.loss if chain else 0.0 if not _loses(seen) else None, "rate_bps": pipe.rate_bps,
     }  # fmt: skip
-    return pl.DataFrame([told], schema=PIPES)
+    return pl.DataFrame([pipe_row], schema=PIPES)
 
 
 def _loses(seen: Seen) -> bool:
@@ -192,7 +193,7 @@ def _errors(seen: Seen) -> Iterator[pl.DataFrame]:
 
 
 def _losses(run: Run, seen: Seen) -> pl.DataFrame:
-    """When each lost frame was to leave."""
+    """The intended departure of each lost frame."""
     came = seen.packets.select("block", "flow", "seq").unique()
     order = pl.col("seq").rank("ordinal").over("block", "flow").cast(pl.Int64)
     count = pl.len().over("block", "flow").cast(pl.Int64)
@@ -204,7 +205,7 @@ def _losses(run: Run, seen: Seen) -> pl.DataFrame:
 
 
 def _runs(seen: Seen) -> Iterator[pl.DataFrame]:
-    """Lengths of losses and of gaps, and how often each is to be expected, where losses tell the chain's state."""
+    """Lengths of bursts and gaps, and how often each is expected, where losses reveal the chain's state."""
     chain = loss.whole_chain(seen)
     if chain is None or not chain.is_renewal or not 0 < chain.loss < 1:
         return
@@ -216,12 +217,12 @@ def _runs(seen: Seen) -> Iterator[pl.DataFrame]:
         each, ends = np.arange(1, most + 1), chain.ends(lost)
         found = np.bincount(np.minimum(lengths, most + 1), minlength=most + 2)[1 : most + 1]
         expected = len(lengths) * ends * (1 - ends) ** (each - 1.0)
-        told = {"length": each, "found": found.astype(np.float64), "expected": expected}
-        yield pl.DataFrame(told).with_columns(*_at(seen), pl.lit(name).alias("run"))
+        counts = {"length": each, "found": found.astype(np.float64), "expected": expected}
+        yield pl.DataFrame(counts).with_columns(*_at(seen), pl.lit(name).alias("run"))
 
 
 def _correlations(seen: Seen) -> pl.DataFrame:
-    """Correlations over lags: of the normal scores of draws, and of losses; with what is to be expected."""
+    """Correlations over lags: of the normal scores of draws, and of losses; with the expected ones."""
     return pl.concat([pl.DataFrame(schema=CORRELATIONS), *_of_draws(seen), *_of_losses(seen)])
 
 
@@ -273,7 +274,7 @@ def _of_losses(seen: Seen) -> list[pl.DataFrame]:
 
 
 def _distribution(seen: Seen) -> pl.DataFrame:
-    """Measured delays less the direct path's median; where packets take each other's times, drawn delays instead."""
+    """Measured delays minus the direct path's median; where packets take each other's times, the drawn delays."""
     if seen.pipe.jitter is None or seen.pipe.rate_bps:
         return pl.DataFrame(schema=DISTRIBUTION)
     is_measured = seen.floor_p50_ns is not None and delay.swapped(seen) <= delay.SWAPPED
@@ -283,10 +284,10 @@ def _distribution(seen: Seen) -> pl.DataFrame:
         return pl.DataFrame(schema=DISTRIBUTION)
     kept = np.unique(np.linspace(0, len(values) - 1, CURVE).astype(np.int64))
     at = values[kept]
-    told = {
+    curve = {
         "delay_ns": at,
         "found": (kept + 0.5) / len(values),
         "expected": seen.pipe.delay_cdf(at),
         "measured": is_measured,
     }
-    return pl.DataFrame(told).with_columns(*_at(seen))
+    return pl.DataFrame(curve).with_columns(*_at(seen))

@@ -1,4 +1,4 @@
-"""What was published of emulators, asked of ours: no saw-tooth of a tick, nothing too little, whatever the rate."""
+"""Published hypotheses about emulators: no quantisation error, no delay too short, no dependence on the packet rate."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def evaluate(run: Run, several: list[Seen], told: Told) -> list[Outcome]:
 
 
 def _no_tick(name: str, device: str, told: Told) -> Outcome:
-    found = [one for one in told[1] if one["device"] == device and one["check"] == "delay, saw-tooth"]
-    return _by_checks(name, device, found, "no periodic part of the delay's error is larger than", told[2]["offset"])
+    found = [one for one in told[1] if one["device"] == device and one["check"] == "delay, quantisation error"]
+    return _by_checks(name, device, found, told[2]["offset"])
 
 
 def _no_shortfall(name: str, device: str, told: Told) -> Outcome:
-    """Delays are not too short by a constant, as dummynet's by 0.26 ms: by their medians, which no stall moves."""
+    """Delays are not short by a constant, as dummynet's were by 0.26 ms: by medians, which stalls do not move."""
     limit = told[2]["offset"]
     wanted = (device, "emulation_error_outside", "p50")
     rows = [row for row in told[0] if (row.device, row.quantity, row.statistic) == wanted]
     known = [row.value for row in rows if row.value.low is not None and row.value.high is not None]
     if not known:
-        return Outcome(name, "inconclusive", "no delay is known beside the direct path's", device)
+        return Outcome(name, "inconclusive", "no delay has a direct path to compare it with", device)
     worst = min(known, key=lambda one: one.estimate)
     if all((one.low or 0.0) >= -limit for one in known):
         side = "below" if worst.estimate < 0 else "above"
@@ -47,13 +47,20 @@ def _no_shortfall(name: str, device: str, told: Told) -> Outcome:
         said += f": the smallest is {micro(abs(worst.estimate))} {side} it"
         return Outcome(name, "supported", said, device, margin=limit, shown=worst)
     if any((one.high or 0.0) < -limit for one in known):
-        said = f"delays are short by {micro(-worst.estimate)} in the median"
+        said = f"a median delay is {micro(-worst.estimate)} below the configured one"
         return Outcome(name, "rejected", said, device, margin=limit, shown=worst)
-    return Outcome(name, "inconclusive", f"medians are not known to {micro(limit)}", device, margin=limit, shown=worst)
+    return Outcome(
+        name,
+        "inconclusive",
+        f"the median delays are not known within {micro(limit)}",
+        device,
+        margin=limit,
+        shown=worst,
+    )
 
 
 def _independent_of_rate(name: str, device: str, told: Told) -> Outcome:
-    """Of every delay: its error at the packet rates that were tried differs by less than the limit."""
+    """For every delay, its errors at different packet rates differ by less than the limit."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in told[0]:
         if (row.device, row.quantity, row.statistic) == (device, "emulation_error_outside", "p50"):
@@ -61,9 +68,9 @@ def _independent_of_rate(name: str, device: str, told: Told) -> Outcome:
     spans = [_span(rows) for rows in groups.values() if len(rows) > 1]
     limit = told[2]["offset"]
     if not spans:
-        return Outcome(name, "inconclusive", "the run has no delay at several rates", device)
+        return Outcome(name, "inconclusive", "the run has no delay at more than one packet rate", device)
     worst = max(spans, key=lambda one: one.estimate)
-    said = f"over packet rates, the median of a delay's error moves by at most {micro(worst.estimate)}"
+    said = f"the median delay error changes by at most {micro(worst.estimate)} between packet rates"
     if worst.high is not None and worst.high <= limit:
         return Outcome(name, "supported", said, device, margin=limit, shown=worst)
     beyond = worst.low is not None and worst.low > limit
@@ -71,7 +78,7 @@ def _independent_of_rate(name: str, device: str, told: Told) -> Outcome:
 
 
 def _span(rows: list[Row]) -> Interval:
-    """From the least to the largest estimate; the interval adds and takes both ends' half-widths."""
+    """The largest minus the least estimate; its half-width is the root of the sum of both squared half-widths."""
     low, high = (pick(rows, key=lambda row: row.value.estimate).value for pick in (min, max))
     span = high.estimate - low.estimate
     halves = [one.half_width for one in (low, high)]
@@ -90,33 +97,33 @@ def _loss_as_configured(name: str, device: str, told: Told) -> Outcome:
     alarms = sum(one["verdict"] == "fail" for one in found)
     if alarms:
         where = f"{worst['check']} of {worst['pipe']}"
-        return Outcome(name, "rejected", f"{alarms} of {n} checks of losses fail, {where} among them", device)
+        return Outcome(name, "rejected", f"{alarms} of {n} checks of losses fail, among them {where}", device)
     least = min((one["p"] for one in found if one["p"] is not None), default=float("nan"))
-    said = f"none of {n} checks of losses is beyond chance: the least p is {least:.2g}"
-    untold = sum(one["verdict"] == "inconclusive" for one in found)
-    said += f"; {untold} had too few losses to say" if untold else ""
-    return Outcome(name, outcome if untold == n else "supported", said, device)
+    said = f"none of {n} checks of losses fails: the least p is {least:.2g}"
+    inconclusive = sum(one["verdict"] == "inconclusive" for one in found)
+    said += f"; {inconclusive} had too few losses and are inconclusive" if inconclusive else ""
+    return Outcome(name, outcome if inconclusive == n else "supported", said, device)
 
 
-def _by_checks(name: str, device: str, found: list[dict[str, Any]], what: str, limit: float) -> Outcome:
+def _by_checks(name: str, device: str, found: list[dict[str, Any]], limit: float) -> Outcome:
     outcome, worst = _worst(found)
     if worst is None:
-        return Outcome(name, "inconclusive", "nothing was measured that could tell", device)
+        return Outcome(name, "inconclusive", "no delay error was measured", device)
     shown = Interval(worst["measured"], worst["ci_low"], worst["ci_high"], worst["level"], worst["n"])
     largest = max(one["measured"] for one in found if one["measured"] is not None)
-    said = f"{what} {micro(limit)}: the most is {micro(largest)}"
+    said = f"no quantisation error of the delays exceeds {micro(limit)}: the largest is {micro(largest)}"
     if outcome == "rejected":
-        said = f"a part of the delay's error repeats itself, {micro(worst['measured'])} high"
+        said = f"the delays have a quantisation error of {micro(worst['measured'])}"
     elif outcome == "inconclusive":
         said = (
-            f"whether a periodic part of the delay's error is larger than {micro(limit)} is not known: the largest "
-            f"estimate is {micro(largest)}, with too few packets to be sure"
+            f"there are too few packets to tell whether a quantisation error of the delays exceeds {micro(limit)}: the "
+            f"largest estimate is {micro(largest)}"
         )
     return Outcome(name, outcome, said, device, margin=limit, shown=shown)
 
 
 def _worst(found: list[dict[str, Any]]) -> tuple[str, dict[str, Any] | None]:
-    """The gravest verdict as an outcome, and the check that has it."""
+    """The worst verdict as an outcome, and the check that has it."""
     if not found:
         return "inconclusive", None
     worst = min(found, key=lambda one: (ORDER.index(one["verdict"]), -(one["measured"] or 0.0)))

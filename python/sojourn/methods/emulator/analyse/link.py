@@ -1,9 +1,10 @@
-"""The link and its queue, configured against measured: the law of departures, the rate, occupancy, fairness.
+"""The link and its queue, configured against measured: departure times, rate, occupancy, fairness.
 
-The law: a packet leaves at max(its arrival, the departure before it) + its bits / rate, whatever the order of service;
-by the log, to the nanosecond. The rate: of packets that follow each other without a pause, by the log's real departures
-and by the stream's arrivals, over all of a busy time and in windows of 1, 10 and 100 ms, where one packet more or less
-is the coarseness of packets and no error. Fairness: what lanes get while all of them wait, against their weights.
+Departure times: a packet leaves at max(its arrival, the departure before it) + its bits / rate, whatever the order of
+service; checked in the log to the nanosecond. Rate: of packets that follow each other without a pause, by the logged
+actual departures and by the stream's arrivals, over each whole busy period and in windows of 1, 10 and 100 ms; a window
+may be off by one packet, because packets are whole. Fairness: what classes get while all of them wait, against their
+weights.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ ROUNDING_NS = 1.5
 """Departures are whole nanoseconds; the remainder is carried."""
 
 OVERLOADED = 1.02
-"""A stream that asks for so much more than the rate keeps the link busy from its first packets on."""
+"""A stream that offers this many times the rate keeps the link busy from its first packets on."""
 
 PARTS = 7
-"""A busy time is cut into so many parts, so that three trials give an interval."""
+"""A busy period is cut into this many parts, so that three trials give an interval."""
 
 FCS_BYTES = 4
 LEAST_BUSY = 50
 COARSEST = 0.3
-"""Windows in which one packet is more than this share of what goes through say nothing of the rate."""
+"""Windows in which one packet is more than this share of the traffic are too short to judge the rate."""
 
 
 def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
@@ -52,7 +53,7 @@ def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 
 def served(seen: Seen) -> list[pl.DataFrame]:
-    """The packets that a link served, in the order in which they left it; of every trial and dynamic pipe."""
+    """The packets that a link served, in the order in which they left it, for each trial and dynamic pipe."""
     rows = seen.log.filter(pl.col("link_left_ns").is_not_null()).sort("block", "flow", "link_left_ns", "number")
     return rows.partition_by("block", "flow", maintain_order=True)
 
@@ -63,19 +64,19 @@ def _times(seen: Seen, rows: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _law(seen: Seen) -> list[Asked]:
-    """The recursion, packet by packet."""
+    """The departure time of every packet, computed from the packet before it."""
     rate = int(seen.pipe.rate_bps or 0)
     wrong = n = 0
     for rows in served(seen):
         found = misses(*_times(seen, rows), rate)
         wrong += int((np.abs(found) > ROUNDING_NS).sum())
         n += len(found)
-    what = "departures from the link that are not max(arrival, departure before) + bits / rate"
-    return [Asked("link, law of departures", "log", 0.0, "packets", what, exact=wrong, n=n)] if n else []
+    what = "departures from the link that are not at max(arrival, departure before) + bits / rate"
+    return [Asked("link, departure times", "log", 0.0, "packets", what, exact=wrong, n=n)] if n else []
 
 
 def busy(seen: Seen) -> list[pl.DataFrame]:
-    """The served packets that really left, of the stretches in which the link never idled."""
+    """The served packets that left, of the busy periods: those in which the link never idled."""
     found = []
     for rows in served(seen):
         sent = rows.filter(pl.col("disposition") == "sent").drop_nulls("departure_ns")
@@ -90,7 +91,7 @@ Busy = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def departures(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
-    """Times and bits of the real departures of busy stretches, where all packets stay equally long behind the link."""
+    """Times and bits of the actual departures of busy periods, where all packets stay equally long behind the link."""
     if seen.pipe.jitter is not None or seen.pipe.reorder:
         return []
     several = [(_since(one["departure_ns"]), _times(seen, one)[2].astype(np.float64)) for one in stretches]
@@ -98,7 +99,7 @@ def departures(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
 
 
 def arrivals(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
-    """The same by the stream's arrivals; without a log, of a regular stream that asked for more than the rate."""
+    """The same by the stream's arrivals; without a log, of a regular stream that offered more than the rate."""
     if seen.pipe.jitter is not None or seen.pipe.reorder:
         return []
     if stretches:
@@ -116,7 +117,7 @@ def arrivals(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
 
 
 def _arrived(seen: Seen, stretch: pl.DataFrame) -> Busy | None:
-    """A busy stretch as the receiver saw it; None where not all of it arrived."""
+    """A busy period as the receiver saw it; None where not all of it arrived."""
     own = stretch.select("block", pl.col("flow_of_stream").alias("flow"), "seq", "frame_bytes").drop_nulls()
     came = own.join(seen.packets.select("block", "flow", "seq", "arrival_ns"), on=["block", "flow", "seq"], how="inner")
     if came.height < stretch.height:
@@ -155,7 +156,7 @@ def _whole(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float]) -> A
 
 
 def part_rates(times: NDArray[np.float64], bits: NDArray[np.float64]) -> list[float]:
-    """The rate of each of a few parts of a busy time: the bits behind its first packet over the time they took."""
+    """The rate of each of a few parts of a busy period: the bits after its first packet over the time they took."""
     several = max(1, min(PARTS, len(times) // LEAST_BUSY))
     edges = np.linspace(0, len(times) - 1, several + 1).astype(np.int64)
     total = np.cumsum(bits)
@@ -164,9 +165,9 @@ def part_rates(times: NDArray[np.float64], bits: NDArray[np.float64]) -> list[fl
 
 
 def _in_windows(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float]) -> list[Asked]:
-    """The rate in windows: what whole packets, and departures as late as the limit of p99 at both ends, explain.
+    """The rate in windows. Its limit allows for whole packets, and at both ends for departures as late as p99's limit.
 
-    The highest percentile that ten windows lie beyond: a single stall of the machine is none of the rate's.
+    Judged by the highest percentile beyond which ten windows lie, so that a single stall of the machine does not count.
     """
     found = []
     for window in WINDOWS_NS:
@@ -181,13 +182,13 @@ def _in_windows(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float])
         if share is None:
             continue
         worst = float(np.quantile(np.abs(told.off), share))
-        what = f"{share * 100:g} % of the rate's deviations in {n:,} windows of {window / 1e6:g} ms are below"
+        what = f"deviation from the rate that {share * 100:g} % of {n:,} windows of {window / 1e6:g} ms do not exceed"
         found.append(_deviation(f"rate in {window / 1e6:g} ms", of, what, worst, limit, n))
     return found
 
 
 def _deviation(name: str, of: str, what: str, worst: float, limit: float, n: int) -> Asked:
-    """A largest deviation has no interval: it is what it was."""
+    """A largest deviation is an observation and has no interval."""
 
     def reading(alpha: float) -> Interval:
         return Interval(worst, worst, worst, 1 - alpha, n)
@@ -196,7 +197,7 @@ def _deviation(name: str, of: str, what: str, worst: float, limit: float, n: int
 
 
 def _queue(seen: Seen) -> list[Asked]:
-    """Occupancy never beyond the limit, and no packet lost for want of room that there was."""
+    """The queue never exceeds its limit, and drops no packet as long as there is room."""
     told = seen.pipe.queue.get("limit") or {}
     rows = seen.log.filter(~pl.col("cause").is_in(["before", "rule", "memory"]))
     found: list[Asked] = []
@@ -221,7 +222,7 @@ def _queue(seen: Seen) -> list[Asked]:
         if told.get("bytes") is not None:
             room &= pl.col("queue_bytes") + pl.col("frame_bytes") - 4 <= int(told["bytes"])
         lost = rows.filter(pl.col("cause") == "full")
-        what = "packets lost for want of room while there was some"
+        what = "packets dropped as if the queue were full while there was room"
         found.append(Asked("queue, lost only when full", "log", 0.0, "packets", what,
                            exact=lost.filter(room).height, n=rows.height))  # fmt: skip
     return found
@@ -235,12 +236,12 @@ def _most(name: str, what: str, most: float, limit: float, unit: str, n: int) ->
 
 
 def _fairness(seen: Seen) -> list[Asked]:
-    """Lanes under a fair scheduler: how far any falls behind its share while all of them wait, against the bound.
+    """Classes under a fair scheduler: how far any falls behind its share while all of them wait, against the bound.
 
-    By the log in the order in which packets left the link, and in the order in which the stream's arrived.
+    Judged in the order in which packets left the link by the log, and in that in which the stream's packets arrived.
     """
     scheduler = seen.pipe.scheduler
-    if scheduler.name not in BOUNDS or not seen.pipe.is_plain_link or not _is_crowded(seen):
+    if scheduler.name not in BOUNDS or not seen.pipe.is_plain_link or not _is_overloaded(seen):
         return []
     told = [one for rows in served(seen) if (one := Contest.of(seen, rows)) is not None]
     if not told:
@@ -252,8 +253,8 @@ def _fairness(seen: Seen) -> list[Asked]:
     return found
 
 
-def _is_crowded(seen: Seen) -> bool:
-    """Whether more was asked of the link than it carries, so that lanes wait at all."""
+def _is_overloaded(seen: Seen) -> bool:
+    """Whether more was offered to the link than it carries, so that classes wait at all."""
     size = seen.trials["frame_bytes"].max()
     if not isinstance(size, int) or not seen.interval_ns:
         return False
@@ -261,31 +262,31 @@ def _is_crowded(seen: Seen) -> bool:
 
 
 def _fair(of: str, lags: list[Lag]) -> Asked:
-    """The worst stretch; where all are too short to show a lane that gets too little, only a failure says something."""
+    """The worst period; where all are too short to show a class that gets too little, only a failure counts."""
     worst = max((lag.worst for lag in lags), default=float("nan"))
     if worst <= 1 and not any(lag.is_telling for lag in lags):
         worst = float("nan")
-    what = "largest lag of a lane behind generalised processor sharing, as a share of its scheduler's bound"
+    what = "largest lag of a class behind generalised processor sharing, as a share of its scheduler's bound"
     return _deviation("fairness", of, what, worst, 1.0, sum(lag.n for lag in lags))
 
 
 SHORT = 0.2
-"""A lane that gets so much less than its share must be seen, or nothing is told."""
+"""A check that would not detect a class that gets this much less than its share is inconclusive."""
 
 
 @dataclass(frozen=True)
 class Lag:
-    """Of a stretch: the largest lag of a lane as a share of its bound, and how many packets went."""
+    """Of a busy period: the largest lag of a class as a share of its bound, and how many packets were served."""
 
     worst: float
     n: int
     is_telling: bool
-    """Whether each lane, had it got a fifth less than its share, would have been beyond its bound."""
+    """Whether each class would have exceeded its bound, had it got a fifth less than its share."""
 
 
 @dataclass(frozen=True)
 class Contest:
-    """Packets that a link served, in their order, with the lane and the bytes of each, and when all lanes waited."""
+    """Packets that a link served, in order, with the class and bytes of each, and the periods in which all waited."""
 
     rows: pl.DataFrame
     lanes: NDArray[np.int64]
@@ -295,7 +296,7 @@ class Contest:
 
     @classmethod
     def of(cls, seen: Seen, rows: pl.DataFrame) -> Contest | None:
-        """None where the stream's packets did not go into several lanes."""
+        """None where the stream's packets were not of several classes."""
         own = rows.filter(pl.col("flow_of_stream").is_not_null())["class"].unique().sort().to_list()
         if len(own) < 2:
             return None
@@ -308,7 +309,7 @@ class Contest:
         return cls(rows, lanes, sizes, weights, all_waiting(entered, left, lanes, len(own)))
 
     def lags(self, scheduler: Scheduler, order: NDArray[np.int64] | None = None) -> list[Lag]:
-        """Of each stretch."""
+        """Of each period."""
         found, weights = [], np.array(self.weights)
         largest = np.array([self.sizes[self.lanes == lane].max() for lane in range(len(weights))])
         bounds = BOUNDS[scheduler.name](weights, largest, scheduler.quantum)
@@ -323,7 +324,7 @@ class Contest:
         return found
 
     def arrived(self, seen: Seen) -> NDArray[np.int64] | None:
-        """When each packet was received; None where one in a stretch was not."""
+        """When each packet was received; None where one in a period was not."""
         if not seen.packets.height:
             return None
         keys = ["block", "flow", "seq"]

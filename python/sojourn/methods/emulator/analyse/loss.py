@@ -1,12 +1,13 @@
-"""Losses, configured against measured: how many, and whether they come as the model has them come.
+"""Losses, configured against measured: how many, and in which pattern.
 
-Twice: by the emulator's log, stage by stage, and from outside, by the numbers of the frames that arrived. Independent
-losses are held to Clopper and Pearson's interval, the runs test, chi-square over the lengths of gaps and of bursts, and
-Ljung and Box's correlations; those of a chain to the interval that the chain's memory leaves, to the lengths where the
-losses tell the state, and else to the mean burst and the correlation of neighbours. Losses by count are exact.
+Checked twice: in the emulator's log, stage by stage, and from outside, by the sequence numbers of the frames that
+arrived. Independent losses are checked with Clopper and Pearson's interval, the runs test, chi-square over the lengths
+of gaps and bursts, and Ljung and Box's test of correlation. Losses of a chain are checked with an interval that allows
+for the chain's memory, and with the lengths where the losses reveal its state, else with the correlation of neighbours.
+Losses by count are checked exactly.
 
-A test of randomness is one-sided in what it proves: it fails what is not random; what it does not fail is as configured
-as far as so many losses can tell, and with fewer than 200 of them it does not say so.
+A test of randomness can fail a wrong emulator, but cannot prove a right one: without an alarm, losses are as configured
+as far as this many losses show. With fewer than 200 losses the check is inconclusive.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ LEAST_LOSSES = 200
 LAGS = 10
 STAGES = ("before", "after")
 PASSED = {"before": [], "after": ["before", "full", "managed", "profile", "rule", "memory"]}
-"""The causes by which a packet never came to a stage."""
+"""The causes of loss before each stage."""
 
 
 def asked(seen: Seen, _limits: dict[str, float]) -> list[Asked]:
-    """All checks of one pipe's losses, copies and damages."""
+    """All checks of one pipe's losses, duplicates, bit errors and reordering."""
     found = [one for stage in STAGES for one in _stage(seen, stage)]
-    return [*found, *_outside(seen), *_copies(seen), *_damages(seen), *_reordering(seen)]
+    return [*found, *_outside(seen), *_copies(seen), *_bit_errors(seen), *_reordering(seen)]
 
 
 def rows_of(seen: Seen, stage: str) -> list[NDArray[np.bool_]]:
-    """Of every trial and flow, in order: whether a packet that came to the stage was lost there."""
+    """For every trial and flow, in order: whether each packet that reached the stage was lost there."""
     came = seen.log.filter(~pl.col("cause").is_in(PASSED[stage]) & pl.col("copy_of").is_null())
     return [(one["cause"] == stage).to_numpy() for one in came.partition_by("block", "flow", maintain_order=True)]
 
@@ -69,12 +70,12 @@ def _both(seen: Seen) -> bool:
 
 def _none(rows: Sequence[NDArray[np.bool_]], stage: str) -> Asked:
     lost = int(sum(row.sum() for row in rows))
-    what = "packets lost where nothing was to lose any"
+    what = "packets lost in a stage without a loss model"
     return Asked(f"no loss {stage} the link", "log", 0.0, "packets", what, exact=lost, n=sum(map(len, rows)))
 
 
 def _by_count(rows: Sequence[NDArray[np.bool_]], name: str, told: Any, stage: str) -> Asked:
-    """Every n-th, or a pattern: how many packets were not treated so. The count may go on from trial to trial."""
+    """Every n-th, or a pattern: how many packets deviate from it. The count may continue from trial to trial."""
     if name == "every":
         period, start = int(told["every"]), int(told["first"]) - 1
         pattern = np.arange(period) == start % period
@@ -84,12 +85,12 @@ def _by_count(rows: Sequence[NDArray[np.bool_]], name: str, told: Any, stage: st
     for row in rows:
         tiled = np.tile(pattern, len(row) // len(pattern) + 2)
         wrong += min(int((tiled[at : at + len(row)] != row).sum()) for at in range(len(pattern)))
-    what = f"packets that the {name} model should have treated otherwise"
+    what = f"packets that were lost or kept against the {name} model"
     return Asked(f"loss {stage} the link", "log", 0.0, "packets", what, exact=wrong, n=sum(map(len, rows)))
 
 
 def _outside(seen: Seen) -> list[Asked]:
-    """What the stream saw, where its losses are all configured."""
+    """The stream's losses, where all of them are configured."""
     pipe = seen.pipe
     if pipe.loss_varies or any(pipe.corruption(stage) for stage in STAGES) or not seen.sends.height:
         return []
@@ -97,7 +98,7 @@ def _outside(seen: Seen) -> list[Asked]:
     if not models:
         lost, n = int(sum(row.sum() for row in seen.arrived)), sum(map(len, seen.arrived))
         beyond = max(0, lost - int(seen.trials["own_drops"].sum()))
-        what = "frames that did not arrive (but for the receiver's own drops)"
+        what = "frames that did not arrive (without the receiver's local drops)"
         return [Asked("no loss", "streams", 0.0, "packets", what, exact=beyond, n=n)]
     chain = whole_chain(seen)
     return [] if chain is None else against(seen.arrived, chain, "streams", "loss")
@@ -121,7 +122,7 @@ def whole_chain(seen: Seen) -> Chain | None:
 
 
 def against(rows: Sequence[NDArray[np.bool_]], chain: Chain, of: str, name: str) -> list[Asked]:
-    """Losses against a chain: the share, and the way in which they come."""
+    """Losses against a chain: their share, and their pattern."""
     n, lost = sum(map(len, rows)), int(sum(row.sum() for row in rows))
     if not n:
         return []
@@ -147,7 +148,7 @@ def _share(n: int, lost: int, chain: Chain, of: str, name: str) -> Asked:
     def reading(alpha: float) -> Interval:
         return worth_pearson(lost, n, worth, 1 - alpha)
 
-    # The configured share must lie in the interval: a test, whose p is the binomial's of as many as they are worth.
+    # A test whether the configured share lies in the interval; its p is the binomial's of as many as they are worth.
     share = chain.loss
     p = binomial_p(lost, n, share) if worth >= n else _worth_p(lost / n, share, worth)
     enough = n * share >= 10 or share in (0.0, 1.0)
@@ -171,18 +172,18 @@ def _ages(rows: Sequence[NDArray[np.bool_]], chain: Chain, of: str, name: str, *
 
 
 def _neighbours(rows: Sequence[NDArray[np.bool_]], chain: Chain, of: str, name: str, *, enough: bool) -> Asked:
-    """The correlation of neighbours, of a chain that hides its state."""
+    """The correlation of neighbouring packets, of a chain whose state the losses do not reveal."""
     numbers = [row.astype(np.float64) for row in rows]
     wanted = chain.correlation(1)
     found = autocorrelation(numbers, 1, chain.loss, 0.95)
     half = found.half_width
     p = two_sided((found.estimate - wanted) / (half / 1.96)) if half else float("nan")
-    what = "correlation of losses of neighbours"
+    what = "correlation of the losses of neighbouring packets"
     return Asked(f"{name}, neighbours", of, wanted, "1", what, p=p, enough=enough, measured=found.estimate, n=found.n)
 
 
 def _copies(seen: Seen) -> list[Asked]:
-    """Duplicates, by the log."""
+    """Duplicates, in the log."""
     found = []
     for stage in STAGES:
         share = seen.pipe.duplication(stage)
@@ -193,7 +194,9 @@ def _copies(seen: Seen) -> list[Asked]:
             n, copies = first.height, several.height
             if n and not models:
                 found.append(
-                    _proportion(f"duplicates {stage} the link", "share of packets that were doubled", copies, n, share)
+                    _proportion(
+                        f"duplicates {stage} the link", "share of packets that were duplicated", copies, n, share
+                    )
                 )
     return found
 
@@ -203,8 +206,8 @@ def _proportion(name: str, what: str, found: int, n: int, share: float) -> Asked
                  p=binomial_p(found, n, share), enough=n * share >= 10, n=n)  # fmt: skip
 
 
-def _damages(seen: Seen) -> list[Asked]:
-    """Damaged packets: flipped bits of all, or packets with one."""
+def _bit_errors(seen: Seen) -> list[Asked]:
+    """Bit errors: the share of flipped bits, or of packets with one."""
     told = [one for stage in STAGES if (one := seen.pipe.corruption(stage))]
     if len(told) != 1 or not seen.has_log:
         return []
@@ -213,13 +216,13 @@ def _damages(seen: Seen) -> list[Asked]:
         return []
     if name == "one-bit":
         damaged = int((rows["flipped"] > 0).sum())
-        return [_proportion("damage", "share of packets with a flipped bit", damaged, rows.height, share)]
+        return [_proportion("bit errors", "share of packets with a flipped bit", damaged, rows.height, share)]
     bits = int(((rows["frame_bytes"] - 4 - HEADER_BYTES) * 8).sum())
-    return [_proportion("damage", "share of bits that were flipped", int(rows["flipped"].sum()), bits, share)]
+    return [_proportion("bit errors", "share of bits that were flipped", int(rows["flipped"].sum()), bits, share)]
 
 
 def _reordering(seen: Seen) -> list[Asked]:
-    """Packets chosen to overtake, of those that came to the delay line."""
+    """Packets chosen to overtake, of those that reached the delay line."""
     told = seen.pipe.reorder
     if not told or not seen.has_log:
         return []
@@ -227,10 +230,10 @@ def _reordering(seen: Seen) -> list[Asked]:
     share = reordered_share(float(told["probability"]), int(told.get("gap") or 1))
     if not rows.height:
         return []
-    what = "share of packets that were let go before their time"
+    what = "share of packets that were sent ahead of their order"
     return [_proportion("reordering", what, int(rows["reordered"].sum()), rows.height, share)]
 
 
 def reordered_share(probability: float, gap: int) -> float:
-    """Behind a chosen packet gap - 1 are not asked; then each is chosen with the probability until one is."""
+    """After a chosen packet the next gap - 1 cannot be chosen; then each is, with the probability, until one is."""
     return 1 / (max(gap, 1) - 1 + 1 / probability) if probability > 0 else 0.0

@@ -1,9 +1,9 @@
-"""What the path costs beside the emulator, and how exactly packets would come with that taken off (`--path-cost`).
+"""The delay of the path outside the emulator, and the delay errors if it were compensated (`--path-cost`).
 
-A frame is on its way before its arrival is stamped and after the kernel was called to send it. That is the one-way
-delay less the direct path's median and less the time from arrival to departure by the emulator's log: neither what was
-asked nor how late it was is in it. What it comes to in half of the trials is taken off the errors of the others, so
-that the exactness that is told is none that a fit has made.
+A frame is under way before its arrival is timestamped, and after the kernel is called to send it. That time is the
+one-way delay minus the direct path's median and minus the time from arrival to departure in the emulator's log; it
+contains neither the configured delay nor the emulator's lateness. Its median in one half of the trials is subtracted
+from the errors of the other half, so that the accuracy reported is not that of a fit to the same data.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 LEAST = 200
-"""Packets of a figure."""
+"""A result needs at least this many packets."""
 
 
 def crossed(seen: Seen) -> pl.DataFrame:
-    """The stream's packets with `path_ns`, and with `error_ns` from outside once the path of other trials is off it."""
+    """The stream's packets with `path_ns`, and with `error_ns` minus the path delay of the other half of the trials."""
     rows = seen.outside if seen.is_timed and seen.has_log and "seq" in seen.log.columns else pl.DataFrame()
     if rows.height < LEAST:
         return pl.DataFrame()
@@ -45,34 +45,34 @@ def crossed(seen: Seen) -> pl.DataFrame:
         return pl.DataFrame()
     is_odd = pl.col("block").is_in(blocks[1::2])
     halves = [found.filter(~is_odd), found.filter(is_odd)]
-    costs = [float(np.median(half["path_ns"].to_numpy())) for half in halves]
+    medians = [float(np.median(half["path_ns"].to_numpy())) for half in halves]
     return pl.concat(
         half.with_columns(error_ns=pl.col("error_ns") - other)
-        for half, other in zip(halves, reversed(costs), strict=True)
+        for half, other in zip(halves, reversed(medians), strict=True)
     )
 
 
-def cost_of(rows: pl.DataFrame) -> Interval:
-    """The median of what the path took."""
+def delay_of(rows: pl.DataFrame) -> Interval:
+    """The median of the path's delay."""
     return quantile_by_rounds(rows["path_ns"].to_numpy(), parts_of(rows), 0.5, 0.95)
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """What to write, and what it makes of the errors: of the cell whose path is known best."""
-    known = [row for row in rows if row.quantity == "path_cost" and row.value.low is not None]
+    """The compensation to configure, and the errors with it, of the cell whose path delay is known best."""
+    known = [row for row in rows if row.quantity == "path_delay" and row.value.low is not None]
     if not known:
         return ""
     best = min(known, key=lambda row: float(row.value.high or 0) - float(row.value.low or 0))
     found = best.value.estimate
     if already := number((run.plan.get("emulate") or {}).get("path_cost") or 0.0):
-        return f"; beside the {micro(already)} that are taken off the path takes {micro(found)}"
+        return f"; beyond the {micro(already)} that are compensated, the path outside the emulator takes {micro(found)}"
     if round(found, -2) <= 0:
-        return "; the path itself takes no more than the direct one"
+        return "; the path outside the emulator takes no longer than the direct one"
     off = {
         row.statistic: row.value.estimate
         for row in rows
-        if (row.device, row.cell, row.quantity) == (best.device, best.cell, "emulation_error_less_path")
+        if (row.device, row.cell, row.quantity) == (best.device, best.cell, "emulation_error_compensated")
     }
-    said = f"; the path itself takes {micro(found)} more than the direct one: "
-    said += f"with --path-cost {found / 1e3:.1f}us delays would be off by {micro(off['p50'])} in the median"
-    return said + (f" and {micro(off['p99'])} in the 99th percentile" if "p99" in off else "")
+    said = f"; the path outside the emulator takes {micro(found)} longer than the direct one: with --path-cost "
+    said += f"{found / 1e3:.1f}us the median delay error would be {micro(off['p50'])}"
+    return said + (f" and its 99th percentile {micro(off['p99'])}" if "p99" in off else "")

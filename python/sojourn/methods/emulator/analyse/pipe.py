@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from sojourn.analysis.wording import percent
 from sojourn.statistics.chain import Chain, bernoulli, dwelling, four_states, gilbert_elliott
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HEADER_BYTES = 14
-"""What corruption leaves alone of a frame."""
+"""Corruption leaves these bytes of a frame alone."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def _piecewise(points: list[tuple[float, float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """A scheduler: its name, and the bytes that a lane of weight 1 may send in a turn."""
+    """A scheduler: its name, and the bytes that a class of weight 1 may send in a turn."""
 
     name: str
     quantum: float
@@ -229,7 +228,7 @@ class Pipe:
         return [one for one in found if one is not None]
 
     def chain(self, stage: str, interval_ns: float | None) -> Chain | None:
-        """The chain that loses in a stage; None where nothing does, or no chain tells it. Independent ones are one."""
+        """The loss models of a stage as one chain; None where there are none, or they are no chain."""
         models = self.losses(stage)
         if models and all(name == "independent" for name, _ in models):
             return bernoulli(1 - math.prod(1 - float(told["probability"]) for _, told in models))
@@ -241,11 +240,11 @@ class Pipe:
         return models[0] if len(models) == 1 and models[0][0] in ("every", "pattern") else None
 
     def duplication(self, stage: str) -> float | None:
-        """How likely a packet is doubled."""
+        """The probability that a packet is duplicated."""
         return (self.told.get(stage) or {}).get("duplication")
 
     def corruption(self, stage: str) -> tuple[str, float] | None:
-        """How bits are damaged: its name, and how likely."""
+        """How bits are flipped: the model's name and its probability."""
         found = (self.told.get(stage) or {}).get("corruption")
         return None if not found else next((str(name), float(value)) for name, value in found.items())
 
@@ -263,7 +262,7 @@ class Pipe:
 
 
 def _tagged(found: Any) -> tuple[str, Mapping[str, Any]] | None:
-    """A variant as serde tells it: {"name": {...}}, or "name"."""
+    """A variant as serde writes it: {"name": {...}}, or "name"."""
     if not found:
         return None
     if isinstance(found, str):
@@ -279,10 +278,3 @@ def _chain_of(name: str, told: Mapping[str, Any], interval_ns: float | None) -> 
     if name == "dwell" and interval_ns:
         return dwelling(float(told["good"]), float(told["bad"]), interval_ns)
     return None
-
-
-def spell_loss(chain: Chain) -> str:
-    """What a chain loses, in words."""
-    if len(chain.loses) == 1:
-        return percent(chain.loss)
-    return f"{percent(chain.loss)} in bursts of {chain.mean_burst:.3g}"

@@ -1,8 +1,8 @@
-"""What was seen of each pipe: the pipe itself, the emulator's own log, and the stream's frames from outside.
+"""What is known of each pipe: its configuration, the emulator's packet log, and the stream's frames from outside.
 
-One `Seen` for each path with an emulator and each cell. The log's rows are those of the stream's direction that went
-through a pipe, in the order of their numbers; rows of the stream's own frames carry its flow and sequence number, read
-from the head that the log kept. It judges nothing.
+One `Seen` for each path with an emulator and each cell. The log's rows are the packets of the stream's direction that
+went through a pipe, in the order of their numbers; rows of the stream's own frames carry its flow and sequence number,
+read from the header that the log kept. It judges nothing.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ FORWARD = "forward"
 """The direction of streams, and the name of its pipe."""
 
 LEAST_PARTS = 20
-"""A figure's interval is over at least so many parts of trials, where there are packets enough."""
+"""An interval is over at least this many parts of trials, where there are packets enough."""
 
 LEAST_STAY_NS = 100e3
-"""From such a stay on a packet can be held to a time: shorter ones end before a program has had its turn."""
+"""Packets that stay at least this long are judged by their departure time; shorter delays end before a program runs."""
 
 LEAST_IN_PART = 25
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A pipe and what was seen of it; times are plain ns."""
+    """A pipe and what is known of it; times are plain ns."""
 
     device: str
     cell: int
@@ -57,16 +57,16 @@ class Seen:
     floor: pl.DataFrame
     sends: pl.DataFrame
     cut: frozenset[int] = frozenset()
-    """Blocks of which the log may lack the end: its emulator was killed, and the run resumed."""
+    """Blocks of which the end of the log may be missing: the emulator was killed, and the run resumed."""
 
     @property
     def has_log(self) -> bool:
-        """Whether the emulator told of its packets."""
+        """Whether the emulator logged its packets."""
         return bool(self.log.height)
 
     @cached_property
     def sent(self) -> pl.DataFrame:
-        """The log's packets that left."""
+        """The logged packets that left."""
         return self.log.filter(pl.col("disposition") == "sent")
 
     @cached_property
@@ -94,7 +94,7 @@ class Seen:
 
     @cached_property
     def stayed(self) -> pl.DataFrame:
-        """The stream's packets with what each was to stay in the emulator: `stay_ns`, null where nothing tells it."""
+        """The stream's packets with `stay_ns`, how long each was to stay in the emulator; null where unknown."""
         plain = self.packets
         if self.has_log and "seq" in self.log.columns:
             stays = self.sent.filter(pl.col("copy_of").is_null()).drop_nulls("seq").select(
@@ -114,9 +114,9 @@ class Seen:
 
     @cached_property
     def is_timed(self) -> bool:
-        """Whether packets are to stay long enough for a promise of when they leave.
+        """Whether packets stay long enough to be judged by their departure times.
 
-        A packet that is to leave as it comes cannot: what is measured there is what passing through costs.
+        Of a packet that is to leave at once, the delay measured is only that of passing through.
         """
         stays = self.stayed["stay_ns"].median() if self.packets.height else None
         least = float(stays) if isinstance(stays, float) else self.pipe.mean_delay_ns
@@ -124,20 +124,20 @@ class Seen:
 
     @cached_property
     def outside(self) -> pl.DataFrame:
-        """The stream's packets with `error_ns`: delay, less what was to be stayed, less the direct path's median."""
+        """The stream's packets with `error_ns`: the delay, minus the intended stay, minus the direct path's median."""
         floor = self.floor_p50_ns
         error = pl.col("delay_ns") - pl.col("stay_ns") - pl.lit(floor, dtype=pl.Float64)
         return self.stayed.with_columns(error_ns=error).drop_nulls("error_ns")
 
     @cached_property
     def inside(self) -> pl.DataFrame:
-        """The log's packets that left, with `error_ns`: actual less intended departure."""
+        """The logged packets that left, with `error_ns`: actual minus intended departure."""
         error = (pl.col("departure_ns") - pl.col("intended_ns")).cast(pl.Float64)
         return self.sent.with_columns(error_ns=error).drop_nulls("error_ns")
 
     @cached_property
     def arrived(self) -> list[NDArray[np.bool_]]:
-        """Of each trial, and each of its flows: for every packet that was sent, in order, whether it was lost."""
+        """For each trial and flow: for every packet sent, in order, whether it was lost."""
         sends = self.sends.select("block", "flow", "seq").unique()
         came = self.packets.select("block", "flow", "seq").unique().with_columns(lost=pl.lit(value=False))
         both = sends.join(came, on=["block", "flow", "seq"], how="left").sort("block", "flow", "seq")
@@ -146,7 +146,7 @@ class Seen:
 
 
 def parts_of(rows: pl.DataFrame) -> NDArray[np.int64]:
-    """Each row's part: trials cut into pieces of equally many packets, so that there are at least twenty in all."""
+    """Each row's part: trials are cut into pieces of equally many packets, so that there are at least twenty parts."""
     blocks = rows["block"].to_numpy()
     trials = max(1, len(np.unique(blocks)))
     least = LEAST_IN_PART * trials
@@ -159,7 +159,7 @@ def parts_of(rows: pl.DataFrame) -> NDArray[np.int64]:
 
 
 def seen_of(of: Gathered) -> list[Seen]:
-    """Every path and cell of which a pipe is known, in the order of the tables."""
+    """Every path and cell whose pipe is known, in the order of the tables."""
     run = of.run
     pipes = _pipes(run)
     log = _numbered(run.emulated)
@@ -196,7 +196,7 @@ def _seen(
 
 
 def cut_blocks(log: list[dict[str, Any]]) -> frozenset[int]:
-    """The blocks of emulators that began and never ended: what they had not yet written is nowhere."""
+    """The blocks of emulators that began and never ended: what they had not yet written is lost."""
     found: set[int] = set()
     open_: set[int] = set()
     for event in log:
@@ -211,7 +211,7 @@ def cut_blocks(log: list[dict[str, Any]]) -> frozenset[int]:
 
 
 def _pipes(run: Run) -> dict[int, tuple[str, Pipe]]:
-    """The pipe of every block of which the log tells: what was asked, in words, and as the emulator understood it."""
+    """The pipe of every block in the run's log: its configuration string, and how the emulator read it."""
     found: dict[int, tuple[str, Pipe]] = {}
     started = _started(run)
     for block, event in run.trial_events.items():
@@ -228,7 +228,7 @@ def _pipes(run: Run) -> dict[int, tuple[str, Pipe]]:
 
 
 def _started(run: Run) -> tuple[str, Pipe] | None:
-    """The pipe that the emulator began with: of a run that sets none."""
+    """The pipe that the emulator began with, of a run that sets none."""
     for path in sorted(run.folder.records.glob("emulation-*.jsonl")):
         with path.open(encoding="utf-8") as lines:
             first = json.loads(next(lines, "{}") or "{}")
@@ -240,7 +240,7 @@ def _started(run: Run) -> tuple[str, Pipe] | None:
 
 
 def _numbered(log: pl.DataFrame) -> pl.DataFrame:
-    """The log's rows of the stream's direction in order, heads read: flow_of_stream, seq (null: of no stream)."""
+    """The log's rows of the stream's direction in order, with flow_of_stream and seq (null: not of the stream)."""
     if not log.height:
         return log.with_columns(flow_of_stream=pl.lit(None, pl.Int32), seq=pl.lit(None, pl.Int64))
     through = log.filter((pl.col("direction") == FORWARD) & (pl.col("pipe") != "")).sort("block", "number")

@@ -1,4 +1,4 @@
-"""The report of "emulator": configured against measured, how exactly packets leave, and how losses come."""
+"""The report of "emulator": configured against measured, accuracy of departures, and pattern of losses."""
 
 from __future__ import annotations
 
@@ -26,65 +26,71 @@ TITLES = {"min": "Min", "mean": "Mean", "p50": "Median", "max": "Max", "sd": "St
 
 def errors(run: Run) -> Table:
     """The emulation error of every cell, by the log and from outside."""
-    groups = {"emulation_error": "Departures, by its log",
+    groups = {"emulation_error": "Departures, emulator's log",
               "emulation_error_outside": "Delays, from outside",
-              "emulation_error_less_path": "From outside, less the path's own cost"}  # fmt: skip
+              "emulation_error_compensated": "From outside, path delay compensated"}  # fmt: skip
     measures = tuple(
         Measure(quantity, name, TITLES.get(name, name), group, interval=name == "p50")
         for quantity, group in groups.items()
         for name in SPREAD
     )
-    cost = Measure("path_cost", "p50", "Median", "The path's own cost", interval=True)
+    path = Measure("path_delay", "p50", "Median", "Path delay", interval=True)
     note = (
-        "By its log: real less intended departure, as the emulator wrote it down. From outside: the stream's one-way "
-        "delay, less what each packet was to stay and less the direct path's median in the same cell. The path's own "
-        "cost is what is neither of that nor the emulator's lateness: before the stamp of arrival and behind the call "
-        "that sends; what half of the trials found of it is taken off the others. A percentile is given where at least "
-        "ten packets lie beyond it."
+        "Emulator's log: actual minus intended departure of each packet. From outside: the stream's one-way delay, "
+        "minus the configured delay of each packet, minus the direct path's median in the same cell. Path delay: the "
+        "time that a frame takes before the emulator timestamps its arrival and after the emulator calls the kernel to "
+        "send it. Compensated: the path delay found in one half of the trials is subtracted from the errors of the "
+        "other half. A percentile is given where at least ten packets lie beyond it."
     )
-    return measured(run, Ask("emulation_error", "By how much packets miss their time", (*measures, cost), note))
+    return measured(run, Ask("emulation_error", "Delay error", (*measures, path), note))
 
 
 def emulated(run: Run) -> Table:
-    """The delay that the emulator makes, as the papers tabulate it."""
+    """The emulated delay, with the statistics that the papers print."""
     measures = (
-        *(Measure("emulated_delay", name, TITLES[name], "Delay over the direct path", interval=name == "mean")
+        *(Measure("emulated_delay", name, TITLES[name], "Delay minus the direct path's", interval=name == "mean")
           for name in ("min", "mean", "max", "sd")),
-        Measure("emulated_delay_error", "mean", "Mean less configured"),
+        Measure("emulated_delay_error", "mean", "Mean minus configured"),
     )  # fmt: skip
-    note = "One-way delay less the direct path's median (the error: its mean) in the same cell."
+    note = (
+        "One-way delay minus the direct path's median in the same cell. Mean minus configured: the mean delay minus "
+        "the direct path's mean and the configured delay."
+    )
     return measured(run, Ask("emulated_delay", "Emulated delay", measures, note))
 
 
 def lost(run: Run) -> Table:
-    """The share of the stream that the emulator lost."""
+    """The share of the stream's frames that the emulator lost."""
     measures = (Measure("emulated_loss", "ratio", "Lost"),)
-    note = "By the numbers of the stream's frames; the interval is Clopper and Pearson's."
+    note = "From the sequence numbers of the stream's frames; the interval is Clopper and Pearson's."
     asked = {one["cell"] for one in checks_of(run) if one["check"].startswith("loss")}
     where = pl.col("cell").is_in(sorted(asked)) | (pl.col("estimate") > 0)
     return measured(run, Ask("emulated_loss", "Emulated loss", measures, note, where))
 
 
 def keys(run: Run) -> list[Key]:
-    """The checks, the exactness of departures, and the error from outside."""
+    """The checks, the error of departures, the error from outside, and the loss."""
     found = checks_of(run)
     if not found:
         return []
     tally = {name: sum(one["verdict"] == name for one in found) for name in ("pass", "fail", "inconclusive")}
     said = (f"{count(tally['fail'])} fail", f"{count(tally['inconclusive'])} inconclusive")
     keys_ = [Key("Checks passed", f"{count(tally['pass'])} of {count(len(found))}", "", said)]
-    for quantity, what in (("emulation_error", "by its log"), ("emulation_error_outside", "from outside")):
+    for quantity, what in (
+        ("emulation_error", "departure error"),
+        ("emulation_error_outside", "delay error, from outside"),
+    ):
         for statistic, title in (("p50", "median"), ("p99", "99th percentile")):
             worst = _worst(run, quantity, statistic)
             if worst:
                 cell = run.cell_of(worst)
-                title_ = f"{worst['device']}: error, {what}, {title}"
-                keys_.append(delays.key_of(worst, title_, f"the worst cell: {cell.short}" if cell else ""))
+                title_ = f"{worst['device']}: {what}, {title}"
+                keys_.append(delays.key_of(worst, title_, f"worst cell: {cell.short}" if cell else ""))
     return [*keys_, *_loss_key(found)]
 
 
 def _loss_key(found: list[dict[str, Any]]) -> list[Key]:
-    """The loss from outside that is least likely to be by chance."""
+    """The loss seen from outside that is least likely by chance."""
     several = [one for one in found if one["check"] == "loss" and one["of"] == "streams" and one["p"] is not None]
     if not several:
         return []
@@ -92,47 +98,47 @@ def _loss_key(found: list[dict[str, Any]]) -> list[Key]:
     shown, configured, _ = shown_of(worst)
     lines = (
         f"95 % CI {shown.interval}",
-        f"{configured} % was asked, p {worst['p']:.2g}",
-        "the least likely of all cells",
+        f"configured: {configured} %, p {worst['p']:.2g}",
+        "of all cells, the least likely",
     )
     return [Key(f"{worst['device']}: lost", shown.text, "%", lines, str(worst["device"]))]
 
 
 def _worst(run: Run, quantity: str, statistic: str) -> dict[str, object] | None:
-    """The worst cell of those whose packets are held to a time."""
+    """The worst of the cells whose departure times are judged."""
     timed = sorted({one["cell"] for one in checks_of(run) if one["check"].endswith(", median")})
     rows = run.rows(quantity, statistic).drop_nulls("estimate").filter(pl.col("cell").is_in(timed))
     return rows.sort(pl.col("estimate").abs(), descending=True).row(0, named=True) if rows.height else None
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """How it was measured."""
     lines = words(
         run,
-        "Each cell has a pipe, set before each trial without losing a packet. The direct path is visited in every cell "
-        "with the same stream: what it takes is subtracted, so that what is left is the emulator's. Packets that are "
-        "to stay less than 100 µs are not held to a time: what passing through costs is in the figures all the same.",
+        "Each cell has a pipe, which is configured before each trial without losing a packet. In every cell the same "
+        "stream is also sent over the direct path; that path's delay is subtracted, so that the rest is the "
+        "emulator's. Packets with a configured delay below 100 µs are not judged by their departure time; the figures "
+        "show their delay all the same.",
         unit=UNIT,
     )
     return [*lines, *_replays(run), ALARM]
 
 
 UNIT = (
-    "The unit is the part of a trial: trials are cut until there are twenty parts at least, where there are packets "
-    "enough, and intervals are over parts. Paths and cells follow each other in random and then mirrored order."
+    "The unit is the part of a trial: trials are cut into parts, twenty in all where there are packets enough, and "
+    "intervals are over parts. Paths and cells follow each other in random and then mirrored order."
 )
 ALARM = (
-    "All checks of a run together raise a false alarm in at most one of a hundred runs of an emulator without fault: "
-    "each check has an equal part of that. A check for which there were too few packets is inconclusive; it has not "
-    "passed."
+    "For an emulator without fault, at most one run in a hundred has a check that fails by chance; every check has an "
+    "equal part of that probability. A check with too few packets is inconclusive: it has not passed."
 )
 
 
 def _replays(run: Run) -> list[str]:
     found = [one for one in run.log if one.get("event") == "emulator-replay"]
     return [
-        f"Oracle replay: the same engine was given the log's {count(one.get('packets'))} arrivals and the seed again, "
-        "in virtual time; dispositions, drawn delays and intended departures were "
+        f"Replay: the same engine handled the {count(one.get('packets'))} logged arrivals again, with the same seed, "
+        "in virtual time. Dispositions, drawn delays and intended departures were "
         f"{'identical' if one.get('identical') else 'not identical'}."
         for one in found
     ]

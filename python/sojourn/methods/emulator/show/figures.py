@@ -1,6 +1,6 @@
-"""The figures of an emulator: how exactly packets leave, at which delays and rates, and how losses come.
+"""The figures of an emulator: delay errors over delay and rate, distributions, and the pattern of losses.
 
-Points are what was measured, lines what was configured or what its law says. It draws samples and computes nothing.
+Points are measured, lines are configured or follow from the configuration. It draws samples and computes nothing.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 SOURCES = {"log": INSIDE, "streams": OUTSIDE}
 CURVE_POINTS = 80
 SMALLEST = 0.95
-"""The smallest errors would take most of a logarithmic axis, and say least."""
+"""Errors that a larger share of packets exceeds are left out: they would fill most of the logarithmic axis."""
 
 STATISTICS = {"p50": "median", "p99": "99th percentile"}
 
 
 def errors(run: Run) -> Figure | None:
-    """How far departures and delays are from what was asked, on a log(1 - p) axis."""
+    """Errors of departures and delays, on a log(1 - p) axis."""
     found = sample(run, "emulation_errors")
     if found.is_empty():
         return None
-    told = found.filter(pl.col("exceedance") < SMALLEST)
-    drawn = _by_path(told if told.height else found).with_columns(
+    largest = found.filter(pl.col("exceedance") < SMALLEST)
+    drawn = _by_path(largest if largest.height else found).with_columns(
         (pl.col("error_ns") / 1e3).clip(lower_bound=0.001).round(3).alias("x"),
         pl.col("exceedance").round_sig_figs(4),
         pl.col("of").replace(SOURCES).alias("device"),
     )
     drawn = thinned(drawn, ("cell", "device"), CURVE_POINTS)
     caption = (
-        "In size. By its own log: real less intended departure, as the emulator wrote it down packet by packet. From "
-        "outside: the stream's one-way delay, less what each packet was asked to stay, less the direct path's median; "
-        "the tester's own jitter is in it. The axis is logarithmic in 1 − p, so that each step up is ten times rarer."
+        "Absolute errors. Emulator's log: actual minus intended departure of each packet. From outside: the stream's "
+        "one-way delay, minus the configured delay of each packet, minus the direct path's median; it includes the "
+        "tester's own jitter. The axis is logarithmic in 1 − p, so that each step up is ten times rarer."
     )
-    said = "Error (µs)"
-    chart = Distribution(Axis(said, log=True).x("x"), float(drawn["exceedance"].min() or 1e-3), said)  # type: ignore[arg-type]
-    return figure("emulation_error_cdf", "By how much packets miss their time", caption, drawn, chart)
+    title = "Absolute error (µs)"
+    chart = Distribution(Axis(title, log=True).x("x"), float(drawn["exceedance"].min() or 1e-3), title)  # type: ignore[arg-type]
+    return figure("emulation_error_cdf", "Delay error", caption, drawn, chart)
 
 
 def _by_path(rows: pl.DataFrame) -> pl.DataFrame:
@@ -61,9 +61,9 @@ def over_delay(run: Run) -> Figure | None:
     if rows.is_empty() or rows.filter(pl.col("x") > 0)["x"].n_unique() < 2:
         return None
     caption = (
-        "From outside: one-way delay less the configured one and the direct path's median, with its interval. An "
-        "emulator that looks at its clock on ticks is too early by up to one of them, whatever the delay; dummynet in "
-        "2003 was a quarter of a millisecond too early."
+        "From outside: one-way delay minus the configured delay and the direct path's median, with its interval. An "
+        "emulator that acts on clock ticks only sends up to one tick too early, whatever the delay; dummynet in 2003 "
+        "was a quarter of a millisecond too early."
     )
     shown = tuple(one for one in STATISTICS.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Configured delay (ms)", log=True), Axis("Error (µs)", zero=True), shown)
@@ -71,7 +71,7 @@ def over_delay(run: Run) -> Figure | None:
 
 
 def over_rate(run: Run) -> Figure | None:
-    """The median error over the time between packets, one line a delay."""
+    """The median error over the time between packets, one line for each delay."""
     rows = _error_rows(run, "interval_ns", 1e-6, "pipe", "interval_ns", "schedule")
     rows = rows.filter(pl.col("series") == STATISTICS["p50"]) if rows.height else rows
     if rows.is_empty() or rows["x"].n_unique() < 2:
@@ -79,8 +79,8 @@ def over_rate(run: Run) -> Figure | None:
     rows = rows.with_columns(series=pl.col("pipe"))
     names = several(rows, "series")
     caption = (
-        "Median error from outside, one line a delay: a delay line that does not care at what rate packets come gives "
-        "level lines, one over the other."
+        "Median error from outside, one line for each delay. If the delay does not depend on the packet rate, the "
+        "lines are level."
     )
     chart = Lines(Axis("Mean time between packets (ms)", log=True), Axis("Median error (µs)", zero=True), names)
     return figure("error_over_rate", "Error over the time between packets", caption, rows, chart, columns=1)
@@ -94,8 +94,8 @@ def _error_rows(run: Run, x: str, factor: float, *without: str) -> pl.DataFrame:
     )
     if pipes is None or found.is_empty():
         return pl.DataFrame()
-    told = pipes.select("device", pl.col("cell").cast(pl.Int64), "delay_ns")
-    joined = found.join(told, on=["device", "cell"], how="inner").with_columns(
+    configured = pipes.select("device", pl.col("cell").cast(pl.Int64), "delay_ns")
+    joined = found.join(configured, on=["device", "cell"], how="inner").with_columns(
         cell=pl.col("cell").replace_strict(run.labels(*without), default=None, return_dtype=pl.String),
         x=pl.col(x).cast(pl.Float64) * factor,
         series=pl.col("statistic").replace(STATISTICS),
@@ -117,25 +117,24 @@ def distribution(run: Run) -> Figure | None:
     law = base.with_columns(y=pl.col("expected") * 100, role=pl.lit("fit"))
     drawn = pl.concat([thinned(points, ("cell", "device"), 40), law])
     caption = (
-        "Points: the share of packets with at most this delay, less the direct path's median. Line: the configured "
-        "distribution. Where order is kept under jitter, packets take each other's times: there the drawn delays are "
-        "shown, from the emulator's log."
+        "Points: the share of packets with at most this delay; the direct path's median is subtracted. Line: the "
+        "configured distribution. Where the order is kept under jitter, packets leave at each other's times: there the "
+        "points are the drawn delays, from the emulator's log."
     )
     chart = Lines(Axis("Delay (ms)"), Axis("Share of packets below (%)", zero=True))
     return figure("delay_distribution", "Measured delays and the configured distribution", caption, drawn, chart)
 
 
 def losses_over_time(run: Run) -> Figure | None:
-    """When frames were lost, one row a trial."""
+    """The lost frames, one row for each trial."""
     found = sample(run, "losses")
     if found.is_empty():
         return None
     rows = found.with_columns(x=pl.col("number"), name=pl.format("round {}", pl.col("round") + 1))
     rows = rows.sort("rank", "round", "number", maintain_order=True)
     caption = (
-        "Each mark is a lost frame, each row one trial. Clusters, gaps and stripes would be a loss that is not by "
-        "chance; whether there are any is for the tests in the table, not for the eye, which sees clusters in chance, "
-        "too."
+        "Each mark is a lost frame, each row a trial. The eye sees clusters in random losses too: whether losses are "
+        "random is decided by the tests in the table."
     )
     chart = Events("Number of the frame in its trial", several(rows, "name"))
     return figure("losses_over_time", "Losses over time", caption, rows, chart)
@@ -147,11 +146,11 @@ def loss_shares(run: Run) -> Figure | None:
     found = run.rows("emulated_loss", "ratio")
     if pipes is None or found.is_empty():
         return None
-    told = pipes.select("device", pl.col("cell").cast(pl.Int64), "configured_loss").filter(
+    configured = pipes.select("device", pl.col("cell").cast(pl.Int64), "configured_loss").filter(
         pl.col("configured_loss") > 0
     )
     share = pl.col("configured_loss") * 100
-    rows = found.join(told, on=["device", "cell"], how="inner").with_columns(
+    rows = found.join(configured, on=["device", "cell"], how="inner").with_columns(
         x=share,
         role=pl.lit("point"),
         **{to: pl.col(key) * 100 - share for to, key in (("y", "estimate"), ("low", "ci_low"), ("high", "ci_high"))},
@@ -163,34 +162,36 @@ def loss_shares(run: Run) -> Figure | None:
         along
     )
     caption = (
-        "Measured less configured share of lost frames, with the interval of 95 % (Clopper and Pearson's; of losses in "
-        "bursts, that of as many single ones as they are worth). One in twenty lies beside zero by chance."
+        "Measured minus configured loss ratio, with its 95 % interval (Clopper and Pearson's; for losses in bursts, of "
+        "the number of independent losses that they are worth). One interval in twenty excludes zero by chance."
     )
-    chart = Lines(Axis("Configured loss (%)", zero=True), Axis("Measured less configured (points)"), joined=False)
-    return figure("loss_shares", "Measured less configured loss", caption, rows, chart)
+    chart = Lines(
+        Axis("Configured loss (%)", zero=True), Axis("Measured minus configured (percentage points)"), joined=False
+    )
+    return figure("loss_shares", "Measured minus configured loss", caption, rows, chart)
 
 
 def loss_runs(run: Run) -> Figure | None:
-    """Lengths of losses and of gaps beside their law."""
-    found = sample(run, "loss_runs_law")
+    """Lengths of bursts and gaps beside their geometric distribution."""
+    found = sample(run, "loss_run_lengths")
     if found.is_empty():
         return None
     named = found.with_columns(
-        x=pl.col("length"), cell=pl.format("{}, {}", "cell", pl.col("run").replace({"loss": "losses", "gap": "gaps"}))
+        x=pl.col("length"), cell=pl.format("{}, {}", "cell", pl.col("run").replace({"loss": "bursts", "gap": "gaps"}))
     ).with_columns(*NO_INTERVAL)
     points = named.filter(pl.col("found") > 0).with_columns(y=pl.col("found"), role=pl.lit("point"))
     law = named.filter(pl.col("expected") >= 0.1).with_columns(y=pl.col("expected"), role=pl.lit("fit"))
     drawn = pl.concat([points, law])
     caption = (
-        "How many losses, or packets between two losses, came in a row, and how often; the line is the geometric law "
-        "of what was configured."
+        "How often so many packets were lost in a row (bursts), or arrived in a row between two losses (gaps). The "
+        "line is the geometric distribution that follows from the configuration."
     )
     chart = Lines(Axis("Packets in a row", whole=True), Axis("How often", log=True))
-    return figure("loss_runs_law", "Lengths of losses and of gaps", caption, drawn, chart)
+    return figure("loss_run_lengths", "Lengths of loss bursts and gaps", caption, drawn, chart)
 
 
 def correlations(run: Run) -> Figure | None:
-    """Correlation over lags beside what it is to be."""
+    """Correlation over lags beside the configured one."""
     found = sample(run, "autocorrelations")
     if found.is_empty():
         return None
@@ -200,9 +201,9 @@ def correlations(run: Run) -> Figure | None:
     law = named.with_columns(*NO_INTERVAL).with_columns(y=pl.col("expected"), role=pl.lit("fit"))
     drawn = pl.concat([points, law], how="diagonal_relaxed")
     caption = (
-        "The correlation of a packet with one so many places on, with its interval: of the normal scores under the "
-        "drawn delays, and of losses. The line is what was configured: 0 where packets are independent, 2 to the "
-        "power of −Δt / half-life where jitter is correlated in time."
+        "The correlation between packets that are this many places apart, with its interval: of the normal scores of "
+        "the drawn delays, and of losses. The line is the configured correlation: 0 where packets are independent, "
+        "2 to the power of −Δt / half-life where jitter is correlated in time."
     )
     chart = Lines(Axis("Lag (packets)", log=True), Axis("Correlation"))
-    return figure("autocorrelation", "Correlation of packets with later ones", caption, drawn, chart)
+    return figure("autocorrelation", "Correlation between packets", caption, drawn, chart)

@@ -1,7 +1,7 @@
 """The papers' tables of dummynet beside our emulator: delays, delays over the time between packets, losses.
 
-Round trips of the papers went through two pipes, one each way: their one-way delay is half of what they took off the
-direct path. Ours is one way, by the stream's own stamps, through one pipe.
+The papers measured round trips through two pipes, one each way: their one-way delay is half of the round trip minus the
+direct path's. Ours is one way, from the stream's timestamps, through one pipe.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 NOTE = (
-    "Theirs were pings through two pipes and a clock that ticked 1000 times a second; ours is one way through one "
-    "pipe, less the direct path. Theirs are short by 0.1 to 0.4 ms at every delay from 1 ms on, and their round trips "
-    "spread over one tick."
+    "Theirs were pings through two pipes, with a clock of 1000 ticks a second; ours is the one-way delay through one "
+    "pipe, minus the direct path's. From 1 ms on, every delay of theirs is 0.1 to 0.4 ms too short, and their round "
+    "trips spread over one tick."
 )
 LOSS_NOTE = (
-    "Off by: measured less configured, in points of a hundred. Theirs was printed without intervals; ours are Clopper "
-    "and Pearson's, so that one in twenty lies beside the configured share by chance. Our cell is the one whose time "
-    "between packets is nearest to theirs."
+    "Error: measured minus configured loss, in percentage points. Theirs were printed without intervals; ours are "
+    "Clopper and Pearson's, of which one in twenty excludes the configured loss by chance. Our cell is the one whose "
+    "time between packets is nearest to theirs."
 )
 NONE = show(None, None, None, "ns")
 
@@ -41,7 +41,7 @@ class Ours:
 
     @classmethod
     def of(cls, run: Run) -> Ours:
-        """What this run has."""
+        """The cells of this run."""
         pipes = run.samples("pipes")
         return cls(run, pl.DataFrame() if pipes is None else pipes)
 
@@ -69,7 +69,7 @@ class Ours:
 
 
 def delay_table(run: Run, name: str) -> Table:
-    """Dummynet's delays: least, average, largest, spread and one-way delay; ours, and how far off both are."""
+    """Dummynet's delays: minimum, average, maximum, spread and one-way delay; ours, and both errors."""
     rows = read_published(name)
     ours = Ours.of(run)
     spread = (("min", "Min"), ("mean", "Average"), ("max", "Max"), ("sd", "Std dev"))
@@ -78,9 +78,9 @@ def delay_table(run: Run, name: str) -> Table:
         *(Column((f"published_rtt_{key}_ms",), heading, "ms", group="Theirs: round trip")
           for key, heading in spread),
         Column(("published_one_way_us",), "One way", "µs", group="Theirs"),
-        Column(("published_error_us",), "off by", "µs", group="Theirs"),
+        Column(("published_error_us",), "Error", "µs", group="Theirs"),
         *(Column((f"our_{key}_us",), heading, "µs", group="Ours: one way") for key, heading in spread),
-        Column(("our_error_us",), "off by", "µs", group="Ours"),
+        Column(("our_error_us",), "Error", "µs", group="Ours"),
         Column(("our_error_low_us", "our_error_high_us"), "95 % interval", "µs", group="Ours"),
     )  # fmt: skip
     body = []
@@ -109,7 +109,7 @@ def interval_table(run: Run, name: str) -> Table:
         Column(("published_delay_ms",), "Delay", "ms", group="Theirs"),
         Column(("our_interval_ms",), "Time between packets", numeric=False, group="Ours"),
         Column(("our_delay_us",), "Mean delay", "µs", group="Ours"),
-        Column(("our_error_us",), "off by", "µs", group="Ours"),
+        Column(("our_error_us",), "Error", "µs", group="Ours"),
         Column(("our_error_low_us", "our_error_high_us"), "95 % interval", "µs", group="Ours"),
     )
     body = []
@@ -131,11 +131,11 @@ def loss_table(run: Run, name: str) -> Table:
         Column(("configured_loss_percent",), "Configured", "%"),
         Column(("interval_ms",), "Time between packets", "ms", group="Theirs"),
         Column(("published_loss_percent",), "Lost", "%", group="Theirs"),
-        Column(("published_deviation_points",), "off by", "points", group="Theirs"),
+        Column(("published_deviation_points",), "Error", "points", group="Theirs"),
         Column(("our_interval",), "Time between packets", numeric=False, group="Ours"),
         Column(("our_loss_percent",), "Lost", "%", group="Ours"),
         Column(("our_low_percent", "our_high_percent"), "95 % interval", "%", group="Ours"),
-        Column(("our_deviation_points",), "off by", "points", group="Ours"),
+        Column(("our_deviation_points",), "Error", "points", group="Ours"),
         Column(("our_packets",), "Packets", group="Ours"),
     )
     body = []
@@ -168,7 +168,7 @@ def _printed(value: str) -> Entry:
 
 
 def _given(value: float, places: int = 1) -> Entry:
-    """A number that follows from printed ones."""
+    """A number that is computed from printed ones."""
     return Entry(f"{value:.{places}f}".replace("-", "\u2212"), (round(value, places),))
 
 

@@ -1,7 +1,7 @@
-"""Method "fan-in": several senders into one receiver: how wide the delays become, how much arrives, how fairly.
+"""Method "fan-in": several senders to one receiver: spread of the delays, total throughput, fairness.
 
-The width is of the first sender's delays within a trial, as the paper measured one pair while others joined. Fairness
-is Jain's index of the rates at which each sender's frames arrived.
+The delay spread is that of the first sender within a trial, as the paper measured one pair while others joined.
+Fairness is Jain's index of the received rates of the senders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, over_trials, series
 from sojourn.analysis.verdict import amid
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import counted, micro
 from sojourn.methods.fan_in.analyse import sharing
 from sojourn.statistics.signed_rank import hodges_lehmann
 
@@ -35,14 +35,14 @@ TOTAL = "fan-in-total"
 
 
 def study(run: Run) -> Study:
-    """Delays, widths, total rates and fairness of every number of senders."""
+    """Delays, their spread, total rates and fairness for every number of senders."""
     of = Gathered(run)
     of.begin()
     of.rows.extend(rate_rows(run, of.trials))
     of.overloads.update(overloads_of(run, of.trials))
-    each = widths(of.packets)
-    wide = width_rows(run, each)
-    of.rows.extend(wide)
+    each = spreads(of.packets)
+    spread = spread_rows(run, each)
+    of.rows.extend(spread)
     fair = fairness(of.flows)
     of.rows.extend(trial_row(run, here, "fairness", "jain", over_trials(here["jain"].to_numpy()), "1")
                    for _, _, here in per_path(run, fair))  # fmt: skip
@@ -50,14 +50,14 @@ def study(run: Run) -> Study:
     of.hypotheses.extend(outcome for outcome in evaluate_growth(run, each) if HYPOTHESIS in asked or not asked)
     if TOTAL in asked:
         of.hypotheses.extend(sharing.evaluate(TOTAL, run, of.flows, of.packets))
-    of.samples["widths"] = row_samples(run, wide)
+    of.samples["delay_spreads"] = row_samples(run, spread)
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
     of.samples["shares"] = with_cells(run, of.flows.select("device", "cell", "block", "round", "flow", "received_pps"))
     return of.conclude(sentence(run, of.rows), limits=True)
 
 
-def widths(packets: pl.DataFrame) -> pl.DataFrame:
-    """Of every trial: standard deviation, quartile range and p99 - p1 of the first sender's delays."""
+def spreads(packets: pl.DataFrame) -> pl.DataFrame:
+    """For every trial: standard deviation, quartile range and p99 - p1 of the first sender's delays."""
     delay = pl.col("delay_ns")
     first = packets.drop_nulls("delay_ns").filter(pl.col("flow") == pl.col("flow").min().over("block"))
     spread = {
@@ -72,19 +72,19 @@ def widths(packets: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def width_rows(run: Run, each: pl.DataFrame) -> list[Row]:
-    """Every meaning of width, over trials."""
+def spread_rows(run: Run, each: pl.DataFrame) -> list[Row]:
+    """Every measure of the delay spread, over trials."""
     rows = []
     for _, _, here in per_path(run, each):
         for name in ("sd", "iqr", "p99-p1"):
             value = over_trials(here[name].drop_nulls().to_numpy())
             if value.n:
-                rows.append(trial_row(run, here, "width", name, value, "ns"))
+                rows.append(trial_row(run, here, "delay_spread", name, value, "ns"))
     return rows
 
 
 def fairness(flows: pl.DataFrame) -> pl.DataFrame:
-    """Jain's index of every trial; a sender of whom nothing arrived has rate 0."""
+    """Jain's index of every trial; a sender without arrivals has rate 0."""
     groups = flows.partition_by("block", "port", as_dict=True, maintain_order=True)
     found = [
         {
@@ -102,14 +102,14 @@ def fairness(flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def evaluate_growth(run: Run, each: pl.DataFrame) -> list[Outcome]:
-    """Does the width grow with the number of senders: the slope of its logarithm over theirs, by rounds."""
+    """Does the delay spread grow with the number of senders: the slope of log spread over log senders, by rounds."""
     outcomes = []
-    spreads = series(each, "sd")
+    by_cell = series(each, "sd")
     for device in [one for one in run.devices if one not in (DIRECT, A_A)]:
         for size in sorted({one.frame_bytes or 0 for one in run.cells.values()}):
             here = {
                 run.cells[cell].senders or 1: one
-                for (path, cell), one in spreads.items()
+                for (path, cell), one in by_cell.items()
                 if path == device and run.cells[cell].frame_bytes == size
             }
             if len(here) > 1:
@@ -118,43 +118,42 @@ def evaluate_growth(run: Run, each: pl.DataFrame) -> list[Outcome]:
 
 
 def growth(by_senders: dict[int, Series]) -> Interval:
-    """The slope of log width over log senders, over rounds: 0.5 where independent senders add their variances."""
+    """The slope of log spread over log senders, over rounds: 0.5 where independent senders add their variances."""
     counts = sorted(by_senders)
     each = [by_senders[count] for count in counts]
     rounds = sorted(set.intersection(*({int(at) for at in one.rounds} for one in each)))
-    widths = np.array([[np.log(max(one.values[one.rounds == at].mean(), 1e-9)) for one in each] for at in rounds])
+    logs = np.array([[np.log(max(one.values[one.rounds == at].mean(), 1e-9)) for one in each] for at in rounds])
     x = np.log(np.array(counts, dtype=np.float64))
     centred = x - x.mean()
-    return hodges_lehmann(widths @ centred / float(np.square(centred).sum()) if rounds else np.empty(0))
+    return hodges_lehmann(logs @ centred / float(np.square(centred).sum()) if rounds else np.empty(0))
 
 
 def _evaluate(device: str, size: int, slope: Interval) -> Outcome:
-    said, outcome = (
-        f"the width of {size} B frames over {amid(device)} grows as senders to the power {slope.estimate:.2f}",
-        "inconclusive",
-    )
+    spread, outcome = f"the delay spread of {size} B frames over {amid(device)}", "inconclusive"
+    said = f"{spread} grows as the number of senders to the power {slope.estimate:.2f}"
     if slope.low is not None and slope.low > 0:
         outcome = "supported"
     elif slope.high is not None and slope.high <= 0:
-        outcome, said = "rejected", f"the width of {size} B frames over {amid(device)} does not grow with senders"
+        outcome, said = "rejected", f"{spread} does not grow with the number of senders"
     return Outcome(HYPOTHESIS, outcome, said, device, None, shown=slope, unit="1")
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """Widths from the fewest to the most senders of the smallest size, and how fair it was."""
+    """The delay spread with the fewest and the most senders of the smallest size, and the fairness."""
     device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
-    wide = [row for row in rows if row.device == device and row.quantity == "width" and row.statistic == "sd"]
-    if not wide:
+    spread = [row for row in rows if (row.device, row.quantity, row.statistic) == (device, "delay_spread", "sd")]
+    if not spread:
         return "No delays of several senders were measured"
-    size = min(row.factors.frame_bytes or 0 for row in wide)
-    of_size = sorted((row for row in wide if row.factors.frame_bytes == size), key=lambda row: row.factors.senders or 1)
+    size = min(row.factors.frame_bytes or 0 for row in spread)
+    of_size = [row for row in spread if row.factors.frame_bytes == size]
+    of_size.sort(key=lambda row: row.factors.senders or 1)
     least, most = of_size[0], of_size[-1]
     fair = next(
         (row for row in rows if row.quantity == "fairness" and row.cell == most.cell and row.device == device), None
     )
-    said = f", Jain's fairness {fair.value.estimate:.3f}" if fair else ""
+    jains = f"; Jain's fairness index is {fair.value.estimate:.3f}" if fair else ""
     narrow, broad = micro(least.value.estimate), micro(most.value.estimate)
     return (
-        f"Over {amid(device)} the delays of {size} B frames spread by {narrow} with {least.factors.senders} sender "
-        f"and by {broad} with {most.factors.senders}{said}"
+        f"Over {amid(device)} the one-way delay of {size} B frames has a standard deviation of {narrow} with "
+        f"{counted(least.factors.senders or 1, 'sender')} and of {broad} with {most.factors.senders}{jains}"
     )

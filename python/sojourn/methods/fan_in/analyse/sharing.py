@@ -1,8 +1,8 @@
-"""fan-in-total: senders on links of their own fill the sum of those, or the link they share, and share it fairly.
+"""fan-in-total: senders fill the sum of their own links, or the link they share, and share it equally.
 
-Frames count while all senders' frames arrive: from the last one's first to the first one's last. The margin of the
-total is 1 %, that of a sender's share 5 % of an equal one. In ethernet-tests-2000 (table 4.2) six senders of 100 Mbit/s
-gave 72.93 MB/s (6.03 times one of them) and eight no more, for the receiver could take no more.
+Frames count from the last sender's first arrival to the first sender's last. The total may be off by 1 %, a sender's
+share by 5 % of an equal one. In ethernet-tests-2000 (table 4.2) six senders of 100 Mbit/s gave 72.93 MB/s (6.03 times
+one of them) and eight no more, because the receiver was the limit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def evaluate(name: str, run: Run, flows: pl.DataFrame, packets: pl.DataFrame) ->
 
 
 def _rates(flows: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
-    """The flows with `pps`: each one's rate while all flows of its trial arrive; over its own time if none was kept."""
+    """The flows with `pps`: the rate of each while all flows of its trial arrive; else over its own time."""
     at, arrival = ["block", "flow", "port"], pl.col("arrival_ns")
     ends = packets.group_by(at).agg(arrival.min().alias("first"), arrival.max().alias("last"))
     common = ends.group_by("block", "port").agg(pl.col("first").max().alias("from"), pl.col("last").min().alias("to"))
@@ -64,20 +64,20 @@ def _evaluate(name: str, run: Run, flows: pl.DataFrame, cables: Cables) -> Outco
     own = cables.rates[0]
     offered = bits * float(np.nanmin(flows["offered_pps"].to_numpy().astype(np.float64)))
     said = (
-        f"{senders} sender{'s' if senders > 1 else ''} of {size} B frames through {device} fill "
-        f"{shown.estimate / 1e6:.2f} Mbit/s of the wire, and their links carry {expected / 1e6:.2f} "
-        f"(± {percent(TOTAL)})"
+        f"{senders} sender{'s' if senders > 1 else ''} of {size} B frames through {device} "
+        f"fill{'' if senders > 1 else 's'} {shown.estimate / 1e6:.2f} Mbit/s on the wire; the links carry "
+        f"{expected / 1e6:.2f} (± {percent(TOTAL)})"
     )
     outcome, fair = against(shown, expected, TOTAL * expected), shares(flows)
     if offered < FILLS * (own if own is not None else expected / senders):
         outcome, said = "inconclusive", f"{said}; a sender offered only {offered / 1e6:.2f} Mbit/s"
     elif senders > 1:
-        outcome, said = _both(outcome, fair), f"{said}; no share is off an equal one by more than {_most(fair)}"
+        outcome, said = _both(outcome, fair), f"{said}; {_most(fair)}"
     return Outcome(name, outcome, said, device, None, fair, TOTAL * expected, shown, "bit/s", expected)
 
 
 def shares(flows: pl.DataFrame) -> Deviations:
-    """How far each sender's share of the total is off an equal one, over trials: intervals that hold together."""
+    """Each sender's share of the total relative to an equal one, minus 1, over trials: simultaneous intervals."""
     total = pl.col("pps").sum().over("block")
     off = flows.filter(total > 0).with_columns(off=pl.col("pps") * pl.len().over("block") / total - 1)
     level = 1 - 0.05 / max(1, off["flow"].n_unique())
@@ -98,4 +98,7 @@ def _both(total: str, fair: Deviations) -> str:
 
 
 def _most(fair: Deviations) -> str:
-    return f"{percent(abs(fair.largest.estimate))} (± {percent(SHARE)})" if fair.each else "what is not known"
+    if not fair.each:
+        return "the senders' shares are not known"
+    most = percent(abs(fair.largest.estimate))
+    return f"a sender's share differs from an equal one by at most {most} (± {percent(SHARE)})"

@@ -1,7 +1,7 @@
-"""Method "throughput": offered and received rate, and the time between frames, against the frame's size.
+"""Method "throughput": offered and received rate, and the time between frames, over the frame's size.
 
-The time between received frames is fitted by a + b x frame size per round, over the cells that ask for the most: the
-floods, else of each size the one with the highest rate. What `loss` says of it besides is in `loss`.
+The time between received frames is fitted by a + b x frame size per round, over the cells with the highest offered
+rate of each size: the floods, where there are any.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Fits = dict[str, tuple[Line, list[int], "NDArray[np.float64]"]]
 
 
 def lines_over_size(run: Run, trials: pl.DataFrame) -> Fits:
-    """Of every path: the line of the time between frames over their size, its cells, and the sizes."""
+    """For every path: the line of the time between frames over their size, its cells, and the sizes."""
     gaps = series(trials, 1e9 / pl.col("received_pps"))
     found: Fits = {}
     for device in [one for one in run.devices if one != A_A]:
@@ -69,7 +69,7 @@ def lines_over_size(run: Run, trials: pl.DataFrame) -> Fits:
 
 
 def _busiest(run: Run, cells: list[int]) -> list[int]:
-    """Of each size the cell that asks for the most, to an address that is known, by rising size."""
+    """For each size the cell with the highest offered rate to a known address, by rising size."""
     best: dict[int, int] = {}
     for cell in cells:
         one = run.cells[cell]

@@ -1,8 +1,8 @@
 """minimum-frame-time: frames of a flood follow each other as fast as the slowest link serialises them, and no faster.
 
-That is 8 (frame + 20) / R: 67.2 us for a frame of 64 bytes at 10 Mbit/s, so 14,881 in a second. The margin is 1 %,
-over the whole time from a trial's first frame to its last. The paper's calculated times (ethernet-tests-2000 table 4.1)
-are of this kind, with its tester's PCI bus besides, which is why some of its frames came faster than calculated.
+That is 8 (frame + 20) / R: 67.2 us for a frame of 64 bytes at 10 Mbit/s, so 14,881 per second. The mean over a trial,
+from its first frame to its last, may be off by 1 %. The paper's calculated times (ethernet-tests-2000 table 4.1) are of
+this kind, but include its tester's PCI bus, which is why some of its frames came faster than calculated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def evaluate(name: str, run: Run, trials: pl.DataFrame) -> list[Outcome]:
 
 
 def least_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
-    """The least time between frames, as measured ("saturated") and as calculated, as method "one-way" has them."""
+    """The minimum time between frames, measured ("saturated") and calculated, as in method "one-way"."""
     rows = []
     for here, cables in _floods(run, trials):
         shown, least = _gap(here), cables.least_ns(int(here["frame_bytes"][0]))
@@ -67,15 +67,14 @@ def _evaluate(name: str, run: Run, trials: pl.DataFrame, cables: Cables) -> Outc
     device, size = str(trials["device"][0]), int(trials["frame_bytes"][0])
     shown, expected = _gap(trials), cables.least_ns(size)
     if not shown.n:
-        return inconclusive(name, f"no frames of {size} B came through {device}", device)
+        return inconclusive(name, f"no frames of {size} B arrived over {device}", device)
     margin, rate = MARGIN * expected, over_trials(trials["received_pps"].drop_nulls().to_numpy())
     said = (
-        f"frames of {size} B over {device} follow each other by {micro(shown.estimate)} "
-        f"({1e9 / shown.estimate:,.0f}/s), and the link needs {micro(expected)} ({1e9 / expected:,.0f}/s) for each "
-        f"(± {percent(MARGIN)})"
+        f"frames of {size} B over {device} arrive every {micro(shown.estimate)} ({1e9 / shown.estimate:,.0f}/s); the "
+        f"link needs {micro(expected)} for each ({1e9 / expected:,.0f}/s, ± {percent(MARGIN)})"
     )
     outcome = against(shown, expected, margin)
-    # Where the empty path has a rate too, what the tester moved over it is the link's and not its own.
+    # Where the direct link has a rate too, the tester's rate over it is the link's and not its own.
     limited = DIRECT not in cables_of(run) and is_testers(run, trials, rate)
     offered = float(np.nanmedian(trials["offered_pps"].to_numpy().astype(np.float64)))
     if offered < (1 + MARGIN) * 1e9 / expected or limited:
