@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 from sojourn.analysis.clocks import (
     asymmetries,
@@ -92,7 +93,10 @@ def test_beyond_the_last_exchange_the_error_grows() -> None:
     grown = [0, 2000 + 250, 20_000 + 25_000, 400e-6 * 1e13]
     assert (bound - 5000).tolist() == pytest.approx(grown)
     at_reference = 200**2 - (4 * 30) ** 2 / 3
-    expected = np.sqrt(at_reference + (4.0 * (30 + beyond)) ** 2) + 10 * beyond.astype(float) ** 2
+    turned = (4.0 * (30 + beyond)) ** 2
+    degrees = 5 * (at_reference + turned) ** 2 / (at_reference**2 + turned**2)  # 100 exchanges make 6 groups
+    scale = stats.t.ppf(0.975, degrees) / stats.t.ppf(0.975, 5)
+    expected = np.sqrt(at_reference + turned) * scale + 10 * beyond.astype(float) ** 2
     assert error95.tolist() == pytest.approx(expected.tolist())
     assert (error95 <= bound).all()
 

@@ -73,7 +73,7 @@ fn leaning(fits: &[&Fit]) -> Option<(f64, String)> {
 fn moved(pieces: &[Vec<Fit>]) -> Option<String> {
     let changed = pieces.iter().flat_map(|fits| fits.windows(2)).find_map(|pair| {
         let [before, after] = pair else { return None };
-        let error = before.errors?.0.hypot(after.errors?.0) / 2.6;
+        let error = before.standard?.hypot(after.standard?);
         let slope = f64::midpoint(before.slope, after.slope);
         let offset = after.offset - before.offset - slope * (after.centre - before.centre);
         let width = after.width - before.width;

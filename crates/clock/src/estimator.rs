@@ -211,7 +211,7 @@ impl Estimator {
             skew_ppb: 0.0,
             bound_ns,
             error95_ns: bound_ns,
-            skew95_ppb: 0.0,
+            skew95_ppb: self.limits.skew_ppm * 1e3,
             skew_bound_ppb: self.limits.skew_ppm * 1e3,
             exchanges: 0,
         }
@@ -229,9 +229,11 @@ fn line(piece: &Piece, fit: &Fit, (from, to): (f64, f64), bound: &Bound) -> Line
     let at = |x: f64| piece.base + Nanos(x.round() as i64);
     let offset_ns = piece.whole(fit.offset);
     let bound_ns = bound.ns + ROUNDING_NS + offset_ns.abs() * f64::EPSILON;
-    let (error, slope_error) = fit.errors.unwrap_or((bound_ns, 0.0));
     let half = (to - from) / 2.0;
-    let error95_ns = (error.powi(2) + (slope_error * half).powi(2) / 3.0 + ROUNDING_NS).sqrt();
+    // Too few exchanges for an error: the bound, which holds all along the line, is all that is known.
+    let error95_ns = fit.errors.map_or(bound_ns, |(error, slope_error)| {
+        (error.powi(2) + (slope_error * half).powi(2) / 3.0 + ROUNDING_NS).sqrt()
+    });
     Line {
         from: at(from),
         to: at(to),
@@ -240,7 +242,7 @@ fn line(piece: &Piece, fit: &Fit, (from, to): (f64, f64), bound: &Bound) -> Line
         skew_ppb: fit.slope * 1e9,
         bound_ns,
         error95_ns: error95_ns.min(bound_ns),
-        skew95_ppb: slope_error * 1e9,
+        skew95_ppb: fit.errors.map_or(bound.slope, |errors| errors.1) * 1e9,
         skew_bound_ppb: bound.slope * 1e9,
         exchanges: (fit.range.1 - fit.range.0) as u64,
     }

@@ -6,6 +6,7 @@
 //! mean tells whether the directions' delays thin out differently near their least values.
 
 use crate::Limits;
+use crate::estimate::{groups, student};
 use crate::hull::Channel;
 use crate::piece::Piece;
 
@@ -14,15 +15,9 @@ const LENGTHS: [f64; 6] = [30e9, 20e9, 10e9, 5e9, 2e9, 1e9];
 
 /// Fewer exchanges make no groups.
 pub(crate) const LEAST_FOR_GROUPS: usize = 12;
-const MOST_GROUPS: usize = 6;
-const LEAST_IN_GROUP: usize = 4;
 
 /// At how many scales the bend is looked for, each half as long as the one before.
 const BEND_SCALES: usize = 7;
-
-/// By how many standard errors the mean of 3 to 6 groups differs from the truth in 5 % of the cases: Student's t at 97.5 %,
-/// less what it is too careful by where groups' lines scatter with heavier tails than normal (simulated).
-const CRITICAL: [f64; 4] = [0.72 * 4.302_65, 0.82 * 3.182_45, 0.91 * 2.776_45, 0.9 * 2.570_58];
 
 /// A segment's line.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +30,8 @@ pub(crate) struct Fit {
     pub slope: f64,
     /// The 95 % errors of both, where there were enough exchanges.
     pub errors: Option<(f64, f64)>,
+    /// The standard error of `offset`, where there were enough exchanges.
+    pub standard: Option<f64>,
     /// By how much unequal thinning of the two directions moves the estimate; 0 on average where they are alike.
     pub lean: f64,
     /// How far above its least value each direction's delay is in the best tenth of the exchanges, to the peer and back.
@@ -94,10 +91,9 @@ fn bend(piece: &Piece, limits: Limits) -> f64 {
 fn bend_between(piece: &Piece, count: usize, limits: Limits) -> f64 {
     let length = (piece.end() - piece.begin()) / count as f64;
     let fits = segments(piece, length, limits);
-    let error = |fit: &Fit| fit.errors.map(|errors| errors.0 / CRITICAL[MOST_GROUPS - 3]);
     let squares = fits.windows(3).filter_map(|three| {
         let [a, b, c] = three else { return None };
-        let explained = error(a)?.powi(2) + 4.0 * error(b)?.powi(2) + error(c)?.powi(2);
+        let explained = a.standard?.powi(2) + 4.0 * b.standard?.powi(2) + c.standard?.powi(2);
         Some(((a.offset - 2.0 * b.offset + c.offset).powi(2), explained))
     });
     let squares: Vec<(f64, f64)> = squares.collect();
@@ -110,16 +106,18 @@ fn bend_between(piece: &Piece, count: usize, limits: Limits) -> f64 {
 fn fit(piece: &Piece, range: (usize, usize), centre: f64, limits: Limits) -> Fit {
     let count = range.1 - range.0;
     let all = piece.channel(range, (0, 1), centre, limits);
-    let groups = (count / LEAST_IN_GROUP).min(MOST_GROUPS);
+    let groups = groups(count as u64);
     if count < LEAST_FOR_GROUPS {
         let (offset, width) = (all.middle(), all.top - all.bottom);
-        return Fit { range, centre, offset, slope: all.slope, errors: None, lean: 0.0, thin: (0.0, 0.0), width };
+        let (slope, errors, standard, lean, thin) = (all.slope, None, None, 0.0, (0.0, 0.0));
+        return Fit { range, centre, offset, slope, errors, standard, lean, thin, width };
     }
     let channels: Vec<Channel> =
         (0..groups).map(|group| piece.channel(range, (group, groups), centre, limits)).collect();
-    let (offset, offset_error) = mean(channels.iter().map(|channel| channel.middle()));
-    let (slope, slope_error) = mean(channels.iter().map(|channel| channel.slope));
+    let (offset, standard) = mean(channels.iter().map(|channel| channel.middle()));
+    let (slope, slope_standard) = mean(channels.iter().map(|channel| channel.slope));
     let (width, _) = mean(channels.iter().map(|channel| channel.top - channel.bottom));
+    let critical = student(groups as f64 - 1.0);
     let share = groups as f64 / (groups as f64 - 1.0);
     let lean = (offset - all.middle()) * share;
     Fit {
@@ -127,7 +125,8 @@ fn fit(piece: &Piece, range: (usize, usize), centre: f64, limits: Limits) -> Fit
         centre,
         offset,
         slope,
-        errors: Some((offset_error, slope_error)),
+        errors: Some((critical * standard, critical * slope_standard)),
+        standard: Some(standard),
         lean,
         thin: piece.excess(range, centre, all),
         width,
@@ -140,13 +139,13 @@ impl Channel {
     }
 }
 
-/// Returns the mean of some groups' values and its 95 % error.
+/// Returns the mean of some groups' values and its standard error.
 fn mean(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let values: Vec<f64> = values.collect();
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    (mean, CRITICAL[values.len() - 3] * (variance / count).sqrt())
+    (mean, (variance / count).sqrt())
 }
 
 fn root_mean_square(values: impl Iterator<Item = f64>) -> f64 {

@@ -1,4 +1,4 @@
-//! Simulated exchanges whose truth is known, many seeds of each case: the hard bound always, the 95 % error 93 to 97 % of the
+//! Simulated exchanges whose truth is known, many seeds of each case: the hard bound always, the 95 % error 93 to 98 % of the
 //! times where what it assumes holds, and a finding where it does not.
 
 use rand::rngs::StdRng;
@@ -83,7 +83,8 @@ fn gamma(shape: f64, scale_ns: f64) -> Delay {
 /// The assumption holds: coverage is what it says, and nothing is found.
 fn assert_sound(worth: &Worth) {
     assert_eq!(worth.broken, 0);
-    assert!((0.93..=0.97).contains(&worth.coverage), "coverage {}", worth.coverage);
+    // Two standard deviations of 95 % in 200 estimates are 3 %; of three groups the error is the more careful.
+    assert!((0.93..=0.98).contains(&worth.coverage), "coverage {}", worth.coverage);
     assert!(worth.stepped <= 0.01, "{worth:?}");
     assert!(worth.asymmetric <= 0.02, "{worth:?}");
 }
@@ -133,6 +134,8 @@ fn very_few_exchanges_have_a_bound_and_say_that_there_is_no_error() {
         assert_eq!(worth.broken, 0);
         assert!(worth.coverage >= 0.93, "{worth:?}");
         assert!(worth.unsynchronised > 0.99, "{worth:?}");
+        let line = estimated(&Truth { count, ..Truth::default() }).lines[0];
+        assert!(line.skew95_ppb > 0.0 && line.skew95_ppb.to_bits() == line.skew_bound_ppb.to_bits(), "{line:?}");
     }
 }
 
@@ -286,5 +289,47 @@ fn the_skew_is_within_its_error_95_times_in_100_and_always_within_its_bound() {
     }
     let share = f64::from(within) / f64::from(lines);
     println!("skew within its 95 % error: {share:.3} of {lines}");
-    assert!((0.92..=0.98).contains(&share), "{share}");
+    // Three standard deviations of 95 % in some 1,800 lines.
+    assert!((0.935..=0.965).contains(&share), "{share}");
+}
+
+/// 95 % of the errors of offsets at the middle of a line, and of skews, are smaller than the line says, whatever its number of
+/// groups: Student's t alone, no factor of our own, makes them so.
+#[test]
+#[ignore = "proof: thousands of lines for each number of groups"]
+fn errors_are_students_for_each_number_of_groups() {
+    calibrated(4_000, 0.02);
+}
+
+#[test]
+fn errors_are_about_students_for_each_number_of_groups() {
+    calibrated(400, 0.035);
+}
+
+/// From 3 groups of 4 exchanges to 6 groups of 66.
+fn calibrated(seeds: u64, tolerance: f64) {
+    for count in [12, 16, 24, 40, 60, 400] {
+        let (mut offsets, mut skews) = (Vec::new(), Vec::new());
+        for seed in 0..seeds {
+            let skew_ppm = StdRng::seed_from_u64(seed).random_range(-100.0..100.0);
+            let truth = Truth { skew_ppm, seed: seed + 1, count, ..Truth::default() };
+            for line in estimated(&truth).lines {
+                let skew_ppb = skew_ppm * 1e3 / (1.0 + skew_ppm * 1e-6);
+                skews.push((line.skew_ppb - skew_ppb).abs() / line.skew95_ppb);
+                let offset_ns = (line.reference - truth.at(0.0)).0 as f64 * skew_ppb * 1e-9;
+                offsets.push((line.offset_ns - offset_ns).abs() / line.error95_at(line.reference));
+            }
+        }
+        let share = |ratios: &[f64]| ratios.iter().filter(|ratio| **ratio <= 1.0).count() as f64 / ratios.len() as f64;
+        let quantile = |ratios: &mut Vec<f64>| {
+            ratios.sort_by(f64::total_cmp);
+            ratios[ratios.len() * 95 / 100]
+        };
+        let shares = (share(&offsets), share(&skews));
+        println!(
+            "{count}: {shares:.3?}, 95 % of the ratios below {:.3?}",
+            (quantile(&mut offsets), quantile(&mut skews))
+        );
+        assert!((shares.0 - 0.95).abs() < tolerance && (shares.1 - 0.95).abs() < tolerance, "{count}: {shares:?}");
+    }
 }

@@ -3,8 +3,6 @@
 use sojourn_record::{Block, Finding, Probe};
 use sojourn_time::{Nanos, Source};
 
-use crate::Summary;
-
 /// A finding, with its figures in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -42,19 +40,36 @@ fn clock_step(block: &Block) -> Option<String> {
     (step.0.abs() > limit.0).then(|| format!("the clock moved by {:.3} ms against the raw one", step.0 as f64 / 1e6))
 }
 
-/// An open loop is late when one departure in a hundred is late by more than a tenth of the interval, but by 50 µs at
-/// least and by 1 ms at most.
+/// More departures than this share behind the limit make the schedule a fiction.
+pub const LATE_SHARE: f64 = 0.05;
+
+/// Returns how far behind its intended time a departure may be: a tenth of the interval, which moves no mean rate by more, and
+/// 10 µs at least, for less is what a timer's wake-up and the kernel's own work take on any host.
+pub fn late_limit(interval: Nanos) -> Nanos {
+    Nanos(interval.0 / 10).max(Nanos::micros(10))
+}
+
+/// Returns the sentence of `sender_late`.
+pub fn late_sentence(what: &str, share: f64, limit: Nanos) -> String {
+    format!(
+        "{:.1} % of the {what} left more than {:.1} µs (a tenth of the interval, 10 µs at least) after their intended \
+         departure; more than {:.0} % must not",
+        share * 100.0,
+        limit.0 as f64 / 1e3,
+        LATE_SHARE * 100.0,
+    )
+}
+
+/// A closed loop has no schedule to be late for.
 fn sender_late(block: &Block, probes: &[Probe]) -> Option<String> {
     if block.schedule == crate::Schedule::ClosedLoop.name() {
         return None;
     }
-    let limit = Nanos(block.interval.0 / 10).clamp(Nanos::micros(50), Nanos::millis(1));
-    let measured = probes.iter().filter(|probe| !probe.is_warmup);
-    let p99 = Nanos(Summary::of(measured.map(Probe::departure_error))?.p99_ns);
-    (p99 > limit).then(|| {
-        let micros = |span: Nanos| span.0 as f64 / 1e3;
-        format!("1 % of the probes left more than {:.1} µs late; the limit is {:.1} µs", micros(p99), micros(limit))
-    })
+    let limit = late_limit(block.interval);
+    let measured = || probes.iter().filter(|probe| !probe.is_warmup);
+    let late = measured().filter(|probe| probe.departure_error() > limit).count();
+    let share = late as f64 / measured().count().max(1) as f64;
+    (share > LATE_SHARE).then(|| late_sentence("probes", share, limit))
 }
 
 fn mixed_timestamps(probes: &[Probe]) -> Option<String> {

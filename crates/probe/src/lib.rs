@@ -17,7 +17,7 @@ pub use codec::{Answer, Codec, Identity};
 pub use departures::Departures;
 pub use driver::{Pace, Wait, run};
 pub use engine::{Engine, Step};
-pub use judge::{Found, judge};
+pub use judge::{Found, LATE_SHARE, judge, late_limit, late_sentence};
 pub use request::{Kind, LONGEST, MOST_PROBES, Request, RequestError, Schedule};
 pub use statistics::Summary;
 pub use to::{Carries, DEFAULT_UDP_PORT, To};

@@ -98,6 +98,12 @@ impl Spread {
         Some((rank <= self.above.len()).then(|| nth(&self.above, rank)))
     }
 
+    /// Returns the share of the values above a limit of 0 or more, to three digits of it; 0 without values.
+    pub fn share_above(&self, limit: i64) -> f64 {
+        let within = self.below.len() + self.above.count_between(0, limit.unsigned_abs());
+        (self.count() - within) as f64 / self.count().max(1) as f64
+    }
+
     /// Returns the cells that hold values, ascending.
     pub fn cells(&self) -> Vec<Cell> {
         let below = self.below.iter_recorded().map(|value| {
@@ -152,6 +158,17 @@ mod tests {
             if let (Some(told), Some(truth)) = (told, truth) {
                 prop_assert!((told - truth).abs() as f64 <= 1.0 + truth.abs() as f64 / 1_000.0, "{} {}", told, truth);
             }
+        }
+
+        #[test]
+        fn a_share_above_a_limit_is_that_of_the_values(
+            values in prop::collection::vec(-3_000_i64..9_000, 1..300), limit in 0..9_000_i64,
+        ) {
+            let mut spread = Spread::default();
+            values.iter().for_each(|value| spread.record(*value));
+            let above = |limit: i64| values.iter().filter(|value| **value > limit).count() as f64 / values.len() as f64;
+            let near = limit / 1_000 + 1;
+            prop_assert!((above(limit + near)..=above(limit - near)).contains(&spread.share_above(limit)));
         }
 
         #[test]

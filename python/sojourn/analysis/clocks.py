@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+from scipy import special
 
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.wording import micro
@@ -60,6 +61,7 @@ class Lines:
     error95: NDArray[np.float64]
     skew_bound: NDArray[np.float64]
     skew95: NDArray[np.float64]
+    exchanges: NDArray[np.int64]
 
     def convert(self, times: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Times of the receiver's clock on the sender's, each with its bound and its 95 % error."""
@@ -82,11 +84,20 @@ class Lines:
     def _error95_at(
         self, line: NDArray[np.int64], times: NDArray[np.int64], beyond: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """What is said of a line is a mean over it: less at its reference, more at its ends and beyond."""
+        """What is said of a line is a mean over it: less at its reference, more at its ends and beyond.
+
+        Offset and skew have errors of their own: their sum has the degrees of freedom of Welch and Satterthwaite
+        (GUM, G.4.1). The instrument computes the same (`crates/clock`).
+        """
         slope, half = self.skew95[line], (self.end[line] - self.begin[line]) / 2
         at_reference = np.maximum(self.error95[line] ** 2 - (slope * half) ** 2 / 3, 0)
-        away = slope * (times - self.reference[line])
-        return np.asarray(np.sqrt(at_reference + away**2) + DRIFT_95 * beyond**2 / 2, dtype=np.float64)
+        away = (slope * (times - self.reference[line])) ** 2
+        both = at_reference + away
+        degrees = np.clip(self.exchanges[line] // 8, 3, 6) - 1  # of offset and skew each: groups of exchanges less one
+        squares = at_reference**2 + away**2
+        of_both = degrees * np.divide(both**2, squares, out=np.ones_like(both), where=squares > 0)
+        scale = special.stdtrit(of_both, 0.975) / special.stdtrit(degrees, 0.975)
+        return np.asarray(np.sqrt(both) * scale + DRIFT_95 * beyond**2 / 2, dtype=np.float64)
 
     def offset_at(self, line: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.float64]:
         since = (times - self.reference[line]).astype(np.float64)
@@ -135,6 +146,7 @@ def lines_of(lines: pl.DataFrame) -> Lines:
         real("error95_ns"),
         real("skew_bound_ppb") * 1e-9,
         real("skew95_ppb") * 1e-9,
+        whole("exchanges"),
     )
 
 

@@ -1,7 +1,7 @@
 //! What makes a stream's figures doubtful, and what is worth knowing of it.
 
 use serde_json::{Value, json};
-use sojourn_probe::Found;
+use sojourn_probe::{Found, LATE_SHARE, late_limit, late_sentence};
 use sojourn_record::{Finding, Severity};
 use sojourn_stream::{FlowReceived, FlowSent, Pattern, Schedule};
 use sojourn_time::Nanos;
@@ -68,13 +68,10 @@ impl Findings {
             return;
         }
         self.of_pace(flow);
-        let late = flow.departure_error.quantile(0.99).unwrap_or(0);
         let interval = if flow.asked_pps > 0.0 { 1e9 / flow.asked_pps } else { 1e9 };
-        let limit = ((interval / 10.0) as i64).clamp(50_000, 1_000_000);
-        self.add_if(late > limit, Finding::SenderLate, || {
-            let (late, limit) = (late as f64 / 1e3, limit as f64 / 1e3);
-            format!("1 % of the frames left more than {late:.1} µs late; the limit is {limit:.1} µs")
-        });
+        let limit = late_limit(Nanos(interval as i64));
+        let late = flow.departure_error.share_above(limit.0);
+        self.add_if(late > LATE_SHARE, Finding::SenderLate, || late_sentence("frames", late, limit));
         if let (Pattern::Poisson, Some(fit)) = (schedule.pattern, flow.fit) {
             self.add_if(fit.p < MISFIT, Finding::PoissonMisfit, || gaps(fit));
         }

@@ -40,7 +40,7 @@ table! {
         intended: Time => intended_ns: Int64("ns", TAI, "plan")
             "When the schedule wanted it to leave, as it carries it: on the sender's clock.";
         sent: Time => sent_ns: Int64("ns", TAI, "user")
-            "The time that the sender wrote into the frame, on its clock: some 0.4 µs before `send_call_ns` of the table sends.";
+            "The time that the sender wrote into the frame, on its clock: shortly before `send_call_ns` of the table sends, for a frame is finished before it is handed to the kernel.";
         arrival: Stamp => arrival_ns: Int64("ns", TAI, "arrival_source")
             "When it arrived, by the best stamp: on the receiver's clock." = |row, _| row.arrival.at;
         => arrival_source: Name of SOURCES ("1")
