@@ -520,7 +520,7 @@ def test_a_refuted_law_names_the_deviation_that_refutes_it() -> None:
         ),
         (2300.0, -0.4, r"adds 1\.9\d* µs one way .* on average, and less the longer the frame: −0\.4\d* ns per byte"),
         (0.0, 0.0, r"adds nothing significantly different from zero"),
-        (-900.0, 0.0, r"adds −0\.9\d* µs one way .*; not to be used: the path with bridge is 0\.9\d* µs faster"),
+        (-900.0, 0.0, r"adds −0\.9\d* µs one way .*; not to be used: "),
     ],
 )
 def test_the_sentence_says_what_the_run_tells(synthetic: Make, latency: float, per_byte: float, says: str) -> None:

@@ -97,7 +97,7 @@ def test_parameters_are_recovered_and_held_out_loads_foretold(tmp_path: Path) ->
     assert (poisson["prediction"] < poisson["no-queue"] / 3).all()
     assert held_out.drop_nulls("ci_low").height == held_out.height
     assert not [one for one in verdict.findings if one["name"] == "model_misfit"]
-    assert "predicts 4 held-out loads" in verdict.sentence
+    assert "4 held-out loads" in verdict.sentence
 
 
 def test_histograms_hold_every_frame_but_the_slowest(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Are the figures themselves sound: enough pairs, an empty path that equals itself, no device faster than none."""
+"""Are the figures themselves sound: enough pairs, a direct link that equals itself, no device faster than none."""
 
 from __future__ import annotations
 

@@ -90,12 +90,12 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
     device = main_device(run.devices)
     pooled = find(rows, device, "device_latency", "pooled")
     if device is None or pooled is None:
-        return "No device was measured against the empty path"
+        return "No device was measured against the direct link"
     bed = next((row.value.estimate for row in rows if row.quantity == "resolution"), None)
     limit = f"the bed can resolve {micro(bed)}" if bed is not None else "no A/A control says what the bed can resolve"
     beside = find(rows, "bridge", "device_latency", "pooled") if device != "bridge" else None
     other = f", where the Linux bridge adds {_one_way(beside.value)}" if beside is not None else ""
-    return f"{_adds(run, device, pooled, rows, bed)}{_over_wire(rows, device)}{other}; {limit}"
+    return f"{_adds(run, device, pooled, rows, bed)}{_over_wire(run, rows, device)}{other}; {limit}"
 
 
 def departures_sentence(run: Run, rows: list[Row]) -> str:
@@ -111,9 +111,7 @@ def departures_sentence(run: Run, rows: list[Row]) -> str:
     for tool in tools:
         shares = [row.value.estimate for row in within if row.factors.probe == tool and row.factors.interval_ns == pace]
         parts.append(f"{tool} {percent(min(shares))}")
-    return (
-        f"At {pace / 1e6:g} ms, departures within 10 {US} of the schedule as the far end saw them: {', '.join(parts)}"
-    )
+    return f"At {pace / 1e6:g} ms, departures within 10 {US} of the schedule, as captured at host B: {', '.join(parts)}"
 
 
 def added_sentence(run: Run, rows: list[Row]) -> str:
@@ -125,10 +123,10 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
         said = (
             f"the least of its medians is {micro(min(row.value.estimate for row in least))}" if least else "it has none"
         )
-        return f"No device was measured against the empty path; of one-way delays, {said}"
+        return f"No device was measured against the direct link; of one-way delays, {said}"
     if pooled.value.low is not None and not pooled.value.excludes(0):
         return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled.value)}"
-    return f"{called(device)} adds {_by_cell(rows, device) or _one_way(pooled.value)}{_over_wire(rows, device)}"
+    return f"{called(device)} adds {_by_cell(rows, device) or _one_way(pooled.value)}{_over_wire(run, rows, device)}"
 
 
 def rate_sentence(run: Run, rows: list[Row]) -> str:
@@ -139,9 +137,11 @@ def rate_sentence(run: Run, rows: list[Row]) -> str:
         return "No throughput was measured"
     best = max(through, key=lambda row: row.value.estimate)
     value, name = best.value, called(device)
-    low = "" if value.low is None or value.high is None else f" (95 % CI {value.low:,.0f} to {value.high:,.0f})"
+    low = (
+        "" if value.low is None or value.high is None else f" (95 % CI {fixed(value.low, 0)} to {fixed(value.high, 0)})"
+    )
     more = "at least " if best.statistic == "at_least" else ""
-    return f"{name} lets {more}{value.estimate:,.0f} frames/s of {best.factors.frame_bytes} B through{low}"
+    return f"{name} lets {more}{fixed(value.estimate, 0)} frames/s of {best.factors.frame_bytes} B through{low}"
 
 
 def find(rows: list[Row], device: str | None, quantity: str, statistic: str, reference: str = DIRECT) -> Row | None:
@@ -198,10 +198,12 @@ def _by_cell(rows: list[Row], device: str) -> str:
     return f"{low} to {high} {US} one way, depending on the cell ({where})"
 
 
-def _over_wire(rows: list[Row], device: str) -> str:
-    """What of it lies over the wire, a path with as many links and no device; empty where there was no wire."""
+def _over_wire(run: Run, rows: list[Row], device: str) -> str:
+    """What of it lies over the wire, a path with as many links and no device, or that there was no such path."""
     pooled = None if device == WIRE else find(rows, device, "device_latency", "pooled", WIRE)
-    return "" if pooled is None else f"; over the wire, which has the same links, {_one_way(pooled.value)}"
+    if pooled is not None:
+        return f"; over the wire, which has the same links, {_one_way(pooled.value)}"
+    return "" if device == WIRE or run.simulated else ", the further links of its path included (no wire was measured)"
 
 
 def _span(run: Run, slope: Row) -> float:
@@ -234,11 +236,8 @@ def _one_way(value: Interval) -> str:
 def _trust(grade: str, findings: list[Finding]) -> str:
     if grade == "trusted":
         return "nothing doubtful was seen"
-    grave = [one for one in findings if one.severity == grade]
-    reasons = ", and ".join(one.sentence for one in grave[:2])
-    rest = len(grave) - 2
-    more = f" (and {rest} more finding{'s' if rest > 1 else ''})" if rest > 0 else ""
-    return f"{'not to be used' if grade == 'invalid' else 'doubtful'}: {reasons}{more}"
+    reasons = dict.fromkeys(one.name.replace("_", " ") for one in findings if one.severity == grade)
+    return f"{'not to be used' if grade == 'invalid' else 'doubtful'}: {', '.join(reasons)}"
 
 
 def _pairs(run: Run, rows: list[Row]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from math import floor, log10
 
 DASH = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
+THIN = "\N{NARROW NO-BREAK SPACE}"
 US = "\N{MICRO SIGN}s"
 
 
@@ -23,8 +24,8 @@ def decimals(scale: float) -> int:
 
 
 def fixed(value: float, places: int) -> str:
-    """The number with this many decimals, a true minus sign, and commas between thousands."""
-    text = f"{value:,.{places}f}"
+    """The number with this many decimals, a true minus sign, and thin spaces between thousands."""
+    text = f"{value:,.{places}f}".replace(",", THIN)
     return text.removeprefix("-") if round(value, places) == 0 else text.replace("-", MINUS)
 
 

@@ -10,6 +10,7 @@ from sojourn.report import samples
 from sojourn.report.charts import Distribution
 from sojourn.report.figure import Figure, Width, by_cell
 from sojourn.report.marks import symbol_scatter, time_scale
+from sojourn.report.numbers import count
 from sojourn.report.palette import Palette, ordered
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def over_time(run: Run) -> Figure | None:
         return symbol_scatter(rows, titles, scale, run.devices, palette).properties(width=width, height=220)
 
     caption = (
-        f"Every path in turn, in short interleaved blocks; {found.height:,} probes are drawn, and the slowest are "
+        f"Every path in turn, in short interleaved blocks; {count(found.height)} probes are drawn, and the slowest are "
         "among them. Steps, slopes and bands here are what the drift and steadiness findings look for."
     )
     return Figure("rtt_over_time", "Round-trip times over the run", caption, by_cell(found, build), _devices(found))

@@ -9,6 +9,7 @@ import polars as pl
 
 from sojourn.report import samples
 from sojourn.report.figure import Figure, Panel
+from sojourn.report.numbers import count
 from sojourn.report.palette import Palette, ordered
 from sojourn.report.tables import in_order
 
@@ -129,4 +130,4 @@ def _range(cells: pl.DataFrame, pooled: pl.DataFrame, pairs: pl.DataFrame, left_
 
 def _outside(pairs: pl.DataFrame, shown: Range, enlarged: str = " drawn") -> str:
     beyond = pairs.filter((pl.col("us") < shown[0]) | (pl.col("us") > shown[1])).height
-    return f" {beyond} of {pairs.height:,} pairs lie outside the{enlarged} range." if beyond else ""
+    return f" {beyond} of {count(pairs.height)} pairs lie outside the{enlarged} range." if beyond else ""

@@ -262,7 +262,7 @@ def _fan_in_table(run: Run, name: str) -> Table:
 
 
 def _flood(run: Run, payload: int, senders: int) -> dict[str, Any] | None:
-    """Our flood of so many senders of this size: through a device where there is one, else on the empty path."""
+    """Our flood of so many senders of this size: through a device where there is one, else on the direct link."""
     rows = run.rows("user_bps").filter(pl.col("statistic").is_in(["mean", "at_least"]))
     rows = rows.filter(
         (pl.col("payload_bytes") == payload) & (pl.col("senders") == senders) & (pl.col("schedule") == "flood")

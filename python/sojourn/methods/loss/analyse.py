@@ -14,7 +14,7 @@ from sojourn.analysis.stream_rows import contrasts, per_path, shift_rows, trial_
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
-from sojourn.analysis.wording import percent
+from sojourn.analysis.wording import fixed, percent
 from sojourn.devices import called
 from sojourn.statistics.interval import Interval
 
@@ -101,7 +101,7 @@ def _lossless(rows: list[Row], offered: dict[int | None, float]) -> str:
 
 
 def _load(row: Row, offered: dict[int | None, float]) -> str:
-    return f"{offered.get(row.cell, 0):,.0f} frames/s of {row.factors.frame_bytes} B to {_address(row)}"
+    return f"{fixed(offered.get(row.cell, 0), 0)} frames/s of {row.factors.frame_bytes} B to {_address(row)}"
 
 
 def _address(row: Row) -> str:

@@ -207,8 +207,8 @@ def _sentence(run: Run, found: list[Model]) -> str:
     service = micro(mine[0].server.mean_ns)
     return (
         f"Fitted at other loads (service {service} a frame at {mine[0].factors.frame_bytes} B), the queueing model "
-        f"predicts {len(pairs)} held-out loads of {mine[0].device} to {percent(off)} (Kolmogorov, median; two "
-        f"repetitions of the measurement differ by {percent(apart)})"
+        f"predicts the delays at {len(pairs)} held-out loads of {mine[0].device} with a median Kolmogorov distance of "
+        f"{percent(off)} (two repetitions of the measurement: {percent(apart)})"
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sojourn.report.table import Table
 
 SCHEDULES = {"poisson": "Poisson", "regular": "regular"}
-MEANINGS = {"knee": "queue bounded", "saturated": "what came through", "calculated": "of the line"}
+MEANINGS = {"knee": "stable queue", "saturated": "arrivals in overload", "calculated": "from the link's rate"}
 
 
 def by_interval(run: Run) -> Table:
@@ -45,16 +45,21 @@ def by_interval(run: Run) -> Table:
 def least_interval(run: Run) -> Table:
     """The minimum time between frames: still bounded, saturated, and calculated."""
     measures = (
-        Measure("min_frame_interval", "knee", "Queue still bounded"),
-        Measure("min_frame_interval", "at_most", "Kept by the tester"),
-        Measure("min_frame_interval", "saturated", "Between arrivals beyond"),
-        Measure("min_frame_interval", "calculated", "Calculated", interval=False),
+        Measure("min_frame_interval", "knee", "Shortest with a stable queue"),
+        Measure("min_frame_interval", "at_most", "Shortest that the tester kept"),
+        Measure("min_frame_interval", "saturated", "Between arrivals in overload"),
+        Measure("min_frame_interval", "calculated", "From the link's rate", interval=False),
     )
     rows = run.rows("min_frame_interval", "calculated")
     why = {str(one) for one in rows.filter(pl.col("estimate").is_null())["source"]}
-    note = "The interval of the first reaches down to the next shorter time that was tried."
-    note += f" Nothing is calculated: {'; '.join(sorted(why))}." if why else ""
-    asked = Ask("min_frame_interval", "The least time between frames", measures, note, without=("interval_ns",))
+    note = (
+        "The queue is stable at this inter-departure time, and not at the next shorter one that was tried, where the "
+        "interval ends. In overload, frames arrive as fast as the path forwards them."
+    )
+    note += f" There is no figure from the link's rate: {'; '.join(sorted(why))}." if why else ""
+    asked = Ask(
+        "min_frame_interval", "Minimum sustainable inter-departure time", measures, note, without=("interval_ns",)
+    )
     return measured(run, asked)
 
 
@@ -88,10 +93,10 @@ def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | Non
     series = tuple(one for one in SCHEDULES.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Mean time between frames (µs)", log=True), Axis("One-way delay (µs)", log=True), series)
     caption = (
-        "Bars are intervals over trials. An arrow in place of a point: the queue grows there, and the delay is that "
-        "of a "
-        "trial of this length. Dotted upright: the shortest time between frames at which queues stay bounded, where a "
-        "shorter one was tried. Points are missing where so many frames were lost that the figure is infinite."
+        "Bars are 95 % intervals over trials. An arrow in place of a point: the queue grows throughout the trial, and "
+        "a longer trial would have a longer delay. Dotted vertical line: the shortest time between frames at which the "
+        "queue is stable, where a shorter one was tried. A point is missing where so many frames were lost that the "
+        "figure is infinite."
     )
     drawn = pl.concat([rows, _knees(run, rows)], how="diagonal_relaxed")
     title += " over the time between frames"
@@ -111,12 +116,12 @@ def least_over_size(run: Run) -> Figure | None:
     rows = rows_over(run, "min_frame_interval", tuple(MEANINGS), "frame_bytes", without=("interval_ns",))
     rows = rows.with_columns(pl.col("statistic").replace(MEANINGS).alias("series")).drop_nulls("y").pipe(along)
     series = tuple(one for one in MEANINGS.values() if one in set(rows["series"].to_list()))
-    chart = Lines(Axis("Frame (bytes)"), Axis("Least time between frames (µs)", zero=True), series)
+    chart = Lines(Axis("Frame (bytes)"), Axis("Time between frames (µs)", zero=True), series)
     caption = (
-        "The shortest time between frames with a bounded queue (its bar reaches to the next shorter that was tried), "
-        "the time between arrivals when more was asked, and what the line's rate allows where it has one."
+        "The shortest time between frames at which the queue is stable (its bar reaches to the next shorter one that "
+        "was tried), the time between arrivals in overload, and what the link's rate allows where it has one."
     )
-    return figure("min_frame_interval", "The least time between frames", caption, rows, chart)
+    return figure("min_frame_interval", "Minimum sustainable inter-departure time", caption, rows, chart)
 
 
 def keys(run: Run) -> list[Key]:
@@ -130,14 +135,16 @@ def keys(run: Run) -> list[Key]:
     direct = run.rows("one_way_delay", "p50", device="direct")
     for row in direct.sort("frame_bytes", "interval_ns", descending=[False, True]).head(1).iter_rows(named=True):
         cell = run.cell_of(row)
-        found.append(delays.key_of(row, "Median of the empty path", cell.short if cell else "", delays.clock_line(row)))
+        found.append(
+            delays.key_of(row, "Median delay of the direct link", cell.short if cell else "", delays.clock_line(row))
+        )
     return found
 
 
 def _knee_key(row: dict[str, object]) -> Key:
     bounded = row["ci_low"] is None
-    what = f"{row['device']}: queues are bounded down to"
-    said = "the shortest that was tried" if bounded else f"at {float(str(row['ci_low'])) / 1e3:g} µs they grow"
+    what = f"{row['device']}: queue stable down to"
+    said = "the shortest that was tried" if bounded else f"at {float(str(row['ci_low'])) / 1e3:g} µs it grows"
     value = f"{float(str(row['estimate'])) / 1e3:g}"
     return Key(what, value, "µs", (said, f"{row['frame_bytes']} B, {row['schedule']}"), str(row["device"]))
 
@@ -146,14 +153,14 @@ def how(run: Run) -> list[str]:
     """What is particular to it."""
     return words(
         run,
-        "Each stream has one mean time between frames, regular or with negative exponential gaps (Poisson). Times are "
-        "from the actual departure; from the intended one they are in the table of delays.",
+        "Each stream has one mean time between frames, regular or with negative exponential gaps (Poisson). Delays "
+        "run from the actual departure; the table of delays has those from the intended one, too.",
     )
 
 
 PARTS = Parts(
     tables=(
-        least_interval, by_interval, delays.added, delays.delays, delays.variation, delays.conservation, delays.pacing,
+        delays.added, least_interval, by_interval, delays.delays, delays.variation, delays.conservation, delays.pacing,
     ),
     figures=(
         over_interval, actual_over_interval, tail_over_interval, least_over_size, delays.cdfs, delays.histograms,
@@ -161,5 +168,5 @@ PARTS = Parts(
     ),
     keys=keys,
     words=how,
-    results=("min_frame_interval", "device_latency"),
+    results=("device_latency", "min_frame_interval"),
 )  # fmt: skip

@@ -9,7 +9,7 @@ kernel's were wanted are no stamps of the kernel: they count as missing.
 Only frames that have every stamp of their cell are split, so that stages sum to the total: exactly, frame by frame, in
 whole nanoseconds; the hypothesis `stages-sum` checks it on every frame against the total of the records. A stage may be
 negative where two stamps were taken out of order; then it is said. The unit is the trial: means and quantiles are each
-trial's own, their interval is over trials. A device's stage less that of the empty path is paired within rounds.
+trial's own, their interval is over trials. A device's stage less that of the direct link is paired within rounds.
 
 Rows: quantity `stage_<name>` (pacing, send, qdisc, path, receive, answer, answer_receive; merged ones carry both names,
 `send+qdisc`), statistics mean, p50, p90, p99, share (its part of the mean total); `stage_total` likewise. Those with a
@@ -73,7 +73,7 @@ CALLED = {
     "answer_receive_call_ns": "answer's receive call",
 }
 
-BEHIND = "taken after the driver's: of another queue further on, not of the sender's"
+BEHIND = "later than the driver's: taken in another queue further on, not in the sender's"
 """Why a queue's stamp is not used: a kernel stamps a frame again in the queue of each device that passes it on."""
 
 PRESENT_SHARE = 0.99
@@ -211,7 +211,7 @@ def _missing(frames: pl.DataFrame) -> dict[str, str]:
 
 
 def stage_rows(found: list[Ladder], cells: Mapping[int, Factors]) -> list[Row]:
-    """Every stage of every path, and what devices add to each over the empty path."""
+    """Every stage of every path, and what devices add to each over the direct link."""
     rows = [row for one in found for row in _path_rows(one, cells)]
     for device, reference, points in _pairs(found):
         rows += _difference_rows(device, reference, points, cells)
@@ -241,7 +241,7 @@ def _path_rows(ladder: Ladder, cells: Mapping[int, Factors]) -> Iterator[Row]:
 
 
 def _pairs(found: list[Ladder]) -> Iterator[tuple[Ladder, Ladder, tuple[str, ...]]]:
-    """Every device beside the empty path of its cell, and the stamps that both have."""
+    """Every device beside the direct link of its cell, and the stamps that both have."""
     empty = {one.cell: one for one in found if one.device == DIRECT}
     for one in found:
         reference = empty.get(one.cell)
@@ -287,7 +287,11 @@ def sum_of_stages(found: list[Ladder]) -> tuple[str, str, int]:
     if worst:
         return "rejected", f"the stages of a frame miss its total by {worst} ns", worst
     apart = max((_means_apart(one) for one in found), default=0.0)
-    return "supported", f"the stages of each of {frames} frames sum to its total exactly; means to {apart:.1g} ns", 0
+    return (
+        "supported",
+        f"the stages of each of {frames} frames sum to its total exactly, their means within {apart:.1g} ns",
+        0,
+    )
 
 
 def _means_apart(ladder: Ladder) -> float:
@@ -375,7 +379,7 @@ def _out_of_order(found: list[Ladder]) -> list[Finding]:
     shares = {key: share for key, share in backwards(found).items() if "path" not in key[2] and key[2] != "total"}
     behind = [Place(one.device, one.cell) for one in found if BEHIND in one.missing.values()]
     if behind:
-        sentence = f"the queue's stamp was {BEHIND}: it is left out, its stage is one with the next"
+        sentence = f"the queue's timestamp is {BEHIND}; it is left out, and its stage is joined with the next"
         return [Finding("stamps_out_of_order", sentence, 1.0, tuple(behind))]
     if not shares:
         return []
@@ -396,4 +400,5 @@ def _sentence(run: Run, found: list[Ladder]) -> str:
     parts = ", ".join(f"{stage.replace('_', ' ')} {micro(float(mean))}" for stage, mean in named[:4])
     path = "the direct link" if ladder.device == DIRECT else ladder.device
     where = run.cells[ladder.cell].describe()
-    return f"Through {path} ({where}) a frame takes {micro(float(means[-1]))} from its intended departure: {parts}"
+    whole = micro(float(means[-1]))
+    return f"Through {path} ({where}) a frame takes {whole} on average from its intended departure: {parts}"

@@ -45,7 +45,7 @@ def ladder_table(run: Run) -> Table:
     strong = frozenset(i for i, stage in enumerate(found["stage"].to_list() if found.height else ()) if stage == TOTAL)
     note = (
         "Frames with every stamp of their cell only, so that the stages of each frame sum to its total to the "
-        "nanosecond. A median is not the sum of medians. With a reference: the device less the empty path, paired "
+        "nanosecond. A median is not the sum of medians. With a reference: the device less the direct link, paired "
         "within rounds."
     )
     title = "Latency stage by stage"
@@ -130,7 +130,7 @@ def differences(run: Run) -> Figure | None:
         _named().alias("name"), *spans(("mean_ns", "ci_low_ns", "ci_high_ns"), 1e-3, "x"),
     )  # fmt: skip
     caption = (
-        "The device less the empty path, paired within rounds, with intervals over rounds where there are enough of "
+        "The device less the direct link, paired within rounds, with intervals over rounds where there are enough of "
         "them."
     )
     chart = Intervals("Added to the stage (µs)", _in_order(rows))
@@ -159,7 +159,13 @@ def keys(run: Run) -> list[Key]:
             cell = run.cell_of(row)
             label = cell.short if cell else ""
             found.append(
-                delays.key_of(row, f"{device}: median of the whole", label, *_largest(run, row), delays.clock_line(row))
+                delays.key_of(
+                    row,
+                    f"{device}: median, intended departure to receive call",
+                    label,
+                    *_largest(run, row),
+                    delays.clock_line(row),
+                )
             )
     return found
 
@@ -176,7 +182,7 @@ def _largest(run: Run, total: dict[str, Any]) -> tuple[str, ...]:
     if most is None:
         return ()
     stage = most["quantity"].removeprefix("stage_").replace("_", " ")
-    return (f"{percent(round(most['estimate'], 2))} of the mean in “{stage}”",)
+    return (f"{percent(round(most['estimate'], 2))} of the mean is the stage “{stage}”",)
 
 
 def how(run: Run) -> list[str]:

@@ -323,7 +323,7 @@ def how(run: Run) -> list[str]:
         (
             f"Messages of {plan.get('message_bytes', NOTHING)} bytes, {plan.get('message_interval', NOTHING)} apart, "
             "leave one by one, so that nothing else is under way as the application looks. Over the path packets are "
-            "of one segment; the bulk over the empty path is of packets as large as the kernel makes them, and the "
+            "of one segment; the bulk over the direct link is of packets as large as the kernel makes them, and the "
             "capture sees them as large."
         ),
         "All checks of a run together raise a false alarm in at most one of a hundred runs of a log without fault.",

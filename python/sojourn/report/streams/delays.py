@@ -192,7 +192,7 @@ def over_time(run: Run) -> Figure | None:
         ).properties(width=width, height=220)
 
     caption = (
-        f"{kept.height:,} of the run's frames, the slowest among them. Steps, slopes or bands would mean that "
+        f"{count(kept.height)} of the run's frames, the slowest among them. Steps, slopes or bands would mean that "
         "conditions changed during the run: clocks, temperature, other programs."
     )
     return Figure("delay_over_time", "One-way delay over the run", caption, by_cell(kept, build), tuple(devices))

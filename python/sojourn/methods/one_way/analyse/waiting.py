@@ -1,7 +1,7 @@
 """md1: frames that come at random before a link with a rate wait as the M/D/1 queue says, regular ones not at all.
 
 Three figures of each load below one. That regular frames do not wait: what their median delay has beyond the links'
-own time and the empty path's median. That each frame waits for those before it: of the frames that have to wait
+own time and the direct link's median. That each frame waits for those before it: of the frames that have to wait
 for half a frame's time or more, the median of what they waited over what Lindley's recursion makes of the departures
 that really were, which no stall of the machine and no luck of the draw moves. And that the mean is Pollaczek and
 Khinchine's, rho S / (2 (1 - rho)): this one has the luck of the draw in its interval, and is not asked of trials so
@@ -119,7 +119,7 @@ def _medians(packets: pl.DataFrame) -> np.ndarray[tuple[int, ...], np.dtype[np.f
 
 
 def _empty_ns(run: Run, packets: pl.DataFrame, load: Load) -> float:
-    """What the empty path takes of the same frames beyond its own links; nothing where there is none."""
+    """What the direct link takes of the same frames beyond its own links; nothing where there is none."""
     medians = _medians(packets.filter(device=DIRECT, cell=load.regular).drop_nulls("delay_ns"))
     own = cables_of(run).get(DIRECT)
     known = len(medians) and load.device != DIRECT

@@ -37,7 +37,7 @@ UNSTEADY_SHARE = 0.05
 
 STALL_NS = 1_000_000
 STALL_FACTOR = 20
-"""A probe on the empty path that is this slow met something that is not the experiment."""
+"""A probe on the direct link that is this slow met something that is not the experiment."""
 
 LEAST_FOR_MODES = 300
 COUNTS = {
@@ -124,7 +124,9 @@ def _interference(run: Run) -> Iterator[Finding]:
     )
     if stalled.height:
         worst = float(stalled["rtt"].cast(float).to_numpy().max())
-        sentence = f"{stalled.height} probes on the empty path were stalled, up to {worst / 1e6:.1f} ms: not the device"
+        sentence = (
+            f"{stalled.height} probes on the direct link were stalled, up to {worst / 1e6:.1f} ms: not the device"
+        )
         yield Finding("interference", sentence, float(stalled.height), (Place(DIRECT),))
 
 

@@ -17,7 +17,7 @@ from sojourn.analysis.rates import is_testers
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.stream_rows import per_path, trial_row
 from sojourn.analysis.streams import over_trials
-from sojourn.analysis.wording import micro, percent
+from sojourn.analysis.wording import fixed, micro, percent
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def _evaluate(name: str, run: Run, trials: pl.DataFrame, cables: Cables) -> Outc
         return inconclusive(name, f"no frames of {size} B arrived over {device}", device)
     margin, rate = MARGIN * expected, over_trials(trials["received_pps"].drop_nulls().to_numpy())
     said = (
-        f"frames of {size} B over {device} arrive every {micro(shown.estimate)} ({1e9 / shown.estimate:,.0f}/s); the "
-        f"link needs {micro(expected)} for each ({1e9 / expected:,.0f}/s, ± {percent(MARGIN)})"
+        f"frames of {size} B over {device} arrive every {micro(shown.estimate)} ({fixed(1e9 / shown.estimate, 0)}/s); "
+        f"the link needs {micro(expected)} for each ({fixed(1e9 / expected, 0)}/s, ± {percent(MARGIN)})"
     )
     outcome = against(shown, expected, margin)
     # Where the direct link has a rate too, the tester's rate over it is the link's and not its own.
