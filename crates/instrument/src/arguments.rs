@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sojourn_probe::{DEFAULT_UDP_PORT, Schedule, Wait};
-use sojourn_time::Nanos;
+use sojourn_probe::{DEFAULT_UDP_PORT, Schedule};
+use sojourn_time::{Nanos, Wait};
 use sojourn_wire::{MacAddress, Size};
 
 use crate::clock::arguments::{ClockCommand, PretendedClock};
@@ -215,8 +216,8 @@ pub struct PlaceArguments {
     #[arg(long)]
     pub fifo: bool,
     /// How to wait for the next departure
-    #[arg(long, default_value = "sleep-then-spin")]
-    pub wait: WaitArgument,
+    #[arg(long, default_value = "sleep-then-spin", value_parser = wait_for_departures())]
+    pub wait: Wait,
     /// Be killed when the parent process dies
     #[arg(long)]
     pub die_with_parent: bool,
@@ -258,19 +259,11 @@ pub struct Respond {
     #[arg(long)]
     pub fifo: bool,
     /// How to wait for requests: spin takes a whole CPU and answers soonest
-    #[arg(long, default_value = "sleep")]
-    pub wait: RespondWait,
+    #[arg(long, default_value = "sleep", value_parser = wait_for_requests())]
+    pub wait: Wait,
     /// Be killed when the parent process dies
     #[arg(long)]
     pub die_with_parent: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RespondWait {
-    /// Look again and again
-    Spin,
-    /// Sleep until a request comes
-    Sleep,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -281,16 +274,6 @@ pub enum ScheduleArgument {
     Poisson,
     /// When the one before was answered or timed out (closed loop)
     ClosedLoop,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum WaitArgument {
-    /// Poll all the time: takes a whole CPU
-    Spin,
-    /// Sleep until shortly before, then spin
-    SleepThenSpin,
-    /// Sleep only: departures are late by the wake-up
-    Sleep,
 }
 
 /// A peer's address, and its port where it is said.
@@ -335,14 +318,26 @@ impl From<ScheduleArgument> for Schedule {
     }
 }
 
-impl From<WaitArgument> for Wait {
-    fn from(wait: WaitArgument) -> Self {
-        match wait {
-            WaitArgument::Spin => Self::Spin,
-            WaitArgument::SleepThenSpin => Self::SleepThenSpin,
-            WaitArgument::Sleep => Self::Sleep,
-        }
-    }
+/// Reads how to wait for departures.
+fn wait_for_departures() -> impl TypedValueParser<Value = Wait> {
+    wait([
+        (Wait::Spin, "Poll all the time: takes a whole CPU"),
+        (Wait::SleepThenSpin, "Sleep until shortly before, then spin"),
+        (Wait::Sleep, "Sleep only: departures are late by the wake-up"),
+    ])
+}
+
+/// Reads how to wait for requests, whose time nobody knows.
+fn wait_for_requests() -> impl TypedValueParser<Value = Wait> {
+    wait([(Wait::Spin, "Look again and again"), (Wait::Sleep, "Sleep until a request comes")])
+}
+
+/// Reads one of these ways to wait by its name.
+fn wait<const N: usize>(ways: [(Wait, &'static str); N]) -> impl TypedValueParser<Value = Wait> {
+    PossibleValuesParser::new(ways.map(|(wait, help)| PossibleValue::new(wait.name()).help(help))).map(move |name| {
+        let named = ways.iter().find(|(wait, _)| wait.name() == name);
+        named.map_or_else(Wait::default, |(wait, _)| *wait)
+    })
 }
 
 /// Returns what is wrong with a command line, in one line, and what was probably meant.

@@ -14,7 +14,7 @@ use rustix::process::{
     setpriority_process,
 };
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
-use sojourn_probe::{Pace, Wait};
+use sojourn_time::{Pace, Wait};
 
 use crate::arguments::PlaceArguments;
 use crate::failure::WrongRequest;
@@ -77,7 +77,7 @@ impl Place {
             hurry();
         }
         let nice = getpriority_process(None).unwrap_or_default();
-        Ok(Self { cpu: arguments.cpu, is_real_time, nice, wait: arguments.wait.into(), is_locked })
+        Ok(Self { cpu: arguments.cpu, is_real_time, nice, wait: arguments.wait, is_locked })
     }
 
     /// Returns it as events and summaries carry it.

@@ -10,11 +10,11 @@ use sojourn_port::packet::PacketListener;
 use sojourn_port::udp::UdpListener;
 use sojourn_port::{PortError, rights};
 use sojourn_probe::DEFAULT_UDP_PORT;
-use sojourn_probe::respond::{Desk, Pretence, Responder, Serve, Waiting, serve};
+use sojourn_probe::respond::{Desk, Pretence, Responder, Serve, serve};
 use sojourn_record::Finding;
-use sojourn_time::{Clock, HostClock};
+use sojourn_time::{Clock, HostClock, Wait};
 
-use crate::arguments::{PlaceArguments, Respond, RespondWait, WaitArgument};
+use crate::arguments::{PlaceArguments, Respond};
 use crate::clock;
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};
@@ -29,7 +29,7 @@ const ANY: &str = "any";
 /// # Errors
 /// When the request makes no sense, or the kernel refuses a socket or to receive.
 pub fn run(arguments: &Respond) -> anyhow::Result<()> {
-    if arguments.fifo && arguments.wait == RespondWait::Spin {
+    if arguments.fifo && arguments.wait == Wait::Spin {
         let problem = "--fifo --wait spin: the kernel stops a real-time program that never sleeps, by default for 50 ms in \
              each second; leave out one of the two";
         return Err(WrongRequest(problem.to_owned()).into());
@@ -42,15 +42,11 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     let pretended = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
     let sentence = format!("answering {}{pretended}; Ctrl-C ends it", open.names().join(", "));
     serve::tell(arguments.json, &ready(&open, &place, pretence.as_ref()), &sentence)?;
-    let waiting = match arguments.wait {
-        RespondWait::Spin => Waiting::Spin,
-        RespondWait::Sleep => Waiting::Block,
-    };
     let input = io::stdin();
     let wakers = [signal, input.as_fd()];
     let wakers = if arguments.until_eof { &wakers[..] } else { &wakers[..1] };
     let ended = || STOP.load(Ordering::Relaxed) || (arguments.until_eof && has_ended(input.as_fd()));
-    let served = serve(&mut open.desks, &HostClock, waiting, wakers, ended);
+    let served = serve(&mut open.desks, &HostClock, arguments.wait, wakers, ended);
     // Whoever started this may have stopped reading; what was answered does not depend on that.
     let (counts, sentence) = counts(&mut open.desks);
     let _ = serve::tell(arguments.json, &counts, &sentence);
@@ -106,11 +102,7 @@ fn lacks_ipv6(error: &PortError) -> bool {
 }
 
 fn place_arguments(arguments: &Respond) -> PlaceArguments {
-    let Respond { cpu, fifo, die_with_parent, .. } = *arguments;
-    let wait = match arguments.wait {
-        RespondWait::Spin => WaitArgument::Spin,
-        RespondWait::Sleep => WaitArgument::Sleep,
-    };
+    let Respond { cpu, fifo, wait, die_with_parent, .. } = *arguments;
     PlaceArguments { cpu, fifo, wait, die_with_parent }
 }
 

@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use sojourn_port::sim::Sim;
-use sojourn_probe::{Identity, Pace, Request, To, Wait};
+use sojourn_probe::{Identity, Request, To};
 use sojourn_record::{Block, Counts, Probe};
-use sojourn_time::{Clock, HostClock, Nanos, Reading, SimulatedClock};
+use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Wait};
 use sojourn_wire::Carrier;
 
 use crate::open::{self, KernelPort};

@@ -15,7 +15,7 @@ mod to;
 
 pub use codec::{Answer, Codec, Identity};
 pub use departures::Departures;
-pub use driver::{Pace, Wait, run};
+pub use driver::run;
 pub use engine::{Engine, Step};
 pub use judge::{Found, LATE_SHARE, judge, late_limit, late_sentence};
 pub use request::{Kind, LONGEST, MOST_PROBES, Request, RequestError, Schedule};

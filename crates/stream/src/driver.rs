@@ -1,31 +1,15 @@
 //! The loops over ports and a clock that carry streams out.
 
-use sojourn_time::{Nanos, Time};
-
 mod conclude;
 mod receive;
 mod send;
 
 pub use conclude::conclude;
-pub use receive::{Waiting, receive};
+pub use receive::receive;
 pub use send::{exchange, send};
 
 /// How many calls are tried again whose error tells of an earlier frame, before it is believed to be of this one.
 const MOST_REFUSALS: usize = 8;
-
-/// A clock that goes back by so much has been set. What was to come would come hours later or never.
-const SET_BACK: Nanos = Nanos::seconds(1);
-
-/// The latest time that was seen: tells when the clock has been set back since.
-#[derive(Clone, Copy, Debug)]
-struct Watch(Time);
-
-impl Watch {
-    fn is_set_back(&mut self, now: Time) -> bool {
-        self.0 = self.0.max(now);
-        self.0 - now >= SET_BACK
-    }
-}
 
 /// Sends a frame. A UDP socket tells at the next call that nobody listened for an earlier frame, and sends nothing
 /// then: for a stream that is a loss like others.

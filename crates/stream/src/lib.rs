@@ -26,7 +26,7 @@ mod window;
 
 pub use count::{Received as ReceivedCounts, Sent as SentCounts};
 pub use departed::{Departure, FlowSent, SendOutcome};
-pub use driver::{Waiting, conclude, exchange, receive, send};
+pub use driver::{conclude, exchange, receive, send};
 pub use end::{End, EndLine};
 pub use goodness::Fit;
 pub use merge::Merge;
@@ -38,6 +38,5 @@ pub use request::{
 pub use schedule::{Departures, Pattern, Schedule, ScheduleError};
 pub use sender::Sender;
 pub use sim::simulate;
-pub use sojourn_probe::{Pace, Wait};
 pub use spread::{Cell, Spread};
 pub use sync::{Exchange, Phase};

@@ -17,11 +17,10 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
 use sojourn_port::{Batch, Framing};
+use sojourn_time::{Pace, Wait};
 
 use crate::driver;
-use crate::{
-    Head, Pace, ReceiveOutcome, ReceiveRequest, Receiver, RequestError, SendOutcome, SendRequest, SentCount, Wait,
-};
+use crate::{Head, ReceiveOutcome, ReceiveRequest, Receiver, RequestError, SendOutcome, SendRequest, SentCount};
 use line::{Line, Near, NearClock};
 
 /// Why a simulation did not come to its end.

@@ -1,13 +1,15 @@
 //! Nanoseconds, clocks and waiting.
 //!
 //! Every time in Sojourn is a [`Time`]: nanoseconds on one clock a host, `CLOCK_TAI`. This crate alone reads the host
-//! clock ([`HostClock`]) and alone sleeps; everything else takes a [`Clock`] or a [`Time`]. It does not convert between
+//! clock ([`HostClock`]) and alone sleeps; everything else takes a [`Clock`] or a [`Time`]. [`pace`] decides when a driver sleeps. It does not convert between
 //! the clocks of two hosts.
 
 mod host;
+pub mod pace;
 mod simulated;
 
 pub use host::{HostClock, Reading, TaiOffset};
+pub use pace::{Next, Pace, Pacer, Wait, Watch};
 pub use simulated::SimulatedClock;
 
 use std::ops::{Add, AddAssign, Neg, Sub};
@@ -37,15 +39,6 @@ impl Nanos {
     pub const fn seconds(n: i64) -> Self {
         Self(n * 1_000_000_000)
     }
-}
-
-/// Returns how much of a stretch of time a thread under `SCHED_FIFO` must leave free, so that the kernel never throttles it.
-///
-/// By default the kernel lets real-time threads run for 950 ms of each second and stops them for the rest (sched(7),
-/// `/proc/sys/kernel/sched_rt_runtime_us` of `sched_rt_period_us`): 5 %. This is half as much again, for a stretch and the
-/// kernel's period do not begin together.
-pub const fn rest_of(stretch: Nanos) -> Nanos {
-    Nanos(stretch.0 * 3 / 40)
 }
 
 impl Add for Nanos {

@@ -9,7 +9,6 @@ mod pace;
 mod run;
 mod shared;
 
-pub use pace::Pace;
 pub use run::Driver;
 
 use serde::Serialize;
@@ -102,7 +101,7 @@ pub struct Calibration {
     pub path_cost_ns: Nanos,
     /// How long before a departure it wakes.
     pub guard_ns: Nanos,
-    /// How it waits: "sleep-then-spin", "spin", "simulated".
+    /// How it waits: "sleep-then-spin", "spin", "sleep".
     pub wait: &'static str,
 }
 

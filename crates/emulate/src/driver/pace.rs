@@ -1,28 +1,6 @@
-//! How to wait: what a departure costs, and how early to wake. Both are learnt while it runs.
+//! What a departure costs, how early to wake, and how long a look takes: learnt while the driver runs.
 
-use sojourn_time::{Nanos, Time};
-
-/// How the driver waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// Sleeps until shortly before, then looks again and again.
-    SleepThenSpin,
-    /// Never sleeps: for a processor of its own.
-    Spin,
-    /// In simulated time, where sleep ends when it is to end and sending takes no time.
-    Simulated,
-}
-
-impl Pace {
-    /// Returns the name that reports carry.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SleepThenSpin => "sleep-then-spin",
-            Self::Spin => "spin",
-            Self::Simulated => "simulated",
-        }
-    }
-}
+use sojourn_time::{Nanos, Time, Wait};
 
 /// The time from the end of waiting until the kernel is called to take a frame: a running median.
 ///
@@ -72,9 +50,9 @@ const MOST_GUARD: Nanos = Nanos::micros(500);
 const GUARD_STEP: i64 = 10_000;
 
 impl Guard {
-    /// Begins with 100 µs, or with nothing where sleep is exact.
-    pub fn new(pace: Pace) -> Self {
-        Self { span: if pace == Pace::Simulated { Nanos::ZERO } else { FIRST_GUARD } }
+    /// Begins with 100 µs, or with nothing where the driver only sleeps.
+    pub fn new(wait: Wait) -> Self {
+        Self { span: if wait == Wait::Sleep { Nanos::ZERO } else { FIRST_GUARD } }
     }
 
     /// Returns how long before a departure to wake.
@@ -138,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_guard_follows_what_waking_takes() {
-        let mut guard = Guard::new(Pace::SleepThenSpin);
+        let mut guard = Guard::new(Wait::SleepThenSpin);
         assert_eq!(guard.span(), Nanos::micros(100));
         (0..100_000).for_each(|_| guard.woke(Time(0), Time(20_000)));
         assert_eq!(guard.span(), LEAST_GUARD);

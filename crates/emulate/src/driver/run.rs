@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use sojourn_port::PortError;
 use sojourn_port::bridge::BridgePort;
-use sojourn_time::{Clock, Nanos, Stamp, Time};
+use sojourn_time::pace::SET_BACK;
+use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Stamp, Time, Wait};
 
-use super::pace::{Cost, Guard, Look, Pace};
+use super::pace::{Cost, Guard, Look};
 use super::shared::is_shared;
 use super::{Calibration, DriverError, Flow, PortReport, Ports, Running, Surroundings};
 use crate::ConfigError;
@@ -24,10 +25,6 @@ const LOOK_UP: Nanos = Nanos::millis(1);
 const PATIENCE: Nanos = Nanos::millis(50);
 /// Requests get their turn where the next departure is further away than that.
 const PAUSE: Nanos = Nanos::micros(300);
-/// The longest sleep.
-const NAP: Nanos = Nanos::millis(100);
-/// A clock that goes back by so much ends it: packets would wait for as long.
-const SET_BACK: Nanos = Nanos::seconds(1);
 /// A smaller change between two clocks is what reading them takes.
 const LEAST_STEP: Nanos = Nanos::micros(20);
 /// So many readings show a step, and not that the program was stopped between two of them.
@@ -45,7 +42,7 @@ pub struct Driver<C> {
     ways: [Way; 2],
     ports: Ports,
     clock: C,
-    pace: Pace,
+    pacer: Pacer,
     cost: Cost,
     /// What the path costs outside: before the stamp of arrival, and behind the call.
     beyond: Nanos,
@@ -110,19 +107,19 @@ impl<C: Clock> Driver<C> {
     ///
     /// # Errors
     /// When the configuration contradicts itself.
-    pub fn new(config: &Config, ports: Ports, clock: C, pace: Pace) -> Result<Self, ConfigError> {
+    pub fn new(config: &Config, ports: Ports, clock: C, wait: Wait) -> Result<Self, ConfigError> {
         let (start, offset) = (clock.now(), clock.monotonic_offset());
         Ok(Self {
             engine: Engine::new(config, start)?,
             ways: Default::default(),
             ports,
+            pacer: Pacer::new(Pace { wait, is_real_time: false }, Nanos::ZERO, Nanos::ZERO, &clock),
             clock,
-            pace,
             cost: Cost::default(),
             beyond: Nanos::ZERO,
             left_off: start,
             is_learning: false,
-            guard: Guard::new(pace),
+            guard: Guard::new(wait),
             look: Look::default(),
             is_shared: is_shared(config),
             arrivals: Default::default(),
@@ -230,7 +227,7 @@ impl<C: Clock> Driver<C> {
             cost_ns: self.cost.lead(),
             path_cost_ns: self.beyond,
             guard_ns: self.guard.span(),
-            wait: self.pace.name(),
+            wait: self.pacer.pace().wait.name(),
         };
         Running {
             start_ns: self.start,
@@ -396,14 +393,15 @@ impl<C: Clock> Driver<C> {
         if due <= now || self.ways.iter().any(|way| !way.stuck.is_empty()) {
             return Ok(());
         }
-        if due - now <= self.look.quiet() {
-            self.clock.wait_until(due, SPIN);
-            return self.depart(true).map(|_| ());
-        }
-        if self.pace == Pace::Spin || due - now <= self.guard.span() {
-            return Ok(());
-        }
-        let until = (due - self.guard.span()).min(now + NAP);
+        (self.pacer.wake, self.pacer.quiet) = (self.guard.span(), self.look.quiet());
+        let until = match self.pacer.next(now, due) {
+            Next::Depart => {
+                self.clock.wait_until(due, SPIN);
+                return self.depart(true).map(|_| ());
+            }
+            Next::Look => return Ok(()),
+            Next::Sleep(until) => until,
+        };
         let is_asked = around.sleep(&self.ports, until)?;
         let woke = self.clock.now();
         self.slept += woke - now;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use sojourn_port::{PortError, Received};
-use sojourn_time::{Source, Stamp};
+use sojourn_time::{Source, Stamp, Wait};
 
 use super::*;
 use crate::Engine;
@@ -219,7 +219,7 @@ fn run(
     config: &Config,
     sides: &[Rc<RefCell<Side>>; 2],
     processor: &Processor,
-    pace: Pace,
+    wait: Wait,
     then: Option<(Time, Pipe)>,
 ) -> Ran {
     processor.now.set(START);
@@ -228,7 +228,7 @@ fn run(
         Box::new(SimPort { side: Rc::clone(side), processor: processor.clone(), nothing })
     };
     let ports = [port(&sides[0]), port(&sides[1])];
-    let mut driver = Driver::new(config, ports, processor.clone(), pace).unwrap();
+    let mut driver = Driver::new(config, ports, processor.clone(), wait).unwrap();
     let mut until = Until { sides: sides.clone(), processor: processor.clone(), then, told: Vec::new() };
     driver.run(&mut until).unwrap();
     Ran { running: driver.report(), told: until.told }
@@ -242,7 +242,7 @@ fn real() -> Processor {
 #[test]
 fn in_simulated_time_departures_are_exact() {
     let sides = sides(2_000, Nanos::micros(97));
-    let ran = run(&config(Nanos::millis(1)), &sides, &Processor::default(), Pace::Simulated, None);
+    let ran = run(&config(Nanos::millis(1)), &sides, &Processor::default(), Wait::Sleep, None);
     for (index, side) in sides.iter().enumerate() {
         let gone = &side.borrow().gone;
         assert_eq!(gone.len(), 2_000);
@@ -266,7 +266,7 @@ fn in_simulated_time_departures_are_exact() {
 fn what_a_departure_costs_is_learnt_and_taken_off() {
     let sides = sides(5_000, Nanos::millis(1));
     let processor = real();
-    let ran = run(&config(Nanos(2_300_000)), &sides, &processor, Pace::SleepThenSpin, None);
+    let ran = run(&config(Nanos(2_300_000)), &sides, &processor, Wait::SleepThenSpin, None);
     for accuracy in [ran.accuracy(0), ran.accuracy(1)] {
         assert!(accuracy.p50_ns.abs() < 300, "{accuracy:?}");
         assert!(accuracy.p99_ns < 7_000, "{accuracy:?}");
@@ -289,7 +289,7 @@ fn what_the_path_costs_outside_is_taken_off_when_it_is_known() {
         Box::new(SimPort { side: Rc::clone(side), processor: processor.clone(), nothing })
     };
     let ports = [port(&sides[0]), port(&sides[1])];
-    let mut driver = Driver::new(&config(Nanos::millis(2)), ports, processor.clone(), Pace::Simulated).unwrap();
+    let mut driver = Driver::new(&config(Nanos::millis(2)), ports, processor.clone(), Wait::Sleep).unwrap();
     driver.take_off(Nanos::micros(5));
     let mut until = Until { sides: sides.clone(), processor: processor.clone(), then: None, told: Vec::new() };
     driver.run(&mut until).unwrap();
@@ -306,7 +306,7 @@ fn what_the_path_costs_outside_is_taken_off_when_it_is_known() {
 fn who_is_not_to_sleep_does_not() {
     let sides = sides(20, Nanos::millis(1));
     let processor = real();
-    let ran = run(&config(Nanos::millis(1)), &sides, &processor, Pace::Spin, None);
+    let ran = run(&config(Nanos::millis(1)), &sides, &processor, Wait::Spin, None);
     assert_eq!(processor.slept.get(), Nanos::ZERO);
     assert_eq!(ran.accuracy(0).count, 20);
 }
@@ -314,7 +314,7 @@ fn who_is_not_to_sleep_does_not() {
 #[test]
 fn frames_that_nothing_selects_are_bridged_at_once() {
     let sides = sides(1_000, Nanos::micros(50));
-    let ran = run(&Config::default(), &sides, &Processor::default(), Pace::Simulated, None);
+    let ran = run(&Config::default(), &sides, &Processor::default(), Wait::Sleep, None);
     for (index, side) in sides.iter().enumerate() {
         for (place, (at, frame)) in side.borrow().gone.iter().enumerate() {
             assert_eq!(number(frame), place);
@@ -336,7 +336,7 @@ fn both_directions_through_one_pipe_come_in_the_order_of_their_stamps() {
     let sides = sides(500, Nanos::micros(200));
     // Only woken every now and then, so that several of both wait.
     let processor = Processor { wake: Nanos::millis(2), ..real() };
-    run(&shared, &sides, &processor, Pace::SleepThenSpin, None);
+    run(&shared, &sides, &processor, Wait::SleepThenSpin, None);
     let gone: Vec<_> = sides.iter().map(|side| side.borrow().gone.len()).collect();
     assert_eq!(gone, [500, 500]);
 }
@@ -347,7 +347,7 @@ fn a_full_ring_is_tried_again_within_the_budget_and_then_it_is_the_ports_loss() 
     sides[1].borrow_mut().room = 10;
     sides[1].borrow_mut().blocked_until = START + Nanos::millis(3);
     let processor = Processor { look: Nanos(40), ..Processor::default() };
-    let ran = run(&config(Nanos::millis(1)), &sides, &processor, Pace::SleepThenSpin, None);
+    let ran = run(&config(Nanos::millis(1)), &sides, &processor, Wait::SleepThenSpin, None);
     let report = serde_json::to_value(&ran.running).unwrap();
     let forward = &report["pipes"][0];
     let (sent, lost) = (forward["sent"].as_u64().unwrap(), forward["lost"]["port"].as_u64().unwrap());
@@ -361,7 +361,7 @@ fn a_bridge_drops_what_its_port_has_no_room_for() {
     let sides = sides(100, Nanos::micros(10));
     sides[1].borrow_mut().room = 10;
     sides[1].borrow_mut().blocked_until = Time::NEVER;
-    let ran = run(&Config::default(), &sides, &Processor::default(), Pace::Simulated, None);
+    let ran = run(&Config::default(), &sides, &Processor::default(), Wait::Sleep, None);
     assert_eq!((ran.running.ports[1].sent, ran.running.ports[1].refused), (10, 90));
     assert_eq!(ran.running.ports[0].sent, 100);
 }
@@ -370,7 +370,7 @@ fn a_bridge_drops_what_its_port_has_no_room_for() {
 fn a_pipe_is_changed_between_two_packets() {
     let sides = sides(1_000, Nanos::millis(1));
     let then = Some((START + Nanos(500_400_000), pipe("forward", Nanos::millis(7))));
-    let ran = run(&config(Nanos::millis(2)), &sides, &Processor::default(), Pace::Simulated, then);
+    let ran = run(&config(Nanos::millis(2)), &sides, &Processor::default(), Wait::Sleep, then);
     let [(first, at)] = ran.told[..] else { panic!("{:?}", ran.told) };
     let gone = &sides[1].borrow().gone;
     assert_eq!(gone.len(), 1_000, "none is lost");
@@ -392,7 +392,7 @@ fn a_change_that_cannot_be_is_refused_and_changes_nothing() {
     };
     let before = config(Nanos::millis(1));
     let ports = [port(&sides[0]), port(&sides[1])];
-    let mut driver = Driver::new(&before, ports, Processor::default(), Pace::Simulated).unwrap();
+    let mut driver = Driver::new(&before, ports, Processor::default(), Wait::Sleep).unwrap();
     let told = driver.set(&[pipe("forward", Nanos(5)), pipe("sideways", Nanos(5))]).unwrap_err();
     assert_eq!(told.to_string(), "pipe `sideways`: there is none; there are `forward`, `backward`");
     assert_eq!(driver.config(), &before);
@@ -403,7 +403,7 @@ fn a_link_without_delay_lets_packets_go_when_their_last_bit_has() {
     let mut rated = config(Nanos::ZERO);
     rated.pipes[0].link.rate_bps = Some(1_000_000);
     let sides = sides(2_000, Nanos::micros(700));
-    let ran = run(&rated, &sides, &real(), Pace::SleepThenSpin, None);
+    let ran = run(&rated, &sides, &real(), Wait::SleepThenSpin, None);
     // 60 bytes at 1 Mbit/s take 480 µs.
     let accuracy = ran.accuracy(0);
     assert!(accuracy.p50_ns.abs() < 300 && accuracy.p99_ns < 7_000, "{accuracy:?}");
@@ -425,7 +425,7 @@ fn a_port_is_asked_before_a_frame_is_too_long_for_it() {
             let coming = (0..10).map(|number| (START + Nanos::millis(number), long.clone())).collect();
             *sides[0].borrow_mut() = Side { coming, room: 64, ..Side::default() };
             sides[1].borrow_mut().raised = raised;
-            let ran = run(&config, &sides, &Processor::default(), Pace::Simulated, None);
+            let ran = run(&config, &sides, &Processor::default(), Wait::Sleep, None);
             assert_eq!(sides[1].borrow().gone.len(), 10 - lost);
             let of_pipe = ran.running.engine.pipes.first().map_or(0, |pipe| pipe.lost["port"]);
             assert_eq!((of_pipe + ran.running.ports[1].refused) as usize, lost);
@@ -441,10 +441,10 @@ fn a_clock_that_is_set_is_told_by_how_much_and_which_way() {
     ] {
         let sides = sides(2_000, Nanos::micros(97));
         let step = Some((START + Nanos::millis(50), by));
-        let ran = run(&config(Nanos::millis(1)), &sides, &Processor { step, ..real() }, Pace::SleepThenSpin, None);
+        let ran = run(&config(Nanos::millis(1)), &sides, &Processor { step, ..real() }, Wait::SleepThenSpin, None);
         assert_eq!(ran.running.said, [told]);
     }
-    let ran = run(&config(Nanos::millis(1)), &sides(200, Nanos::micros(97)), &real(), Pace::SleepThenSpin, None);
+    let ran = run(&config(Nanos::millis(1)), &sides(200, Nanos::micros(97)), &real(), Wait::SleepThenSpin, None);
     assert_eq!(ran.running.said, [""; 0]);
 }
 
@@ -477,7 +477,7 @@ fn pipes_that_change_together_are_judged_together() {
         let nothing = File::open("/dev/null").unwrap();
         Box::new(SimPort { side: Rc::default(), processor: Processor::default(), nothing })
     };
-    let mut driver = Driver::new(&before, [port(), port()], Processor::default(), Pace::Simulated).unwrap();
+    let mut driver = Driver::new(&before, [port(), port()], Processor::default(), Wait::Sleep).unwrap();
     assert!(driver.set(&[loaded("backward", 100)]).is_err());
     let after = [loaded("backward", 100), loaded("forward", 10)];
     assert_eq!(driver.set(&after).unwrap().1.len(), 2);

@@ -18,8 +18,9 @@ use std::thread;
 use sojourn_port::rights::{self, Right};
 use sojourn_record::StreamFolder;
 use sojourn_record::stream::StreamBlock;
+use sojourn_time::Wait;
 
-use crate::arguments::{PlaceArguments, WaitArgument};
+use crate::arguments::PlaceArguments;
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::place::{self, Fifo, Place};
 use crate::stream::host;
@@ -84,7 +85,7 @@ fn check(arguments: &Watch) -> anyhow::Result<()> {
 }
 
 fn place_arguments() -> PlaceArguments {
-    PlaceArguments { cpu: None, fifo: false, wait: WaitArgument::SleepThenSpin, die_with_parent: false }
+    PlaceArguments { cpu: None, fifo: false, wait: Wait::SleepThenSpin, die_with_parent: false }
 }
 
 /// Lets each peer's thread begin; the channel closes when all are done.

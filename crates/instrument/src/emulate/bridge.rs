@@ -8,12 +8,11 @@ use anyhow::Context;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use sojourn_emulate::config::to_words;
-use sojourn_emulate::driver::Pace;
 use sojourn_emulate::select::Rules;
 use sojourn_emulate::{Config, Direction};
 use sojourn_port::bridge::{self, How, Wanted};
 use sojourn_port::rights::{self, Right};
-use sojourn_time::{Clock, HostClock, Time};
+use sojourn_time::{Clock, HostClock, Time, Wait};
 
 use super::arguments::Run;
 use super::events::Event;
@@ -21,7 +20,7 @@ use super::live::{Live, Urgency};
 use super::log::{self, Files, Log};
 use super::upper::Upper;
 use super::{Bridge, asked, show};
-use crate::arguments::{PlaceArguments, WaitArgument};
+use crate::arguments::PlaceArguments;
 use crate::control::{self, Control};
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place, Processors};
@@ -42,9 +41,9 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let config = asked::config(&asked.asked)?;
     let signal = place::stop_signal()?;
     let processors = Processors::own()?;
-    let pace = pace(asked, &processors);
+    let wait = wait(asked, &processors);
     let uppers = [upper(&asked.left)?, upper(&asked.right)?];
-    let place = Place::take(&place_arguments(asked, pace), fifo(asked))?;
+    let place = Place::take(&place_arguments(asked, wait), fifo(asked))?;
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config)?)?;
     for (port, upper, engine) in [(&asked.left, &uppers[0], left.engine()), (&asked.right, &uppers[1], right.engine())]
     {
@@ -56,7 +55,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     said.extend(place::autogroup_problem().filter(|_| !place.is_real_time));
     let log = files.map(|files| Log::begin(files, processors)).transpose()?;
 
-    let mut bridge = Bridge::new(&config, [left, right], HostClock, pace)?;
+    let mut bridge = Bridge::new(&config, [left, right], HostClock, wait)?;
     bridge.engine().keep_dispositions(log.is_some());
     bridge.take_off(asked.how.path_cost);
     let now = HostClock.now();
@@ -76,9 +75,9 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
 }
 
 /// Chooses how to wait.
-fn pace(asked: &Run, processors: &Processors) -> Pace {
+fn wait(asked: &Run, processors: &Processors) -> Wait {
     let is_roomy = processors.count() >= ENOUGH_PROCESSORS && !asked.how.sleep && !asked.how.fifo;
-    if asked.how.spin || is_roomy { Pace::Spin } else { Pace::SleepThenSpin }
+    if asked.how.spin || is_roomy { Wait::Spin } else { Wait::SleepThenSpin }
 }
 
 /// What it still needs once it runs: priority that it may take back, and a longer ring where a raised MTU asks for one.
@@ -120,10 +119,9 @@ fn how(asked: &Run, config: &Config) -> anyhow::Result<How> {
     Ok(how)
 }
 
-fn place_arguments(asked: &Run, pace: Pace) -> PlaceArguments {
-    let wait = if pace == Pace::Spin { WaitArgument::Spin } else { WaitArgument::SleepThenSpin };
+fn place_arguments(asked: &Run, wait: Wait) -> PlaceArguments {
     // One that never sleeps is throttled under SCHED_FIFO, and is worse for it.
-    let fifo = pace != Pace::Spin;
+    let fifo = wait != Wait::Spin;
     PlaceArguments { cpu: asked.how.cpu, fifo, wait, die_with_parent: asked.how.die_with_parent }
 }
 

@@ -6,10 +6,10 @@ use std::thread;
 use sojourn_port::live::{FlowCount, Histogram, LiveCounter, LiveSender, LiveSent, LiveStream};
 use sojourn_port::{Batch, PortError};
 use sojourn_stream::{
-    FlowReceived, FlowRequest, FlowSent, Head, Pace, Pattern, Phase, ReceivedCounts, SendOutcome, SendRequest,
-    SentCounts, Spread,
+    FlowReceived, FlowRequest, FlowSent, Head, Pattern, Phase, ReceivedCounts, SendOutcome, SendRequest, SentCounts,
+    Spread,
 };
-use sojourn_time::{Clock, HostClock, Nanos, Time};
+use sojourn_time::{Clock, HostClock, Nanos, Pace, Time};
 use sojourn_wire::ethernet;
 
 use super::request::{To, Via};

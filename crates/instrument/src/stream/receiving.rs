@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use sojourn_port::Batch;
 use sojourn_record::stream::{Role, StreamBlock};
-use sojourn_stream::{
-    Answering, FlowReceived, Keep, PortRequest, ReceiveOutcome, ReceiveRequest, Receiver, SentCount, Wait, Waiting,
-};
-use sojourn_time::{HostClock, Nanos};
+use sojourn_stream::{Answering, FlowReceived, Keep, PortRequest, ReceiveOutcome, ReceiveRequest, Receiver, SentCount};
+use sojourn_time::{HostClock, Nanos, Wait};
 
 use super::host::{self, Meter, Took};
 use super::live;
@@ -89,10 +87,9 @@ impl<'a> Reception<'a> {
     ) -> anyhow::Result<()> {
         let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
         // Who looks without end under SCHED_FIFO is stopped by the kernel's throttle for 50 ms of each second.
-        let spins = self.place.wait == Wait::Spin && !self.place.is_real_time;
-        let waiting = if spins { Waiting::Spin } else { Waiting::Block };
+        let wait = if self.place.is_real_time { Wait::Sleep } else { self.place.wait };
         let mut is_over = |receiver: &Receiver| halt.load(Ordering::Relaxed) || ended(receiver);
-        Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, (waiting, wakers), &mut is_over)?)
+        Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, (wait, wakers), &mut is_over)?)
     }
 
     /// Returns what has arrived up to now.

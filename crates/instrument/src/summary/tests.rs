@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use sojourn_port::sim::{Hold, Line};
-use sojourn_probe::{Kind, Schedule, To, Wait};
+use sojourn_probe::{Kind, Schedule, To};
+use sojourn_time::Wait;
 
 use super::*;
 use crate::session::Session;

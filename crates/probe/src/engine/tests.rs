@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 use sojourn_port::sim::{Delay, Hold, Line, Normal, SenderLate, Sim, Stall};
-use sojourn_time::{Clock, SimulatedClock};
+use sojourn_time::{Clock, Pace, SimulatedClock, Wait};
 
 use super::*;
-use crate::{Kind, Pace, Summary, To, Wait, run};
+use crate::{Kind, Summary, To, run};
 
 const SIMULATED: Pace = Pace { wait: Wait::Sleep, is_real_time: false };
 

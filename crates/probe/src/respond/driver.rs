@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::{Listener, PortError};
-use sojourn_time::{Clock, Nanos};
+use sojourn_time::pace::LONGEST_SLEEP;
+use sojourn_time::{Clock, Wait};
 
 use super::engine::{Answered, Responder};
 
@@ -12,19 +13,6 @@ use super::engine::{Answered, Responder};
 const FRAME_BYTES: usize = 1 << 16;
 /// How many looks at empty sockets, and how many replies, go by before it is asked whether to end.
 const LOOKS_BETWEEN: u32 = 1_000;
-/// A signal that comes just before the sleep does not end it: so sleeps are no longer than this.
-const LONGEST_SLEEP: Nanos = Nanos::millis(100);
-
-/// How to wait for requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Waiting {
-    /// Looks again and again: answers soonest, and takes a whole processor.
-    Spin,
-    /// Sleeps in the kernel until a request comes.
-    #[default]
-    Block,
-}
-
 /// A socket with its responder and its buffers.
 pub struct Desk<L> {
     listener: L,
@@ -60,7 +48,7 @@ pub trait Serve: AsFd {
 pub fn serve(
     desks: &mut [Box<dyn Serve>],
     clock: &dyn Clock,
-    waiting: Waiting,
+    wait: Wait,
     wakers: &[BorrowedFd<'_>],
     mut ended: impl FnMut() -> bool,
 ) -> Result<(), PortError> {
@@ -71,7 +59,7 @@ pub fn serve(
             answered |= desk.serve_one(clock)?;
         }
         looks += 1;
-        let sleeps = waiting == Waiting::Block && !answered;
+        let sleeps = wait != Wait::Spin && !answered;
         if looks >= LOOKS_BETWEEN || sleeps {
             looks = 0;
             if ended() {

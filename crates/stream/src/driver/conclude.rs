@@ -1,11 +1,11 @@
 //! Tells a receiver that a stream is over.
 
 use sojourn_port::{Batch, PortError};
-use sojourn_time::{Clock, Nanos};
+use sojourn_time::{Clock, Nanos, Watch};
 use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::{HEADER_BYTES, Kind};
 
-use super::{Watch, transmit};
+use super::transmit;
 use crate::frame::split;
 use crate::{End, Head};
 
@@ -61,7 +61,7 @@ fn is_acknowledged(
 ) -> Result<bool, PortError> {
     let framing = port.capabilities().framing;
     let start = clock.now();
-    let (deadline, mut watch) = (start + patience, Watch(start));
+    let (deadline, mut watch) = (start + patience, Watch::new(start));
     let mut heard = false;
     loop {
         let taken = port.receive_batch(&mut |frame, _| {

@@ -4,15 +4,13 @@ use std::os::fd::BorrowedFd;
 
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::{Batch, MOST_AT_ONCE, PortError};
-use sojourn_time::{Clock, Nanos};
+use sojourn_time::pace::LONGEST_SLEEP;
+use sojourn_time::{Clock, Nanos, Wait};
 
 use crate::Receiver;
 
 /// How many looks at ports go by before it is asked whether to end.
 const LOOKS_BETWEEN: u32 = 200;
-
-/// A signal that comes just before the sleep does not end it: so sleeps are no longer than this.
-const LONGEST_SLEEP: Nanos = Nanos::millis(100);
 
 /// With more ports than can be waited for at once, or such without descriptor.
 const SHORT_SLEEP: Nanos = Nanos::micros(500);
@@ -23,16 +21,6 @@ const MOST_WAITED_FOR: usize = 8;
 /// More than sockets hold.
 const ALL_FRAMES: usize = 1 << 18;
 
-/// How a receiver waits for frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Waiting {
-    /// Looks again and again: takes a whole processor.
-    Spin,
-    /// Sleeps in the kernel until a frame comes.
-    #[default]
-    Block,
-}
-
 /// Takes in what arrives at all `ports` until `ended`, which is asked many times a second and at each event of
 /// `wakers`: descriptors that end a sleep when something can be read from them.
 ///
@@ -42,7 +30,7 @@ pub fn receive(
     receiver: &mut Receiver,
     ports: &mut [&mut dyn Batch],
     clock: &dyn Clock,
-    (waiting, wakers): (Waiting, &[BorrowedFd<'_>]),
+    (wait, wakers): (Wait, &[BorrowedFd<'_>]),
     ended: &mut dyn FnMut(&Receiver) -> bool,
 ) -> Result<(), PortError> {
     let mut replies = Replies::new(receiver.longest_reply());
@@ -50,7 +38,7 @@ pub fn receive(
     loop {
         let taken = replies.take_from_all(receiver, ports, clock)?;
         looks += 1;
-        let sleeps = waiting == Waiting::Block && taken == 0;
+        let sleeps = wait != Wait::Spin && taken == 0;
         if looks >= LOOKS_BETWEEN || sleeps {
             looks = 0;
             if ended(receiver) {

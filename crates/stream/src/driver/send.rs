@@ -1,25 +1,23 @@
 //! The sender's loop over its ports.
 //!
 //! It sleeps until shortly before a departure, then looks for what has come in, and spins on the clock alone for the
-//! last few microseconds. Deadlines are absolute: a late departure makes no other one late. It allocates nothing
+//! last few microseconds ([`Pacer`]). Deadlines are absolute: a late departure makes no other one late. It allocates nothing
 //! between the first packet and the last.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sojourn_port::{Batch, Capabilities, PortError, Received};
-use sojourn_time::{Clock, Nanos, Time, rest_of};
+use sojourn_time::pace::LONGEST_SLEEP;
+use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Time, Watch};
 use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::Kind;
 
-use super::{Watch, transmit};
+use super::transmit;
 use crate::accounting::{Accounting, Counting};
 use crate::frame::split;
 use crate::sender::Step;
 use crate::sync::Syncer;
-use crate::{Exchange, Keep, Pace, Phase, SendOutcome, SendRequest, Sender, Wait};
-
-/// How long before a departure sleeping ends: a sleeping thread wakes up to 100 µs late.
-const SPIN: Nanos = Nanos::micros(100);
+use crate::{Exchange, Keep, Phase, SendOutcome, SendRequest, Sender};
 
 /// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take. At
 /// high rates there is not so much time: then it is a quarter of the mean interval, and not less than the least.
@@ -32,17 +30,11 @@ const SYNC_ROOM: Nanos = Nanos::micros(40);
 /// How long to wait for the answer to a synchronisation before the stream and after it.
 const SYNC_PATIENCE: Nanos = Nanos::millis(20);
 
-/// How long to sleep at a stretch, so that a signal that came just before is noticed.
-const NAP: Nanos = Nanos::millis(100);
+/// When the first packet leaves at the earliest, after the driver has begun: there is time to sleep before it.
+const LEAD: Nanos = Nanos::micros(100);
 
 /// How long to sleep at a stretch where frames may come in by any of several ports.
 const SHORT_NAP: Nanos = Nanos::micros(200);
-
-/// Under `SCHED_FIFO`: how long to go on before it is asked for how much of that the processor was free, and how much it
-/// must have been: more than the twentieth of each second that the kernel's throttle takes, in pieces so short that what
-/// is due meanwhile is no flood.
-const BUSY: Nanos = Nanos::millis(40);
-const REST: Nanos = rest_of(BUSY);
 
 /// How many late stamps to take before it is asked whether a packet is due, and how long one takes.
 const STAMPS_AT_ONCE: usize = 8;
@@ -81,7 +73,7 @@ pub fn send(
     let mut driver = Driver::new(request, ports, capabilities, (clock, pace));
     driver.drain()?;
     driver.synchronise(request, Phase::Before, stop)?;
-    let started = (called + request.start_in).max(clock.now() + driver.spin.min(SPIN));
+    let started = (called + request.start_in).max(clock.now() + driver.pacer.wake.min(LEAD));
     driver.sender.begin(started);
     driver.run(stop)?;
     driver.linger(request)?;
@@ -118,12 +110,8 @@ struct Driver<'a, 'p> {
     /// What each port had dropped before.
     dropped: Vec<u64>,
     clock: &'a dyn Clock,
-    pace: Pace,
-    spin: Nanos,
-    quiet: Nanos,
+    pacer: Pacer,
     watch: Watch,
-    /// Under `SCHED_FIFO`: when it was last asked how much the processor was free, and the processor time up to then.
-    asked: (Time, Nanos),
 }
 
 impl<'a, 'p> Driver<'a, 'p> {
@@ -145,11 +133,8 @@ impl<'a, 'p> Driver<'a, 'p> {
             ports,
             capabilities,
             clock,
-            pace,
-            spin: spin(request, pace),
-            quiet: quiet(request, pace),
-            watch: Watch(clock.now()),
-            asked: (clock.now(), clock.thread_time()),
+            pacer: Pacer::new(pace, interval(request), quiet(request), clock),
+            watch: Watch::new(clock.now()),
         }
     }
 
@@ -169,7 +154,7 @@ impl<'a, 'p> Driver<'a, 'p> {
                     self.flood(place, now)?;
                     self.collect(STAMPS_AT_ONCE)?;
                 }
-                Step::Depart(at, place) if self.is_near(now, at) => {
+                Step::Depart(at, place) if self.pacer.next(now, at - self.sender.lead()) == Next::Depart => {
                     self.depart(place, at)?;
                     left_at_once += 1;
                     if left_at_once < LEAVING_AT_ONCE {
@@ -184,16 +169,12 @@ impl<'a, 'p> Driver<'a, 'p> {
                 }
             }
             left_at_once = 0;
-            self.rest_if_due();
+            self.pacer.rest_if_due(self.clock);
         }
     }
 
-    fn is_near(&self, now: Time, at: Time) -> bool {
-        now >= at - self.quiet - self.sender.lead()
-    }
-
     fn depart(&mut self, place: usize, at: Time) -> Result<(), PortError> {
-        let now = self.clock.wait_until(at - self.sender.lead(), self.quiet);
+        let now = self.clock.wait_until(at - self.sender.lead(), self.pacer.quiet);
         let port = &mut *self.ports[self.sender.port(place)];
         match transmit(port, self.sender.frame(place, at, now)) {
             Ok(sent) => self.sender.departed(place, at, sent),
@@ -263,11 +244,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         if at - now > SYNC_ROOM && self.sync.as_ref().is_some_and(|sync| sync.is_due(now)) {
             return self.ask();
         }
-        let until = (at - self.spin).min(now + NAP);
-        if until <= now || (self.pace.wait == Wait::Spin && !self.pace.is_real_time) {
-            return Ok(());
-        }
-        self.sleep(until)
+        self.pacer.sleep(now, at - self.pacer.wake).map_or(Ok(()), |until| self.sleep(until))
     }
 
     /// Sleeps until then, or until something comes in.
@@ -328,7 +305,7 @@ impl<'a, 'p> Driver<'a, 'p> {
                 return Ok(());
             }
             if taken == 0 {
-                self.sleep(until.min(now + NAP))?;
+                self.sleep(until.min(now + LONGEST_SLEEP))?;
             }
         }
     }
@@ -355,24 +332,6 @@ impl<'a, 'p> Driver<'a, 'p> {
             while port.transmit_stamp()?.is_some() {}
         }
         Ok(())
-    }
-
-    /// Under `SCHED_FIFO`: gives the processor back for what it was free too little, before the kernel's throttle takes it. It
-    /// is asked what the thread really took: sleeps of some microseconds do not free the processor.
-    fn rest_if_due(&mut self) {
-        let (asked, taken) = self.asked;
-        if !self.pace.is_real_time {
-            return;
-        }
-        let now = self.clock.now();
-        if now - asked <= BUSY {
-            return;
-        }
-        let free = (now - asked) - (self.clock.thread_time() - taken);
-        if free < REST {
-            self.clock.wait_until(now + (REST - free), Nanos::ZERO);
-        }
-        self.asked = (self.clock.now(), self.clock.thread_time());
     }
 
     fn finish(self, started: Time) -> SendOutcome {
@@ -415,23 +374,9 @@ impl Ears<'_> {
     }
 }
 
-/// Returns how long before a departure to be awake. Under `SCHED_FIFO` two fifths of the mean interval are left for
-/// sleep and for what a packet costs.
-fn spin(request: &SendRequest, pace: Pace) -> Nanos {
-    let most = Nanos(interval(request).0 / 5 * 3).min(BUSY);
-    match pace.wait {
-        Wait::Sleep => Nanos::ZERO,
-        Wait::SleepThenSpin if pace.is_real_time => SPIN.min(most),
-        Wait::SleepThenSpin => SPIN,
-        Wait::Spin if pace.is_real_time => most,
-        Wait::Spin => Nanos(i64::MAX),
-    }
-}
-
 /// Returns how long before a departure to look at nothing but the clock.
-fn quiet(request: &SendRequest, pace: Pace) -> Nanos {
-    let quarter = Nanos(interval(request).0 / 4);
-    if pace.wait == Wait::Sleep { Nanos::ZERO } else { quarter.clamp(LEAST_QUIET, QUIET) }
+fn quiet(request: &SendRequest) -> Nanos {
+    Nanos(interval(request).0 / 4).clamp(LEAST_QUIET, QUIET)
 }
 
 /// Returns the mean interval between departures, all streams together; without a rate, no end of it.

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
 use sojourn_port::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
-use sojourn_time::{Clock, Nanos, Time};
+use sojourn_time::{Clock, Nanos, Pace, Time, Wait};
 
 use super::send;
-use crate::{FlowRequest, Head, Keep, Pace, Pattern, Schedule, SendRequest, Wait};
+use crate::{FlowRequest, Head, Keep, Pattern, Schedule, SendRequest};
 
 /// A look at the clock, the way into a sleep and out of it, and a frame take so long.
 const LOOK: Nanos = Nanos(500);

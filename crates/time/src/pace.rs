@@ -1,0 +1,233 @@
+//! How a loop that has departures to keep uses its processor: when it sleeps, looks for frames, looks at the clock alone, and
+//! rests for the kernel's real-time throttle.
+//!
+//! The drivers of probes, streams and the emulator ask a [`Pacer`] what to do before each departure. What is sent then, and
+//! what comes in meanwhile, is theirs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Clock, Nanos, Time};
+
+/// The longest sleep: a signal that comes just before a sleep does not end it.
+pub const LONGEST_SLEEP: Nanos = Nanos::millis(100);
+
+/// A clock that goes back by so much was set. What is due would leave hours later or never.
+pub const SET_BACK: Nanos = Nanos::seconds(1);
+
+/// How long before a departure sleep ends: a sleeping thread wakes up to 100 µs late.
+const WAKE: Nanos = Nanos::micros(100);
+
+/// Under `SCHED_FIFO`: after how long it is checked whether the processor was free for [`REST`] of it. In 40 ms the longest
+/// rest is 3 ms, so no departure is later than that. The measurement is in decision 34.
+pub const STRETCH: Nanos = Nanos::millis(40);
+
+/// Under `SCHED_FIFO`: for how much of each stretch the processor is free.
+///
+/// By default the kernel leaves real-time threads 950 ms of each second (sched(7), `sched_rt_runtime_us` of
+/// `sched_rt_period_us`): 5 % is taken from a thread that leaves less free. This is half as much again, for the stretch and
+/// the kernel's period do not begin together.
+pub const REST: Nanos = Nanos(STRETCH.0 * 3 / 40);
+
+/// How to wait: for a departure, or for a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// Poll all the time: takes a whole processor.
+    Spin,
+    /// Sleep until shortly before, then poll and spin. For a frame, whose time nobody knows: sleep.
+    #[default]
+    SleepThenSpin,
+    /// Sleep only. Departures are late by the wake-up; in simulated time nobody is late.
+    Sleep,
+}
+
+impl Wait {
+    /// Returns the name that options and records carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::SleepThenSpin => "sleep-then-spin",
+            Self::Sleep => "sleep",
+        }
+    }
+}
+
+/// How a driver uses its processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// How to wait.
+    pub wait: Wait,
+    /// Whether the thread runs under `SCHED_FIFO`.
+    pub is_real_time: bool,
+}
+
+/// What to do before a departure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Look at the clock alone until it is due.
+    Depart,
+    /// Look for frames.
+    Look,
+    /// Sleep until then, or until a frame comes.
+    Sleep(Time),
+}
+
+/// Says what to do before each departure, and takes the rests of a real-time thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacer {
+    pace: Pace,
+    /// How long before a departure sleep ends.
+    pub wake: Nanos,
+    /// How long before a departure only the clock is looked at.
+    pub quiet: Nanos,
+    /// Under `SCHED_FIFO`: when the stretch began, and the thread's processor time then.
+    stretch: (Time, Nanos),
+}
+
+impl Pacer {
+    /// Returns a pacer for departures that are `interval` apart on average. `quiet`: as long as one look for frames takes.
+    ///
+    /// Under `SCHED_FIFO` two fifths of each interval are left for sleep and for what a departure costs.
+    pub fn new(pace: Pace, interval: Nanos, quiet: Nanos, clock: &(impl Clock + ?Sized)) -> Self {
+        let most = Nanos(interval.0 / 5 * 3).min(STRETCH);
+        let wake = match (pace.wait, pace.is_real_time) {
+            (Wait::Sleep, _) => Nanos::ZERO,
+            (Wait::SleepThenSpin, true) => WAKE.min(most),
+            (Wait::SleepThenSpin, false) => WAKE,
+            (Wait::Spin, true) => most,
+            (Wait::Spin, false) => Nanos(i64::MAX),
+        };
+        let quiet = if pace.wait == Wait::Sleep { Nanos::ZERO } else { quiet };
+        Self { pace, wake, quiet, stretch: (clock.now(), clock.thread_time()) }
+    }
+
+    /// How the processor is used.
+    pub const fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// Says what to do before a departure that is due at `due`.
+    pub fn next(&self, now: Time, due: Time) -> Next {
+        if now >= due - self.quiet {
+            return Next::Depart;
+        }
+        self.sleep(now, due - self.wake).map_or(Next::Look, Next::Sleep)
+    }
+
+    /// Returns until when to sleep where nothing is to be done before `until`; `None`: not at all.
+    pub fn sleep(&self, now: Time, until: Time) -> Option<Time> {
+        let never_sleeps = self.pace.wait == Wait::Spin && !self.pace.is_real_time;
+        (!never_sleeps && now < until).then(|| until.min(now + LONGEST_SLEEP))
+    }
+
+    /// Under `SCHED_FIFO`: rests for as long as the processor was free too little in the stretch that is over. What counts is the
+    /// processor time that the thread took: sleeps of some microseconds free nothing. Returns when the rest ended.
+    pub fn rest_if_due(&mut self, clock: &(impl Clock + ?Sized)) -> Option<Time> {
+        if !self.pace.is_real_time {
+            return None;
+        }
+        let (began, taken) = self.stretch;
+        let now = clock.now();
+        if now - began <= STRETCH {
+            return None;
+        }
+        let free = (now - began) - (clock.thread_time() - taken);
+        let rested = (free < REST).then(|| {
+            let until = now + (REST - free);
+            clock.wait_until(until, Nanos::ZERO);
+            until
+        });
+        self.stretch = (clock.now(), clock.thread_time());
+        rested
+    }
+}
+
+/// Tells when a clock has been set back.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    latest: Time,
+}
+
+impl Watch {
+    /// Begins at a time.
+    pub const fn new(now: Time) -> Self {
+        Self { latest: now }
+    }
+
+    /// Returns whether the clock was set back since the latest time that was seen.
+    pub fn is_set_back(&mut self, now: Time) -> bool {
+        self.latest = self.latest.max(now);
+        self.latest - now >= SET_BACK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SimulatedClock;
+
+    const QUIET: Nanos = Nanos::micros(10);
+
+    fn pacer(wait: Wait, is_real_time: bool, interval: Nanos) -> Pacer {
+        Pacer::new(Pace { wait, is_real_time }, interval, QUIET, &SimulatedClock::default())
+    }
+
+    #[test]
+    fn it_sleeps_then_looks_then_departs() {
+        let pacer = pacer(Wait::SleepThenSpin, false, Nanos::millis(1));
+        let due = Time(1_000_000);
+        assert_eq!(pacer.next(Time(0), due), Next::Sleep(Time(900_000)));
+        assert_eq!(pacer.next(Time(900_000), due), Next::Look);
+        assert_eq!(pacer.next(Time(990_000), due), Next::Depart);
+        assert_eq!(pacer.next(Time(0), Time(0) + Nanos::seconds(9)), Next::Sleep(Time(0) + LONGEST_SLEEP));
+    }
+
+    #[test]
+    fn one_that_spins_never_sleeps_and_one_that_sleeps_never_spins() {
+        assert_eq!(pacer(Wait::Spin, false, Nanos::millis(1)).next(Time(0), Time::NEVER), Next::Look);
+        let sleeper = pacer(Wait::Sleep, false, Nanos::millis(1));
+        assert_eq!(sleeper.next(Time(0), Time(5)), Next::Sleep(Time(5)));
+        assert_eq!(sleeper.next(Time(5), Time(5)), Next::Depart);
+    }
+
+    #[test]
+    fn in_real_time_two_fifths_of_an_interval_are_left_for_sleep() {
+        for (wait, interval, slept) in [
+            (Wait::SleepThenSpin, 100_000, 40_000),
+            (Wait::Spin, 10_000_000, 4_000_000),
+            (Wait::Spin, 1_000_000_000, 1_000_000_000 - STRETCH.0),
+        ] {
+            let pacer = pacer(wait, true, Nanos(interval));
+            let until = pacer.sleep(Time(0), Time(interval) - pacer.wake);
+            assert_eq!(until, Some(Time(slept.min(LONGEST_SLEEP.0))), "{wait:?} {interval}");
+        }
+    }
+
+    #[test]
+    fn a_real_time_thread_rests_for_what_was_not_free() {
+        // Its thread time is all time that passes: nothing was free.
+        let clock = SimulatedClock::default();
+        let pace = Pace { wait: Wait::SleepThenSpin, is_real_time: true };
+        let mut pacer = Pacer::new(pace, Nanos::millis(1), QUIET, &clock);
+        clock.advance_to(Time(0) + STRETCH);
+        assert_eq!(pacer.rest_if_due(&clock), None, "not yet");
+        clock.advance_to(Time(0) + STRETCH + Nanos(1));
+        assert_eq!(pacer.rest_if_due(&clock), Some(Time(0) + STRETCH + Nanos(1) + REST));
+        assert_eq!(pacer.rest_if_due(&clock), None, "a new stretch");
+    }
+
+    /// The kernel's default leaves real-time threads 950 ms of each second.
+    #[test]
+    fn a_rest_is_more_than_the_kernels_throttle_takes() {
+        assert!(REST.0 * 20 > (STRETCH + REST).0);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_by_a_second_was_set() {
+        let mut watch = Watch::new(Time(0));
+        let later = Time(0) + Nanos::seconds(5);
+        assert!(!watch.is_set_back(later));
+        assert!(!watch.is_set_back(later - Nanos(SET_BACK.0 - 1)));
+        assert!(watch.is_set_back(later - SET_BACK));
+    }
+}
