@@ -1,49 +1,10 @@
-//! Compiles the programs of `bpf/` with clang, for [`src/bpf`](src/bpf/mod.rs) to carry in the binary.
+//! Compiles the programs of `bpf/`, for [`src/bpf`](src/bpf/mod.rs) to carry in the binary.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-const PROGRAMS: [&str; 4] = ["redirect", "live", "count", "bridge"];
+#[path = "bpf/compile.rs"]
+mod compile;
 
 fn main() {
-    println!("cargo:rerun-if-changed=bpf");
-    println!("cargo:rerun-if-env-changed=CLANG");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
-    for program in PROGRAMS {
-        if let Err(why) = compile(program, &out) {
-            // One line: cargo shows it as it is.
-            eprintln!("crates/port/bpf/{program}.bpf.c was not compiled: {why}");
-            std::process::exit(1);
-        }
+    if std::env::var_os("CARGO_FEATURE_BPF").is_some() {
+        compile::compile_all(&["redirect", "bridge"]);
     }
-}
-
-fn compile(program: &str, out: &Path) -> Result<(), String> {
-    let clang = std::env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang"));
-    let output = Command::new(&clang)
-        .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf"])
-        .args(includes())
-        .arg("-c")
-        .arg(format!("bpf/{program}.bpf.c"))
-        .arg("-o")
-        .arg(out.join(format!("{program}.bpf.o")))
-        .output()
-        .map_err(|error| {
-            format!("{} does not start ({error}); install it: `apt-get install clang`", clang.display())
-        })?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
-}
-
-/// Where the headers are: libbpf's own, which libbpf-sys brings, and those of the kernel's interface, of which Debian keeps
-/// a part by architecture.
-fn includes() -> Vec<OsString> {
-    let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
-    let mut includes = vec![OsString::from(format!("-I/usr/include/{architecture}-linux-gnu"))];
-    if let Some(libbpf) = std::env::var_os("DEP_BPF_INCLUDE") {
-        let mut include = OsString::from("-I");
-        include.push(libbpf);
-        includes.push(include);
-    }
-    includes
 }

@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
-use sojourn_port::rights;
 use sojourn_probe::{Request, Summary};
 use sojourn_record::{Probe, RunFolder};
+use sojourn_rights as rights;
 
 use crate::arguments::Blocks;
 use crate::place::{self, Fifo, Place};
 use crate::serve::{self, Records};
-use crate::session::{Measured, Session};
+use crate::session::{Measured, Session, WHILE_PROBING};
 use crate::sys::STOP;
 
 /// Answers requests until the input ends or a signal comes.
@@ -24,7 +24,7 @@ pub fn run(arguments: &Blocks) -> anyhow::Result<()> {
     let mut records = Records::new(move |origin| {
         let folder = RunFolder::create(&folder, part, origin)?;
         // Its priority and its files it has now; only sockets are still to be opened.
-        rights::keep_only(&rights::WHILE_PROBING)?;
+        rights::keep_only(&WHILE_PROBING)?;
         Ok(folder)
     });
     let mut session = Session::new(place);

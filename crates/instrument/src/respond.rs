@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
+use sojourn_port::PortError;
 use sojourn_port::packet::PacketListener;
 use sojourn_port::udp::UdpListener;
-use sojourn_port::{PortError, rights};
 use sojourn_probe::DEFAULT_UDP_PORT;
 use sojourn_probe::respond::{Desk, Pretence, Responder, Serve, serve};
 use sojourn_record::Finding;
+use sojourn_rights::{self as rights, Right};
 use sojourn_time::{Clock, HostClock, Wait};
 
 use crate::arguments::{PlaceArguments, Respond};
@@ -38,7 +39,7 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     let place = Place::take(&place_arguments(arguments), Fifo::Required)?;
     let pretence = arguments.pretend_clock.map(|pretended| pretended.since(HostClock.now()));
     let mut open = open(arguments, Responder::new(clock_id(pretence), pretence))?;
-    rights::keep_only(&rights::WHILE_RESPONDING)?;
+    rights::keep_only(&[Right::IpcLock])?;
     let pretended = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
     let sentence = format!("answering {}{pretended}; Ctrl-C ends it", open.names().join(", "));
     serve::tell(arguments.json, &ready(&open, &place, pretence.as_ref()), &sentence)?;

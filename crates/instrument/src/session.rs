@@ -4,13 +4,18 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use sojourn_port::sim::Sim;
-use sojourn_probe::{Identity, Request, To};
+use sojourn_probe::{Host, Request, To};
 use sojourn_record::{Block, Counts, Probe};
+use sojourn_rights::Right;
 use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Wait};
 use sojourn_wire::Carrier;
 
 use crate::open::{self, KernelPort};
 use crate::place::Place;
+
+/// What a prober still needs once it runs: sockets, buffers in them that hold what comes after a stall (CAP_NET_ADMIN), and
+/// memory beyond the limit, without which the next allocation of a process that has locked its memory fails.
+pub const WHILE_PROBING: [Right; 3] = [Right::NetRaw, Right::NetAdmin, Right::IpcLock];
 
 /// What a block amounted to.
 #[derive(Debug)]
@@ -52,7 +57,7 @@ impl Session {
         let read = || Reading { tai: clock.now(), monotonic_raw: clock.true_time(), error: Nanos::ZERO };
         let started = read();
         sim.begin_block(request.block);
-        let (probes, counts) = sojourn_probe::run(request, sim, &clock, (pace, identity(None)), stop)?;
+        let (probes, counts) = sojourn_probe::run(request, sim, &clock, Host { pace, ..Host::default() }, stop)?;
         let block = self.row(request, (started, read()), counts);
         Ok(Measured { block: Block { wait: "simulated", cpu: None, fifo: false, ..block }, probes })
     }
@@ -61,9 +66,9 @@ impl Session {
         let clock = HostClock;
         let pace = self.place.pace();
         let port = self.port(&request.to)?;
-        let identity = identity(Some(port));
+        let mac = port.hardware_address().unwrap_or_default();
         let started = clock.read();
-        let result = sojourn_probe::run(request, port, &clock, (pace, identity), stop);
+        let result = sojourn_probe::run(request, port, &clock, Host { pace, mac }, stop);
         if result.is_err() {
             // Its interface may be gone; the next block opens it anew.
             self.ports.retain(|(to, _)| *to != request.to);
@@ -128,13 +133,5 @@ impl Session {
             cpu: self.place.cpu,
             fifo: self.place.is_real_time,
         }
-    }
-}
-
-fn identity(port: Option<&mut KernelPort>) -> Identity {
-    Identity {
-        mac: port.and_then(|port| port.hardware_address()).unwrap_or_default(),
-        // The low bits, as ping does.
-        identifier: std::process::id() as u16,
     }
 }

@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use sojourn_port::rights;
 use sojourn_probe::{Carries, Kind, Request, To};
 use sojourn_record::RunFolder;
+use sojourn_rights as rights;
 
 use crate::arguments::{Icmp, Raw, Run, Sim, SimCarries, Udp};
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::place::{self, Fifo, Place};
-use crate::session::{Measured, Session};
+use crate::session::{Measured, Session, WHILE_PROBING};
 use crate::summary;
 use crate::sys::STOP;
 
@@ -69,7 +69,7 @@ fn run(to: To, kernel_answers: bool, arguments: &Run) -> anyhow::Result<()> {
     let place = Place::take(&arguments.place, Fifo::Required)?;
     let origin = crate::origin(request.to.is_simulated());
     let mut records = arguments.record.as_deref().map(|folder| RunFolder::create(folder, 0, &origin)).transpose()?;
-    rights::keep_only(&rights::WHILE_PROBING)?;
+    rights::keep_only(&WHILE_PROBING)?;
     let measured = Session::new(place).measure(&request, &STOP)?;
     let recorded = match &mut records {
         Some(folder) => folder.write(&measured.block, &measured.probes).and_then(|()| folder.finish()),

@@ -2,26 +2,28 @@
 //!
 //! [`Port`] is the one seam between an engine's world and the outside. A backend is chosen once, by the program; the
 //! driver's loop is generic over it. What a "frame" is depends on the backend and is said by
-//! [`Capabilities::framing`]: a whole Ethernet frame without FCS (`packet`, `pcap`), an ICMP message (`icmp`), or a
+//! [`Capabilities::framing`]: a whole Ethernet frame without FCS (`packet`, `xdp`), an ICMP message (`icmp`), or a
 //! UDP payload (`udp`); `sim` carries whichever it is told to.
 //!
-//! Nothing here knows what a probe is.
+//! Nothing here knows what a probe is. What needs programs in the kernel (`xdp`, and the ports of a bridge) is behind the
+//! feature `bpf`, so that who has no need of them builds no libbpf.
 
 mod batch;
-mod bpf;
+#[cfg(feature = "bpf")]
+pub mod bpf;
 pub mod bridge;
 pub mod icmp;
 pub mod kernel;
 mod listen;
-pub mod live;
 pub mod packet;
 pub mod pcap;
-pub mod rights;
 pub mod sim;
 pub mod udp;
+#[cfg(feature = "bpf")]
 pub mod xdp;
 
 pub use batch::{Batch, MOST_AT_ONCE};
+#[cfg(feature = "bpf")]
 pub use bpf::Mode;
 pub use listen::Listener;
 

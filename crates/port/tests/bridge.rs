@@ -121,7 +121,7 @@ fn what_cannot_be_bridged_is_said_in_a_sentence() {
         assert_eq!(bridge.said, ["right has no carrier: frames flow when its other end is there"]);
         drop(bridge);
         ip("-n east link set dev east up");
-        sojourn_port::rights::keep_only(&[]).expect("gives up rights");
+        sojourn_rights::keep_only(&[]).expect("gives up rights");
         assert!(said("left", "right", Means::Xdp).contains("CAP_BPF"));
         assert!(said("left", "right", Means::Auto).contains("CAP_NET_RAW"));
     });

@@ -138,7 +138,7 @@ fn what_cannot_be_opened_is_said_in_a_sentence() {
         let first = UdpListener::open(taken).expect("listens");
         let refused = UdpListener::open(first.address()).expect_err("is taken").to_string();
         assert!(refused.contains("in use"), "{refused}");
-        sojourn_port::rights::keep_only(&[]).expect("gives up rights");
+        sojourn_rights::keep_only(&[]).expect("gives up rights");
         let denied = said(PacketPort::open("lo", true));
         assert!(denied.contains("CAP_NET_RAW") && denied.contains("setcap"), "{denied}");
         let denied = IcmpPort::open(peer.ip(), None).expect_err("is denied").to_string();

@@ -1,7 +1,7 @@
 //! Probes into frames, and frames into what they answer.
 //!
-//! A reply is known by its sequence number and by what it repeats of the request. The ICMP identifier is not looked at:
-//! a ping socket writes its own, and the port hands over none but its own.
+//! A reply is known by its sequence number and by what it repeats of the request. The ICMP identifier is the
+//! port's: it writes its own, and hands over no reply with another.
 
 use sojourn_port::Framing;
 use sojourn_time::Time;
@@ -19,7 +19,6 @@ pub struct Codec {
     request_bytes: usize,
     response_bytes: usize,
     addresses: (MacAddress, MacAddress),
-    identifier: u16,
     /// The ICMP sequence number of the first probe. Blocks begin at different ones, so that a straggler of the block
     /// before is not taken for a reply of this one.
     first_sequence: u16,
@@ -34,18 +33,9 @@ pub struct Answer {
     pub responder: Option<(Time, Time)>,
 }
 
-/// Who the prober is, as far as frames tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// The source address of Ethernet frames.
-    pub mac: MacAddress,
-    /// The ICMP identifier.
-    pub identifier: u16,
-}
-
 impl Codec {
-    /// Returns the codec of a checked request over a port of that framing.
-    pub fn new(request: &Request, framing: Framing, identity: Identity) -> Self {
+    /// Returns the codec of a checked request over a port of that framing, whose Ethernet frames have the source address `mac`.
+    pub fn new(request: &Request, framing: Framing, mac: MacAddress) -> Self {
         let destination = match request.to {
             To::Packet { mac, .. } => mac,
             _ => MacAddress::default(),
@@ -55,8 +45,7 @@ impl Codec {
             block: request.block,
             request_bytes: request.request_payload_bytes,
             response_bytes: request.response_payload_bytes,
-            addresses: (destination, identity.mac),
-            identifier: identity.identifier,
+            addresses: (destination, mac),
             first_sequence: (request.block.wrapping_mul(40_503) >> 3) as u16,
         }
     }
@@ -142,7 +131,7 @@ impl Codec {
     }
 
     fn echo(&self, seq: u32) -> Echo {
-        Echo { is_reply: false, identifier: self.identifier, sequence: self.sequence(seq) }
+        Echo { is_reply: false, identifier: 0, sequence: self.sequence(seq) }
     }
 
     fn sequence(&self, seq: u32) -> u16 {
@@ -193,7 +182,7 @@ mod tests {
             timeout: Nanos(1),
             seed: 0,
         };
-        Codec::new(&request, framing, Identity::default())
+        Codec::new(&request, framing, MacAddress::default())
     }
 
     fn echoed(version: Version, mut message: Vec<u8>) -> Vec<u8> {

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sojourn_port::{Port, PortError};
 use sojourn_record::{Counts, Probe};
 use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Time, Wait, Watch};
+use sojourn_wire::MacAddress;
 
-use crate::codec::{Codec, Identity};
+use crate::codec::Codec;
 use crate::engine::{Engine, Step};
 use crate::{Request, Schedule};
 
@@ -32,6 +33,15 @@ const SHORTEST_CLOSED: Nanos = Nanos::micros(200);
 /// When the first probe leaves, after the driver has begun.
 const LEAD: Nanos = Nanos::micros(300);
 
+/// What the driver is told of the host that it runs on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Host {
+    /// How it uses its processor.
+    pub pace: Pace,
+    /// The source address of its Ethernet frames.
+    pub mac: MacAddress,
+}
+
 /// Carries out a checked request. Ends early, cleanly, once `stop` is set.
 ///
 /// # Errors
@@ -40,11 +50,11 @@ pub fn run<P: Port, C: Clock>(
     request: &Request,
     port: &mut P,
     clock: &C,
-    (pace, identity): (Pace, Identity),
+    host: Host,
     stop: &AtomicBool,
 ) -> Result<(Vec<Probe>, Counts), PortError> {
     let capabilities = port.capabilities();
-    let codec = Codec::new(request, capabilities.framing, identity);
+    let codec = Codec::new(request, capabilities.framing, host.mac);
     let needed = codec.frame_bytes();
     if needed > capabilities.max_frame {
         return Err(PortError::Wrong {
@@ -58,7 +68,7 @@ pub fn run<P: Port, C: Clock>(
     }
     // One byte more than any reply, so that a longer frame shows as foreign.
     let mut buffer = vec![0; codec.reply_frame_bytes().max(needed) + 1];
-    let mut engine = Engine::new(request, &capabilities, identity);
+    let mut engine = Engine::new(request, &capabilities, host.mac);
     drain(port, &mut buffer)?;
     let own_drops = port.own_drops();
     // Not before: the memory of a large block is milliseconds in coming.
@@ -68,7 +78,7 @@ pub fn run<P: Port, C: Clock>(
         Schedule::ClosedLoop => request.interval.max(SHORTEST_CLOSED),
         Schedule::Regular | Schedule::Poisson => request.interval,
     };
-    let pacer = Pacer::new(pace, interval, QUIET, clock);
+    let pacer = Pacer::new(host.pace, interval, QUIET, clock);
     let share = Nanos(request.interval.0 / 5);
     let mut driver = Driver { engine, port, clock, pacer, share, buffer };
     driver.run(Watch::new(now), stop)?;

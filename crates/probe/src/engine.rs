@@ -6,8 +6,9 @@
 use sojourn_port::{Capabilities, Received, Sent, TransmitStamp};
 use sojourn_record::{Counts, Probe, Reply};
 use sojourn_time::{Nanos, Source, Time};
+use sojourn_wire::MacAddress;
 
-use crate::codec::{Codec, Identity};
+use crate::codec::Codec;
 use crate::departures::Departures;
 use crate::{Request, Schedule};
 
@@ -59,8 +60,8 @@ pub struct Engine {
 impl Engine {
     /// Prepares a checked request. All memory that the block needs is taken here; [`Self::begin`] then says when it
     /// begins.
-    pub fn new(request: &Request, port: &Capabilities, identity: Identity) -> Self {
-        let codec = Codec::new(request, port.framing, identity);
+    pub fn new(request: &Request, port: &Capabilities, mac: MacAddress) -> Self {
+        let codec = Codec::new(request, port.framing, mac);
         let mut engine = Self {
             frame: vec![0; codec.frame_bytes()],
             codec,

@@ -13,9 +13,9 @@ pub mod respond;
 mod statistics;
 mod to;
 
-pub use codec::{Answer, Codec, Identity};
+pub use codec::{Answer, Codec};
 pub use departures::Departures;
-pub use driver::run;
+pub use driver::{Host, run};
 pub use engine::{Engine, Step};
 pub use judge::{Found, LATE_SHARE, judge, late_limit, late_sentence};
 pub use request::{Kind, LONGEST, MOST_PROBES, Request, RequestError, Schedule};

@@ -15,9 +15,9 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use sojourn_port::rights::{self, Right};
 use sojourn_record::StreamFolder;
 use sojourn_record::stream::StreamBlock;
+use sojourn_rights::{self as rights, Right};
 use sojourn_time::Wait;
 
 use crate::arguments::PlaceArguments;

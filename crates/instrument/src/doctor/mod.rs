@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
-use sojourn_port::rights::Right;
+use sojourn_rights::Right;
 
 /// Looks at everything and prints it: a line each, or JSON.
 ///

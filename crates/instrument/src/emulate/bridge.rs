@@ -11,7 +11,7 @@ use sojourn_emulate::config::to_words;
 use sojourn_emulate::select::Rules;
 use sojourn_emulate::{Config, Direction};
 use sojourn_port::bridge::{self, How, Wanted};
-use sojourn_port::rights::{self, Right};
+use sojourn_rights::{self as rights, Right};
 use sojourn_time::{Clock, HostClock, Time, Wait};
 
 use super::arguments::Run;

@@ -14,9 +14,9 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 use sojourn_emulate::Direction;
 use sojourn_emulate::disposition::Disposition;
-use sojourn_port::rights;
 use sojourn_record::packet::Head;
 use sojourn_record::{Packet, PacketFile, RecordError};
+use sojourn_rights as rights;
 use sojourn_time::{Nanos, Stamp, Time};
 
 use super::Bridge;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use sojourn_port::live::{FlowCount, Histogram, LiveCounter, LiveSender, LiveSent, LiveStream};
+use sojourn_live::{FlowCount, Histogram, LiveCounter, LiveSender, LiveSent, LiveStream};
 use sojourn_port::{Batch, PortError};
 use sojourn_stream::{
     FlowReceived, FlowRequest, FlowSent, Head, Pattern, Phase, ReceivedCounts, SendOutcome, SendRequest, SentCounts,

@@ -20,7 +20,7 @@ mod simulating;
 
 use std::collections::BTreeMap;
 
-use sojourn_port::rights::Right;
+use sojourn_rights::Right;
 use sojourn_stream::FlowSent;
 use sojourn_time::Source;
 

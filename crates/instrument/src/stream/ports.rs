@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use sojourn_port::live::LiveCounter;
+use sojourn_live::LiveCounter;
 use sojourn_port::packet::{PacketOptions, PacketPort};
 use sojourn_port::udp::{UdpOptions, UdpPort};
 use sojourn_port::xdp::XdpPort;

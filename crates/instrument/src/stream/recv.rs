@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use serde_json::{Value, json};
-use sojourn_port::rights;
 use sojourn_record::stream::Stream as Row;
 use sojourn_record::{Finding, StreamFolder};
+use sojourn_rights as rights;
 use sojourn_stream::{End, FlowReceived};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 

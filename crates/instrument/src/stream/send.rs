@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use serde_json::{Value, json};
-use sojourn_port::rights;
 use sojourn_record::StreamFolder;
+use sojourn_rights as rights;
 use sojourn_stream::{End, EndLine, FlowSent, Pattern};
 use sojourn_time::{HostClock, Nanos, Source};
 

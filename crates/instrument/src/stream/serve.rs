@@ -12,8 +12,8 @@ use std::thread;
 use anyhow::Context;
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
-use sojourn_port::rights::{self, Right};
 use sojourn_record::StreamFolder;
+use sojourn_rights::{self as rights, Right};
 
 use super::receiving::{self, Reception};
 use super::request::{Asked, Finish, Receive, Serve};

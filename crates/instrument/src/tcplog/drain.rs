@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow};
 use rustix::process::setpriority_process;
-use sojourn_port::rights;
+use sojourn_rights as rights;
 use sojourn_tcplog::layout::slots;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 

@@ -23,7 +23,7 @@ mod show;
 mod sys;
 mod watch;
 
-use sojourn_port::rights::Right;
+use sojourn_rights::Right;
 
 use arguments::Tcplog;
 

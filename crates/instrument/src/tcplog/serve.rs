@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sojourn_port::rights::{self, Right};
+use sojourn_rights::{self as rights, Right};
 use sojourn_tcplog::spool::Spool;
 use sojourn_time::{Clock, HostClock, Time};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use sojourn_port::rights;
+use sojourn_rights as rights;
 use sojourn_time::{Clock, HostClock, Nanos};
 
 use super::answer;

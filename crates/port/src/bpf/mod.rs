@@ -13,9 +13,10 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder};
 
 use crate::PortError;
 use crate::kernel::Interface;
-use crate::rights::Right;
+use sojourn_rights::Right;
 
-/// A compiled object of `bpf/`, where libelf wants it: at a multiple of 8.
+/// A compiled object of the calling crate's `bpf/`, where libelf wants it: at a multiple of 8.
+#[macro_export]
 macro_rules! object {
     ($file:literal) => {{
         static OBJECT: $crate::bpf::Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/", $file)).len() }> =
@@ -23,15 +24,18 @@ macro_rules! object {
         &OBJECT.0
     }};
 }
-pub(crate) use object;
+pub use crate::object;
 
 /// Bytes at a multiple of 8.
 #[repr(C, align(8))]
-pub(crate) struct Aligned<const N: usize>(pub [u8; N]);
+pub struct Aligned<const N: usize>(
+    /// The bytes.
+    pub [u8; N],
+);
 
 /// A program in the kernel, with its maps.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     fd: OwnedFd,
     name: &'static str,
     maps: Vec<MapHandle>,
@@ -58,20 +62,27 @@ impl Mode {
 
 /// A program on an interface, until this is dropped or the process ends.
 #[derive(Debug)]
-pub(crate) struct Attached {
+pub struct Attached {
     _link: OwnedFd,
+    /// How it hangs there.
     pub mode: Mode,
 }
 
 impl Program {
     /// Loads the program `name` of an object and no other; `constants` are the bytes of the object's `const volatile`
     /// variables in their order.
+    ///
+    /// # Errors
+    /// `Denied` without the right, `Unusable` on a kernel that is too old, else when the kernel refuses.
     pub fn load(name: &'static str, object: &[u8], constants: &[u8]) -> Result<Self, PortError> {
         Self::load_for(name, object, constants, None)
     }
 
     /// As [`Self::load`], for one device alone where one is named: then the program may ask its driver, and hangs on no other
     /// and on none in the general path.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
     pub fn load_for(
         name: &'static str,
         object: &[u8],
@@ -108,6 +119,9 @@ impl Program {
     }
 
     /// Hangs it on an interface: in the driver where that can be, else in the general path.
+    ///
+    /// # Errors
+    /// `Denied` without the right, `Unusable` when another program hangs there or the MTU is too large for XDP.
     pub fn attach(&self, interface: &Interface) -> Result<Attached, PortError> {
         self.attach_as(interface, Mode::Native)
             .or_else(|error| if is_final(&error) { Err(error) } else { self.attach_as(interface, Mode::Generic) })
@@ -115,32 +129,50 @@ impl Program {
     }
 
     /// Hangs it on an interface in this mode and no other.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
     pub fn attach_as(&self, interface: &Interface, mode: Mode) -> io::Result<Attached> {
         let link = sys::attach_xdp(self.fd.as_fd(), interface.index.cast_signed(), mode)?;
         Ok(Attached { _link: link, mode })
     }
 
     /// Runs it on `count` copies of `frame`, each of which goes where the program sends it, so many `together`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
     pub fn make_frames(&self, frame: &[u8], count: u32, together: u32) -> io::Result<()> {
         sys::run_live(self.fd.as_fd(), frame, count, together)
     }
 
     /// Reads the value of a key of one of its maps; `None` where there is none.
+    ///
+    /// # Errors
+    /// When there is no such map, or the kernel refuses.
     pub fn read(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, PortError> {
         self.map(map)?.lookup(key, MapFlags::ANY).map_err(|error| refused(self.name, &error))
     }
 
     /// Writes the value of a key of one of its maps.
+    ///
+    /// # Errors
+    /// When there is no such map, or the kernel refuses.
     pub fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), PortError> {
         self.map(map)?.update(key, value, MapFlags::ANY).map_err(|error| refused(self.name, &error))
     }
 
     /// Takes a key out of one of its maps.
+    ///
+    /// # Errors
+    /// When there is no such map, or the kernel refuses.
     pub fn remove(&self, map: &str, key: &[u8]) -> Result<(), PortError> {
         self.map(map)?.delete(key).map_err(|error| refused(self.name, &error))
     }
 
     /// Lists the keys of one of its maps.
+    ///
+    /// # Errors
+    /// When there is no such map, or the kernel refuses.
     pub fn keys(&self, map: &str) -> Result<Vec<Vec<u8>>, PortError> {
         Ok(self.map(map)?.keys().collect())
     }

@@ -1,8 +1,8 @@
 //! ICMP and ICMPv6 echo with one peer, whose kernel answers.
 //!
 //! Uses a raw socket where that is permitted, else the unprivileged echo socket, and hides the difference: each port writes
-//! an identifier of its own into requests (the kernel does it for an echo socket), only echo replies with that identifier
-//! come in, and they get back the one that their request had; the IPv4 header of a raw socket is taken off. A message that does not
+//! an identifier of its own into requests (the kernel does it for an echo socket), and only echo replies with that identifier
+//! come in; the IPv4 header of a raw socket is taken off. A message that does not
 //! fit the MTU is fragmented by the kernel; its transmit stamp is then that of the first fragment and its receive stamp
 //! that of the last. Does not build echo messages.
 
@@ -33,7 +33,6 @@ pub struct IcmpPort {
     socket: Socket,
     framing: Framing,
     header_bytes: usize,
-    identifiers: Identifiers,
     /// Where a request gets this port's identifier; `None` where the kernel writes it.
     outgoing: Option<Outgoing>,
 }
@@ -81,7 +80,6 @@ impl IcmpPort {
             socket,
             framing: if peer.is_ipv4() { Framing::Icmp4 } else { Framing::Icmp6 },
             header_bytes: if peer.is_ipv4() && kind == IcmpSocket::Raw { IPV4_HEADER_BYTES } else { 0 },
-            identifiers: Identifiers::default(),
             outgoing,
         })
     }
@@ -90,7 +88,6 @@ impl IcmpPort {
 impl Port for IcmpPort {
     fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
         self.socket.check_length(frame.len(), self.max_frame())?;
-        self.identifiers.note(frame);
         match &mut self.outgoing {
             Some(outgoing) => self.socket.send(outgoing.prepare(frame, self.framing)),
             None => self.socket.send(frame),
@@ -103,7 +100,6 @@ impl Port for IcmpPort {
             let Some(length) = self.without_header(&header, &arrival, buffer) else { continue };
             // A message longer than the buffer was cut.
             let length = length.min(buffer.len());
-            self.identifiers.put_back(&mut buffer[..length], self.framing);
             return Ok(Some(Received { length, arrived: arrival.arrived, returned: arrival.returned }));
         }
         Ok(None)
@@ -147,31 +143,6 @@ impl IcmpPort {
         let message = length.checked_sub(options)?;
         buffer.copy_within(options..length, 0);
         Some(message)
-    }
-}
-
-/// The identifiers that requests had before this port wrote its own, by sequence number.
-#[derive(Debug)]
-struct Identifiers(Box<[u16]>);
-
-impl Default for Identifiers {
-    fn default() -> Self {
-        Self(vec![0; 1 << 16].into_boxed_slice())
-    }
-}
-
-impl Identifiers {
-    fn note(&mut self, request: &[u8]) {
-        if let Some([_, _, _, _, id0, id1, high, low]) = request.first_chunk() {
-            self.0[usize::from(u16::from_be_bytes([*high, *low]))] = u16::from_be_bytes([*id0, *id1]);
-        }
-    }
-
-    fn put_back(&self, reply: &mut [u8], framing: Framing) {
-        if let Some([.., high, low]) = reply.first_chunk::<ECHO_HEADER_BYTES>() {
-            let identifier = self.0[usize::from(u16::from_be_bytes([*high, *low]))];
-            write_identifier(reply, identifier, framing);
-        }
     }
 }
 
@@ -289,24 +260,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_gets_its_own_identifier_back_and_stays_sound() {
-        let mut identifiers = Identifiers::default();
-        identifiers.note(&[8, 0, 0, 0, 0xAB, 0xCD, 0x00, 0x07, 1, 2, 3]);
-        identifiers.note(&[8, 0, 0, 0, 0x12, 0x34, 0x00, 0x08]);
-        let mut reply = vec![0, 0, 0, 0, 0x55, 0x66, 0x00, 0x07, 1, 2, 3];
-        let sum = checksum(&reply);
-        reply[2..4].copy_from_slice(&sum.to_be_bytes());
-        identifiers.put_back(&mut reply, Framing::Icmp4);
-        assert_eq!(reply[4..8], [0xAB, 0xCD, 0x00, 0x07]);
-        assert_eq!(checksum(&reply), 0);
+    fn a_request_gets_the_ports_identifier_and_stays_sound() {
+        let mut request = vec![8, 0, 0, 0, 0xAB, 0xCD, 0x00, 0x07, 1, 2, 3];
+        let sum = checksum(&request);
+        request[2..4].copy_from_slice(&sum.to_be_bytes());
+        let mut outgoing = Outgoing { identifier: 0x5566, ..Outgoing::new() };
+        let sent = outgoing.prepare(&request, Framing::Icmp4);
+        assert_eq!(sent[4..8], [0x55, 0x66, 0x00, 0x07]);
+        assert_eq!(checksum(sent), 0);
     }
 
     #[test]
     fn short_messages_are_left_alone() {
-        let mut identifiers = Identifiers::default();
-        identifiers.note(&[8, 0]);
-        let mut reply = vec![0, 0, 1];
-        identifiers.put_back(&mut reply, Framing::Icmp4);
-        assert_eq!(reply, [0, 0, 1]);
+        assert_eq!(Outgoing::new().prepare(&[8, 0, 1], Framing::Icmp4), [8, 0, 1]);
     }
 }

@@ -1,10 +1,9 @@
 //! What is written can be read; foreign bytes never panic.
 
 use proptest::prelude::*;
+use sojourn_time::Time;
 
 use super::*;
-
-const OFFSET: TaiOffset = TaiOffset(Nanos::seconds(37));
 
 /// Returns every frame of a file, and why it ended.
 fn read_all(bytes: &[u8]) -> (Vec<(Time, Vec<u8>)>, Option<PcapError>) {
@@ -97,27 +96,4 @@ fn what_cannot_be_read_is_named() {
     assert!(matches!(Reader::new(header(0xA1B2_C3D4, 113).as_slice()), Err(PcapError::LinkType(113))));
     assert!(matches!(Reader::new(header(0x0A0D_0D0A, 1).as_slice()), Err(PcapError::Pcapng)));
     assert!(matches!(Reader::new(header(0x1234_5678, 1).as_slice()), Err(PcapError::Magic(_))));
-}
-
-#[test]
-fn a_port_receives_in_the_time_of_the_stamps_and_writes_what_is_sent() {
-    let frames = [(Time(5_000), vec![1; 60]), (Time(9_000), vec![2; 61])];
-    let bytes = written(&frames);
-    let clock = SimulatedClock::default();
-    let reader = Reader::new(bytes.as_slice()).unwrap();
-    let mut port = Pcap::new(reader, Writer::new(Vec::new()).unwrap(), OFFSET, clock.clone());
-    let mut buffer = [0; 100];
-    assert_eq!(port.receive(&mut buffer).unwrap(), None, "not yet");
-    port.wait(Time::NEVER).unwrap();
-    assert_eq!(clock.now(), OFFSET.convert(Time(5_000)));
-    let received = port.receive(&mut buffer).unwrap().unwrap();
-    assert_eq!((received.length, received.arrived.at), (60, OFFSET.convert(Time(5_000))));
-    port.transmit(&[3; 64]).unwrap();
-    port.wait(Time::NEVER).unwrap();
-    assert_eq!(port.receive(&mut buffer).unwrap().unwrap().length, 61);
-    assert!(!port.has_ended());
-    assert_eq!(port.receive(&mut buffer).unwrap(), None);
-    assert!(port.has_ended());
-    let (sent, _) = read_all(&port.writer.finish().unwrap());
-    assert_eq!(sent, [(Time(5_000), vec![3; 64])]);
 }

@@ -48,17 +48,15 @@ pub const ETHERNET: Frames = Frames {
     lengths: [60, 1000, 1514],
 };
 
-const IDENTIFIER: u16 = 0xABCD;
-
 fn echo(version: Version, sequence: u16, length: usize) -> Vec<u8> {
     let mut message = vec![0xA5; length];
-    Echo { is_reply: false, identifier: IDENTIFIER, sequence }.write(version, &mut message);
+    Echo { is_reply: false, identifier: 0, sequence }.write(version, &mut message);
     message
 }
 
 fn echoed(version: Version, frame: &[u8]) -> Option<u16> {
     let (echo, _) = Echo::split(version, frame)?;
-    (echo.is_reply && echo.identifier == IDENTIFIER).then_some(echo.sequence)
+    echo.is_reply.then_some(echo.sequence)
 }
 
 fn probe(sequence: u16, length: usize) -> Vec<u8> {

@@ -7,9 +7,9 @@ use sojourn_port::sim::{Delay, Hold, Line, Normal, SenderLate, Sim, Stall};
 use sojourn_time::{Clock, Pace, SimulatedClock, Wait};
 
 use super::*;
-use crate::{Kind, Summary, To, run};
+use crate::{Host, Kind, Summary, To, run};
 
-const SIMULATED: Pace = Pace { wait: Wait::Sleep, is_real_time: false };
+const SIMULATED: Host = Host { pace: Pace { wait: Wait::Sleep, is_real_time: false }, mac: MacAddress([0; 6]) };
 
 fn request(line: Line, schedule: Schedule, count: u32) -> Request {
     Request {
@@ -37,8 +37,7 @@ fn measure(request: &Request) -> (Vec<Probe>, Counts) {
     let mut sim = Sim::new(&SimulatedClock::default(), line, request.carrier()).unwrap();
     sim.begin_block(request.block);
     let clock = sim.clock();
-    let (rows, counts) =
-        run(request, &mut sim, &clock, (SIMULATED, Identity::default()), &AtomicBool::new(false)).unwrap();
+    let (rows, counts) = run(request, &mut sim, &clock, SIMULATED, &AtomicBool::new(false)).unwrap();
     assert_conserved(&rows, &counts);
     (rows, counts)
 }
@@ -179,7 +178,7 @@ fn a_silent_peer_ends_the_block_a_timeout_after_the_last_departure() {
     let mut sim = Sim::new(&clock, &line, request.carrier()).unwrap();
     let prober_clock = sim.clock();
     let never = AtomicBool::new(false);
-    let (rows, counts) = run(&request, &mut sim, &prober_clock, (SIMULATED, Identity::default()), &never).unwrap();
+    let (rows, counts) = run(&request, &mut sim, &prober_clock, SIMULATED, &never).unwrap();
     assert_eq!((counts.sent, counts.lost), (10, 10));
     assert_eq!(clock.now(), rows[9].send_call + Nanos::millis(7));
 }
@@ -227,7 +226,7 @@ fn a_stopped_block_keeps_what_was_measured() {
     let mut engine = Engine::new(
         &request(Line::constant(1, 1), Schedule::Regular, 100),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
-        Identity::default(),
+        MacAddress::default(),
     );
     engine.begin(Time(0));
     assert_eq!(engine.poll(Time(0)), Step::Depart(Time(0)));
@@ -245,7 +244,7 @@ fn what_our_own_queue_refuses_is_neither_sent_nor_lost() {
     let mut engine = Engine::new(
         &request(Line::constant(1, 1), Schedule::Regular, 2),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
-        Identity::default(),
+        MacAddress::default(),
     );
     engine.begin(Time(0));
     engine.refused(Time(0));
@@ -284,7 +283,7 @@ proptest! {
         let mut engine = Engine::new(
             &request(Line::constant(1, 1), Schedule::Regular, 10),
             &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
-            Identity::default(),
+            MacAddress::default(),
         );
         engine.begin(Time(0));
         engine.departed(Time(0), Sent { number: 0, called: Time(3) });

@@ -69,13 +69,6 @@ impl Right {
     }
 }
 
-/// What a prober still needs once it runs: sockets, buffers in them that hold what comes after a stall (CAP_NET_ADMIN), and
-/// memory beyond the limit, without which the next allocation of a process that has locked its memory fails.
-pub const WHILE_PROBING: [Right; 3] = [Right::NetRaw, Right::NetAdmin, Right::IpcLock];
-
-/// What a responder still needs once its sockets are open.
-pub const WHILE_RESPONDING: [Right; 1] = [Right::IpcLock];
-
 /// Gives up every right of this thread but those in `kept`, for good. A right that is not held is not gained.
 ///
 /// Root then writes only to files that are its own: open those of others first.

@@ -1,14 +1,13 @@
 //! The receiving half of live frames.
 
+use sojourn_port::PortError;
+use sojourn_port::bpf::{Attached, Program, object};
+use sojourn_port::kernel::Interface;
 use sojourn_time::{Nanos, Time};
 use sojourn_wire::stream::STREAM_ETHERTYPE;
 
-use crate::PortError;
-use crate::bpf::{Attached, Program, object};
-use crate::kernel::Interface;
-
-use super::histogram::Histogram;
-use super::words;
+use crate::histogram::Histogram;
+use crate::words;
 
 const STEPS: usize = 35 << 6;
 const WORDS: usize = 14;

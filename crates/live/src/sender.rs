@@ -1,14 +1,13 @@
 //! The sending half of live frames.
 
+use sojourn_port::PortError;
+use sojourn_port::bpf::{Program, object};
+use sojourn_port::kernel::{Counters, Interface};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 use sojourn_wire::ethernet;
 use sojourn_wire::stream::{self, Kind, Link, StreamHeader};
 
-use crate::PortError;
-use crate::bpf::{Program, object};
-use crate::kernel::{Counters, Interface};
-
-use super::words;
+use crate::words;
 
 /// How many frames one run makes. A run costs tens of milliseconds at its ends, so those of a stream with a rate are made in
 /// one; once asked to stop, the kernel still goes through the frames of a run, some 20 ns each.

@@ -1,0 +1,105 @@
+//! Opens both ports of a bridge, each by the best means that its interface has.
+
+use super::seat::Seat;
+use super::{BridgePort, packet, xdp};
+use crate::PortError;
+use crate::kernel::Interface;
+
+/// By which means frames are to move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Means {
+    /// AF_XDP where it carries everything that may come, else AF_PACKET, and why.
+    #[default]
+    Auto,
+    /// AF_XDP or an error.
+    Xdp,
+    /// AF_PACKET.
+    Packet,
+}
+
+/// How ports are to be opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// By which means.
+    pub means: Means,
+    /// What the bridge wants to see of what comes in at the left port, and at the right one. The rest may go from port
+    /// to port within the kernel: over AF_XDP alone, and where the driver of the other port takes it.
+    pub wanted: [Wanted; 2],
+}
+
+/// Which frames a bridge wants to see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// Every one.
+    #[default]
+    All,
+    /// Those of these EtherTypes (behind all tags), 16 at most; none where the list is empty. Others are seen as well where
+    /// something of them was left undone.
+    Ethertypes(Vec<u16>),
+}
+
+/// Both ports, and what a person should know of them, a sentence each.
+pub type Opened = (Box<dyn BridgePort>, Box<dyn BridgePort>, Vec<String>);
+
+/// Opens the two ports of a bridge, in the network namespace of the calling thread.
+///
+/// # Errors
+/// `Wrong` when there is no such interface or both are the same, `Unusable` when one is down, in the hands of another
+/// emulator or of another XDP program, or cannot do what is asked, `Denied` without the rights.
+pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
+    let mut said = Vec::new();
+    let interfaces = (look_at(left, &mut said)?, look_at(right, &mut said)?);
+    if interfaces.0.index == interfaces.1.index {
+        let problem = "a bridge stands between two interfaces; name another one for its other side".to_owned();
+        return Err(PortError::Wrong { object: left.to_owned(), problem });
+    }
+    let seats = (Seat::take(interfaces.0)?, Seat::take(interfaces.1)?);
+    let mut left = open_one(seats.0, how, 0, &mut said)?;
+    let mut right = open_one(seats.1, how, 1, &mut said)?;
+    if let (Opening::Xdp(left), Opening::Xdp(right)) = (&mut left, &mut right) {
+        left.redirect_to(right.interface())?;
+        right.redirect_to(left.interface())?;
+    }
+    Ok((left.boxed(), right.boxed(), said))
+}
+
+/// A port whose means are still known.
+enum Opening {
+    Xdp(xdp::XdpBridge),
+    Packet(packet::PacketBridge),
+}
+
+impl Opening {
+    fn boxed(self) -> Box<dyn BridgePort> {
+        match self {
+            Self::Xdp(port) => Box::new(port),
+            Self::Packet(port) => Box::new(port),
+        }
+    }
+}
+
+/// Looks at an interface, which is to be up; its carrier may come later.
+fn look_at(name: &str, said: &mut Vec<String>) -> Result<Interface, PortError> {
+    Interface::usable(name).or_else(|error| {
+        let interface = Interface::named(name)?;
+        if !interface.up {
+            return Err(error);
+        }
+        said.push(format!("{name} has no carrier: frames flow when its other end is there"));
+        Ok(interface)
+    })
+}
+
+fn open_one(seat: Seat, how: &How, side: usize, said: &mut Vec<String>) -> Result<Opening, PortError> {
+    if how.means == Means::Packet {
+        return packet::PacketBridge::open(seat, said).map(Opening::Packet);
+    }
+    match xdp::Entrance::open(seat.interface(), how.means, &how.wanted[side], said) {
+        Ok(entrance) => Ok(Opening::Xdp(xdp::XdpBridge::new(entrance, seat))),
+        Err(refusal) if how.means == Means::Xdp || refusal.is_final => Err(refusal.error),
+        Err(refusal) => {
+            said.push(format!("AF_PACKET in place of AF_XDP: {}", refusal.error));
+            packet::PacketBridge::open(seat, said).map(Opening::Packet)
+        }
+    }
+}
