@@ -44,7 +44,7 @@ INKS = {
     "logged": Ink("packet-logged", "#0067a8", "#5fb3f2", (1, 0), "square"),
     "decimated": Ink("packet-decimated", "#c84f00", "#ff9355", (6, 3), "diamond"),
     "disabled": Ink("packet-disabled", "#5b6470", "#a3adba", (5, 3), "circle"),
-    "sham": Ink("packet-sham", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
+    "placebo": Ink("packet-placebo", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
     "without": Ink("slice-without", "#5b6470", "#a3adba", (5, 3), "circle"),
     "with a setting": Ink("slice-with", "#c84f00", "#ff9355", (6, 3), "diamond"),
     # Where the log itself is judged, its setting or a packet's direction stands in a device's place.

@@ -1,11 +1,11 @@
-"""Method "tcp-perturbation": does the log of TCP's state change what TCP does?
+"""Method "tcp-perturbation": does the log of TCP's state change the behaviour of TCP?
 
 In each round every cell is measured without the log, without it again, and with it, in a random order, over the same
-path and from the same seed. The application's own readings of TCP_INFO at fixed times tell window, round-trip time,
-delivery rate and throughput of each trial. The trial is the unit, for readings within one depend on each other:
-distributions are compared over flips of whole rounds (`statistics.permutation`), summaries by Hodges and Lehmann's
-estimate over rounds with its exact interval. The control, without it and without it again, is held to the same, and
-says what the run can see at all.
+path and from the same seed. The application reads TCP_INFO at fixed times; these readings give window, round-trip time,
+delivery rate and throughput of each trial. The unit is the trial, because readings within one depend on each other.
+Distributions are compared over flips of whole rounds (`statistics.permutation`), summaries by Hodges and Lehmann's
+estimate over rounds with its exact interval. The control, twice without the log, is tested in the same way and shows
+which differences the run can detect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 OFF, AGAIN, ON = "off", "off again", "on"
 ALARM = 0.05
-"""How likely a run says of the log, or of its control, that it differs, although it does not."""
+"""The probability that a run reports a difference of the log, or of its control, where there is none."""
 
 POWER = 0.8
 LEAST_ROUNDS = 4
@@ -47,9 +47,9 @@ OBSERVABLES = {
     "srtt_us": ("smoothed round-trip time", "us"),
     "delivery_rate_bps": ("delivery rate", "bit/s"),
     "throughput_bps": ("throughput", "bit/s"),
-    "retransmitted": ("segments sent again", "1/s"),
+    "retransmitted": ("retransmitted segments", "1/s"),
 }
-"""What the application sees, in words and unit; the last two are one number for each trial."""
+"""What the application observes, with name and unit; the last two are one number for each trial."""
 
 SERIES = ("snd_cwnd", "srtt_us", "delivery_rate_bps")
 STATISTICS = ("median", "p95")
@@ -58,7 +58,7 @@ COLUMNS = ("block", "role", "why", "connection", "read_after_ns", "acked_bytes",
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One trial's readings: series at fixed times behind its beginning, and what passed."""
+    """One trial's readings: series at fixed times after its beginning, and its totals."""
 
     series: dict[str, NDArray[np.float64]]
     single: dict[str, float]
@@ -77,7 +77,7 @@ class Compared:
     cell: str
     name: str
     against: str
-    """on, or off again: what stands beside off."""
+    """on, or off again: what is compared with off."""
     rounds: int
     distance: Apart | None
     p: float
@@ -86,12 +86,12 @@ class Compared:
     level: dict[str, float] = field(default_factory=dict)
     """By statistic, the median without the log."""
     least: dict[str, float] = field(default_factory=dict)
-    """By statistic, the smallest share that would have been seen in four of five such runs."""
+    """By statistic, the smallest relative change that would be detected in four of five such runs."""
     adjusted: float = 1.0
 
     @property
     def differs(self) -> bool:
-        """Whether chance, over all questions that were asked of this pair of settings, does not explain it."""
+        """Whether the difference is significant, over all tests of this pair of settings together."""
         return self.adjusted < ALARM
 
 
@@ -114,7 +114,7 @@ def study(run: Run) -> Study:
 
 
 def seen_of(readings: pl.DataFrame, one: Done, skip_ns: float) -> Seen | None:
-    """What the application saw of one trial, behind its beginning; None where it saw too little."""
+    """The application's readings of one trial, after its beginning; None where there are too few."""
     own = readings.filter((pl.col("block") == one.block) & (pl.col("role") == "send") & (pl.col("why") == "time"))
     start = one.connections[0]["started_ns"]
     own = own.filter(pl.col("part") == pl.col("part").max()) if own.height else own
@@ -130,7 +130,7 @@ def seen_of(readings: pl.DataFrame, one: Done, skip_ns: float) -> Seen | None:
 
 
 def _sending_ns(one: Done) -> int:
-    """How long it sent; then it only waits for the last acknowledgements."""
+    """How long it sent; after that it only waits for the last acknowledgements."""
     connection = one.connections[0]
     return int(connection["ended_ns"] - connection["started_ns"])
 
@@ -143,7 +143,7 @@ def _cells(several: Sequence[Done]) -> list[list[Done]]:
 
 
 def compare(cell: Sequence[Done], seen: dict[int, Seen], questions: int = 1) -> list[Compared]:
-    """With the log beside without it, and without it again beside without it; one of so many questions each."""
+    """With the log against without it, and without it again against without it; each one of so many tests."""
     turns: dict[int, dict[str, Seen]] = {}
     for one in cell:
         if one.block in seen:
@@ -175,8 +175,7 @@ def _compared(cell: str, name: str, against: str, pairs: Sequence[tuple[Seen, Se
 
 
 def smallest(differences: NDArray[np.float64], questions: int = 1) -> float:
-    """The effect that a run like this one would have told from none in four of five cases: alone among so many
-    questions, of which each has its part of the alarm (Holm's first step)."""
+    """The effect that four of five runs like this one would detect, as one of so many tests (Holm's first step)."""
     n = len(differences)
     reach = student_quantile(n - 1, 1 - ALARM / questions) + student_quantile(n - 1, 2 * POWER - 1)
     return float(reach * np.std(differences, ddof=1) / n**0.5)
@@ -202,7 +201,7 @@ def rows_of(one: Compared) -> list[Row]:
 
 
 def _effects(compared: Sequence[Compared]) -> pl.DataFrame:
-    """All of it as a table."""
+    """All comparisons as a table."""
     rows = [
         {
             "cell": one.cell,
@@ -256,26 +255,29 @@ def _drawn(several: Sequence[Done], seen: dict[int, Seen]) -> dict[str, pl.DataF
 
 
 def _findings(compared: Sequence[Compared]) -> list[Finding]:
-    """A control that differs makes everything doubtful; so do too few rounds to tell anything."""
+    """A control that differs makes the run doubtful; so do too few rounds to detect anything."""
     found = []
     wrong = [one for one in compared if one.against == AGAIN and one.differs]
     if wrong:
         what = OBSERVABLES[wrong[0].name][0]
-        said = f"connections without the log differ from themselves in their {what} (p {wrong[0].adjusted:.2g})"
+        said = (
+            f"the control differs significantly: the {what} of connections without the log differs between two "
+            f"measurements (p {wrong[0].adjusted:.2g})"
+        )
         found.append(Finding("a_a_nonzero", said, wrong[0].adjusted))
     rounds = min((one.rounds for one in compared), default=0)
     asked = sum(one.against == ON for one in compared)
     if not compared or least_p(rounds) * asked > ALARM:
-        said = f"{rounds} rounds cannot tell any difference from chance, with {asked} questions asked"
+        said = f"{rounds} rounds are too few to detect any difference with {asked} tests"
         found.append(Finding("too_few_pairs", said, float(rounds)))
     return found
 
 
 def sentence(compared: Sequence[Compared]) -> str:
-    """Whether TCP behaves differently with the log, and how small a difference would have been seen."""
+    """Whether TCP behaves differently with the log, and how small a difference would be detected."""
     own = [one for one in compared if one.against == ON]
     if not own:
-        return "Too little was measured to say whether the log changes anything"
+        return "Too little was measured to test whether the log changes the behaviour of TCP"
     differ = sorted((one for one in own if one.differs), key=lambda one: one.adjusted)
     control = [one for one in compared if one.against == AGAIN]
     checked = ""
@@ -285,9 +287,9 @@ def sentence(compared: Sequence[Compared]) -> str:
     if differ:
         worst = differ[0]
         said = f"With the log TCP behaves differently: its {_changed(worst)}"
-        said += f" (and {len(differ) - 1} more of {len(own)})" if len(differ) > 1 else ""
+        said += f" (and {len(differ) - 1} more of {len(own)} comparisons)" if len(differ) > 1 else ""
         return said + checked
-    return f"The log changes nothing significantly: it moves {_limits(own)}{checked}"
+    return f"The log changes nothing significantly: {_limits(own)}{checked}"
 
 
 def _changed(one: Compared) -> str:
@@ -295,11 +297,11 @@ def _changed(one: Compared) -> str:
     between = "" if effect.low is None or effect.high is None else (
         f", 95 % CI {percent(effect.low)} to {percent(effect.high)}"
     )  # fmt: skip
-    return f"{what} is {percent(effect.estimate)} off ({one.cell}; p {one.adjusted:.2g}{between})"
+    return f"{what} changes by {percent(effect.estimate)} ({one.cell}; p {one.adjusted:.2g}{between})"
 
 
 def _limits(own: Sequence[Compared]) -> str:
-    """For the three that matter most, the change with its interval, and what would have been seen."""
+    """For the three most important ones, the change with its interval, and the smallest change detected."""
     parts = []
     for name in ("throughput_bps", "snd_cwnd", "srtt_us"):
         several = [one for one in own if one.name == name]
@@ -310,5 +312,5 @@ def _limits(own: Sequence[Compared]) -> str:
             if effect.low is not None and effect.high is not None:
                 change += f" ({percent(effect.low)} to {percent(effect.high)})"
             seen = percent(worst.least["median"])
-            parts.append(f"{OBSERVABLES[name][0]} by {change}, where {seen} would have been seen")
+            parts.append(f"{OBSERVABLES[name][0]} {change}, where {seen} would be detected")
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""The report of "tcp-perturbation": what TCP did with the log of its state, and without it."""
+"""The report of "tcp-perturbation": the behaviour of TCP with the log of its state, and without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OBSERVABLES = {
     "srtt_us": ("smoothed round-trip time", "ms", 1e-3),
     "delivery_rate_bps": ("delivery rate", "Mbit/s", 1e-6),
     "throughput_bps": ("throughput", "Mbit/s", 1e-6),
-    "retransmitted": ("segments sent again", "1/s", 1.0),
+    "retransmitted": ("retransmitted segments", "1/s", 1.0),
 }
 STATISTICS = {"median": "median", "p95": "p95"}
 
@@ -32,27 +32,27 @@ def effects(run: Run) -> Table:
     found = run.samples("effects")
     columns = (
         Column(("cell",), "Cell", numeric=False),
-        Column(("setting",), "Beside without the log", numeric=False),
-        Column(("observable",), "What", numeric=False),
+        Column(("setting",), "Setting", numeric=False),
+        Column(("observable",), "Observable", numeric=False),
         Column(("without", "unit"), "Without the log"),
         Column(("change_percent",), "Change", "%"),
         Column(("change_low_percent", "change_high_percent"), "95 % interval", "%"),
-        Column(("smallest_percent",), "Seen from", "%"),
+        Column(("smallest_percent",), "Smallest change detected", "%"),
         Column(("kolmogorov",), "Kolmogorov's distance", group="Distributions"),
         Column(("p",), "p", group="Distributions"),
-        Column(("p_adjusted",), "p of all", group="Distributions"),
+        Column(("p_adjusted",), "adjusted p", group="Distributions"),
         Column(("rounds",), "Rounds"),
     )
     rows = tuple(_row(one) for one in (found.iter_rows(named=True) if found is not None else ()))
-    return Table("effects", "What changes", columns, rows, NOTE, wide=True, grouped=True)
+    return Table("effects", "Changes of TCP's behaviour", columns, rows, NOTE, wide=True, grouped=True)
 
 
 NOTE = (
-    "The change is Hodges and Lehmann's over rounds, of each trial's median or 95th percentile, as a share of "
-    "the median without the log, with its exact interval. “Seen from”: a change of this size would have been told from "
-    "none in four of five such runs. p is that of the energy distance between the pooled distributions (of the mean "
-    "difference where there is one number a trial) over flips of whole rounds; “p of all” has the number of questions "
-    "in mind (Holm)."
+    "Change: with the setting minus without the log, of each trial's median or 95th percentile; Hodges and Lehmann's "
+    "estimate over rounds with its exact interval, relative to the median without the log. Smallest change detected: a "
+    "change of this size would be significant in four of five such runs. p: of the energy distance between the pooled "
+    "distributions (of the mean difference where a trial has one number), over flips of whole rounds. Adjusted p: for "
+    "the number of tests (Holm)."
 )
 
 
@@ -99,10 +99,10 @@ def changes(run: Run) -> Figure | None:
     )
     order = tuple(dict.fromkeys(rows["name"].to_list()))
     caption = (
-        "Change beside connections without the log, over rounds, with the interval of 95 %. The control is without the "
-        "log, too: what it shows is what such a run makes of nothing."
+        "Change relative to connections without the log, over rounds, with its 95 % interval. “Without it again” is "
+        "the control: its true change is zero."
     )
-    return figure("changes", "What changes", caption, rows, Intervals("Change (%)", order), columns=1)
+    return figure("changes", "Changes of TCP's behaviour", caption, rows, Intervals("Change (%)", order), columns=1)
 
 
 def distributions(run: Run) -> Figure | None:
@@ -124,10 +124,10 @@ def distributions(run: Run) -> Figure | None:
         device=pl.col("setting").replace(SETTINGS),
     )
     caption = (
-        "Each curve is the mean of its trials' own, quantile by quantile. Where the three lie on each other, the log "
-        "changes no more than doing it again does."
+        "Each curve is the mean of its trials' distributions, quantile by quantile. Where the curve with the log lies "
+        "no further from the other two than these from each other, the log has no visible effect."
     )
-    chart = Lines(Axis("As the panel says"), Axis("Readings below (%)", zero=True))
+    chart = Lines(Axis("Value (unit in the panel's title)"), Axis("Readings below (%)", zero=True))
     return figure("distributions", "Distributions with the log and without", caption, rows, chart)
 
 
@@ -143,13 +143,15 @@ def rounds(run: Run) -> Figure | None:
         role=pl.lit("point"),
         device=pl.col("setting").replace(SETTINGS),
     )
-    caption = "One point a trial. What all three share in a round is the machine's doing, and is taken out."
+    caption = (
+        "One point for each trial. Variation that all three settings share within a round cancels in the comparison."
+    )
     chart = Lines(Axis("Round", whole=True), Axis("Throughput (Mbit/s)"), joined=False)
     return figure("rounds", "Throughput, trial by trial", caption, rows, chart)
 
 
 def keys(run: Run) -> list[Key]:
-    """The change of the three that matter most, in the cell where least can be seen."""
+    """The change of the three most important ones, in the cell with the largest smallest detectable change."""
     found = run.samples("effects")
     if found is None or found.is_empty():
         return []
@@ -163,7 +165,7 @@ def keys(run: Run) -> list[Key]:
         one = own.sort("smallest", descending=True).row(0, named=True)
         shown = show(one["change"], one["low"], one["high"], "ratio")
         least = show(one["smallest"], None, None, "ratio")
-        lines = (f"95 % CI {shown.interval}", f"{fixed(least.value, 1)} % would have been seen", one["cell"])
+        lines = (f"95 % CI {shown.interval}", f"smallest change detected: {fixed(least.value, 1)} %", one["cell"])
         keys_.append(Key(f"With the log: {OBSERVABLES[name][0]}", shown.text, "%", lines, SETTINGS["on"]))
     return keys_
 
@@ -174,15 +176,15 @@ def how(run: Run) -> list[str]:
     return [
         (
             "In each round every cell is measured three times in a random order: without the log, without it again, "
-            f"and with it at the sender (packets per log: {plan.get('packets_per_log', 1)}). The emulator "
-            "is started anew for each trial, from the same seed."
+            f"and with it at the sender (sampling 1 in {plan.get('packets_per_log', 1)}). The emulator is started anew "
+            "for each trial, from the same seed."
         ),
         (
-            f"The sending application reads TCP_INFO every {plan.get('read_every', '–')} in all three alike; what it "
-            f"reads in the first {plan.get('skip', '–')} of a trial is left out."
+            f"The sending application reads TCP_INFO every {plan.get('read_every', '–')} in all three settings; "
+            f"readings in the first {plan.get('skip', '–')} of a trial are left out."
         ),
         (
-            "Readings within a trial depend on each other, so the trial is the unit: distributions are compared over "
+            "The unit is the trial, because readings within one depend on each other: distributions are compared over "
             "flips of the settings of whole rounds, and the interval of a change is over rounds."
         ),
     ]

@@ -1,4 +1,4 @@
-"""The report of "tcp-truth": the log beside TCP_INFO, beside a capture, and beside the laws of congestion control."""
+"""The report of "tcp-truth": the log against TCP_INFO, a packet capture, and the congestion control algorithms."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from sojourn.report.figure import Figure
     from sojourn.report.run import Run
 
-WAYS = {"out": "on the way out", "in": "on the way in"}
+WAYS = {"out": "sent", "in": "received"}
 UNITS = {"values": "values", "packets": "packets", "back-offs": "back-offs"}
 MARKS = {"pass": "pass", "fail": "FAIL", "inconclusive": "inconclusive"}
 WINDOW, THRESHOLD = "window", "threshold"
 
 
-READ_WHEN = {"messages": "before messages", "direct": "amid a bulk"}
+READ_WHEN = {"messages": "before single messages", "direct": "during a bulk transfer"}
 
 
 def checks_of(run: Run) -> list[dict[str, Any]]:
@@ -39,17 +39,17 @@ def checks(run: Run) -> Table:
         Column(("expected",), "Expected"),
         Column(("measured", "unit"), "Measured", numeric=True),
         Column(("ci_low", "ci_high"), "95 % interval"),
-        Column(("n",), "Of"),
+        Column(("n",), "n"),
         Column(("verdict",), "Verdict", numeric=False),
-        Column(("what",), "In words", numeric=False),
+        Column(("what",), "Measured quantity", numeric=False),
     )
     rows = tuple(_row(one) for one in checks_of(run))
-    return Table("checks", "What was held against what", columns, rows, NOTE, wide=True, grouped=True)
+    return Table("checks", "Checks of the log", columns, rows, NOTE, wide=True, grouped=True)
 
 
 NOTE = (
-    "Counts are of what is wrong, and one is one too many: no law here leaves anything to chance at a quiet moment. An "
-    "estimate passes when its whole interval lies within 5 % of its law's value."
+    "Counts are of wrong values, packets or back-offs: a single one fails the check. An estimate passes when its whole "
+    "95 % interval lies within 5 % of the expected value."
 )
 
 
@@ -80,7 +80,7 @@ def fields(run: Run) -> Table:
     found = run.samples("agreement")
     columns = (
         Column(("field",), "Field", numeric=False),
-        Column(("law",), "The sample's number is", numeric=False),
+        Column(("law",), "Expected in the log", numeric=False),
         Column(("pairs",), "Pairs", group="All moments"),
         Column(("agree_percent",), "Agree", "%", group="All moments"),
         Column(("agree_low_percent", "agree_high_percent"), "95 % interval", "%", group="All moments"),
@@ -92,27 +92,27 @@ def fields(run: Run) -> Table:
     rows = []
     for one in found.filter(pl.col("kind").is_null()).iter_rows(named=True):
         shown = show(one["agree"] / max(1, one["pairs"]), one["low"], one["high"], "ratio")
-        head = (text(one["field"]), text(LAWS.get(one["law"], one["law"])))
+        head = (text(one["field"]), text(RULES.get(one["law"], one["law"])))
         rows.append((*head, whole(one["pairs"]), number(shown), interval(shown), whole(one["quiet"]),
                      whole(one["quiet"] - one["quiet_agree"])))  # fmt: skip
     note = (
-        "A pair is a reading of TCP_INFO immediately before data was handed over, and the sample of the first packet "
-        "that left by it. At a quiet moment no other packet and no event of the connection lies from 1 ms before the "
-        "reading to the sample. Over all moments what came between explains what differs. Intervals are Clopper and "
-        "Pearson's."
+        "A pair is a reading of TCP_INFO immediately before the application writes data, and the log's sample of the "
+        "first packet with that data. At a quiet moment no other packet and no event of the connection lies between 1 "
+        "ms before the reading and the sample. At other moments the state may change in between, so pairs may differ. "
+        "Intervals are Clopper and Pearson's."
     )
-    return Table("fields", "Each field beside TCP_INFO", columns, tuple(rows), note, wide=True)
+    return Table("fields", "Fields of the log against TCP_INFO", columns, tuple(rows), note, wide=True)
 
 
-LAWS = {
-    "same": "the same",
-    "whole units": "the same, its fraction cut off",
-    "whole bytes": "the same, in whole bytes a second",
-    "same, or unknown": "the same",
-    "and the packet": "and the packet itself",
-    "and its data": "and the packet's own data",
-    "and its data segments": "and the packet's own segments",
-    "within its ticks": "the same, run on for at most a tick",
+RULES = {
+    "same": "the same value",
+    "whole units": "the same value, with a fraction",
+    "whole bytes": "the same value, to a byte per second",
+    "same, or unknown": "the same value",
+    "and the packet": "the value plus the packet's segments",
+    "and its data": "the value plus the packet's payload",
+    "and its data segments": "the value plus the packet's data segments",
+    "within its ticks": "the value plus the time passed, to a tick",
 }
 
 
@@ -125,11 +125,11 @@ def packets(run: Run) -> Table:
         Column(("logged",), "Logged"),
         Column(("captured",), "Captured"),
         Column(("missing",), "Missing in the log"),
-        Column(("skipped",), "Of them skipped, as it says"),
+        Column(("skipped",), "Counted as skipped"),
         Column(("more",), "Missing in the capture"),
         Column(("swapped",), "In another order"),
-        Column(("apart_p50_us",), "Median", "µs", group="Apart"),
-        Column(("apart_p99_us",), "p99", "µs", group="Apart"),
+        Column(("apart_p50_us",), "Median", "µs", group="Time between log and capture"),
+        Column(("apart_p99_us",), "p99", "µs", group="Time between log and capture"),
     )
     rows = []
     for one in found.iter_rows(named=True) if found is not None else ():
@@ -137,10 +137,11 @@ def packets(run: Run) -> Table:
         counts = (whole(one[name]) for name in ("logged", "captured", "missing", "skipped", "more", "swapped"))
         rows.append((text(one["cell"]), text(WAYS[one["direction"]]), *counts, *apart))
     note = (
-        "A packet is known by ports, sequence and acknowledgement numbers, flags, window and length. Apart: on the way "
-        "out from the log to the capture at the host's port, on the way in from the capture to the log."
+        "Packets are matched by ports, sequence and acknowledgement numbers, flags, window and length. Time between "
+        "log and capture: of sent packets from the log to the capture at the host's port, of received ones from the "
+        "capture to the log."
     )
-    return Table("packets", "Each packet beside a capture", columns, tuple(rows), note, wide=True, grouped=True)
+    return Table("packets", "Packets of the log against a capture", columns, tuple(rows), note, wide=True, grouped=True)
 
 
 def _apart(run: Run, one: dict[str, Any], statistic: str) -> Entry:
@@ -150,14 +151,14 @@ def _apart(run: Run, one: dict[str, Any], statistic: str) -> Entry:
 
 
 def laws(run: Run) -> Table:
-    """The estimates of the laws' values."""
+    """The estimates of the algorithms' parameters."""
     columns = (
         Column(("cell",), "Trial", numeric=False),
-        Column(("quantity",), "Value", numeric=False),
-        Column(("law",), "By its law"),
+        Column(("quantity",), "Parameter", numeric=False),
+        Column(("law",), "Expected"),
         Column(("estimate",), "Estimate"),
-        Column(("ci_low", "ci_high"), "Interval"),
-        Column(("n",), "Of"),
+        Column(("ci_low", "ci_high"), "95 % interval, or bounds"),
+        Column(("n",), "n"),
     )
     rows = []
     for quantity, statistic, words, value in ESTIMATES:
@@ -168,21 +169,21 @@ def laws(run: Run) -> Table:
             rows.append((text(row["device"]), text(words), Entry(fixed(law.value, 4), (law.value,)), number(shown),
                          interval(shown), whole(row["n"])))  # fmt: skip
     note = (
-        "The bounds of the factor hold for every back-off together and are no estimate: every threshold is the whole "
-        "part of a factor between them times its window. The other intervals are of 95 %."
+        "Bounds of the back-off factor: with any factor between them, every threshold is factor times window, rounded "
+        "down. The other intervals are 95 % intervals."
     )
-    return Table("laws_of_tcp", "The laws of congestion control", columns, tuple(rows), note, grouped=True)
+    return Table("laws_of_tcp", "Parameters of congestion control", columns, tuple(rows), note, grouped=True)
 
 
 ESTIMATES = (
     ("back_off_factor", "bounds", "back-off factor, bounds", None),
-    ("back_off_factor", "mean", "back-off factor, as the window shows it", None),
-    ("reno_slope", "hl", "growth, segments a round trip", 1.0),
-    ("reno_growth_exact", "ratio", "steps that are just what was delivered (%)", 1.0),
-    ("cubic_constant", "window", "C of the windows' curves", 0.4),
-    ("cubic_constant", "state", "C of the kernel's private state", 0.4),
+    ("back_off_factor", "mean", "back-off factor, from the windows", None),
+    ("reno_slope", "hl", "growth, segments per round trip", 1.0),
+    ("reno_growth_exact", "ratio", "steps that grow by exactly what was delivered (%)", 1.0),
+    ("cubic_constant", "window", "C, from the curve of the windows", 0.4),
+    ("cubic_constant", "state", "C, from the kernel's private state", 0.4),
 )
-"""Quantity, statistic, its words, and the law's value; without one it is the back-off's own."""
+"""Quantity, statistic, its name, and the expected value; without one it is the back-off's own."""
 
 
 def agreement(run: Run) -> Figure | None:
@@ -203,9 +204,9 @@ def agreement(run: Run) -> Figure | None:
         return None
     names = tuple(dict.fromkeys(rows["name"].to_list()))
     caption = (
-        f"Fields that did not agree every time ({len(names)} of {found['field'].n_unique()}), over all moments: "
-        "between the reading and the packet something else came in, or left. At quiet moments none may differ. Bars "
-        "are 95 % intervals."
+        f"The fields that did not always agree ({len(names)} of {found['field'].n_unique()}), at all moments. Between "
+        "the reading and the packet's sample other packets may arrive or leave; at quiet moments no field may differ. "
+        "Bars are 95 % intervals."
     )
     return figure(
         "agreement", "Agreement with TCP_INFO", caption, rows, Intervals("Pairs that agree (%)", names), columns=1
@@ -213,7 +214,7 @@ def agreement(run: Run) -> Figure | None:
 
 
 def apart(run: Run) -> Figure | None:
-    """How far log and capture are apart in time, on a log(1 - p) axis."""
+    """The time between log and capture, on a log(1 - p) axis."""
     found = run.samples("apart")
     if found is None or found.is_empty():
         return None
@@ -221,16 +222,16 @@ def apart(run: Run) -> Figure | None:
         (pl.col("apart_ns") / 1e3).clip(lower_bound=0.01).alias("x"), pl.col("direction").replace(WAYS).alias("device")
     )
     caption = (
-        "On the way out the log comes first and the capture at the host's port behind it; on the way in it is the "
-        "other way round. What lies between is the kernel's own way, and the capture's."
+        "A sent packet passes the log first and then the capture at the host's port; a received packet passes them in "
+        "the other order. The time between them is the kernel's and the capture's."
     )
-    said, rarest = "Apart (µs)", float(rows["exceedance"].min() or 1e-3)  # type: ignore[arg-type]
+    said, rarest = "Time between log and capture (µs)", float(rows["exceedance"].min() or 1e-3)  # type: ignore[arg-type]
     chart = Distribution(Axis(said, log=True).x("x"), rarest, said, stepped=False)
-    return figure("apart", "Between log and capture", caption, rows, chart)
+    return figure("apart", "Time between log and capture", caption, rows, chart)
 
 
 def back_offs(run: Run) -> Figure | None:
-    """The threshold behind each back-off over the window before it."""
+    """The threshold after each back-off over the window before it."""
     found = run.samples("back_offs")
     if found is None or found.is_empty():
         return None
@@ -243,8 +244,8 @@ def back_offs(run: Run) -> Figure | None:
             law.sort("cell", "x").unique(["cell", "x"], maintain_order=True),
         ]
     )
-    caption = "Each point is a back-off; the line is the law: half the window for Reno, 717/1024 of it for CUBIC."
-    chart = Lines(Axis("Window before (segments)", zero=True), Axis("Threshold behind (segments)", zero=True))
+    caption = "Each point is a back-off. The line is the algorithm: half the window for Reno, 717/1024 of it for CUBIC."
+    chart = Lines(Axis("Window before (segments)", zero=True), Axis("Threshold after (segments)", zero=True))
     return figure("back_offs", "Back-offs", caption, rows, chart)
 
 
@@ -260,15 +261,16 @@ def reno_windows(run: Run) -> Figure | None:
         x=pl.Series([0.0, furthest]), y=pl.Series([0.0, furthest]), role=pl.lit("fit"), device=pl.lit("logged")
     )
     caption = (
-        "Stretches between two back-offs, the longest, each from its own beginning: the window with what is counted "
-        "towards its next growth, over time in round trips as the log tells them. The line is the law: one for one."
+        "The longest stretches between two back-offs, each from its beginning: the window, with what is counted "
+        "towards its next growth, over time in logged round trips. The line is the algorithm: one segment per round "
+        "trip."
     )
     chart = Lines(Axis("Round trips since the back-off", zero=True), Axis("Window grown by (segments)", zero=True))
     return figure("reno_windows", "Reno's growth", caption, pl.concat([points, law]), chart, columns=1)
 
 
 def cubic_windows(run: Run) -> Figure | None:
-    """CUBIC's window over time, stretch by stretch, each beside its law."""
+    """CUBIC's window over time, stretch by stretch, each beside the algorithm's curve."""
     found = run.samples("cubic_windows")
     if found is None or found.is_empty():
         return None
@@ -277,16 +279,16 @@ def cubic_windows(run: Run) -> Figure | None:
     points = base.with_columns(y=pl.col("window"), role=pl.lit("point"))
     law = base.with_columns(y=pl.col("law"), role=pl.lit("fit"))
     caption = (
-        "The longest stretches between two back-offs, until Reno's window would be ahead. The line is the law, "
-        "W(t) = 0.4 (t − K)³ + Wmax, with K of the two windows of the back-off; a delay and a part of a segment, which "
-        "the kernel's counting in whole ones makes, are the same in all."
+        "The longest stretches between two back-offs, until Reno's window would be larger. The line is the algorithm, "
+        "W(t) = 0.4 (t − K)³ + Wmax, with K from the two windows of the back-off; a delay and an offset of a part of a "
+        "segment (the kernel counts whole segments) are fitted, the same for all."
     )
     chart = Lines(Axis("Time since the back-off (s)", zero=True), Axis("Window (segments)"))
     return figure("cubic_windows", "CUBIC's growth", caption, pl.concat([points, law]), chart)
 
 
 def keys(run: Run) -> list[Key]:
-    """Checks passed, values compared, packets matched, and the laws' values."""
+    """Checks passed, values compared, packets matched, and the algorithms' parameters."""
     found = checks_of(run)
     if not found:
         return []
@@ -295,19 +297,19 @@ def keys(run: Run) -> list[Key]:
     untold = len(found) - passed - failed
     keys_ = [Key("Checks passed", f"{passed} of {len(found)}", "", (f"{failed} fail", f"{untold} inconclusive"))]
     for check, what, unit in (
-        ("quiet moments", "Values beside TCP_INFO", "values"),
+        ("quiet moments", "Values compared with TCP_INFO", "values"),
         ("missing", "Captured packets", ""),
     ):
         several = [one for one in found if one["check"].endswith(check)]
         if several:
             wrong = sum(one["measured"] or 0 for one in several)
-            words = "differ at quiet moments" if unit else "are missing in the log"
+            words = "differ, at quiet moments" if unit else "are missing in the log"
             keys_.append(Key(what, count(sum(one["n"] for one in several)), "", (f"{count(wrong)} {words}",)))
-    for check, what in (("growth, over time", "Reno: segments a round trip"), ("curve, by the windows", "CUBIC: C")):
+    for check, what in (("growth, over time", "Reno: segments per round trip"), ("curve, by the windows", "CUBIC: C")):
         one = next((one for one in found if one["check"] == check and one["measured"] is not None), None)
         if one:
             shown = show(one["measured"], one["ci_low"], one["ci_high"], "1")
-            keys_.append(Key(what, shown.text, "", (f"95 % CI {shown.interval}", f"{one['configured']:g} by its law")))
+            keys_.append(Key(what, shown.text, "", (f"95 % CI {shown.interval}", f"expected: {one['configured']:g}")))
     return keys_
 
 
@@ -316,17 +318,17 @@ def how(run: Run) -> list[str]:
     plan = run.plan.get("truth", {})
     return [
         (
-            "The log is attached to the sending host alone, at every packet. Three witnesses stand beside it: the "
-            "sending application itself, which reads TCP_INFO immediately before it hands data over; a capture at the "
-            "same host's port; and the laws of congestion control, over an emulated path that loses packets by chance."
+            "The log runs on the sending host only, for every packet. It is compared with three references: TCP_INFO, "
+            "which the sending application reads immediately before it writes data; a packet capture at the same "
+            "host's port; and the congestion control algorithms, over an emulated path with random loss."
         ),
         (
             f"Messages of {plan.get('message_bytes', NOTHING)} bytes, {plan.get('message_interval', NOTHING)} apart, "
-            "leave one by one, so that nothing else is under way as the application looks. Over the path packets are "
-            "of one segment; the bulk over the direct link is of packets as large as the kernel makes them, and the "
-            "capture sees them as large."
+            "are sent one by one, so that no other packet is in flight when the application reads TCP_INFO. Over the "
+            "emulated path packets have one segment; in the bulk transfer over the direct link they are as large as "
+            "the kernel makes them, and the capture sees them in that size."
         ),
-        "All checks of a run together raise a false alarm in at most one of a hundred runs of a log without fault.",
+        "For a log without fault, at most one run in a hundred has a check that fails by chance.",
     ]
 
 

@@ -1,19 +1,19 @@
-"""Method "tcp-cost": what the log of TCP's state costs, slice by slice beside slices without it.
+"""Method "tcp-cost": the cost of the log of TCP's state, from slices with the log beside slices without it.
 
-The unit is the pair of adjacent slices; its figure is the logarithm of their throughputs' ratio, so that twice as much
-and half as much are equally far from none. What varies over a run slowly does so for both of a pair, and since which
-comes first is drawn and turned about, what varies within a pair cancels too. Estimates are Hodges and Lehmann's with
-the exact signed-rank interval, as in every study of pairs.
+The unit is the pair of adjacent slices. Its value is the logarithm of the ratio of their throughputs, so that twice and
+half the throughput are equally far from no effect. Slow variation over a run affects both slices of a pair; because the
+order within a pair is drawn and then reversed, variation within pairs cancels too. Estimates are Hodges and Lehmann's
+with the exact signed-rank interval, as in every study of pairs.
 
 Samples beside what every method writes:
 
 - `cost_ratios`: a row for each cell: traffic (path, flows), where, mode, packets_per_log, pairs; throughput with it
   over without it (ratio, ratio_low, ratio_high), both throughputs, the processors' time per bit likewise (cpu_…),
   cores that the log's own process took, packets logged and skipped, skipped packets a minute per Mbit/s.
-- `cost_traffic`: for each traffic what passed without the log, and what slices without it differ by.
-- `cost_programs`: nanoseconds a packet of the programs in the kernel, less those of empty ones; null factors: pooled.
+- `cost_traffic`: for each traffic the throughput without the log, and the difference between slices without it.
+- `cost_programs`: time per packet in the log's kernel programs, minus that of null programs; null factors: pooled.
 - `cost_skips`: skipped packets by reason and cell.
-- `cost_slices`: every slice: elapsed_s, its throughput over the traffic's without the log, for the figure over time.
+- `cost_slices`: every slice: elapsed_s, and its throughput over that of its traffic without the log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def study(run: Run) -> Study:
-    """Ratios, skips, processors' time, nanoseconds a packet, the published hypotheses and the verdict's reasons."""
+    """Throughput ratios, skipped packets, CPU time, time per packet, published hypotheses, findings."""
     seen = seen_of(run)
     cells, traffic = ratios.cells_of(seen), ratios.traffic_of(seen)
     spent = programs.spent(seen)

@@ -1,4 +1,4 @@
-"""What makes the cost of a log doubtful, what siftr-2007's findings come to here, and the run in a sentence."""
+"""The findings about the cost of a log, the hypotheses of siftr-2007, and the run in a sentence."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from sojourn.methods.tcp_cost.analyse.seen import Seen
 
 MARGIN = 0.02
-"""Throughputs this near to each other are called the same."""
+"""Throughputs whose ratio is within this margin of 1 count as equal."""
 
 DRIFT = 0.05
-"""A change over the run of more than this, without the log, is told."""
+"""A larger change of the throughput without the log over the run is a finding."""
 
 CHANCE = 0.01
 ON, SENDER = "on", "sender"
@@ -38,7 +38,7 @@ PATHS = {"gso": "packets as large as the kernel makes them", "mtu": "packets of 
 
 
 def findings(run: Run, seen: Seen, cells: list[Cell]) -> list[Finding]:
-    """Everything that speaks against the figures, or beside them."""
+    """Every finding of the run."""
     found = [*_no_pairs(cells), *_a_a(seen), *_too_few(cells), *_incomplete(run, seen), *_drift(seen)]
     return [*found, *debug_build(run), *contended(run)]
 
@@ -53,7 +53,10 @@ def _a_a(seen: Seen) -> Iterator[Finding]:
     if controls.height:
         both = pooled(controls)
         if both.excludes(1):
-            sentence = f"slices without the log differ from each other by {change(both.estimate)}, beyond chance"
+            sentence = (
+                "the A/A control differs significantly from zero: slices without the log differ by "
+                f"{change(both.estimate)}"
+            )
             yield Finding("a_a_nonzero", sentence, both.estimate - 1)
 
 
@@ -72,12 +75,12 @@ def _incomplete(run: Run, seen: Seen) -> Iterator[Finding]:
     missing = sum(max(0, planned - count) for count in done) + planned * max(0, _cells_asked(asked) - len(done))
     if missing:
         are = "is" if missing == 1 else "are"
-        sentence = f"{missing} of the planned pairs {are} missing, or carried nothing"
+        sentence = f"{missing} of the planned pairs {are} missing, or had no traffic"
         yield Finding("incomplete", sentence, float(missing))
 
 
 def _cells_asked(asked: dict[str, Any]) -> int:
-    """How many cells the plan has: one of which no pair was measured is in no record."""
+    """The number of the plan's cells: a cell without any measured pair is in no record."""
     where, each = len(asked.get("where", ())), len(asked.get("packets_per_log", ()))
     controls = len(asked.get("controls", ())) + bool(asked.get("a_a"))
     tried = (where if flows in asked.get("where_flows", ()) else min(1, where) for flows in asked.get("flows", ()))
@@ -85,7 +88,7 @@ def _cells_asked(asked: dict[str, Any]) -> int:
 
 
 def _drift(seen: Seen) -> Iterator[Finding]:
-    """What passes without the log, over the run: ratios to adjacent slices do not mind, throughputs do."""
+    """A trend of the throughput without the log: it affects throughputs, but not ratios of adjacent slices."""
     off = seen.slices.filter(pl.col("mode") == "off")
     if off.is_empty():
         return
@@ -95,8 +98,8 @@ def _drift(seen: Seen) -> Iterator[Finding]:
     found = trend(times, rows["level"].to_numpy())
     if found.p < CHANCE and abs(found.change) > DRIFT:
         sentence = (
-            f"without the log, throughput changed by {change(1 + found.change)} over the run: ratios to adjacent "
-            "slices are free of it, throughputs are not"
+            f"without the log, the throughput changed by {change(1 + found.change)} over the run: this affects the "
+            "throughputs, but not the ratios of adjacent slices"
         )
         yield Finding("drift", sentence, found.change)
 
@@ -105,7 +108,7 @@ def _drift(seen: Seen) -> Iterator[Finding]:
 
 
 def evaluate(run: Run, cells: list[Cell]) -> list[Outcome]:
-    """The plan's hypotheses, answered."""
+    """The plan's hypotheses with their outcomes."""
     return [HYPOTHESES[name](name, cells) for name in run.hypotheses if name in HYPOTHESES]
 
 
@@ -119,8 +122,8 @@ def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
             pairs.append(_over(most.ratio, least.ratio))
     found = _combined(pairs)
     if found is None:
-        return Outcome(name, "inconclusive", "no settings of the log to compare")
-    said = f"at the fewest records throughput is {times(found)} times that at the most"
+        return Outcome(name, "inconclusive", "the log was measured with one sampling interval only")
+    said = f"with the fewest records, throughput is {times(found)} times that with the most records"
     if found.low is not None and found.low > 1 + MARGIN / 2:
         return Outcome(name, "supported", said, shown=found, unit="1", margin=MARGIN)
     if _within(found):
@@ -131,24 +134,25 @@ def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
 
 
 def _disabled_is_free(name: str, cells: list[Cell]) -> Outcome:
-    """Loaded but disabled, throughput is as without (table 5)."""
+    """With the log loaded but disabled, throughput is the same as without it (table 5)."""
     found = _combined([cell.ratio for cell in cells if cell.mode == "disabled"])
-    return _same(name, found, "attached but disabled, throughput is {} times that without")
+    return _same(name, found, "with the log attached but disabled, throughput is {} times that without it")
 
 
-def _sham_explains(name: str, cells: list[Cell]) -> Outcome:
-    """What logging does to throughput, programs that only burn as much time do too."""
+def _placebo_explains(name: str, cells: list[Cell]) -> Outcome:
+    """A placebo, a busy loop of the same duration, changes throughput as much as logging does."""
     pairs = []
-    for sham in (cell for cell in cells if cell.mode == "sham"):
-        same = [cell for cell in cells if cell.traffic == sham.traffic and cell.mode == ON and cell.where == sham.where]
+    for placebo in (cell for cell in cells if cell.mode == "placebo"):
+        at = (placebo.traffic, ON, placebo.where)
+        same = [cell for cell in cells if (cell.traffic, cell.mode, cell.where) == at]
         if same:
-            pairs.append(_over(same[0].ratio, sham.ratio))
-    said = "with every packet logged, throughput is {} times that with programs that only burn time"
+            pairs.append(_over(same[0].ratio, placebo.ratio))
+    said = "with every packet logged, throughput is {} times that with the placebo, a busy loop of the same duration"
     return _same(name, _combined(pairs), said)
 
 
 def _nothing_skipped(name: str, cells: list[Cell]) -> Outcome:
-    """No packet goes without its record, where 2 to 69 a minute did per Mbit/s."""
+    """No packet lacks its record; in 2007, 2 to 69 packets per minute and Mbit/s did."""
     logs = [cell for cell in cells if cell.skipped is not None]
     skipped, packets = sum(cell.skipped or 0 for cell in logs), sum(cell.packets or 0 for cell in logs)
     if not packets:
@@ -157,7 +161,7 @@ def _nothing_skipped(name: str, cells: list[Cell]) -> Outcome:
         return Outcome(name, "supported", f"of {packets:,} packets none was skipped")
     worst = max(logs, key=lambda cell: cell.skipped_per_mbps or 0.0)
     said = (
-        f"{skipped:,} of {packets:,} packets were skipped, {worst.skipped_per_mbps:.3g} a minute per Mbit/s at worst "
+        f"{skipped:,} of {packets:,} packets were skipped, at most {worst.skipped_per_mbps:.3g} per minute and Mbit/s "
         f"({name_of(worst)})"
     )
     return Outcome(name, "rejected", said)
@@ -167,7 +171,7 @@ HYPOTHESES: dict[str, Callable[[str, list[Cell]], Outcome]] = {
     "detail-costs": _detail_costs,
     "disabled-is-free": _disabled_is_free,
     "nothing-skipped": _nothing_skipped,
-    "sham-explains": _sham_explains,
+    "sham-explains": _placebo_explains,
 }
 
 
@@ -188,7 +192,7 @@ def _within(found: Interval) -> bool:
 
 
 def _over(first: Interval, second: Interval) -> Interval:
-    """The ratio of two ratios that were measured apart."""
+    """The ratio of two ratios that were measured independently."""
     value = first.estimate / second.estimate
     reach = _reaches([first, second])
     n = min(first.n, second.n)
@@ -198,7 +202,7 @@ def _over(first: Interval, second: Interval) -> Interval:
 
 
 def _combined(several: list[Interval]) -> Interval | None:
-    """The typical one of ratios of different traffic, each as good as the other."""
+    """The geometric mean of ratios of different traffic, with equal weights."""
     if not several:
         return None
     value = math.exp(sum(math.log(one.estimate) for one in several) / len(several))
@@ -211,7 +215,7 @@ def _combined(several: list[Interval]) -> Interval | None:
 
 
 def _reaches(several: list[Interval]) -> float | None:
-    """Half the width of a sum of independent logarithms, from those of each."""
+    """The half-width of a sum of independent logarithms, from the half-width of each."""
     squares = []
     for one in several:
         if one.low is None or one.high is None or one.low <= 0:
@@ -224,19 +228,19 @@ def _reaches(several: list[Interval]) -> float | None:
 
 
 def sentence(cells: list[Cell], spent: list[Spent]) -> str:
-    """How much is left at the most detail, what was skipped, what a packet takes, and what can be told at all."""
+    """The throughput kept at the most detail, skipped packets, time per packet, and the smallest effect detected."""
     logs = [cell for cell in cells if cell.mode == ON]
     if not logs:
-        return "Nothing was logged, so that no cost of it is known"
+        return "No packet was logged, so the cost of the log is not known"
     detail = [cell for cell in logs if cell.where == logs[0].where and cell.packets_per_log == _most_detail(logs)]
     left = [
         f"{_share(both)} with {PATHS.get(path, path)}"
         for path in dict.fromkeys(cell.path for cell in detail)
         if (both := _combined([cell.ratio for cell in detail if cell.path == path])) is not None
     ]
-    over = ", over all numbers of flows" if len({cell.flows for cell in detail}) > 1 else ""
+    over = ", averaged over all numbers of flows" if len({cell.flows for cell in detail}) > 1 else ""
     at = "" if detail[0].where == SENDER else f" at the {detail[0].where}"
-    said = f"With {_each(detail[0])} logged{at}, throughput keeps {' and '.join(left)}{over}"
+    said = f"With {_each(detail[0])} logged{at}, throughput is {' and '.join(left)} of that without the log{over}"
     skipped = sum(cell.skipped or 0 for cell in logs)
     said += "; no packet was skipped" if not skipped else f"; {skipped:,} packets were skipped"
     return said + _time(spent) + _resolution(cells)
@@ -254,7 +258,7 @@ def _time(spent: list[Spent]) -> str:
     pooled = {one.direction: one.ns for one in spent if one.path is None and one.what == "logged"}
     if len(pooled) < 2:
         return ""
-    return f"; a record takes {_ns(pooled['in'])} for a received packet and {_ns(pooled['out'])} for a sent one"
+    return f"; logging takes {_ns(pooled['in'])} for each received packet and {_ns(pooled['out'])} for each sent one"
 
 
 def _ns(took: Interval) -> str:
@@ -266,14 +270,14 @@ def _resolution(cells: list[Cell]) -> str:
     controls = [cell.ratio for cell in cells if cell.is_control]
     both = _combined(controls)
     if both is None:
-        return "; no control says how small an effect would be detected"
-    said = f"; adjacent slices that are both without it differ by {change(both.estimate)}"
+        return "; without an A/A control, the smallest effect that would be detected is not known"
+    said = f"; in the A/A control, adjacent slices without the log differ by {change(both.estimate)}"
     reach = max((max(abs(one.low - 1), abs(one.high - 1)) for one in controls if one.low and one.high), default=None)
-    return said if reach is None else f"{said}, and an effect of {percent(reach)} would be detected under every traffic"
+    return said if reach is None else f"{said}; an effect of {percent(reach)} would be detected with any of the traffic"
 
 
 def name_of(cell: Cell) -> str:
-    """A cell's traffic in words."""
+    """A cell's traffic, for sentences."""
     flows = "one flow" if cell.flows == 1 else f"{cell.flows} flows"
     return f"with {flows} and {PATHS.get(cell.path, cell.path)}"
 
@@ -286,7 +290,7 @@ def times(ratio: Interval) -> str:
 
 
 def change(ratio: float) -> str:
-    """What a ratio adds or takes away."""
+    """A ratio as a relative change."""
     return percent(ratio - 1) if ratio < 1 else f"+{percent(ratio - 1)}"
 
 

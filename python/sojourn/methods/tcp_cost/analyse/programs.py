@@ -1,9 +1,9 @@
-"""Nanoseconds a packet that the programs in the kernel take, by its own statistics, less those of empty programs.
+"""Time per packet in the log's kernel programs, from the kernel's statistics, minus that of null programs.
 
-The statistics read a clock before and after every run, which the empty program pays too: what is left is the log's.
-A slice with a setting and the slice with the empty programs of the same turn make one difference. Turns of one session
-(one iperf3, one loading of the programs, one place of theirs in memory) are alike: half of what differences vary by is
-between sessions. So a session is one figure, the mean of its turns, and the interval is over sessions.
+The statistics read a clock before and after every run. The null program has the same overhead, so the difference is the
+log's own time. A slice with a setting and the slice with the null programs of the same turn give one difference. Turns
+of one session (one iperf3, one loading of the programs, one place in memory) are alike: half of the variance is between
+sessions. So a session counts as one value, the mean of its turns, and the interval is over sessions.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 DECIMATED_FROM = 1_000_000
-"""From so many packets per log on, a slice has as good as no record: its packets are decimated."""
+"""With sampling 1 in this many packets or more, a slice has almost no records: its packets are decimated."""
 
 LEAST_RUNS = 1000
-"""Fewer runs in a slice than this say little of a mean."""
+"""A slice with fewer runs than this is left out."""
 
 LEVEL = 0.95
 
-WHAT = ("logged", "decimated", "disabled", "empty", "sham")
+WHAT = ("logged", "decimated", "disabled", "empty", "placebo")
 TURN = ("session", "repetition", "path", "flows", "direction")
 SCHEMA: dict[str, Any] = {
     "path": pl.String, "flows": pl.Int64, "host": pl.String, "direction": pl.String, "what": pl.String,
@@ -41,7 +41,7 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a packet takes; without path, flows or host it is of all of them together."""
+    """The time per packet; without path, flows or host it is of all of them together."""
 
     direction: str
     what: str
@@ -53,7 +53,7 @@ class Spent:
     slices: int
     sessions: int
     sessions_needed: int
-    """So many at least give an interval."""
+    """The least number that gives an interval."""
     path: str | None = None
     flows: int | None = None
     host: str | None = None
@@ -61,7 +61,7 @@ class Spent:
 
 def spent(seen: Seen) -> list[Spent]:
     """All of them together first, then by traffic, then by traffic and host."""
-    rows = told(seen)
+    rows = with_what(seen)
     if rows.is_empty():
         return []
     found = list(_by(differences(rows, []), []))
@@ -69,8 +69,8 @@ def spent(seen: Seen) -> list[Spent]:
     return found + list(_by(differences(rows, ["host"]), ["path", "flows", "host"]))
 
 
-def told(seen: Seen) -> pl.DataFrame:
-    """The programs that packets run, with what was in force in their slices."""
+def with_what(seen: Seen) -> pl.DataFrame:
+    """The programs that packets run, with `what` was in force in their slices."""
     if seen.programs.is_empty():
         return seen.programs
     on = pl.col("mode") == "on"
@@ -81,7 +81,7 @@ def told(seen: Seen) -> pl.DataFrame:
 
 
 def differences(rows: pl.DataFrame, more: list[str]) -> pl.DataFrame:
-    """For each turn, what a packet took less what the empty program of the same turn did."""
+    """For each turn, the time per packet minus that of the null program of the same turn."""
     by = [*TURN, *more]
     mean = rows.group_by(*by, "what", maintain_order=True).agg(pl.col("runs").sum(), pl.col("cpu_time_ns").sum())
     mean = mean.filter(pl.col("runs") >= LEAST_RUNS).with_columns(each=pl.col("cpu_time_ns") / pl.col("runs"))

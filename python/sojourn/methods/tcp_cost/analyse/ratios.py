@@ -1,4 +1,4 @@
-"""Throughput with a setting over throughput without it, cell by cell, and its company: skips, processors' time."""
+"""Throughput with a setting over throughput without it, cell by cell, with skipped packets and CPU time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from sojourn.methods.tcp_cost.analyse.seen import Seen
 
 PUBLISHED_SECONDS = 60.0
-"""How long the published runs lasted over which skipped packets were counted."""
+"""The duration of the published runs in which skipped packets were counted."""
 
 NO_TRAFFIC = ("", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One setting under one traffic: what its pairs say."""
+    """One setting with one traffic: the results of its pairs."""
 
     path: str
     flows: int
@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def is_control(self) -> bool:
-        """Whether it is slices without the log beside slices without it."""
+        """Whether it is the A/A control: both slices of a pair are without the log."""
         return self.mode == "off"
 
     @property
@@ -60,7 +60,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What passed without the log; what slices without it differ by from each other."""
+    """The throughput without the log, and the A/A control."""
 
     path: str
     flows: int
@@ -91,7 +91,7 @@ def pooled(pairs: pl.DataFrame, level: float = 0.95) -> Interval:
 
 
 def resolved(ratio: Interval) -> float | None:
-    """The smallest effect that is told from none: how far the interval of a control reaches."""
+    """The smallest effect that would be detected: how far the interval of the A/A control reaches from 1."""
     return None if ratio.low is None or ratio.high is None else max(abs(ratio.low - 1), abs(ratio.high - 1))
 
 
@@ -142,7 +142,7 @@ def _traffic(rows: pl.DataFrame, controls: Mapping[tuple[str, int], Cell]) -> Tr
 
 
 def _ratio(values: NDArray[np.float64], level: float = 0.95) -> Interval:
-    """The typical ratio: by logarithms, in which half and twice are equally far from none."""
+    """The typical ratio, estimated from logarithms, in which half and twice are equally far from 1."""
     good = values[np.isfinite(values) & (values > 0)]
     logs = hodges_lehmann(np.log(good), level)
     low, high = (None if one is None else float(np.exp(one)) for one in (logs.low, logs.high))
@@ -162,7 +162,7 @@ def _middle(values: pl.Series) -> Interval:
 
 
 def _rank(cell: Cell) -> tuple[Any, ...]:
-    modes = ("off", "disabled", "empty", "sham", "on")
+    modes = ("off", "disabled", "empty", "placebo", "on")
     wheres = ("sender", "receiver", "both")
     return (*cell.traffic, wheres.index(cell.where), modes.index(cell.mode), cell.packets_per_log or 0)
 
@@ -178,7 +178,7 @@ def skips(seen: Seen) -> pl.DataFrame:
 
 
 def over_time(seen: Seen) -> pl.DataFrame:
-    """Every slice: when, and how much of what its traffic carries without the log."""
+    """Every slice: its time, and its throughput over the typical one of its traffic without the log."""
     if seen.slices.is_empty():
         return pl.DataFrame()
     typical = seen.slices.filter(pl.col("mode") == "off").group_by(TRAFFIC).agg(typical=pl.col("bps").median())

@@ -1,4 +1,4 @@
-"""The figures as rows of the tidy table: `device` is the setting, `reference` what it is compared with."""
+"""The results as rows: `device` is the setting, `reference` what it is compared with."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The slices of a run as the analysis sees them: pairs with both of their slices, and what ran under statistics.
+"""The slices of a run: pairs with both of their slices, and the slices measured with the kernel's statistics.
 
-It hides repeated slices (a resumed run measures a cut pair again: the later part counts).
+It hides repeated slices (a resumed run measures a cut pair again: the later part counts), and that records call the
+placebo "sham".
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Seen:
 
 
 def seen_of(run: Run) -> Seen:
-    """What the records hold."""
+    """The run's records."""
     rows = _latest(run.table("tcp_slices").frame, ["block"])
+    rows = rows.with_columns(pl.col("mode", "setting").replace("sham", "placebo"))
     seconds = (pl.col("ended_ns") - pl.col("started_ns")) / 1e9
     rows = rows.with_columns(
         seconds=seconds,
@@ -42,9 +44,9 @@ def seen_of(run: Run) -> Seen:
 
 
 def pairs_of(slices: pl.DataFrame) -> pl.DataFrame:
-    """A row for each pair of which both slices carried something: with the setting in force, and without.
+    """A row for each pair whose slices both had traffic: with the setting in force, and without.
 
-    In a control both are without it: there one stands for the setting, the first and the second by turns.
+    In the A/A control both are without the log: there one takes the setting's place, alternately the first and second.
     """
     control = pl.col("setting") == "off"
     treated = pl.when(control).then(pl.col("visit") == pl.col("repetition") % 2).otherwise(pl.col("mode") != "off")

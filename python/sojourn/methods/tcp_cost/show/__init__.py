@@ -1,4 +1,4 @@
-"""The report of "tcp-cost": what is left of the throughput at each setting of the log, and where its cost lies."""
+"""The report of "tcp-cost": the throughput kept at each setting of the log, and the time per packet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_KEYS = 4
 
 
 def keys(run: Run) -> list[Key]:
-    """What is left at the most detail under each extreme of the traffic, and what a packet takes."""
+    """The throughput kept at the most detail with the fewest and most flows, skipped packets, time per packet."""
     found = [*_left(run)][:MOST_KEYS]
     return [*found, *_skipped(run), *_nanoseconds(run)]
 
@@ -35,7 +35,7 @@ def _left(run: Run) -> list[Key]:
             shown = show(row["ratio"], row["ratio_low"], row["ratio_high"], "ratio")
             where = f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
             lines = (f"95 % CI {shown.interval}", where, f"{row['pairs']} pairs")
-            made.append(Key("Throughput left, every packet logged", shown.text, shown.unit, lines))
+            made.append(Key("Throughput kept, every packet logged", shown.text, shown.unit, lines))
     return made
 
 
@@ -52,10 +52,10 @@ def _nanoseconds(run: Run) -> list[Key]:
     for row in _pooled(run):
         if row["what"] == "logged":
             shown = show(row["ns"], row["ns_low"], row["ns_high"], "")
-            way = "comes" if row["direction"] == "in" else "goes"
+            way = "received" if row["direction"] == "in" else "sent"
             reach = too_few(row) or f"95 % CI {shown.interval}"
-            lines = (reach, "less the empty program, by the kernel's statistics")
-            made.append(Key(f"To log a packet that {way}", shown.text, "ns", lines))
+            lines = (reach, "minus the null program, from the kernel's statistics")
+            made.append(Key(f"Time to log a packet {way}", shown.text, "ns", lines))
     return made
 
 
@@ -79,44 +79,44 @@ def words(run: Run) -> list[str]:
 
 FORMS = {
     "slices": (
-        "The unit is the pair: two slices of {slice} of one iperf3 between A and B, next to each other, one without "
-        "the log and one with a setting of it; which comes first is drawn, and turned about in the next repetition. "
-        "Between a change and the slice behind it lie {settle}."
+        "The unit is the pair: two adjacent slices of {slice} of one iperf3 between A and B, one without the log and "
+        "one with a setting of it. Their order is drawn, and reversed in the next repetition. After each change, "
+        "{settle} pass before the next slice."
     ),
     "runs": (
-        "The unit is the pair: two runs of {slice}, each in an iperf3 of its own, {pause} apart, one without the log "
-        "and one with a setting of it; which comes first is drawn, and turned about in the next repetition."
+        "The unit is the pair: two runs of {slice}, each with its own iperf3, {pause} apart, one without the log and "
+        "one with a setting of it. Their order is drawn, and reversed in the next repetition."
     ),
 }
 CONDITIONS = (
-    "Connections begin alike: congestion control {control}, TCP_MAXSEG {mss}, send buffer {send} bytes and receive "
-    "buffer {receive} bytes that do not grow, and no memory of connections past (tcp_no_metrics_save); set in the "
-    "namespaces of A and B alone."
+    "All connections begin alike: congestion control {control}, TCP_MAXSEG {mss}, a send buffer of {send} bytes and a "
+    "receive buffer of {receive} bytes without autotuning, and no metrics of earlier connections "
+    "(tcp_no_metrics_save). These are set in the namespaces of A and B only."
 )
 METHOD = (
     (
-        "Throughput is what the receiver's interface got, by the kernel's counters and the times at which they were "
-        "read. A ratio is that of a pair; estimates over pairs are Hodges and Lehmann's, of logarithms, with the exact "
-        "signed-rank interval. Pairs of one iperf3 are no more alike than others, so each counts by itself."
+        "Throughput is the receiver's interface counter over the times at which it was read. Each pair gives a ratio; "
+        "estimates over pairs are Hodges and Lehmann's, of logarithms, with the exact signed-rank interval. Pairs of "
+        "one iperf3 are no more alike than others, so each counts by itself."
     ),
     (
-        "The log is attached to the cgroups in which the programs of A and of B run: at the root it would see both "
-        "ends of every packet. “gso” packets are as large as the kernel makes them, up to 64 kB; “mtu” packets have "
-        "one segment each, which needs gso_max_segs 1: with offloads off, TCP makes large ones all the same."
+        "The log is attached to the cgroups of the programs of A and B; at the root cgroup it would log every packet "
+        "at both ends. “gso” packets are as large as the kernel makes them, up to 64 kB; “mtu” packets have one "
+        "segment each, which needs gso_max_segs 1, because TCP makes large packets even with offloads off."
     ),
     (
-        "Four controls: the slice without the log again (a/a), which says what can be told at all; attached but "
-        "disabled; empty programs; and a sham, whose programs only burn as much time as logging takes, as the empty "
-        "loop of 2007 did."
+        "Four controls: without the log again (a/a), which gives the smallest effect that can be detected; attached "
+        "but disabled; null programs, which return at once; and a placebo, a busy loop that takes as long as logging, "
+        "like the empty loop of 2007."
     ),
     (
-        "Nanoseconds a packet are the kernel's own statistics of programs, taken in slices of their own since taking "
-        "them takes time, less those of empty programs in the same turn, which read the same clocks. These are alike "
-        "within an iperf3 and its loading of the programs, so that it is the unit of their intervals."
+        "Time per packet is from the kernel's statistics of BPF programs, minus that of the null programs in the same "
+        "turn, which have the same overhead. Statistics take time, so they are taken in separate slices. Values of one "
+        "session (one iperf3 and one loading of the programs) are alike, so intervals are over sessions."
     ),
     (
-        "A and B share this machine's processors with the logging process: what it takes, they lack. On two hosts of "
-        "their own, each end would pay for its own log alone."
+        "A and B share this machine's CPUs with the logging process. On two separate hosts, each end would have the "
+        "cost of its own log only."
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The figures of a log's cost: over packets per log, over where it runs, beside the controls, in the kernel, over time.
+"""The figures of a log's cost: over the sampling interval, by end, beside the controls, in the kernel, over time.
 
 A panel is a path; lines are numbers of flows, or ends. Nothing is estimated here.
 """
@@ -24,49 +24,49 @@ if TYPE_CHECKING:
     from sojourn.report.palette import Palette
     from sojourn.report.run import Run
 
-PER_LOG = Axis("Packets per log", log=True)
-LEFT = Axis("Throughput, % of that without")
+PER_LOG = Axis("Sampling: 1 packet in N", log=True)
+LEFT = Axis("Throughput (% of without the log)")
 ENDS = (("y", "ratio"), ("low", "ratio_low"), ("high", "ratio_high"))
 
 
 def over_detail(run: Run) -> Figure | None:
-    """Throughput over packets per log, a line for each number of flows, on the sender."""
+    """Throughput over the sampling interval, a line for each number of flows, on the sender."""
     caption = (
-        "What is left of the throughput when the sender's packets are logged, every one or one in so many, over the "
-        "adjacent slices without the log; bars are 95 % intervals. At 100 % it costs nothing."
+        "Throughput with the log on the sender, which logs every packet or one in N, over that of the adjacent slices "
+        "without the log. Bars are 95 % intervals. At 100 % the log has no cost."
     )
     rows = _left(run, ON_SENDER, lambda row: flows_words(row["flows"]))
-    return _figure("cost_over_detail", "Throughput over packets per log", caption, rows, Lines(PER_LOG, LEFT))
+    return _figure("cost_over_detail", "Throughput over sampling interval", caption, rows, Lines(PER_LOG, LEFT))
 
 
 def over_where(run: Run) -> Figure | None:
-    """Throughput over packets per log, a line for each place of the log, where several were tried."""
+    """Throughput over the sampling interval, a line for each end that logs, where several were measured."""
     cells = sample(run, "cost_ratios").filter(ON)
     several = cells.group_by("path", "flows").agg(pl.col("where").n_unique()).filter(pl.col("where") > 1)
     flows = pl.col("flows").is_in(several["flows"].to_list())
     rows = _left(run, ON & flows, lambda row: f"{row['where']} logs", _traffic)
-    caption = "The same where the sender's packets are logged, the receiver's, or both."
-    return _figure("cost_over_where", "Throughput over where it is logged", caption, rows, Lines(PER_LOG, LEFT))
+    caption = "The same with the log on the sender, on the receiver, or on both."
+    return _figure("cost_over_where", "Throughput by the end that logs", caption, rows, Lines(PER_LOG, LEFT))
 
 
 def controls(run: Run) -> Figure | None:
-    """What the controls do beside logging every packet."""
+    """The controls beside logging every packet."""
     cells = sample(run, "cost_ratios").filter(~ON | DETAIL).filter(pl.col("where") == "sender")
     if cells.filter(~ON).is_empty():
         return None
     rows = _named(cells, lambda row: flows_words(row["flows"]), lambda row: PATHS[row["path"]])
-    names = [setting_words(mode, 1) for mode in ("off", "disabled", "empty", "sham", "on")]
+    names = [setting_words(mode, 1) for mode in ("off", "disabled", "empty", "placebo", "on")]
     rows = rows.with_columns(
         pl.Series("name", [setting_words(row["mode"], 1) for row in rows.iter_rows(named=True)]),
         x=100 * (pl.col("ratio") - 1),
         low=100 * (pl.col("ratio_low") - 1),
         high=100 * (pl.col("ratio_high") - 1),
     )
-    caption = "What each does to throughput, beside logging every packet."
-    if "sham" in cells["mode"].to_list():
+    caption = "The change of throughput with each control, and with every packet logged."
+    if "placebo" in cells["mode"].to_list():
         caption += (
-            " In 2007 a hook that only burnt time made one machine faster, as logging did: where the sham's bar and "
-            "that of logging lie together, it is the time that counts."
+            " In 2007 a hook that only took time made one machine faster, as logging did. Where the intervals of the "
+            "placebo and of logging agree, the time that logging takes explains its effect."
         )
     chart = Intervals("Change of throughput (%)", tuple(names))
     return _figure("cost_controls", "Logging beside its controls", caption, rows, chart)
@@ -76,14 +76,14 @@ ALL = "all traffic"
 
 
 def programs(run: Run) -> Figure | None:
-    """Nanoseconds a packet, by traffic."""
+    """Time per packet, by traffic."""
     found = sample(run, "cost_programs")
     if found.is_empty():
         return None
     rows = found.filter(pl.col("host").is_null())
     if rows.is_empty():
         return None
-    rows = _named(rows, lambda row: row["what"], lambda row: f"packets that {_way(row['direction'])}")
+    rows = _named(rows, lambda row: row["what"], lambda row: f"packets {_way(row['direction'])}")
     told = [ALL if row["path"] is None else f"{flows_words(row['flows'])}, {row['path']}"
             for row in rows.iter_rows(named=True)]  # fmt: skip
     names = [f"{flows_words(flows)}, {path}" for path in PATHS for flows in sorted(set(rows["flows"].drop_nulls()))]
@@ -91,15 +91,15 @@ def programs(run: Run) -> Figure | None:
         pl.Series("name", told), x=pl.col("ns"), low=pl.col("ns_low"), high=pl.col("ns_high")
     ).sort("direction", maintain_order=True)
     caption = (
-        "Mean time that a packet spends in the log's program in the kernel, less the empty program's. Bars are 95 % "
-        "intervals over sessions, where there are enough of them."
+        "Mean time per packet in the log's kernel program, minus that of the null program. Bars are 95 % intervals "
+        "over sessions, where there are enough of them."
     )
-    chart = Intervals("Time a packet (ns)", tuple(name for name in (ALL, *names) if name in told))
+    chart = Intervals("Time per packet (ns)", tuple(name for name in (ALL, *names) if name in told))
     return _figure("cost_programs", "Time in the kernel", caption, rows, chart)
 
 
 def skipped(run: Run) -> Figure | None:
-    """Skipped packets over flows, as the authors drew theirs; nothing is drawn where none was skipped."""
+    """Skipped packets over flows, as in the paper; no figure where none was skipped."""
     cells = sample(run, "cost_ratios").filter(ON_SENDER)
     if cells.is_empty() or not cells["skipped"].sum():
         return None
@@ -110,8 +110,8 @@ def skipped(run: Run) -> Figure | None:
         low=pl.lit(None, pl.Float64),
         high=pl.lit(None, pl.Float64),
     )
-    caption = "Packets of a minute that have no record though they should, for each Mbit/s of throughput."
-    chart = Lines(Axis("Flows", log=True), Axis("Skipped a minute per Mbit/s", zero=True))
+    caption = "Packets per minute that should have a record and have none, for each Mbit/s of throughput."
+    chart = Lines(Axis("Flows", log=True), Axis("Skipped per minute and Mbit/s", zero=True))
     return _figure("cost_skipped", "Skipped packets", caption, rows, chart)
 
 
@@ -120,15 +120,15 @@ def over_time(run: Run) -> Figure | None:
     found = sample(run, "cost_slices")
     if found.is_empty():
         return None
-    rows = _named(found, lambda row: "without" if row["mode"] == "off" else "with a setting", _traffic)
+    rows = _named(found, lambda row: "without the log" if row["mode"] == "off" else "with a setting", _traffic)
     rows = rows.with_columns(x=pl.col("elapsed_s"), y=100 * pl.col("ratio"))
     caption = (
-        "Every slice, over what is typical without the log under the same traffic. How much neighbours differ is what "
-        "intervals are made of; what wanders slowly, pairs take out."
+        "The throughput of every slice, over the median without the log with the same traffic. Differences between "
+        "neighbours widen the intervals; slow changes cancel within pairs."
     )
 
     def build(panel: pl.DataFrame, palette: Palette, width: Width) -> Any:
-        titles = ("Time since the run began (s)", "Throughput, % of typical without")
+        titles = ("Time since the run began (s)", "Throughput (% of median without)")
         scale = alt.Scale(zero=False)
         devices = ordered(panel["device"].to_list())
         return symbol_scatter(panel, titles, scale, devices, palette).properties(width=width, height=200)
@@ -154,7 +154,7 @@ def _left(
 def _named(
     rows: pl.DataFrame, device: Callable[[dict[str, Any]], str], cell: Callable[[dict[str, Any]], str]
 ) -> pl.DataFrame:
-    """With what the legend and the panels call each row."""
+    """The rows with the names of the legend and the panels."""
     told = list(rows.iter_rows(named=True))
     return rows.with_columns(
         pl.Series("device", [device(row) for row in told], pl.String),
@@ -167,7 +167,7 @@ def _traffic(row: dict[str, Any]) -> str:
 
 
 def _way(direction: str) -> str:
-    return "come" if direction == "in" else "go"
+    return "received" if direction == "in" else "sent"
 
 
 def _devices(rows: pl.DataFrame) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The samples of a log's cost, and the words for what varies in them."""
+"""The samples of a log's cost, and the names of their factors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PATHS = {"gso": "packets up to 64 kB", "mtu": "packets of one segment"}
 SETTINGS = {
     "off": "without it again (a/a)",
     "disabled": "attached, disabled",
-    "empty": "empty programs",
-    "sham": "sham: burns as much time",
+    "empty": "null programs",
+    "placebo": "placebo (busy loop)",
 }
 ON = pl.col("mode") == "on"
 ON_SENDER = ON & (pl.col("where") == "sender")
@@ -49,7 +49,7 @@ COLUMNS: dict[str, dict[str, pl.DataType]] = {
 
 
 def flows_words(flows: int) -> str:
-    """So many flows."""
+    """The number of flows, as a phrase."""
     return "1 flow" if flows == 1 else f"{flows} flows"
 
 
@@ -61,7 +61,7 @@ def setting_words(mode: str, each: int | None) -> str:
 
 
 def too_few(row: dict[str, Any]) -> str:
-    """Why the time of a program has no interval; empty where it has one."""
+    """Why a program's time has no interval; empty where it has one."""
     if row["ns_low"] is not None or row.get("sessions") is None:
         return ""
-    return f"too few to tell: {row['sessions']} of {row['sessions_needed']} sessions"
+    return f"too few sessions for an interval: {row['sessions']} of {row['sessions_needed']}"

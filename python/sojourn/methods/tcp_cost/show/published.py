@@ -1,4 +1,4 @@
-"""The tables of siftr-2007 beside ours: throughput without a log, loaded but disabled, and at the most detail."""
+"""The tables of siftr-2007 beside ours: throughput without a log, loaded but disabled, and with every packet logged."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 NOTE = (
-    "Theirs were two pairs of machines of 2004 and 2007 over gigabit Ethernet, one with a processor of one core and "
-    "one with two; ours are two namespaces of one machine. Compare ratios."
+    "Theirs: two pairs of machines of 2004 and 2007 over gigabit Ethernet, one pair with one core each, the other with "
+    "two. Ours: two namespaces of one machine. Compare ratios, not throughputs."
 )
 NOTHING_SHOWN = Shown(None, None, None, "")
 
@@ -80,12 +80,12 @@ def headlines_table(run: Run, name: str) -> Table:
     rows = read_published(name)
     columns = (
         Column(("whose",), "Machine", numeric=False),
-        Column(("packets_per_log",), "Packets per log"),
+        Column(("packets_per_log",), "Sampling: 1 in"),
         Column(("flows",), "Flows", numeric=False),
         Column(("throughput_mbit_per_s",), "Throughput", "Mbit/s"),
-        Column(("ratio_percent",), "of that without", "%"),
+        Column(("ratio_percent",), "% of without"),
         Column(("ratio_low", "ratio_high"), "95 % interval", "%"),
-        Column(("skipped_per_mbps",), "Skipped a minute", "per Mbit/s"),
+        Column(("skipped_per_mbps",), "Skipped per minute", "per Mbit/s"),
         Column(("note",), "", numeric=False),
     )
     body = [_headline(row) for row in rows]
@@ -100,8 +100,9 @@ def headlines_table(run: Run, name: str) -> Table:
              Entry(NOTHING) if skipped is None else Entry(f"{skipped:.3g}", (skipped,)), text(""))
         )  # fmt: skip
     note = (
-        f"{NOTE} On their second machine logging raised throughput, and so did a hook that only burnt time: packets "
-        "that came a little later overran some buffer less often. The law “sham explains” asks the same here."
+        f"{NOTE} On their second machine logging raised throughput, and so did a hook that only took time: packets "
+        "that came a little later overran some buffer less often. The hypothesis “sham-explains” tests the same here, "
+        "with the placebo."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(body), note, wide=True)
 
@@ -121,7 +122,7 @@ def _headline(row: Row) -> tuple[Entry, ...]:
 
 
 def _traffic(run: Run) -> dict[int, dict[str, Any]]:
-    """Our throughput without the log by flows, with packets as large as they come where that was measured."""
+    """Our throughput without the log by flows, with packets up to 64 kB where that was measured."""
     rows = list(sample(run, "cost_traffic").iter_rows(named=True))
     path = "gso" if any(row["path"] == "gso" for row in rows) else "mtu"
     return {row["flows"]: row for row in rows if row["path"] == path}

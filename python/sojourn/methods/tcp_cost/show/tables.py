@@ -22,14 +22,14 @@ RATIO_COLUMNS = (
 )
 SKIP_COLUMNS = (
     Column(("skipped",), "Skipped"),
-    Column(("skipped_per_mbps",), "a minute", "per Mbit/s"),
+    Column(("skipped_per_mbps",), "Skipped per minute", "per Mbit/s"),
 )
 FURTHER_COLUMNS = (
-    Column(("throughput_mbit_per_s",), "with", "Mbit/s"),
-    Column(("off_mbit_per_s",), "without", "Mbit/s"),
+    Column(("throughput_mbit_per_s",), "Throughput with", "Mbit/s"),
+    Column(("off_mbit_per_s",), "Throughput without", "Mbit/s"),
     Column(("cpu_per_bit_ratio",), "CPU time per bit", "% of without"),
     Column(("cpu_low", "cpu_high"), "95 % interval", "%"),
-    Column(("logger_percent_of_a_core",), "Log's process", "% of a core"),
+    Column(("logger_percent_of_a_core",), "Logging process", "% of a core"),
 )
 
 
@@ -48,29 +48,29 @@ def ratios(run: Run) -> Table:
         skipped = (whole(row["skipped"]), _plain(row["skipped_per_mbps"]), whole(row["logged_per_s"]))
         rows.append((*_named(row), *_ratio(row), *skipped, *_further(row), whole(row["pairs"])))
     note = (
-        "Throughput with the log over throughput in the adjacent slice without it. CPU time per bit: the time of both "
-        "hosts and the logging process for each bit that arrived, likewise. Skipped packets are given as the authors "
-        "gave theirs: of a run of 60 s, for each Mbit/s of throughput."
+        "Throughput with the log over throughput in the adjacent slice without it. CPU time per bit: the CPU time of "
+        "both hosts and the logging process for each bit that arrived, as the same kind of ratio. Skipped packets are "
+        "given as in the paper: per minute and for each Mbit/s of throughput."
     )
-    return Table("cost_ratios", "What is left of the throughput", columns, tuple(rows), note, wide=True, grouped=True)
+    return Table("cost_ratios", "Throughput with the log", columns, tuple(rows), note, wide=True, grouped=True)
 
 
 def controls(run: Run) -> Table:
-    """What is not logging: nothing, disabled, empty, sham."""
+    """The controls: without the log again, disabled, null programs, placebo."""
     columns = (*TRAFFIC_COLUMNS, *RATIO_COLUMNS, *FURTHER_COLUMNS, Column(("pairs",), "Pairs"))
     found = sample(run, "cost_ratios").filter(~ON)
     rows = tuple(
         (*_named(row), *_ratio(row), *_further(row), whole(row["pairs"])) for row in found.iter_rows(named=True)
     )
     note = (
-        "The interval of slices without the log beside each other (a/a) must hold 100 %; how far it reaches is the "
-        "smallest effect that this run can tell under that traffic."
+        "a/a: adjacent slices that are both without the log. Its true value is 100 %; how far its interval reaches "
+        "from 100 % is the smallest effect that this run detects with that traffic."
     )
     return Table("cost_controls", "Controls", columns, rows, note, wide=True, grouped=True)
 
 
 def traffic(run: Run) -> Table:
-    """What passes without the log."""
+    """The throughput without the log."""
     columns = (
         Column(("path",), "Packets", numeric=False),
         Column(("flows",), "Flows"),
@@ -84,26 +84,26 @@ def traffic(run: Run) -> Table:
     rows = []
     for row in sample(run, "cost_traffic").iter_rows(named=True):
         shown = show(row["off_bps"], row["off_bps_low"], row["off_bps_high"], "bit/s")
-        told = show(row["resolved"], None, None, "ratio")
+        least = show(row["resolved"], None, None, "ratio")
         again = _plain(row["retransmitted_per_s"])
         rows.append(
             (text(PATHS[row["path"]]), whole(row["flows"]), number(shown), interval(shown), whole(row["frame_bytes"]),
-             again, _rounded(told.value, 1), whole(row["slices"]))
+             again, _rounded(least.value, 1), whole(row["slices"]))
         )  # fmt: skip
     return Table("cost_traffic", "Throughput without the log", columns, tuple(rows), grouped=True)
 
 
 def programs(run: Run) -> Table:
-    """What a packet takes in the kernel."""
+    """The time per packet in the kernel."""
     columns = (
         Column(("what",), "Packets", numeric=False),
         Column(("direction",), "Direction", numeric=False),
         Column(("traffic",), "Traffic", numeric=False),
-        Column(("ns",), "Takes", "ns"),
+        Column(("ns",), "Time", "ns"),
         Column(("ns_low", "ns_high"), "95 % interval", "ns"),
-        Column(("gross_ns",), "with its clock", "ns"),
-        Column(("empty_ns",), "empty program", "ns"),
-        Column(("runs",), "Packets"),
+        Column(("gross_ns",), "with overhead", "ns"),
+        Column(("empty_ns",), "null program", "ns"),
+        Column(("runs",), "Packets measured"),
         Column(("slices",), "Slices"),
         Column(("sessions",), "Sessions"),
     )
@@ -120,12 +120,12 @@ def programs(run: Run) -> Table:
         rows.append((text(row["what"]), text(row["direction"]), text(where), *took, whole(row["runs"]),
                      whole(row["slices"]), whole(row["sessions"])))  # fmt: skip
     note = (
-        "By the kernel's statistics of programs, at both ends together: mean time of a run less that of the empty "
-        "program in the same turn. Slices of one session, an iperf3 of its own, are alike, so intervals are over "
-        "sessions: Hodges and Lehmann's, of the means of each."
+        "From the kernel's statistics of BPF programs, both ends together: the mean time of a run minus that of the "
+        "null program in the same turn. Slices of one session (one iperf3) are alike, so intervals are over sessions: "
+        "Hodges and Lehmann's, of the sessions' means."
     )
     strong = frozenset(place for place, row in enumerate(rows) if row[2].text == "all")
-    return Table("cost_programs", "Nanoseconds a packet", columns, tuple(rows), note, strong, wide=True)
+    return Table("cost_programs", "Time per packet in the kernel", columns, tuple(rows), note, strong, wide=True)
 
 
 def skips(run: Run) -> Table:

@@ -1,8 +1,8 @@
-"""Method "tcp-truth": is what the log of TCP's state says true? TCP_INFO, a capture and the laws are asked.
+"""Method "tcp-truth": the log of TCP's state against TCP_INFO, a packet capture, and the congestion control algorithms.
 
-Every question is a check (`emulator.checks` says when one passes); where nothing is random (a field at a quiet moment,
-a packet of the capture, a threshold behind a back-off), one that is wrong fails. A check that fails is a fault of the
-log and no doubt of the measurement.
+Every comparison is a check (`analysis.checks` defines when one passes). Where nothing is random (a field at a quiet
+moment, a captured packet, a threshold after a back-off), a single wrong value fails. A check that fails is a fault of
+the log; it does not make the measurement doubtful.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 LAW_ZONE = 0.05
-"""How far an estimate may be from its law's value: a share of it."""
+"""How far an estimate may be from the algorithm's value: a share of it."""
 
 LEAST_GROWTH = 0.98
-"""Of the steps of Reno's window, at least so many are to be just what was delivered; the kernel has further rules."""
+"""The least share of steps in which Reno's window grows by exactly what was delivered; the kernel has further rules."""
 
 TICK_US = 4000.0
-"""Of a kernel of 250 Hz, where nobody says otherwise."""
+"""The tick of a kernel of 250 Hz."""
 
 CURVES = 8
-"""So many stretches are drawn."""
+"""The number of stretches that are drawn."""
 
 POINTS = 120
 FEW_POINTS = 30
@@ -48,7 +48,7 @@ FEW_POINTS = 30
 
 @dataclass
 class Found:
-    """What comes of the run, piece by piece."""
+    """The results of the run, collected piece by piece."""
 
     checks: Checks = field(default_factory=Checks)
     rows: list[Row] = field(default_factory=list)
@@ -60,12 +60,12 @@ class Found:
         self.rows.append(Row(done.label, quantity, statistic, value, unit, clock="TAI", source="kernel"))
 
     def sample(self, name: str, **columns: Any) -> None:
-        """Add a row of what figures draw."""
+        """Add a row to a sample."""
         self.samples.setdefault(name, []).append(columns)
 
 
 def study(run: Run) -> Study:
-    """The checks with their verdicts, their figures, and what the page draws."""
+    """The checks with their verdicts, the results, and the samples of the figures."""
     found, records = Found(), run.folder.records
     for cell in _cells(trials_of(run)):
         witnessed(found, records, cell)
@@ -88,7 +88,7 @@ def _cells(several: Sequence[Done]) -> list[list[Done]]:
 
 
 def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
-    """TCP_INFO, field by field."""
+    """The log against TCP_INFO, field by field."""
     several, pairs, quiet = [], 0, 0
     for done in cell:
         samples = samples_of(records, done.block, [*oracle.FIELDS, *oracle.OF_PACKET])
@@ -113,7 +113,7 @@ def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
         )
     breaks = {one.field: one.quiet - one.quiet_agree for one in told if one.quiet_agree < one.quiet}
     said = f", first {next(iter(breaks))}" if breaks else ""
-    what = f"{len(told)} fields of {quiet} quiet moments beside TCP_INFO{said}"
+    what = f"values that differ from TCP_INFO, in {len(told)} fields at {quiet} quiet moments{said}"
     check = Asked("quiet moments", "TCP_INFO", 0.0, "values", what, exact=sum(breaks.values()), n=quiet * len(told))
     found.checks.add(cell[0].label, cell[0].cell, cell[0].pipe, [check])
     agree, of = sum(one.agree for one in told), sum(one.pairs for one in told)
@@ -138,7 +138,7 @@ COUNTS = ("pairs", "agree", "quiet", "quiet_agree")
 
 
 def witnessed(found: Found, records: Path, cell: Sequence[Done]) -> None:
-    """The capture, packet by packet; the kernel's own drops before the capture are nobody's fault."""
+    """The log against the capture, packet by packet; drops by the kernel's capture are not the log's fault."""
     for direction in ("out", "in"):
         several, skipped, dropped = [], 0, 0
         for done in cell:
@@ -156,17 +156,17 @@ def _of_direction(found: Found, done: Done, several: Sequence[witness.Compared],
     captured, logged = sum(one.captured for one in several), sum(one.logged for one in several)
     missing, more = sum(one.only_captured for one in several), sum(one.only_logged for one in several)
     apart = np.concatenate([one.apart_ns for one in several])
-    told = 0 if skipped else logged  # what is skipped shifts copies of one header: then neither can be told
-    said = f" ({counted(skipped, 'packet')} the log itself counts as skipped)" if skipped else ""
+    compared = 0 if skipped else logged  # a skipped packet shifts copies of one header: order and time are unknown
+    said = f" (without {counted(skipped, 'packet')} that the log counts as skipped)" if skipped else ""
     found.checks.add(done.label, done.cell, done.pipe, [
-        Asked(f"packets {direction}, missing", "capture", 0.0, "packets", f"captured and not logged{said}",
+        Asked(f"packets {direction}, missing", "capture", 0.0, "packets", f"packets captured and not logged{said}",
               exact=max(0, missing - skipped), n=captured),
-        Asked(f"packets {direction}, too many", "capture", 0.0, "packets", "logged and not captured",
+        Asked(f"packets {direction}, too many", "capture", 0.0, "packets", "packets logged and not captured",
               exact=max(0, more - dropped), n=logged),
-        Asked(f"packets {direction}, order", "capture", 0.0, "packets", "in another order than captured, on one CPU",
-              exact=0 if skipped else sum(one.swapped for one in several), n=told),
-        Asked(f"packets {direction}, time", "capture", 0.0, "packets", "at a time that the capture contradicts",
-              exact=0 if skipped else sum(one.too_early for one in several), n=told),
+        Asked(f"packets {direction}, order", "capture", 0.0, "packets", "packets in another order than captured",
+              exact=0 if skipped else sum(one.swapped for one in several), n=compared),
+        Asked(f"packets {direction}, time", "capture", 0.0, "packets", "packets whose time contradicts the capture",
+              exact=0 if skipped else sum(one.too_early for one in several), n=compared),
     ])  # fmt: skip
     found.sample(
         "witness", cell=done.label, direction=direction, logged=logged, captured=captured, missing=missing, more=more,
@@ -184,7 +184,7 @@ def _of_direction(found: Found, done: Done, several: Sequence[witness.Compared],
 
 
 def _skipped(done: Done, direction: str) -> int:
-    """Packets of a trial that the log says it skipped."""
+    """Packets of a trial that the log counts as skipped."""
     account = ((done.logged or {}).get("account") or {}).get(direction) or {}
     return sum(int(account.get(name, 0)) for name in SKIPS)
 
@@ -193,7 +193,7 @@ SKIPS = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-r
 
 
 def lawful(found: Found, records: Path, cell: Sequence[Done]) -> None:
-    """The law of Reno, or of CUBIC, over all connections of the cell's trials."""
+    """The log against the algorithm of Reno or CUBIC, over all connections of the cell's trials."""
     done = cell[0]
     offs: list[backoff.BackOff] = []
     several: list[backoff.Stretch] = []
@@ -230,8 +230,9 @@ def _back_off(found: Found, done: Done, offs: Sequence[backoff.BackOff], fractio
     name = f"{wanted:.4g}" if fraction[1] != 1024 else f"{fraction[0]}/1024"
     return [
         Asked("back-off, to the segment", "law", 0.0, "back-offs",
-              f"the threshold is {name} of the window, cut to whole segments", exact=wrong, n=len(offs)),
-        Asked("back-off, factor", "law", wanted, "1", "the window behind recovery over the one before it",
+              f"back-offs whose threshold is not {name} of the window, rounded down to a segment", exact=wrong,
+              n=len(offs)),
+        Asked("back-off, factor", "law", wanted, "1", "window after recovery over window before it",
               reading=lambda alpha: backoff.factor(offs, 1 - alpha), zone=_zone(wanted), limit=LAW_ZONE * wanted,
               n=len(offs)),
     ]  # fmt: skip
@@ -256,10 +257,10 @@ def _reno(found: Found, done: Done, several: Sequence[backoff.Stretch]) -> list[
     for value in slopes:
         found.sample("reno_slopes", cell=done.label, slope=value)
     return [
-        Asked("growth, to the segment", "law", 1.0, "ratio", "steps that grew by just what was delivered",
+        Asked("growth, to the segment", "law", 1.0, "ratio", "steps that grew by exactly what was delivered",
               reading=lambda alpha: clopper_pearson(exact, steps, 1 - alpha), zone=(LEAST_GROWTH, 1.0),
               limit=1 - LEAST_GROWTH, n=steps),
-        Asked("growth, over time", "law", 1.0, "1", "segments a round trip, in the middle of all stretches",
+        Asked("growth, over time", "law", 1.0, "1", "segments per round trip, over all stretches",
               reading=lambda alpha: reno.mean_slope(slopes, 1 - alpha), zone=_zone(1.0), limit=LAW_ZONE, n=len(slopes)),
     ]  # fmt: skip
 
@@ -272,7 +273,7 @@ def _cubic(found: Found, done: Done, several: Sequence[cubic.Curve]) -> list[Ask
     cut = sum(one.is_cut for one in several)
     found.row(done, "cubic_stretches_cut", "count", Interval(cut, None, None, 1.0, len(several)), "1")
     by_state = Asked(
-        "curve, by private state", "law", cubic.C, "1", "C of the kernel's K and its two windows",
+        "curve, by private state", "law", cubic.C, "1", "C from the kernel's K and its two windows",
         reading=lambda alpha: cubic.state_constant_of(of_state, 1 - alpha), zone=_zone(cubic.C),
         limit=LAW_ZONE * cubic.C, n=len(of_state),
     )  # fmt: skip
@@ -284,7 +285,7 @@ def _cubic(found: Found, done: Done, several: Sequence[cubic.Curve]) -> list[Ask
     found.row(done, "cubic_constant", "window", cubic.constant_of(fit, without), "1")
     _draw_cubic(found, done, several, fit)
     by_window = Asked(
-        "curve, by the windows", "law", cubic.C, "1", "C of the one curve through the windows of all stretches",
+        "curve, by the windows", "law", cubic.C, "1", "C of the curve fitted to the windows of all stretches",
         reading=lambda alpha: cubic.constant_of(fit, without, 1 - alpha), zone=_zone(cubic.C),
         limit=LAW_ZONE * cubic.C, n=len(without),
     )  # fmt: skip
@@ -292,39 +293,39 @@ def _cubic(found: Found, done: Done, several: Sequence[cubic.Curve]) -> list[Ask
 
 
 def _draw_cubic(found: Found, done: Done, several: Sequence[cubic.Curve], fit: cubic.Fit) -> None:
-    """The longest stretches, each with the law as the kernel counts: C is the law's, the rest is fitted."""
+    """The longest stretches, each with CUBIC's curve as the kernel counts: C is 0.4, the rest is fitted."""
     lawful = cubic.Fit(cubic.C, fit.delay_rtt, fit.offset)
     for place, one in enumerate(sorted(several, key=lambda one: -one.seconds[-1])[:CURVES]):
-        law = cubic.foretold(one, lawful, one.seconds)
+        law = cubic.predicted(one, lawful, one.seconds)
         for at in np.unique(np.linspace(0, len(one.seconds) - 1, FEW_POINTS).astype(int)):
             found.sample("cubic_windows", cell=done.label, stretch=place, seconds=float(one.seconds[at]),
                          window=float(one.window[at]), law=float(law[at]))  # fmt: skip
 
 
 def _surroundings(run: Run, found: Found) -> None:
-    """What else may trouble: packets that the log itself says it skipped, and others' work."""
+    """Findings: packets that the log counts as skipped, and other programs' load."""
     several = trials_of(run)
     full = sum(_skipped(one, way) for one in several for way in ("in", "out"))
     if full:
-        said = f"the log skipped {counted(full, 'packet')} and says so; they are no part of what is compared"
+        said = f"the log skipped {counted(full, 'packet')} and counted them; they are not compared"
         found.findings.append(Finding("own_drops", said, float(full), grade="note"))
     found.findings += contended(run)
 
 
 def sentence(checks: Sequence[dict[str, Any]]) -> str:
-    """Whether the log says the truth, and what failed first."""
+    """Whether the log agrees with the references, and which check failed first."""
     if not checks:
-        return "Nothing was measured that the log could be held against"
+        return "Nothing was measured to compare the log with"
     failed = [one for one in checks if one["verdict"] == FAIL]
     untold = sum(one["verdict"] == INCONCLUSIVE for one in checks)
     if failed:
         first = failed[0]
         said = (
-            f"The log is not true everywhere: {len(failed)} of {counted(len(checks), 'check')} fail, first "
+            f"The log is wrong in places: {len(failed)} of {counted(len(checks), 'check')} fail, first "
             f"{first['check']} ({first['device']})"
         )
     else:
-        true = "No check contradicts the log" if untold else "What the log says is true"
+        true = "No check contradicts the log" if untold else "The log is correct in every check"
         said = f"{true}: {len(checks) - untold} of {counted(len(checks), 'check')} pass, none fails"
     said += f", {untold} inconclusive" if untold else ""
     return said + _exactness(checks)
@@ -346,6 +347,6 @@ def _exactness(checks: Sequence[dict[str, Any]]) -> str:
     for name, what in (("growth, over time", "Reno's slope"), ("curve, by the windows", "CUBIC's constant")):
         one = next((one for one in checks if one["check"] == name and one["ci_low"] is not None), None)
         if one:
-            said = f"95 % CI {one['ci_low']:.3g}–{one['ci_high']:.3g}; its law says {one['configured']:.3g}"
-            parts.append(f"{what} is {one['measured']:.3g} ({said}, and within {percent(LAW_ZONE)} passes)")
+            said = f"95 % CI {one['ci_low']:.3g}–{one['ci_high']:.3g}; expected {one['configured']:.3g}"
+            parts.append(f"{what} is {one['measured']:.3g} ({said} ± {percent(LAW_ZONE)})")
     return "; " + ", ".join(parts) if parts else ""

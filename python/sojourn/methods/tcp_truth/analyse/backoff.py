@@ -1,8 +1,8 @@
-"""Back-offs of a congestion window: where they are, by which factor, and the stretches of avoidance between them.
+"""Back-offs of a congestion window: their times and factors, and the stretches of congestion avoidance between them.
 
-A back-off is where recovery begins (CWR, Recovery or Loss behind Open or Disorder). The kernel then notes the window
-that was and sets the threshold, in whole segments: each back-off so bounds the factor from both sides, and a factor
-that is the law's lies within the bounds of all.
+A back-off is where recovery begins (CWR, Recovery or Loss after Open or Disorder). The kernel then stores the window
+before it and sets the threshold, in whole segments. So each back-off bounds the factor from both sides, and the
+algorithm's factor lies within the bounds of all back-offs.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def back_offs(rows: pl.DataFrame) -> list[BackOff]:
 
 
 def lawful(one: BackOff, numerator: int, denominator: int) -> bool:
-    """Whether the threshold is the law's, to the segment: the factor's whole part, and at least two."""
+    """Whether the threshold is exactly the algorithm's: factor times window, rounded down, and at least two."""
     return one.threshold == max(one.before * numerator // denominator, LEAST_THRESHOLD)
 
 
 def bounds(several: Sequence[BackOff]) -> tuple[float, float] | None:
-    """Between which factors every threshold is the whole part of factor times window; None without any back-off."""
+    """The factors for which every threshold is factor times window, rounded down; None without any back-off."""
     told = [one for one in several if one.threshold > LEAST_THRESHOLD and one.before > 0]
     if not told:
         return None
@@ -70,7 +70,7 @@ def bounds(several: Sequence[BackOff]) -> tuple[float, float] | None:
 
 
 def factor(several: Sequence[BackOff], level: float = 0.95) -> Interval:
-    """The mean of window behind recovery over window before it, with what whole segments cut off put back."""
+    """The mean of window after recovery over window before it, corrected by half a segment for rounding down."""
     shares = [(one.after + 0.5) / one.before for one in several if one.after is not None and one.before > 0]
     return student_t(np.array(shares, dtype=np.float64), level)
 
@@ -83,7 +83,7 @@ class Stretch:
     """Since its first sample."""
     window: NDArray[np.int64]
     counted: NDArray[np.int64]
-    """Acknowledged towards the window's next growth."""
+    """Segments acknowledged towards the window's next growth."""
     delivered: NDArray[np.int64]
     rtt_s: NDArray[np.float64]
     limited: NDArray[np.bool_]
@@ -102,7 +102,7 @@ CWND_LIMITED = 1 << 10
 
 
 def stretches(rows: pl.DataFrame, least: int = 20) -> Iterator[Stretch]:
-    """Each stretch of avoidance with at least so many samples."""
+    """Each stretch of congestion avoidance with at least this many samples."""
     state = rows["ca_state"].to_numpy()
     window, threshold = rows["snd_cwnd"].to_numpy(), rows["snd_ssthresh"].to_numpy()
     avoiding = (state == OPEN) & (window >= threshold)
@@ -126,7 +126,7 @@ def stretches(rows: pl.DataFrame, least: int = 20) -> Iterator[Stretch]:
 
 
 def slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Of the line of least squares; not a number where x does not vary."""
+    """The slope of the least-squares line; not a number where x does not vary."""
     spread = x - x.mean()
     total = float(spread @ spread)
     return float(spread @ (y - y.mean())) / total if total > 0 else math.nan

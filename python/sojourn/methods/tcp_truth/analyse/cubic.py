@@ -1,9 +1,9 @@
-"""CUBIC's law (RFC 9438): a back-off by 717/1024, and behind it W(t) = C (t - K)³ + Wmax with C = 0.4.
+"""CUBIC (RFC 9438): a back-off by 717/1024, and after it W(t) = C (t - K)³ + Wmax with C = 0.4.
 
-The constant is estimated twice. By the kernel's private state: K, which it works out from the two windows of each
-back-off. By the windows alone: one curve is laid through the samples of all stretches, with C, a delay in round trips
-and an offset of a part of a segment (the kernel counts in whole ones) left free, and with Wmax as it was before. What
-follows once the window that Reno would have is ahead is left out: there the law is Reno's.
+The constant is estimated twice. From the kernel's private state: K, which it computes from the two windows of each
+back-off. From the windows alone: one curve is fitted to the samples of all stretches, with C, a delay in round trips
+and an offset of a part of a segment (the kernel counts whole ones) as free parameters, and with Wmax as it was before.
+Samples after Reno's window would be larger are left out: from there on CUBIC follows Reno.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ K_UNIT = 1024.0
 
 LEAST_SAMPLES = 20
 POINTS = 60
-"""Of each stretch, so that a long one does not outweigh the others for its packets' sake."""
+"""Samples of each stretch that are fitted, so that a long stretch does not outweigh the others."""
 
 MOST_GROUPS = 40
-"""The interval is a jackknife over so many groups of stretches at most."""
+"""The interval is a jackknife over at most this many groups of stretches."""
 
 LEAST_STRETCHES = 6
 SETTLED_S = 0.3
-"""At first both windows are one."""
+"""Before this time CUBIC's window and Reno's are equal."""
 
 WANTED = ("bic_K", "bic_origin_point", "epoch_start", "tcp_cwnd")
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One stretch, until Reno's window is ahead."""
+    """One stretch, until Reno's window would be larger."""
 
     seconds: NDArray[np.float64]
     window: NDArray[np.float64]
@@ -56,12 +56,12 @@ class Curve:
     of_state: float | None
     """C by the private state."""
     is_cut: bool
-    """Whether Reno's window came to be ahead."""
+    """Whether the stretch was cut because Reno's window became larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The curve that lies best through all stretches."""
+    """The curve fitted to all stretches."""
 
     constant: float
     delay_rtt: float
@@ -109,8 +109,8 @@ def law(seconds: NDArray[np.float64], constant: float, origin: float, first: flo
     return constant * (seconds - k) ** 3 + max(origin, first)
 
 
-def foretold(curve: Curve, fit: Fit, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The windows of a stretch by a fit."""
+def predicted(curve: Curve, fit: Fit, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The windows of a stretch that a fit predicts."""
     late = np.maximum(seconds - fit.delay_rtt * curve.rtt_s, 0.0)
     return law(late, fit.constant, curve.origin, curve.first) + fit.offset
 
@@ -126,7 +126,7 @@ def fitted(several: Sequence[Curve], start: Fit | None = None) -> Fit | None:
 
     def off(parameters: NDArray[np.float64]) -> NDArray[np.float64]:
         fit = Fit(float(np.exp(parameters[0])), float(parameters[1]), float(parameters[2]))
-        pieces = (foretold(one, fit, one.seconds[at]) - one.window[at] for one, at in zip(told, thin, strict=True))
+        pieces = (predicted(one, fit, one.seconds[at]) - one.window[at] for one, at in zip(told, thin, strict=True))
         return np.concatenate(list(pieces))
 
     begin = start or Fit(C, 0.0, 0.0)
@@ -146,7 +146,7 @@ def jackknifed(several: Sequence[Curve], whole: Fit) -> list[float]:
 
 
 def constant_of(whole: Fit, without: Sequence[float], level: float = 0.95) -> Interval:
-    """C with its interval, which is as wide above as below on the logarithm."""
+    """C with its interval, which is symmetric for its logarithm."""
     n = len(without)
     centre = float(np.log(whole.constant))
     if n < LEAST_STRETCHES:
@@ -158,5 +158,5 @@ def constant_of(whole: Fit, without: Sequence[float], level: float = 0.95) -> In
 
 
 def state_constant_of(several: Sequence[float], level: float = 0.95) -> Interval:
-    """The middle of C by the private state, over stretches."""
+    """C from the private state, estimated over stretches."""
     return hodges_lehmann(np.array(several, dtype=np.float64), level)

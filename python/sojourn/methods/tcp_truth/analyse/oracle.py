@@ -1,9 +1,9 @@
-"""TCP_INFO as an oracle: what the application read immediately before it sent, and the sample of the packet that left.
+"""TCP_INFO as an oracle: the application's reading immediately before it sends, and the sample of the packet it sent.
 
-Between the reading and the sample the state may move: what comes in is dealt with, and the packet itself is counted
-before it meets the log. So each field has its law: the same number, the same cut to whole units, or the number and the
-packet's own share. A moment is quiet if no other packet and no event of the connection lies near: there the law must
-hold exactly. It reads no file.
+Between the reading and the sample the state may change: received packets are processed, and the packet itself is
+counted before it reaches the log. So each field has its rule: the same number, the same rounded down to whole units, or
+the number plus the packet's own share. A moment is quiet if no other packet and no event of the connection lies near:
+there the rule must hold exactly. It reads no file.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GUARD_NS = 1_000_000
-"""What came in less than this before the reading may still have been in work then."""
+"""A packet received less than this before the reading may still have been processed during it."""
 
 NO_RTT_MIN = 4_294_967_295
-"""What TCP_INFO says of a least RTT that is not known yet."""
+"""TCP_INFO's value of a minimum RTT that is not known yet."""
 
 SAME, WHOLE, RATE, UNKNOWN, PACKET, DATA, SEGMENTS, TICKS = (
     *(
@@ -62,7 +62,7 @@ OF_PACKET = ("payload_bytes", "segments")
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How often a field's law held: over all pairs, and over the quiet ones."""
+    """How often a field's rule held: over all pairs, and over the quiet ones."""
 
     field: str
     law: str
@@ -110,7 +110,7 @@ def _quiet(found: pl.DataFrame, samples: pl.DataFrame) -> pl.Series:
 
 
 def agreements(found: pl.DataFrame, tick_us: float) -> list[Agreement]:
-    """How each field that both have agrees; a field that this kernel does not tell is left out."""
+    """The agreement of each field that both have; a field that this kernel does not report is left out."""
     told: list[Agreement] = []
     for name, law in FIELDS.items():
         logged = f"logged_{name}"
@@ -125,7 +125,7 @@ def agreements(found: pl.DataFrame, tick_us: float) -> list[Agreement]:
 
 
 def follows(name: str, law: str, tick_us: float) -> pl.Expr:
-    """Whether the sample's number is what the reading and the field's law say."""
+    """Whether the sample's number follows from the reading by the field's rule."""
     read, logged = pl.col(name), pl.col(f"logged_{name}")
     if law == WHOLE:
         return logged.fill_null(0.0).floor().cast(pl.Int64) == read

@@ -1,8 +1,8 @@
-"""Reno's law of congestion avoidance: a segment for each window of acknowledged ones, so one for each round trip.
+"""Reno's congestion avoidance: the window grows by one segment per window of acknowledged ones, so one per round trip.
 
-Two ways to see it. To the segment: between two samples the window with what is counted towards its next growth has
-grown by just what was delivered (RFC 5681, 3.1; net/ipv4/tcp_cong.c). Over time: the window over round trips is a line
-of slope one, stretch by stretch; nothing but the clock and the RTT that the log tells comes into it.
+Checked in two ways. To the segment: between two samples the window, with what is counted towards its next growth, has
+grown by exactly what was delivered (RFC 5681, 3.1; net/ipv4/tcp_cong.c). Over time: the window over round trips is a
+line of slope one in every stretch; this uses only the clock and the logged RTT.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ LEAST_ROUND_TRIPS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How often the window grew by just what was delivered."""
+    """How often the window grew by exactly what was delivered."""
 
     steps: int
     exact: int
 
 
 def credit(window: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """Segments that had to be acknowledged to come so far from a window of none: the sum of all smaller ones."""
+    """Segments acknowledged since a window of zero: the sum of all smaller windows, plus the current count."""
     return np.asarray(window * (window - 1) // 2 + counted)
 
 
@@ -47,7 +47,7 @@ def growth(stretch: Stretch) -> Growth:
 
 
 def slopes(several: Sequence[Stretch]) -> list[float]:
-    """Segments a round trip, of each stretch that is long enough."""
+    """Segments per round trip, of each stretch that is long enough."""
     found = []
     for one in several:
         trips = one.round_trips
@@ -57,5 +57,5 @@ def slopes(several: Sequence[Stretch]) -> list[float]:
 
 
 def mean_slope(several: Sequence[float], level: float = 0.95) -> Interval:
-    """Over stretches; a few in which the host stood still do not move it."""
+    """The slope over stretches; robust against a few in which the host stalled."""
     return hodges_lehmann(np.array(several, dtype=np.float64), level)

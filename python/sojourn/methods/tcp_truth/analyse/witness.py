@@ -1,4 +1,4 @@
-"""The log's packets against a capture's at the same host: the same ones, in the same order, and how far apart in time.
+"""The log's packets against a capture at the same host: the same packets, their order, and the time between both.
 
 A packet is known by its header: ports, sequence and acknowledgement numbers, flags, length; the n-th of one header in
 the log is the n-th of it in the capture. It reads no file.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HEADER = ("local_port", "remote_port", "seq", "ack", "tcp_flags", "window", "packet_bytes", "payload_bytes")
 CLOCK_ERROR_NS = 1_000
-"""How far the kernel's two ways of telling the time may be apart within a tick of the clock's adjustment."""
+"""How far the kernel's two ways of reading the time may differ within a tick of the clock's adjustment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +29,24 @@ class Compared:
     captured: int
     matched: int
     swapped: int
-    """Neighbours of one connection on one CPU that stand in the other order in the capture; between two CPUs packets
-    may overtake each other, and both are right."""
+    """Neighbouring packets of one connection on one CPU that are in the other order in the capture; packets of two CPUs
+    may overtake each other without either being wrong."""
     apart_ns: NDArray[np.int64]
-    """For how long a packet was under way between the two: from the log to the capture on the way out, and back."""
+    """The time between log and capture: from the log to the capture of sent packets, and back of received ones."""
 
     @property
     def only_logged(self) -> int:
-        """Packets that no capture saw."""
+        """Packets that are not in the capture."""
         return self.logged - self.matched
 
     @property
     def only_captured(self) -> int:
-        """Packets that the log lacks."""
+        """Packets that are not in the log."""
         return self.captured - self.matched
 
     @property
     def too_early(self) -> int:
-        """Packets whose times stand in the wrong order by more than clocks can be apart."""
+        """Packets whose times are in the wrong order by more than the clock error."""
         return int((self.apart_ns < -CLOCK_ERROR_NS).sum())
 
 
