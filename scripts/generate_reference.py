@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import MISSING
@@ -102,7 +103,15 @@ def generated() -> dict[Path, str]:
         reference / "results.md": results_page(),
         reference / "plans.md": plans_page(),
         reference / "commands.md": commands_page(),
+        ROOT / "python/sojourn/report/templates/glossary.json": glossary(reference / "vocabulary.md"),
     }
+
+
+def glossary(vocabulary: Path) -> str:
+    """The words of docs/reference/vocabulary.md with their meanings, as reports take them along."""
+    rows = re.findall(r'^\| <a id="[\w-]+"></a>(.+?) \| (.+?) \|$', vocabulary.read_text(), re.MULTILINE)
+    plain = {term: re.sub(r" \(\[[^]]*\]\([^)]*\)\)", "", meaning).replace("`", "") for term, meaning in rows}
+    return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
 
 def records_page(schema: dict[str, Any]) -> str:

@@ -239,6 +239,14 @@ def test_a_folder_without_analysis_is_refused_with_a_sentence(tmp_path: Path) ->
         write_report(tmp_path)
 
 
+def test_a_term_links_to_its_meaning_on_the_page(folder: Path) -> None:
+    write_report(folder)
+    page = _read(folder / "report" / "index.html")
+    used = set(re.findall(r'class="term" href="#([\w-]+)"', page))
+    explained = set(re.findall(r'<dt id="([\w-]+)">', page))
+    assert {"term-device", "term-probe"} <= used <= explained
+
+
 def test_the_terminal_reads_well(folder: Path, snapshot: SnapshotAssertion) -> None:
     file = io.StringIO()
     render_terminal(folder, Console(file=file, width=80, force_terminal=False))

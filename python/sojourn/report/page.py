@@ -19,6 +19,7 @@ from sojourn.report import bundle
 from sojourn.report.contents import parts_of
 from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
+from sojourn.report.glossary import anchor, glossary, link
 from sojourn.report.palette import Palette, ink
 from sojourn.report.shell import asset, policy, script_json, style
 
@@ -58,6 +59,7 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
         unmatched=unmatched,
         figures=figures,
         findings=run.findings(),
+        glossary=glossary(),
         files=_files(run),
         environment=environment(run.bed),
         citation=_citation(run),
@@ -83,6 +85,8 @@ def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
 def _template() -> jinja2.Template:
     surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
     surroundings.filters["bound"] = _bound
+    surroundings.filters["link"] = link
+    surroundings.filters["anchor"] = anchor
     surroundings.filters["sentence"] = _sentence
     surroundings.globals["slug"] = lambda device: ink(device).slug
     return surroundings.from_string(asset("page.html"))
@@ -135,6 +139,7 @@ def _sections(figures: bool, published: bool) -> list[tuple[str, str]]:
         ("tables", "Tables"),
         *([("published", "Beside the papers")] if published else []),
         ("findings", "Findings"),
+        ("terms", "Terms"),
         ("record", "The record"),
     ]
 

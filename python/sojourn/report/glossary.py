@@ -1,0 +1,50 @@
+"""The terms of a report: their meanings, and the links to them in its sentences.
+
+The meanings are those of docs/reference/vocabulary.md; `make docs` writes them to templates/glossary.json.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+
+from markupsafe import Markup, escape
+
+from sojourn.report.shell import asset
+
+
+@cache
+def glossary() -> dict[str, str]:
+    """Each term with its meaning, in the order of the vocabulary."""
+    return {str(term): str(meaning) for term, meaning in json.loads(asset("glossary.json")).items()}
+
+
+def link(words: str) -> Markup:
+    """The words with the first use of each term linked to its meaning, which is its tooltip too."""
+    linked: set[str] = set()
+
+    def to_term(found: re.Match[str]) -> str:
+        term = _by_spelling()[" ".join(found[1].casefold().split())]
+        if term in linked:
+            return found[0]
+        linked.add(term)
+        return f'<a class="term" href="#{anchor(term)}" title="{escape(glossary()[term])}">{found[0]}</a>'
+
+    return Markup(_terms().sub(to_term, str(escape(words))))
+
+
+def anchor(term: str) -> str:
+    """Where the term's meaning stands on the page."""
+    return "term-" + re.sub(r"\W+", "-", term.lower())
+
+
+@cache
+def _by_spelling() -> dict[str, str]:
+    return {term.casefold(): term for term in glossary()}
+
+
+@cache
+def _terms() -> re.Pattern[str]:
+    longest_first = (re.escape(term).replace("\\ ", r"\s") for term in sorted(glossary(), key=len, reverse=True))
+    return re.compile(rf"(?<![\w/&#-])({'|'.join(longest_first)})s?(?![\w/-]|\strip)", re.IGNORECASE)
