@@ -72,7 +72,7 @@ class Ground:
     scratch: Path
     sender_cpu: int
     emulator_cpu: int
-    path_cost_ns: int = 0
+    compensate_ns: int = 0
     """What both captures see beside the emulator's own time; found out once, before anything is judged."""
 
     def link(self, device: str) -> Link:
@@ -99,7 +99,7 @@ def calibrated(ground: Ground, tell: Callable[[str], None]) -> Ground:
     """The same ground, once it is known what its path costs: the median of a run that is judged for nothing else."""
     cost = max(0, round(delayed(ground, EMULATE, 5, OWN)["median_ns"]))
     tell(f"the path costs {cost / 1e3:.2f} µs")
-    return replace(ground, path_cost_ns=cost)
+    return replace(ground, compensate_ns=cost)
 
 
 # --- delay -----------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class Running:
         place = ["--cpu", str(ground.emulator_cpu), "--spin"] if core == OWN else []
         pipes = [] if words is None else ["--forward", words]
         argv = [find_instrument(), "emulate", "run", station.left.dev, station.right.dev, "--json", *place, *pipes]
-        argv += ["--path-cost", f"{ground.path_cost_ns}ns"]
+        argv += ["--compensate", f"{ground.compensate_ns}ns"]
         self.control = ground.scratch / "emulate.sock"
         self.process: subprocess.Popen[str] = ground.bed.start(
             "d", [*argv, "--control", str(self.control)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -92,7 +92,7 @@ def judged(looks: list[dict[str, float]]) -> list[Row]:
 
 def unaccounted(pipe: dict[str, Any]) -> int:
     """Packets that came and are in no count, or in two."""
-    gone = int(pipe["sent"]) + int(pipe["passed_on"]) + int(pipe["held"]) + sum(map(int, pipe["lost"].values()))
+    gone = int(pipe["sent"]) + int(pipe["held"]) + sum(map(int, pipe["lost"].values()))
     return abs(int(pipe["arrived"]) + int(pipe["duplicated"]) - gone)
 
 

@@ -21,6 +21,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -205,6 +206,64 @@ def test_udp_below_the_rate_loses_nothing_and_above_it_what_is_too_much(tmp_path
     with undisturbed():
         assert above["end"]["sum"]["lost_percent"] == pytest.approx(100 * share, abs=8)
     assert losses(report)["full"] > 0
+
+
+@pytest.mark.parametrize(
+    ("queue", "least_ms", "most_ms"),
+    [
+        ("", 150, 205),  # 200 packets of 1,242 bytes take 199 ms; without this row the others would show nothing
+        ("red 0.002/5/15/0.1", 4, 35),  # thresholds of 5 and 15 packets of 1 ms each
+        # Above the upper threshold the drop probability rises up to twice that threshold.
+        pytest.param("gred 0.002/5/15/0.1", 4, 45, marks=pytest.mark.proof),
+        ("pie", 5, 40),  # target 15 ms
+        ("dualpi2", 5, 40),  # target 15 ms
+    ],
+)
+@thrice
+def test_queue_management_holds_the_delay_of_an_overload(
+    tmp_path: Path, queue: str, least_ms: float, most_ms: float
+) -> None:
+    """Load that does not react, a quarter more than the link carries: all of it is lost, and the queue stays short."""
+    with emulating(tmp_path, "--forward", f"rate 10Mbit/s queue 200 {queue}") as emulator, iperf_server():
+        done = iperf("-u", "-b", "12M", "-l", "1200", "-t", "5")
+        forward = emulator.stop()["report"]["pipes"][0]
+    delay_ms = forward["queueing_delay"]["p50_ns"] / 1e6
+    lost = forward["lost"]
+    print(f"{queue or 'fifo'}: median queueing delay {delay_ms:.1f} ms; lost {lost}")
+    with undisturbed():
+        assert least_ms <= delay_ms <= most_ms
+        assert done["end"]["sum"]["lost_percent"] == pytest.approx(100 * (1 - 10 / (12 * 1242 / 1200)), abs=6)
+        assert lost["managed"] > 5 * lost["full"] if queue else lost["managed"] == 0
+
+
+@thrice
+def test_dualpi2_serves_l4s_traffic_first_and_marks_it(tmp_path: Path) -> None:
+    """Echo requests with ECT(1) go past a queue of classic traffic, and are marked as that load is dropped."""
+    with emulating(tmp_path, "--forward", "rate 10Mbit/s queue 200 dualpi2") as emulator, iperf_server():
+        load = inside("a", "iperf3", "-c", "10.79.11.2", "-u", "-b", "12M", "-l", "1200", "-t", "8")
+        process = subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(2)
+            l4s = echo_times("-Q", "1")
+            classic = echo_times("-Q", "0")
+            process.wait(PATIENCE_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+        forward = emulator.stop()["report"]["pipes"][0]
+    print(f"ECT(1) {median(l4s):.1f} ms, not ECT {median(classic):.1f} ms, marked {forward['marked']}")
+    with undisturbed():
+        assert median(l4s) < median(classic) / 2
+        assert 0 < forward["marked"] <= forward["sent"]
+
+
+def echo_times(*words: str) -> list[float]:
+    """Round-trip times in milliseconds of the echo requests that were answered, of a hundred."""
+    argv = inside("a", "ping", "-n", "-c", "100", "-i", "0.02", "-W", "1", *words, "10.79.11.2")
+    out = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+    times = [float(one) for one in re.findall(r"time=([0-9.]+) ms", out)]
+    assert len(times) > 20, out
+    return times
 
 
 @contextmanager

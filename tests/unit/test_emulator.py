@@ -231,7 +231,7 @@ def test_limits_are_the_plans(tmp_path: Path) -> None:
 )
 def test_what_the_path_takes_is_found_and_told(tmp_path: Path, path_ns: int, taken_off: str, said: str) -> None:
     """To a tenth, whatever the emulator's own lateness; the errors without it are that lateness alone."""
-    emulate = f'path_cost = "{taken_off}"' if taken_off else ""
+    emulate = f'compensate = "{taken_off}"' if taken_off else ""
     verdict = analysed(tmp_path, Made([FAULTLESS["constant"]], seed=SEED, path_ns=path_ns, emulate=emulate))
     rows = json.loads((tmp_path / "run/analysis/results.json").read_text(encoding="utf-8"))
     found = {(row["quantity"], row["statistic"]): row for row in rows}

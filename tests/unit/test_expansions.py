@@ -31,15 +31,22 @@ ROOT = Path(__file__).parents[2]
 RECORDED: dict[str, dict[str, list[Any]]] = json.loads(Path(__file__).with_name("expansions.json").read_text())
 
 
-NAMED = {"hypotheses": "laws"}
+NAMED = {"hypotheses": "laws", "compensate": "path_cost"}
 """What is called otherwise by now, and what it was called when the digests were recorded."""
 
 
 def digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, default=str)
-    for today, then in NAMED.items():
-        text = text.replace(f'"{today}"', f'"{then}"')
+    text = json.dumps(as_recorded(value), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def as_recorded(value: Any) -> Any:
+    """A value with the names of then."""
+    if isinstance(value, dict):
+        return {NAMED.get(key, key): as_recorded(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_recorded(inner) for inner in value]
+    return NAMED.get(value, value) if isinstance(value, str) else value
 
 
 def row(trial: Trial[Any]) -> list[Any]:

@@ -58,7 +58,7 @@ pub struct MemoryReport {
     pub held_frames: u64,
 }
 
-/// What became of a pipe's packets: `arrived` + `duplicated` = `sent` + `passed_on` + all of `lost` + `held`.
+/// What became of a pipe's packets: `arrived` + `duplicated` = `sent` + all of `lost` + `held`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PipeReport {
     /// Its name.
@@ -73,8 +73,6 @@ pub struct PipeReport {
     pub sent: u64,
     /// Their bytes, without FCS.
     pub sent_bytes: u64,
-    /// Packets that went on to the next rules.
-    pub passed_on: u64,
     /// Packets that are in it.
     pub held: u64,
     /// Lost packets by the name of the cause; every cause is there.
@@ -423,7 +421,6 @@ pub(crate) struct Counts {
     pub duplicated: u64,
     pub sent: u64,
     pub sent_bytes: u64,
-    pub passed_on: u64,
     pub lost: [u64; Cause::ALL.len()],
     pub marked: u64,
     pub corrupted: u64,
@@ -443,7 +440,6 @@ impl Counts {
         self.duplicated += other.duplicated;
         self.sent += other.sent;
         self.sent_bytes += other.sent_bytes;
-        self.passed_on += other.passed_on;
         self.lost.iter_mut().zip(other.lost).for_each(|(lost, more)| *lost += more);
         self.marked += other.marked;
         self.corrupted += other.corrupted;
@@ -497,7 +493,6 @@ impl Account {
             duplicated: counts.duplicated,
             sent: counts.sent,
             sent_bytes: counts.sent_bytes,
-            passed_on: counts.passed_on,
             held,
             lost: named(&counts.lost),
             marked: counts.marked,

@@ -215,14 +215,10 @@ pub(crate) struct Packet {
     pub copy_of: Option<u64>,
     /// How many copies were made of it.
     pub copies: u8,
-    /// How many pipes it has entered.
-    pub pipes: u8,
     /// The pipe, by its place in the configuration.
     pub pipe: u16,
     /// Its class in that pipe.
     pub class: u16,
-    /// The rule that sent it there, by its place.
-    pub rule: u32,
     pub flow: u64,
     pub drawn: Option<Nanos>,
     pub link_left: Option<Time>,
@@ -237,15 +233,13 @@ pub(crate) struct Packet {
 
 impl Packet {
     /// A packet that a rule sends into a pipe and a class of it.
-    pub fn new(arrival: Arrival, (pipe, class, rule): (u16, u16, u32)) -> Self {
+    pub fn new(arrival: Arrival, pipe: u16, class: u16) -> Self {
         Self {
             arrival,
             copy_of: None,
             copies: 0,
-            pipes: 0,
             pipe,
             class,
-            rule,
             flow: 0,
             drawn: None,
             link_left: None,
@@ -265,7 +259,7 @@ impl Packet {
         let direction = Direction::Forward;
         let arrival =
             Arrival { number: 0, direction, bytes: 0, known: 0, key: Key::default(), stamp, entered: stamp.at };
-        Self::new(arrival, (0, 0, 0))
+        Self::new(arrival, 0, 0)
     }
 
     /// Says what became of it; `frame`: its beginning, as it arrived.

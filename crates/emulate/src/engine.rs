@@ -4,15 +4,12 @@
 //! called changes nothing of what is intended, as long as no frame comes later than its own stamp says: then it enters
 //! its pipe where the pipe is, and its disposition says so (`entered`).
 //!
-//! With `one_pass` pipes know nothing of each other. Without, a packet that leaves one may enter another, and all of them
-//! share one time.
+//! A packet goes through one pipe, and pipes know nothing of each other.
 
 mod agenda;
 pub(crate) mod ledger;
 mod numbers;
 mod paths;
-
-use std::collections::VecDeque;
 
 use sojourn_time::{Source, Stamp, Time};
 
@@ -33,11 +30,6 @@ pub struct Engine {
     rules: Rules,
     paths: Paths,
     ledger: Ledger,
-    is_one_pass: bool,
-    /// What left its last pipe; only without `one_pass`.
-    ready: VecDeque<Departure>,
-    /// When something last happened, an arrival or in any pipe; only without `one_pass`.
-    clock: Time,
 }
 
 /// What became of a frame that arrived.
@@ -80,9 +72,6 @@ impl Engine {
             rules: Rules::new(config)?,
             paths: Paths::new(config, start),
             ledger: Ledger::new(config.memory_bytes, config.budget, config.pipes.len(), numbers),
-            is_one_pass: config.one_pass,
-            ready: VecDeque::new(),
-            clock: Time(i64::MIN),
         })
     }
 
@@ -116,15 +105,8 @@ impl Engine {
         let [bytes, known] =
             [frame.len(), known.min(frame.len())].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         let number = self.ledger.numbers.of_arrival();
-        let mut entered = entered;
-        if !self.is_one_pass {
-            // What is pending at the time at which the packet really comes in is before it.
-            entered = entered.max(self.clock);
-            self.advance(entered);
-            self.clock = entered;
-        }
         let arrival = Arrival { number, direction, bytes, known, key: Key::of(frame), stamp, entered };
-        match self.rules.select(&arrival.key, direction, bytes, None) {
+        match self.rules.select(&arrival.key, direction, bytes) {
             Selected::Pass => {
                 self.ledger.unmatched(&arrival, frame);
                 Arrived::Unmatched
@@ -133,8 +115,8 @@ impl Engine {
                 self.ledger.lost_by_rule(&arrival, frame);
                 Arrived::Lost
             }
-            Selected::Pipe { pipe, class, rule } => {
-                let packet = Packet::new(arrival, (pipe, class, rule));
+            Selected::Pipe { pipe, class } => {
+                let packet = Packet::new(arrival, pipe, class);
                 let Some(slot) = self.ledger.take(packet, frame) else { return Arrived::Lost };
                 self.paths.enter(slot, pipe, &arrival.key, entered, &mut self.ledger);
                 Arrived::Kept
@@ -144,8 +126,7 @@ impl Engine {
 
     /// Says when [`Engine::due`] has something to do next: [`Time::NEVER`] if nothing.
     pub fn next(&self) -> Time {
-        let event = if self.is_one_pass { self.paths.needed().next() } else { self.paths.events().next() };
-        event.min(self.next_departure())
+        self.paths.needed().next().min(self.next_departure())
     }
 
     /// Says when a link does something next.
@@ -155,24 +136,14 @@ impl Engine {
 
     /// Says when the next packet leaves a delay line, of those that are known to.
     pub fn next_departure(&self) -> Time {
-        self.ready.front().map_or(Time::NEVER, |departure| departure.intended).min(self.paths.exits().next())
+        self.paths.exits().next()
     }
 
     /// Lets virtual time pass until `now`. Never goes back.
     pub fn advance(&mut self, now: Time) {
         let now = now.min(Time(Time::NEVER.0 - 1));
-        loop {
-            let (event, exit) = (self.paths.events().next(), self.next_exit());
-            if exit <= now && exit < event {
-                self.leave_line();
-            } else if let Some((at, path)) = self.paths.events().first().filter(|(at, _)| *at <= now) {
-                self.paths.serve(path, at, &mut self.ledger);
-                if !self.is_one_pass {
-                    self.clock = self.clock.max(at);
-                }
-            } else {
-                return;
-            }
+        while let Some((at, path)) = self.paths.events().first().filter(|(at, _)| *at <= now) {
+            self.paths.serve(path, at, &mut self.ledger);
         }
     }
 
@@ -181,11 +152,6 @@ impl Engine {
     /// Nobody has to call [`Engine::advance`] before: links are asked for what can leave until then, and for no more, so that
     /// frames whose stamps are older than `until` still find their place behind a pipe with a delay.
     pub fn due(&mut self, until: Time) -> Option<Departure> {
-        if !self.is_one_pass {
-            self.advance(until);
-            let is_due = self.ready.front().is_some_and(|departure| departure.intended <= until);
-            return if is_due { self.ready.pop_front() } else { None };
-        }
         while let Some((_, path)) = self.paths.needed().first().filter(|(at, _)| *at <= until) {
             let event = self.paths.next_event(path);
             self.paths.serve(path, event, &mut self.ledger);
@@ -238,11 +204,7 @@ impl Engine {
             // What was checked names no class that there is not.
             self.rules.set(*place, &config.pipes[usize::from(*place)])?;
         }
-        if !self.is_one_pass {
-            self.advance(now);
-            self.clock = self.clock.max(now);
-        }
-        let (now, mut times) = (now.max(self.clock), Vec::with_capacity(places.len()));
+        let mut times = Vec::with_capacity(places.len());
         for place in places {
             let since = self.paths.set(place, &config.pipes[usize::from(place)], now, &mut self.ledger);
             self.ledger.changed(place, since);
@@ -291,7 +253,6 @@ impl Engine {
         let mut slots: Vec<u32> = self.ledger.store.slots().collect();
         slots.sort_unstable_by_key(|slot| self.ledger.store.packet(*slot).arrival.number);
         slots.into_iter().for_each(|slot| self.ledger.lose(slot, Cause::Ended));
-        self.ready.clear();
         self.paths.clear();
     }
 
@@ -302,31 +263,6 @@ impl Engine {
     fn told(&self, is_block: bool) -> Report {
         let rules = self.rules.counters().collect();
         Report { rules, ..self.ledger.report(is_block, self.paths.names()) }
-    }
-
-    /// When a packet next goes from pipe to pipe, or out of the last one.
-    fn next_exit(&self) -> Time {
-        if self.is_one_pass { Time::NEVER } else { self.paths.exits().next() }
-    }
-
-    /// Lets a packet go on whose time in a line is over: into the next pipe, or out.
-    fn leave_line(&mut self) {
-        let Some((slot, at)) = self.paths.leave() else { return };
-        self.clock = self.clock.max(at);
-        let Packet { arrival, rule, .. } = *self.ledger.store.packet(slot);
-        match self.rules.select(&arrival.key, arrival.direction, arrival.bytes, Some(rule)) {
-            Selected::Pass => {
-                let departure = self.departure(slot, at);
-                self.ready.push_back(departure);
-            }
-            Selected::Drop => self.ledger.lose(slot, Cause::Rule),
-            Selected::Pipe { pipe, class, rule } => {
-                self.ledger.pass_on(slot, pipe);
-                let held = self.ledger.store.packet_mut(slot);
-                (held.class, held.rule) = (class, rule);
-                self.paths.enter(slot, pipe, &arrival.key, at, &mut self.ledger);
-            }
-        }
     }
 
     fn departure(&mut self, slot: u32, intended: Time) -> Departure {

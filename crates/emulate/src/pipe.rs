@@ -95,10 +95,7 @@ impl Path {
         self.serve(at, ledger);
         let packet = ledger.store.packet_mut(slot);
         packet.flow = self.flow;
-        if packet.pipes == 0 {
-            packet.arrival.entered = at;
-        }
-        packet.pipes = packet.pipes.saturating_add(1);
+        packet.arrival.entered = at;
         let met = self.before.meet(&packet.arrival.key, at, None);
         if met.is_lost {
             ledger.lose(slot, Cause::Before);

@@ -6,7 +6,7 @@ use drive::{START, at, dispositions, endless, frame, one};
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use sojourn_emulate::config::{Aqm, Codel, Delay, Link, Mask, Outage, Profile, Queue, Trace, TracePoint};
-use sojourn_emulate::{Cause, Direction, Engine, Outcome, Pipe};
+use sojourn_emulate::{Cause, Engine, Outcome, Pipe};
 use sojourn_time::{Nanos, Time};
 
 fn of(link: Link) -> sojourn_emulate::Config {
@@ -286,32 +286,5 @@ fn waits_are_those_of_m_d_1() {
             "load {load}: {mean} ms, and {truth} by Pollaczek and Khinchine, ± {error}"
         );
         assert!(error < 0.02 * truth, "it says something: {error}");
-    }
-}
-
-#[test]
-fn rules_behind_send_on_into_the_next_pipe() {
-    use sojourn_emulate::config::{Action, Config, Match, Rule};
-    let pipe = |name: &str, millis| Pipe {
-        name: name.to_owned(),
-        delay: Delay { constant: Nanos::millis(millis), ..Delay::default() },
-        ..Pipe::default()
-    };
-    let rule = |number, pipe: &str| Rule {
-        number,
-        on: Match::default(),
-        action: Action::Pipe { pipe: pipe.to_owned(), class: None },
-    };
-    for (one_pass, total) in [(true, 3), (false, 10)] {
-        let config = Config {
-            pipes: vec![pipe("a", 3), pipe("b", 7)],
-            rules: vec![rule(1, "a"), rule(2, "b")],
-            one_pass,
-            ..Config::default()
-        };
-        let mut engine = Engine::new(&config, START).expect("holds");
-        engine.arrive(Direction::Forward, &[0; 60], START);
-        assert_eq!(engine.next(), at(3_000_000));
-        assert_eq!(engine.due(at(50_000_000)).map(|departure| departure.intended), Some(START + Nanos::millis(total)));
     }
 }

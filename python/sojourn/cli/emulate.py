@@ -69,8 +69,8 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="What a verdict asks: offset, p50, p99, p999 (times), rate, cdf."),
     ] = None,
-    path_cost: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Taken off each departure: what a verify said the path takes.")
+    compensate: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Path delay compensation, as an earlier verify found it.")
     ] = None,
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Within a minute, with what that can tell.")] = False,
@@ -90,7 +90,7 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
     }  # fmt: skip
     file, given = what_is_asked(words or [], options)
     asked = {"seed": seed, "quick": quick, "limits": limits_of(limit or []), "frame_bytes": frame_bytes}
-    asked["path_cost"] = path_cost
+    asked["compensate"] = compensate
     plan, reasons = plan_of(file, given, asked)
     if dry_run:
         show(plan, reasons, as_json=as_json)

@@ -213,7 +213,7 @@ class Emulators:
             fifo=own.fifo if own.fifo is not None else self.fifo,
             budget=None if own.budget_ns is None else as_duration(own.budget_ns),
             memory=own.memory,
-            path_cost_ns=own.path_cost_ns,
+            compensate_ns=own.compensate_ns,
             log=self._records if own.log else None,
             part=self.part.number,
         )

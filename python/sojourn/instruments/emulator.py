@@ -46,7 +46,7 @@ class Settings:
     fifo: bool = False
     budget: str | None = None
     memory: str | None = None
-    path_cost_ns: int = 0
+    compensate_ns: int = 0
     """Taken off each departure: what the path takes beside the emulator."""
     log: Path | None = None
     part: int = 0
@@ -173,7 +173,7 @@ def emulate_argv(instrument: str, ports: Sequence[str], control: str, settings: 
         "--budget": settings.budget,
         "--memory": settings.memory,
         "--log": settings.log,
-        "--path-cost": f"{settings.path_cost_ns}ns" if settings.path_cost_ns else None,
+        "--compensate": f"{settings.compensate_ns}ns" if settings.compensate_ns else None,
     }
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
     # It never sleeps with --spin, and the kernel lets no real-time program run without rest.

@@ -127,8 +127,11 @@ class EmulatorPlan:
         duration(1, HOUR_NS), None, "a packet that leaves later than this after its time is late"
     )
     memory: str | None = key(text(), None, 'frames held at most, such as "256MiB"')
-    path_cost_ns: int = key(
-        duration(0, 1_000_000_000), 0, "what the path takes beside the emulator, taken off each departure", quiet=True
+    compensate_ns: int = key(
+        duration(0, 1_000_000_000),
+        0,
+        "path delay compensation: the delay outside the emulator, subtracted from each departure",
+        quiet=True,
     )
     log: bool = key(flag(), None, "whether every packet is recorded; by default where the method asks it")
 

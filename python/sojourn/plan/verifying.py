@@ -79,7 +79,7 @@ class Verification:
     quick: bool
     limits: dict[str, Any]
     frame_bytes: int | None = None
-    path_cost: str | None = None
+    compensate: str | None = None
     engine: str | None = None
 
 
@@ -244,7 +244,7 @@ def frame_bytes(asked: Verification) -> int:
 def document(asked: Verification, flows: Flows, rates: list[float], duration_ns: int) -> tomlkit.TOMLDocument:
     """The plan."""
     emulate = {"seed": asked.seed} | ({"config": asked.file} if asked.file else {})
-    emulate |= {"path_cost": asked.path_cost} if asked.path_cost else {}
+    emulate |= {"compensate": asked.compensate} if asked.compensate else {}
     stream: dict[str, Any] = {
         "engine": [asked.engine or ("udp" if flows.marks else engine(asked.config))],
         "frame_bytes": [frame_bytes(asked)],

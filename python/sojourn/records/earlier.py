@@ -10,7 +10,7 @@ import re
 import tomllib
 from typing import Any
 
-KEYS = {"arm": "path", "arms": "paths", "laws": "hypotheses"}
+KEYS = {"arm": "path", "arms": "paths", "laws": "hypotheses", "path_cost": "compensate"}
 VALUES = {"arm-throughput": "path-throughput"}
 EARLIER = re.compile("|".join(rf"\b{name}\b" for name in (*KEYS, *VALUES)))
 

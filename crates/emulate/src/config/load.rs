@@ -80,7 +80,6 @@ fn is_dummynet(text: &str) -> bool {
             | "seed"
             | "memory"
             | "budget"
-            | "one_pass"
             | "flush"
     );
     first.starts_with("net.inet.") || (is_word && !words.next().unwrap_or_default().starts_with('='))

@@ -39,8 +39,6 @@ pub struct Config {
     pub seed: u64,
     /// How many bytes of frames may be held at once, in all pipes together.
     pub memory_bytes: u64,
-    /// Whether a packet that has left a pipe is done; else the next rules are tried on it.
-    pub one_pass: bool,
     /// How far behind its intended time a packet may leave before it counts as late.
     pub budget: Nanos,
     /// By name, unique.
@@ -71,13 +69,6 @@ pub struct Pipe {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            seed: 1,
-            memory_bytes: 256 << 20,
-            one_pass: true,
-            budget: Nanos::micros(100),
-            pipes: Vec::new(),
-            rules: Vec::new(),
-        }
+        Self { seed: 1, memory_bytes: 256 << 20, budget: Nanos::micros(100), pipes: Vec::new(), rules: Vec::new() }
     }
 }

@@ -97,8 +97,8 @@ pub struct PortReport {
 pub struct Calibration {
     /// From the end of waiting until the kernel is called to take a frame: what is taken off each deadline.
     pub cost_ns: Nanos,
-    /// What the path costs outside, as it was told: taken off as well.
-    pub path_cost_ns: Nanos,
+    /// The delay of the path outside the emulator, as configured: subtracted as well.
+    pub compensation_ns: Nanos,
     /// How long before a departure it wakes.
     pub guard_ns: Nanos,
     /// How it waits: "sleep-then-spin", "spin", "sleep".

@@ -44,8 +44,8 @@ pub struct Driver<C> {
     clock: C,
     pacer: Pacer,
     cost: Cost,
-    /// What the path costs outside: before the stamp of arrival, and behind the call.
-    beyond: Nanos,
+    /// The delay of the path outside: before the RX timestamp, and behind the call that sends.
+    compensation: Nanos,
     /// When waiting ended, and whether the departure after it is one to learn from.
     left_off: Time,
     is_learning: bool,
@@ -116,7 +116,7 @@ impl<C: Clock> Driver<C> {
             pacer: Pacer::new(Pace { wait, is_real_time: false }, Nanos::ZERO, Nanos::ZERO, &clock),
             clock,
             cost: Cost::default(),
-            beyond: Nanos::ZERO,
+            compensation: Nanos::ZERO,
             left_off: start,
             is_learning: false,
             guard: Guard::new(wait),
@@ -134,8 +134,8 @@ impl<C: Clock> Driver<C> {
     }
 
     /// Takes off each departure what the path is known to cost outside the emulator: found out by whoever sees both sides.
-    pub fn take_off(&mut self, path_cost: Nanos) {
-        self.beyond = path_cost;
+    pub fn compensate(&mut self, path_delay: Nanos) {
+        self.compensation = path_delay;
     }
 
     /// Bridges until its surroundings say stop.
@@ -225,7 +225,7 @@ impl<C: Clock> Driver<C> {
         });
         let calibration = Calibration {
             cost_ns: self.cost.lead(),
-            path_cost_ns: self.beyond,
+            compensation_ns: self.compensation,
             guard_ns: self.guard.span(),
             wait: self.pacer.pace().wait.name(),
         };
@@ -303,7 +303,7 @@ impl<C: Clock> Driver<C> {
 
     /// How long before its intended departure a frame is let go.
     fn lead(&self) -> Nanos {
-        self.cost.lead() + self.beyond
+        self.cost.lead() + self.compensation
     }
 
     /// Lets go what is due. `is_awaited`: the driver has waited for the first one's time, and so can learn what it takes.
@@ -378,7 +378,7 @@ impl<C: Clock> Driver<C> {
         let each = if count > 1 { Nanos((self.clock.now() - called).0 / count) } else { Nanos::ZERO };
         way.sent += count.unsigned_abs();
         for (place, departure) in way.put.drain(..).enumerate() {
-            self.engine.departed(departure, called + self.beyond + Nanos(each.0 * place as i64));
+            self.engine.departed(departure, called + self.compensation + Nanos(each.0 * place as i64));
         }
         if self.is_learning {
             self.cost.took(called - self.left_off);

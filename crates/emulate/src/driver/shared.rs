@@ -2,8 +2,7 @@
 
 use crate::config::{Action, Config, Direction};
 
-/// Whether packets of both directions meet in one pipe, or pipes share one time as packets go from one to another. Which rule sends them there is the configuration's affair for good:
-/// live changes are of pipes.
+/// Whether packets of both directions meet in one pipe. Live changes are of pipes, so that the rules answer this for the whole run.
 pub fn is_shared(config: &Config) -> bool {
     let into = |pipe: &str, direction| {
         config.rules.iter().any(|rule| {
@@ -12,5 +11,5 @@ pub fn is_shared(config: &Config) -> bool {
         })
     };
     let has_both = |pipe: &str| into(pipe, Direction::Forward) && into(pipe, Direction::Backward);
-    !config.one_pass || config.pipes.iter().any(|pipe| has_both(&pipe.name))
+    config.pipes.iter().any(|pipe| has_both(&pipe.name))
 }

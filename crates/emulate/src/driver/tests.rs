@@ -280,7 +280,7 @@ fn what_a_departure_costs_is_learnt_and_taken_off() {
 }
 
 #[test]
-fn what_the_path_costs_outside_is_taken_off_when_it_is_known() {
+fn a_known_path_delay_is_compensated() {
     let sides = sides(500, Nanos::millis(1));
     let processor = Processor::default();
     processor.now.set(START);
@@ -290,7 +290,7 @@ fn what_the_path_costs_outside_is_taken_off_when_it_is_known() {
     };
     let ports = [port(&sides[0]), port(&sides[1])];
     let mut driver = Driver::new(&config(Nanos::millis(2)), ports, processor.clone(), Wait::Sleep).unwrap();
-    driver.take_off(Nanos::micros(5));
+    driver.compensate(Nanos::micros(5));
     let mut until = Until { sides: sides.clone(), processor: processor.clone(), then: None, told: Vec::new() };
     driver.run(&mut until).unwrap();
     for (place, (at, _)) in sides[1].borrow().gone.iter().enumerate() {
@@ -298,7 +298,7 @@ fn what_the_path_costs_outside_is_taken_off_when_it_is_known() {
         assert_eq!(*at - arrived, Nanos(1_995_000), "frame {place}");
     }
     let Running { engine, calibration, .. } = driver.report();
-    assert_eq!(calibration.path_cost_ns, Nanos::micros(5));
+    assert_eq!(calibration.compensation_ns, Nanos::micros(5));
     assert!(engine.pipes.iter().all(|pipe| (pipe.accuracy.min_ns, pipe.accuracy.max_ns) == (0, 0)));
 }
 
@@ -332,7 +332,6 @@ fn both_directions_through_one_pipe_come_in_the_order_of_their_stamps() {
     shared.pipes.truncate(1);
     shared.rules = vec![rule(1, None, "forward")];
     assert!(shared::is_shared(&shared) && !shared::is_shared(&config(Nanos::ZERO)));
-    assert!(shared::is_shared(&Config { one_pass: false, ..config(Nanos::ZERO) }), "all pipes share one time");
     let sides = sides(500, Nanos::micros(200));
     // Only woken every now and then, so that several of both wait.
     let processor = Processor { wake: Nanos::millis(2), ..real() };

@@ -1,4 +1,4 @@
-//! What all pipes share: the frames, the numbers of packets, the accounts, the dispositions.
+//! What all pipes share: the frames, the numbers of packets, the counters, the dispositions.
 
 use sojourn_time::{Nanos, Time};
 
@@ -9,7 +9,7 @@ use crate::disposition::{Arrival, Cause, Disposition, Outcome, Packet};
 use crate::queue::{Losses, Why};
 use crate::store::Store;
 
-/// The books.
+/// The counters of all pipes, and the frames that they hold.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub store: Store,
@@ -20,14 +20,14 @@ pub(crate) struct Ledger {
     pub keeps_dispositions: bool,
     limit: u64,
     budget: Nanos,
-    books: Vec<Book>,
+    pipes: Vec<OfPipe>,
     /// Of this block, and of all before.
     outside: [Outside; 2],
 }
 
 /// What is counted of one pipe.
 #[derive(Debug)]
-struct Book {
+struct OfPipe {
     block: Account,
     before: Account,
     held: u64,
@@ -45,7 +45,7 @@ struct Outside {
 impl Ledger {
     pub fn new(limit: u64, budget: Nanos, pipes: usize, numbers: Numbers) -> Self {
         let account = || Account::new(Room::of(pipes));
-        let book = || Book { block: account(), before: account(), held: 0, changed: None };
+        let of_pipe = || OfPipe { block: account(), before: account(), held: 0, changed: None };
         Self {
             store: Store::new(limit),
             losses: Losses::new(),
@@ -54,14 +54,14 @@ impl Ledger {
             keeps_dispositions: false,
             limit,
             budget,
-            books: std::iter::repeat_with(book).take(pipes).collect(),
+            pipes: std::iter::repeat_with(of_pipe).take(pipes).collect(),
             outside: [Outside::default(); 2],
         }
     }
 
     /// Returns the counters of a pipe.
     pub fn counts(&mut self, pipe: u16) -> &mut crate::accuracy::Counts {
-        &mut self.books[usize::from(pipe)].block.counts
+        &mut self.pipes[usize::from(pipe)].block.counts
     }
 
     /// Notes a packet that no rule sent into a pipe.
@@ -76,7 +76,7 @@ impl Ledger {
         self.note(|| arrival.disposition(frame, Outcome::Lost(Cause::Rule)));
     }
 
-    /// Takes a packet in for its first pipe, if there is memory; else it is lost.
+    /// Takes a packet in for its pipe, if there is memory; else it is lost.
     pub fn take(&mut self, packet: Packet, frame: &[u8]) -> Option<u32> {
         let Packet { pipe, arrival, .. } = packet;
         let counts = self.counts(pipe);
@@ -88,7 +88,7 @@ impl Ledger {
             self.counts(pipe).lost[Cause::Memory.index()] += 1;
             self.note(|| packet.disposition(frame, Outcome::Lost(Cause::Memory), None));
         }
-        self.books[usize::from(pipe)].held += u64::from(slot.is_some());
+        self.pipes[usize::from(pipe)].held += u64::from(slot.is_some());
         slot
     }
 
@@ -111,20 +111,8 @@ impl Ledger {
                 self.dispositions.push(packet.disposition(self.store.head(slot), Outcome::Lost(Cause::Memory), None));
             }
         }
-        self.books[usize::from(pipe)].held += u64::from(copy.is_some());
+        self.pipes[usize::from(pipe)].held += u64::from(copy.is_some());
         copy
-    }
-
-    /// Lets a packet go on from its pipe into another.
-    pub fn pass_on(&mut self, slot: u32, pipe: u16) {
-        let packet = self.store.packet_mut(slot);
-        let (before, bytes) = (std::mem::replace(&mut packet.pipe, pipe), u64::from(packet.arrival.bytes));
-        self.counts(before).passed_on += 1;
-        self.books[usize::from(before)].held -= 1;
-        let counts = self.counts(pipe);
-        counts.arrived += 1;
-        counts.arrived_bytes += bytes;
-        self.books[usize::from(pipe)].held += 1;
     }
 
     /// Loses a packet that is held.
@@ -147,20 +135,20 @@ impl Ledger {
 
     /// Notes that a pipe has other parameters from now on.
     pub fn changed(&mut self, pipe: u16, now: Time) {
-        let book = &mut self.books[usize::from(pipe)];
-        book.changed = Some(Account::mark(&[&book.block, &book.before], now));
+        let own = &mut self.pipes[usize::from(pipe)];
+        own.changed = Some(Account::mark(&[&own.block, &own.before], now));
     }
 
     /// Notes how long a packet waited in a pipe's queue.
     pub fn waited(&mut self, pipe: u16, span: Nanos) {
-        self.books[usize::from(pipe)].block.waits.record(span);
+        self.pipes[usize::from(pipe)].block.waits.record(span);
     }
 
     /// Notes that a packet has left.
     pub fn sent(&mut self, slot: u32, intended: Time, actual: Time) {
         let packet = self.store.packet(slot);
         let (pipe, bytes) = (packet.pipe, u64::from(packet.arrival.bytes));
-        let account = &mut self.books[usize::from(pipe)].block;
+        let account = &mut self.pipes[usize::from(pipe)].block;
         account.counts.sent += 1;
         account.counts.sent_bytes += bytes;
         account.errors.record(actual - intended, self.budget);
@@ -169,19 +157,19 @@ impl Ledger {
 
     /// Says what became of everything, of this block alone or of all of them. `flows` counts those of a pipe.
     pub fn report(&self, is_block: bool, names: impl Iterator<Item = (String, u64)>) -> Report {
-        let pipe = |(book, (name, flows)): (&Book, (String, u64))| {
-            let parts = [&book.block, &book.before];
+        let pipe = |(own, (name, flows)): (&OfPipe, (String, u64))| {
+            let parts = [&own.block, &own.before];
             if is_block {
-                return Account::report(&parts[..1], &name, book.held, flows);
+                return Account::report(&parts[..1], &name, own.held, flows);
             }
             let now = Account::mark(&parts, Time(0));
-            let since_change = book.changed.as_ref().map(|mark| mark.until(&now));
-            PipeReport { since_change, ..Account::report(&parts, &name, book.held, flows) }
+            let since_change = own.changed.as_ref().map(|mark| mark.until(&now));
+            PipeReport { since_change, ..Account::report(&parts, &name, own.held, flows) }
         };
         let [block, before] = self.outside;
         let outside = if is_block { block } else { block.and(before) };
         Report {
-            pipes: self.books.iter().zip(names).map(pipe).collect(),
+            pipes: self.pipes.iter().zip(names).map(pipe).collect(),
             rules: Vec::new(),
             unmatched: PerDirection {
                 forward: outside.unmatched[Direction::Forward.index()],
@@ -201,9 +189,9 @@ impl Ledger {
 
     /// Begins a block.
     pub fn begin(&mut self) {
-        for book in &mut self.books {
-            book.before.add(&book.block);
-            book.block.clear();
+        for own in &mut self.pipes {
+            own.before.add(&own.block);
+            own.block.clear();
         }
         let [block, before] = self.outside;
         self.outside = [Outside::default(), block.and(before)];
@@ -214,7 +202,7 @@ impl Ledger {
             let disposition = self.store.packet(slot).disposition(self.store.head(slot), outcome, departed);
             self.dispositions.push(disposition);
         }
-        self.books[usize::from(pipe)].held -= 1;
+        self.pipes[usize::from(pipe)].held -= 1;
         self.store.release(slot);
     }
 

@@ -18,13 +18,12 @@ use crate::random::{Chance, Origin, Random};
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Compiled>,
-    is_one_pass: bool,
 }
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// It is bridged unchanged, or what went before was all.
+    /// It is bridged unchanged.
     Pass,
     /// It is lost.
     Drop,
@@ -34,8 +33,6 @@ pub enum Selected {
         pipe: u16,
         /// In which class, by its place in the pipe's queue; 0 where the rule names none.
         class: u16,
-        /// The place of the rule, to go on behind.
-        rule: u32,
     },
 }
 
@@ -58,17 +55,12 @@ impl Rules {
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         let mut rules = config.rules.iter().map(|rule| Compiled::new(rule, config)).collect::<Result<Vec<_>, _>>()?;
         rules.sort_by_key(|rule| rule.counter.number);
-        Ok(Self { rules, is_one_pass: config.one_pass })
+        Ok(Self { rules })
     }
 
-    /// Says where a packet of so many bytes (without FCS) goes. `after`: it has left the pipe that the rule at this
-    /// place sent it into; with `one_pass` it is done then, else the rules behind are tried.
-    pub fn select(&mut self, key: &Key, direction: Direction, bytes: u32, after: Option<u32>) -> Selected {
-        if after.is_some() && self.is_one_pass {
-            return Selected::Pass;
-        }
-        let first = after.map_or(0, |rule| rule as usize + 1);
-        for (place, rule) in self.rules.iter_mut().enumerate().skip(first) {
+    /// Says where a packet of so many bytes (without FCS) goes.
+    pub fn select(&mut self, key: &Key, direction: Direction, bytes: u32) -> Selected {
+        for rule in &mut self.rules {
             if !rule.matches(key, direction, bytes) {
                 continue;
             }
@@ -78,7 +70,7 @@ impl Rules {
                 To::Count => {}
                 To::Pass => return Selected::Pass,
                 To::Drop => return Selected::Drop,
-                To::Pipe { pipe, class } => return Selected::Pipe { pipe, class, rule: place as u32 },
+                To::Pipe { pipe, class } => return Selected::Pipe { pipe, class },
             }
         }
         Selected::Pass

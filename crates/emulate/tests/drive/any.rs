@@ -14,8 +14,7 @@ pub fn config(random: &mut StdRng) -> Config {
     loop {
         let pipes: Vec<_> = (0..random.random_range(1..4)).map(|n| pipe(random, format!("p{n}"))).collect();
         let rules = (0..random.random_range(1..6)).map(|n| rule(random, n, pipes.len())).collect();
-        let one_pass = random.random();
-        let config = Config { seed: random.random(), pipes, rules, one_pass, ..Config::default() };
+        let config = Config { seed: random.random(), pipes, rules, ..Config::default() };
         if check(&config).is_ok() {
             return config;
         }

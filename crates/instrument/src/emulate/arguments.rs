@@ -208,7 +208,7 @@ pub struct RunOptions {
     /// Path delay compensation: send each packet so much earlier, for the delay that `emulate verify` has found outside the
     /// emulator (before the RX timestamp, and behind the call that sends)
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "0ns")]
-    pub path_cost: Nanos,
+    pub compensate: Nanos,
     /// End after this time [default: at SIGINT or SIGTERM]
     #[arg(long = "for", value_name = "SPAN", value_parser = span)]
     pub lasts: Option<Nanos>,

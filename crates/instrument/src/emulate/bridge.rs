@@ -57,7 +57,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
 
     let mut bridge = Bridge::new(&config, [left, right], HostClock, wait)?;
     bridge.engine().keep_dispositions(log.is_some());
-    bridge.take_off(asked.how.path_cost);
+    bridge.compensate(asked.how.compensate);
     let now = HostClock.now();
     let until = asked.how.lasts.map_or(Time::NEVER, |lasts| now + lasts);
     let urgency = Urgency::new(place.is_real_time, now);

@@ -1,6 +1,7 @@
 //! The events beside an emulator's log: what it was asked, and since which packet. `emulation-NAME-KKK.jsonl`.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use sojourn_emulate::{Config, Pipe};
 use sojourn_time::Time;
@@ -12,6 +13,7 @@ pub enum Event {
     /// It began: the first line.
     Start {
         /// What it was asked.
+        #[serde(deserialize_with = "config")]
         config: Box<Config>,
         /// Zero of traces and outages.
         start_ns: Time,
@@ -71,4 +73,37 @@ pub enum Event {
         /// What it did.
         report: Value,
     },
+}
+
+/// Reads a configuration. An earlier version wrote whether a packet that had left a pipe was done (`one_pass`): it always is now.
+fn config<'a, D: Deserializer<'a>>(from: D) -> Result<Box<Config>, D::Error> {
+    let mut value = Value::deserialize(from)?;
+    let one_pass = value.as_object_mut().and_then(|config| config.remove("one_pass"));
+    if one_pass == Some(Value::Bool(false)) {
+        return Err(D::Error::custom("one_pass = false, as an earlier version had it, is not offered any more"));
+    }
+    serde_json::from_value(value).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_of_an_earlier_log_is_read_unless_packets_went_from_pipe_to_pipe() {
+        let mut config = serde_json::to_value(Config { seed: u64::MAX, ..Config::default() }).unwrap();
+        let read = |config: &Value| {
+            let line = serde_json::json!({
+                "event": "start", "config": config, "start_ns": 5, "left": "a", "right": "b", "engine": ["x", "y"],
+                "wait": "spin", "version": "0", "profile": "debug",
+            });
+            serde_json::from_str::<Event>(&line.to_string())
+        };
+        let is_same = |event| matches!(event, Event::Start { config, .. } if config.seed == u64::MAX);
+        assert!(is_same(read(&config).unwrap()));
+        config["one_pass"] = Value::Bool(true);
+        assert!(is_same(read(&config).unwrap()));
+        config["one_pass"] = Value::Bool(false);
+        assert!(read(&config).unwrap_err().to_string().contains("one_pass = false"));
+    }
 }

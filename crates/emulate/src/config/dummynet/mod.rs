@@ -2,7 +2,7 @@
 //!
 //! `pipe 1 config bw 10Mbit/s delay 20 plr 0.01`, `queue 2 config pipe 1 weight 10`, `sched 1 config type wf2q+`,
 //! `add 100 pipe 1 tcp from 10.0.0.0/8 to any dst-port 80 forward`, with or without `ipfw` or `dnctl` before them. Of our own
-//! there are `seed N`, `memory SIZE`, `budget T` and `one_pass 0`, and every word of a pipe. What a line cannot have here
+//! there are `seed N`, `memory SIZE` and `budget T`, and every word of a pipe. What a line cannot have here
 //! is refused with what to write instead.
 
 mod rule;
@@ -61,18 +61,22 @@ impl Reader<'_> {
             ["sysctl", setting] | [setting] if setting.contains('=') => self.setting(setting),
             [name, value] => self.own(name, value),
             _ => Err(format!(
-                "{line:?} is not a line that I know; lines begin with pipe, queue, sched, add, seed, memory, budget or one_pass"
+                "{line:?} is not a line that I know; lines begin with pipe, queue, sched, add, seed, memory or budget"
             )),
         }
     }
 
     fn setting(&mut self, setting: &str) -> Result<(), String> {
         match setting.split_once('=') {
-            Some(("net.inet.ip.fw.one_pass", value)) => self.own("one_pass", value),
+            Some(("net.inet.ip.fw.one_pass", "1")) => Ok(()),
+            Some(("net.inet.ip.fw.one_pass", _)) => Err(
+                "net.inet.ip.fw.one_pass=0 is not offered: a packet goes through one pipe; run a second emulator behind this one"
+                    .to_owned(),
+            ),
             Some((name, _)) if name.starts_with("net.inet.ip.dummynet.") => {
                 Err(format!("{name} is not offered: limits belong to each queue here; leave it out"))
             }
-            _ => Err(format!("{setting:?} is not a setting that I know; there is net.inet.ip.fw.one_pass=0")),
+            _ => Err(format!("{setting:?} is not a known setting; there is net.inet.ip.fw.one_pass=1")),
         }
     }
 
@@ -81,10 +85,9 @@ impl Reader<'_> {
             "seed" => self.config.seed = units::whole(value).map_err(|why| format!("seed: {why}"))?,
             "memory" => self.config.memory_bytes = units::size(value).map_err(|why| format!("memory: {why}"))?,
             "budget" => self.config.budget = units::time(value).map_err(|why| format!("budget: {why}"))?,
-            "one_pass" => self.config.one_pass = switch(value)?,
             _ => {
                 return Err(format!(
-                    "{name:?} is not a line that I know; lines begin with pipe, queue, sched, add, seed, memory, budget or one_pass"
+                    "{name:?} is not a line that I know; lines begin with pipe, queue, sched, add, seed, memory or budget"
                 ));
             }
         }
@@ -158,14 +161,6 @@ fn tool(words: &[String]) -> usize {
         return 0;
     }
     1 + words[1..].iter().take_while(|word| word.starts_with('-')).count()
-}
-
-fn switch(value: &str) -> Result<bool, String> {
-    match value {
-        "1" => Ok(true),
-        "0" => Ok(false),
-        _ => Err(format!("one_pass: {value:?} is neither 0 nor 1")),
-    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ fn a_script_of_ipfw_is_read() {
         dnctl pipe back config delay 5ms
         seed 99
         memory 1GB
-        sysctl net.inet.ip.fw.one_pass=0
+        sysctl net.inet.ip.fw.one_pass=1
         ipfw add 100 prob 0.5 queue 7 log tcp from 10.0.0.0/8 1024-65535 to any 80,443 setup forward // web
         ipfw add queue 8 ip from any to any layer2 forward
         ipfw add 500 pipe back ip from any to any backward
@@ -30,7 +30,7 @@ fn a_script_of_ipfw_is_read() {
     ";
     let config = config_from_dummynet(text).unwrap();
     check(&config).unwrap();
-    assert_eq!((config.seed, config.memory_bytes, config.one_pass), (99, 1 << 30, false));
+    assert_eq!((config.seed, config.memory_bytes), (99, 1 << 30));
     let pipe = &config.pipes[0];
     assert_eq!((pipe.name.as_str(), pipe.delay.constant, pipe.queue.limit.slots), ("1", Nanos::millis(20), Some(50)));
     assert_eq!(pipe.before.loss, [Loss::Independent { probability: 0.01 }]);
@@ -81,7 +81,10 @@ fn wrong_lines_are_named_with_their_cure() {
         ),
         ("add 5", "line 1: the rule ends too early; pipe 1 is expected"),
         ("add 5 queue 3 ip from any to any", "rule 5: there is no queue 3; write \"queue 3 config pipe 1 weight 10\""),
-        ("one_pass 2", "line 1: one_pass: \"2\" is neither 0 nor 1"),
+        (
+            "sysctl net.inet.ip.fw.one_pass=0",
+            "line 1: net.inet.ip.fw.one_pass=0 is not offered: a packet goes through one pipe; run a second emulator behind this one",
+        ),
         (
             "net.inet.ip.dummynet.hash_size=256",
             "line 1: net.inet.ip.dummynet.hash_size is not offered: limits belong to each queue here; leave it out",

@@ -106,13 +106,10 @@ fn located(text: &str, name: &str, wrong: Wrong) -> ConfigError {
 fn config(table: &DeTable<'_>, folder: &Path) -> Result<Config, Wrong> {
     let mut config = Config::default();
     for (key, value) in in_order(table) {
-        match normal(key, &["one-pass"]).as_str() {
+        match key.get_ref().as_ref() {
             "seed" => config.seed = whole(value)?,
             "memory" => config.memory_bytes = units::size(&scalar(value)?).map_err(|why| at(value, why))?,
             "budget" => config.budget = units::time(&scalar(value)?).map_err(|why| at(value, why))?,
-            "one-pass" => {
-                config.one_pass = value.get_ref().as_bool().ok_or_else(|| at(value, "one_pass is true or false"))?
-            }
             "forward" | "backward" | "both" => {
                 config.pipes.push(pipe(table_of(value)?, Some(key.get_ref()), key.span().start, folder)?)
             }
@@ -130,7 +127,7 @@ fn config(table: &DeTable<'_>, folder: &Path) -> Result<Config, Wrong> {
                 return Err(at(
                     key,
                     format!(
-                        "{other:?} is not known here; there are seed, memory, budget, one_pass, forward, backward, both, pipe and rule"
+                        "{other:?} is not known here; there are seed, memory, budget, forward, backward, both, pipe and rule"
                     ),
                 ));
             }

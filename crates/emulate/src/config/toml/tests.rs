@@ -21,7 +21,6 @@ fn a_whole_file_is_read() {
         seed = 7
         memory = "1GB"
         budget = "50us"
-        one_pass = false
 
         [forward]
         delay = "20ms"
@@ -65,10 +64,7 @@ fn a_whole_file_is_read() {
         ethertype = "arp"
         action = "pass"
     "#);
-    assert_eq!(
-        (config.seed, config.memory_bytes, config.budget, config.one_pass),
-        (7, 1 << 30, Nanos::micros(50), false)
-    );
+    assert_eq!((config.seed, config.memory_bytes, config.budget), (7, 1 << 30, Nanos::micros(50)));
     let forward = &config.pipes[0];
     let words = "delay 20ms jitter 2ms distribution normal half-life 50ms loss 1% loss burst 0.1% 5 ber 1e-9 rate 10Mbit/s overhead 24 queue 50 codel ecn outage 1s 100ms outage 5s 1s every 1min after loss 0.1% corrupt 0.01%";
     let same = pipe_from_words(words, &Pipe { name: "forward".to_owned(), ..Pipe::default() }).unwrap();
@@ -97,7 +93,7 @@ fn what_is_wrong_is_named_with_its_line() {
     for (text, sentence) in [
         (
             "seed = 1\ncolour = 2\n",
-            "c.toml line 2: \"colour\" is not known here; there are seed, memory, budget, one_pass, forward, backward, both, pipe and rule",
+            "c.toml line 2: \"colour\" is not known here; there are seed, memory, budget, forward, backward, both, pipe and rule",
         ),
         ("[forward]\ndelay = 20\n", "c.toml line 2: delay: 20 has no unit that I know; write 20ms, 20us, 20ns or 20s"),
         ("[forward]\ndelay = \"20ms loss 1%\"\n", "c.toml line 2: delay: \"loss\" is more than it takes"),

@@ -1,4 +1,4 @@
-"""The delay of the path outside the emulator, and the delay errors if it were compensated (`--path-cost`).
+"""The delay of the path outside the emulator, and the delay errors if it were compensated (`--compensate`).
 
 A frame is under way before its arrival is timestamped, and after the kernel is called to send it. That time is the
 one-way delay minus the direct path's median and minus the time from arrival to departure in the emulator's log; it
@@ -64,7 +64,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
         return ""
     best = min(known, key=lambda row: float(row.value.high or 0) - float(row.value.low or 0))
     found = best.value.estimate
-    if already := number((run.plan.get("emulate") or {}).get("path_cost") or 0.0):
+    if already := number((run.plan.get("emulate") or {}).get("compensate") or 0.0):
         return f"; beyond the {micro(already)} that are compensated, the path outside the emulator takes {micro(found)}"
     if round(found, -2) <= 0:
         return "; the path outside the emulator takes no longer than the direct one"
@@ -73,6 +73,6 @@ def sentence(run: Run, rows: list[Row]) -> str:
         for row in rows
         if (row.device, row.cell, row.quantity) == (best.device, best.cell, "emulation_error_compensated")
     }
-    said = f"; the path outside the emulator takes {micro(found)} longer than the direct one: with --path-cost "
+    said = f"; the path outside the emulator takes {micro(found)} longer than the direct one: with --compensate "
     said += f"{found / 1e3:.1f}us the median delay error would be {micro(off['p50'])}"
     return said + (f" and its 99th percentile {micro(off['p99'])}" if "p99" in off else "")
