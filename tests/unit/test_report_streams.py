@@ -133,7 +133,7 @@ OF_TCP = ("tcp-cost",)
 WANTED_TABLES = {
     "tcp-cost": {"cost_ratios", "cost_controls", "cost_traffic", "cost_programs"},
     "one-way": {"min_frame_interval", "by_interval", "device_latency", "one_way_delay", "variation", "conservation"},
-    "stages": {"ladder", "one_way_delay"},
+    "stages": {"latency_breakdown", "one_way_delay"},
     "model": {"model_parameters", "model_distances", "model_delays"},
     "background": {"shifts", "modes", "one_way_delay", "device_latency"},
     "fan-in": {"delay_spreads", "rates", "one_way_delay"},
@@ -154,7 +154,7 @@ WANTED_FIGURES = {
         "delay_histogram",
         "inter_arrival_cdf",
     },
-    "stages": {"ladder", "stage_differences"},
+    "stages": {"latency_breakdown", "stage_differences"},
     "model": {"model_histogram", "model_distance"},
     "background": {"load_histogram", "shift_over_load"},
     "fan-in": {"spread_over_senders", "rate_over_senders", "fairness", "shares"},
@@ -227,7 +227,7 @@ def test_key_numbers_and_words(made: Callable[[str], Path], method: str) -> None
 def test_a_page_is_written(made: Callable[[str], Path], method: str) -> None:
     folder = made(method)
     page = write_report(folder).read_text().replace("\u00a0", " ")
-    assert "An interval is of this machine in this minute" in page
+    assert "on another day, after a reboot or on another machine" in page
     assert {path.suffix for path in (folder / "report" / "figures").iterdir()} == {".svg", ".pdf"}
     assert len(re.findall(r'id="spec-', page)) == len(list(specifications(all_figures(Run.read(folder)))))
 

@@ -1,4 +1,4 @@
-"""Ladders of made-up frames whose every stage is known: found to the nanosecond, summed to the total, missing named."""
+"""Latency breakdowns of made-up frames whose every stage is known: to the nanosecond, summed, missing ones named."""
 
 from __future__ import annotations
 
@@ -104,15 +104,15 @@ def test_every_stage_is_found_and_only_the_path_holds_the_device(tmp_path: Path)
 def test_the_ladder_lists_the_rungs_in_their_order(tmp_path: Path) -> None:
     path = run(tmp_path / "run")
     analyse(path)
-    ladder = pl.read_parquet(path / "analysis/samples/ladder.parquet")
-    direct = ladder.filter(pl.col("device") == "direct", pl.col("reference").is_null()).sort("position")
+    breakdown = pl.read_parquet(path / "analysis/samples/latency_breakdown.parquet")
+    direct = breakdown.filter(pl.col("device") == "direct", pl.col("reference").is_null()).sort("position")
     assert direct["stage"].to_list() == [*STAGES, "total"]
     assert direct["begins"][0] == "intended"
     assert direct["ends"][4] == "receive call"
     assert direct["mean_ns"][:-1].sum() == pytest.approx(direct["mean_ns"][-1], rel=0.01)
     assert direct["share"][:-1].sum() == pytest.approx(1, abs=0.02)
-    assert {"frame_bytes", "schedule"} <= set(ladder.columns)
-    assert ladder.filter(pl.col("reference") == "direct")["device"].unique().to_list() == ["bridge"]
+    assert {"frame_bytes", "schedule"} <= set(breakdown.columns)
+    assert breakdown.filter(pl.col("reference") == "direct")["device"].unique().to_list() == ["bridge"]
 
 
 def test_a_missing_stamp_is_named_and_its_stage_runs_on(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_missing_stamp_is_named_and_its_stage_runs_on(tmp_path: Path) -> None:
     analyse(path)
     merged = results(path)["direct", None, "stage_send+qdisc", "mean"]
     assert merged["estimate"] == pytest.approx(STAGES["send"] + STAGES["qdisc"], rel=0.03)
-    missing = pl.read_parquet(path / "analysis/samples/ladder_missing.parquet").filter(pl.col("device") == "direct")
+    missing = pl.read_parquet(path / "analysis/samples/missing_timestamps.parquet").filter(pl.col("device") == "direct")
     assert ("queue (qdisc)", "never taken") in missing.select("stamp", "why").rows()
 
 
@@ -128,7 +128,7 @@ def test_the_programs_own_stamp_is_not_the_drivers(tmp_path: Path) -> None:
     path = run(tmp_path / "run", departure_source="user")
     analyse(path)
     assert ("direct", None, "stage_qdisc+path", "mean") in results(path)
-    missing = pl.read_parquet(path / "analysis/samples/ladder_missing.parquet")
+    missing = pl.read_parquet(path / "analysis/samples/missing_timestamps.parquet")
     assert ("driver", "taken by the program, not by the kernel") in missing.select("stamp", "why").rows()
 
 
@@ -147,6 +147,6 @@ def test_stamps_out_of_order_are_said(tmp_path: Path) -> None:
     found = [one for one in analyse(path).findings if one["name"] == "stamps_out_of_order"]
     assert len(found) == 1
     assert "left out" in found[0]["sentence"]
-    missing = pl.read_parquet(path / "analysis/samples/ladder_missing.parquet")
+    missing = pl.read_parquet(path / "analysis/samples/missing_timestamps.parquet")
     assert "queue (qdisc)" in missing["stamp"].to_list()
     assert ("direct", None, "stage_send+qdisc", "mean") in results(path)

@@ -161,8 +161,8 @@ def test_the_knee_is_where_the_queue_is_still_bounded(tmp_path: Path) -> None:
     cells = [cell(interval_ns=interval, frame_bytes=621) for interval in intervals]
     rate = 'rate = "100Mbit/s"'
     rows = run(tmp_path, "one-way", cells, delay=queue(50_000), rounds=6, bed_extra=rate)
-    knee = pick(rows, "min_frame_interval", "knee")
-    assert (knee["estimate"], knee["ci_low"], knee["ci_high"]) == (60_000, 45_000, 60_000)
+    shortest = pick(rows, "min_frame_interval", "sustained")
+    assert (shortest["estimate"], shortest["ci_low"], shortest["ci_high"]) == (60_000, 45_000, 60_000)
     assert pick(rows, "min_frame_interval", "saturated")["estimate"] == pytest.approx(50_000, rel=0.001)
     assert pick(rows, "min_frame_interval", "calculated")["estimate"] == pytest.approx(621 * 80)
     direct = pick(rows, "min_frame_interval", "calculated", device="direct")
@@ -170,7 +170,7 @@ def test_the_knee_is_where_the_queue_is_still_bounded(tmp_path: Path) -> None:
     assert direct["source"]
     assert pick(rows, "queue_growth", "trend", cell=4)["estimate"] == pytest.approx(20 / 30, rel=0.01)
     drawn = sample(tmp_path, "delay_by_interval").filter(device="bridge", statistic="p50", quantity="one_way_delay")
-    assert dict(drawn.select("interval_ns", "bounded").iter_rows()) == {i: i >= 60_000 for i in intervals}
+    assert dict(drawn.select("interval_ns", "stable").iter_rows()) == {i: i >= 60_000 for i in intervals}
 
 
 def test_two_clocks_are_brought_together_and_their_error_stands_beside(tmp_path: Path) -> None:
@@ -504,8 +504,8 @@ def test_a_knee_of_the_sender_is_not_the_devices(tmp_path: Path) -> None:
         trial.offered = 0.7 if trial.factors["interval_ns"] < 50_000 else 1.0
 
     rows = run(tmp_path, "one-way", [cell(interval_ns=interval) for interval in (100_000, 50_000, 20_000)], alter=alter)
-    knee = pick(rows, "min_frame_interval", "at_most")
-    assert (knee["estimate"], knee["ci_low"]) == (50_000, 20_000)
+    shortest = pick(rows, "min_frame_interval", "at_most")
+    assert (shortest["estimate"], shortest["ci_low"]) == (50_000, 20_000)
     assert "tester_limited" in found(tmp_path)
     told = verdict(tmp_path)
     assert "queues stay stable at 50 µs" in told["sentence"]
@@ -539,8 +539,8 @@ def test_a_queue_that_grows_in_the_sender_is_seen_from_the_intended_departure(tm
 
     rows = run(tmp_path, "one-way", [cell(interval_ns=100_000), cell(interval_ns=20_000)], alter=alter, rounds=6)
     assert pick(rows, "queue_growth", "trend", cell=1)["estimate"] == pytest.approx(0.1, rel=0.05)
-    assert pick(rows, "queue_bounded", "ratio", cell=1)["estimate"] == 0
-    assert pick(rows, "queue_bounded", "ratio", cell=0)["estimate"] == 1
+    assert pick(rows, "queue_stable", "ratio", cell=1)["estimate"] == 0
+    assert pick(rows, "queue_stable", "ratio", cell=0)["estimate"] == 1
     assert np.abs(sample(tmp_path, "growth").filter(cell=1)["path_growth"].to_numpy()).max() < 0.05
 
 

@@ -1,4 +1,4 @@
-"""Every frame of the measured trials with all its stamps on the sender's clock: what ladders and models are made of.
+"""Every frame of the measured trials, all timestamps on the sender's clock: for latency breakdowns and models.
 
 One row a frame that was sent, whether it arrived or not: device, cell, round, visit, block, flow, seq, the sender's
 stamps, the first undamaged arrival at the receiver that is measured (port 0), and where it was reflected the first

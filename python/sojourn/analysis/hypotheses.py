@@ -180,5 +180,5 @@ def _judge(
     elif shown.low is None:
         sentence = f"too few rounds ({shown.n}) for an interval of the deviation from {what}"
     else:
-        sentence = f"the deviation of {device} from {what} is not known to {bound}: measure more rounds"
+        sentence = f"the deviation of {device} from {what} is not known to within ± {bound}: measure more rounds"
     return Outcome(name, outcome, sentence, device, probe, found, margin, shown)

@@ -71,14 +71,14 @@ def departures_findings(run: Run) -> list[Finding]:
 
 def stamp_sources(run: Run, rows: list[Row]) -> None:
     """Write on every row that has none which clock and whose stamps are behind it."""
-    ladder = (
+    breakdown = (
         run.measured.drop_nulls("arrival_source")
         .group_by("cell", "departure_source", "arrival_source")
         .len()
         .sort("cell", "len", descending=[False, True])
     )
     by_cell: dict[int | None, list[str]] = {None: []}
-    for cell, departure, arrival, _ in ladder.iter_rows():
+    for cell, departure, arrival, _ in breakdown.iter_rows():
         said = str(departure) if departure == arrival else f"departure {departure}, arrival {arrival}"
         for key in (cell, None):
             if said not in by_cell.setdefault(key, []):

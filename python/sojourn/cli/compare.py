@@ -37,7 +37,7 @@ SHOWN = {
     ("throughput_pps", "mean"): "throughput",
     ("throughput_pps", "at_least"): "throughput, at least",
     ("loss_ratio", "ratio"): "loss",
-    ("min_frame_interval", "knee"): "least time between frames",
+    ("min_frame_interval", "sustained"): "least time between frames",
 }
 """The leading figures, in the order in which they stand, and what a person calls them."""
 

@@ -362,7 +362,7 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Ladder:
+class Waterfall:
     """Bars that each begin where the one above ended; rows: name, device, low, high, x (the length); names in order."""
 
     x: str

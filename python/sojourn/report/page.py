@@ -32,8 +32,8 @@ TAI_LESS_UTC_S = 37
 """Since 2017; a leap second more would move no day but at midnight."""
 
 ONE_MINUTE = (
-    "An interval is of this machine in this minute: it says how far the figure would move were the run repeated at "
-    "once. How far runs lie from each other, on another day, after a reboot or on another machine, is not in it: "
+    "An interval holds for this machine at this time: it says by how much the figure would change if the run were "
+    "repeated at once. It does not contain how runs differ on another day, after a reboot or on another machine: "
     "measure several runs for that, and compare them."
 )
 

@@ -222,8 +222,8 @@ def _interval_table(run: Run, name: str) -> Table:
 
 def _least(rows: pl.DataFrame, device: str, schedule: str) -> Shown:
     """Where queues are still bounded; of a flood, which is regular once a link has served it, what came through."""
-    knee = _of(rows, device, "knee", schedule)
-    return _of(rows, device, "saturated", "flood") if knee.value is None and schedule == "regular" else knee
+    shortest = _of(rows, device, "sustained", schedule)
+    return _of(rows, device, "saturated", "flood") if shortest.value is None and schedule == "regular" else shortest
 
 
 def _of(rows: pl.DataFrame, device: str, statistic: str, schedule: str) -> Shown:

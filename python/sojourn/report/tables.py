@@ -30,7 +30,7 @@ def device_latency(run: Run) -> Table:
     """What each device adds, pooled first and then by cell."""
     columns = (
         Column(("device",), "Device", numeric=False),
-        Column(("reference",), "over", numeric=False),
+        Column(("reference",), "Over", numeric=False),
         cell_column(run),
         Column(("device_latency_us",), "Device latency", "µs"),
         Column(("ci_low_us", "ci_high_us"), "Interval", "µs"),
@@ -80,7 +80,7 @@ def lines(run: Run) -> Table:
     """The line a + b × size, for whole paths and for devices alone."""
     columns = (
         Column(("device",), "Device", numeric=False),
-        Column(("reference",), "over", numeric=False),
+        Column(("reference",), "Over", numeric=False),
         Column(("probe",), "Probe", numeric=False),
         Column(("intercept_us",), "a", "µs"),
         Column(("intercept_low_us", "intercept_high_us"), "Interval of a", "µs"),

@@ -1,7 +1,7 @@
-"""Has a sample one hump or several: a smoothed density and the depth of its valleys.
+"""Has a sample one mode or several: a smoothed density and the depth of its valleys.
 
-Cautious on purpose: a second hump must hold a share of the sample, stand clear of the first, and the valley between
-them must be deeper than chance would dig. Clocks that tick coarsely do not make humps.
+Cautious on purpose: a second mode must hold a share of the sample, stand clear of the first, and the valley between
+them must be deeper than chance would dig. Clocks that tick coarsely do not make modes.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 GRID = 512
 LEAST_SHARE = 0.04
-"""A hump with less of the sample is a tail, not a mode."""
+"""A mode with less of the sample is a tail, not a mode."""
 
 DEEPEST_VALLEY = 0.6
-"""The valley's height over the lower of its two humps must be below this."""
+"""The valley's height over the lower of its two modes must be below this."""
 
 CHANCE = 5.0
 """The valley must be missing this many standard deviations of its count."""
 
 
 def find_modes(values: NDArray[np.float64]) -> list[float]:
-    """The places of the humps in rising order: one of them for an unimodal sample."""
+    """The places of the modes in rising order: one of them for an unimodal sample."""
     low, high = np.quantile(values, [0.002, 0.99])
     kept = np.sort(values[(values >= low) & (values <= high)])
     if len(kept) < 100 or kept[-1] <= kept[0]:
@@ -44,7 +44,7 @@ def find_modes(values: NDArray[np.float64]) -> list[float]:
 
 
 def _bandwidth(ordered: NDArray[np.float64]) -> float:
-    # Narrow enough to see two humps (the spread of the denser half, not of all), never finer than the clock ticks.
+    # Narrow enough to see two modes (the spread of the denser half, not of all), never finer than the clock ticks.
     n = len(ordered)
     half = n // 2
     densest = float((ordered[half:] - ordered[: n - half]).min()) / 1.349
@@ -87,10 +87,10 @@ def _weakest_valley(
         place = peaks.index(lower)
         share = (borders[place + 1] - borders[place]) / len(ordered)
         depth = float(density[valley] / density[lower])
-        # Counts within one smoothing width, at the hump and in the valley, differ by chance like Poisson counts.
+        # Counts within one smoothing width, at the mode and in the valley, differ by chance like Poisson counts.
         per_width = 2 * width / step
-        hump, gap = float(density[lower]) * per_width, float(density[valley]) * per_width
-        clear = (hump - gap) / max((hump + gap) ** 0.5, 1e-9)
+        mode, gap = float(density[lower]) * per_width, float(density[valley]) * per_width
+        clear = (mode - gap) / max((mode + gap) ** 0.5, 1e-9)
         badness = max(depth / DEEPEST_VALLEY, LEAST_SHARE / max(share, 1e-9), CHANCE / max(clear, 1e-9))
         if badness > max(worst, 1.0):
             worst, drop = badness, lower

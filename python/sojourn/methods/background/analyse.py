@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def study(run: Run) -> Study:
-    """Delays at each load and way, their shifts, and their humps."""
+    """Delays at each load and way, their shifts, and their modes."""
     of = Gathered(run)
     of.begin()
     trips = round_trips(run)
@@ -58,7 +58,7 @@ Modes = dict[tuple[str, int, str], list[float]]
 
 
 def modes_of(several: list[Values]) -> Modes:
-    """The humps of the delays of every path and cell that has enough of them."""
+    """The modes of the delays of every path and cell that has enough of them."""
     return {
         (one.device, one.cell, one.measure): modes_apart(one.values)
         for one in several
@@ -67,7 +67,7 @@ def modes_of(several: list[Values]) -> Modes:
 
 
 def mode_rows(run: Run, several: list[Values], modes: Modes) -> list[Row]:
-    """How many humps; a count of all packets together has no interval over trials."""
+    """How many modes; a count of all packets together has no interval over trials."""
     rows = []
     for one in several:
         found = modes.get((one.device, one.cell, one.measure))
@@ -78,7 +78,7 @@ def mode_rows(run: Run, several: list[Values], modes: Modes) -> list[Row]:
 
 
 def mode_samples(modes: Modes) -> pl.DataFrame:
-    """The place of every hump."""
+    """The place of every mode."""
     schema = {"device": pl.String, "cell": pl.Int32, "measure": pl.String, "mode_ns": pl.Float64}
     found = [(*at, mode) for at, several in modes.items() for mode in several]
     return pl.DataFrame(found, schema=schema, orient="row")

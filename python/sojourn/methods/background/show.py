@@ -45,17 +45,17 @@ def round_trips(run: Run) -> Table:
     measures = (
         *(Measure("rtt", name, title, interval=name in ("mean", "p50"))
           for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p90", "p90"), ("p99", "p99"))),
-        Measure("modes", "count", "Humps", interval=False),
+        Measure("modes", "count", "Modes", interval=False),
     )  # fmt: skip
     where = (pl.col("quantity") != "modes") | (pl.col("kind") == "request-response")
     return measured(run, Ask("rtt", "Round trips at each load", measures, "On the asking host's clock alone.", where))
 
 
 def modes(run: Run) -> Table:
-    """How many humps each distribution has."""
-    measures = (Measure("modes", "count", "Humps", interval=False),)
-    note = "Humps of the distribution of all frames of a cell together; a count has no interval."
-    return measured(run, Ask("modes", "Humps of the distributions", measures, note))
+    """How many modes each distribution has."""
+    measures = (Measure("modes", "count", "Modes", interval=False),)
+    note = "Modes of the distribution of all frames of a cell together; a count has no interval."
+    return measured(run, Ask("modes", "Modes of the distributions", measures, note))
 
 
 def histograms(run: Run) -> Figure | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sojourn.report.table import Table
 
 SCHEDULES = {"poisson": "Poisson", "regular": "regular"}
-MEANINGS = {"knee": "stable queue", "saturated": "arrivals in overload", "calculated": "from the link's rate"}
+MEANINGS = {"sustained": "stable queue", "saturated": "arrivals in overload", "calculated": "from the link's rate"}
 
 
 def by_interval(run: Run) -> Table:
@@ -29,7 +29,7 @@ def by_interval(run: Run) -> Table:
     measures = (
         Measure("one_way_delay", "p50", "Median", "One-way delay"),
         Measure("one_way_delay", "p99", "p99", "One-way delay"),
-        Measure("queue_bounded", "ratio", "Trials with a stable queue", interval=False),
+        Measure("queue_stable", "ratio", "Trials with a stable queue", interval=False),
         Measure("queue_growth", "trend", "Delay gained", interval=False),
         Measure("loss_ratio", "ratio", "Lost", interval=False),
         Measure("achieved_ratio", "mean", "Achieved over asked", interval=False),
@@ -43,9 +43,9 @@ def by_interval(run: Run) -> Table:
 
 
 def least_interval(run: Run) -> Table:
-    """The minimum time between frames: still bounded, saturated, and calculated."""
+    """The minimum time between frames: still stable, saturated, and calculated."""
     measures = (
-        Measure("min_frame_interval", "knee", "Shortest with a stable queue"),
+        Measure("min_frame_interval", "sustained", "Shortest with a stable queue"),
         Measure("min_frame_interval", "at_most", "Shortest that the tester kept"),
         Measure("min_frame_interval", "saturated", "Between arrivals in overload"),
         Measure("min_frame_interval", "calculated", "From the link's rate", interval=False),
@@ -86,7 +86,7 @@ def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | Non
     rows = factor(mine, "interval_ns", 1e-3).with_columns(
         *spans(ESTIMATE, 1e-3),
         pl.col("schedule").replace(SCHEDULES).alias("series"),
-        (~pl.col("bounded")).alias("hollow"),
+        (~pl.col("stable")).alias("hollow"),
         pl.lit("point").alias("role"),
     )
     rows = rows.filter(pl.col("y") > 0).pipe(along)
@@ -98,16 +98,16 @@ def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | Non
         "queue is stable, where a shorter one was tried. A point is missing where so many frames were lost that the "
         "figure is infinite."
     )
-    drawn = pl.concat([rows, _knees(run, rows)], how="diagonal_relaxed")
+    drawn = pl.concat([rows, _sustained(run, rows)], how="diagonal_relaxed")
     title += " over the time between frames"
     return figure(f"{'_by_interval_'.join(which)}", title, caption, drawn, chart)
 
 
-def _knees(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
-    found = sample(run, "knees", "interval_ns", "schedule")
+def _sustained(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
+    found = sample(run, "min_intervals", "interval_ns", "schedule")
     if found.is_empty() or rows.is_empty():
         return pl.DataFrame()
-    told = found.filter((pl.col("statistic") == "knee") & pl.col("ci_low").is_not_null())
+    told = found.filter((pl.col("statistic") == "sustained") & pl.col("ci_low").is_not_null())
     return told.select("cell", "device", (pl.col("estimate") / 1e3).alias("x"), pl.lit("rule").alias("role"))
 
 
@@ -127,11 +127,11 @@ def least_over_size(run: Run) -> Figure | None:
 def keys(run: Run) -> list[Key]:
     """What the device adds, and how close frames can come."""
     found = delays.added_keys(run)
-    knees = run.rows("min_frame_interval", "knee").filter(pl.col("device") != "a/a")
+    shortest = run.rows("min_frame_interval", "sustained").filter(pl.col("device") != "a/a")
     for device in run.devices:
-        smallest = delays.extreme(knees.filter(pl.col("device") == device), "frame_bytes", least=True)
+        smallest = delays.extreme(shortest.filter(pl.col("device") == device), "frame_bytes", least=True)
         if smallest:
-            found.append(_knee_key(smallest))
+            found.append(_sustained_key(smallest))
     direct = run.rows("one_way_delay", "p50", device="direct")
     for row in direct.sort("frame_bytes", "interval_ns", descending=[False, True]).head(1).iter_rows(named=True):
         cell = run.cell_of(row)
@@ -141,10 +141,10 @@ def keys(run: Run) -> list[Key]:
     return found
 
 
-def _knee_key(row: dict[str, object]) -> Key:
-    bounded = row["ci_low"] is None
+def _sustained_key(row: dict[str, object]) -> Key:
+    stable = row["ci_low"] is None
     what = f"{row['device']}: queue stable down to"
-    said = "the shortest that was tried" if bounded else f"at {float(str(row['ci_low'])) / 1e3:g} µs it grows"
+    said = "the shortest that was tried" if stable else f"at {float(str(row['ci_low'])) / 1e3:g} µs it grows"
     value = f"{float(str(row['estimate'])) / 1e3:g}"
     return Key(what, value, "µs", (said, f"{row['frame_bytes']} B, {row['schedule']}"), str(row["device"]))
 

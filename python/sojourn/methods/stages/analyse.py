@@ -1,4 +1,4 @@
-"""The ladder: a frame's latency split at every stamp that could be had on its way.
+"""The latency breakdown: a frame's latency split at every stamp that could be had on its way.
 
 The stamps, in the order of the way, all on the sender's clock (`clocks`): intended, send call, queue (the qdisc's),
 driver (the departure, by kernel or hardware), arrival (kernel or XDP), receive call, and for reflected frames answer
@@ -13,7 +13,8 @@ trial's own, their interval is over trials. A device's stage less that of the di
 
 Rows: quantity `stage_<name>` (pacing, send, qdisc, path, receive, answer, answer_receive; merged ones carry both names,
 `send+qdisc`), statistics mean, p50, p90, p99, share (its part of the mean total); `stage_total` likewise. Those with a
-reference are device less direct (mean). Samples: `ladder` and `ladder_missing` (columns: `LADDER`, `MISSING`).
+reference are device less direct (mean). Samples: `latency_breakdown` and `missing_timestamps` (columns: `BREAKDOWN`,
+`MISSING`).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ PRESENT_SHARE = 0.99
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
-LADDER: dict[str, Any] = {
+BREAKDOWN: dict[str, Any] = {
     "device": pl.String,
     "reference": pl.String,
     "cell": pl.Int32,
@@ -105,18 +106,21 @@ MISSING: dict[str, Any] = {"device": pl.String, "cell": pl.Int32, "stamp": pl.St
 
 
 def study(run: Run) -> Study:
-    """The ladder of every device and cell, what devices add to each rung, and whether the rungs sum to the whole."""
+    """Every device's and cell's breakdown, what devices add to each stage, and whether stages sum to the whole."""
     of = Gathered(run)
     of.begin()
-    found: list[Ladder] = []
+    found: list[Breakdown] = []
     errors: dict[tuple[str, int], Errors] = {}
     for frames in cells_of_frames(run, answers=True):
-        found += ladders(frames)
+        found += breakdowns(frames)
         errors |= _clock_errors(frames)
     rows = stage_rows(found, run.cells)
     _with_clocks(rows, errors)
     of.rows.extend(rows)
-    of.samples["ladder"], of.samples["ladder_missing"] = ladder_sample(found, run.cells), missing_sample(found)
+    of.samples["latency_breakdown"], of.samples["missing_timestamps"] = (
+        breakdown_sample(found, run.cells),
+        missing_sample(found),
+    )
     outcome, sentence, worst = sum_of_stages(found)
     shown = Interval(float(worst), None, None, 0.95, len(found))
     of.hypotheses.append(Outcome("stages-sum", outcome, sentence, main_device(run.devices), margin=0.0, shown=shown))
@@ -125,7 +129,7 @@ def study(run: Run) -> Study:
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
+class Breakdown:
     """One device in one cell: the stamps it has, and per trial (rows) and stage (columns) mean and quantiles."""
 
     device: str
@@ -151,17 +155,17 @@ def stage_name(begin: str, end: str) -> str:
     return "+".join(NAMES[POINTS.index(begin) : POINTS.index(end)])
 
 
-def ladders(frames: pl.DataFrame) -> list[Ladder]:
-    """A ladder for every device and cell of `frames`: device, cell, round, block, the stamps and their sources."""
+def breakdowns(frames: pl.DataFrame) -> list[Breakdown]:
+    """A breakdown for every device and cell of `frames`: device, cell, round, block, the stamps and their sources."""
     found = []
     for (device, cell), rows in frames.partition_by("device", "cell", as_dict=True, maintain_order=True).items():
-        one = _ladder(str(device), int(str(cell)), rows)
+        one = _breakdown(str(device), int(str(cell)), rows)
         if one is not None:
             found.append(one)
     return found
 
 
-def _ladder(device: str, cell: int, frames: pl.DataFrame) -> Ladder | None:
+def _breakdown(device: str, cell: int, frames: pl.DataFrame) -> Breakdown | None:
     missing = _missing(frames)
     points = tuple(one for one in POINTS if one not in missing)
     if len(points) < 2:
@@ -176,7 +180,7 @@ def _ladder(device: str, cell: int, frames: pl.DataFrame) -> Ladder | None:
     steps = np.column_stack([stages, total]).astype(np.float64)
     _, first = np.unique(whole["block"].to_numpy(), return_index=True)
     parts = np.split(steps, first[1:])
-    return Ladder(
+    return Breakdown(
         device,
         cell,
         points,
@@ -210,7 +214,7 @@ def _missing(frames: pl.DataFrame) -> dict[str, str]:
     return lacking
 
 
-def stage_rows(found: list[Ladder], cells: Mapping[int, Factors]) -> list[Row]:
+def stage_rows(found: list[Breakdown], cells: Mapping[int, Factors]) -> list[Row]:
     """Every stage of every path, and what devices add to each over the direct link."""
     rows = [row for one in found for row in _path_rows(one, cells)]
     for device, reference, points in _pairs(found):
@@ -218,29 +222,29 @@ def stage_rows(found: list[Ladder], cells: Mapping[int, Factors]) -> list[Row]:
     return rows
 
 
-def _path_rows(ladder: Ladder, cells: Mapping[int, Factors]) -> Iterator[Row]:
-    factors = cells[ladder.cell]
-    totals = ladder.means[:, -1]
-    for i, stage in enumerate(ladder.stages):
-        figures = {"mean": (ladder.means[:, i], "ns")}
-        figures |= {name: (values[:, i], "ns") for name, values in ladder.quantiles.items()}
+def _path_rows(breakdown: Breakdown, cells: Mapping[int, Factors]) -> Iterator[Row]:
+    factors = cells[breakdown.cell]
+    totals = breakdown.means[:, -1]
+    for i, stage in enumerate(breakdown.stages):
+        figures = {"mean": (breakdown.means[:, i], "ns")}
+        figures |= {name: (values[:, i], "ns") for name, values in breakdown.quantiles.items()}
         if stage != "total":
-            figures["share"] = (ladder.means[:, i] / np.where(totals == 0, np.nan, totals), "1")
+            figures["share"] = (breakdown.means[:, i] / np.where(totals == 0, np.nan, totals), "1")
         for statistic, (values, unit) in figures.items():
             yield Row(
-                ladder.device,
+                breakdown.device,
                 f"stage_{stage}",
                 statistic,
                 hodges_lehmann(values[np.isfinite(values)]),
                 unit,
                 None,
                 factors,
-                ladder.cell,
-                ladder.frames,
+                breakdown.cell,
+                breakdown.frames,
             )
 
 
-def _pairs(found: list[Ladder]) -> Iterator[tuple[Ladder, Ladder, tuple[str, ...]]]:
+def _pairs(found: list[Breakdown]) -> Iterator[tuple[Breakdown, Breakdown, tuple[str, ...]]]:
     """Every device beside the direct link of its cell, and the stamps that both have."""
     empty = {one.cell: one for one in found if one.device == DIRECT}
     for one in found:
@@ -249,23 +253,23 @@ def _pairs(found: list[Ladder]) -> Iterator[tuple[Ladder, Ladder, tuple[str, ...
             yield one, reference, tuple(point for point in one.points if point in reference.points)
 
 
-def differences(device: Ladder, reference: Ladder, points: tuple[str, ...]) -> NDArray[np.float64]:
+def differences(device: Breakdown, reference: Breakdown, points: tuple[str, ...]) -> NDArray[np.float64]:
     """Per round (rows) and stage between `points` (columns, the total last): device less reference."""
     rounds = np.intersect1d(device.rounds, reference.rounds)
     first, second = _by_round(device, rounds, points), _by_round(reference, rounds, points)
     return first - second
 
 
-def _by_round(ladder: Ladder, rounds: NDArray[np.int64], points: tuple[str, ...]) -> NDArray[np.float64]:
+def _by_round(breakdown: Breakdown, rounds: NDArray[np.int64], points: tuple[str, ...]) -> NDArray[np.float64]:
     """Mean stages between the points kept, averaged over the visits of each round."""
-    heights = np.concatenate([np.zeros((len(ladder.means), 1)), np.cumsum(ladder.means[:, :-1], axis=1)], axis=1)
-    kept = heights[:, [ladder.points.index(one) for one in points]]
+    heights = np.concatenate([np.zeros((len(breakdown.means), 1)), np.cumsum(breakdown.means[:, :-1], axis=1)], axis=1)
+    kept = heights[:, [breakdown.points.index(one) for one in points]]
     stages = np.column_stack([np.diff(kept, axis=1), kept[:, -1] - kept[:, 0]])
-    return np.stack([stages[ladder.rounds == one].mean(axis=0) for one in rounds]) if len(rounds) else stages[:0]
+    return np.stack([stages[breakdown.rounds == one].mean(axis=0) for one in rounds]) if len(rounds) else stages[:0]
 
 
 def _difference_rows(
-    device: Ladder, reference: Ladder, points: tuple[str, ...], cells: Mapping[int, Factors]
+    device: Breakdown, reference: Breakdown, points: tuple[str, ...], cells: Mapping[int, Factors]
 ) -> Iterator[Row]:
     names = [*(stage_name(begin, end) for begin, end in pairwise(points)), "total"]
     by_stage = differences(device, reference, points)
@@ -278,7 +282,7 @@ def _difference_rows(
             )
 
 
-def sum_of_stages(found: list[Ladder]) -> tuple[str, str, int]:
+def sum_of_stages(found: list[Breakdown]) -> tuple[str, str, int]:
     """The hypothesis `stages-sum`: outcome, sentence and the worst deviation in ns over all frames."""
     frames = sum(one.frames for one in found)
     if not frames:
@@ -294,11 +298,11 @@ def sum_of_stages(found: list[Ladder]) -> tuple[str, str, int]:
     )
 
 
-def _means_apart(ladder: Ladder) -> float:
-    return float(np.abs(ladder.means[:, :-1].sum(axis=1) - ladder.means[:, -1]).max())
+def _means_apart(breakdown: Breakdown) -> float:
+    return float(np.abs(breakdown.means[:, :-1].sum(axis=1) - breakdown.means[:, -1]).max())
 
 
-def backwards(found: list[Ladder]) -> dict[tuple[str, int, str], float]:
+def backwards(found: list[Breakdown]) -> dict[tuple[str, int, str], float]:
     """The stages in which stamps are out of order, by device, cell and stage: the share of frames."""
     return {
         (one.device, one.cell, stage): float(share)
@@ -308,34 +312,34 @@ def backwards(found: list[Ladder]) -> dict[tuple[str, int, str], float]:
     }
 
 
-def ladder_sample(found: list[Ladder], cells: Mapping[int, Factors]) -> pl.DataFrame:
-    """The sample `ladder`, with the factors of each cell beside it."""
-    rows = [row for one in found for row in _rungs(one)]
+def breakdown_sample(found: list[Breakdown], cells: Mapping[int, Factors]) -> pl.DataFrame:
+    """The sample `latency_breakdown`, with the factors of each cell beside it."""
+    rows = [row for one in found for row in _stage_samples(one)]
     rows += [row for one, reference, points in _pairs(found) if one.device != A_A for row in
-             _added_rungs(one, reference, points)]  # fmt: skip
-    return _with_factors(pl.DataFrame(rows, schema=LADDER, orient="row"), cells)
+             _added_stages(one, reference, points)]  # fmt: skip
+    return _with_factors(pl.DataFrame(rows, schema=BREAKDOWN, orient="row"), cells)
 
 
-def missing_sample(found: list[Ladder]) -> pl.DataFrame:
-    """The sample `ladder_missing`: which stamps could not be had, and why."""
+def missing_sample(found: list[Breakdown]) -> pl.DataFrame:
+    """The sample `missing_timestamps`: which stamps could not be had, and why."""
     rows = [(one.device, one.cell, CALLED[point], why) for one in found for point, why in one.missing.items()]
     return pl.DataFrame(rows, schema=MISSING, orient="row")
 
 
-def _rungs(ladder: Ladder) -> Iterator[tuple[Any, ...]]:
-    trials = len(ladder.means)
-    for i, stage in enumerate(ladder.stages):
-        mean = hodges_lehmann(ladder.means[:, i])
-        quantiles = [float(np.median(values[:, i])) for values in ladder.quantiles.values()]
-        begins, ends = _ends(ladder.points, i)
-        share = float(np.median(ladder.means[:, i] / np.maximum(ladder.means[:, -1], 1.0)))
+def _stage_samples(breakdown: Breakdown) -> Iterator[tuple[Any, ...]]:
+    trials = len(breakdown.means)
+    for i, stage in enumerate(breakdown.stages):
+        mean = hodges_lehmann(breakdown.means[:, i])
+        quantiles = [float(np.median(values[:, i])) for values in breakdown.quantiles.values()]
+        begins, ends = _ends(breakdown.points, i)
+        share = float(np.median(breakdown.means[:, i] / np.maximum(breakdown.means[:, -1], 1.0)))
         yield (
-            *(ladder.device, None, ladder.cell, i, stage, begins, ends),
-            *(mean.estimate, mean.low, mean.high, *quantiles, share, trials, ladder.frames),
+            *(breakdown.device, None, breakdown.cell, i, stage, begins, ends),
+            *(mean.estimate, mean.low, mean.high, *quantiles, share, trials, breakdown.frames),
         )
 
 
-def _added_rungs(device: Ladder, reference: Ladder, points: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+def _added_stages(device: Breakdown, reference: Breakdown, points: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
     names = [*(stage_name(begin, end) for begin, end in pairwise(points)), "total"]
     for i, (name, values) in enumerate(zip(names, differences(device, reference, points).T, strict=True)):
         value = hodges_lehmann(values) if len(values) else Interval(float("nan"), None, None, 0.95, 0)
@@ -374,7 +378,7 @@ def _with_clocks(rows: list[Row], errors: Mapping[tuple[str, int], Errors]) -> N
         row.clock_bound_ns, row.clock_error95_ns = known if crosses else (0.0, 0.0)
 
 
-def _out_of_order(found: list[Ladder]) -> list[Finding]:
+def _out_of_order(found: list[Breakdown]) -> list[Finding]:
     """Stages that run backwards, but for the path: that one is the clocks' affair."""
     shares = {key: share for key, share in backwards(found).items() if "path" not in key[2] and key[2] != "total"}
     behind = [Place(one.device, one.cell) for one in found if BEHIND in one.missing.values()]
@@ -389,16 +393,16 @@ def _out_of_order(found: list[Ladder]) -> list[Finding]:
     return [Finding("stamps_out_of_order", sentence, worst, places)]
 
 
-def _sentence(run: Run, found: list[Ladder]) -> str:
+def _sentence(run: Run, found: list[Breakdown]) -> str:
     """What of the latency is spent where, through the main device at its first cell."""
     device = main_device(run.devices) or DIRECT
-    ladder = next((one for one in found if one.device == device), found[0] if found else None)
-    if ladder is None:
+    breakdown = next((one for one in found if one.device == device), found[0] if found else None)
+    if breakdown is None:
         return "No frame was seen at two stamps"
-    means = np.median(ladder.means, axis=0)
-    named = sorted(zip(ladder.stages[:-1], means[:-1], strict=True), key=lambda pair: -pair[1])
+    means = np.median(breakdown.means, axis=0)
+    named = sorted(zip(breakdown.stages[:-1], means[:-1], strict=True), key=lambda pair: -pair[1])
     parts = ", ".join(f"{stage.replace('_', ' ')} {micro(float(mean))}" for stage, mean in named[:4])
-    path = "the direct link" if ladder.device == DIRECT else ladder.device
-    where = run.cells[ladder.cell].describe()
+    path = "the direct link" if breakdown.device == DIRECT else breakdown.device
+    where = run.cells[breakdown.cell].describe()
     whole = micro(float(means[-1]))
     return f"Through {path} ({where}) a frame takes {whole} on average from its intended departure: {parts}"

@@ -1,4 +1,4 @@
-"""The report of "stages": the ladder of a frame's latency, stamp by stamp, and what a device adds to each rung."""
+"""The report of "stages": the breakdown of a frame's latency, and what a device adds to each stage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sojourn.report.charts import Intervals, Ladder
+from sojourn.report.charts import Intervals, Waterfall
 from sojourn.report.numbers import percent, show
 from sojourn.report.pacing import departures
 from sojourn.report.parts import Key, Parts
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TOTAL = "total"
 
 
-def ladder_table(run: Run) -> Table:
+def breakdown_table(run: Run) -> Table:
     """Every stage of every device and cell, and the total."""
     columns = (
         Column(("cell",), "Cell", numeric=False),
@@ -40,8 +40,8 @@ def ladder_table(run: Run) -> Table:
         Column(("share_percent",), "Of the total", "%"),
         Column(("trials",), "Trials"),
     )
-    found = in_legend_order(sample(run, "ladder"))
-    rows = tuple(_rung(row) for row in found.iter_rows(named=True))
+    found = in_legend_order(sample(run, "latency_breakdown"))
+    rows = tuple(_stage_entries(row) for row in found.iter_rows(named=True))
     strong = frozenset(i for i, stage in enumerate(found["stage"].to_list() if found.height else ()) if stage == TOTAL)
     note = (
         "Frames with every stamp of their cell only, so that the stages of each frame sum to its total to the "
@@ -49,10 +49,10 @@ def ladder_table(run: Run) -> Table:
         "within rounds."
     )
     title = "Latency stage by stage"
-    return Table("ladder", title, columns, rows, note + _clock_note(run), strong, wide=True, grouped=True)
+    return Table("latency_breakdown", title, columns, rows, note + _clock_note(run), strong, wide=True, grouped=True)
 
 
-def _rung(row: dict[str, Any]) -> tuple[Entry, ...]:
+def _stage_entries(row: dict[str, Any]) -> tuple[Entry, ...]:
     shown = show(row["mean_ns"], row["ci_low_ns"], row["ci_high_ns"], "ns")
     over = row["reference"]
     rest = (show(row[f"{name}_ns"], None, None, "ns") for name in ("p50", "p90", "p99"))
@@ -87,18 +87,18 @@ def missing(run: Run) -> Table:
         Column(("stamp",), "Stamp", numeric=False),
         Column(("why",), "Why there is none", numeric=False),
     )
-    found = run.samples("ladder_missing")
+    found = run.samples("missing_timestamps")
     names = {cell.number: cell.short for cell in run.cells}
     rows = [] if found is None else [
         (text(row["device"], row["device"]), text(names.get(row["cell"], "")), text(row["stamp"]), text(row["why"]))
         for row in found.sort("device", "cell").iter_rows(named=True)
     ]  # fmt: skip
-    return Table("ladder_missing", "Stamps that could not be had", columns, tuple(rows), grouped=True)
+    return Table("missing_timestamps", "Stamps that could not be had", columns, tuple(rows), grouped=True)
 
 
-def ladder(run: Run) -> Figure | None:
-    """The ladder: every stage from where the one before it ended."""
-    found = sample(run, "ladder")
+def breakdown(run: Run) -> Figure | None:
+    """The latency breakdown: every stage from where the one before it ended."""
+    found = sample(run, "latency_breakdown")
     if found.is_empty():
         return None
     whole_path = found.filter(pl.col("reference").is_null()).sort("position", maintain_order=True)
@@ -117,13 +117,13 @@ def ladder(run: Run) -> Figure | None:
         "is the "
         "total. Stages whose stamp could not be had are drawn together with the next."
     )
-    chart = Ladder("Time since the intended departure (µs)", _in_order(stages))
-    return figure("ladder", "The ladder", caption, rows, chart, columns=1)
+    chart = Waterfall("Time since the intended departure (µs)", _in_order(stages))
+    return figure("latency_breakdown", "Latency breakdown", caption, rows, chart, columns=1)
 
 
 def differences(run: Run) -> Figure | None:
     """What each device adds to each stage."""
-    found = sample(run, "ladder")
+    found = sample(run, "latency_breakdown")
     if found.is_empty():
         return None
     rows = found.filter(pl.col("reference").is_not_null()).sort("position", maintain_order=True).with_columns(
@@ -197,9 +197,9 @@ def how(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(ladder_table, missing, delays.delays, delays.conservation, delays.pacing),
-    figures=(ladder, differences, delays.cdfs, delays.histograms, delays.over_time, departures),
+    tables=(breakdown_table, missing, delays.delays, delays.conservation, delays.pacing),
+    figures=(breakdown, differences, delays.cdfs, delays.histograms, delays.over_time, departures),
     keys=keys,
     words=how,
-    results=("ladder",),
+    results=("latency_breakdown",),
 )

@@ -1,11 +1,12 @@
 """Method "one-way": delay against the mean interval, where queues grow, and the least time between frames.
 
-A trial's queue is bounded when its delay from the intended departure does not grow (Theil-Sen over twenty parts of the
+A trial's queue is stable when its delay from the intended departure does not grow (Theil-Sen over twenty parts of the
 trial, tested by ranks): a queue of frames may build up in the sender as well as in the path, and where the sender is
 the slowest part, the delay from the actual departure never shows it. Besides, its frames arrive as fast as they leave,
-it loses no more than the slowest pace does, and it sent what it was asked to. An interval is bounded when most of its
-trials are. The knee is the shortest bounded interval with all longer ones bounded; its interval reaches down to the
-next shorter that was tried. "saturated" is the time between arrivals where the queue was never empty.
+it loses no more than the slowest pace does, and it sent what it was asked to. An interval is stable when most of its
+trials are. The minimum sustainable interval is the shortest stable one with all longer ones stable; its confidence
+interval reaches down to the next shorter that was tried. "saturated" is the time between arrivals where the queue was
+never empty.
 """
 
 from __future__ import annotations
@@ -54,45 +55,45 @@ POINTS = ("mean", "p50", "p99", "p99.9")
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
-    """The cells of one path that differ in their interval alone, by falling interval, and which are bounded."""
+class Sweep:
+    """The cells of one path that differ in their interval alone, by falling interval, and which are stable."""
 
     device: str
     factors: Factors
     cells: list[int]
-    bounded: list[bool]
+    stable: list[bool]
 
     @property
-    def knee(self) -> int | None:
-        """The place of the shortest bounded interval below which the first is not."""
-        first = self.bounded.index(False) if False in self.bounded else len(self.bounded)
+    def shortest(self) -> int | None:
+        """The place of the shortest stable interval below which the first is not."""
+        first = self.stable.index(False) if False in self.stable else len(self.stable)
         return first - 1 if first else None
 
     @property
     def beyond(self) -> list[int]:
-        """The cells beyond the knee: overloads, asked for to see queues grow. None where there is no knee."""
-        return [] if self.knee is None else self.cells[self.knee + 1 :]
+        """The cells with shorter intervals: overloads, asked for to see queues grow; none without a stable one."""
+        return [] if self.shortest is None else self.cells[self.shortest + 1 :]
 
 
 def study(run: Run) -> Study:
-    """Delays of every cell, what the device adds where queues are bounded, and the knees."""
+    """Delays of every cell, what the device adds where queues are stable, and the minimum sustainable intervals."""
     of = Gathered(run)
     of.begin()
     growth = growths(of.packets)
     judged = judge_trials(of.trials, growth)
     of.rows.extend(growth_rows(run, judged))
-    found = ladders(run, judged)
-    bounded = {(one.device, cell) for one in found for cell, good in zip(one.cells, one.bounded, strict=True) if good}
+    found = sweeps(run, judged)
+    stable = {(one.device, cell) for one in found for cell, good in zip(one.cells, one.stable, strict=True) if good}
     of.overloads.update(Place(one.device, cell) for one in found for cell in one.beyond)
-    steady = [cell for cell in run.cells if all((device, cell) in bounded for device in _with(judged, cell))]
+    steady = [cell for cell in run.cells if all((device, cell) in stable for device in _with(judged, cell))]
     of.add_devices(steady)
-    knees = [row for one in found for row in knee_rows(run, one, judged)]
-    of.rows.extend(knees)
-    of.findings.extend(knee_limits(found, knees))
+    limits = [row for one in found for row in min_interval_rows(run, one, judged)]
+    of.rows.extend(limits)
+    of.findings.extend(tester_limited(found, limits))
     if WAITING in run.hypotheses:
         of.hypotheses.extend(waiting.evaluate(WAITING, run, of.packets))
-    of.samples["knees"] = row_samples(run, knees)
-    of.samples["delay_by_interval"] = by_interval(run, of.rows, bounded)
+    of.samples["min_intervals"] = row_samples(run, limits)
+    of.samples["delay_by_interval"] = by_interval(run, of.rows, stable)
     of.samples["growth"] = judged.select(
         "block",
         "device",
@@ -104,9 +105,9 @@ def study(run: Run) -> Study:
         "path_growth",
         "loss_ratio",
         "achieved_ratio",
-        "bounded",
+        "stable",
     )
-    return of.conclude(sentence(run, of.rows, knees))
+    return of.conclude(sentence(run, of.rows, limits))
 
 
 def growths(packets: pl.DataFrame) -> pl.DataFrame:
@@ -141,7 +142,7 @@ def growth_of(times: NDArray[np.float64], delays: NDArray[np.float64]) -> tuple[
 
 
 def judge_trials(trials: pl.DataFrame, growth: pl.DataFrame) -> pl.DataFrame:
-    """The trials with growth, p and whether their queue was bounded."""
+    """The trials with growth, p and whether their queue was stable."""
     least = pl.col("loss_ratio").min().over("device", "frame_bytes", "schedule")
     grows = (pl.col("growth") > GROWS) & (pl.col("p") < GROWS_P)
     loses = pl.col("loss_ratio") > 3 * least + LOSES
@@ -151,23 +152,23 @@ def judge_trials(trials: pl.DataFrame, growth: pl.DataFrame) -> pl.DataFrame:
     joined = trials.join(growth, on=["block", "port"], how="left").with_columns(
         pl.col("growth").fill_null(0.0), pl.col("p").fill_null(1.0)
     )
-    return joined.with_columns(bounded=~(grows | loses | missed.fill_null(value=False) | behind.fill_null(value=False)))
+    return joined.with_columns(stable=~(grows | loses | missed.fill_null(value=False) | behind.fill_null(value=False)))
 
 
 def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
-    """Growth, and the share of trials whose queue was bounded."""
+    """Growth, and the share of trials whose queue was stable."""
     rows = []
     for _, _, here in per_path(run, judged):
         rows.append(trial_row(run, here, "queue_growth", "trend", over_trials(here["growth"].to_numpy()), "s/s"))
-        share = clopper_pearson(int(here["bounded"].sum()), here.height)
-        rows.append(trial_row(run, here, "queue_bounded", "ratio", share, "1"))
+        share = clopper_pearson(int(here["stable"].sum()), here.height)
+        rows.append(trial_row(run, here, "queue_stable", "ratio", share, "1"))
     return rows
 
 
-def ladders(run: Run, judged: pl.DataFrame) -> list[Ladder]:
+def sweeps(run: Run, judged: pl.DataFrame) -> list[Sweep]:
     """The cells of every path by their interval; cells without one (shares, floods) are in none."""
     share = {
-        (device, cell): float(here["bounded"].to_numpy().mean()) for (device, cell), _, here in per_path(run, judged)
+        (device, cell): float(here["stable"].to_numpy().mean()) for (device, cell), _, here in per_path(run, judged)
     }
     groups: dict[tuple[object, ...], list[int]] = {}
     for device, cell in share:
@@ -178,53 +179,55 @@ def ladders(run: Run, judged: pl.DataFrame) -> list[Ladder]:
     found = []
     for (path, *_), cells in groups.items():
         ranked = sorted(cells, key=lambda cell: -(run.cells[cell].interval_ns or 0))
-        bounded = [share[str(path), cell] > 0.5 for cell in ranked]
-        found.append(Ladder(str(path), in_common(run.cells[cell] for cell in ranked), ranked, bounded))
+        stable = [share[str(path), cell] > 0.5 for cell in ranked]
+        found.append(Sweep(str(path), in_common(run.cells[cell] for cell in ranked), ranked, stable))
     return found
 
 
-def knee_rows(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
-    """The least time between frames: where the queue is still bounded, what came through beyond, and as calculated."""
+def min_interval_rows(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
+    """The least time between frames: where the queue is still stable, what arrives in overload, and as calculated."""
     if one.device == A_A:
         return []
-    rows = _knee_itself(run, one, judged)
-    crowded = [cell for cell, good in zip(one.cells, one.bounded, strict=True) if not good]
+    rows = _shortest_stable(run, one, judged)
+    crowded = [cell for cell, good in zip(one.cells, one.stable, strict=True) if not good]
     if crowded:
         here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == crowded[-1]))
         gaps = over_trials(1e9 / here["received_pps"].drop_nulls().to_numpy())
-        rows += [_knee(one, crowded[-1], "saturated", gaps)] if gaps.n else []
+        rows += [_row(one, crowded[-1], "saturated", gaps)] if gaps.n else []
     pace = pace_of(run, one.device)
     least = pace.interval_ns(one.factors.frame_bytes or 0)
     rows.append(
-        _knee(one, one.cells[0], "calculated", Interval(float("nan") if least is None else least, None, None, 0.95, 0))
+        _row(one, one.cells[0], "calculated", Interval(float("nan") if least is None else least, None, None, 0.95, 0))
     )
     rows[-1].source = pace.why
     return rows
 
 
-def _knee_itself(run: Run, one: Ladder, judged: pl.DataFrame) -> list[Row]:
-    """The shortest bounded interval; where the sender did not keep the next shorter one, that is its own knee."""
-    knee = one.knee
-    if knee is None:
+def _shortest_stable(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
+    """The shortest stable interval; where the sender did not keep the next shorter one, it is the sender's limit."""
+    shortest = one.shortest
+    if shortest is None:
         return []
-    at = float(run.cells[one.cells[knee]].interval_ns or 0)
-    if knee + 1 == len(one.cells):
-        row = _knee(one, one.cells[knee], "knee", Interval(at, None, None, 0.95, len(one.cells)))
-        row.source = "the shortest that was tried: queues were bounded there too"
+    at = float(run.cells[one.cells[shortest]].interval_ns or 0)
+    if shortest + 1 == len(one.cells):
+        row = _row(one, one.cells[shortest], "sustained", Interval(at, None, None, 0.95, len(one.cells)))
+        row.source = "the shortest that was tried: queues were stable there too"
         return [row]
-    beyond = one.cells[knee + 1]
+    beyond = one.cells[shortest + 1]
     here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == beyond))
     testers = float(np.nanmedian(here["achieved_ratio"].to_numpy())) < 1 - MISSED
     low = float(run.cells[beyond].interval_ns or 0)
-    row = _knee(one, one.cells[knee], "at_most" if testers else "knee", Interval(at, low, at, 0.95, len(one.cells)))
+    row = _row(
+        one, one.cells[shortest], "at_most" if testers else "sustained", Interval(at, low, at, 0.95, len(one.cells))
+    )
     row.findings = ["tester_limited"] if testers else []
     row.source = "the sender did not keep the next shorter one" if testers else "the tried intervals"
     return [row]
 
 
-def knee_limits(found: list[Ladder], knees: list[Row]) -> list[Finding]:
+def tester_limited(found: list[Sweep], limits: list[Row]) -> list[Finding]:
     """Where the sender, not the path, ended the intervals that could be tried: a limit of the answer, not a doubt."""
-    limited = [row for row in knees if row.statistic == "at_most"]
+    limited = [row for row in limits if row.statistic == "at_most"]
     if not limited:
         return []
     paths = {(row.device, row.cell) for row in limited}
@@ -239,12 +242,12 @@ def knee_limits(found: list[Ladder], knees: list[Row]) -> list[Finding]:
     return [Finding("tester_limited", sentence, least, tuple(dict.fromkeys(beyond)), "note")]
 
 
-def _knee(one: Ladder, cell: int, statistic: str, value: Interval) -> Row:
+def _row(one: Sweep, cell: int, statistic: str, value: Interval) -> Row:
     return Row(one.device, "min_frame_interval", statistic, value, "ns", None, one.factors, cell)
 
 
-def by_interval(run: Run, rows: list[Row], bounded: set[tuple[str, int]]) -> pl.DataFrame:
-    """Delay against interval, with its band, and whether the queue was bounded there."""
+def by_interval(run: Run, rows: list[Row], stable: set[tuple[str, int]]) -> pl.DataFrame:
+    """Delay against interval, with its band, and whether the queue was stable there."""
     drawn = [
         row
         for row in rows
@@ -252,15 +255,15 @@ def by_interval(run: Run, rows: list[Row], bounded: set[tuple[str, int]]) -> pl.
         and row.statistic in POINTS
         and row.cell is not None
     ]
-    good = [(row.device, row.cell) in bounded for row in drawn]
-    return row_samples(run, drawn).with_columns(bounded=pl.Series(good, dtype=pl.Boolean))
+    good = [(row.device, row.cell) in stable for row in drawn]
+    return row_samples(run, drawn).with_columns(stable=pl.Series(good, dtype=pl.Boolean))
 
 
-def sentence(run: Run, rows: list[Row], knees: list[Row]) -> str:
-    """What the device adds, and the shortest interval at which its queue stays bounded."""
+def sentence(run: Run, rows: list[Row], limits: list[Row]) -> str:
+    """What the device adds, and the shortest interval at which its queue stays stable."""
     said = added_sentence(run, rows)
     device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
-    found = [row for row in knees if row.device == device and row.statistic in ("knee", "at_most")]
+    found = [row for row in limits if row.device == device and row.statistic in ("sustained", "at_most")]
     if not found:
         return said
     shortest = min(found, key=lambda row: row.factors.frame_bytes or 0)

@@ -1,4 +1,4 @@
-"""What the delays look like: periodic, drifting, in several humps, not yet steady, disturbed, lost or out of order.
+"""What the delays look like: periodic, drifting, in several modes, not yet steady, disturbed, lost or out of order.
 
 Each detector is cautious: it speaks where chance would so speak less than once in thousands of runs.
 """
@@ -112,8 +112,8 @@ def _modes(run: Run) -> Iterator[Finding]:
             found[place], where[place] = float(len(modes)), modes
     if found:
         places, worst = worst_first(found)
-        humps = ", ".join(micro(mode) for mode in where[places[0]])
-        yield Finding("several_modes", f"round trips gather around {worst:.0f} values ({humps})", worst, places)
+        told = ", ".join(micro(mode) for mode in where[places[0]])
+        yield Finding("several_modes", f"round trips gather around {worst:.0f} values ({told})", worst, places)
 
 
 def _interference(run: Run) -> Iterator[Finding]:

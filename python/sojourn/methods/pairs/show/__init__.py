@@ -28,14 +28,14 @@ def words(run: Run) -> list[str]:
 
 METHOD = (
     (
-        "The unit is the pair, never the packet: with and without the device in short blocks next to each other, in "
-        "random and then mirrored order, so that steady drift cancels; half the difference of the two mean round trips "
-        "is the device's latency one way."
+        "Each pair of blocks gives one estimate: short blocks of probes with and without the device follow each other, "
+        "in random and then mirrored order, so that steady drift cancels. Half the difference of their mean round "
+        "trips is the device's latency one way. Pairs are counted, never packets."
     ),
     "All times are of one clock: {clock}.",
     (
-        "Departures and arrivals were stamped by {stamps}; round trips run from the actual departure, and are also "
-        "given from the intended one where probes were scheduled."
+        "Departures and arrivals have timestamps of {stamps}. Round trips are from the actual departure, and also "
+        "from the intended one where probes were scheduled."
     ),
     (
         "Estimates over pairs are Hodges and Lehmann's with the exact Wilcoxon interval, 95 % unless said otherwise; "
