@@ -1,13 +1,12 @@
 //! The receiving half of live frames.
 
 use sojourn_port::PortError;
-use sojourn_port::bpf::{Attached, Program, object};
+use sojourn_port::bpf::{Attached, Program, object, words};
 use sojourn_port::kernel::Interface;
 use sojourn_time::{Nanos, Time};
 use sojourn_wire::stream::STREAM_ETHERTYPE;
 
 use crate::histogram::Histogram;
-use crate::words;
 
 const STEPS: usize = 35 << 6;
 const WORDS: usize = 14;
@@ -106,8 +105,7 @@ impl LiveCounter {
     /// # Errors
     /// When the kernel does not tell.
     pub fn others(&self) -> Result<OtherCount, PortError> {
-        let value = self.program.read("others", &0_u32.to_ne_bytes())?.unwrap_or_default();
-        let [foreign, unlisted] = words(&value).unwrap_or_default();
+        let [foreign, unlisted] = self.program.words("others")?;
         Ok(OtherCount { foreign, unlisted })
     }
 

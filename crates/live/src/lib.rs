@@ -12,10 +12,3 @@ mod sender;
 pub use counter::{FlowCount, LiveCounter, OtherCount};
 pub use histogram::{Histogram, Step};
 pub use sender::{LiveSender, LiveSent, LiveStream};
-
-/// The first words of what the kernel wrote.
-fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
-    let (words, _) = bytes.as_chunks::<8>();
-    let words = words.get(..N)?;
-    Some(std::array::from_fn(|index| u64::from_ne_bytes(words[index])))
-}

@@ -7,8 +7,6 @@ use sojourn_time::{Clock, HostClock, Nanos, Time};
 use sojourn_wire::ethernet;
 use sojourn_wire::stream::{self, Kind, Link, StreamHeader};
 
-use crate::words;
-
 /// How many frames one run makes. A run costs tens of milliseconds at its ends, so those of a stream with a rate are made in
 /// one; once asked to stop, the kernel still goes through the frames of a run, some 20 ns each.
 const FRAMES_A_RUN: [u64; 2] = [1 << 21, 1 << 24];
@@ -173,8 +171,8 @@ impl LiveSender {
     }
 
     fn state(&self) -> Result<State, PortError> {
-        let value = self.program.read("senders", &0_u32.to_ne_bytes())?;
-        Ok(value.and_then(|value| State::parse(&value)).unwrap_or_default())
+        let [next, first, first_at, last_at, interval_ps] = self.program.words("senders")?;
+        Ok(State { next, first, first_at, last_at, interval_ps })
     }
 
     fn begin(&self, state: State) -> Result<(), PortError> {
@@ -212,11 +210,6 @@ struct State {
 }
 
 impl State {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let [next, first, first_at, last_at, interval_ps] = words(bytes)?;
-        Some(Self { next, first, first_at, last_at, interval_ps })
-    }
-
     fn to_bytes(self) -> Vec<u8> {
         let Self { next, first, first_at, last_at, interval_ps } = self;
         [next, first, first_at, last_at, interval_ps].map(u64::to_ne_bytes).concat()

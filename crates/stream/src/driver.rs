@@ -4,7 +4,7 @@ mod conclude;
 mod receive;
 mod send;
 
-pub use conclude::conclude;
+pub use conclude::{Ended, conclude};
 pub use receive::receive;
 pub use send::{exchange, send};
 

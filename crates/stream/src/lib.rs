@@ -26,7 +26,7 @@ mod window;
 
 pub use count::{Received as ReceivedCounts, Sent as SentCounts};
 pub use departed::{Departure, FlowSent, SendOutcome};
-pub use driver::{conclude, exchange, receive, send};
+pub use driver::{Ended, conclude, exchange, receive, send};
 pub use end::{End, EndLine};
 pub use goodness::Fit;
 pub use merge::Merge;

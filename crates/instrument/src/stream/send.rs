@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use serde_json::{Value, json};
 use sojourn_record::StreamFolder;
 use sojourn_rights as rights;
-use sojourn_stream::{End, EndLine, FlowSent, Pattern};
+use sojourn_stream::{End, EndLine, Ended, FlowSent, Pattern};
 use sojourn_time::{HostClock, Nanos, Source};
 
 use super::clocks::Known;
@@ -70,11 +70,11 @@ fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
 fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
     let Some(flow) = sent.outcome.flows.first() else { return Ok(false) };
     let (port, request) = sending.flow(0);
-    let (head, number) = (request.head, request.flow);
+    let ended = Ended { head: request.head, block: 0, flow: request.flow };
     let mut is_heard = false;
     for (of, clock) in lines(sent) {
         let end = End { sent: flow.counts.sent, clock, departure_error_ns: departure_error(sent), of };
-        is_heard |= sojourn_stream::conclude(port, &HostClock, (head, 0, number), &end, PATIENCE)?;
+        is_heard |= sojourn_stream::conclude(port, &HostClock, ended, &end, PATIENCE)?;
     }
     Ok(is_heard)
 }

@@ -145,6 +145,19 @@ impl Program {
         sys::run_live(self.fd.as_fd(), frame, count, together)
     }
 
+    /// Reads the first words of the one value of a map that holds no other.
+    ///
+    /// # Errors
+    /// When there is no such map, its value is shorter, or the kernel refuses.
+    pub fn words<const N: usize>(&self, map: &str) -> Result<[u64; N], PortError> {
+        let value = self.read(map, &0_u32.to_ne_bytes())?;
+        value.and_then(|value| words(&value)).ok_or_else(|| PortError::System {
+            operation: "read the map",
+            object: map.to_owned(),
+            source: io::ErrorKind::UnexpectedEof.into(),
+        })
+    }
+
     /// Reads the value of a key of one of its maps; `None` where there is none.
     ///
     /// # Errors
@@ -184,6 +197,12 @@ impl Program {
             source: io::ErrorKind::NotFound.into(),
         })
     }
+}
+
+/// Returns the first words of what a program wrote; `None` where it is shorter.
+pub fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
+    let words = bytes.as_chunks::<8>().0.get(..N)?;
+    Some(std::array::from_fn(|index| u64::from_ne_bytes(words[index])))
 }
 
 /// Whether another mode would not help either: no right, or a program hangs there already.

@@ -93,8 +93,7 @@ impl Redirect {
 }
 
 fn redirected(program: &Program) -> Result<u64, PortError> {
-    let value = program.read("redirected", &0_u32.to_ne_bytes())?;
-    Ok(value.and_then(|bytes| bytes.first_chunk().map(|word| u64::from_ne_bytes(*word))).unwrap_or(0))
+    program.words("redirected").map(|[count]| count)
 }
 
 /// What an interface has sent, or tried to: a veth counts what its far end has no room for as dropped.

@@ -12,6 +12,17 @@ use crate::{End, Head};
 /// How often it is told when nobody says that it was heard.
 const TRIES: u32 = 5;
 
+/// Which stream is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// What its frames begin with.
+    pub head: Head,
+    /// Its block.
+    pub block: u32,
+    /// Its flow.
+    pub flow: u16,
+}
+
 /// Tells a receiver that a stream is over, five times at most, until it says that it knows. Returns whether it did.
 ///
 /// # Errors
@@ -19,28 +30,30 @@ const TRIES: u32 = 5;
 pub fn conclude(
     port: &mut dyn Batch,
     clock: &dyn Clock,
-    (head, block, flow): (Head, u32, u16),
+    ended: Ended,
     end: &End,
     patience: Nanos,
 ) -> Result<bool, PortError> {
+    let Ended { head, block, flow } = ended;
+    let text = serde_json::to_vec(end)
+        .map_err(|error| PortError::Wrong { object: "the end of a stream".to_owned(), problem: error.to_string() })?;
     for number in 0..TRIES {
         let now = clock.now();
         let header =
             StreamHeader { kind: Kind::End, node: 0, flow, block, seq: u64::from(number), intended: now, sent: now };
-        match transmit(port, &frame(head, header, end)) {
+        match transmit(port, &frame(head, header, &text)) {
             Ok(_) => {}
             Err(error) if error.is_full_queue() => {}
             Err(error) => return Err(error),
         }
-        if is_acknowledged(port, clock, (block, flow), patience)? {
+        if is_acknowledged(port, clock, ended, patience)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn frame(head: Head, header: StreamHeader, end: &End) -> Vec<u8> {
-    let text = serde_json::to_vec(end).unwrap_or_default();
+fn frame(head: Head, header: StreamHeader, text: &[u8]) -> Vec<u8> {
     let payload_bytes = (HEADER_BYTES + text.len()).max(head.least_payload_bytes());
     let mut frame = vec![0; head.bytes() + payload_bytes];
     if let Head::Link(link) = head {
@@ -48,17 +61,12 @@ fn frame(head: Head, header: StreamHeader, end: &End) -> Vec<u8> {
     }
     let payload = &mut frame[head.bytes()..];
     header.write(payload);
-    payload[HEADER_BYTES..HEADER_BYTES + text.len()].copy_from_slice(&text);
+    payload[HEADER_BYTES..HEADER_BYTES + text.len()].copy_from_slice(text);
     frame
 }
 
 /// Waits so long for the answer.
-fn is_acknowledged(
-    port: &mut dyn Batch,
-    clock: &dyn Clock,
-    (block, flow): (u32, u16),
-    patience: Nanos,
-) -> Result<bool, PortError> {
+fn is_acknowledged(port: &mut dyn Batch, clock: &dyn Clock, ended: Ended, patience: Nanos) -> Result<bool, PortError> {
     let framing = port.capabilities().framing;
     let start = clock.now();
     let (deadline, mut watch) = (start + patience, Watch::new(start));
@@ -66,8 +74,9 @@ fn is_acknowledged(
     loop {
         let taken = port.receive_batch(&mut |frame, _| {
             let header = split(framing, frame).and_then(|(_, payload)| StreamHeader::read(payload).ok());
-            heard |= header
-                .is_some_and(|header| header.kind == Kind::EndAck && (header.block, header.flow) == (block, flow));
+            heard |= header.is_some_and(|header| {
+                header.kind == Kind::EndAck && (header.block, header.flow) == (ended.block, ended.flow)
+            });
         });
         match taken {
             Ok(_) | Err(PortError::Refused(_)) => {}

@@ -275,7 +275,14 @@ fn an_end_is_told_until_it_is_heard() {
         let clock = NearClock::new(Rc::clone(&line));
         let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
         let end = End { sent: 3, clock: None, departure_error_ns: None, of: None };
-        let heard = driver::conclude(&mut near, &clock, (head(), 1, 7), &end, Nanos::millis(10)).unwrap();
+        let heard = driver::conclude(
+            &mut near,
+            &clock,
+            driver::Ended { head: head(), block: 1, flow: 7 },
+            &end,
+            Nanos::millis(10),
+        )
+        .unwrap();
         let outcome = line.borrow_mut().finish(&[]);
         (heard, outcome.flows[0].counts.lost, clock.now())
     };
@@ -352,6 +359,15 @@ fn a_clock_that_is_set_back_while_clocks_are_compared_is_not_waited_for() {
     let clock = NearClock::new(Rc::clone(&line));
     let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
     let end = End { sent: 3, clock: None, departure_error_ns: None, of: None };
-    assert!(!driver::conclude(&mut near, &clock, (head(), 1, 7), &end, Nanos::millis(20)).unwrap());
+    assert!(
+        !driver::conclude(
+            &mut near,
+            &clock,
+            driver::Ended { head: head(), block: 1, flow: 7 },
+            &end,
+            Nanos::millis(20)
+        )
+        .unwrap()
+    );
     assert!(clock.now() < Time(0), "{:?}", clock.now());
 }
