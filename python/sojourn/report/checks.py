@@ -54,7 +54,7 @@ def _titled(found: list[Check]) -> str:
 
 
 COLUMNS = (
-    Column(("configured",), "Configured"),
+    Column(("configured",), "Expected"),
     Column(("measured", "unit"), "Measured"),
     Column(("ci_low", "ci_high"), "95 % interval"),
     Column(("limit",), "Limit"),
@@ -126,8 +126,9 @@ def _numbers(one: Check) -> tuple[Entry, ...]:
     measured, configured, limit = shown_of(one)
     unit = measured.unit or (str(one["unit"]) if one["unit"] != "1" else "")
     p = one["p"]
+    plain = configured in ("0", NOTHING) or unit in ("packets", "A²")
     return (
-        Entry(configured, (one["configured"],)),
+        Entry(configured if plain else f"{configured} {unit}".strip(), (one["configured"],)),
         Entry(f"{measured.text} {unit}".strip(), (one["measured"], one["unit"])),
         Entry(measured.interval, (one["ci_low"], one["ci_high"])),
         Entry(limit if one["limit"] is None else f"± {limit}" if _both_ways(one) else f"≤ {limit}", (one["limit"],)),

@@ -10,6 +10,9 @@ import math
 from dataclasses import dataclass
 
 MINUS = "\u2212"
+WHOLE_RATE = 1000.0
+"""Rates from here on are shown in whole frames, however narrow their interval."""
+
 NOTHING = "\u2013"  # what stands where there is no number
 
 
@@ -41,6 +44,8 @@ class Shown:
         half = half_width(self.low, self.high)
         if half is None:
             return plain_decimals(self.value)
+        if self.unit == "1/s" and abs(self.value or 0.0) >= WHOLE_RATE:
+            return 0
         return max(0, min(6, 1 - math.floor(math.log10(half))))
 
     def sentence(self, level: float = 0.95) -> str:

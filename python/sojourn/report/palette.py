@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sojourn import devices
 from sojourn.devices import Ink
 
-INSIDE, OUTSIDE = "by its own log", "from outside"
+INSIDE, OUTSIDE = "emulator's log", "from outside"
 A_A_PLACE = 30
 """Of the control among the devices, in legends and tables."""
 

@@ -407,7 +407,7 @@ def _sentence(run: Run, sought: list[Sought]) -> str:
         return f"The throughput of {amid(device)} was not measured"
     size = run.cells[found[0].cell].frame_bytes
     parts = [_said(one) for one in mine if run.cells[one.cell].frame_bytes == size]
-    return f"With frames of {size} B, {amid(device)} forwards {', '.join(parts)}"
+    return f"With frames of {size} B, {amid(device)} forwards {' and '.join(parts)}"
 
 
 def _said(sought: Sought) -> str:

@@ -44,12 +44,12 @@ def losses(run: Run) -> Table:
 def unknown(run: Run) -> Table:
     """Loss and received rate to an unknown address minus those to a known one."""
     measures = (
-        Measure("loss_shift", "mean", "Loss (percentage points)", share=True),
-        Measure("throughput_pps_shift", "mean", "Received"),
+        Measure("loss_shift", "mean", "Loss difference", share=True),
+        Measure("throughput_pps_shift", "mean", "Received rate difference"),
     )
     note = (
-        "Value to an unknown address minus value to a known one, from pairs of trials of one round. A frame to an "
-        "address that the bridge has not learned is copied to all ports."
+        "Value to an unknown address minus value to a known one (loss: in percentage points), from pairs of trials of "
+        "one round. A frame to an address that the bridge has not learned is copied to all ports."
     )
     where = pl.col("against").is_not_null()
     return measured(run, Ask("unknown", "Unknown address minus known address", measures, note, where))

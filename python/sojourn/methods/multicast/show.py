@@ -41,7 +41,7 @@ def shifts(run: Run) -> Table:
         Measure("response_latency_shift", "p50", "Median", "Response latency"),
     )
     where = pl.col("against").is_not_null()
-    note = "Each value is that of the cell minus that of the same cell with what stands under “minus”."
+    note = "Each value is a cell's delay minus that of the same cell with unicast, or without further receivers."
     title = "Group addresses minus unicast, further receivers minus none"
     return measured(run, Ask("shifts", title, measures, note, where, clock=True))
 

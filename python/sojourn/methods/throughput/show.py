@@ -64,7 +64,10 @@ def gap_over_size(run: Run) -> Figure | None:
         )  # fmt: skip
         rows = pl.concat([rows, line_], how="diagonal_relaxed")
     rows = rows.pipe(along)
-    caption = "Mean time between received frames. The line is a + b × frame size, fitted per round, with its 95 % band."
+    caption = (
+        "Mean time between received frames. The line and its 95 % band: at each size, the estimate over the lines "
+        "a + b × frame size of all rounds."
+    )
     chart = Lines(SIZE, Axis("Time between frames (µs)", zero=True))
     return figure("gap_over_size", "Time between frames over frame size", caption, rows, chart)
 

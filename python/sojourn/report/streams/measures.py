@@ -71,6 +71,8 @@ class Ask:
     """Whether a row is of a frame size, and not of a cell."""
     clock: bool = False
     """Whether the clock's error stands beside the figures, as it must beside one-way delays."""
+    counted: str = "Trials"
+    """The unit of which each row has `n`."""
 
 
 def measured(run: Run, ask: Ask) -> Table:
@@ -81,7 +83,7 @@ def measured(run: Run, ask: Ask) -> Table:
     columns = [cell_column(run), Column(("device",), "Device", numeric=False)]
     columns += [Column((key,), HEADINGS[key], numeric=False) for key in keys]
     columns += [column for one in present for column in _columns(one, places)]
-    columns += [Column(("n", "level"), "Trials")]
+    columns += [Column(("n", "level"), ask.counted)]
     if ask.clock:
         columns.append(Column(("clock_error95_us", "clock_bound_us"), "Clock error", "µs, 95 % (maximum)"))
     cells: dict[str, set[int | None]] = {}

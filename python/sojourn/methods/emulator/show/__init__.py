@@ -42,7 +42,7 @@ def errors(run: Run) -> Table:
         "send it. Compensated: the path delay found in one half of the trials is subtracted from the errors of the "
         "other half. A percentile is given where at least ten packets lie beyond it."
     )
-    return measured(run, Ask("emulation_error", "Delay error", (*measures, path), note))
+    return measured(run, Ask("emulation_error", "Delay error", (*measures, path), note, counted="Parts of trials"))
 
 
 def emulated(run: Run) -> Table:
@@ -56,7 +56,7 @@ def emulated(run: Run) -> Table:
         "One-way delay minus the direct path's median in the same cell. Mean minus configured: the mean delay minus "
         "the direct path's mean and the configured delay."
     )
-    return measured(run, Ask("emulated_delay", "Emulated delay", measures, note))
+    return measured(run, Ask("emulated_delay", "Emulated delay", measures, note, counted="Parts of trials"))
 
 
 def lost(run: Run) -> Table:
@@ -65,7 +65,7 @@ def lost(run: Run) -> Table:
     note = "From the sequence numbers of the stream's frames; the interval is Clopper and Pearson's."
     asked = {one["cell"] for one in checks_of(run) if one["check"].startswith("loss")}
     where = pl.col("cell").is_in(sorted(asked)) | (pl.col("estimate") > 0)
-    return measured(run, Ask("emulated_loss", "Emulated loss", measures, note, where))
+    return measured(run, Ask("emulated_loss", "Emulated loss", measures, note, where, counted="Packets"))
 
 
 def keys(run: Run) -> list[Key]:

@@ -143,7 +143,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
     device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
     spread = [row for row in rows if (row.device, row.quantity, row.statistic) == (device, "delay_spread", "sd")]
     if not spread:
-        return "No delays of several senders were measured"
+        return _shared(device, rows)
     size = min(row.factors.frame_bytes or 0 for row in spread)
     of_size = [row for row in spread if row.factors.frame_bytes == size]
     of_size.sort(key=lambda row: row.factors.senders or 1)
@@ -157,3 +157,14 @@ def sentence(run: Run, rows: list[Row]) -> str:
         f"Over {amid(device)} the one-way delay of {size} B frames has a standard deviation of {narrow} with "
         f"{counted(least.factors.senders or 1, 'sender')} and of {broad} with {most.factors.senders}{jains}"
     )
+
+
+def _shared(device: str, rows: list[Row]) -> str:
+    """The fairness with the most senders, of a run whose frames have no delays."""
+    fair = [row for row in rows if (row.device, row.quantity) == (device, "fairness")]
+    if not fair:
+        return "No trial with several senders was measured"
+    most = max(fair, key=lambda row: row.factors.senders or 1)
+    senders = counted(most.factors.senders or 1, "sender")
+    fairness_ = f"Jain's fairness index is {most.value.estimate:.3f}"
+    return f"With {senders} over {amid(device)}, {fairness_}; no delays were measured"
