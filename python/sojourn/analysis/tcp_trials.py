@@ -59,6 +59,14 @@ def trials_of(run: Run, kind: str | None = None) -> list[Done]:
     ]
 
 
+def by_cell(several: Sequence[Done]) -> list[list[Done]]:
+    """The trials of each cell, in the order of the cells."""
+    found: dict[int, list[Done]] = {}
+    for one in several:
+        found.setdefault(one.cell, []).append(one)
+    return [found[cell] for cell in sorted(found)]
+
+
 def of_block(records: Path, name: str, block: int, columns: Sequence[str] | None = None) -> pl.DataFrame:
     """The rows of one block, as whoever wrote it last has them."""
     frame = read_table(records, name, {block}, columns).frame

@@ -79,7 +79,7 @@ def _singly(found: list[Check], name: str, title: str) -> Table:
             *_told(one),
             *_numbers(one),
             whole(one["n"]),
-            _verdict(one),
+            verdict_entry(one),
         )
         for one in found
     )
@@ -97,7 +97,7 @@ def _told(one: Check) -> tuple[Entry, ...]:
     return text(str(one["check"])), text(SOURCES.get(str(one["of"]), str(one["of"])))
 
 
-def _verdict(one: Check) -> Entry:
+def verdict_entry(one: Check) -> Entry:
     marks = {"pass": "pass", "fail": "FAIL", "inconclusive": "inconclusive"}
     return Entry(marks[str(one["verdict"])], (str(one["verdict"]),))
 

@@ -17,7 +17,7 @@ from sojourn.report.contents import parts_of
 from sojourn.report.numbers import NOTHING, Shown, duration, show
 from sojourn.report.palette import ordered
 from sojourn.report.shapes import shapes
-from sojourn.report.table import Column, Entry, Table, interval, number, text
+from sojourn.report.table import Column, Entry, Table, interval, number, printed, text
 from sojourn.report.tables import of_cell, shown_of
 
 if TYPE_CHECKING:
@@ -85,12 +85,12 @@ def _ping_row(run: Run, row: Row, keys: list[str]) -> tuple[Entry, ...]:
     wait_ms = float(row["wait_ms"]) if row.get("wait_ms") else 1000 / float(row["rate_pps"])
     cell = _nearest(run, size, wait_ms * 1e6) if device else None
     ours_ms = (cell.interval_ns or 0) / 1e6 if cell else None
-    entries = [text(f"{row['table']}"), text(_condition(row)), _printed(row["payload_bytes"]), _printed(f"{wait_ms:g}")]
+    entries = [text(f"{row['table']}"), text(_condition(row)), printed(row["payload_bytes"]), printed(f"{wait_ms:g}")]
     entries.append(Entry(f"{ours_ms:g}", (ours_ms,)) if ours_ms else Entry(NOTHING))
     latency = _shown(run, cell, device, "device_latency", "mean", reference="direct")
-    entries += [_printed(row["bridge_latency_us"]), number(latency), interval(latency)]
+    entries += [printed(row["bridge_latency_us"]), number(latency), interval(latency)]
     for key, statistic in zip(keys, ("min", "mean", "max", "sd"), strict=True):
-        theirs = _printed(f"{float(row[f'{key}_ms']) * 1000:g}")
+        theirs = printed(f"{float(row[f'{key}_ms']) * 1000:g}")
         entries += [theirs, number(_shown(run, cell, device, "rtt", statistic))]
     return tuple(entries)
 
@@ -113,8 +113,8 @@ def _quantile_table(run: Run, name: str) -> Table:
         statistic = f"p{float(row['quantile']) * 100:g}"
         shown = _shown(run, cell, device, "rtt", statistic)
         clock = f", {row['cpu_mhz']} MHz" if row["cpu_mhz"] else ""
-        theirs = (text(row["condition"] + clock), _printed(row["payload_bytes"]), text(statistic))
-        rows.append((*theirs, _printed(row["rtt_below_us"]), _cell_name(cell), number(shown), interval(shown)))
+        theirs = (text(row["condition"] + clock), printed(row["payload_bytes"]), text(statistic))
+        rows.append((*theirs, printed(row["rtt_below_us"]), _cell_name(cell), number(shown), interval(shown)))
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE)
 
 
@@ -158,8 +158,8 @@ def _fit_table(run: Run, name: str) -> Table:
         a, b, ours = _line(run, fit, row["method"])
         slope = f"{float(row['slope_us_per_byte']) * 1000:g}"
         theirs = (text(row["section"]), text(f"{row['device']} ({row['link']})"), text(row["method"]))
-        printed = (_printed(row["intercept_us"]), _printed(slope))
-        rows.append((*theirs, *printed, text(ours), number(a), interval(a), number(b), interval(b)))
+        line = (printed(row["intercept_us"]), printed(slope))
+        rows.append((*theirs, *line, text(ours), number(a), interval(a), number(b), interval(b)))
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE, wide=True)
 
 
@@ -177,7 +177,7 @@ def _flood_table(run: Run, name: str) -> Table:
     floods = run.rows("departure_interval", "p50").filter(pl.col("interval_ns") == 0)
     rows = []
     for row in read_published(name):
-        theirs = tuple(_printed(row[key]) for key in ("payload_bytes", "mean_us", "median_us", "rate_pps"))
+        theirs = tuple(printed(row[key]) for key in ("payload_bytes", "mean_us", "median_us", "rate_pps"))
         same = floods.filter(pl.col("icmp_bytes") == int(row["payload_bytes"])).to_dicts()
         for ours in same or [{}]:
             shown = shown_of(ours) if ours else show(None, None, None, "ns")
@@ -205,7 +205,7 @@ def _interval_table(run: Run, name: str) -> Table:
     )
     rows = []
     for row in read_published(name):
-        theirs = tuple(_printed(row[key]) for key in ("frame_data_bytes", "calculated_us", "regular_us", "poisson_us"))
+        theirs = tuple(printed(row[key]) for key in ("frame_data_bytes", "calculated_us", "regular_us", "poisson_us"))
         same = run.rows("min_frame_interval").filter(pl.col("payload_bytes") == int(row["frame_data_bytes"]))
         for device in ordered(same["device"].to_list()) or [""]:
             flooded = _of(same, device, "calculated", "flood")
@@ -252,8 +252,8 @@ def _fan_in_table(run: Run, name: str) -> Table:
         size, senders = int(row["frame_bytes"]), int(row["sources"])
         ours, alone = _flood(run, size, senders), _flood(run, size, 1)
         ratio = f"{float(row['total_mbytes_per_s']) / one[row['frame_bytes']]:.2f}"
-        theirs = (_printed(row["frame_bytes"]), _printed(row["sources"]), _printed(row["total_mbytes_per_s"]))
-        rows.append((*theirs, _printed(ratio), *_mbytes(ours), _over(ours, alone)))
+        theirs = (printed(row["frame_bytes"]), printed(row["sources"]), printed(row["total_mbytes_per_s"]))
+        rows.append((*theirs, printed(ratio), *_mbytes(ours), _over(ours, alone)))
     note = (
         f"{NOTE} User data alone, as the paper counts. Its one sender had a tenth of the receiver's line; ours have no "
         "line rate unless the plan gives one, and all senders share one core."
@@ -304,7 +304,7 @@ def _spacing_table(run: Run, name: str) -> Table:
     sizes = sorted(spaced["payload_bytes"].drop_nulls().unique().to_list())
     rows = []
     for row in read_published(name):
-        theirs = [_printed(row[key]) for key in row]
+        theirs = [printed(row[key]) for key in row]
         # The paper's largest frame carries 1500 bytes; raw answers carry 1472 at most where UDP's must fit too.
         near = min(sizes, key=lambda size: abs(size - int(row["frame_bytes"])), default=None)
         mine = spaced.filter(pl.col("payload_bytes").eq_missing(near) & (pl.col("device") != "direct"))
@@ -392,8 +392,3 @@ def _line(run: Run, fit: Fit | None, method: str) -> tuple[Shown, Shown, str]:
 
 def _cell_name(cell: Cell | None) -> Entry:
     return text(f"{cell.size_bytes} B, {duration(cell.interval_ns)}" if cell else NOTHING)
-
-
-def _printed(value: str) -> Entry:
-    """A published figure, to the digit as it was printed."""
-    return Entry(value or NOTHING, (value or None,))

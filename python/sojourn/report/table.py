@@ -9,7 +9,7 @@ import csv
 import io
 from dataclasses import dataclass, field
 
-from sojourn.report.numbers import MINUS, Shown, count
+from sojourn.report.numbers import MINUS, NOTHING, Shown, count
 
 Value = str | float | int | None
 
@@ -158,6 +158,16 @@ def number(shown: Shown) -> Entry:
 def interval(shown: Shown) -> Entry:
     """An entry of the number's interval."""
     return Entry(shown.interval, (shown.low, shown.high))
+
+
+def printed(value: str) -> Entry:
+    """A published figure, to the digit as it was printed."""
+    return Entry(value or NOTHING, (value or None,))
+
+
+def rounded(value: float | None, places: int) -> Entry:
+    """A value without an interval, with so many decimals."""
+    return Entry(NOTHING) if value is None else Entry(f"{value:.{places}f}", (value,))
 
 
 def whole(value: float | None) -> Entry:

@@ -20,7 +20,7 @@ from sojourn.analysis.finding import Finding
 from sojourn.analysis.rows import Row
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended
-from sojourn.analysis.tcp_trials import Done, trials_of
+from sojourn.analysis.tcp_trials import Done, by_cell, trials_of
 from sojourn.analysis.wording import percent
 from sojourn.records import read_table
 from sojourn.statistics.interval import Interval, student_quantile
@@ -101,7 +101,7 @@ def study(run: Run) -> Study:
     readings = read_table(run.folder.records, "tcp_readings", {one.block for one in several}, COLUMNS).frame
     skip_ns = float(nanoseconds(run.plan.get("perturbation", {}).get("skip", "0s")) or 0)
     seen = {one.block: found for one in several if (found := seen_of(readings, one, skip_ns)) is not None}
-    cells = _cells(several)
+    cells = by_cell(several)
     compared = [one for cell in cells for one in compare(cell, seen, len(cells) * len(OBSERVABLES))]
     for against in (ON, AGAIN):
         own = [one for one in compared if one.against == against]
@@ -133,13 +133,6 @@ def _sending_ns(one: Done) -> int:
     """How long it sent; after that it only waits for the last acknowledgements."""
     connection = one.connections[0]
     return int(connection["ended_ns"] - connection["started_ns"])
-
-
-def _cells(several: Sequence[Done]) -> list[list[Done]]:
-    by_cell: dict[int, list[Done]] = {}
-    for one in several:
-        by_cell.setdefault(one.cell, []).append(one)
-    return [by_cell[cell] for cell in sorted(by_cell)]
 
 
 def compare(cell: Sequence[Done], seen: dict[int, Seen], questions: int = 1) -> list[Compared]:
@@ -234,7 +227,7 @@ def _drawn(several: Sequence[Done], seen: dict[int, Seen]) -> dict[str, pl.DataF
     """Distributions of each cell and setting, trial by trial's quantiles averaged; and each trial's numbers."""
     shares = np.linspace(0, 1, POINTS)
     curves, trials = [], []
-    for cell in _cells(several):
+    for cell in by_cell(several):
         for setting in (OFF, AGAIN, ON):
             own = [seen[one.block] for one in cell if one.setting == setting and one.block in seen]
             for name in SERIES if own else ():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.report.charts import Axis, Distribution, Intervals, Lines
+from sojourn.report.checks import checks_of, verdict_entry
 from sojourn.report.numbers import NOTHING, count, fixed, show
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams.points import NO_INTERVAL, figure
@@ -18,16 +19,9 @@ if TYPE_CHECKING:
 
 WAYS = {"out": "sent", "in": "received"}
 UNITS = {"values": "values", "packets": "packets", "back-offs": "back-offs"}
-MARKS = {"pass": "pass", "fail": "FAIL", "inconclusive": "inconclusive"}
-WINDOW, THRESHOLD = "window", "threshold"
 
 
 READ_WHEN = {"messages": "before single messages", "direct": "during a bulk transfer"}
-
-
-def checks_of(run: Run) -> list[dict[str, Any]]:
-    """The checks of the run's verdict."""
-    return list(run.verdict.get("checks") or [])
 
 
 def checks(run: Run) -> Table:
@@ -70,7 +64,7 @@ def _row(one: dict[str, Any]) -> tuple[Entry, ...]:
         value,
         interval(shown),
         whole(one["n"]),
-        Entry(MARKS[str(one["verdict"])], (str(one["verdict"]),)),
+        verdict_entry(one),
         text(str(one["what"])),
     )
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from sojourn.report.numbers import NOTHING, Shown, duration, show
 from sojourn.report.published import read_published
-from sojourn.report.table import Column, Entry, Table, interval, number
+from sojourn.report.table import Column, Entry, Table, interval, number, printed
 from sojourn.report.tables import shown_of
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ def delay_table(run: Run, name: str) -> Table:
         cell = ours.at("delay_ns", configured * 1e6)
         one_way = float(row["one_way_delay_us"]) if "one_way_delay_us" in row else float(row["one_way_delay_ms"]) * 1e3
         error = ours.figure(cell, "emulated_delay_error", "mean")
-        theirs = [_printed(row[f"rtt_{key}_ms"]) for key in ("min", "avg", "max", "std")]
+        theirs = [printed(row[f"rtt_{key}_ms"]) for key in ("min", "avg", "max", "std")]
         mine = [number(ours.figure(cell, "emulated_delay", key)) for key, _ in spread]
         off = one_way - configured * 1e3
         body.append(
-            (_printed(row["configured_delay_ms"]), *theirs, _given(one_way), _given(off), *mine, number(error),
+            (printed(row["configured_delay_ms"]), *theirs, _given(one_way), _given(off), *mine, number(error),
              interval(error))
         )  # fmt: skip
     return Table(f"published_{name}", TITLES[name], columns, tuple(body), NOTE, wide=True)
@@ -118,7 +118,7 @@ def interval_table(run: Run, name: str) -> Table:
         error = ours.figure(cell, "emulated_delay_error", "mean")
         pace = Entry(duration(cell["interval_ns"]), (cell["interval_ns"] / 1e6,)) if cell else Entry(NOTHING)
         mean = number(ours.figure(cell, "emulated_delay", "mean"))
-        theirs = (_printed(row[key]) for key in ("configured_delay_ms", "rate_pps", "measured_delay_ms"))
+        theirs = (printed(row[key]) for key in ("configured_delay_ms", "rate_pps", "measured_delay_ms"))
         body.append((*theirs, pace, mean, number(error), interval(error)))
     return Table(f"published_{name}", TITLES[name], columns, tuple(body), NOTE, wide=True)
 
@@ -146,9 +146,9 @@ def loss_table(run: Run, name: str) -> Table:
         shown = ours.figure(cell, "emulated_loss", "ratio")
         pace = Entry(duration(cell["interval_ns"]), (cell["interval_ns"] / 1e6,)) if cell else Entry(NOTHING)
         off = Entry(NOTHING) if shown.value is None else _given(shown.value - share, 2)
-        theirs = (_printed(row["packet_interval_ms"]), _printed(row["measured_loss_pct"]))
+        theirs = (printed(row["packet_interval_ms"]), printed(row["measured_loss_pct"]))
         body.append(
-            (_printed(row["configured_loss_pct"]), *theirs, _given(float(row["measured_loss_pct"]) - share, 2), pace,
+            (printed(row["configured_loss_pct"]), *theirs, _given(float(row["measured_loss_pct"]) - share, 2), pace,
              number(shown), interval(shown), off, _packets(run, cell))
         )  # fmt: skip
     return Table(f"published_{name}", TITLES[name], columns, tuple(body), LOSS_NOTE, wide=True, grouped=True)
@@ -160,11 +160,6 @@ def _packets(run: Run, cell: dict[str, Any] | None) -> Entry:
     rows = run.rows("emulated_loss", "ratio", device=str(cell["device"])).filter(pl.col("cell") == cell["cell"])
     found = rows["probes"].head(1).to_list()
     return Entry(f"{found[0]:,}".replace(",", "\u202f"), (found[0],)) if found else Entry(NOTHING)
-
-
-def _printed(value: str) -> Entry:
-    """A published figure, to the digit as it was printed."""
-    return Entry(value or NOTHING, (value or None,))
 
 
 def _given(value: float, places: int = 1) -> Entry:

@@ -9,7 +9,7 @@ import polars as pl
 from sojourn.methods.tcp_cost.show.frames import DETAIL, ON_SENDER, sample
 from sojourn.report.numbers import NOTHING, Shown, show
 from sojourn.report.published import read_published
-from sojourn.report.table import Column, Entry, Table, interval, number, text
+from sojourn.report.table import Column, Entry, Table, interval, number, printed, rounded, text
 
 if TYPE_CHECKING:
     from sojourn.report.published import Row
@@ -41,10 +41,10 @@ def baseline_table(run: Run, name: str) -> Table:
         first = [float(rows[0][f"testbed{i}_bps"]) for i in (1, 2)]
         mine = ours.get(int(row["flows"]))
         shown = show(mine["off_bps"], mine["off_bps_low"], mine["off_bps_high"], "bit/s") if mine else NOTHING_SHOWN
-        over = _fixed(mine["off_bps"] / one["off_bps"] if mine and one else None, 3)
+        over = rounded(mine["off_bps"] / one["off_bps"] if mine and one else None, 3)
         body.append(
-            (_printed(row["flows"]), *(_fixed(bps / 1e6, 1) for bps in theirs),
-             *(_fixed(bps / base, 3) for bps, base in zip(theirs, first, strict=True)), number(shown), interval(shown),
+            (printed(row["flows"]), *(rounded(bps / 1e6, 1) for bps in theirs),
+             *(rounded(bps / base, 3) for bps, base in zip(theirs, first, strict=True)), number(shown), interval(shown),
              over)
         )  # fmt: skip
     return Table(f"published_{name}", TITLES[name], columns, tuple(body), NOTE, wide=True)
@@ -64,13 +64,13 @@ def disabled_table(run: Run, name: str) -> Table:
     for row in rows:
         off, on = float(row["unloaded_bps"]), float(row["loaded_disabled_bps"])
         body.append(
-            (text(f"theirs, testbed {row['testbed']}"), _fixed(off / 1e6, 1), _fixed(on / 1e6, 1), _fixed(on / off, 4),
-             Entry(NOTHING))
+            (text(f"theirs, testbed {row['testbed']}"), rounded(off / 1e6, 1), rounded(on / 1e6, 1),
+             rounded(on / off, 4), Entry(NOTHING))
         )  # fmt: skip
     for mine in sample(run, "cost_ratios").filter(pl.col("mode") == "disabled").iter_rows(named=True):
         shown = Shown(mine["ratio"], mine["ratio_low"], mine["ratio_high"], "")
         whose = f"ours, {mine['flows']} flow{'s' if mine['flows'] > 1 else ''}, {mine['path']}"
-        rates = (_fixed(mine[one] / 1e6, 0) for one in ("off_bps", "bps"))
+        rates = (rounded(mine[one] / 1e6, 0) for one in ("off_bps", "bps"))
         body.append((text(whose), *rates, number(shown), interval(shown)))
     return Table(f"published_{name}", TITLES[name], columns, tuple(body), NOTE)
 
@@ -95,8 +95,8 @@ def headlines_table(run: Run, name: str) -> Table:
         shown = show(mine["ratio"], mine["ratio_low"], mine["ratio_high"], "ratio")
         skipped = mine["skipped_per_mbps"]
         body.append(
-            (text(f"ours, {mine['path']}"), _printed(str(mine["packets_per_log"])), text(str(mine["flows"])),
-             _fixed(mine["bps"] / 1e6, 0), number(shown), interval(shown),
+            (text(f"ours, {mine['path']}"), printed(str(mine["packets_per_log"])), text(str(mine["flows"])),
+             rounded(mine["bps"] / 1e6, 0), number(shown), interval(shown),
              Entry(NOTHING) if skipped is None else Entry(f"{skipped:.3g}", (skipped,)), text(""))
         )  # fmt: skip
     note = (
@@ -115,8 +115,8 @@ def _headline(row: Row) -> tuple[Entry, ...]:
     throughput = float(row["throughput_mbps"]) if row["throughput_mbps"] else None
     left = None if throughput is None else 100 * throughput / WITHOUT[row["testbed"]]
     return (
-        text(f"theirs, testbed {row['testbed']}"), _printed(row["packets_per_log"]), text(row["flows"]),
-        _printed(row["throughput_mbps"]), _fixed(left, 0), Entry(NOTHING), _printed(row["skipped_per_mbps"]),
+        text(f"theirs, testbed {row['testbed']}"), printed(row["packets_per_log"]), text(row["flows"]),
+        printed(row["throughput_mbps"]), rounded(left, 0), Entry(NOTHING), printed(row["skipped_per_mbps"]),
         text(row["note"]),
     )  # fmt: skip
 
@@ -126,15 +126,6 @@ def _traffic(run: Run) -> dict[int, dict[str, Any]]:
     rows = list(sample(run, "cost_traffic").iter_rows(named=True))
     path = "gso" if any(row["path"] == "gso" for row in rows) else "mtu"
     return {row["flows"]: row for row in rows if row["path"] == path}
-
-
-def _printed(value: str) -> Entry:
-    """A published figure, to the digit as it was printed."""
-    return Entry(value or NOTHING, (value or None,))
-
-
-def _fixed(value: float | None, places: int) -> Entry:
-    return Entry(NOTHING) if value is None else Entry(f"{value:.{places}f}", (value,))
 
 
 TITLES = {

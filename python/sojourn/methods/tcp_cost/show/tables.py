@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.methods.tcp_cost.show.frames import ON, PATHS, flows_words, sample, setting_words, too_few
 from sojourn.report.numbers import NOTHING, show
-from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
+from sojourn.report.table import Column, Entry, Table, interval, number, rounded, text, whole
 
 if TYPE_CHECKING:
     from sojourn.report.run import Run
@@ -88,7 +88,7 @@ def traffic(run: Run) -> Table:
         again = _plain(row["retransmitted_per_s"])
         rows.append(
             (text(PATHS[row["path"]]), whole(row["flows"]), number(shown), interval(shown), whole(row["frame_bytes"]),
-             again, _rounded(least.value, 1), whole(row["slices"]))
+             again, rounded(least.value, 1), whole(row["slices"]))
         )  # fmt: skip
     return Table("cost_traffic", "Throughput without the log", columns, tuple(rows), grouped=True)
 
@@ -116,7 +116,7 @@ def programs(run: Run) -> Table:
         where = "all" if row["path"] is None else f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
         few = too_few(row)
         reach = Entry(few, (None, None)) if few else interval(shown)
-        took = (number(shown), reach, _rounded(row["gross_ns"], 0), _rounded(row["empty_ns"], 0))
+        took = (number(shown), reach, rounded(row["gross_ns"], 0), rounded(row["empty_ns"], 0))
         rows.append((text(row["what"]), text(row["direction"]), text(where), *took, whole(row["runs"]),
                      whole(row["slices"]), whole(row["sessions"])))  # fmt: skip
     note = (
@@ -152,13 +152,9 @@ def _ratio(row: dict[str, Any]) -> tuple[Entry, ...]:
 def _further(row: dict[str, Any]) -> tuple[Entry, ...]:
     cpu = show(row["cpu_ratio"], row["cpu_ratio_low"], row["cpu_ratio_high"], "ratio")
     rates = (show(row[name], row[f"{name}_low"], row[f"{name}_high"], "bit/s") for name in ("bps", "off_bps"))
-    own = _rounded(None if row["logger_cores"] is None else 100 * row["logger_cores"], 1)
+    own = rounded(None if row["logger_cores"] is None else 100 * row["logger_cores"], 1)
     return *(number(rate) for rate in rates), number(cpu), interval(cpu), own
 
 
 def _plain(value: float | None) -> Entry:
     return Entry(NOTHING) if value is None else Entry("0" if value == 0 else f"{value:.3g}", (value,))
-
-
-def _rounded(value: float | None, places: int) -> Entry:
-    return Entry(NOTHING) if value is None else Entry(f"{value:.{places}f}", (value,))

@@ -18,7 +18,7 @@ from sojourn.analysis.finding import Finding
 from sojourn.analysis.rows import Row
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended
-from sojourn.analysis.tcp_trials import Done, of_block, readings_of, samples_of, trials_of
+from sojourn.analysis.tcp_trials import Done, by_cell, of_block, readings_of, samples_of, trials_of
 from sojourn.analysis.wording import counted, percent
 from sojourn.methods.tcp_truth.analyse import backoff, cubic, oracle, reno, witness
 from sojourn.statistics.interval import Interval
@@ -67,7 +67,7 @@ class Found:
 def study(run: Run) -> Study:
     """The checks with their verdicts, the results, and the samples of the figures."""
     found, records = Found(), run.folder.records
-    for cell in _cells(trials_of(run)):
+    for cell in by_cell(trials_of(run)):
         witnessed(found, records, cell)
         if cell[0].kind in ("messages", "direct"):
             asked(found, records, cell)
@@ -78,13 +78,6 @@ def study(run: Run) -> Study:
     _surroundings(run, found)
     frames = {name: pl.DataFrame(rows, infer_schema_length=None) for name, rows in found.samples.items()}
     return Study(found.rows, found.findings, sentence(checks), samples=frames, checks=checks)
-
-
-def _cells(several: Sequence[Done]) -> list[list[Done]]:
-    by_cell: dict[int, list[Done]] = {}
-    for one in several:
-        by_cell.setdefault(one.cell, []).append(one)
-    return [by_cell[cell] for cell in sorted(by_cell)]
 
 
 def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
