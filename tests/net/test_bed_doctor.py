@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Answers as the instrument does: one finding of its own, and one block of a floor.
 FAKE_INSTRUMENT = """#!/bin/sh
 case "$1" in
-doctor) echo '{"checks":[{"name":"hardware stamps","status":"limited","found":"no","mend":"another NIC"}]}' ;;
+doctor) echo '{"checks":[{"name":"hardware stamps","status":"limited","found":"no","fix":"another NIC"}]}' ;;
 probe) cat > /dev/null
     echo '{"event":"ready"}'
     echo '{"event":"block","block":0,"rtt":{"min_ns":5000,"p50_ns":7000}}' ;;

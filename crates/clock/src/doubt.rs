@@ -35,7 +35,7 @@ pub(crate) fn findings(
         say(Finding::ClockAsymmetric, sentence);
     }
     if fits.iter().any(|fit| fit.errors.is_none()) {
-        let sentence = "some stretches have too few exchanges for a 95 % error: there it is the hard bound";
+        let sentence = "some stretches have too few exchanges for a 95 % error: there it is the maximum error";
         say(Finding::ClockUnsynchronised, sentence.to_owned());
     }
     (found, lean.map_or(0.0, |(lean, _)| lean))

@@ -1,17 +1,16 @@
 //! The command line.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use sojourn_probe::{DEFAULT_UDP_PORT, Schedule};
-use sojourn_time::{Nanos, Wait};
-use sojourn_wire::{MacAddress, Size};
+use clap::{Args, Parser, Subcommand};
+use sojourn_probe::DEFAULT_UDP_PORT;
+use sojourn_time::Wait;
 
-use crate::clock::arguments::{ClockCommand, PretendedClock};
+use crate::clock::request::{ClockCommand, PretendedClock};
 use crate::emulate::arguments::Emulate;
+use crate::probe::request::Probe;
 use crate::stream::request::Stream;
 use crate::tcp::arguments::Tcp;
 use crate::tcplog::arguments::Tcplog;
@@ -59,151 +58,12 @@ pub enum Command {
     Tcplog(Tcplog),
     /// Print the tables that instruments write, and the findings, as JSON
     Schema,
-    /// Say what this machine can do, and what would mend what is missing
+    /// Say what this machine can do, and how to fix what is missing
     Doctor {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-}
-
-/// What to probe.
-#[derive(Debug, Subcommand)]
-pub enum Probe {
-    /// ICMP echo, as ping: the peer's kernel answers
-    ///
-    /// Needs CAP_NET_RAW, or a group in net.ipv4.ping_group_range. Example: sojourn probe icmp 10.0.0.2 -c 1000 -i 1ms
-    Icmp(Icmp),
-    /// UDP: `probe respond` answers at the peer
-    ///
-    /// Needs no rights. Example: sojourn probe udp 10.0.0.2 -c 1000 -i 1ms
-    Udp(Udp),
-    /// Ethernet frames (EtherType 0x88B5): `probe respond --raw DEV` answers at the peer
-    ///
-    /// Needs CAP_NET_RAW. Example: sojourn probe raw --dev eth1 --to 02:77:00:00:01:02
-    Raw(Raw),
-    /// A simulated line, in simulated time: instant, and needs no rights
-    ///
-    /// Example: sojourn probe sim --line '{"forward":{"constant_ns":5000},"backward":{"constant_ns":5000}}'
-    Sim(Sim),
-    /// Answer probes of others, over UDP or Ethernet, until SIGINT or SIGTERM
-    Respond(Respond),
-    /// Measure block by block, as asked on standard input: one JSON request a line, one JSON answer a line
-    ///
-    /// For programs. Each block is recorded and flushed before it is answered. Ends at the end of the input, or on SIGINT or
-    /// SIGTERM; a block that a signal cuts short is neither recorded nor answered.
-    Blocks(Blocks),
-}
-
-#[derive(Debug, Args)]
-pub struct Icmp {
-    /// The peer, IPv4 or IPv6
-    pub address: IpAddr,
-    /// Bind to this interface
-    #[arg(long, value_name = "D")]
-    pub dev: Option<String>,
-    #[command(flatten)]
-    pub run: Run,
-}
-
-#[derive(Debug, Args)]
-pub struct Udp {
-    /// The peer, and its port where it is not 7707: 10.0.0.2, 10.0.0.2:9000, fd00::2, [fd00::2]:9000
-    #[arg(value_name = "ADDR[:PORT]")]
-    pub peer: Peer,
-    /// Bind to this interface
-    #[arg(long, value_name = "D")]
-    pub dev: Option<String>,
-    #[command(flatten)]
-    pub run: Run,
-}
-
-#[derive(Debug, Args)]
-pub struct Raw {
-    /// Send on this interface
-    #[arg(long, value_name = "D")]
-    pub dev: String,
-    /// The peer's MAC address
-    #[arg(long, value_name = "MAC")]
-    pub to: MacAddress,
-    /// Send through the interface's queueing discipline, not past it
-    #[arg(long)]
-    pub through_qdisc: bool,
-    #[command(flatten)]
-    pub run: Run,
-}
-
-#[derive(Debug, Args)]
-pub struct Sim {
-    /// What the line does, as JSON
-    #[arg(long, value_name = "LINE")]
-    pub line: String,
-    /// What it carries
-    #[arg(long = "as", value_name = "WHAT", default_value = "icmp")]
-    pub carries: SimCarries,
-    #[command(flatten)]
-    pub run: Run,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum SimCarries {
-    Icmp,
-    Icmp6,
-    Udp,
-    Udp6,
-    Packet,
-}
-
-/// What all single runs share.
-#[derive(Debug, Args)]
-pub struct Run {
-    /// How many probes to send, warm-up included
-    #[arg(short, long, default_value_t = 100)]
-    pub count: u32,
-    /// The interval between intended departures (the mean one for poisson, the least one for closed-loop): 10ms, 500us, 1s
-    #[arg(short, long, default_value = "10ms", value_parser = span)]
-    pub interval: Nanos,
-    /// When probes leave
-    #[arg(long, default_value = "regular")]
-    pub schedule: ScheduleArgument,
-    #[command(flatten)]
-    pub size: SizeArguments,
-    /// Ask for replies of so many bytes of user data (request-response); without it they are as long as the requests
-    /// (ping-pong). Not for ICMP
-    #[arg(long, value_name = "N")]
-    pub response_bytes: Option<usize>,
-    /// After which a reply is late, and how long the end waits for the last one
-    #[arg(long, default_value = "1s", value_parser = span)]
-    pub timeout: Nanos,
-    /// How many of the probes, the first, only warm the path up: they are recorded and left out of the summary
-    #[arg(long, default_value_t = 0)]
-    pub warmup: u32,
-    /// Seed of the poisson schedule
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Write records (Arrow IPC streams) into this folder
-    #[arg(long, value_name = "DIR")]
-    pub record: Option<PathBuf>,
-    /// Print the summary as JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub place: PlaceArguments,
-}
-
-/// The size of requests: one of three, which count different things.
-#[derive(Debug, Args)]
-#[group(multiple = false)]
-pub struct SizeArguments {
-    /// Bytes of user data, after the ICMP, UDP or Ethernet header [default: 56]
-    #[arg(long, value_name = "N")]
-    pub payload_bytes: Option<usize>,
-    /// Bytes of the ICMP message: user data and 8 (ping's "64 bytes")
-    #[arg(long, value_name = "N")]
-    pub icmp_bytes: Option<usize>,
-    /// Bytes of the Ethernet frame with its FCS
-    #[arg(long, value_name = "N")]
-    pub frame_bytes: Option<usize>,
 }
 
 /// Where and how the program runs.
@@ -221,18 +81,6 @@ pub struct PlaceArguments {
     /// Be killed when the parent process dies
     #[arg(long)]
     pub die_with_parent: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Blocks {
-    /// Write records (Arrow IPC streams) into this folder
-    #[arg(long, value_name = "DIR")]
-    pub record: PathBuf,
-    /// The number in the records' file names: probes-KKK.arrow, blocks-KKK.arrow
-    #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..1000))]
-    pub part: u16,
-    #[command(flatten)]
-    pub place: PlaceArguments,
 }
 
 #[derive(Debug, Args)]
@@ -266,16 +114,6 @@ pub struct Respond {
     pub die_with_parent: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum ScheduleArgument {
-    /// At equal intervals, answered or not (open loop)
-    Regular,
-    /// At exponential intervals, answered or not (open loop)
-    Poisson,
-    /// When the one before was answered or timed out (closed loop)
-    ClosedLoop,
-}
-
 /// A peer's address, and its port where it is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -293,27 +131,6 @@ impl FromStr for Peer {
         match text.parse::<std::net::SocketAddr>() {
             Ok(socket) if socket.port() > 0 => Ok(Self { address: socket.ip(), port: socket.port() }),
             _ => Err("expected an address as 10.0.0.2, 10.0.0.2:9000, fd00::2 or [fd00::2]:9000".to_owned()),
-        }
-    }
-}
-
-impl SizeArguments {
-    /// Returns the size that is asked for.
-    pub fn size(&self) -> Size {
-        match (self.payload_bytes, self.icmp_bytes, self.frame_bytes) {
-            (_, Some(bytes), _) => Size::Icmp(bytes),
-            (_, _, Some(bytes)) => Size::Frame(bytes),
-            (bytes, None, None) => Size::Payload(bytes.unwrap_or(56)),
-        }
-    }
-}
-
-impl From<ScheduleArgument> for Schedule {
-    fn from(schedule: ScheduleArgument) -> Self {
-        match schedule {
-            ScheduleArgument::Regular => Self::Regular,
-            ScheduleArgument::Poisson => Self::Poisson,
-            ScheduleArgument::ClosedLoop => Self::ClosedLoop,
         }
     }
 }
@@ -371,6 +188,7 @@ pub use sojourn_emulate::config::units::time as span;
 mod tests {
     use clap::CommandFactory;
     use proptest::prelude::*;
+    use sojourn_time::Nanos;
 
     use super::*;
 

@@ -1,21 +1,17 @@
 //! The binary: arguments, rights, signals; picks the backend once. What it measures with is in `sojourn-probe`.
 
 mod arguments;
-mod blocks;
 mod clock;
 mod control;
 mod doctor;
 mod emulate;
 mod failure;
 mod numbers;
-mod open;
 mod place;
+mod probe;
 mod respond;
 mod serve;
-mod session;
-mod single;
 mod stream;
-mod summary;
 mod sys;
 mod tcp;
 mod tcplog;
@@ -27,7 +23,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use sojourn_record::Origin;
 
-use arguments::{Arguments, Command, Probe};
+use arguments::{Arguments, Command};
 
 /// How this binary was built.
 const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
@@ -68,12 +64,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 fn run(command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::Probe(Probe::Icmp(arguments)) => single::icmp(arguments),
-        Command::Probe(Probe::Udp(arguments)) => single::udp(arguments),
-        Command::Probe(Probe::Raw(arguments)) => single::raw(arguments),
-        Command::Probe(Probe::Sim(arguments)) => single::sim(arguments),
-        Command::Probe(Probe::Blocks(arguments)) => blocks::run(arguments),
-        Command::Probe(Probe::Respond(arguments)) => respond::run(arguments),
+        Command::Probe(command) => probe::run(command),
         Command::Stream(command) => stream::run(command),
         Command::Clock(command) => clock::run(command),
         Command::Emulate(command) => emulate::run(command),

@@ -146,7 +146,7 @@ fn counts(desks: &mut [Box<dyn Serve>]) -> (serde_json::Value, String) {
         "event": "end", "answered": answered, "too_long": too_long, "foreign": foreign, "refused": refused,
         "own_drops": own_drops,
     });
-    (event, format!("answered {answered}, refused {}, foreign {foreign}, dropped {own_drops}", too_long + refused))
+    (event, format!("answered {answered}, refused {}, unexpected {foreign}, dropped {own_drops}", too_long + refused))
 }
 
 /// Whether an input has come to its end; what can be read from it is thrown away.

@@ -148,7 +148,7 @@ impl Port for Sim {
             Carrier::Icmp4 => Framing::Icmp4,
             Carrier::Icmp6 => Framing::Icmp6,
             Carrier::Udp4 | Carrier::Udp6 => Framing::Udp,
-            Carrier::Raw => Framing::Ethernet,
+            Carrier::Ethernet => Framing::Ethernet,
         };
         Capabilities { framing, max_frame: MAX_FRAME_BYTES, transmit_stamps: true }
     }
@@ -169,7 +169,7 @@ const fn header_bytes(carrier: Carrier) -> usize {
     match carrier {
         Carrier::Icmp4 | Carrier::Icmp6 => icmp::HEADER_BYTES,
         Carrier::Udp4 | Carrier::Udp6 => 0,
-        Carrier::Raw => ethernet::HEADER_BYTES,
+        Carrier::Ethernet => ethernet::HEADER_BYTES,
     }
 }
 
@@ -179,7 +179,7 @@ fn answer(carrier: Carrier, frame: &[u8], (arrival, departure): (Time, Time)) ->
         Carrier::Icmp4 => echo(icmp::Version::V4, frame),
         Carrier::Icmp6 => echo(icmp::Version::V6, frame),
         Carrier::Udp4 | Carrier::Udp6 => respond(frame, &[], arrival, departure),
-        Carrier::Raw => {
+        Carrier::Ethernet => {
             let (header, payload) = ethernet::Header::split(frame)?;
             if header.ethertype != ethernet::PROBE_ETHERTYPE {
                 return None;

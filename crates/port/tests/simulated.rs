@@ -14,7 +14,7 @@ fn the_simulated_line_passes_the_suite() {
         (Carrier::Icmp4, frames::ICMP4),
         (Carrier::Icmp6, frames::ICMP6),
         (Carrier::Udp4, frames::UDP),
-        (Carrier::Raw, frames::ETHERNET),
+        (Carrier::Ethernet, frames::ETHERNET),
     ] {
         let clock = SimulatedClock::default();
         let port = Sim::new(&clock, &Line::constant(5_000, 7_000), carrier).expect("a line");

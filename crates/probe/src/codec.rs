@@ -37,7 +37,7 @@ impl Codec {
     /// Returns the codec of a checked request over a port of that framing, whose Ethernet frames have the source address `mac`.
     pub fn new(request: &Request, framing: Framing, mac: MacAddress) -> Self {
         let destination = match request.to {
-            To::Packet { mac, .. } => mac,
+            To::Ethernet { mac, .. } => mac,
             _ => MacAddress::default(),
         };
         Self {

@@ -1,5 +1,6 @@
 //! What is asked of one block of probes: one line of `probe blocks`, or one run of the others.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use sojourn_time::Nanos;
 use sojourn_wire::Carrier;
@@ -69,15 +70,15 @@ pub enum Kind {
     PingPong,
 }
 
-/// When probes leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// When probes leave: in requests, and on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
     /// At equal intervals, answered or not (open loop).
     Regular,
     /// At exponential intervals, answered or not (open loop).
     Poisson,
-    /// When the one before was answered or timed out, and the interval has passed (closed loop).
+    /// When the one before was answered or timed out, and the interval has passed (closed loop)
     ClosedLoop,
 }
 
@@ -176,7 +177,7 @@ mod tests {
         let request: Request = serde_json::from_str(LINE).unwrap();
         assert_eq!(request.check(), Ok(()));
         assert_eq!((request.kind, request.schedule), (Kind::PingPong, Schedule::ClosedLoop));
-        assert_eq!(request.carrier(), Carrier::Raw);
+        assert_eq!(request.carrier(), Carrier::Ethernet);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use sojourn_port::sim::Line;
 use sojourn_wire::{Carrier, MacAddress};
@@ -34,7 +35,8 @@ pub enum To {
         dev: Option<String>,
     },
     /// Ethernet frames of our own EtherType: a responder of ours answers.
-    Packet {
+    #[serde(rename = "packet")]
+    Ethernet {
         /// The interface to send on.
         dev: String,
         /// The peer.
@@ -54,7 +56,7 @@ pub enum To {
 }
 
 /// What a simulated line carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carries {
     /// ICMP over IPv4.
@@ -66,7 +68,9 @@ pub enum Carries {
     /// UDP over IPv6.
     Udp6,
     /// Ethernet frames.
-    Packet,
+    #[serde(rename = "packet")]
+    #[value(name = "packet")]
+    Ethernet,
 }
 
 impl To {
@@ -75,7 +79,7 @@ impl To {
         match self {
             Self::Icmp { .. } => "icmp",
             Self::Udp { .. } => "udp",
-            Self::Packet { .. } => "packet",
+            Self::Ethernet { .. } => "packet",
             Self::Sim { .. } => "sim",
         }
     }
@@ -92,13 +96,13 @@ impl To {
             Self::Icmp { address: IpAddr::V6(_), .. } => Carrier::Icmp6,
             Self::Udp { address: IpAddr::V4(_), .. } => Carrier::Udp4,
             Self::Udp { address: IpAddr::V6(_), .. } => Carrier::Udp6,
-            Self::Packet { .. } => Carrier::Raw,
+            Self::Ethernet { .. } => Carrier::Ethernet,
             Self::Sim { carries, .. } => match (carries, kernel_answers) {
                 (Some(Carries::Icmp), _) | (None, true) => Carrier::Icmp4,
                 (Some(Carries::Icmp6), _) => Carrier::Icmp6,
                 (Some(Carries::Udp), _) => Carrier::Udp4,
                 (Some(Carries::Udp6), _) => Carrier::Udp6,
-                (Some(Carries::Packet), _) | (None, false) => Carrier::Raw,
+                (Some(Carries::Ethernet), _) | (None, false) => Carrier::Ethernet,
             },
         }
     }
@@ -112,7 +116,7 @@ impl fmt::Display for To {
             Self::Udp { address, port, .. } => {
                 write!(f, "{}", std::net::SocketAddr::new(*address, *port))
             }
-            Self::Packet { dev, mac, .. } => write!(f, "{mac} on {dev}"),
+            Self::Ethernet { dev, mac, .. } => write!(f, "{mac} on {dev}"),
             Self::Sim { .. } => write!(f, "a simulated line"),
         }
     }

@@ -20,7 +20,7 @@ pub enum Carrier {
     /// UDP over IPv6.
     Udp6,
     /// An Ethernet frame of our own EtherType.
-    Raw,
+    Ethernet,
 }
 
 /// A size, by what it counts.
@@ -60,7 +60,7 @@ impl Carrier {
                 Self::Icmp6 => IPV6_BYTES + icmp::HEADER_BYTES,
                 Self::Udp4 => IPV4_BYTES + UDP_BYTES,
                 Self::Udp6 => IPV6_BYTES + UDP_BYTES,
-                Self::Raw => 0,
+                Self::Ethernet => 0,
             }
     }
 
@@ -76,7 +76,7 @@ impl Carrier {
         match self {
             Self::Icmp4 | Self::Icmp6 => 0,
             Self::Udp4 | Self::Udp6 => crate::probe::HEADER_BYTES,
-            Self::Raw => ethernet::LEAST_PAYLOAD_BYTES,
+            Self::Ethernet => ethernet::LEAST_PAYLOAD_BYTES,
         }
     }
 
@@ -124,18 +124,18 @@ mod tests {
         assert_eq!(Carrier::Icmp4.frame_bytes(56), 102);
         assert_eq!(Carrier::Icmp4.frame_bytes(1472), 1518);
         assert_eq!(Carrier::Icmp6.frame_bytes(56), 122);
-        assert_eq!(Carrier::Raw.frame_bytes(46), 64);
-        assert_eq!(Carrier::Raw.frame_bytes(40), 64);
+        assert_eq!(Carrier::Ethernet.frame_bytes(46), 64);
+        assert_eq!(Carrier::Ethernet.frame_bytes(40), 64);
         assert_eq!(Carrier::Udp4.frame_bytes(40), 86);
         assert_eq!(Carrier::Udp4.payload_bytes(Size::Icmp(64)), Err(SizeError::NoIcmp));
-        assert_eq!(Carrier::Raw.payload_bytes(Size::Payload(45)), Err(SizeError::Least(45, 46)));
+        assert_eq!(Carrier::Ethernet.payload_bytes(Size::Payload(45)), Err(SizeError::Least(45, 46)));
         assert_eq!(Carrier::Icmp4.payload_bytes(Size::Icmp(7)), Err(SizeError::TooSmall(7)));
     }
 
     proptest! {
         #[test]
         fn frame_and_payload_agree(payload in 46..9000_usize) {
-            for carrier in [Carrier::Icmp4, Carrier::Icmp6, Carrier::Udp4, Carrier::Udp6, Carrier::Raw] {
+            for carrier in [Carrier::Icmp4, Carrier::Icmp6, Carrier::Udp4, Carrier::Udp6, Carrier::Ethernet] {
                 let frame = carrier.frame_bytes(payload);
                 prop_assert_eq!(carrier.payload_bytes(Size::Frame(frame)), Ok(payload));
             }

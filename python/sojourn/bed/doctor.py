@@ -278,7 +278,7 @@ def _instrument(said: dict[str, Any] | None) -> Iterator[Check]:
     for entry in (said or {}).get("checks", []):
         status: Status = entry["status"] if entry.get("status") in ("ok", "limited", "missing") else "limited"
         found = str(entry.get("found") or entry.get("detail") or "")
-        yield Check("instrument", str(entry.get("name")), status, found, entry.get("mend"), bool(entry.get("needed")))
+        yield Check("instrument", str(entry.get("name")), status, found, entry.get("fix"), bool(entry.get("needed")))
 
 
 def _instrument_doctor() -> dict[str, Any] | None:

@@ -3,10 +3,10 @@
 //! One thread for each peer exchanges; this one estimates once a second, tells and records. The estimation is in
 //! `sojourn-clock`.
 
-pub mod arguments;
 mod local;
 mod peer;
-mod show;
+mod render;
+pub mod request;
 mod simulate;
 mod sys;
 mod watched;
@@ -24,9 +24,9 @@ use crate::arguments::PlaceArguments;
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::place::{self, Fifo, Place};
 use crate::stream::host;
-use arguments::{ClockCommand, ClockKind, Watch};
 use peer::{Batch, Exchanger};
-use show::Show;
+use render::Show;
+use request::{ClockCommand, ClockKind, Watch};
 use watched::Watched;
 
 /// Watches clocks, or estimates simulated ones.

@@ -15,11 +15,11 @@ use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 use sojourn_wire::ProbeHeader;
 use sojourn_wire::probe::HEADER_BYTES;
 
-use super::arguments::Watch;
+use super::request::Watch;
 use crate::arguments::Peer;
 use crate::failure::NotTrusted;
 use crate::place::Place;
-use crate::session::Session;
+use crate::probe::measure::Session;
 use crate::sys::STOP;
 
 /// How long a reply may take.

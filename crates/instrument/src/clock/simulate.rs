@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use sojourn_clock::simulate::Truth;
 use sojourn_clock::{Estimate, Estimator, Limits};
 
-use super::arguments::ClockSim;
-use super::show::say;
+use super::render::say;
+use super::request::ClockSim;
 use crate::failure::{NotTrusted, WrongRequest};
 
 /// The most exchanges that are simulated at once.

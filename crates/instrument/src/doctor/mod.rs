@@ -1,4 +1,4 @@
-//! `doctor`: what this machine lets the instruments do, tried and not guessed, and what would mend what is missing.
+//! `doctor`: what this machine lets the instruments do, tried and not guessed, and what would fix what is missing.
 //!
 //! Takes a second. Changes nothing: what it opens it closes again.
 
@@ -44,9 +44,9 @@ struct Check {
     status: Status,
     /// What was found, for people.
     found: String,
-    /// What would mend it.
+    /// What would fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    mend: Option<String>,
+    fix: Option<String>,
     /// What was measured, for programs.
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     values: serde_json::Map<String, serde_json::Value>,
@@ -85,12 +85,12 @@ fn right(right: Right) -> Check {
     if right.is_held() {
         return Check::ok(right.name(), format!("held, for {purpose}"));
     }
-    let mend = if rustix::process::geteuid().is_root() {
+    let fix = if rustix::process::geteuid().is_root() {
         format!("it is for {purpose}: the container that this runs in would have to permit it")
     } else {
         format!("it is for {purpose}: run as root")
     };
-    Check::new(right.name(), Status::Missing, "not held".to_owned()).mend(mend)
+    Check::new(right.name(), Status::Missing, "not held".to_owned()).fix(fix)
 }
 
 fn bpf() -> Check {
@@ -98,7 +98,7 @@ fn bpf() -> Check {
     match sys::try_bpf_map() {
         Ok(()) => Check::ok(NAME, "a map can be made".to_owned()),
         Err(error) => Check::new(NAME, Status::Missing, error.to_string())
-            .mend("run as root, on a kernel with CONFIG_BPF_SYSCALL".to_owned()),
+            .fix("run as root, on a kernel with CONFIG_BPF_SYSCALL".to_owned()),
     }
 }
 
@@ -110,7 +110,7 @@ fn locked_memory() -> Check {
         Some(bytes) if !Right::IpcLock.is_held() => {
             let status = if bytes >= WANTED_BYTES { Status::Ok } else { Status::Limited };
             let check = Check::new(NAME, status, format!("{} KiB", bytes / 1024)).value("limit_bytes", bytes);
-            if status == Status::Ok { check } else { check.mend("ulimit -l unlimited, or CAP_IPC_LOCK".to_owned()) }
+            if status == Status::Ok { check } else { check.fix("ulimit -l unlimited, or CAP_IPC_LOCK".to_owned()) }
         }
         _ => Check::ok(NAME, "as much as is wanted".to_owned()),
     }
@@ -118,15 +118,15 @@ fn locked_memory() -> Check {
 
 impl Check {
     fn new(name: &'static str, status: Status, found: String) -> Self {
-        Self { name, status, found, mend: None, values: serde_json::Map::new() }
+        Self { name, status, found, fix: None, values: serde_json::Map::new() }
     }
 
     fn ok(name: &'static str, found: String) -> Self {
         Self::new(name, Status::Ok, found)
     }
 
-    fn mend(self, mend: String) -> Self {
-        Self { mend: Some(mend), ..self }
+    fn fix(self, fix: String) -> Self {
+        Self { fix: Some(fix), ..self }
     }
 
     fn value(mut self, key: &str, value: impl Into<serde_json::Value>) -> Self {
@@ -141,7 +141,7 @@ impl Check {
             Status::Missing => "missing",
         };
         writeln!(output, "{mark:8} {}: {}", self.name, self.found)?;
-        self.mend.iter().try_for_each(|mend| writeln!(output, "         to mend it: {mend}"))
+        self.fix.iter().try_for_each(|fix| writeln!(output, "         to fix it: {fix}"))
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     fn whatever_is_missing_comes_with_what_mends_it() {
         let examined = examine();
         for check in &examined.checks {
-            assert!(check.status == Status::Ok || check.mend.is_some(), "{check:?}");
+            assert!(check.status == Status::Ok || check.fix.is_some(), "{check:?}");
             assert!(!check.found.is_empty(), "{check:?}");
         }
         let json = serde_json::to_value(&examined).expect("JSON");

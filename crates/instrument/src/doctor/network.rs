@@ -29,7 +29,7 @@ fn icmp() -> Check {
         Err(PortError::Denied { mend, .. }) => {
             let echo = IcmpPort::open_as(IcmpSocket::Echo, LOOPBACK_ADDRESS, None);
             let check = opened(NAME, echo.map(|_| "the echo socket only"));
-            if check.status == Status::Ok { Check { status: Status::Limited, ..check }.mend(mend) } else { check }
+            if check.status == Status::Ok { Check { status: Status::Limited, ..check }.fix(mend) } else { check }
         }
         raw => opened(NAME, raw.map(|_| "a raw one can be opened")),
     }
@@ -68,10 +68,10 @@ fn hardware_stamps() -> Check {
         (on, _) if !on.is_empty() => Check::ok(NAME, format!("switched on at {on}")),
         (_, off) if !off.is_empty() => {
             let mend = format!("hwstamp_ctl -i {} -t 1 -r 1 (package linuxptp)", off.split(',').next().unwrap_or(&off));
-            Check::new(NAME, Status::Limited, format!("{off} could, and is not set to")).mend(mend)
+            Check::new(NAME, Status::Limited, format!("{off} could, and is not set to")).fix(mend)
         }
         _ => Check::new(NAME, Status::Missing, "no interface here has them; the kernel's are used".to_owned())
-            .mend("an interface whose `ethtool -T` lists hardware-transmit and hardware-receive".to_owned()),
+            .fix("an interface whose `ethtool -T` lists hardware-transmit and hardware-receive".to_owned()),
     }
 }
 
@@ -80,7 +80,7 @@ fn xdp() -> Check {
     match try_socket([libc::AF_XDP, libc::SOCK_RAW, 0]) {
         Ok(()) => Check::ok(NAME, "a socket can be opened".to_owned()),
         Err(error) => Check::new(NAME, Status::Missing, error.to_string())
-            .mend("run as root, on a kernel with CONFIG_XDP_SOCKETS".to_owned()),
+            .fix("run as root, on a kernel with CONFIG_XDP_SOCKETS".to_owned()),
     }
 }
 
@@ -88,7 +88,7 @@ fn opened(name: &'static str, result: Result<&str, PortError>) -> Check {
     match result {
         Ok(found) => Check::ok(name, found.to_owned()),
         Err(PortError::Denied { operation, object, right, mend }) => {
-            Check::new(name, Status::Missing, format!("{operation} {object} needs {right}")).mend(mend)
+            Check::new(name, Status::Missing, format!("{operation} {object} needs {right}")).fix(mend)
         }
         Err(error) => unusable(name, &error),
     }
@@ -100,7 +100,7 @@ fn stamped(name: &'static str, attempt: impl Fn() -> Result<Option<Source>, Port
     match attempt() {
         Ok(Some(Source::Kernel | Source::Hardware)) => Check::ok(name, format!("tried on {LOOPBACK}")),
         Ok(_) => Check::new(name, Status::Limited, format!("none came on {LOOPBACK}: the program's own are used"))
-            .mend(MEND.to_owned()),
+            .fix(MEND.to_owned()),
         Err(error) => unusable(name, &error),
     }
 }
@@ -110,7 +110,7 @@ fn unusable(name: &'static str, error: &PortError) -> Check {
         Ok(_) => "see what the kernel says: dmesg".to_owned(),
         Err(_) => format!("ip link set dev {LOOPBACK} up"),
     };
-    Check::new(name, Status::Missing, error.to_string()).mend(mend)
+    Check::new(name, Status::Missing, error.to_string()).fix(mend)
 }
 
 fn pair() -> Result<(UdpPort, UdpListener), PortError> {

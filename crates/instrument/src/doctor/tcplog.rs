@@ -20,7 +20,7 @@ fn types() -> Check {
         return Check::ok(NAME, format!("{TYPES}, for tcplog"));
     }
     Check::new(NAME, Status::Missing, format!("no {TYPES}: tcplog cannot find the kernel's fields"))
-        .mend("a kernel with CONFIG_DEBUG_INFO_BTF".to_owned())
+        .fix("a kernel with CONFIG_DEBUG_INFO_BTF".to_owned())
 }
 
 fn cgroup() -> Check {
@@ -28,7 +28,7 @@ fn cgroup() -> Check {
     match cgroup_root() {
         Ok(root) => Check::ok(NAME, format!("{}, for tcplog", root.display())),
         Err(error) => Check::new(NAME, Status::Missing, error.to_string())
-            .mend("mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned()),
+            .fix("mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned()),
     }
 }
 
@@ -48,7 +48,7 @@ fn programs() -> Check {
                 KernelError::Denied(_) => "run as root",
                 _ => "Linux 5.15 or later with BTF and cgroup2",
             };
-            Check::new(NAME, Status::Missing, error.to_string()).mend(mend.to_owned())
+            Check::new(NAME, Status::Missing, error.to_string()).fix(mend.to_owned())
         }
     }
 }

@@ -44,7 +44,7 @@ fn tai_offset() -> Check {
         let found =
             "equal to CLOCK_REALTIME: the kernel does not know the leap seconds; spans of time are not affected";
         return Check::new(NAME, Status::Limited, found.to_owned())
-            .mend("chrony with `leapsectz right/UTC`, or ntpd with a leap-seconds file".to_owned())
+            .fix("chrony with `leapsectz right/UTC`, or ntpd with a leap-seconds file".to_owned())
             .value("offset_s", seconds);
     }
     Check::ok(NAME, format!("{seconds} s ahead of CLOCK_REALTIME")).value("offset_s", seconds)
@@ -61,7 +61,7 @@ fn clock_read() -> Check {
         Check::ok(NAME, found)
     } else {
         Check::new(NAME, Status::Limited, found)
-            .mend(format!("a clocksource that needs no system call: echo tsc | sudo tee {CLOCKSOURCE_FILE}"))
+            .fix(format!("a clocksource that needs no system call: echo tsc | sudo tee {CLOCKSOURCE_FILE}"))
     };
     check.value("read_ns", cost.0)
 }
@@ -83,9 +83,9 @@ fn wake_up(name: &'static str, (spin, mend): (Nanos, &str), real_time: bool) -> 
     let check = if p50 <= PUNCTUAL {
         Check::ok(name, found)
     } else if real_time {
-        Check::new(name, Status::Limited, found).mend(mend.to_owned())
+        Check::new(name, Status::Limited, found).fix(mend.to_owned())
     } else {
-        Check::new(name, Status::Limited, found).mend("SCHED_FIFO: run as root".to_owned())
+        Check::new(name, Status::Limited, found).fix("SCHED_FIFO: run as root".to_owned())
     };
     check.value("p50_ns", p50.0).value("p99_ns", p99.0).value("scheduler", scheduler)
 }
@@ -95,7 +95,7 @@ fn fifo(refusal: Option<std::io::Error>) -> Check {
     match refusal {
         None => Check::ok(NAME, "permitted".to_owned()),
         Some(error) => Check::new(NAME, Status::Missing, error.to_string())
-            .mend("run as root, or `sudo setcap cap_sys_nice+ep` on this program".to_owned()),
+            .fix("run as root, or `sudo setcap cap_sys_nice+ep` on this program".to_owned()),
     }
 }
 
@@ -107,11 +107,11 @@ fn throttle() -> Check {
         Some(us) => {
             let found = format!("a SCHED_FIFO thread that spins may be stopped after {us} µs in each period");
             Check::new(NAME, Status::Limited, found)
-                .mend("sysctl -w kernel.sched_rt_runtime_us=-1, or do not spin without sleeping".to_owned())
+                .fix("sysctl -w kernel.sched_rt_runtime_us=-1, or do not spin without sleeping".to_owned())
                 .value("runtime_us", us)
         }
         None => {
-            Check::new(NAME, Status::Limited, format!("{THROTTLE_FILE} cannot be read")).mend("mount /proc".to_owned())
+            Check::new(NAME, Status::Limited, format!("{THROTTLE_FILE} cannot be read")).fix("mount /proc".to_owned())
         }
     }
 }

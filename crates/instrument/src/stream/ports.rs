@@ -66,7 +66,7 @@ impl Open {
         let carrier = match (self.via, self.is_ipv6) {
             ("udp", false) => Carrier::Udp4,
             ("udp", true) => Carrier::Udp6,
-            _ => Carrier::Raw,
+            _ => Carrier::Ethernet,
         };
         carrier.frame_bytes(payload_bytes) + if tagged { TAG_BYTES } else { 0 }
     }

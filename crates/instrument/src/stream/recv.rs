@@ -111,7 +111,7 @@ fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), 
     }
     let foreign: u64 = received.outcome.ports.iter().map(|port| port.foreign).sum();
     let advice = match (foreign, arguments.port.groups.is_empty(), arguments.port.udp_port) {
-        (1.., ..) => format!("{foreign} frames came that are of none of the flows asked for; name theirs with --flow"),
+        (1.., ..) => format!("{foreign} unexpected frames came, of none of the flows asked for; name theirs with --flow"),
         (0, true, Some(port)) => {
             format!(
                 "is it sent to UDP port {port}, and does a firewall let it through? A group must be joined: --group"

@@ -570,7 +570,7 @@ impl To {
         match (self.via(), self.udp) {
             (Via::Udp, Some(peer)) if peer.0.is_ipv6() => Carrier::Udp6,
             (Via::Udp, _) => Carrier::Udp4,
-            _ => Carrier::Raw,
+            _ => Carrier::Ethernet,
         }
     }
 

@@ -196,7 +196,7 @@ impl Told<'_> {
             let _ = writeln!(text, "{}", super::findings::gaps(fit));
         }
         let table = quantiles::table(&[
-            ("departure error", Quantiles::of(&flow.departure_error, 0)),
+            ("pacing error", Quantiles::of(&flow.departure_error, 0)),
             ("inter-departure time", Quantiles::of(&flow.inter_departure, 0)),
         ]);
         text + "\n" + &table + "\n\n"

@@ -65,7 +65,7 @@ struct Told<'a> {
 
 impl Told<'_> {
     fn frame_bytes(&self) -> usize {
-        Carrier::Raw.frame_bytes(self.request.payload_bytes)
+        Carrier::Ethernet.frame_bytes(self.request.payload_bytes)
     }
 
     fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
@@ -145,7 +145,7 @@ impl Told<'_> {
         let clock =
             one_way.map_or_else(|| "the clocks are not known: no one-way delays".to_owned(), |it| it.sentences());
         format!(
-            "{} received, {}, {} duplicated, {} reordered, {} late, {} corrupted, {} own drops\n\n{table}\n{clock}\n",
+            "{} received, {}, {} duplicated, {} reordered, {} late, {} corrupted, {} local drops\n\n{table}\n{clock}\n",
             counts.first,
             numbers::loss(counts.lost, flow.loss_run.count(), counts.packets()),
             counts.duplicated,

@@ -108,7 +108,7 @@ fn rows_of(
         port: PORT,
         via: "sim",
         engine: ENGINE,
-        frame_bytes: Carrier::Raw.frame_bytes(payload_bytes),
+        frame_bytes: Carrier::Ethernet.frame_bytes(payload_bytes),
         payload_bytes,
     };
     let of_sender = sent.flows.iter().zip(request.flows.iter().zip(&asked.flows)).map(|(flow, (of, asked))| {
@@ -135,7 +135,7 @@ fn rows_of(
 fn answer(asked: &Simulate, simulated: &Simulated) -> Value {
     let of_flow = |flow: &sojourn_stream::FlowReceived| {
         let payload = receiving::payload_of(flow, asked.receive.payload_bytes).max(wire::HEADER_BYTES);
-        receiving::flow_json(flow, PORT, Carrier::Raw.frame_bytes(payload))
+        receiving::flow_json(flow, PORT, Carrier::Ethernet.frame_bytes(payload))
     };
     let clock: Vec<Value> = simulated.clocks.iter().map(Known::json).collect();
     json!({

@@ -71,7 +71,7 @@ fn a_constant_line_is_measured_exactly() {
 
 #[test]
 fn responder_times_show_an_asymmetric_line() {
-    for carries in [crate::Carries::Packet, crate::Carries::Udp, crate::Carries::Udp6] {
+    for carries in [crate::Carries::Ethernet, crate::Carries::Udp, crate::Carries::Udp6] {
         let line = Line { responder_ns: 300, ..Line::constant(2_000, 7_000) };
         let request = Request {
             to: To::Sim { line: Box::new(line.clone()), carries: Some(carries) },

@@ -7,7 +7,7 @@ use sojourn_probe::{Kind, Schedule, To};
 use sojourn_time::Wait;
 
 use super::*;
-use crate::session::Session;
+use crate::probe::measure::Session;
 
 const PLACE: Place = Place { cpu: None, is_real_time: false, nice: 0, wait: Wait::SleepThenSpin, is_locked: false };
 
@@ -48,7 +48,7 @@ icmp to a simulated line (sim): 64 ICMP bytes, regular schedule, every 10 ms
 rtt                    11.250      13.250      11.250      11.250     111.250     111.250      14.071
 rtt from intended      11.250      13.250      11.250      11.250     111.250     111.250      14.071
 rtt in user space      11.250      13.250      11.250      11.250     111.250     111.250      14.071
-departure error         0.000       0.000       0.000       0.000       0.000       0.000       0.000
+pacing error            0.000       0.000       0.000       0.000       0.000       0.000       0.000
 timestamps: departures simulated, arrivals simulated; waiting: simulated
 ";
     assert_eq!(text(&request, &measured, &findings(&measured)), expected);

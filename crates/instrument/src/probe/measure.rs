@@ -1,16 +1,20 @@
 //! Measures blocks: keeps the ports that are open, and the one simulated clock. Picks the backend once for each block.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use sojourn_port::icmp::IcmpPort;
+use sojourn_port::packet::PacketPort;
 use sojourn_port::sim::Sim;
+use sojourn_port::udp::UdpPort;
+use sojourn_port::{Capabilities, Port, PortError, Received, Sent, TransmitStamp};
 use sojourn_probe::{Host, Request, To};
 use sojourn_record::{Block, Counts, Probe};
 use sojourn_rights::Right;
-use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Wait};
-use sojourn_wire::Carrier;
+use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Time, Wait};
+use sojourn_wire::{Carrier, MacAddress};
 
-use crate::open::{self, KernelPort};
 use crate::place::Place;
 
 /// What a prober still needs once it runs: sockets, buffers in them that hold what comes after a stall (CAP_NET_ADMIN), and
@@ -81,7 +85,7 @@ impl Session {
         let index = match self.ports.iter().position(|(known, _)| known == to) {
             Some(index) => index,
             None => {
-                self.ports.push((to.clone(), open::open(to)?));
+                self.ports.push((to.clone(), open(to)?));
                 self.ports.len() - 1
             }
         };
@@ -133,5 +137,77 @@ impl Session {
             cpu: self.place.cpu,
             fifo: self.place.is_real_time,
         }
+    }
+}
+/// A port of the kernel.
+#[derive(Debug)]
+enum KernelPort {
+    /// ICMP echo.
+    Icmp(IcmpPort),
+    /// UDP.
+    Udp(UdpPort),
+    /// Ethernet frames.
+    Ethernet(PacketPort),
+}
+
+/// Opens the port for `to`.
+///
+/// # Errors
+/// When the kernel refuses; the root of the chain is then a [`PortError`].
+fn open(to: &To) -> anyhow::Result<KernelPort> {
+    Ok(match to {
+        To::Icmp { address, dev } => KernelPort::Icmp(IcmpPort::open(*address, dev.as_deref())?),
+        To::Udp { address, port, dev } => {
+            KernelPort::Udp(UdpPort::open(SocketAddr::new(*address, *port), dev.as_deref())?)
+        }
+        To::Ethernet { dev, qdisc_bypass, .. } => KernelPort::Ethernet(PacketPort::open(dev, *qdisc_bypass)?),
+        To::Sim { .. } => anyhow::bail!("a simulated line has no port of the kernel"),
+    })
+}
+
+impl KernelPort {
+    /// Returns the interface's own address, where frames carry one.
+    fn hardware_address(&self) -> Option<MacAddress> {
+        match self {
+            Self::Ethernet(port) => Some(port.mac()),
+            Self::Icmp(_) | Self::Udp(_) => None,
+        }
+    }
+}
+
+/// Does the same with whichever port it is.
+macro_rules! each {
+    ($self:ident, $port:ident => $does:expr) => {
+        match $self {
+            KernelPort::Icmp($port) => $does,
+            KernelPort::Udp($port) => $does,
+            KernelPort::Ethernet($port) => $does,
+        }
+    };
+}
+
+impl Port for KernelPort {
+    fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
+        each!(self, port => port.transmit(frame))
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
+        each!(self, port => port.receive(buffer))
+    }
+
+    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+        each!(self, port => port.transmit_stamp())
+    }
+
+    fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
+        each!(self, port => port.wait(deadline))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        each!(self, port => port.capabilities())
+    }
+
+    fn own_drops(&mut self) -> u64 {
+        each!(self, port => port.own_drops())
     }
 }

@@ -10,10 +10,10 @@ use sojourn_record::{Finding, Probe};
 use sojourn_time::{Nanos, Source};
 use sojourn_wire::{Carrier, icmp};
 
+use super::measure::Measured;
 use crate::numbers;
 use crate::place::Place;
 use crate::serve;
-use crate::session::Measured;
 
 /// Returns what was found in the measurement, and in the instrument itself.
 pub fn findings(measured: &Measured) -> Vec<Found> {
@@ -114,7 +114,7 @@ pub fn text(request: &Request, measured: &Measured, found: &[Found]) -> String {
         (counts.late, "late"),
         (counts.duplicated, "duplicated"),
         (counts.reordered, "reordered"),
-        (counts.foreign, "foreign"),
+        (counts.foreign, "unexpected"),
         (counts.own_drops, "dropped by this machine"),
     ];
     let others: Vec<_> = others.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
@@ -167,7 +167,7 @@ fn table(figures: &Figures) -> String {
         ("rtt", figures.rtt),
         ("rtt from intended", figures.rtt_intended),
         ("rtt in user space", figures.rtt_user),
-        ("departure error", figures.departure_error),
+        ("pacing error", figures.departure_error),
     ];
     let rows: Vec<(&str, Summary)> = rows.into_iter().filter_map(|(name, row)| Some((name, row?))).collect();
     let shown: Vec<Column> =

@@ -1,0 +1,8 @@
+//! `probe`: asks a peer and times its answers.
+
+pub mod measure;
+mod render;
+pub mod request;
+mod run;
+
+pub use run::run;

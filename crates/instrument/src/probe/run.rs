@@ -1,0 +1,134 @@
+//! `probe`: one block that is asked by hand, or blocks that a program asks line by line; each is measured, recorded and told.
+
+use std::io::{self, Write};
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+use sojourn_probe::{Request, Summary, To};
+use sojourn_record::RunFolder;
+use sojourn_rights as rights;
+
+use super::measure::{Measured, Session, WHILE_PROBING};
+use super::render;
+use super::request::{Blocks, Probe, Run};
+use crate::failure::NotTrusted;
+use crate::place::{self, Fifo, Place};
+use crate::respond;
+use crate::serve::{self, Records};
+use crate::sys::STOP;
+
+/// Probes, or answers.
+///
+/// # Errors
+/// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
+pub fn run(command: &Probe) -> anyhow::Result<()> {
+    match command {
+        Probe::Icmp(asked) => single(&asked.request()?, &asked.run),
+        Probe::Udp(asked) => single(&asked.request()?, &asked.run),
+        Probe::Raw(asked) => single(&asked.request()?, &asked.run),
+        Probe::Sim(asked) => single(&asked.request()?, &asked.run),
+        Probe::Blocks(asked) => blocks(asked),
+        Probe::Respond(asked) => respond::run(asked),
+    }
+}
+
+/// Measures, records and tells.
+///
+/// # Errors
+/// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
+fn single(request: &Request, arguments: &Run) -> anyhow::Result<()> {
+    request.check()?;
+    place::stop_signal()?;
+    let place = Place::take(&arguments.place, Fifo::Required)?;
+    let origin = crate::origin(request.to.is_simulated());
+    let mut records = arguments.record.as_deref().map(|folder| RunFolder::create(folder, 0, &origin)).transpose()?;
+    rights::keep_only(&WHILE_PROBING)?;
+    let measured = Session::new(place).measure(request, &STOP)?;
+    let recorded = match &mut records {
+        Some(folder) => folder.write(&measured.block, &measured.probes).and_then(|()| folder.finish()),
+        None => Ok(()),
+    };
+    let found = render::findings(&measured);
+    let text = if arguments.json {
+        format!("{:#}\n", render::json(request, &measured, &found, &place))
+    } else {
+        render::text(request, &measured, &found)
+    };
+    // Whoever reads may have gone away; what was measured does not depend on it.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    recorded?;
+    refuse_useless(request, &measured, &found)
+}
+
+/// Ends with a sentence where the figures must not be used: nobody answered, or a finding says so.
+fn refuse_useless(request: &Request, measured: &Measured, found: &[render::Found]) -> anyhow::Result<()> {
+    let counts = measured.block.counts;
+    if counts.sent == 0 {
+        return Err(NotTrusted("no probe was sent before it was ended".to_owned()).into());
+    }
+    if counts.received == 0 {
+        let advice = match request.to {
+            To::Icmp { .. } => "is it up, and does it answer pings (firewall, net.ipv4.icmp_echo_ignore_all)?",
+            To::Udp { .. } => "does `sojourn probe respond` run there, and does a firewall let it through?",
+            To::Ethernet { .. } => {
+                "does `sojourn probe respond --raw DEV` run there, with that MAC address? No router forwards these \
+                 frames: across one, use `sojourn probe udp`"
+            }
+            To::Sim { .. } => "the line loses them all.",
+        };
+        let sentence = format!("{} answered none of {} probes: {advice}", request.to, counts.sent);
+        return Err(NotTrusted(sentence).into());
+    }
+    let invalid = found.iter().find(|found| found.finding.severity() == sojourn_record::Severity::Invalid);
+    match invalid {
+        Some(found) => Err(NotTrusted(format!("{}: {}", found.finding.name(), found.sentence)).into()),
+        None => Ok(()),
+    }
+}
+
+/// Answers requests until the input ends or a signal comes.
+///
+/// # Errors
+/// When the machine refuses what all blocks need, or records cannot be written any more.
+fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
+    let signal = place::stop_signal()?;
+    let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
+    let (folder, part) = (arguments.record.clone(), arguments.part);
+    let mut records = Records::new(move |origin| {
+        let folder = RunFolder::create(&folder, part, origin)?;
+        // Its priority and its files it has now; only sockets are still to be opened.
+        rights::keep_only(&WHILE_PROBING)?;
+        Ok(folder)
+    });
+    let mut session = Session::new(place);
+    serve::say(&serve::ready(Some(&place), Value::Null))?;
+    serve::serve(signal, |request: Request| {
+        request.check()?;
+        let folder = records.folder(request.to.is_simulated())?;
+        let measured = session.measure(&request, &STOP)?;
+        if STOP.load(Ordering::Relaxed) && measured.block.counts.sent < u64::from(request.count) {
+            return Ok(None);
+        }
+        folder.write(&measured.block, &measured.probes)?;
+        Ok(Some(answer(&measured)))
+    })?;
+    records.into_folder().map_or(Ok(()), |mut folder| Ok(folder.finish()?))
+}
+
+fn answer(Measured { block, probes }: &Measured) -> Value {
+    let counts = block.counts;
+    json!({
+        "event": "block",
+        "block": block.block,
+        "sent": counts.sent,
+        "received": counts.received,
+        "lost": counts.lost,
+        "late": counts.late,
+        "duplicated": counts.duplicated,
+        "reordered": counts.reordered,
+        "foreign": counts.foreign,
+        "own_drops": counts.own_drops,
+        "rtt": Summary::of(probes.iter().filter(|probe| !probe.is_warmup).filter_map(sojourn_record::Probe::rtt)),
+        "elapsed_ns": (block.ended_raw - block.started_raw).0,
+    })
+}
