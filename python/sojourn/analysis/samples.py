@@ -15,7 +15,7 @@ from sojourn.analysis.factors import Factors
 from sojourn.analysis.paths import paths_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -103,21 +103,23 @@ def curve_of(values: NDArray[np.float64]) -> pl.DataFrame:
 
 
 def _timeline(run: Run) -> pl.DataFrame:
-    """Every k-th probe, and of every stretch so left out its slowest."""
-    start = run.blocks["started_ns"].min()
-    answered = run.measured.drop_nulls("rtt")
-    stride = max(1, -(-answered.height // TIMELINE_POINTS))
-    numbered = answered.with_columns(
-        ((pl.col("departure_ns") - pl.lit(start, dtype=pl.Int64)) / 1e9).alias("elapsed_s"),
+    start = pl.lit(run.blocks["started_ns"].min(), dtype=pl.Int64)
+    answered = run.measured.drop_nulls("rtt").with_columns(
+        ((pl.col("departure_ns") - start) / 1e9).alias("elapsed_s"),
         pl.col("rtt").cast(pl.Float64).alias("rtt_ns"),
-        (pl.int_range(pl.len()).over("device", "cell") // (2 * stride)).alias("stretch"),
     )
-    kept = numbered
-    if stride > 1:
-        slowest = pl.col("rtt_ns") == pl.col("rtt_ns").max().over("device", "cell", "stretch")
-        first = pl.int_range(pl.len()).over("device", "cell", "stretch") == 0
-        kept = numbered.filter(slowest | first)
-    return kept.select("device", "cell", "round", "visit", "elapsed_s", "rtt_ns")
+    return thinned(answered, "rtt_ns").select("device", "cell", "round", "visit", "elapsed_s", "rtt_ns")
+
+
+def thinned(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Every k-th row, and the largest value of the rows left out between them."""
+    stride = max(1, -(-rows.height // TIMELINE_POINTS))
+    if stride == 1:
+        return rows
+    within = ("device", "cell", "stretch")
+    numbered = rows.with_columns(stretch=pl.int_range(pl.len()).over("device", "cell") // (2 * stride))
+    largest = pl.col(column) == pl.col(column).max().over(within)
+    return numbered.filter(largest | (pl.int_range(pl.len()).over(within) == 0))
 
 
 def _blocks(run: Run) -> pl.DataFrame:
@@ -131,31 +133,34 @@ def _blocks(run: Run) -> pl.DataFrame:
     return blocks.select("block", "device", "cell", "round", "visit", "elapsed_s").join(levels, on="block", how="inner")
 
 
+PAIRS = {
+    "device": pl.String, "reference": pl.String, "cell": pl.Int32, "round": pl.Int32, "latency_ns": pl.Float64,
+}  # fmt: skip
+
+
 def _pairs(rounds: Rounds) -> pl.DataFrame:
-    schema = {
-        "device": pl.String,
-        "reference": pl.String,
-        "cell": pl.Int32,
-        "round": pl.Int32,
-        "latency_ns": pl.Float64,
-    }
     found = []
     for device, reference in rounds.pairs():
         one_way = rounds.one_way(device, reference)
         for row, round_ in zip(*np.nonzero(~np.isnan(one_way)), strict=True):
             found.append((device, reference, rounds.cells[row], int(round_), float(one_way[row, round_])))
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return pl.DataFrame(found, schema=PAIRS, orient="row")
 
 
 def _own_departures(run: Run) -> pl.DataFrame:
+    scheduled = run.measured.filter(pl.col("schedule") != "closed-loop")
+    errors = scheduled.select("device", error_ns=(pl.col("departure_ns") - pl.col("intended_ns")).cast(pl.Float64))
+    return departure_curves(run.devices, errors)
+
+
+def departure_curves(devices: Iterable[str], errors: pl.DataFrame) -> pl.DataFrame:
+    """The share of pacing errors above each of some sizes, by device."""
     schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
     curves = [pl.DataFrame(schema=schema)]
-    scheduled = run.measured.filter(pl.col("schedule") != "closed-loop")
-    for device in run.devices:
-        own = scheduled.filter(pl.col("device") == device)
-        errors = np.abs((own["departure_ns"] - own["intended_ns"]).cast(float).to_numpy())
-        if len(errors):
-            curve = curve_of(errors).rename({"value": "error_ns"})
+    for device in devices:
+        own = errors.filter(pl.col("device") == device)["error_ns"].abs().to_numpy()
+        if len(own):
+            curve = curve_of(own).rename({"value": "error_ns"})
             curves.append(curve.with_columns(device=pl.lit(device)).select(list(schema)))
     return pl.concat(curves)
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from sojourn.analysis.packets import Values, runs_of
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.samples import CURVE_POINTS, TIMELINE_POINTS, curve_of, with_cells
+from sojourn.analysis.samples import CURVE_POINTS, PAIRS, curve_of, departure_curves, thinned, with_cells
 from sojourn.analysis.streams import differences, elapsed_s, series
 
 if TYPE_CHECKING:
@@ -134,24 +134,12 @@ def whole_bins(values: NDArray[np.float64], low: float, high: float) -> NDArray[
 
 def timeline(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
     """Every k-th packet, and the slowest of the packets left out between them."""
-    known = packets.drop_nulls("delay_ns")
-    stride = max(1, -(-known.height // TIMELINE_POINTS))
-    numbered = known.with_columns(
-        elapsed_s=elapsed_s(run, "departure_ns"),
-        stretch=pl.int_range(pl.len()).over("device", "cell") // (2 * stride),
-    )
-    within = ("device", "cell", "stretch")
-    if stride > 1:
-        slowest = pl.col("delay_ns") == pl.col("delay_ns").max().over(within)
-        numbered = numbered.filter(slowest | (pl.int_range(pl.len()).over(within) == 0))
-    return numbered.select("device", "cell", "block", "round", "visit", "elapsed_s", "delay_ns")
+    known = packets.drop_nulls("delay_ns").with_columns(elapsed_s=elapsed_s(run, "departure_ns"))
+    return thinned(known, "delay_ns").select("device", "cell", "block", "round", "visit", "elapsed_s", "delay_ns")
 
 
 def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
     """Device minus direct in every round, one way; the A/A control is device "a/a"."""
-    schema = {
-        "device": pl.String, "reference": pl.String, "cell": pl.Int32, "round": pl.Int32, "latency_ns": pl.Float64,
-    }  # fmt: skip
     means = series(each, "mean")
     found = [
         (device, DIRECT, cell, at, value)
@@ -159,20 +147,13 @@ def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
         if device != DIRECT
         for at, value in differences(means[device, cell], means.get((DIRECT, cell))).items()
     ]
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return pl.DataFrame(found, schema=PAIRS, orient="row")
 
 
 def departure_samples(run: Run, errors: pl.DataFrame) -> pl.DataFrame:
     """Pacing errors by path, of the cells with a schedule."""
-    schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
     paced = [cell for cell, factors in run.cells.items() if factors.schedule in ("regular", "poisson")]
-    curves = [pl.DataFrame(schema=schema)]
-    for device in [one for one in run.devices if one != A_A]:
-        own = errors.filter((pl.col("device") == device) & pl.col("cell").is_in(paced))["error_ns"].abs().to_numpy()
-        if len(own):
-            curve = curve_of(own).rename({"value": "error_ns"})
-            curves.append(curve.with_columns(device=pl.lit(device)).select(list(schema)))
-    return pl.concat(curves)
+    return departure_curves([one for one in run.devices if one != A_A], errors.filter(pl.col("cell").is_in(paced)))
 
 
 POINT = {

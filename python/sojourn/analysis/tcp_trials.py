@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.run import Run
 
-AFTER = ("rtt", "retransmit", "state", "recovery", "reset-out", "reset-in", "destroy")
-"""Points of samples that belong to no packet."""
-
 
 @dataclass(frozen=True, slots=True)
 class Done:
