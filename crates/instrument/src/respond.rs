@@ -10,7 +10,7 @@ use sojourn_port::PortError;
 use sojourn_port::packet::PacketListener;
 use sojourn_port::udp::UdpListener;
 use sojourn_probe::DEFAULT_UDP_PORT;
-use sojourn_probe::respond::{Desk, Pretence, Responder, Serve, serve};
+use sojourn_probe::respond::{Endpoint, Pretence, Responder, Serve, serve};
 use sojourn_record::Finding;
 use sojourn_rights::{self as rights, Right};
 use sojourn_time::{Clock, HostClock, Wait};
@@ -47,16 +47,16 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     let wakers = [signal, input.as_fd()];
     let wakers = if arguments.until_eof { &wakers[..] } else { &wakers[..1] };
     let ended = || STOP.load(Ordering::Relaxed) || (arguments.until_eof && has_ended(input.as_fd()));
-    let served = serve(&mut open.desks, &HostClock, arguments.wait, wakers, ended);
+    let served = serve(&mut open.endpoints, &HostClock, arguments.wait, wakers, ended);
     // Whoever started this may have stopped reading; what was answered does not depend on that.
-    let (counts, sentence) = counts(&mut open.desks);
+    let (counts, sentence) = counts(&mut open.endpoints);
     let _ = serve::tell(arguments.json, &counts, &sentence);
     Ok(served?)
 }
 
 /// The sockets, and what they are.
 struct Open {
-    desks: Vec<Box<dyn Serve>>,
+    endpoints: Vec<Box<dyn Serve>>,
     udp: Vec<String>,
     raw: Vec<String>,
 }
@@ -69,11 +69,11 @@ impl Open {
 }
 
 fn open(arguments: &Respond, responder: Responder) -> Result<Open, PortError> {
-    let mut open = Open { desks: Vec::new(), udp: Vec::new(), raw: arguments.raw.clone() };
+    let mut open = Open { endpoints: Vec::new(), udp: Vec::new(), raw: arguments.raw.clone() };
     if !arguments.raw.is_empty() {
         let names: Vec<&str> = arguments.raw.iter().map(String::as_str).collect();
         let names = if names.contains(&ANY) { &[] } else { names.as_slice() };
-        open.desks.push(Box::new(Desk::new(PacketListener::open(names)?, responder)));
+        open.endpoints.push(Box::new(Endpoint::new(PacketListener::open(names)?, responder)));
     }
     let ports = match arguments.udp.as_slice() {
         [] if arguments.raw.is_empty() => &[DEFAULT_UDP_PORT],
@@ -83,11 +83,11 @@ fn open(arguments: &Respond, responder: Responder) -> Result<Open, PortError> {
         let first = UdpListener::open4(*port)?;
         let second = UdpListener::open6(first.address().port());
         open.udp.push(first.address().to_string());
-        open.desks.push(Box::new(Desk::new(first, responder)));
+        open.endpoints.push(Box::new(Endpoint::new(first, responder)));
         match second {
             Ok(listener) => {
                 open.udp.push(listener.address().to_string());
-                open.desks.push(Box::new(Desk::new(listener, responder)));
+                open.endpoints.push(Box::new(Endpoint::new(listener, responder)));
             }
             Err(error) if lacks_ipv6(&error) => {}
             Err(error) => return Err(error),
@@ -136,12 +136,12 @@ fn ready(open: &Open, place: &Place, pretence: Option<&Pretence>) -> serde_json:
     serve::ready(Some(place), own)
 }
 
-fn counts(desks: &mut [Box<dyn Serve>]) -> (serde_json::Value, String) {
-    let answered: u64 = desks.iter().map(|desk| desk.counts().answered).sum();
-    let too_long: u64 = desks.iter().map(|desk| desk.counts().too_long).sum();
-    let foreign: u64 = desks.iter().map(|desk| desk.counts().foreign).sum();
-    let refused: u64 = desks.iter().map(|desk| desk.refused()).sum();
-    let own_drops: u64 = desks.iter_mut().map(|desk| desk.own_drops()).sum();
+fn counts(endpoints: &mut [Box<dyn Serve>]) -> (serde_json::Value, String) {
+    let answered: u64 = endpoints.iter().map(|endpoint| endpoint.counts().answered).sum();
+    let too_long: u64 = endpoints.iter().map(|endpoint| endpoint.counts().too_long).sum();
+    let foreign: u64 = endpoints.iter().map(|endpoint| endpoint.counts().foreign).sum();
+    let refused: u64 = endpoints.iter().map(|endpoint| endpoint.refused()).sum();
+    let own_drops: u64 = endpoints.iter_mut().map(|endpoint| endpoint.own_drops()).sum();
     let event = json!({
         "event": "end", "answered": answered, "too_long": too_long, "foreign": foreign, "refused": refused,
         "own_drops": own_drops,

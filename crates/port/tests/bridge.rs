@@ -169,7 +169,7 @@ fn a_bridge_goes_with_the_process_that_was_killed() {
         holder.kill().expect("is killed");
         holder.wait().expect("ends");
         until(|| hangs() == [false, false], "the programs are still there");
-        until(|| bridge::open("left", "right", &How::default()).is_ok(), "the seats are still taken");
+        until(|| bridge::open("left", "right", &How::default()).is_ok(), "the interfaces are still claimed");
     });
 }
 

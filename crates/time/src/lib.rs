@@ -99,7 +99,7 @@ impl Sub for Time {
     }
 }
 
-/// Where a timestamp was taken, best first: the rungs of the ladder.
+/// Where a timestamp was taken, best first: the stages of the latency breakdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {

@@ -7,13 +7,13 @@
 //! Everything ends with the value or with the process, however it ends: programs hang on links, nothing is pinned.
 
 #[cfg(feature = "bpf")]
+mod claim;
+#[cfg(feature = "bpf")]
 mod open;
 #[cfg(feature = "bpf")]
 mod packet;
 #[cfg(feature = "bpf")]
 mod redirect;
-#[cfg(feature = "bpf")]
-mod seat;
 #[cfg(feature = "bpf")]
 mod xdp;
 

@@ -1,6 +1,6 @@
 //! Opens both ports of a bridge, each by the best means that its interface has.
 
-use super::seat::Seat;
+use super::claim::Claim;
 use super::{BridgePort, packet, xdp};
 use crate::PortError;
 use crate::kernel::Interface;
@@ -53,9 +53,9 @@ pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
         let problem = "a bridge stands between two interfaces; name another one for its other side".to_owned();
         return Err(PortError::Wrong { object: left.to_owned(), problem });
     }
-    let seats = (Seat::take(interfaces.0)?, Seat::take(interfaces.1)?);
-    let mut left = open_one(seats.0, how, 0, &mut said)?;
-    let mut right = open_one(seats.1, how, 1, &mut said)?;
+    let claims = (Claim::take(interfaces.0)?, Claim::take(interfaces.1)?);
+    let mut left = open_one(claims.0, how, 0, &mut said)?;
+    let mut right = open_one(claims.1, how, 1, &mut said)?;
     if let (Opening::Xdp(left), Opening::Xdp(right)) = (&mut left, &mut right) {
         left.redirect_to(right.interface())?;
         right.redirect_to(left.interface())?;
@@ -90,16 +90,16 @@ fn look_at(name: &str, said: &mut Vec<String>) -> Result<Interface, PortError> {
     })
 }
 
-fn open_one(seat: Seat, how: &How, side: usize, said: &mut Vec<String>) -> Result<Opening, PortError> {
+fn open_one(claim: Claim, how: &How, side: usize, said: &mut Vec<String>) -> Result<Opening, PortError> {
     if how.means == Means::Packet {
-        return packet::PacketBridge::open(seat, said).map(Opening::Packet);
+        return packet::PacketBridge::open(claim, said).map(Opening::Packet);
     }
-    match xdp::Entrance::open(seat.interface(), how.means, &how.wanted[side], said) {
-        Ok(entrance) => Ok(Opening::Xdp(xdp::XdpBridge::new(entrance, seat))),
+    match xdp::Entrance::open(claim.interface(), how.means, &how.wanted[side], said) {
+        Ok(entrance) => Ok(Opening::Xdp(xdp::XdpBridge::new(entrance, claim))),
         Err(refusal) if how.means == Means::Xdp || refusal.is_final => Err(refusal.error),
         Err(refusal) => {
             said.push(format!("AF_PACKET in place of AF_XDP: {}", refusal.error));
-            packet::PacketBridge::open(seat, said).map(Opening::Packet)
+            packet::PacketBridge::open(claim, said).map(Opening::Packet)
         }
     }
 }

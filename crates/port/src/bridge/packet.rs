@@ -8,7 +8,7 @@ use sojourn_wire::stream::TAG_BYTES;
 use sojourn_wire::{MacAddress, offload, segment};
 
 use super::BridgePort;
-use super::seat::Seat;
+use super::claim::Claim;
 use crate::kernel::{Inbox, Interface, Socket};
 use crate::packet::{bind, membership, open, open_ring, sys::TransmitRing, with_tag};
 use crate::{PortError, Received, Stamps};
@@ -25,7 +25,7 @@ pub struct PacketBridge {
     socket: Socket,
     inbox: Inbox,
     ring: TransmitRing,
-    seat: Seat,
+    claim: Claim,
     scratch: Vec<u8>,
     /// Whether the interface was found down when frames were to be sent.
     is_down: bool,
@@ -34,8 +34,8 @@ pub struct PacketBridge {
 
 impl PacketBridge {
     /// Opens one, and says what of the kernel's stack is to be known.
-    pub fn open(seat: Seat, said: &mut Vec<String>) -> Result<Self, PortError> {
-        let interface = seat.interface();
+    pub fn open(claim: Claim, said: &mut Vec<String>) -> Result<Self, PortError> {
+        let interface = claim.interface();
         let socket = open_socket(interface)?;
         let ring = make_ring(interface)?;
         let name = &interface.name;
@@ -44,7 +44,7 @@ impl PacketBridge {
              any bridge"
         ));
         let inbox = Inbox::new(LONGEST_SUPER_FRAME + Undone::BYTES, 0);
-        Ok(Self { socket, inbox, ring, seat, scratch: Vec::with_capacity(1 << 16), is_down: false, lost: 0 })
+        Ok(Self { socket, inbox, ring, claim, scratch: Vec::with_capacity(1 << 16), is_down: false, lost: 0 })
     }
 
     /// What a failed call means for a bridge: an interface that is down shows no frames, and a frame that the kernel
@@ -52,7 +52,7 @@ impl PacketBridge {
     fn tolerate(&mut self, error: PortError) -> Result<usize, PortError> {
         match error {
             PortError::System { ref source, .. } if source.raw_os_error() == Some(libc::EINVAL) => self.lost += 1,
-            PortError::Unusable { .. } => self.seat.look()?,
+            PortError::Unusable { .. } => self.claim.look()?,
             error => return Err(error),
         }
         Ok(0)
@@ -84,7 +84,7 @@ impl BridgePort for PacketBridge {
             }
         }
         if count == 0 {
-            self.seat.watch()?;
+            self.claim.watch()?;
         }
         Ok(count)
     }
@@ -93,14 +93,14 @@ impl BridgePort for PacketBridge {
         if self.is_down {
             self.flush()?;
         }
-        if self.is_down || !self.seat.carries(frame.len()) {
+        if self.is_down || !self.claim.carries(frame.len()) {
             return Ok(false);
         }
         if frame.len() > self.ring.longest() {
             // The MTU was raised meanwhile.
             self.flush()?;
             self.lost += self.ring.withdraw() as u64;
-            self.ring = make_ring(self.seat.interface())?;
+            self.ring = make_ring(self.claim.interface())?;
         }
         if frame.is_empty() || self.ring.put(frame, frame.len()) == 1 {
             return Ok(!frame.is_empty());
@@ -118,7 +118,7 @@ impl BridgePort for PacketBridge {
             if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) {
                 // Down, gone, or a frame that the device does not take: neither it nor those behind it are to leave later.
                 self.lost += self.ring.withdraw() as u64;
-                return self.seat.look();
+                return self.claim.look();
             }
             if !self.ring.is_waiting() {
                 break;
@@ -140,15 +140,15 @@ impl BridgePort for PacketBridge {
     }
 
     fn longest(&self) -> usize {
-        self.seat.longest()
+        self.claim.longest()
     }
 
     fn name(&self) -> &str {
-        &self.seat.interface().name
+        &self.claim.interface().name
     }
 
     fn news(&mut self) -> Option<String> {
-        self.seat.news()
+        self.claim.news()
     }
 }
 

@@ -7,8 +7,8 @@ use sojourn_wire::ethernet::HEADER_BYTES;
 use sojourn_wire::offload;
 use sojourn_wire::stream::TAG_BYTES;
 
+use super::claim::Claim;
 use super::redirect::{self, Redirect};
-use super::seat::Seat;
 use super::{BridgePort, Means, Wanted};
 use crate::bpf::{Attached, Mode, Program, attach_refused, object};
 use crate::kernel::Interface;
@@ -40,7 +40,7 @@ pub struct Refusal {
 /// A bridge's port over AF_XDP.
 pub struct XdpBridge {
     entrance: Entrance,
-    seat: Seat,
+    claim: Claim,
     engine: String,
     /// Whether the interface was found down when frames were to be sent.
     is_down: bool,
@@ -76,16 +76,16 @@ impl Refusal {
 }
 
 impl XdpBridge {
-    /// Puts an entrance into its seat.
-    pub fn new(entrance: Entrance, seat: Seat) -> Self {
+    /// Returns the port of an entrance on a claimed interface.
+    pub fn new(entrance: Entrance, claim: Claim) -> Self {
         let copies = if entrance.rings.is_zero_copy() { "zero-copy" } else { "copy" };
         let engine = format!("AF_XDP {copies}, {}", entrance.attached.mode.name());
-        Self { entrance, seat, engine, is_down: false, refused: 0, redirect: None }
+        Self { entrance, claim, engine, is_down: false, refused: 0, redirect: None }
     }
 
     /// The interface.
     pub fn interface(&self) -> &Interface {
-        self.seat.interface()
+        self.claim.interface()
     }
 
     /// Lets frames that nobody wants to see go straight to another port, if there may be any.
@@ -102,7 +102,7 @@ impl XdpBridge {
     }
 
     fn failed(&self, operation: &'static str, source: std::io::Error) -> PortError {
-        PortError::System { operation, object: format!("AF_XDP on {}", self.seat.interface().name), source }
+        PortError::System { operation, object: format!("AF_XDP on {}", self.claim.interface().name), source }
     }
 
     /// Makes the kernel send; returns whether it would, and is to be asked again for the rest.
@@ -116,9 +116,9 @@ impl XdpBridge {
         match error.raw_os_error() {
             Some(libc::ENETDOWN) => {
                 self.is_down = true;
-                self.seat.look().map(|()| false)
+                self.claim.look().map(|()| false)
             }
-            Some(libc::ENXIO | libc::ENODEV) => self.seat.look().map(|()| false),
+            Some(libc::ENXIO | libc::ENODEV) => self.claim.look().map(|()| false),
             // The kernel took a frame that its queue or the far end had no room for, and lost it.
             Some(libc::EBUSY) => {
                 self.refused += 1;
@@ -149,7 +149,7 @@ impl BridgePort for XdpBridge {
             }
         }
         if count == 0 {
-            self.seat.watch()?;
+            self.claim.watch()?;
         }
         if let Some(redirect) = &mut self.redirect {
             redirect.watch(&self.entrance.program)?;
@@ -158,7 +158,7 @@ impl BridgePort for XdpBridge {
     }
 
     fn put(&mut self, frame: &[u8]) -> Result<bool, PortError> {
-        if frame.len() > LONGEST_FRAME || !self.seat.carries(frame.len()) {
+        if frame.len() > LONGEST_FRAME || !self.claim.carries(frame.len()) {
             return Ok(false);
         }
         if self.is_down {
@@ -198,21 +198,21 @@ impl BridgePort for XdpBridge {
     }
 
     fn longest(&self) -> usize {
-        self.seat.longest().min(LONGEST_FRAME)
+        self.claim.longest().min(LONGEST_FRAME)
     }
 
     fn name(&self) -> &str {
-        &self.seat.interface().name
+        &self.claim.interface().name
     }
 
     fn news(&mut self) -> Option<String> {
-        self.redirect.as_mut().and_then(Redirect::news).or_else(|| self.seat.news())
+        self.redirect.as_mut().and_then(Redirect::news).or_else(|| self.claim.news())
     }
 }
 
 impl std::fmt::Debug for XdpBridge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("XdpBridge").field("seat", &self.seat).field("engine", &self.engine).finish_non_exhaustive()
+        f.debug_struct("XdpBridge").field("claim", &self.claim).field("engine", &self.engine).finish_non_exhaustive()
     }
 }
 

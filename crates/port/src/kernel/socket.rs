@@ -1,6 +1,6 @@
 //! A kernel socket that stamps what it sends and receives.
 //!
-//! Hides the ladder of stamps (interface, kernel, program), the conversion of the kernel's `CLOCK_REALTIME` to `CLOCK_TAI`,
+//! Hides the sources of timestamps (interface, kernel, program), the conversion of the kernel's `CLOCK_REALTIME` to `CLOCK_TAI`,
 //! the numbers of transmit stamps, the error queue and errors that are only news about the peer. Does not know what a
 //! frame is. Allocates nothing after it is opened.
 
@@ -40,7 +40,7 @@ pub struct Socket {
     /// What it is, for error messages.
     object: String,
     numbers: Numbers,
-    ladder: Ladder,
+    sources: Sources,
     waiting: VecDeque<TransmitStamp>,
     control: ControlBuffer,
     /// Whom the last received message came from.
@@ -84,12 +84,12 @@ impl Socket {
         grow_buffers(fd.as_fd())?;
         let timeout = [SEND_TIMEOUT_SECONDS, 0].map(i64::to_ne_bytes).concat();
         sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO, &timeout)?;
-        let ladder = Ladder::for_interface(asked.interface, asked.stamps);
+        let sources = Sources::for_interface(asked.interface, asked.stamps);
         let socket = Self {
             fd,
             object: asked.object.to_owned(),
             numbers: Numbers::default(),
-            ladder,
+            sources,
             waiting: VecDeque::with_capacity(STAMPS_KEPT),
             control: ControlBuffer::default(),
             from: Name::default(),
@@ -152,7 +152,7 @@ impl Socket {
         let mut tries = 0;
         loop {
             let called = HostClock.now();
-            self.ladder.last_seen = called;
+            self.sources.last_seen = called;
             let error = match sys::send(self.fd.as_fd(), frame, to, control) {
                 Ok(_) => return Ok(Sent { number: self.numbers.next(), called }),
                 Err(error) => error,
@@ -172,7 +172,7 @@ impl Socket {
                 Ok(message) => {
                     let returned = HostClock.now();
                     let control = parse(&self.control, message.control_length);
-                    let arrived = self.ladder.best(&control, returned);
+                    let arrived = self.sources.best(&control, returned);
                     return Ok(Some(Arrival { length: message.length, arrived, returned, control }));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -230,7 +230,7 @@ impl Socket {
     pub fn arrival(&mut self, inbox: &Inbox, nth: usize) -> Arrival {
         let control = self.arrival_control(inbox, nth);
         let returned = inbox.returned();
-        let arrived = self.ladder.best(&control, returned);
+        let arrived = self.sources.best(&control, returned);
         Arrival { length: inbox.length(nth), arrived, returned, control }
     }
 
@@ -340,8 +340,8 @@ impl Socket {
     fn send_some(&mut self, frames: &[u8], bytes: usize, to: Option<&Name>) -> Result<usize, PortError> {
         let mut tries = 0;
         loop {
-            if self.ladder.transmit {
-                self.ladder.last_seen = HostClock.now();
+            if self.sources.transmit {
+                self.sources.last_seen = HostClock.now();
             }
             let error = match sys::send_batch(self.fd.as_fd(), frames, bytes, to) {
                 Ok(taken) => {
@@ -362,16 +362,16 @@ impl Socket {
     }
 
     fn ask_for_stamps(&self) -> io::Result<()> {
-        self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, self.ladder.flags as i32)
+        self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, self.sources.flags as i32)
     }
 
     /// Makes the kernel count transmissions from 0 again: a refused frame may or may not have been counted.
     fn start_numbers_anew(&mut self) -> Result<(), PortError> {
-        if !self.ladder.transmit {
+        if !self.sources.transmit {
             return Ok(());
         }
         self.put_stamps_by()?;
-        let without = (self.ladder.flags & !libc::SOF_TIMESTAMPING_OPT_ID) as i32;
+        let without = (self.sources.flags & !libc::SOF_TIMESTAMPING_OPT_ID) as i32;
         self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, without)
             .and_then(|()| self.ask_for_stamps())
             .map_err(|error| self.refused("set the stamps of", error))?;
@@ -393,7 +393,7 @@ impl Socket {
     }
 
     fn read_error_queue(&mut self) -> Result<Option<TransmitStamp>, PortError> {
-        if !self.ladder.transmit {
+        if !self.sources.transmit {
             return Ok(None);
         }
         loop {
@@ -415,8 +415,8 @@ impl Socket {
     fn transmitted(&mut self, control: &Control) -> Option<TransmitStamp> {
         let Transmitted { number, kind } = control.transmitted?;
         let number = self.numbers.of_kernel(number, kind)?;
-        let now = self.ladder.last_seen;
-        let left = self.ladder.best(control, now);
+        let now = self.sources.last_seen;
+        let left = self.sources.best(control, now);
         (left.source != Source::User).then_some(TransmitStamp { number, left, kind })
     }
 }
@@ -482,9 +482,9 @@ impl Numbers {
     }
 }
 
-/// The rungs that this socket can reach, and what turns their stamps into `CLOCK_TAI`.
+/// The timestamp sources that this socket can reach, and what turns their timestamps into `CLOCK_TAI`.
 #[derive(Debug)]
-struct Ladder {
+struct Sources {
     flags: u32,
     transmit: bool,
     clock: Option<HardwareClock>,
@@ -493,7 +493,7 @@ struct Ladder {
     last_seen: Time,
 }
 
-impl Ladder {
+impl Sources {
     fn for_interface(interface: Option<&Interface>, stamps: Stamps) -> Self {
         let transmit = stamps != Stamps::None;
         let mut flags = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;

@@ -14,7 +14,7 @@ const FRAME_BYTES: usize = 1 << 16;
 /// How many looks at empty sockets, and how many replies, go by before it is asked whether to end.
 const LOOKS_BETWEEN: u32 = 1_000;
 /// A socket with its responder and its buffers.
-pub struct Desk<L> {
+pub struct Endpoint<L> {
     listener: L,
     responder: Responder,
     request: Box<[u8]>,
@@ -22,7 +22,7 @@ pub struct Desk<L> {
     refused: u64,
 }
 
-/// A desk of any kind.
+/// An endpoint of any kind.
 pub trait Serve: AsFd {
     /// Answers the next request, if one is there; tells whether one was.
     ///
@@ -40,13 +40,13 @@ pub trait Serve: AsFd {
     fn own_drops(&mut self) -> u64;
 }
 
-/// Answers requests at all `desks` until `ended`, which is asked about a thousand times a second and at each error of
+/// Answers requests at all `endpoints` until `ended`, which is asked about a thousand times a second and at each error of
 /// `wakers`: descriptors that end a sleep when something can be read from them.
 ///
 /// # Errors
 /// When the kernel refuses to receive or to wait.
 pub fn serve(
-    desks: &mut [Box<dyn Serve>],
+    endpoints: &mut [Box<dyn Serve>],
     clock: &dyn Clock,
     wait: Wait,
     wakers: &[BorrowedFd<'_>],
@@ -55,8 +55,8 @@ pub fn serve(
     let mut looks = 0;
     loop {
         let mut answered = false;
-        for desk in desks.iter_mut() {
-            answered |= desk.serve_one(clock)?;
+        for endpoint in endpoints.iter_mut() {
+            answered |= endpoint.serve_one(clock)?;
         }
         looks += 1;
         let sleeps = wait != Wait::Spin && !answered;
@@ -67,7 +67,7 @@ pub fn serve(
             }
         }
         if sleeps {
-            let sockets = desks.iter().map(|desk| desk.as_fd()).chain(wakers.iter().copied());
+            let sockets = endpoints.iter().map(|endpoint| endpoint.as_fd()).chain(wakers.iter().copied());
             wait_for_any(sockets, LONGEST_SLEEP)?;
         } else if !answered {
             std::hint::spin_loop();
@@ -75,21 +75,21 @@ pub fn serve(
     }
 }
 
-impl<L: Listener> Desk<L> {
-    /// Opens for business, with a responder that has answered nothing yet.
+impl<L: Listener> Endpoint<L> {
+    /// Returns an endpoint whose responder has answered nothing yet.
     pub fn new(listener: L, responder: Responder) -> Self {
         let frame = || vec![0; FRAME_BYTES].into_boxed_slice();
         Self { listener, responder, request: frame(), reply: frame(), refused: 0 }
     }
 }
 
-impl<L: Listener> AsFd for Desk<L> {
+impl<L: Listener> AsFd for Endpoint<L> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 }
 
-impl<L: Listener> Serve for Desk<L> {
+impl<L: Listener> Serve for Endpoint<L> {
     fn serve_one(&mut self, clock: &dyn Clock) -> Result<bool, PortError> {
         let Some((received, peer)) = self.listener.receive(&mut self.request)? else { return Ok(false) };
         let framing = self.listener.framing();

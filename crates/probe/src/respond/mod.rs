@@ -6,5 +6,5 @@
 mod driver;
 mod engine;
 
-pub use driver::{Desk, Serve, serve};
+pub use driver::{Endpoint, Serve, serve};
 pub use engine::{Answered, Pretence, Responder};

@@ -1,4 +1,4 @@
-//! The place of a bridge on an interface: taken by one at a time, and left when the interface vanishes.
+//! The claim of a bridge on an interface: one bridge at a time has it, and loses it when the interface vanishes.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,10 +17,10 @@ const LOOK_EVERY: Nanos = Nanos::millis(100);
 
 /// An interface that this process alone bridges.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Claim {
     interface: Interface,
     /// An abstract socket, whose name there is once in a network namespace and only for as long as it is open.
-    claim: OwnedFd,
+    socket: OwnedFd,
     looked: Time,
     /// When its MTU was read.
     read: Time,
@@ -29,16 +29,16 @@ pub struct Seat {
     news: Option<String>,
 }
 
-impl Seat {
-    /// Takes an interface's seat.
+impl Claim {
+    /// Claims an interface.
     pub fn take(interface: Interface) -> Result<Self, PortError> {
         let name = format!("sojourn-emulate/{}", interface.index);
-        let claim = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .and_then(|claim| bind(&claim, &SocketAddrUnix::new_abstract_name(name.as_bytes())?).map(|()| claim))
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .and_then(|socket| bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?).map(|()| socket))
             .map_err(|errno| taken(&interface, &name, errno))?;
         let now = HostClock.now();
         let stopped = (!interface.running).then_some(now);
-        Ok(Self { interface, claim, looked: now, read: now, stopped, news: None })
+        Ok(Self { interface, socket, looked: now, read: now, stopped, news: None })
     }
 
     /// The interface as it was when it was last looked at.
@@ -55,7 +55,7 @@ impl Seat {
         }
         self.looked = now;
         self.look()?;
-        if let Some(is_running) = self.interface.is_running(self.claim.as_fd()) {
+        if let Some(is_running) = self.interface.is_running(self.socket.as_fd()) {
             self.note(is_running, now);
         }
         Ok(())
@@ -85,7 +85,7 @@ impl Seat {
 
     /// As [`Self::watch`], at once.
     pub fn look(&mut self) -> Result<(), PortError> {
-        match index_to_name_inlined(&self.claim, self.interface.index) {
+        match index_to_name_inlined(&self.socket, self.interface.index) {
             Err(Errno::NODEV | Errno::NXIO) => Err(self.vanished()),
             // What else goes wrong is told by who sends and receives.
             _ => Ok(()),
