@@ -1,4 +1,4 @@
-"""Round trips of probes in a run of streams: request and response beside other traffic, or to one host."""
+"""Round trips of request-response probes in a run of streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was done in trials over TCP, as the log tells it, and the records of each, flow by flow. It judges nothing."""
+"""The trials over TCP from the run's log, and the records of each, flow by flow. It judges nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Done:
 
 
 def trials_of(run: Run, kind: str | None = None) -> list[Done]:
-    """The trials of a kind in the order of their blocks; a block that was measured again counts as the last time."""
+    """The trials of a kind in the order of their blocks; of a block that was measured again, the last."""
     told = {entry["block"]: entry for entry in run.log if entry.get("event") == "tcp-trial"}
     return [
         Done(
@@ -65,7 +65,7 @@ def by_cell(several: Sequence[Done]) -> list[list[Done]]:
 
 
 def of_block(records: Path, name: str, block: int, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """The rows of one block, as whoever wrote it last has them."""
+    """The rows of one block, from its last writer."""
     frame = read_table(records, name, {block}, columns).frame
     if frame.is_empty():
         return frame
@@ -77,7 +77,7 @@ def of_block(records: Path, name: str, block: int, columns: Sequence[str] | None
 
 
 def samples_of(records: Path, block: int, columns: Sequence[str]) -> pl.DataFrame:
-    """Samples of a block in the order of time, with the cookie of their socket beside their flow."""
+    """Samples of a block in the order of time, with the socket cookie of their flow."""
     wanted = dict.fromkeys(["block", "flow", "cpu", "number", "time_ns", "point", *columns])
     samples = of_block(records, "tcp_samples", block, list(wanted))
     flows = of_block(records, "tcp_flows", block, ["block", "flow", "socket_cookie", "local_port", "remote_port"])
@@ -86,7 +86,7 @@ def samples_of(records: Path, block: int, columns: Sequence[str]) -> pl.DataFram
 
 
 def readings_of(records: Path, block: int, role: str = "send") -> pl.DataFrame:
-    """What the application read in a block, in the order in which it did."""
+    """The application's readings in a block, in their order."""
     frame = read_table(records, "tcp_readings", {block}).frame
     frame = frame.filter(pl.col("role") == role)
     frame = frame.filter(pl.col("part") == pl.col("part").max()) if frame.height else frame

@@ -1,6 +1,6 @@
-"""Did the tester do its own part: send on time, keep its clock, drop nothing, record to the end.
+"""Findings about the tester: late departures, clock steps, local drops, incomplete records.
 
-Everything here is about us and our bed, never about the device.
+Everything here is about the tester and its bed, never about the device.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 LATE_SHARE = 0.05
-"""More of a cell's probes than this leaving late makes the schedule a fiction."""
+"""With a larger share of late departures in a cell, the schedule was not kept."""
 
 LATE_LEAST_NS = 10_000
 LATE_PART_OF_INTERVAL = 0.1
-"""A departure is late when it is behind by more than a tenth of the interval, and 10 us at least."""
+"""A departure is late if its pacing error exceeds a tenth of the interval, and 10 us."""
 
 STRETCHED = 1.05
 STRETCHED_SHARE = 0.1
-"""The tester is the limit when more than a tenth of a cell's blocks took 5 % longer than the schedule asked."""
+"""The tester is the limit if more than a tenth of a cell's blocks took 5 % longer than scheduled."""
 
 STEP_LEAST_NS = 10_000
 STEP_RATE = 500e-6
-"""Clocks that are slewed (by up to 500 ppm) have not stepped."""
+"""Clocks are slewed by up to 500 ppm; that is no step."""
 
 MIXED_SHARE = 0.001
-"""Sources differ by about 10 us: fewer strangers than this move a mean by less than 10 ns."""
+"""Sources differ by about 10 us: a smaller share from another source moves a mean by less than 10 ns."""
 
 VISITS = 2
 OPEN_LOOPS = ("regular", "poisson")
 
 
 def tester_findings(run: Run) -> list[Finding]:
-    """All that the tester did wrong."""
+    """Every finding about the tester."""
     checks = (
         _sender_late,
         _tester_limited,
@@ -64,7 +64,7 @@ def tester_findings(run: Run) -> list[Finding]:
 
 
 def departures_findings(run: Run) -> list[Finding]:
-    """What can be wrong when senders are judged: being late is then a result, not a finding."""
+    """The findings of a run that measures senders: there a late departure is a result."""
     checks = (_clock_stepped, _own_drops, debug_build, offloads, contended, _truncated, _incomplete)
     return [finding for check in checks for finding in check(run)]
 
@@ -93,12 +93,12 @@ def _and(sources: list[str] | None) -> str:
 
 
 def late_limits(intervals: Iterable[tuple[int, float]]) -> dict[int, float]:
-    """How far behind its schedule a departure of each cell is late, in ns, from cells and their intervals."""
+    """The pacing error from which a departure of each cell is late, in ns, from cells and their intervals."""
     return {cell: float(max(LATE_LEAST_NS, interval * LATE_PART_OF_INTERVAL)) for cell, interval in intervals}
 
 
 def late_shares(errors: pl.DataFrame, limits: dict[int, float]) -> dict[Place, float]:
-    """Where more departures were late than may be, and their share: of device, cell, error_ns."""
+    """The places with too many late departures, and their share: from device, cell, error_ns."""
     limit = pl.col("cell").replace_strict(limits, default=None, return_dtype=pl.Float64)
     shares = errors.group_by("device", "cell", maintain_order=True).agg(
         (pl.col("error_ns") > limit).mean().alias("share")
@@ -110,7 +110,7 @@ def late_shares(errors: pl.DataFrame, limits: dict[int, float]) -> dict[Place, f
 
 
 def late_sentence(what: str, share: float, limit_ns: float) -> str:
-    """The share, and the limit it is measured by."""
+    """The share of late departures, with its limit."""
     return (
         f"in the worst cell {percent(share)} of the {what} left more than {micro(limit_ns)} after their intended "
         f"departure (limit: {percent(LATE_SHARE)} of them): the schedule was not kept"
@@ -150,7 +150,7 @@ def _tester_limited(run: Run) -> Iterator[Finding]:
     found = {Place(device, cell): stretch for device, cell, _, stretch in cells.iter_rows()}
     if found:
         places, worst = worst_first(found)
-        sentence = f"the tester could not keep the asked rate: blocks took up to {percent(worst - 1)} longer than asked"
+        sentence = f"the tester did not reach the configured rate: blocks took up to {percent(worst - 1)} longer"
         yield Finding("tester_limited", sentence, worst, places)
 
 
@@ -164,7 +164,7 @@ def _clock_stepped(run: Run) -> Iterator[Finding]:
 
 
 def stepped_by(blocks: pl.DataFrame, error_ns: NDArray[np.int64]) -> float:
-    """By how much the clock of one process was stepped at worst, beyond what slewing and reading it explain; or 0."""
+    """The largest clock step of one process, beyond what slewing and reading the clock explain; or 0."""
     raw = _interleaved(blocks, "started_raw_ns", "ended_raw_ns")
     apart = _interleaved(blocks, "started_ns", "ended_ns") - raw
     error = np.repeat(error_ns, 2)
@@ -184,7 +184,7 @@ def _own_drops(run: Run) -> Iterator[Finding]:
     if found:
         places, _ = worst_first(found)
         total = sum(found.values())
-        sentence = f"our own socket dropped {total:.0f} frames: they are not the device's loss"
+        sentence = f"the tester's own socket dropped {total:.0f} frames: these are not lost"
         yield Finding("own_drops", sentence, total, places)
 
 
@@ -211,13 +211,15 @@ def stamps_of(packets: pl.DataFrame) -> Iterator[Finding]:
         yield Finding("mixed_timestamps", sentence, worst, places)
     if user:
         places, worst = worst_first(user)
-        sentence = f"{percent(worst)} of the timestamps were taken by the program, not the kernel: waking up is in them"
+        sentence = (
+            f"{percent(worst)} of the timestamps were taken by the program, not the kernel: they include its wake-up"
+        )
         yield Finding("user_timestamps", sentence, worst, places)
 
 
 def debug_build(run: Run) -> Iterator[Finding]:
     if any("debug" in run.table(name).metadata("profile") for name in ("probes", "streams")):
-        yield Finding("debug_build", "the instrument was built for debugging: its own delays are several times larger")
+        yield Finding("debug_build", "the instrument is a debug build: its own delays are several times larger")
 
 
 def _truncated(run: Run) -> Iterator[Finding]:
@@ -233,7 +235,9 @@ def truncated(run: Run, missing: int) -> Iterator[Finding]:
     if cut and not excused:
         names = ", ".join(f"{part.path.name} ({part.cut})" for part in cut[:3])
         yield Finding(
-            "truncated_record", f"a record was not written to its end: {names}; what is before is kept", float(len(cut))
+            "truncated_record",
+            f"a record was not written to its end: {names}; the part before is used",
+            float(len(cut)),
         )
     yield from other_columns(run)
 
@@ -243,11 +247,11 @@ def other_columns(run: Run) -> Iterator[Finding]:
     lacking = [part for table in run.tables.values() for part in table.parts if part.missing]
     if lacking:
         names = "; ".join(f"{part.path.name} lacks {', '.join(part.missing)}" for part in lacking[:3])
-        yield Finding("columns_missing", f"{names}: what is made of these columns is wrong", float(len(lacking)))
+        yield Finding("columns_missing", f"{names}: results from these columns are wrong", float(len(lacking)))
     later = [part for table in run.tables.values() for part in table.parts if part.unknown]
     if later:
         names = "; ".join(f"{part.path.name} has {', '.join(part.unknown)}" for part in later[:3])
-        yield Finding("columns_unknown", f"a later Sojourn wrote {names}: left out", float(len(later)))
+        yield Finding("columns_unknown", f"{names}, written by a later Sojourn: these are ignored", float(len(later)))
 
 
 def _incomplete(run: Run) -> Iterator[Finding]:
@@ -262,7 +266,7 @@ def incomplete(run: Run, missing: int, *, nothing: bool) -> Iterator[Finding]:
     elif missing:
         yield Finding("incomplete", f"{missing} planned blocks are missing", float(missing))
     elif not finished:
-        yield Finding("incomplete", "the run did not come to its end")
+        yield Finding("incomplete", "the run did not finish")
 
 
 def _missing(run: Run) -> int:

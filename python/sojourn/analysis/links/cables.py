@@ -1,4 +1,4 @@
-"""The rated cables of a run's paths, and what they do to a frame: facts of bed.json, before anything is measured.
+"""The rated cables of a run's paths, and how long a frame takes on them, from bed.json.
 
 A cable carries a frame's bits and 20 bytes more on the wire (`L1_OVERHEAD`); frame by frame, each way by itself. The
 first cable of a path is of each sender by itself; all senders share those behind it.
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cables:
-    """The cables from A to B: bits per second on the wire (None: no rate), and how long each is, in ns."""
+    """The cables from A to B: bits per second on the wire (None: no rate), and their propagation delay in ns."""
 
     rates: tuple[float | None, ...]
     delay_ns: float
 
     @property
     def known(self) -> list[float]:
-        """The rates that there are."""
+        """The rates of the cables that have one."""
         return [one for one in self.rates if one is not None]
 
     @property
     def per_byte_ns(self) -> float:
-        """What a further byte costs a frame that meets no other: 8/R on every cable."""
+        """The additional delay per byte of a frame that does not wait: 8/R on every cable."""
         return sum(8e9 / one for one in self.known)
 
     def time_ns(self, frame_bytes: float) -> float:
-        """How long a frame (with its FCS) that meets no other is on the cables, stored and forwarded."""
+        """The time that a frame (with its FCS) that does not wait takes on the cables, stored and forwarded."""
         return self.delay_ns + (frame_bytes + L1_OVERHEAD) * self.per_byte_ns
 
     def through_bps(self, senders: int = 1) -> float:
-        """What so many senders together get through: the sum of their own cables, or the slowest that they share."""
+        """The maximum total rate of the senders: the sum of their own cables, or the slowest that they share."""
         own, shared = self.rates[0], [one for one in self.rates[1:] if one is not None]
         return min([*([] if own is None else [senders * own]), *shared])
 
     def least_ns(self, frame_bytes: float, senders: int = 1) -> float:
-        """The least time between frames, of all senders together."""
+        """The minimum time between frames, of all senders together."""
         return (frame_bytes + L1_OVERHEAD) * 8e9 / self.through_bps(senders)
 
 
 def cables_of(run: Run) -> dict[str, Cables]:
-    """The cables of every path that has a rate somewhere."""
+    """The cables of every path that has a cable with a rate."""
     found = {}
     for path in run.bed.get("stable", {}).get("bed", {}).get("paths", []):
         several = [one or {} for one in path.get("rated", [])]

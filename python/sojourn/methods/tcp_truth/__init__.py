@@ -1,1 +1,1 @@
-"""The log of TCP's state held against TCP_INFO, a capture and the laws of congestion control."""
+"""The log of TCP's state against TCP_INFO, a packet capture and the congestion control algorithms."""

@@ -77,7 +77,7 @@ def keys(run: Run) -> list[Key]:
     said = (f"{count(tally['fail'])} fail", f"{count(tally['inconclusive'])} inconclusive")
     keys_ = [Key("Checks passed", f"{count(tally['pass'])} of {count(len(found))}", "", said)]
     for quantity, what in (
-        ("emulation_error", "departure error"),
+        ("emulation_error", "pacing error, emulator's log"),
         ("emulation_error_outside", "delay error, from outside"),
     ):
         for statistic, title in (("p50", "median"), ("p99", "99th percentile")):

@@ -113,7 +113,7 @@ def evaluate(run: Run, cells: list[Cell]) -> list[Outcome]:
 
 
 def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
-    """Throughput grows with packets per log, as on the first machine of 2007."""
+    """Throughput grows with the sampling interval, as on the first machine of 2007."""
     pairs = []
     for traffic in dict.fromkeys(cell.traffic for cell in cells):
         logs = [cell for cell in cells if cell.traffic == traffic and cell.mode == ON and cell.where == SENDER]
@@ -234,13 +234,13 @@ def sentence(cells: list[Cell], spent: list[Spent]) -> str:
         return "No packet was logged, so the cost of the log is not known"
     detail = [cell for cell in logs if cell.where == logs[0].where and cell.packets_per_log == _most_detail(logs)]
     left = [
-        f"{_share(both)} with {PATHS.get(path, path)}"
+        f"{_share(both)} of that without the log for {PATHS.get(path, path)}"
         for path in dict.fromkeys(cell.path for cell in detail)
         if (both := _combined([cell.ratio for cell in detail if cell.path == path])) is not None
     ]
     over = ", averaged over all numbers of flows" if len({cell.flows for cell in detail}) > 1 else ""
     at = "" if detail[0].where == SENDER else f" at the {detail[0].where}"
-    said = f"With {_each(detail[0])} logged{at}, throughput is {' and '.join(left)} of that without the log{over}"
+    said = f"With {_each(detail[0])} logged{at}, throughput is {' and '.join(left)}{over}"
     skipped = sum(cell.skipped or 0 for cell in logs)
     said += "; no packet was skipped" if not skipped else f"; {skipped:,} packets were skipped"
     return said + _time(spent) + _resolution(cells)
@@ -273,7 +273,9 @@ def _resolution(cells: list[Cell]) -> str:
         return "; without an A/A control, the smallest effect that would be detected is not known"
     said = f"; in the A/A control, adjacent slices without the log differ by {change(both.estimate)}"
     reach = max((max(abs(one.low - 1), abs(one.high - 1)) for one in controls if one.low and one.high), default=None)
-    return said if reach is None else f"{said}; an effect of {percent(reach)} would be detected with any of the traffic"
+    return (
+        said if reach is None else f"{said}; effects from {percent(reach)} on would be detected with any of the traffic"
+    )
 
 
 def name_of(cell: Cell) -> str:
