@@ -26,6 +26,7 @@ pub use link::{Cell, Link, Outage, Profile, Trace, TracePoint};
 pub use load::load;
 pub use queue::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Pie, Queue, Red, Scheduler};
 pub use rule::{Action, Direction, Mask, Match, Prefix, Rule};
+pub(crate) use words::did_you_mean;
 pub use words::{pipe_from_options, pipe_from_words, to_words};
 
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use sojourn_time::Time;
 use super::agenda::Agenda;
 use super::ledger::Ledger;
 use crate::config::check::ConfigError;
-use crate::config::{self, Config};
+use crate::config::{self, Config, did_you_mean};
 use crate::pipe::Path;
 use crate::pipe::flows::{Flows, SHARED};
 use crate::select::Key;
@@ -91,10 +91,11 @@ impl Paths {
 
     /// Finds a pipe by its name.
     pub fn place_of(&self, name: &str) -> Result<u16, ConfigError> {
-        let place = self.pool.config.pipes.iter().position(|pipe| pipe.name == name);
+        let names: Vec<_> = self.pool.config.pipes.iter().map(|pipe| pipe.name.as_str()).collect();
+        let place = names.iter().position(|known| *known == name);
         place.map(|place| place as u16).ok_or_else(|| ConfigError {
             place: format!("pipe `{name}`"),
-            problem: format!("there is none; there are {}", self.all_names()),
+            problem: format!("there is none{}; there are {}", did_you_mean(name, &names), self.all_names()),
         })
     }
 

@@ -32,53 +32,8 @@ use std::path::Path;
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 
-use super::words::{Dialect, Draft, Words, split};
+use super::words::{Dialect, Draft, Key, Words, did_you_mean, first_words, split};
 use super::{Config, ConfigError, Pipe, units};
-
-/// Keys of a pipe that are words: those before the link.
-const WORDS: &[&str] = &[
-    "aqm",
-    "atm",
-    "bandwidth",
-    "ber",
-    "burst",
-    "bw",
-    "cell",
-    "codel",
-    "corrupt",
-    "delay",
-    "distribution",
-    "drop",
-    "drr",
-    "dualpi2",
-    "duplicate",
-    "ecdf",
-    "ecn",
-    "ethernet",
-    "fq_codel",
-    "gred",
-    "half-life",
-    "jitter",
-    "limit",
-    "loss",
-    "mask",
-    "order",
-    "outage",
-    "overhead",
-    "pie",
-    "plr",
-    "profile",
-    "queue",
-    "rate",
-    "red",
-    "reorder",
-    "trace",
-    "type",
-];
-/// Keys of the table `after`.
-const AFTER: &[&str] = &["ber", "corrupt", "duplicate", "loss", "plr"];
-/// Keys of a class.
-const CLASS: &[&str] = &["codel", "gred", "pie", "queue", "red"];
 
 /// A refusal with where it is: a byte of the text.
 struct Wrong {
@@ -146,11 +101,12 @@ fn pipe(table: &DeTable<'_>, name: Option<&str>, start: usize, folder: &Path) ->
     }
     let name = name.ok_or_else(|| Wrong { at: start, problem: "this pipe has no name; give it one".to_owned() })?;
     let mut draft = Draft::new(&Pipe { name, ..Pipe::default() });
+    let keys = first_words(|key| key != Key::Text);
     for (key, value) in in_order(table) {
-        match normal(key, WORDS).as_str() {
+        match normal(key, &keys).as_str() {
             "name" | "after" | "class" => {}
             "words" => read_words(value, &mut draft, folder)?,
-            word => known(key, word, WORDS).and_then(|()| put(word, value, &mut draft, folder))?,
+            word => known(key, word, &keys).and_then(|()| put(word, value, &mut draft, folder))?,
         }
     }
     // What changes the meaning of words behind it comes last.
@@ -174,9 +130,10 @@ fn after(table: &DeTable<'_>, draft: &mut Draft, folder: &Path) -> Result<(), Wr
     let mut place =
         |word: &str, draft: &mut Draft| draft.word(word, &mut nothing).map_err(|problem| Wrong { at: 0, problem });
     place("after", draft)?;
+    let keys = first_words(|key| key == Key::Impairment);
     for (key, value) in in_order(table) {
-        let word = normal(key, AFTER);
-        known(key, &word, AFTER)?;
+        let word = normal(key, &keys);
+        known(key, &word, &keys)?;
         put(&word, value, draft, folder)?;
     }
     place("before", draft)
@@ -191,10 +148,11 @@ fn class(value: &Spanned<DeValue<'_>>, draft: &mut Draft, folder: &Path) -> Resu
     let weight = field("weight")?.unwrap_or_else(|| "1".to_owned());
     let mut head = Words::new(vec![name, "weight".to_owned(), weight], Dialect::Ours, folder);
     draft.word("class", &mut head).map_err(|why| at(value, why))?;
+    let keys = first_words(|key| key == Key::Queue);
     for (key, value) in in_order(table) {
-        let word = normal(key, CLASS);
+        let word = normal(key, &keys);
         if !matches!(word.as_str(), "name" | "weight") {
-            known(key, &word, CLASS)?;
+            known(key, &word, &keys)?;
             put(&word, value, draft, folder)?;
         }
     }
@@ -239,7 +197,8 @@ fn known(key: &Spanned<std::borrow::Cow<'_, str>>, word: &str, words: &[&str]) -
     if words.contains(&word) {
         Ok(())
     } else {
-        Err(at(key, format!("{word:?} is not known here; there are {}", words.join(", "))))
+        let near = did_you_mean(word, words);
+        Err(at(key, format!("{word:?} is not known here{near}; there are {}", words.join(", "))))
     }
 }
 

@@ -248,56 +248,79 @@ fn unknown(word: &str) -> String {
         }
         _ => format!(
             "{word:?} is not a word that I know{}; the first words are delay, jitter, loss, rate and queue",
-            did_you_mean(word, NAMES)
+            did_you_mean(word, &first_words(|_| true))
         ),
     }
 }
 
-/// Words that begin something, for who has mistyped one.
-const NAMES: &[&str] = &[
-    "after",
-    "aqm",
-    "before",
-    "ber",
-    "burst",
-    "bw",
-    "class",
-    "classes",
-    "codel",
-    "corrupt",
-    "delay",
-    "distribution",
-    "drop",
-    "dualpi2",
-    "duplicate",
-    "ecdf",
-    "ecn",
-    "fifo",
-    "fq_codel",
-    "gap",
-    "gred",
-    "half-life",
-    "jitter",
-    "limit",
-    "loss",
-    "mask",
-    "order",
-    "outage",
-    "overhead",
-    "pie",
-    "plr",
-    "profile",
-    "queue",
-    "rate",
-    "red",
-    "reorder",
-    "trace",
-    "type",
-    "weight",
+/// Where a configuration file may have a first word as a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// Nowhere: it has a meaning among other words alone.
+    Text,
+    /// In a pipe.
+    Pipe,
+    /// In a pipe, and in its table `after`.
+    Impairment,
+    /// In a pipe, and in its classes.
+    Queue,
+}
+
+/// The words that others follow as their values.
+const FIRST_WORDS: &[(&str, Key)] = &[
+    ("after", Key::Text),
+    ("aqm", Key::Pipe),
+    ("atm", Key::Pipe),
+    ("bandwidth", Key::Pipe),
+    ("before", Key::Text),
+    ("ber", Key::Impairment),
+    ("burst", Key::Pipe),
+    ("bw", Key::Pipe),
+    ("cell", Key::Pipe),
+    ("class", Key::Text),
+    ("classes", Key::Text),
+    ("codel", Key::Queue),
+    ("corrupt", Key::Impairment),
+    ("delay", Key::Pipe),
+    ("distribution", Key::Pipe),
+    ("drop", Key::Pipe),
+    ("drr", Key::Pipe),
+    ("dualpi2", Key::Pipe),
+    ("duplicate", Key::Impairment),
+    ("ecdf", Key::Pipe),
+    ("ecn", Key::Pipe),
+    ("ethernet", Key::Pipe),
+    ("fifo", Key::Text),
+    ("fq_codel", Key::Pipe),
+    ("gap", Key::Text),
+    ("gred", Key::Queue),
+    ("half-life", Key::Pipe),
+    ("jitter", Key::Pipe),
+    ("limit", Key::Pipe),
+    ("loss", Key::Impairment),
+    ("mask", Key::Pipe),
+    ("order", Key::Pipe),
+    ("outage", Key::Pipe),
+    ("overhead", Key::Pipe),
+    ("pie", Key::Queue),
+    ("plr", Key::Impairment),
+    ("profile", Key::Pipe),
+    ("queue", Key::Queue),
+    ("rate", Key::Pipe),
+    ("red", Key::Queue),
+    ("reorder", Key::Pipe),
+    ("trace", Key::Pipe),
+    ("type", Key::Pipe),
+    ("weight", Key::Text),
 ];
 
-/// Returns ", did you mean …?" where a word is nearly one of those that are known.
-pub(super) fn did_you_mean(word: &str, known: &[&str]) -> String {
+/// Returns the first words of some kinds.
+pub(super) fn first_words(of: impl Fn(Key) -> bool) -> Vec<&'static str> {
+    FIRST_WORDS.iter().filter(|(_, key)| of(*key)).map(|(word, _)| *word).collect()
+}
+
+/// Returns " (did you mean …?)" where a word is nearly one of those that are known.
+pub(crate) fn did_you_mean(word: &str, known: &[&str]) -> String {
     let edits = |other: &str| strsim::damerau_levenshtein(word, other);
     let near = known.iter().min_by_key(|other| edits(other));
     let near = near.filter(|other| edits(other) <= 2 && edits(other) < word.chars().count().min(other.len()));
