@@ -4,9 +4,10 @@
 //! experiment has numbers of its own.
 
 use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sojourn_time::{Nanos, Time};
 
 use crate::disposition::Cause;
@@ -18,7 +19,7 @@ const MOST_NS: u64 = 100_000_000_000;
 const MOST_WHOLE: usize = 64;
 
 /// What an emulator did, for `show` and for the end of a log.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// In the order of the configuration.
     pub pipes: Vec<PipeReport>,
@@ -35,7 +36,7 @@ pub struct Report {
 }
 
 /// A count for each direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PerDirection {
     /// In by the left port.
     pub forward: u64,
@@ -44,7 +45,7 @@ pub struct PerDirection {
 }
 
 /// Memory for frames, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryReport {
     /// What may be taken.
     pub limit_bytes: u64,
@@ -59,10 +60,28 @@ pub struct MemoryReport {
 }
 
 /// What became of a pipe's packets: `arrived` + `duplicated` = `sent` + all of `lost` + `held`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PipeReport {
     /// Its name.
     pub name: String,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Packets that are in it.
+    pub held: u64,
+    /// Pipes of single flows that there are now; 1 without a mask.
+    pub flows: u64,
+    /// How far departures missed what was intended.
+    pub accuracy: Accuracy,
+    /// How long packets waited in the queue.
+    pub queueing_delay: QueueingDelay,
+    /// What became of packets since the pipe was last changed while it ran; `None`: it was not, or only a block is asked for.
+    pub since_change: Option<SinceChange>,
+}
+
+/// The counters of a pipe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
     /// Packets that came, also those for which there was no memory.
     pub arrived: u64,
     /// Their bytes, without FCS.
@@ -73,10 +92,8 @@ pub struct PipeReport {
     pub sent: u64,
     /// Their bytes, without FCS.
     pub sent_bytes: u64,
-    /// Packets that are in it.
-    pub held: u64,
-    /// Lost packets by the name of the cause; every cause is there.
-    pub lost: BTreeMap<String, u64>,
+    /// Lost packets.
+    pub lost: Lost,
     /// Packets whose congestion mark was set.
     pub marked: u64,
     /// Packets with flipped bits.
@@ -93,20 +110,17 @@ pub struct PipeReport {
     pub most_bytes: u64,
     /// Most packets in one delay line.
     pub most_delayed: u64,
-    /// Pipes of single flows that there are now; 1 without a mask.
-    pub flows: u64,
     /// Packets that shared a pipe because there were too many flows.
     pub crowded: u64,
-    /// How far departures missed what was intended.
-    pub accuracy: Accuracy,
-    /// How long packets waited in the queue.
-    pub queueing_delay: QueueingDelay,
-    /// What became of packets since the pipe was last changed while it ran; `None`: it was not, or only a block is asked for.
-    pub since_change: Option<SinceChange>,
 }
 
+/// Lost packets by cause; in JSON under the causes' names, every cause is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(into = "BTreeMap<&'static str, u64>")]
+pub struct Lost([u64; Cause::ALL.len()]);
+
 /// From when packets entered the queue until the link took them, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct QueueingDelay {
     /// Packets that the link took.
     pub count: u64,
@@ -121,7 +135,7 @@ pub struct QueueingDelay {
 }
 
 /// What became of a pipe's packets since it was last changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SinceChange {
     /// When.
     pub at_ns: Time,
@@ -140,7 +154,7 @@ pub struct SinceChange {
 }
 
 /// Actual minus intended departures in nanoseconds: above zero is late.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Accuracy {
     /// Departures.
     pub count: u64,
@@ -413,24 +427,31 @@ pub(crate) struct Mark {
     waits: (u64, i128),
 }
 
-/// Its counters, under the names of [`PipeReport`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub arrived: u64,
-    pub arrived_bytes: u64,
-    pub duplicated: u64,
-    pub sent: u64,
-    pub sent_bytes: u64,
-    pub lost: [u64; Cause::ALL.len()],
-    pub marked: u64,
-    pub corrupted: u64,
-    pub flipped_bits: u64,
-    pub reordered: u64,
-    pub clipped: u64,
-    pub most_slots: u64,
-    pub most_bytes: u64,
-    pub most_delayed: u64,
-    pub crowded: u64,
+impl Lost {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+impl Index<Cause> for Lost {
+    type Output = u64;
+
+    fn index(&self, cause: Cause) -> &u64 {
+        &self.0[cause.index()]
+    }
+}
+
+impl IndexMut<Cause> for Lost {
+    fn index_mut(&mut self, cause: Cause) -> &mut u64 {
+        &mut self.0[cause.index()]
+    }
+}
+
+impl From<Lost> for BTreeMap<&'static str, u64> {
+    fn from(lost: Lost) -> Self {
+        Cause::ALL.into_iter().map(|cause| (cause.name(), lost[cause])).collect()
+    }
 }
 
 impl Counts {
@@ -440,7 +461,7 @@ impl Counts {
         self.duplicated += other.duplicated;
         self.sent += other.sent;
         self.sent_bytes += other.sent_bytes;
-        self.lost.iter_mut().zip(other.lost).for_each(|(lost, more)| *lost += more);
+        self.lost.0.iter_mut().zip(other.lost.0).for_each(|(lost, more)| *lost += more);
         self.marked += other.marked;
         self.corrupted += other.corrupted;
         self.flipped_bits += other.flipped_bits;
@@ -488,23 +509,9 @@ impl Account {
         let waits: Vec<_> = parts.iter().map(|part| &part.waits).collect();
         PipeReport {
             name: name.to_owned(),
-            arrived: counts.arrived,
-            arrived_bytes: counts.arrived_bytes,
-            duplicated: counts.duplicated,
-            sent: counts.sent,
-            sent_bytes: counts.sent_bytes,
+            counts,
             held,
-            lost: named(&counts.lost),
-            marked: counts.marked,
-            corrupted: counts.corrupted,
-            flipped_bits: counts.flipped_bits,
-            reordered: counts.reordered,
-            clipped: counts.clipped,
-            most_slots: counts.most_slots,
-            most_bytes: counts.most_bytes,
-            most_delayed: counts.most_delayed,
             flows,
-            crowded: counts.crowded,
             accuracy: Errors::summary(&errors),
             queueing_delay: Waits::summary(&waits),
             since_change: None,
@@ -515,7 +522,6 @@ impl Account {
 impl Mark {
     /// Says what has been counted from this mark until another.
     pub fn until(&self, now: &Self) -> SinceChange {
-        let lost = |counts: &Counts| counts.lost.iter().sum::<u64>();
         let arrived = |counts: &Counts| counts.arrived + counts.duplicated;
         let queued = now.waits.0 - self.waits.0;
         SinceChange {
@@ -523,16 +529,11 @@ impl Mark {
             arrived: arrived(&now.counts) - arrived(&self.counts),
             sent: now.counts.sent - self.counts.sent,
             sent_bytes: now.counts.sent_bytes - self.counts.sent_bytes,
-            lost: lost(&now.counts) - lost(&self.counts),
+            lost: now.counts.lost.total() - self.counts.lost.total(),
             queued,
             mean_queueing_delay_ns: (now.waits.1 - self.waits.1) as f64 / queued.max(1) as f64,
         }
     }
-}
-
-/// Losses under the names of their causes.
-fn named(lost: &[u64; Cause::ALL.len()]) -> BTreeMap<String, u64> {
-    Cause::ALL.iter().zip(lost).map(|(cause, count)| (cause.name().to_owned(), *count)).collect()
 }
 
 #[cfg(test)]

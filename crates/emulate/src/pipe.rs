@@ -72,7 +72,7 @@ impl Path {
         self.serve(now, ledger);
         let had_link = !self.link.is_instant();
         self.before.set(&pipe.before);
-        // Who has been told when it leaves, leaves then.
+        // A packet whose departure was announced keeps that departure time.
         let ride = self.ride.as_mut().filter(|(_, ride)| !ride.is_told);
         self.link.set(&pipe.link, start, now, ride.map(|(_, ride)| ride));
         let mut losses = std::mem::take(&mut ledger.losses);
@@ -313,7 +313,7 @@ fn impair(stage: &mut Stage, met: Met, slot: u32, ledger: &mut Ledger) -> Option
     if met.is_duplicated { ledger.copy(slot) } else { None }
 }
 
-/// When a packet on the link may be told when it leaves.
+/// From when on the departure of a packet on the link may be announced.
 fn tell_at(ride: &Ride) -> Time {
     if ride.done == Time::NEVER { Time::NEVER } else { ride.since.max(ride.done - AHEAD) }
 }

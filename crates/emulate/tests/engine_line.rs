@@ -130,7 +130,7 @@ fn a_smaller_queue_loses_what_has_no_room_and_no_link_lets_all_out() {
     };
     let mut engine = Engine::new(&one(slots(10)), START).expect("holds");
     (0..13).for_each(|_| drive::keep(&mut engine, &[0; 1_250], START));
-    let lost = |engine: &Engine| engine.report().pipes[0].lost["full"];
+    let lost = |engine: &Engine| engine.report().pipes[0].counts.lost[Cause::Full];
     assert_eq!(lost(&engine), 2, "one on the link, ten in the queue");
     engine.set("p", &slots(4), at(1_000)).expect("holds");
     assert_eq!((lost(&engine), engine.report().pipes[0].held), (8, 5));
@@ -189,7 +189,7 @@ fn memory_that_is_full_loses_packets_and_nothing_else() {
     let kept = arrived.iter().filter(|arrived| **arrived == Arrived::Kept).count();
     let report = engine.report();
     assert!((350..692).contains(&kept), "{kept}");
-    assert_eq!(report.pipes[0].lost["memory"], 2_000 - kept as u64);
+    assert_eq!(report.pipes[0].counts.lost[Cause::Memory], 2_000 - kept as u64);
     assert!(report.memory.taken_bytes <= 1 << 20 && report.memory.held_bytes == 1_514 * kept as u64);
     assert!(engine.dispositions().all(|disposition| disposition.outcome == Outcome::Lost(Cause::Memory)));
     while let Some(departure) = engine.due(Time::NEVER) {
@@ -197,7 +197,7 @@ fn memory_that_is_full_loses_packets_and_nothing_else() {
         engine.departed(departure, departure.intended);
     }
     assert_eq!(engine.arrive(Direction::Forward, &udp(60, 0), at(0)), Arrived::Kept, "other sizes find room again");
-    assert_eq!(engine.report().pipes[0].sent, kept as u64);
+    assert_eq!(engine.report().pipes[0].counts.sent, kept as u64);
 }
 
 #[test]
@@ -213,8 +213,8 @@ fn accuracy_is_what_departures_missed_and_a_block_has_its_own() {
     };
     let (first, second) = (send(100, 150_000), send(300, -40));
     assert_eq!((first.accuracy.count, first.accuracy.late, first.accuracy.max_ns), (100, 100, 150_000));
-    assert_eq!((second.sent, second.accuracy.late, second.accuracy.p50_ns), (300, 0, -40));
+    assert_eq!((second.counts.sent, second.accuracy.late, second.accuracy.p50_ns), (300, 0, -40));
     let whole = engine.report().pipes[0].clone();
-    assert_eq!((whole.sent, whole.accuracy.late, whole.accuracy.min_ns), (400, 100, -40));
+    assert_eq!((whole.counts.sent, whole.accuracy.late, whole.accuracy.min_ns), (400, 100, -40));
     assert_eq!(whole.accuracy.mean_ns, (100.0 * 150_000.0 - 300.0 * 40.0) / 400.0);
 }

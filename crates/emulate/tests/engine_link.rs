@@ -103,7 +103,7 @@ fn expect_exact(packets: u64) {
         assert_eq!(sent, packets);
         let truth = u128::from(packets) * 12_112 * 1_000_000_000 / u128::from(rate) + 3_000_000;
         assert_eq!((last - START).0 as u128, truth, "{rate} bit/s");
-        assert_eq!(engine.report().pipes[0].sent, packets);
+        assert_eq!(engine.report().pipes[0].counts.sent, packets);
     }
 }
 

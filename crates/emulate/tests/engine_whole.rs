@@ -90,8 +90,8 @@ fn by_ancestry(mut dispositions: Vec<Disposition>) -> BTreeMap<Vec<u64>, Disposi
 
 fn is_conserved(report: &Report) {
     for pipe in &report.pipes {
-        let gone = pipe.sent + pipe.lost.values().sum::<u64>();
-        assert_eq!(pipe.arrived + pipe.duplicated, gone + pipe.held, "{pipe:?}");
+        let gone = pipe.counts.sent + pipe.counts.lost.total();
+        assert_eq!(pipe.counts.arrived + pipe.counts.duplicated, gone + pipe.held, "{pipe:?}");
     }
 }
 
@@ -107,11 +107,11 @@ proptest! {
         is_conserved(&report);
         prop_assert_eq!(report.memory.held_frames, 0);
         let of = |outcome: fn(&Outcome) -> bool| each.iter().filter(|disposition| outcome(&disposition.outcome)).count() as u64;
-        let sent: u64 = report.pipes.iter().map(|pipe| pipe.sent).sum();
+        let sent: u64 = report.pipes.iter().map(|pipe| pipe.counts.sent).sum();
         prop_assert_eq!(of(|outcome| *outcome == Outcome::Sent), sent);
-        let lost: u64 = report.pipes.iter().flat_map(|pipe| pipe.lost.values()).sum();
+        let lost: u64 = report.pipes.iter().map(|pipe| pipe.counts.lost.total()).sum();
         prop_assert_eq!(of(|outcome| outcome.cause().is_some()), lost + report.lost_by_rules);
-        let copies: u64 = report.pipes.iter().map(|pipe| pipe.duplicated).sum();
+        let copies: u64 = report.pipes.iter().map(|pipe| pipe.counts.duplicated).sum();
         prop_assert_eq!(each.len() as u64, arrivals.len() as u64 + copies);
         let each = by_ancestry(each);
         for calls in [Calls::Some, Calls::None] {

@@ -28,7 +28,7 @@ app = typer.Typer(
 
 @app.callback()
 def emulate() -> None:
-    """Emulate a path between two ports, and prove how exactly."""
+    """Emulate a path between two ports, and verify how exactly."""
 
 
 @app.command()
@@ -43,42 +43,47 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
     jitter: Annotated[str | None, typer.Option(metavar="TIME", help="Size of the random part.")] = None,
     distribution: Annotated[str | None, typer.Option(metavar="NAME", help="Its shape: uniform, normal, …")] = None,
     half_life: Annotated[
-        str | None, typer.Option(metavar="TIME", help="After which half of a deviation is left.")
+        str | None, typer.Option(metavar="TIME", help="Correlation: time after which half of a deviation is left.")
     ] = None,
     order: Annotated[str | None, typer.Option(metavar="kept|free", help="Whether packets may overtake.")] = None,
-    reorder: Annotated[str | None, typer.Option(metavar="SHARE", help="Packets that leave before their time.")] = None,
+    reorder: Annotated[str | None, typer.Option(metavar="SHARE", help="Packets that overtake others.")] = None,
     loss: Annotated[list[str] | None, typer.Option(metavar="LOSS", help='E.g. 1%, "burst 1% 3".')] = None,
     loss_after: Annotated[list[str] | None, typer.Option(metavar="LOSS", help="The same, behind the link.")] = None,
     corrupt: Annotated[str | None, typer.Option(metavar="SHARE", help="Packets with a flipped bit.")] = None,
     ber: Annotated[str | None, typer.Option(metavar="P", help="Probability that a bit is flipped.")] = None,
-    duplicate: Annotated[str | None, typer.Option(metavar="SHARE", help="Packets that come twice.")] = None,
-    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Of the link, e.g. 10Mbit/s.")] = None,
+    duplicate: Annotated[str | None, typer.Option(metavar="SHARE", help="Packets that are sent twice.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Rate of the link, e.g. 10Mbit/s.")] = None,
     overhead: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Of each packet on the link; Ethernet 24.")
+        int | None, typer.Option(metavar="BYTES", help="Bytes that the link adds to each packet; Ethernet 24.")
     ] = None,
-    burst: Annotated[str | None, typer.Option(metavar="SIZE", help="What may go at once after a pause.")] = None,
-    queue: Annotated[
-        str | None, typer.Option(metavar="N|SIZE", help="Packets, or bytes (30KB), before the link.")
+    burst: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Bytes that the link sends at once after idle time.")
     ] = None,
-    aqm: Annotated[str | None, typer.Option(metavar="AQM", help="Management and scheduler of the queue.")] = None,
+    queue: Annotated[str | None, typer.Option(metavar="N|SIZE", help="Queue limit in packets or bytes (30KB).")] = None,
+    aqm: Annotated[
+        str | None,
+        typer.Option(metavar="AQM", help="Queue management and scheduler: codel, pie, red …, fq_codel, dualpi2."),
+    ] = None,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Rate, delay and loss over time.")] = None,
-    outage: Annotated[str | None, typer.Option(metavar="OUTAGE", help="When nothing goes.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of every impairment.")] = 1,
-    frame_bytes: Annotated[int | None, typer.Option(metavar="N", help="Frames that are sent, with their FCS.")] = None,
+    outage: Annotated[
+        str | None, typer.Option(metavar="OUTAGE", help="Time during which the link sends nothing.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of all random impairments.")] = 1,
+    frame_bytes: Annotated[int | None, typer.Option(metavar="N", help="Size of the frames sent, with FCS.")] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="What a verdict asks: offset, p50, p99, p999 (times), rate, cdf."),
+        typer.Option(metavar="NAME=VALUE", help="Limit of a check: offset, p50, p99, p999 (times), rate, cdf."),
     ] = None,
     compensate: Annotated[
         str | None, typer.Option(metavar="TIME", help="Path delay compensation, as an earlier verify found it.")
     ] = None,
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Within a minute, with what that can tell.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent, and why as much.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="At most a minute; more checks are inconclusive.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent, and why.")] = False,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; by default one under runs/.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
 ) -> None:
-    """Prove on this machine how exactly a pipe is emulated: configured against measured, with verdicts.
+    """Verify how exactly this machine emulates a pipe: configured against measured values, with verdicts.
 
     Exit status 4 where a verdict fails. Example: sojourn emulate verify --delay 20ms --loss 1%
     """

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ANSWER_SECONDS = 10.0
-"""What it is asked between packets is answered at once; a machine may be busy all the same."""
+"""An emulator answers a request at once; a busy machine may delay the answer."""
 
 REPLAY_SECONDS = 600.0
 
 NOBODY = -1
-"""The block of packets between two trials, of which no record is kept."""
+"""The block of the packets between two trials, which are not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Settings:
     budget: str | None = None
     memory: str | None = None
     compensate_ns: int = 0
-    """Taken off each departure: what the path takes beside the emulator."""
+    """Path delay compensation: the delay outside the emulator, subtracted from each departure."""
     log: Path | None = None
     part: int = 0
 
@@ -62,19 +62,19 @@ class EmulatorInstrument(Conversation):
         super().__init__(start, argv)
 
     def set(self, words: str) -> dict[str, Any]:
-        """Replace every pipe in one step, no packet lost; the answer has what the words were understood as."""
+        """Replace every pipe in one step without packet loss; the answer has the pipes as they were understood."""
         return self._do({"do": "set", "all": True, "words": words, "replace": True})
 
     def begin(self, block: int, *, keep: bool) -> dict[str, Any]:
-        """Count from now on for this block; the answer is what the block before came to."""
+        """Begin this block; the answer has the counters of the previous one."""
         return self._do({"do": "begin", "block": block, "keep": keep})
 
     def show(self) -> dict[str, Any]:
-        """Its pipes with their counters and their accuracy so far."""
+        """Return its pipes with their counters and their accuracy so far."""
         return self._do({"do": "show"})
 
     def stop(self) -> dict[str, Any] | None:
-        """Let it end; gives its last words, unless it had none."""
+        """End it; return its summary, if it wrote one."""
         asked = False
         with suppress(SojournError):
             self._do({"do": "stop"})
@@ -94,7 +94,7 @@ class EmulatorInstrument(Conversation):
         super().kill()
 
     def _do(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One request and its answer; a refusal is what it says."""
+        """Send one request and return its answer; a refusal is an error with its sentence."""
         try:
             self._connected().sendall(json.dumps(request).encode() + b"\n")
             answer = json.loads(self._line_of_control())
@@ -146,7 +146,7 @@ def explain(instrument: str, options: Sequence[str]) -> dict[str, Any]:
 
 
 def replay(start: Start, instrument: str, records: Path, name: str, part: int) -> list[dict[str, Any]]:
-    """What the same engine makes of one log's arrivals: whether dispositions and intended departures are the same."""
+    """Replay one log: whether the engine gives the same dispositions and intended departures again."""
     argv = [instrument, "emulate", "replay", str(records), "--json", "--name", name, "--part", str(part)]
     process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

@@ -426,7 +426,7 @@ fn a_port_is_asked_before_a_frame_is_too_long_for_it() {
             sides[1].borrow_mut().raised = raised;
             let ran = run(&config, &sides, &Processor::default(), Wait::Sleep, None);
             assert_eq!(sides[1].borrow().gone.len(), 10 - lost);
-            let of_pipe = ran.running.engine.pipes.first().map_or(0, |pipe| pipe.lost["port"]);
+            let of_pipe = ran.running.engine.pipes.first().map_or(0, |pipe| pipe.counts.lost[crate::Cause::Port]);
             assert_eq!((of_pipe + ran.running.ports[1].refused) as usize, lost);
         }
     }

@@ -85,7 +85,7 @@ impl Ledger {
         let has_room = !self.numbers.had_no_memory(arrival.number);
         let slot = if has_room { self.store.take(frame, packet) } else { None };
         if slot.is_none() {
-            self.counts(pipe).lost[Cause::Memory.index()] += 1;
+            self.counts(pipe).lost[Cause::Memory] += 1;
             self.note(|| packet.disposition(frame, Outcome::Lost(Cause::Memory), None));
         }
         self.pipes[usize::from(pipe)].held += u64::from(slot.is_some());
@@ -106,7 +106,7 @@ impl Ledger {
         let has_room = !self.numbers.had_no_memory(packet.arrival.number);
         let copy = if has_room { self.store.copy(slot, packet) } else { None };
         if copy.is_none() {
-            self.counts(pipe).lost[Cause::Memory.index()] += 1;
+            self.counts(pipe).lost[Cause::Memory] += 1;
             if self.keeps_dispositions {
                 self.dispositions.push(packet.disposition(self.store.head(slot), Outcome::Lost(Cause::Memory), None));
             }
@@ -118,7 +118,7 @@ impl Ledger {
     /// Loses a packet that is held.
     pub fn lose(&mut self, slot: u32, cause: Cause) {
         let pipe = self.store.packet(slot).pipe;
-        self.counts(pipe).lost[cause.index()] += 1;
+        self.counts(pipe).lost[cause] += 1;
         self.end(slot, pipe, Outcome::Lost(cause), None);
     }
 

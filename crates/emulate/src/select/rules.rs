@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sojourn_wire::layers::{IPV4, IPV6};
 
 use super::Key;
@@ -37,7 +37,7 @@ pub enum Selected {
 }
 
 /// What a rule has counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleCounter {
     /// The rule's number.
     pub number: u32,

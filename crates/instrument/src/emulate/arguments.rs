@@ -14,38 +14,38 @@ use crate::arguments::span;
 /// What to do with an emulator.
 #[derive(Debug, Subcommand)]
 pub enum Emulate {
-    /// Bridge two interfaces, and delay, lose, queue and reorder what passes as asked
+    /// Bridge two interfaces; delay, lose, queue and reorder packets as configured
     ///
-    /// Options hold for each direction by itself; --forward (in by LEFT, out by RIGHT) and --backward take words for one, as tc
-    /// netem or dummynet spell them. Without any it is a plain bridge. Needs CAP_NET_RAW and, for AF_XDP, CAP_NET_ADMIN and
+    /// Options apply to each direction separately; --forward (from LEFT to RIGHT) and --backward take words for one direction, as
+    /// tc netem or dummynet spell them. Without options it is a plain bridge. Needs CAP_NET_RAW and, for AF_XDP, CAP_NET_ADMIN and
     /// CAP_BPF. Example: sojourn emulate eth1 eth2 --delay 20ms --jitter 2ms --loss 1% --rate 10Mbit/s
     Run(Box<Run>),
-    /// Change pipes of a running emulator, at once and without losing a packet
+    /// Change pipes of a running emulator, at once and without packet loss
     ///
     /// Only what is named changes. Example: sojourn emulate set forward delay 50ms loss 2%
     Set(Set),
-    /// Show the pipes of a running emulator: what they do, what became of packets, and how exactly
+    /// Show the pipes of a running emulator: configuration, packet counters, queueing delay and accuracy
     ///
     /// Example: sojourn emulate show --watch
     Show(Show),
-    /// Do again what an emulator logged, in virtual time: the same arrivals and seed must give the same dispositions
+    /// Replay the log of an emulator in virtual time: the same arrivals and seed must give the same dispositions
     ///
     /// Exit status 4 where they do not. Example: sojourn emulate replay runs/log
     Replay(Replay),
-    /// Write whole files of what can be read of a log whose emulator was killed
+    /// Write complete files of the rows that can be read of a killed emulator's log
     ///
     /// Example: sojourn emulate recover runs/log -o runs/recovered
     Recover(Recover),
-    /// Do to the frames of a capture file what an emulator would do, in virtual time
+    /// Send the frames of a capture file through the emulator in virtual time
     ///
-    /// Reads pcap and pcapng, writes pcapng with the times at which frames would have left. Example: sojourn emulate offline
+    /// Reads pcap and pcapng, writes pcapng with the departure times of the frames. Example: sojourn emulate offline
     /// in.pcapng --delay 20ms -o out.pcapng
     Offline(Box<Offline>),
-    /// Print the commands that make the kernel's netem do it, or what of it the kernel cannot do exactly
+    /// Print the commands that configure the kernel's netem likewise, or what netem cannot do exactly
     ///
     /// Example: sojourn emulate kernel eth1 eth2 --delay 20ms --loss 1%
     Kernel(Box<Kernel>),
-    /// Say how options, words and files are understood, and do nothing
+    /// Print how options, words and files are understood, and do nothing
     ///
     /// Takes all that `emulate run` takes: put it before a command that is to be tried. Example: sojourn emulate explain
     /// --forward "pipe 1 config bw 10Mbit/s delay 20 plr 0.01"
@@ -73,32 +73,32 @@ pub fn complete(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// What is asked of packets.
+/// The configuration of pipes and rules.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Asked {
     /// Constant delay: 20ms
     #[arg(long, value_name = "SPAN", allow_hyphen_values = true, help_heading = PIPES)]
     pub delay: Option<String>,
-    /// How far delays spread around it: 2ms
+    /// Size of the random part of the delay: 2ms
     #[arg(long, value_name = "SPAN", allow_hyphen_values = true, help_heading = PIPES)]
     pub jitter: Option<String>,
-    /// How they spread: uniform, normal, exponential, gamma SHAPE, lomax SHAPE, pareto, paretonormal, ecdf FILE, or an iproute2
+    /// Distribution of the random part: uniform, normal, exponential, gamma SHAPE, lomax SHAPE, pareto, paretonormal, ecdf FILE, or an iproute2
     /// .dist file
     #[arg(long, value_name = "SHAPE", help_heading = PIPES)]
     pub distribution: Option<String>,
-    /// After this time half of a delay's deviation is left: correlation in time
+    /// Correlation in time: after this time half of a delay's deviation is left
     #[arg(long, value_name = "SPAN", allow_hyphen_values = true, help_heading = PIPES)]
     pub half_life: Option<String>,
     /// Whether packets may overtake: kept, free
     #[arg(long, value_name = "ORDER", help_heading = PIPES)]
     pub order: Option<String>,
-    /// Let chosen packets overtake: 1%, "25% gap 5", "1% by 5ms"
+    /// Let packets chosen at random overtake others: 1%, "25% gap 5", "1% by 5ms"
     #[arg(long, value_name = "CHOICE", allow_hyphen_values = true, help_heading = PIPES)]
     pub reorder: Option<String>,
     /// Lose packets: 1%, "burst 1% 3", "gemodel 1% 10%", "every 100", "syn 1", "segment 3", "pattern FILE"; may be repeated
     #[arg(long, value_name = "LOSS", allow_hyphen_values = true, help_heading = PIPES)]
     pub loss: Vec<String>,
-    /// Lose packets behind the link, when they have used its bandwidth; may be repeated
+    /// Lose packets behind the link, where they have used its bandwidth; may be repeated
     #[arg(long, value_name = "LOSS", allow_hyphen_values = true, help_heading = PIPES)]
     pub loss_after: Vec<String>,
     /// Flip one bit in this share of packets: 0.1%
@@ -113,28 +113,28 @@ pub struct Asked {
     /// Rate of the bottleneck link: 10Mbit/s
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, help_heading = PIPES)]
     pub rate: Option<String>,
-    /// Bytes that each frame takes on the link beside its own: 24 for Ethernet's preamble, FCS and gap
+    /// Bytes that the link adds to each frame: 24 for Ethernet's preamble, FCS and gap
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, help_heading = PIPES)]
     pub overhead: Option<String>,
-    /// Bytes that may go at once after idle time: 15KB
+    /// Bytes that the link sends at once after idle time: 15KB
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, help_heading = PIPES)]
     pub burst: Option<String>,
-    /// What the queue before the link holds, packets or bytes: 50, 64KB [default: rate × delay, 50 packets at least]
+    /// Limit of the queue before the link, in packets or bytes: 50, 64KB [default: rate × delay, 50 packets at least]
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true, help_heading = PIPES)]
     pub queue: Option<String>,
-    /// How the queue is managed and shared: codel, "pie target 15ms", "red 0.002/5/15/0.1", fq_codel, dualpi2
+    /// Queue management and scheduler: codel, "pie target 15ms", "red 0.002/5/15/0.1", fq_codel, dualpi2
     #[arg(long, value_name = "AQM", help_heading = PIPES)]
     pub aqm: Option<String>,
     /// Rate, delay and loss over time: a mahimahi file, or a CSV file of time, rate, delay and loss
     #[arg(long, value_name = "FILE", help_heading = PIPES)]
     pub trace: Option<String>,
-    /// When nothing goes: "at 10s for 500ms every 60s"
+    /// When the link sends nothing: "at 10s for 500ms every 60s"
     #[arg(long, value_name = "OUTAGE", help_heading = PIPES)]
     pub outage: Option<String>,
     /// One pipe for each flow: all, "src-ip 0xffffff00", "dst-port 0xffff"
     #[arg(long, value_name = "MASK", help_heading = PIPES)]
     pub mask: Option<String>,
-    /// Words for the direction from LEFT to RIGHT, over the options: "delay 20ms 2ms loss 1%", "bw 10Mbit/s queue 50", or ""
+    /// Words for the direction from LEFT to RIGHT, which override the options: "delay 20ms 2ms loss 1%", "bw 10Mbit/s queue 50", or ""
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = PIPES)]
     pub forward: Option<String>,
     /// Words for the direction from RIGHT to LEFT
@@ -143,13 +143,13 @@ pub struct Asked {
     /// Pipes and rules from a file (TOML, or lines as ipfw has them), instead of options
     #[arg(short = 'C', long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// What all randomness comes from: the same seed and the same arrivals give the same dispositions [default: 1]
+    /// Seed of all random numbers: the same seed and arrivals give the same dispositions [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// How many bytes of frames may be held at once [default: 256MiB]
+    /// Memory for frames [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
-    /// How far behind its time a packet may leave before it counts as late [default: 100us]
+    /// A packet that leaves later than this after its intended departure counts as late [default: 100us]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub budget: Option<Nanos>,
 }
@@ -177,26 +177,26 @@ pub struct RunOptions {
     /// The number in the log's file names: packets-NAME-KKK.arrow
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..1000))]
     pub part: u16,
-    /// Who writes it, in its file names: letters and digits
+    /// The name in the log's file names: letters and digits
     #[arg(long, value_name = "NAME", default_value = "emulate", value_parser = crate::stream::request::name)]
     pub name: String,
     /// Where to listen for `emulate set` and `emulate show`: a path, or "none" [default: emulate-LEFT-RIGHT.sock in
     /// $XDG_RUNTIME_DIR or /run/sojourn]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// By which means of the kernel frames move
+    /// The kernel interface that moves frames
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub engine: EngineArgument,
-    /// Let frames of EtherTypes that no rule selects pass within the kernel (AF_XDP): sooner, and counted nowhere
+    /// Forward frames of EtherTypes that no rule selects within the kernel (AF_XDP): faster, and not counted
     #[arg(long, conflicts_with = "log")]
     pub redirect: bool,
-    /// Who does it: this program, or the kernel's netem, which needs both ports in a bridge
+    /// The emulator: this program, or the kernel's netem, which needs both ports in a bridge
     #[arg(long, value_name = "WHO", default_value = "user")]
     pub backend: Backend,
     /// Run on this CPU
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
-    /// Never sleep: takes a whole CPU, and is most exact with one of its own [default: where there are 4 CPUs or more]
+    /// Never sleep: uses a whole CPU, and is most exact with a CPU of its own [default: where there are 4 CPUs or more]
     #[arg(long, conflicts_with_all = ["sleep", "fifo"])]
     pub spin: bool,
     /// Sleep until shortly before each departure
@@ -205,8 +205,8 @@ pub struct RunOptions {
     /// Run under SCHED_FIFO as long as it mostly sleeps. Needs CAP_SYS_NICE
     #[arg(long)]
     pub fifo: bool,
-    /// Path delay compensation: send each packet so much earlier, for the delay that `emulate verify` has found outside the
-    /// emulator (before the RX timestamp, and behind the call that sends)
+    /// Path delay compensation: send each packet earlier by the delay that `emulate verify` found outside the emulator (before
+    /// the RX timestamp, and behind the call that sends)
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "0ns")]
     pub compensate: Nanos,
     /// End after this time [default: at SIGINT or SIGTERM]
@@ -215,7 +215,7 @@ pub struct RunOptions {
     /// Print JSON: a line when frames flow, a line at the end
     #[arg(long)]
     pub json: bool,
-    /// Also write the line that says that frames flow to this descriptor
+    /// Also write the first line of --json to this descriptor
     #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
     pub ready_fd: Option<i32>,
     /// Be killed when the parent process dies
@@ -230,7 +230,7 @@ pub struct Set {
     /// What changes: delay 50ms loss 2%. A word that begins with a hyphen stands behind "--"
     #[arg(required = true)]
     pub words: Vec<String>,
-    /// Begin with an idle pipe, so that what is not named is off
+    /// Begin with an idle pipe: what is not named is off
     #[arg(long)]
     pub replace: bool,
     #[command(flatten)]
@@ -252,7 +252,7 @@ pub struct Show {
 /// Which emulator.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The emulator that listens here [default: the only one that runs]
+    /// The emulator with this socket [default: the only one that runs]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 }
@@ -274,7 +274,7 @@ pub struct Logs {
 pub struct Recover {
     #[command(flatten)]
     pub logs: Logs,
-    /// The folder to make for what could be read
+    /// The folder to make
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
 }
@@ -292,10 +292,10 @@ pub struct Replay {
 pub struct Offline {
     /// A capture: pcap or pcapng, of Ethernet frames
     pub input: PathBuf,
-    /// Where the frames that leave are written, in pcapng
+    /// File for the frames that leave, in pcapng
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Which way its frames go
+    /// Direction of its frames
     #[arg(long, value_name = "WAY", default_value = "forward")]
     pub direction: DirectionArgument,
     #[command(flatten)]
@@ -326,23 +326,23 @@ pub struct Explain {
     pub how: RunOptions,
 }
 
-/// By which means of the kernel frames move.
+/// The kernel interface that moves frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EngineArgument {
-    /// AF_XDP where it can be had, else AF_PACKET
+    /// AF_XDP where it is available, else AF_PACKET
     Auto,
-    /// AF_XDP: past most of the kernel
+    /// AF_XDP: bypasses most of the kernel
     Xdp,
-    /// AF_PACKET: every interface
+    /// AF_PACKET: works on every interface
     Packet,
 }
 
-/// Who does to packets what is asked.
+/// What emulates the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
     /// This program
     User,
-    /// The kernel's queueing disciplines, where it has them
+    /// The kernel's netem
     Kernel,
 }
 
