@@ -127,7 +127,7 @@ fn what_is_wrong_is_named_with_its_line() {
     assert!(refused("[forward]\ndleay = \"1ms\"\n").contains("\"dleay\" is not known here (did you mean \"delay\"?)"));
     assert!(refused("seed = \n").starts_with("c.toml line 1: this is not TOML"));
     assert!(
-        refused("[forward]\nhue = \"1ms\"\n")
-            .starts_with("c.toml line 2: \"hue\" is not known here; there are aqm, atm,")
+        refused("[forward]\ncolour = \"1ms\"\n")
+            .starts_with("c.toml line 2: \"colour\" is not known here; there are aqm, atm,")
     );
 }
