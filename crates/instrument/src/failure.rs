@@ -5,6 +5,7 @@ use sojourn_port::PortError;
 use sojourn_port::sim::LineError;
 use sojourn_probe::RequestError;
 use sojourn_record::RecordError;
+use sojourn_tcp::TcpError;
 use sojourn_wire::size::SizeError;
 
 /// The request is wrong.
@@ -42,6 +43,7 @@ pub fn status(error: &anyhow::Error) -> u8 {
             || cause.is::<serde_json::Error>()
             || cause.is::<sojourn_emulate::ConfigError>()
             || matches!(cause.downcast_ref(), Some(PortError::Wrong { .. }))
+            || matches!(cause.downcast_ref(), Some(TcpError::Wrong(_)))
             || matches!(cause.downcast_ref(), Some(RecordError::Exists(_)));
         if is_wrong {
             return WRONG_REQUEST;

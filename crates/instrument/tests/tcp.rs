@@ -109,7 +109,7 @@ impl Serve {
 fn messages_are_read_before_each_and_all_of_them_arrive() {
     let folder = Folder::new("messages");
     let (mut near, mut far) = (Serve::start(&folder, "a"), Serve::start(&folder, "b"));
-    let listening = far.ask(&json!({ "do": "listen", "block": 3, "port": 0, "address": "127.0.0.1" }));
+    let listening = far.ask(&json!({ "do": "listen", "block": 3, "at": "127.0.0.1:0" }));
     let to = format!("127.0.0.1:{}", listening["port"]);
     let sent = near.ask(&json!({ "do": "send", "block": 3, "to": to, "bytes": 50_000, "message_bytes": 1_000,
         "interval_ns": 1_000_000, "read_before_send": true, "settings": { "congestion": "reno", "mss_bytes": 1_200,
@@ -156,7 +156,7 @@ fn readings_of_a_bulk_transfer(name: &str) -> (usize, usize) {
     let folder = Folder::new(name);
     let (mut near, mut far) = (Serve::start(&folder, "a"), Serve::start(&folder, "b"));
     let listening =
-        far.ask(&json!({ "do": "listen", "block": 1, "port": 0, "connections": 2, "read_every_ns": 20_000_000 }));
+        far.ask(&json!({ "do": "listen", "block": 1, "at": "0", "connections": 2, "read_every_ns": 20_000_000 }));
     let to = format!("[::1]:{}", listening["port"]);
     let sent = near.ask(&json!({ "do": "send", "block": 1, "to": to, "duration_ns": 300_000_000, "connections": 2,
         "read_every_ns": 10_000_000 }));
@@ -189,8 +189,9 @@ fn what_is_wrong_is_said_and_the_next_request_is_answered() {
         assert_eq!(answer["event"], "error", "{answer}");
         (answer["status"].as_u64().unwrap(), answer["message"].as_str().unwrap().to_owned())
     };
-    let (status, message) = refused(&mut serve, json!({ "do": "send", "block": 1, "to": "127.0.0.1:1" }));
-    assert_eq!((status, message.as_str()), (2, "send: say either duration_ns, above 0, or bytes"));
+    let request = json!({ "do": "send", "block": 1, "to": "127.0.0.1:1", "bytes": 1, "duration_ns": 1 });
+    let (status, message) = refused(&mut serve, request);
+    assert_eq!((status, message.as_str()), (2, "give a duration or a number of bytes, not both"));
     let request = json!({ "do": "send", "block": 1, "to": "127.0.0.1:1", "bytes": 1 });
     let (status, message) = refused(&mut serve, request);
     assert!(status == 3 && message.starts_with("connect to 127.0.0.1:1: "), "{message}");
@@ -200,7 +201,7 @@ fn what_is_wrong_is_said_and_the_next_request_is_answered() {
     assert!(status == 2 && message.contains("this kernel offers"), "{message}");
     let (status, _) = refused(&mut serve, json!({ "do": "finish", "block": 9 }));
     assert_eq!(status, 2);
-    let listening = serve.ask(&json!({ "do": "listen", "block": 1, "port": 0 }));
+    let listening = serve.ask(&json!({ "do": "listen", "block": 1, "at": "0" }));
     assert_eq!(listening["event"], "listening");
     let nothing = serve.ask(&json!({ "do": "finish", "block": 1, "patience_ns": 1_000_000 }));
     assert_eq!(nothing["connections"], json!([]));

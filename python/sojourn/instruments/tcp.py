@@ -22,7 +22,7 @@ class TcpInstrument(Conversation):
 
     def listen(self, block: int, port: int, connections: int, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Accept connections from now on."""
-        asked = {"block": block, "port": port, "connections": connections, "settings": dict(settings)}
+        asked = {"block": block, "at": str(port), "connections": connections, "settings": dict(settings)}
         self.ask({"do": "listen", **asked})
         return self.answer(PATIENCE_SECONDS, no_tick)
 

@@ -1,14 +1,8 @@
-//! `tcp`: a plain application that sends or receives over TCP and reads TCP_INFO: what the logger is held against.
+//! `tcp`: connections by hand, or as asked line by line. What they do is in `sojourn-tcp`.
 
 pub mod arguments;
-mod info;
-mod receiving;
-mod sending;
 mod serve;
 mod single;
-mod socket;
-mod sys;
-mod waiting;
 
 use crate::place;
 use arguments::{Spot, Tcp};

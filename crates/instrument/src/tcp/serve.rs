@@ -1,75 +1,50 @@
 //! `tcp serve`: either end of TCP connections, asked line by line. Decides nothing about what is measured.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sojourn_record::ReadingFile;
+use sojourn_tcp::{Listening, Outcome};
 use sojourn_time::Nanos;
 
-use super::arguments::{Listen, Moments, Serve, Settings};
-use super::receiving::{Listening, Reception};
-use super::sending::{self, End, Outcome, Task};
+use super::arguments::Serve;
 use super::settle;
 use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
+use crate::stream::request::Rest;
+use crate::sys::STOP;
 
-/// What is asked on one line.
+/// A request, one a line.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 enum Asked {
-    Listen(Receive),
-    Send(Send),
+    /// Accept connections from now on; `finish` tells what came of them.
+    Listen(OfBlock<sojourn_tcp::Receive>),
+    /// Connect and send; answered when everything has been acknowledged.
+    Send(OfBlock<sojourn_tcp::Send>),
     Finish(Finish),
 }
 
-/// Accept connections from now on; `finish` tells what came of them.
+/// A request with the block that it belongs to.
 #[derive(Debug, Deserialize)]
-struct Receive {
+struct OfBlock<R> {
     block: u32,
     #[serde(flatten)]
-    at: Listen,
-    #[serde(default = "one")]
-    connections: u32,
-    #[serde(default)]
-    settings: Settings,
-    #[serde(default)]
-    read_every_ns: Option<i64>,
-}
-
-/// Connect and send; answered when everything has been acknowledged.
-#[derive(Debug, Deserialize)]
-struct Send {
-    block: u32,
-    to: SocketAddr,
-    #[serde(default)]
-    bind: Option<IpAddr>,
-    #[serde(default)]
-    duration_ns: Option<i64>,
-    #[serde(default)]
-    bytes: Option<u64>,
-    #[serde(default = "sixty_four_kibibytes")]
-    message_bytes: usize,
-    #[serde(default)]
-    interval_ns: Option<i64>,
-    #[serde(default = "one")]
-    connections: u32,
-    #[serde(default)]
-    settings: Settings,
-    #[serde(default)]
-    read_every_ns: Option<i64>,
-    #[serde(default)]
-    read_before_send: bool,
+    request: R,
+    #[serde(flatten)]
+    #[expect(dead_code, reason = "read to be refused")]
+    rest: Rest,
 }
 
 /// Wait for the connections of a block to end, and say what came of them.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Finish {
     block: u32,
-    #[serde(default = "five_seconds")]
-    patience_ns: i64,
+    #[serde(default = "five_seconds", rename = "patience_ns")]
+    patience: Nanos,
 }
 
 /// Carries out requests until the input ends or a signal comes.
@@ -97,30 +72,24 @@ impl Ends {
         match asked {
             Asked::Listen(asked) => self.listen(asked),
             Asked::Send(asked) => {
-                let block = asked.block;
-                let outcomes = sending::send(&asked.task()?)?;
-                self.keep(block, "sent", &outcomes)
+                let outcomes = sojourn_tcp::send(&asked.request, &STOP)?;
+                self.keep(asked.block, "sent", &outcomes)
             }
             Asked::Finish(asked) => {
                 let nobody = || WrongRequest(format!("finish: nobody listens for block {}", asked.block));
                 let listening = self.listening.remove(&asked.block).ok_or_else(nobody)?;
-                let outcomes = listening.finish(Nanos(asked.patience_ns))?;
+                let outcomes = listening.finish(asked.patience)?;
                 self.keep(asked.block, "received", &outcomes)
             }
         }
     }
 
-    fn listen(&mut self, asked: Receive) -> anyhow::Result<Value> {
+    fn listen(&mut self, asked: OfBlock<sojourn_tcp::Receive>) -> anyhow::Result<Value> {
         let block = asked.block;
         if self.listening.contains_key(&block) {
             return Err(WrongRequest(format!("listen: block {block} is being received already")).into());
         }
-        let listening = Listening::begin(Reception {
-            at: asked.at,
-            connections: asked.connections,
-            settings: asked.settings,
-            read_every: asked.read_every_ns.map(Nanos),
-        })?;
+        let listening = Listening::begin(asked.request, &STOP)?;
         let at = listening.at;
         self.listening.insert(block, listening);
         Ok(json!({ "event": "listening", "block": block, "port": at.port() }))
@@ -133,41 +102,31 @@ impl Ends {
     }
 }
 
-impl Send {
-    fn task(self) -> anyhow::Result<Task> {
-        let wrong = |problem: &str| Err(WrongRequest(format!("send: {problem}")).into());
-        let end = match (self.duration_ns, self.bytes) {
-            (Some(span), None) if span > 0 => End::After(Nanos(span)),
-            (None, Some(bytes)) => End::Bytes(bytes),
-            _ => return wrong("say either duration_ns, above 0, or bytes"),
-        };
-        if self.message_bytes == 0 || self.connections == 0 {
-            return wrong("message_bytes and connections are at least 1");
+fn five_seconds() -> Nanos {
+    Nanos::seconds(5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_misspelt_is_refused() {
+        let refusal = |line: &str| serde_json::from_str::<Asked>(line).err().map(|error| error.to_string());
+        for line in [
+            r#"{"do":"listen","block":1,"at":"5201","connections":1,"settings":{},"read_every_ns":1}"#,
+            r#"{"do":"send","block":1,"to":"10.0.0.2:1","duration_ns":1,"settings":{"mss_bytes":900}}"#,
+            r#"{"do":"finish","block":1}"#,
+        ] {
+            assert_eq!(refusal(line), None, "{line}");
         }
-        if [self.interval_ns, self.read_every_ns].into_iter().flatten().any(|span| span <= 0) {
-            return wrong("interval_ns and read_every_ns are above 0");
+        for line in [
+            r#"{"do":"listen","block":1,"at":"5201","conections":1}"#,
+            r#"{"do":"send","block":1,"to":"10.0.0.2:1","duration":1}"#,
+            r#"{"do":"send","block":1,"to":"10.0.0.2:1","settings":{"mss":900}}"#,
+            r#"{"do":"finish","block":1,"patience":1}"#,
+        ] {
+            assert!(refusal(line).is_some_and(|why| why.contains("unknown")), "{line}");
         }
-        Ok(Task {
-            to: self.to,
-            bind: self.bind,
-            end,
-            message_bytes: self.message_bytes,
-            interval: self.interval_ns.map(Nanos),
-            connections: self.connections,
-            settings: self.settings,
-            moments: Moments { read_every: self.read_every_ns.map(Nanos), read_before_send: self.read_before_send },
-        })
     }
-}
-
-fn one() -> u32 {
-    1
-}
-
-fn sixty_four_kibibytes() -> usize {
-    64 << 10
-}
-
-fn five_seconds() -> i64 {
-    5_000_000_000
 }

@@ -1,60 +1,38 @@
-//! `tcp send` and `tcp receive` by hand: one task, and what came of it in words or as JSON.
+//! `tcp send` and `tcp receive` by hand: one request, and what came of it in words or as JSON.
 
 use std::path::Path;
 
 use serde_json::json;
 use sojourn_record::ReadingFile;
+use sojourn_tcp::{Listening, Outcome};
 use sojourn_time::Nanos;
 
-use super::arguments::{Receive, Send, TcpRun};
-use super::receiving::{Listening, Reception};
-use super::sending::{self, End, Outcome, Task};
+use super::arguments::{ReceiveByHand, SendByHand, TcpRun};
 use super::settle;
 use crate::failure::NotTrusted;
 use crate::place;
-
-const DEFAULT_DURATION: Nanos = Nanos::seconds(10);
-const DEFAULT_MESSAGE_BYTES: u32 = 64 << 10;
+use crate::sys::STOP;
 
 /// Sends, and says what came of it.
 ///
 /// # Errors
 /// When it cannot, or a connection broke.
-pub fn send(asked: &Send) -> anyhow::Result<()> {
+pub fn send(asked: &SendByHand) -> anyhow::Result<()> {
     place::stop_signal()?;
     settle(&asked.run.place)?;
-    let task = Task {
-        to: asked.to,
-        bind: asked.bind,
-        end: match asked.bytes {
-            Some(bytes) => End::Bytes(bytes),
-            None => End::After(asked.duration.unwrap_or(DEFAULT_DURATION)),
-        },
-        message_bytes: asked.message_bytes.unwrap_or(DEFAULT_MESSAGE_BYTES) as usize,
-        interval: asked.interval,
-        connections: asked.connections,
-        settings: asked.settings.clone(),
-        moments: asked.moments,
-    };
     let mut file = open(&asked.run, "send")?;
-    tell(&sending::send(&task)?, &asked.run, &mut file, "sent")
+    tell(&sojourn_tcp::send(&asked.request, &STOP)?, &asked.run, &mut file, "sent")
 }
 
 /// Receives, and says what came of it.
 ///
 /// # Errors
 /// When it cannot, or a connection broke.
-pub fn receive(asked: &Receive) -> anyhow::Result<()> {
+pub fn receive(asked: &ReceiveByHand) -> anyhow::Result<()> {
     place::stop_signal()?;
     settle(&asked.run.place)?;
-    let reception = Reception {
-        at: asked.at,
-        connections: asked.connections,
-        settings: asked.settings.clone(),
-        read_every: asked.read_every,
-    };
     let mut file = open(&asked.run, "receive")?;
-    let listening = Listening::begin(reception)?;
+    let listening = Listening::begin(asked.request.clone(), &STOP)?;
     if asked.run.json {
         println!("{}", json!({ "event": "listening", "at": listening.at }));
     }

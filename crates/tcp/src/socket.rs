@@ -5,34 +5,42 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
+use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use serde::Serialize;
 use sojourn_record::tcp_readings::{Reading, Socket};
 use sojourn_time::{Clock, HostClock, Time};
 
-use super::arguments::Settings;
-use super::info::{self, ROOM_BYTES};
-use super::sys;
-use crate::failure::WrongRequest;
+use crate::info::{self, ROOM_BYTES};
+use crate::request::Settings;
+use crate::{TcpError, failed, sys};
 
 const TCP_INFO: sys::Name = (libc::IPPROTO_TCP, libc::TCP_INFO);
 const TCP_MAXSEG: sys::Name = (libc::IPPROTO_TCP, libc::TCP_MAXSEG);
 const SO_NETNS_COOKIE: sys::Name = (libc::SOL_SOCKET, 71);
 
-/// What a socket turned out to be.
+/// What a socket is.
 #[derive(Clone, Debug, Serialize)]
 pub struct Facts {
+    /// Its number among those of the request, from 0.
     pub connection: u32,
+    /// Our end.
     pub local: SocketAddr,
+    /// The peer's.
     pub remote: SocketAddr,
+    /// The kernel's name of the socket, until the next boot.
     pub socket_cookie: u64,
+    /// And of its network namespace.
     pub netns_cookie: Option<u64>,
+    /// Congestion control.
     pub congestion: String,
     /// As the kernel has it: twice what was asked.
     pub sndbuf_bytes: usize,
+    /// Likewise.
     pub rcvbuf_bytes: usize,
+    /// Maximum segment size.
     pub mss_bytes: Option<u32>,
+    /// Whether TCP_NODELAY is set.
     pub is_nodelay: bool,
 }
 
@@ -47,26 +55,26 @@ pub struct Connection {
 ///
 /// # Errors
 /// When the kernel refuses a setting: it says which.
-pub fn open(family: IpAddr, settings: &Settings) -> anyhow::Result<OwnedFd> {
+pub fn open(family: IpAddr, settings: &Settings) -> Result<OwnedFd, TcpError> {
     let family = if family.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = net::socket_with(family, SocketType::STREAM, flags, None).context("open a TCP socket")?;
+    let fd = net::socket_with(family, SocketType::STREAM, flags, None).map_err(failed("open a TCP socket"))?;
     if let Some(name) = &settings.congestion {
         let set = sockopt::set_tcp_congestion(&fd, name);
-        set.map_err(|error| WrongRequest(format!("congestion control {name}: {error}; {}", offered())))?;
+        set.map_err(|error| TcpError::Wrong(format!("congestion control {name}: {error}; {}", offered())))?;
     }
     if let Some(bytes) = settings.sndbuf_bytes {
-        sockopt::set_socket_send_buffer_size(&fd, bytes).context("set the send buffer")?;
+        sockopt::set_socket_send_buffer_size(&fd, bytes).map_err(failed("set the send buffer"))?;
     }
     if let Some(bytes) = settings.rcvbuf_bytes {
-        sockopt::set_socket_recv_buffer_size(&fd, bytes).context("set the receive buffer")?;
+        sockopt::set_socket_recv_buffer_size(&fd, bytes).map_err(failed("set the receive buffer"))?;
     }
     if let Some(bytes) = settings.mss_bytes {
         let set = sys::set_option(&fd, TCP_MAXSEG, i32::from(bytes));
-        set.map_err(|error| WrongRequest(format!("MSS of {bytes} bytes: {error}")))?;
+        set.map_err(|error| TcpError::Wrong(format!("MSS of {bytes} bytes: {error}")))?;
     }
     if settings.is_nodelay {
-        sockopt::set_tcp_nodelay(&fd, true).context("set TCP_NODELAY")?;
+        sockopt::set_tcp_nodelay(&fd, true).map_err(failed("set TCP_NODELAY"))?;
     }
     Ok(fd)
 }
@@ -81,17 +89,17 @@ impl Connection {
     ///
     /// # Errors
     /// When the kernel does not say whose it is.
-    pub fn new(fd: OwnedFd, connection: u32, role: &'static str) -> anyhow::Result<Self> {
-        let local = net::getsockname(&fd).context("ask for our address")?;
-        let remote = net::getpeername(&fd).context("ask for the peer's address")?;
-        let remote = remote.ok_or_else(|| anyhow!("ask for the peer's address: there is none"))?;
+    pub fn new(fd: OwnedFd, connection: u32, role: &'static str) -> Result<Self, TcpError> {
+        let local = net::getsockname(&fd).and_then(SocketAddr::try_from).map_err(failed("ask for our address"))?;
+        let remote = net::getpeername(&fd).and_then(|peer| peer.ok_or(Errno::NOTCONN)?.try_into());
+        let remote = remote.map_err(failed("ask for the peer's address"))?;
         let whose = Socket {
             connection,
             role,
-            cookie: sockopt::socket_cookie(&fd).context("ask for the socket's cookie")?,
+            cookie: sockopt::socket_cookie(&fd).map_err(failed("ask for the socket's cookie"))?,
             netns: netns_cookie(fd.as_fd()),
-            local: plain(local.try_into().context("read our address")?),
-            remote: plain(remote.try_into().context("read the peer's address")?),
+            local: plain(local),
+            remote: plain(remote),
         };
         Ok(Self { fd, whose: Arc::new(whose), readings: 0 })
     }

@@ -1,0 +1,126 @@
+//! Connections that are accepted: each is read to its end in a thread of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SocketFlags, sockopt};
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+
+use crate::observed::{Observed, Outcome};
+use crate::request::Receive;
+use crate::socket::{self, Connection};
+use crate::wait::ready;
+use crate::{TcpError, failed};
+
+const BACKLOG: i32 = 1024;
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A listener under way.
+pub struct Listening {
+    /// Where it listens.
+    pub at: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Vec<Outcome>, TcpError>>,
+}
+
+/// What ends all connections early: the program's signal, and the end of this listener.
+#[derive(Clone)]
+struct Stop(&'static AtomicBool, Arc<AtomicBool>);
+
+impl Stop {
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed) || self.1.load(Ordering::Relaxed)
+    }
+}
+
+impl Listening {
+    /// Begins to listen; connections are accepted from now on, until `stop` is set.
+    ///
+    /// # Errors
+    /// When the request makes no sense, the address is taken, or a setting refused.
+    pub fn begin(request: Receive, stop: &'static AtomicBool) -> Result<Self, TcpError> {
+        request.check()?;
+        let (listener, at) = listen(&request)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let stop = Stop(stop, Arc::clone(&is_over));
+        let run = move || accept_all(&listener, &request, &stop);
+        let thread = thread::Builder::new().name("accept".to_owned()).spawn(run).map_err(failed("start a thread"))?;
+        Ok(Self { at, is_over, thread })
+    }
+
+    /// Waits until all expected connections have ended, for `timeout` at most; returns what came of them.
+    ///
+    /// # Errors
+    /// When accepting failed.
+    pub fn finish(self, timeout: Nanos) -> Result<Vec<Outcome>, TcpError> {
+        let until = HostClock.now() + timeout;
+        while !self.thread.is_finished() && HostClock.now() < until {
+            HostClock.wait_until(HostClock.now() + Nanos::millis(1), Nanos::ZERO);
+        }
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| TcpError::Panicked)?
+    }
+}
+
+fn listen(request: &Receive) -> Result<(OwnedFd, SocketAddr), TcpError> {
+    let address = request.at.address.unwrap_or(socket::any(true));
+    let name = SocketAddr::new(address, request.at.port);
+    let fd = socket::open(address, &request.settings)?;
+    sockopt::set_socket_reuseaddr(&fd, true).map_err(failed("set SO_REUSEADDR"))?;
+    if request.at.address.is_none() {
+        sockopt::set_ipv6_v6only(&fd, false).map_err(failed("listen for IPv4 too"))?;
+    }
+    let operation = format!("listen at {name}");
+    net::bind(&fd, &name).and_then(|()| net::listen(&fd, BACKLOG)).map_err(failed(operation))?;
+    let at = net::getsockname(&fd).and_then(SocketAddr::try_from).map_err(failed("ask where we listen"))?;
+    Ok((fd, at))
+}
+
+fn accept_all(listener: &OwnedFd, request: &Receive, stop: &Stop) -> Result<Vec<Outcome>, TcpError> {
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        while threads.len() < request.connections as usize && !stop.is_set() {
+            if !ready(listener, PollFlags::IN, Time::NEVER).map_err(failed("wait for a connection"))? {
+                continue;
+            }
+            match net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(fd) => {
+                    let number = u32::try_from(threads.len()).unwrap_or(u32::MAX);
+                    threads.push(scope.spawn(move || receive(fd, number, request.read_every, stop)));
+                }
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => return Err(failed("accept a connection")(error)),
+            }
+        }
+        threads.into_iter().map(|thread| thread.join().map_err(|_| TcpError::Panicked)?).collect()
+    })
+}
+
+fn receive(fd: OwnedFd, number: u32, every: Option<Nanos>, stop: &Stop) -> Result<Outcome, TcpError> {
+    let connection = Connection::new(fd, number, "receive")?;
+    let observed = Observed::new(connection, every, HostClock.now())?;
+    Ok(observed.run(|observed| read_to_end(observed, stop)))
+}
+
+fn read_to_end(observed: &mut Observed, stop: &Stop) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    while !stop.is_set() {
+        let next_reading = observed.read_when_due()?;
+        if !ready(&observed.connection, PollFlags::IN, next_reading)? {
+            continue;
+        }
+        match net::recv(&observed.connection, &mut buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Ok(()),
+            Ok((length, _)) => observed.outcome.moved_bytes += length as u64,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::Error::other("stopped before the peer closed the connection"))
+}

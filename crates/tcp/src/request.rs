@@ -1,0 +1,249 @@
+//! What can be asked: each type is a command line and a JSON request at once.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use clap::Args;
+use serde::Deserialize;
+use sojourn_emulate::config::units::time;
+use sojourn_time::Nanos;
+
+use crate::TcpError;
+
+const DEFAULT_DURATION: Nanos = Nanos::seconds(10);
+const DEFAULT_MESSAGE_BYTES: u32 = 64 << 10;
+const MOST_MESSAGE_BYTES: u32 = 16 << 20;
+const MOST_CONNECTIONS: u32 = 1000;
+
+/// Connections to make, and what to send on each.
+#[derive(Clone, Debug, Args, Deserialize)]
+pub struct Send {
+    /// To whom: 10.0.0.2:5201, [fd00::2]:5201
+    #[arg(value_name = "ADDRESS:PORT")]
+    pub to: SocketAddr,
+    /// From this address of ours
+    #[arg(long, value_name = "ADDRESS")]
+    pub bind: Option<IpAddr>,
+    /// For how long to send [default: 10s]
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[serde(rename = "duration_ns")]
+    pub duration: Option<Nanos>,
+    /// How many bytes to send on each connection, instead of how long
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    pub bytes: Option<u64>,
+    /// Bytes of each send call; with --interval: the size of a message
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MESSAGE_BYTES)]
+    #[serde(default = "default_message_bytes")]
+    pub message_bytes: u32,
+    /// Send one message each interval, instead of as fast as possible
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[serde(rename = "interval_ns")]
+    pub interval: Option<Nanos>,
+    /// Parallel connections
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[serde(default = "one")]
+    pub connections: u32,
+    #[command(flatten)]
+    #[serde(default)]
+    #[expect(missing_docs, reason = "it would become the help's")]
+    pub settings: Settings,
+    /// Read TCP_INFO this often, beside at the beginning and the end
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[serde(rename = "read_every_ns")]
+    pub read_every: Option<Nanos>,
+    /// Read TCP_INFO immediately before each send call
+    #[arg(long)]
+    #[serde(default)]
+    pub read_before_send: bool,
+}
+
+/// Connections to accept and read to their ends.
+#[derive(Clone, Debug, Args, Deserialize)]
+pub struct Receive {
+    /// Where to listen: 5201, 10.0.0.2:5201, [fd00::2]:5201
+    #[arg(value_name = "[ADDRESS:]PORT")]
+    pub at: Listen,
+    /// How many connections to take; it ends when the last of them does
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[serde(default = "one")]
+    pub connections: u32,
+    #[command(flatten)]
+    #[serde(default)]
+    #[expect(missing_docs, reason = "it would become the help's")]
+    pub settings: Settings,
+    /// Read TCP_INFO this often, beside at the beginning and the end
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[serde(rename = "read_every_ns")]
+    pub read_every: Option<Nanos>,
+}
+
+/// Options of a socket; what is not named is the kernel's choice.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Congestion control: reno, cubic, bbr, …
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<String>,
+    /// Send buffer; the kernel doubles it for its overhead
+    #[arg(long = "sndbuf", value_name = "BYTES")]
+    pub sndbuf_bytes: Option<usize>,
+    /// Receive buffer; the kernel doubles it for its overhead
+    #[arg(long = "rcvbuf", value_name = "BYTES")]
+    pub rcvbuf_bytes: Option<usize>,
+    /// Maximum segment size
+    #[arg(long = "mss", value_name = "BYTES")]
+    pub mss_bytes: Option<u16>,
+    /// Send small messages at once (TCP_NODELAY)
+    #[arg(long = "no-delay")]
+    pub is_nodelay: bool,
+}
+
+/// Where to listen; without an address on all of IPv6 and IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Listen {
+    /// Our address.
+    pub address: Option<IpAddr>,
+    /// The port; 0: the kernel chooses one.
+    pub port: u16,
+}
+
+/// When a connection has sent enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    After(Nanos),
+    Bytes(u64),
+}
+
+impl Send {
+    /// Checks the values; returns when a connection has sent enough.
+    pub(crate) fn end(&self) -> Result<End, TcpError> {
+        check(self.connections, [self.duration, self.interval, self.read_every])?;
+        if !(1..=MOST_MESSAGE_BYTES).contains(&self.message_bytes) {
+            return Err(wrong(format!("a message has 1 to {MOST_MESSAGE_BYTES} bytes, not {}", self.message_bytes)));
+        }
+        match (self.duration, self.bytes) {
+            (Some(_), Some(_)) => Err(wrong("give a duration or a number of bytes, not both")),
+            (None, Some(bytes)) => Ok(End::Bytes(bytes)),
+            (span, None) => Ok(End::After(span.unwrap_or(DEFAULT_DURATION))),
+        }
+    }
+}
+
+impl Receive {
+    /// Checks the values.
+    pub(crate) fn check(&self) -> Result<(), TcpError> {
+        check(self.connections, [self.read_every])
+    }
+}
+
+fn check(connections: u32, spans: impl IntoIterator<Item = Option<Nanos>>) -> Result<(), TcpError> {
+    if !(1..=MOST_CONNECTIONS).contains(&connections) {
+        return Err(wrong(format!("there are 1 to {MOST_CONNECTIONS} connections, not {connections}")));
+    }
+    match spans.into_iter().flatten().all(|span| span > Nanos::ZERO) {
+        true => Ok(()),
+        false => Err(wrong("durations and intervals are above 0")),
+    }
+}
+
+fn wrong(problem: impl Into<String>) -> TcpError {
+    TcpError::Wrong(problem.into())
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(port) = text.parse() {
+            return Ok(Self { address: None, port });
+        }
+        let at: SocketAddr = text.parse().map_err(|_| "expected 5201, 10.0.0.2:5201 or [fd00::2]:5201".to_owned())?;
+        Ok(Self { address: Some(at.ip()), port: at.port() })
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn default_message_bytes() -> u32 {
+    DEFAULT_MESSAGE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        send: Send,
+    }
+
+    fn of_line(line: &str) -> Send {
+        Line::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{error}")).send
+    }
+
+    fn of_json(text: &str) -> Send {
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn where_to_listen_is_said_in_one_way() {
+        let of_json = |at: &str| serde_json::from_str::<Receive>(&format!(r#"{{"at":"{at}"}}"#)).map(|asked| asked.at);
+        for (at, expected) in [
+            ("5201", Listen { address: None, port: 5201 }),
+            ("10.0.0.2:9", Listen { address: "10.0.0.2".parse().ok(), port: 9 }),
+            ("[fd00::2]:9", Listen { address: "fd00::2".parse().ok(), port: 9 }),
+        ] {
+            assert_eq!(at.parse(), Ok(expected));
+            assert_eq!(of_json(at).ok(), Some(expected));
+        }
+        assert!(of_json("65536").is_err());
+    }
+
+    #[test]
+    fn a_command_line_and_json_ask_for_the_same() {
+        for (line, json) in [
+            ("x 10.0.0.2:9", r#"{"to":"10.0.0.2:9"}"#),
+            (
+                "x 10.0.0.2:9 --for 2s --interval 1ms --read-every 10ms --read-before-send --connections 3 --mss 900 \
+                 --congestion reno --message-bytes 99",
+                r#"{"to":"10.0.0.2:9","duration_ns":2000000000,"interval_ns":1000000,"read_every_ns":10000000,
+                    "read_before_send":true,"connections":3,"settings":{"mss_bytes":900,"congestion":"reno"},
+                    "message_bytes":99}"#,
+            ),
+            ("x [::1]:9 --bytes 7 --bind ::1", r#"{"to":"[::1]:9","bytes":7,"bind":"::1"}"#),
+        ] {
+            let (line, json) = (of_line(line), of_json(json));
+            assert_eq!(format!("{line:?}"), format!("{json:?}"));
+            assert!(line.end().is_ok());
+        }
+        assert_eq!(of_line("x 10.0.0.2:9").end().ok(), Some(End::After(DEFAULT_DURATION)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for text in [
+            r#"{"to":"10.0.0.2:9","duration_ns":1,"bytes":1}"#,
+            r#"{"to":"10.0.0.2:9","duration_ns":0}"#,
+            r#"{"to":"10.0.0.2:9","read_every_ns":-1}"#,
+            r#"{"to":"10.0.0.2:9","message_bytes":0}"#,
+            r#"{"to":"10.0.0.2:9","connections":0}"#,
+            r#"{"to":"10.0.0.2:9","connections":1001}"#,
+        ] {
+            assert!(matches!(of_json(text).end(), Err(TcpError::Wrong(_))), "{text}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Connections that send: each in a thread of its own, in bulk or message by message.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SendFlags, Shutdown, sockopt};
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+
+use crate::observed::{Observed, Outcome};
+use crate::request::{End, Send};
+use crate::socket::{self, Connection};
+use crate::wait::{Due, ready};
+use crate::{TcpError, failed};
+
+/// How long to wait for the peer to accept.
+const CONNECT_TIMEOUT: Nanos = Nanos::seconds(10);
+/// How long to wait for the last acknowledgements.
+const DRAIN_TIMEOUT: Nanos = Nanos::seconds(60);
+
+/// Connects, sends, waits until everything has been acknowledged, and closes. Ends early once `stop` is set.
+///
+/// # Errors
+/// When a setting is refused or the peer is not there. A later failure is in the outcome.
+pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
+    let end = request.end()?;
+    let connect = |number| connect(request, number, stop);
+    let connections: Vec<Connection> = (0..request.connections).map(connect).collect::<Result<_, _>>()?;
+    let start = HostClock.now();
+    let begin = |connection| {
+        let observed = Observed::new(connection, request.read_every, start)?;
+        let mut sender = Sender {
+            request,
+            stop,
+            end,
+            data: vec![0x5a; request.message_bytes as usize],
+            message: Due::at_and_every(request.interval, start),
+            pending: 0,
+            over_at: match end {
+                End::After(span) => start + span,
+                End::Bytes(_) => Time::NEVER,
+            },
+        };
+        Ok(observed.run(|observed| sender.send_and_drain(observed)))
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            connections.into_iter().map(|connection| scope.spawn(move || begin(connection))).collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| TcpError::Panicked)?).collect()
+    })
+}
+
+fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection, TcpError> {
+    let fd = socket::open(request.to.ip(), &request.settings)?;
+    if let Some(address) = request.bind {
+        net::bind(&fd, &SocketAddr::new(address, 0)).map_err(failed(format!("bind to {address}")))?;
+    }
+    let operation = format!("connect to {}", request.to);
+    match net::connect(&fd, &request.to) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(failed(operation)(error)),
+    }
+    let until = HostClock.now() + CONNECT_TIMEOUT;
+    while !ready(&fd, PollFlags::OUT, until).map_err(failed(&*operation))? {
+        if HostClock.now() >= until || stop.load(Ordering::Relaxed) {
+            return Err(TcpError::NoAnswer { to: request.to, seconds: CONNECT_TIMEOUT.0 / 1_000_000_000 });
+        }
+    }
+    sockopt::socket_error(&fd).and_then(|result| result).map_err(failed(operation))?;
+    Connection::new(fd, number, "send")
+}
+
+/// What one connection has still to send.
+struct Sender<'a> {
+    request: &'a Send,
+    stop: &'a AtomicBool,
+    end: End,
+    data: Vec<u8>,
+    message: Due,
+    /// What is left of the message under way.
+    pending: usize,
+    over_at: Time,
+}
+
+impl Sender<'_> {
+    fn send_and_drain(&mut self, observed: &mut Observed) -> io::Result<()> {
+        while !self.is_over(observed.outcome.moved_bytes) {
+            let next_reading = observed.read_when_due()?;
+            self.step(observed, next_reading)?;
+        }
+        net::shutdown(&observed.connection, Shutdown::Write)?;
+        self.drain(observed)
+    }
+
+    /// Sends where it is time and there is room; waits for either otherwise.
+    fn step(&mut self, observed: &mut Observed, next_reading: Time) -> io::Result<()> {
+        let wake_at = next_reading.min(self.over_at.max(HostClock.now()));
+        if self.pending == 0 {
+            if self.request.interval.is_some() && !self.message.has_come() {
+                HostClock.wait_until(wake_at.min(self.message.next()), Nanos::ZERO);
+                return Ok(());
+            }
+            self.message.advance();
+            self.pending = self.next_length(observed.outcome.moved_bytes);
+        }
+        if ready(&observed.connection, PollFlags::OUT, wake_at)? {
+            self.send_pending(observed)?;
+        }
+        Ok(())
+    }
+
+    fn send_pending(&mut self, observed: &mut Observed) -> io::Result<()> {
+        let mut reading = match self.request.read_before_send {
+            true => Some(observed.connection.read("send", None)?),
+            false => None,
+        };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let taken = net::send(&observed.connection, &self.data[..self.pending], flags);
+        let at = HostClock.now();
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(reading) = &mut reading {
+            reading.handed = Some((at, taken));
+        }
+        observed.outcome.readings.extend(reading);
+        observed.outcome.moved_bytes += taken as u64;
+        self.pending -= taken;
+        Ok(())
+    }
+
+    /// Waits for the peer to close, too: then it has everything.
+    fn drain(&self, observed: &mut Observed) -> io::Result<()> {
+        let until = HostClock.now() + DRAIN_TIMEOUT;
+        while !self.stop.load(Ordering::Relaxed) {
+            let next_reading = observed.read_when_due()?;
+            if ready(&observed.connection, PollFlags::IN, next_reading.min(until))? {
+                let mut bytes = [0; 64];
+                match net::recv(&observed.connection, &mut bytes, RecvFlags::DONTWAIT) {
+                    Ok((0, _)) => return Ok(()),
+                    Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if HostClock.now() > until {
+                return Err(io::Error::other("the peer has not acknowledged everything"));
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::Interrupted))
+    }
+
+    fn next_length(&self, moved_bytes: u64) -> usize {
+        match self.end {
+            End::Bytes(bytes) => (bytes - moved_bytes).min(self.data.len() as u64) as usize,
+            End::After(_) => self.data.len(),
+        }
+    }
+
+    fn is_over(&self, moved_bytes: u64) -> bool {
+        let is_enough = match self.end {
+            End::Bytes(bytes) => moved_bytes >= bytes,
+            // A message is not cut in half where messages are counted.
+            End::After(_) => HostClock.now() >= self.over_at && (self.pending == 0 || self.request.interval.is_none()),
+        };
+        is_enough || self.stop.load(Ordering::Relaxed)
+    }
+}
