@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from sojourn.export import Chosen, TcpLog
-from sojourn.export.summary import LIMITS, described, summarised
+from sojourn.export.summary import LIMITS, SYN_STATES, described, summarised
 from tests.unit.made_up_tcp import Log, MadeFlow
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def test_a_flows_numbers_are_those_of_its_samples(made: tuple[Path, Truth]) -> N
         mine = truth.samples.filter(flow=row["flow"]).sort("time_ns", maintain_order=True)
         span_s = (mine["time_ns"][-1] - mine["time_ns"][0]) / 1e9
         assert row["span_s"] == pytest.approx(span_s)
-        assert row["acked_bytes"] == mine["acked_bytes"][-1] - mine["acked_bytes"][0]
+        acked = mine["acked_bytes"][-1] - mine["acked_bytes"][0]
+        assert row["acked_bytes"] == acked - (acked > 0 and mine["state"][0] in SYN_STATES), "the SYN is no user data"
         assert row["retransmitted_segments"] == mine["total_retrans"].max()
         assert row["goodput_out_bps"] == pytest.approx(8 * row["acked_bytes"] / span_s)
         rtt = mine.filter(pl.col("point") == "in")["rtt_last_us"].drop_nulls()
@@ -48,6 +49,30 @@ def test_a_flows_numbers_are_those_of_its_samples(made: tuple[Path, Truth]) -> N
             assert row["rtt_p95_us"] == pytest.approx(float(rtt.quantile(0.95) or 0), rel=0.05)
     sender, receiver = rows.row(0, named=True), rows.row(2, named=True)
     assert sender["acked_bytes"] > 0 < receiver["received_bytes"]
+
+
+@pytest.mark.parametrize("first_state", [2, 1])
+def test_syn_and_fin_are_no_user_data(made: tuple[Path, Truth], first_state: int) -> None:
+    path, truth = made
+    mine = truth.samples.filter(flow=1).sort("time_ns", maintain_order=True).with_row_index("at")
+    is_first, is_last = pl.col("at") == 0, pl.col("at") == mine.height - 1
+    has_syn = first_state == 2
+
+    def ends(column: str, first: int, last: int) -> pl.Expr:
+        return pl.when(is_first).then(first).when(is_last).then(last).otherwise(column).cast(pl.Int64).alias(column)
+
+    truth.tables["tcp_samples"] = mine.with_columns(
+        pl.when(is_first).then(first_state).otherwise("state").cast(pl.Int32).alias("state"),
+        ends("in_flight_bytes", 1 if has_syn else 300, 0),
+        ends("sent_bytes", 0 if has_syn else 300, 10_000),
+        ends("retransmitted_bytes", 0, 1_000),
+        ends("acked_bytes", 0 if has_syn else 1, 9_002),
+        ends("received_bytes", 0, 1),
+        pl.lit(0, pl.Int64).alias("data_segs_in"),
+    ).drop("at")
+    truth.write_records(path / "records")
+    (row,) = summarised(TcpLog.open(path, Chosen(frozenset({1})))).iter_rows(named=True)
+    assert (row["acked_bytes"], row["received_bytes"]) == (9_000, 0)
 
 
 def test_time_is_shared_out_among_what_limits(made: tuple[Path, Truth]) -> None:

@@ -39,7 +39,13 @@ CWND_LIMITED = "cwnd-limited"
 LEAST_STATE_OF_RECOVERY = 2
 """CWR; Recovery and Loss are above."""
 
-SAMPLED = ("flow", "time_ns", "point", "rtt_last_us", "rtt_min_us", "limited_by", "ca_state", "flags")
+SAMPLED = (
+    *("flow", "time_ns", "point", "rtt_last_us", "rtt_min_us", "limited_by", "ca_state", "flags"),
+    *("state", "in_flight_bytes", "data_segs_in"),
+)
+
+SYN_STATES = (2, 3)
+"""SYN_SENT and SYN_RECV."""
 
 
 def summarised(log: TcpLog) -> pl.DataFrame:
@@ -53,6 +59,9 @@ def summarised(log: TcpLog) -> pl.DataFrame:
         pl.len().alias("samples"),
         ((pl.col("time_ns").max() - pl.col("time_ns").min()) / NS).alias("span_s"),
         *((pl.col(column).last() - pl.col(column).first()).alias(name) for name, column in COUNTERS.items()),
+        (pl.col("data_segs_in").last() - pl.col("data_segs_in").first()).alias("data_segs_in"),
+        pl.col("in_flight_bytes").first(),
+        pl.col("state").first().is_in(SYN_STATES).alias("has_syn"),
         rtt.min().alias("rtt_min_us"),
         rtt.quantile(0.5, "nearest").alias("rtt_p50_us"),
         rtt.quantile(0.95, "nearest").alias("rtt_p95_us"),
@@ -66,13 +75,23 @@ def summarised(log: TcpLog) -> pl.DataFrame:
     rate = pl.when(pl.col("span_s") > 0).then(8 / pl.col("span_s"))
     ends = log.flows.select("flow", "local_address", "local_port", "remote_address", "remote_port", "algorithm")
     return (
-        ends.join(grouped, on="flow")
+        ends.join(grouped.with_columns(*_user_data()), on="flow")
+        .drop("data_segs_in", "in_flight_bytes", "has_syn")
         .with_columns(
             (pl.col("acked_bytes") * rate).alias("goodput_out_bps"),
             (pl.col("received_bytes") * rate).alias("goodput_in_bps"),
         )
         .sort("flow")
     )
+
+
+def _user_data() -> tuple[pl.Expr, pl.Expr]:
+    """What was acknowledged and received without SYN and FIN, each of which the kernel's counters take for a byte."""
+    unacknowledged = pl.when("has_syn").then(0).otherwise("in_flight_bytes")
+    sent = pl.col("sent_bytes") - pl.col("retransmitted_bytes") + unacknowledged
+    acked = pl.col("acked_bytes") - (pl.col("has_syn") & (pl.col("acked_bytes") > 0)).cast(pl.Int64)
+    received = pl.when(pl.col("data_segs_in") == 0).then(0).otherwise("received_bytes")
+    return pl.min_horizontal(acked, sent).alias("acked_bytes"), received.alias("received_bytes")
 
 
 def _with_limits(samples: pl.DataFrame, flag_names: list[str]) -> pl.DataFrame:
