@@ -6,6 +6,6 @@ suite rules .venv/bin/python scripts/check_rules.py
 suite cargo-test cargo test --locked --workspace --no-fail-fast
 # What computes shares the cores; so do the tests over namespaces that count; those that measure time have them alone.
 suite pytest .venv/bin/pytest -n auto --dist loadscope tests --ignore tests/net
-suite pytest-net .venv/bin/pytest -n 2 --dist loadfile -m 'not proof and not alone' tests/net
+suite pytest-net .venv/bin/pytest -n 3 --dist loadfile -m 'not proof and not alone' tests/net
 suite pytest-alone .venv/bin/pytest -m 'alone and not proof' tests/net
 closing_lines

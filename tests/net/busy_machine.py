@@ -1,9 +1,9 @@
 """What a machine that others use, too, does to tests: what it delays is waited for, what it may spoil is tried again.
 
 Counts and laws hold however busy the machine is: where one does not, the test fails at once. Times, rates and
-statistical judgements stand within `undisturbed()`: where one of them does not hold, a test that is marked `thrice`
-begins anew, up to three times in all. A program that is wrong is wrong three times; a 95 % interval misses three times
-in a row once in eight thousand.
+statistical judgements stand within `undisturbed()`: where one of them does not hold, a test that is marked `thrice` or
+`retried` begins again, up to three times in all. A program that is wrong is wrong three times; a 95 % interval misses
+three times in a row once in eight thousand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ def undisturbed() -> Iterator[None]:
 
 
 def thrice(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test that measures time: nothing runs beside it, and it begins anew when other work spoilt it."""
+    """Mark a test that measures time: nothing runs beside it, and it begins again when other work spoilt it."""
+    alone: Callable[..., None] = pytest.mark.alone(retried(test))
+    return alone
+
+
+def retried(test: Callable[..., None]) -> Callable[..., None]:
+    """Begin a test again when other work spoilt it. Its tolerances are so wide that others may run beside it."""
 
     @functools.wraps(test)
     def tried(**given: Any) -> None:
@@ -55,8 +61,7 @@ def thrice(test: Callable[..., None]) -> Callable[..., None]:
                     raise
         return None
 
-    alone: Callable[..., None] = pytest.mark.alone(tried)
-    return alone
+    return tried
 
 
 def await_that(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:

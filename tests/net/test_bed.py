@@ -25,8 +25,6 @@ from sojourn.bed.state import Mark, Process, state_folder, states
 from sojourn.errors import MachineError, RequestError
 from tests.net.busy_machine import await_standstill, slowdown, thrice, undisturbed
 
-pytestmark = pytest.mark.alone
-
 ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4")
 PACKAGE = Path(sojourn.__file__).parent.parent
 
@@ -406,6 +404,7 @@ def test_the_load_on_the_devices_core_is_as_asked(run: str) -> None:
         assert load["achieved_share"] == pytest.approx(0.3, abs=0.05)
 
 
+@pytest.mark.alone  # it ends what other tests have left behind on purpose
 def test_clean_ends_what_a_dead_run_left_and_nothing_else(run: str) -> None:
     dead = subprocess.Popen(["sleep", "60"])
     mark = Mark(run, Process.of(dead.pid))
@@ -427,6 +426,7 @@ def test_clean_ends_what_a_dead_run_left_and_nothing_else(run: str) -> None:
     assert any(f"Run {run}-live is going on" in sentence for sentence in cleaning.live)
 
 
+@pytest.mark.alone
 def test_clean_leaves_a_file_that_is_not_ours(run: str) -> None:
     with build_bed(BedSpec(), run):
         strange = state_folder() / f"sojourn-bed-strange-{uuid.uuid4().hex}.json"

@@ -22,7 +22,6 @@ from tests.net.busy_machine import await_that
 
 PACKAGE = Path(sojourn.__file__).parent.parent
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="cgroups of hosts need root"),
 ]
 
@@ -76,6 +75,7 @@ def test_a_killed_controller_leaves_no_cgroup(run: str) -> None:
     await_that(lambda: left_of(run) == [], "no cgroup")
 
 
+@pytest.mark.alone
 def test_clean_removes_the_cgroups_of_a_run_whose_keeper_was_killed_too(run: str) -> None:
     controller = begun(run)
     found = subprocess.run(

@@ -13,8 +13,6 @@ from rich.console import Console
 
 from sojourn.bed.doctor import examine, print_examination
 
-pytestmark = pytest.mark.alone
-
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -33,8 +33,6 @@ BUSY_LIMIT_S = 20.0
 """On a machine that others keep busy, one in ten may take so long."""
 PACKAGE = Path(sojourn.__file__).parent.parent
 
-pytestmark = pytest.mark.alone
-
 # Builds, measures for a moment and removes, again and again.
 CONTROLLER = textwrap.dedent("""
     import subprocess, sys, time
@@ -52,6 +50,7 @@ CONTROLLER = textwrap.dedent("""
 
 
 @KILLS
+@pytest.mark.alone  # it compares the links and namespaces of the whole machine
 def test_kills_leave_nothing(kills: int) -> None:
     seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
     print(f"seed {seed}")

@@ -74,9 +74,9 @@ def pretended_offset(pretended: dict[str, Any], ours_ns: int) -> float:
 def test_an_injected_clock_is_recovered(offset_ns: int, skew_ppm: float) -> None:
     with responder(f"--pretend-clock={offset_ns},{skew_ppm}") as ready:
         assert ready["findings"][0]["finding"] == "pretended_clock"
-        (peer,) = watch("--for", "5s", "--interval", "2ms")[-1]["peers"]
+        (peer,) = watch("--for", "3s", "--interval", "1ms")[-1]["peers"]
     assert not peer["shared"]
-    assert peer["exchanges"] + peer["lost"] == 2500
+    assert peer["exchanges"] + peer["lost"] == 3000
     now = peer["now"]
     wrong_by = abs(now["offset_ns"] - pretended_offset(ready["pretended_clock"], now["at_ns"]))
     assert wrong_by <= now["bound_ns"]

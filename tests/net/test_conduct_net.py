@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to take rights away and to mount small disks"),
 ]
 

@@ -28,8 +28,6 @@ from sojourn.conduct.site import Site, open_site
 from sojourn.plan import load_plan
 from tests.net.busy_machine import thrice, undisturbed
 
-pytestmark = pytest.mark.alone
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -171,12 +169,13 @@ def prober_core(run: Path) -> int:
     return next(int(entry["cores"]["prober"]) for entry in entries if entry["event"] == "ready")
 
 
+@pytest.mark.alone  # it is the other work
 def test_other_work_on_the_probers_core_is_told(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     core = max(os.sched_getaffinity(0))
     busy = [subprocess.Popen([sys.executable, "-c", BUSY, str(core)]) for _ in range(2)]
     try:
-        sets = ["--set", f"prober_cpu={core}", "--set", "fifo=false", "--set", "rounds=8"]
+        sets = ["--set", f"prober_cpu={core}", "--set", "fifo=false", "--set", "rounds=4"]
         argv = [SOJOURN, "run", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"), "--no-report", *sets]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
     finally:
@@ -195,5 +194,5 @@ def test_an_instrument_built_for_debugging_is_told(tmp_path: Path, monkeypatch: 
     if not debug.is_file():
         pytest.skip("no debug build of the instrument is here")
     monkeypatch.setenv("SOJOURN_INSTRUMENT", str(debug))
-    found = measure(tmp_path, "rounds=8", "bed.devices=bridge", "a_a=false")
+    found = measure(tmp_path, "rounds=3", "bed.devices=bridge", "a_a=false")
     assert found["debug_build"]["severity"] == "doubtful"

@@ -21,7 +21,7 @@ import pytest
 from scipy.stats import binomtest
 
 from sojourn.records import read_table
-from tests.net.busy_machine import await_standstill, await_that, thrice, undisturbed
+from tests.net.busy_machine import await_standstill, await_that, retried, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +165,7 @@ ENGINES = {
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda words: words[1])
 @pytest.mark.parametrize("engine", ENGINES)
-@thrice
+@retried
 def test_every_frame_of_every_schedule_is_accounted_for(engine: str, schedule: tuple[str, ...]) -> None:
     there, here = ENGINES[engine]
     with receiving("b", *here) as receiver:

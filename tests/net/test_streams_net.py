@@ -18,7 +18,7 @@ from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.plan import Plan, load_plan
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
-from tests.net.busy_machine import await_that, thrice, undisturbed
+from tests.net.busy_machine import await_that, retried, thrice, undisturbed
 
 Event = dict[str, Any]
 SOJOURN = str(Path(sys.executable).parent / "sojourn")
@@ -117,7 +117,7 @@ def test_many_receive_and_answer_and_are_told_apart(tmp_path: Path) -> None:
     assert set(arrivals.filter(arrivals["node"] > 0)["node"]) == {1, 2, 3}
 
 
-@thrice
+@retried
 def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
     sets = ("payload_bytes=[512]", 'load=["0%","20%"]', "trials.probes=50")
     plan, log, folder = run(tmp_path, "background", *SHORT, *sets)

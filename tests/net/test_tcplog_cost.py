@@ -17,7 +17,7 @@ from sojourn.conduct import Screen, conduct, create_folder, resume
 from sojourn.errors import MachineError
 from sojourn.plan import load_plan
 from sojourn.records import read_table
-from tests.net.busy_machine import thrice, undisturbed
+from tests.net.busy_machine import retried, undisturbed
 
 if TYPE_CHECKING:
     from sojourn.plan import Plan
@@ -52,7 +52,7 @@ def measured(plan: Plan, path: Path) -> RunFolder:
     return folder
 
 
-@thrice
+@retried
 def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path: Path, asked: Path) -> None:
     plan = plan_of()
     folder = measured(plan, tmp_path / "run")
@@ -84,7 +84,7 @@ def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path
     assert not list(cgroups.left())
 
 
-@thrice
+@retried
 def test_packets_are_of_one_segment_on_the_path_of_mtu(tmp_path: Path, asked: Path) -> None:
     folder = measured(plan_of("controls=[]", "ppl=1", "flows=1", "where=sender", "statistics=0"), tmp_path / "run")
     rows = read_table(folder.records, "tcp_slices").frame.with_columns(

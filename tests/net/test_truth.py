@@ -162,7 +162,7 @@ def relay_binary() -> None:
 
 
 @pytest.mark.usefixtures("relay_binary")
-@pytest.mark.parametrize("supported", [(40_000, 40_000), (20_000, 90_000)], ids=["symmetric", "asymmetric"])
+@pytest.mark.parametrize("holds", [(40_000, 40_000), (20_000, 90_000)], ids=["symmetric", "asymmetric"])
 @thrice
 def test_a_relay_of_known_holds_is_recovered(
     holds: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -227,7 +227,7 @@ class EveryProbe:
         if self._run is None:
             folder = self._folders.mktemp("probes")
             pace = 'schedule = ["closed-loop"]'
-            plan = write_plan(folder, ["wire", "bridge", "bridge*3"], PROBES, rounds=30, probes_per_block=64, pace=pace)
+            plan = write_plan(folder, ["wire", "bridge", "bridge*3"], PROBES, rounds=16, probes_per_block=64, pace=pace)
             self._run = run_as_a_user(plan, folder / "run")["results"], folder / "run"
         return self._run
 

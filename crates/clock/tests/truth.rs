@@ -90,8 +90,9 @@ fn assert_sound(worth: &Worth) {
 }
 
 macro_rules! sound {
-    ($($name:ident: $case:expr;)*) => {
-        $(#[test]
+    ($($(#[$marked:meta])* $name:ident: $case:expr;)*) => {
+        $($(#[$marked])*
+        #[test]
         fn $name() {
             assert_sound(&judge(stringify!($name), FOR_COVERAGE, |_| $case));
         })*
@@ -100,6 +101,7 @@ macro_rules! sound {
 
 sound! {
     light_gamma: Truth { forward: gamma(1.5, 4e3), backward: gamma(1.5, 4e3), ..Truth::default() };
+    #[ignore = "proof: a gentler load_that_ramps_up"]
     exponential: Truth { forward: gamma(1.0, 5e4), backward: gamma(1.0, 5e4), count: 6_000, ..Truth::default() };
     round_minima: Truth { forward: gamma(3.0, 1e4), backward: gamma(3.0, 1e4), ..Truth::default() };
     heavy_tails: {
@@ -116,6 +118,7 @@ sound! {
     warming_up: Truth {
         temperature: Some(Temperature { amplitude_ppm: 1.0, period_s: 60.0 }), count: 6_000, ..Truth::default()
     };
+    #[ignore = "proof: a gentler warming_up"]
     gentle_warmth: Truth {
         temperature: Some(Temperature { amplitude_ppm: 0.2, period_s: 300.0 }), count: 6_000, ..Truth::default()
     };
