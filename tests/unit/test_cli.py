@@ -20,6 +20,7 @@ from sojourn.methods import packages
 from sojourn.plan import load_plan
 from sojourn.records.results import RESULTS
 from sojourn.statistics.interval import student_t
+from tests.unit.in_process import sojourn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
 MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
 
 
-def sojourn(*words: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", MAIN, *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | env, timeout=120
-    )
+def program(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """`sojourn` as a process of its own, where it becomes another program."""
+    argv = [sys.executable, "-c", MAIN, *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=os.environ | env, timeout=120)
 
 
 def told(done: subprocess.CompletedProcess[str]) -> str:
@@ -51,22 +51,22 @@ def test_help_names_every_command() -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     heavy = {"polars", "pyarrow", "numpy", "scipy", "altair", "tomlkit", "jinja2", "vl_convert"}
-    program = f"import sys; from sojourn.cli.commands import app; print({heavy!r} & sys.modules.keys())"
-    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "set()"
+    loading = f"import sys; from sojourn.cli.commands import app; print({heavy!r} & sys.modules.keys())"
+    assert subprocess.check_output([sys.executable, "-c", loading], text=True).strip() == "set()"
 
 
 def test_probe_becomes_the_instrument_with_its_status(tmp_path: Path) -> None:
     double = tmp_path / "instrument"
     double.write_text('#!/bin/sh\necho "$@"\nexit 3\n')
     double.chmod(0o755)
-    done = sojourn("probe", "icmp", "10.0.0.2", "-c", "5", "--help", SOJOURN_INSTRUMENT=str(double))
+    done = program("probe", "icmp", "10.0.0.2", "-c", "5", "--help", SOJOURN_INSTRUMENT=str(double))
     assert (done.returncode, done.stdout) == (3, "probe icmp 10.0.0.2 -c 5 --help\n")
-    program = (
+    printing = (
         "import sys; sys.argv = ['sojourn', 'probe']; import os; "
         "os.execv = lambda *a: print(sorted({'typer', 'numpy', 'polars', 'pyarrow', 'attrs'} & set(sys.modules)))"
     )
     shown = subprocess.check_output(
-        [sys.executable, "-c", f"{program}\nfrom sojourn.cli import main\nmain()"], text=True
+        [sys.executable, "-c", f"{printing}\nfrom sojourn.cli import main\nmain()"], text=True
     )
     assert shown.splitlines()[0] == "[]", "loaded before the instrument starts"
 
@@ -245,4 +245,4 @@ def test_the_difference_of_two_runs_has_the_interval_that_it_has(synthetic: Call
 
 
 def test_help_of_the_emulator_names_the_command_that_is_ours() -> None:
-    assert "sojourn emulate verify" in sojourn("emulate", "--help").stdout
+    assert "sojourn emulate verify" in program("emulate", "--help").stdout

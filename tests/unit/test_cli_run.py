@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.unit.in_process import sojourn
 
-MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
 TRUE_BRIDGE_NS = 1300 + 0.4 * (64 + 38)
 """What the study's own simulated bridge adds to a frame of 102 bytes, one way."""
-
-
-def sojourn(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", MAIN, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=os.environ, timeout=300)
 
 
 def latency(results: list[dict[str, Any]], device: str, icmp_bytes: int) -> dict[str, Any]:
@@ -36,7 +29,9 @@ def latency(results: list[dict[str, Any]], device: str, icmp_bytes: int) -> dict
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     where = tmp_path_factory.mktemp("whole")
     asked = ("run", "bridge-latency", "--bed", "sim", "--quick", "--set", "rounds=12", "--out", "run", "--json")
-    return where, sojourn(*asked, cwd=where)
+    # In a process of its own, so that nothing else can be on its standard output.
+    argv = [str(Path(sys.executable).with_name("sojourn")), *asked]
+    return where, subprocess.run(argv, capture_output=True, text=True, check=False, cwd=where, timeout=300)
 
 
 def test_a_simulated_bridge_is_recovered(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
