@@ -287,7 +287,7 @@ class Running:
         argv = [find_instrument(), "emulate", "run", station.left.dev, station.right.dev, "--json", *place, *pipes]
         argv += ["--compensate", f"{ground.compensate_ns}ns"]
         self.control = ground.scratch / "emulate.sock"
-        self.process: subprocess.Popen[str] = ground.bed.start(
+        self.process: subprocess.Popen[str] = ground.bed.backend.start(
             "d", [*argv, "--control", str(self.control)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
@@ -331,7 +331,7 @@ def capturing(bed: Bed, host: Any, dev: str, way: str, file: Path) -> Iterator[N
     """tcpdump of our stream's data frames at one side."""
     options = ["-i", dev, "-n", "-p", "-s", "64", "-B", "16384", "-Q", way, "--time-stamp-precision=nano", "-w", "-"]
     with file.open("wb") as output:
-        process = bed.start(host, ["tcpdump", *options, DATA], stdout=output, stderr=subprocess.PIPE)
+        process = bed.backend.start(host, ["tcpdump", *options, DATA], stdout=output, stderr=subprocess.PIPE)
     await_listening(process)
     try:
         yield

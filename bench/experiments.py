@@ -233,7 +233,7 @@ def _responder(ground: Ground) -> Iterator[int]:
     started: list[subprocess.Popen[Any]] = []
 
     def start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
-        started.append(ground.bed.start("b", argv, **popen))
+        started.append(ground.bed.backend.start("b", argv, **popen))
         return started[-1]
 
     argv = respond_argv(find_instrument(), [], ours.PORT, ground.responder_cpu, alone=ground.cores > 1)

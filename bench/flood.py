@@ -78,7 +78,7 @@ def _receiver(ground: Ground, engine: str) -> subprocess.Popen[str]:
     link = ground.bed.topology["direct"]
     how = ["--dev", link.b_dev, "--engine", engine, "--for", "60s", "--json"]
     argv = [find_instrument(), "stream", "recv", *how, "--cpu", str(ground.responder_cpu)]
-    process: subprocess.Popen[str] = ground.bed.start(
+    process: subprocess.Popen[str] = ground.bed.backend.start(
         "b", argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     time.sleep(0.5)
@@ -95,7 +95,7 @@ def _trafgen(ground: Ground) -> Sample:
 def _measured(ground: Ground, argv: list[str], frames: int) -> tuple[Sample, str]:
     """One run: its rate at the receiving interface, what did not arrive, what it cost."""
     watch = ["-c", WATCH, ground.bed.topology["direct"].b_dev]
-    watcher: subprocess.Popen[str] = ground.bed.start(
+    watcher: subprocess.Popen[str] = ground.bed.backend.start(
         "b", [sys.executable, *watch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     time.sleep(WATCH_SECONDS)

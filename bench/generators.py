@@ -147,7 +147,7 @@ GENERATORS: tuple[Generator, ...] = (
 def listening(ground: Ground) -> Iterator[None]:
     """The far ends of all generators, for the time of a block of code (sockperf's is there already)."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = [ground.bed.start("b", list(argv), **quiet) for argv in LISTENERS]
+    started = [ground.bed.backend.start("b", list(argv), **quiet) for argv in LISTENERS]
     try:
         time.sleep(START_SECONDS)
         for argv, process in zip(LISTENERS, started, strict=True):

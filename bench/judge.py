@@ -82,7 +82,9 @@ def watch(bed: Bed, dev: str, port: int, file: Path) -> Iterator[None]:
     """
     options = ["-i", dev, "-n", "-p", "-s", "64", "-B", "16384", "--time-stamp-precision=nano", "-w", "-"]
     with file.open("wb") as output:
-        process = bed.start("b", ["tcpdump", *options, f"udp dst port {port}"], stdout=output, stderr=subprocess.PIPE)
+        process = bed.backend.start(
+            "b", ["tcpdump", *options, f"udp dst port {port}"], stdout=output, stderr=subprocess.PIPE
+        )
     await_listening(process)
     try:
         yield

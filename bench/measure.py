@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sojourn.bed import Bed
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Finished:
 def finish(bed: Bed, host: HostName, argv: Sequence[str]) -> Finished:
     """Run a program on a host and wait for its end; raise MachineError with its own words when it fails."""
     started = time.monotonic_ns()
-    process = bed.start(host, list(argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = bed.backend.start(host, list(argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     printed = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)

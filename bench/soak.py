@@ -44,7 +44,7 @@ def watch(ground: Ground, running: Running, seconds: float, tell: Callable[[str]
     to = ["--dev", link.a_dev, "--to", link.b_mac, "--clock", "none", "--cpu", str(ground.sender_cpu)]
     what = ["--rate", f"{PACE_PPS}pps", "--duration", f"{seconds:.0f}s"]
     argv = [find_instrument(), "stream", "send", *to, *what]
-    sender = ground.bed.start("a", argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    sender = ground.bed.backend.start("a", argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     looks = []
     while sender.poll() is None:
         time.sleep(min(LOOK_SECONDS, max(seconds / 20, 1.0)))

@@ -183,7 +183,7 @@ def logging(bed: Bed, attach: str) -> Iterator[LogInstrument]:
     asked = Traffic(address, SUSTAINED_FLOWS, LONGEST_SECONDS, costs.mss_bytes, costs.congestion_control)
 
     with ExitStack() as stack:
-        log = LogInstrument(bed.beside, log_argv(find_instrument(), attach))
+        log = LogInstrument(bed.backend.beside, log_argv(find_instrument(), attach))
         stack.callback(log.kill)
         stack.enter_context(Iperf(bed, asked))
         time.sleep(1.0)
@@ -194,7 +194,7 @@ def sustained(bed: Bed, scratch: Path) -> Iterator[Row]:
     """As many records as this machine makes: both ends of every packet, attached above both."""
     records = scratch / "sustained"
     records.mkdir()
-    with logging(bed, str(Path(bed.cgroup("a")).parent)) as log:
+    with logging(bed, str(Path(bed.backend.cgroup("a")).parent)) as log:
         log.begin(1, "on", records=records, who="both", options={"ppl": 1}, keep=False)
         began = time.monotonic()
         time.sleep(SUSTAINED_SECONDS)
@@ -214,7 +214,7 @@ def at_rest(bed: Bed, scratch: Path) -> Iterator[Row]:
     """Bytes of a record as Parquet, and how fast a log is read."""
     records = scratch / "kept" / "records"
     records.mkdir(parents=True)
-    with logging(bed, bed.cgroup("a")) as log:
+    with logging(bed, bed.backend.cgroup("a")) as log:
         log.begin(1, "on", records=records, who="a", options={"ppl": 1}, keep=True)
         time.sleep(KEPT_SECONDS)
         log.end()

@@ -16,13 +16,18 @@ OWN = {
     "sim": "sojourn.bed.backends.simulated:SimulatedBackend",
 }
 GROUP = "sojourn.backends"
-SIMULATED = "sim"
 
 
 @cache
 def backends() -> dict[str, str]:
     """Module and class of each, by its name."""
     return OWN | {one.name: one.value for one in entry_points(group=GROUP) if one.name not in OWN}
+
+
+@cache
+def is_simulated(name: str) -> bool:
+    """Whether a bed on it has no frames, and time is the instrument's own."""
+    return bool(load(name).simulated)
 
 
 def load(name: str) -> Any:

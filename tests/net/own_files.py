@@ -21,7 +21,8 @@ from sojourn.bed.backends.netns import NetnsBackend
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sojourn.bed.model import BedSpec, HostName, Topology
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import BedSpec, Topology
 
 INSTALLED = (str(Path(sojourn.__file__).parents[2]), sys.prefix, sys.base_prefix)
 WORK = "/tmp/work"

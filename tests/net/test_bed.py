@@ -58,7 +58,7 @@ def traces(run: str) -> list[str]:
 
 def ping(bed: Bed, address: str, *options: str) -> bool:
     """Whether the first ten echo requests were all answered; while a busy machine delays an answer, more are sent."""
-    said = bed.run("a", ["ping", "-n", "-c", "10", "-i", "0.002", "-w", "30", *options, address])
+    said = bed.backend.run("a", ["ping", "-n", "-c", "10", "-i", "0.002", "-w", "30", *options, address])
     return {int(number) for number in re.findall(r"icmp_seq=(\d+) ttl=", said)} == set(range(1, 11))
 
 
@@ -106,7 +106,7 @@ def test_full_frames_of_a_large_mtu_pass(run: str) -> None:
         for link in bed.topology.links:
             assert ping(bed, link.b_ip4, "-M", "do", "-s", str(9000 - 28))
             with pytest.raises(MachineError):
-                bed.run("a", ["ping", "-c", "1", "-W", "1", "-M", "do", "-s", str(9000 - 27), link.b_ip4])
+                bed.backend.run("a", ["ping", "-c", "1", "-W", "1", "-M", "do", "-s", str(9000 - 27), link.b_ip4])
 
 
 @pytest.mark.parametrize(("asked", "state"), [(False, "off"), (True, "on")])
@@ -156,17 +156,19 @@ def test_a_run_that_is_going_on_is_refused(run: str) -> None:
 
 def test_a_failed_command_says_which_line(run: str) -> None:
     with build_bed(BedSpec(), run) as bed, pytest.raises(MachineError, match=r"\(line: link set dev nope up\)"):
-        bed.run("a", ["ip", "-batch", "-"], "link set dev lo up\nlink set dev nope up\n")
+        bed.backend.run("a", ["ip", "-batch", "-"], "link set dev lo up\nlink set dev nope up\n")
 
 
 def test_a_program_that_is_not_there_is_named(run: str) -> None:
     with build_bed(BedSpec(), run) as bed, pytest.raises(MachineError, match="no-such-program not found"):
-        bed.start("a", ["no-such-program"])
+        bed.backend.start("a", ["no-such-program"])
 
 
 def test_what_was_started_ends_with_the_block_even_when_it_will_not(run: str) -> None:
     with build_bed(BedSpec(), run) as bed:
-        stubborn = bed.start("a", ["sh", "-c", "trap '' TERM; echo up; sleep 60"], stdout=subprocess.PIPE, text=True)
+        stubborn = bed.backend.start(
+            "a", ["sh", "-c", "trap '' TERM; echo up; sleep 60"], stdout=subprocess.PIPE, text=True
+        )
         assert stubborn.stdout is not None
         assert stubborn.stdout.readline() == "up\n"
     assert stubborn.returncode == -signal.SIGKILL
@@ -209,7 +211,7 @@ def test_counters_conserve_the_frames_of_a_path(run: str) -> None:
         assert not {dev for dev in before if "bridgex2" in dev or "wire" in dev}
         assert ping(bed, "10.77.3.2")
         after = bed.counters("bridge")
-        assert bed.softnet_dropped() >= 0
+        assert bed.backend.softnet_dropped() >= 0
     sent = after["a-bridge"]["tx_packets"] - before["a-bridge"]["tx_packets"]
     assert sent >= 10
     assert after["b-bridge"]["rx_packets"] - before["b-bridge"]["rx_packets"] == sent
@@ -234,7 +236,7 @@ def test_what_a_bridge_forgot_or_never_learnt_is_flooded(run: str) -> None:
 def flooded(bed: Bed, mac: str) -> int:
     """How many of ten frames to this address come out at a far end that they are not for."""
     argv = [sys.executable, "-I", "-c", COUNT_FRAMES, "b-bridge", "b-bridge-2"]
-    counter = bed.start("b", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    counter = bed.backend.start("b", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert counter.stdout is not None
     assert counter.stdout.readline() == "ready\n"
     send_frames(bed, mac, 10, 64)
@@ -279,7 +281,7 @@ for _ in range(int(sys.argv[2])):
 
 def send_frames(bed: Bed, mac: str, count: int, frame_bytes: int) -> None:
     """Frames of a size (with FCS) to an address, one after the other as fast as it goes."""
-    bed.run("a", [sys.executable, "-I", "-c", SEND, mac.replace(":", ""), str(count), str(frame_bytes)])
+    bed.backend.run("a", [sys.executable, "-I", "-c", SEND, mac.replace(":", ""), str(count), str(frame_bytes)])
 
 
 @pytest.mark.parametrize("shaper", ["tbf", "htb"])
@@ -288,7 +290,7 @@ def test_a_shaped_device_lets_out_its_rate_its_bucket_and_its_queue(run: str, sh
     spec = BedSpec(devices=("bridge",), shaper=shaper, rate_bps=10_000_000, burst_bytes=15_180, queue_bytes=75_900)
     with build_bed(spec, run) as bed:
         link = bed.topology["bridge"]
-        bed.run("a", ["ping", "-q", "-c", "1", link.b_ip4])
+        bed.backend.run("a", ["ping", "-q", "-c", "1", link.b_ip4])
         await_silence(bed)
         before, began = bed.counters("bridge"), time.monotonic()
         send_frames(bed, link.b_mac, 500, 1518)
@@ -305,7 +307,9 @@ def test_a_shapers_rate_is_that_of_whole_frames(run: str) -> None:
     """Eight hundred frames of 1518 bytes with their FCS take 97 ms at 100 Mbit/s, once the bucket is empty."""
     spec = BedSpec(devices=("bridge",), rate_bps=100_000_000, burst_bytes=100_000, queue_bytes=2_000_000)
     with build_bed(spec, run) as bed:
-        receiver = bed.start("b", [sys.executable, "-I", "-c", TIME_FRAMES, "1000"], stdout=subprocess.PIPE, text=True)
+        receiver = bed.backend.start(
+            "b", [sys.executable, "-I", "-c", TIME_FRAMES, "1000"], stdout=subprocess.PIPE, text=True
+        )
         assert receiver.stdout is not None
         assert receiver.stdout.readline() == "ready\n"
         send_frames(bed, bed.topology["bridge"].b_mac, 1000, 1518)
@@ -368,7 +372,7 @@ def test_a_dead_keeper_sends_nobody_elsewhere(run: str) -> None:
 def test_an_error_in_the_block_leaves_nothing(run: str) -> None:
     def fail() -> None:
         with build_bed(BedSpec(devices=("bridge",)), run) as bed:
-            bed.start("b", ["sh", "-c", "sleep 60; true"])
+            bed.backend.start("b", ["sh", "-c", "sleep 60; true"])
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -443,10 +447,11 @@ def test_without_root_in_a_user_namespace(run: str) -> None:
         from sojourn.bed import BedSpec, build_bed
         with build_bed(BedSpec(devices=("wire", "bridge*2"), device_cpu="own"), {run!r}) as bed:
             for link in bed.topology.links:
-                bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-w", "30", link.b_ip4])
-                bed.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-w", "30", link.b_ip6])
+                bed.backend.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-w", "30", link.b_ip4])
+                bed.backend.run("a", ["ping", "-q", "-c", "3", "-i", "0.01", "-w", "30", link.b_ip6])
             ports = bed.facts()["stable"]["hosts"]["a"]["links"]
-            print(json.dumps({{"unprivileged": bed.unprivileged, "missing": bed.missing, "ports": len(ports)}}))
+            backend = bed.backend
+            print(json.dumps({{"unprivileged": backend.unprivileged, "missing": backend.missing, "ports": len(ports)}}))
     """)
     command = [*as_plain_user(), "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=plain_environment(), check=False)
@@ -485,7 +490,7 @@ def start_controller(run: str) -> subprocess.Popen[str]:
         import time
         from sojourn.bed import BedSpec, build_bed
         with build_bed(BedSpec(devices=("bridge",)), {run!r}) as bed:
-            bed.start("a", ["ping", "-q", "10.77.2.2"])
+            bed.backend.start("a", ["ping", "-q", "10.77.2.2"])
             print("built", flush=True)
             time.sleep(60)
     """)

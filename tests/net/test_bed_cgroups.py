@@ -29,8 +29,8 @@ CONTROLLER = textwrap.dedent("""
     import sys, time
     from sojourn.bed import BedSpec, build_bed
     with build_bed(BedSpec(cgroups=True), sys.argv[1]) as bed:
-        bed.start("a", ["sh", "-c", "sleep 100 & sleep 100"])
-        print(bed.cgroup("a"), flush=True)
+        bed.backend.start("a", ["sh", "-c", "sleep 100 & sleep 100"])
+        print(bed.backend.cgroup("a"), flush=True)
         time.sleep(100)
 """)
 
@@ -49,14 +49,14 @@ def left_of(run: str) -> list[str]:
 def test_programs_of_each_end_are_in_its_cgroup_and_those_beside_in_none(run: str) -> None:
     with build_bed(BedSpec(cgroups=True), run) as bed:
         for host in ("a", "b"):
-            folder = Path(bed.cgroup(host))
-            process = bed.start(host, ["sleep", "100"])
+            folder = Path(bed.backend.cgroup(host))
+            process = bed.backend.start(host, ["sleep", "100"])
             await_that(partial(is_member, folder, process.pid), "the program in its cgroup")
             assert "usage_usec" in (folder / "cpu.stat").read_text()
-        beside = bed.beside(["sleep", "100"])
+        beside = bed.backend.beside(["sleep", "100"])
         time.sleep(0.1)
         assert run not in Path(f"/proc/{beside.pid}/cgroup").read_text()
-        assert run not in bed.run("d", ["cat", "/proc/self/cgroup"])
+        assert run not in bed.backend.run("d", ["cat", "/proc/self/cgroup"])
         assert left_of(run)
     assert left_of(run) == []
 
@@ -65,7 +65,7 @@ def test_a_bed_that_was_not_asked_for_cgroups_makes_none(run: str) -> None:
     with build_bed(BedSpec(), run) as bed:
         assert left_of(run) == []
         with pytest.raises(MachineError, match="has no cgroup"):
-            bed.cgroup("a")
+            bed.backend.cgroup("a")
 
 
 def test_a_killed_controller_leaves_no_cgroup(run: str) -> None:

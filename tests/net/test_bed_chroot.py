@@ -37,8 +37,8 @@ BED = """
 import sys, time
 from sojourn.bed import BedSpec, build_bed
 with build_bed(BedSpec(devices=("wire", "bridge"), device_cpu="own"), "rooted") as bed:
-    answered = "1 received" in bed.run("a", ["ping", "-c", "1", bed.topology["bridge"].b_ip4])
-    print(answered, bed.get("d", "/sys/class/net/d-wire-1l/address").strip(), *bed.missing, flush=True)
+    answered = "1 received" in bed.backend.run("a", ["ping", "-c", "1", bed.topology["bridge"].b_ip4])
+    print(answered, bed.backend.get("d", "/sys/class/net/d-wire-1l/address").strip(), *bed.backend.missing, flush=True)
     sys.stdin.read()
 """
 
@@ -81,7 +81,7 @@ def test_clean_finds_what_a_dead_run_left_in_a_chroot(root: Path) -> None:
 import os, signal, subprocess
 from sojourn.bed import BedSpec, build_bed
 with build_bed(BedSpec(), "dead") as bed:
-    bed.start("a", ["setsid", "--fork", "sleep", "60"], stdout=subprocess.DEVNULL).wait()
+    bed.backend.start("a", ["setsid", "--fork", "sleep", "60"], stdout=subprocess.DEVNULL).wait()
     os.kill(bed.backend._holder.pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -41,9 +41,9 @@ CONTROLLER = textwrap.dedent("""
     ends = dict(near=3, far=2, decoy=True, rate_bps=100_000_000)
     while True:
         with build_bed(BedSpec(devices=("wire", "bridge*2"), device_cpu="loaded:5%", **ends), sys.argv[1]) as bed:
-            bed.start("b", ["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 0.01; done"])
-            bed.start("d", ["sh", "-c", "sleep 100; true"], stdin=subprocess.PIPE)
-            bed.run("a", ["ping", "-q", "-c", "20", "-i", "0.005", "10.77.3.2"])
+            bed.backend.start("b", ["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 0.01; done"])
+            bed.backend.start("d", ["sh", "-c", "sleep 100; true"], stdin=subprocess.PIPE)
+            bed.backend.run("a", ["ping", "-q", "-c", "20", "-i", "0.005", "10.77.3.2"])
             for stubborn in bed.backend._started:
                 stubborn.kill()
 """)

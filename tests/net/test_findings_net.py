@@ -104,15 +104,15 @@ def test_a_clean_run_has_nothing_doubtful(tmp_path: Path) -> None:
 def drop_and_double(bed: Bed) -> None:
     """Over the bridge, every eighth request goes to where nobody takes it; over the wire, each is sent on twice."""
     bridge = bed.topology.paths["bridge"].stations[0].left.dev
-    bed.run("d", ["tc", "qdisc", "add", "dev", bridge, "clsact"])
+    bed.backend.run("d", ["tc", "qdisc", "add", "dev", bridge, "clsact"])
     eighth = ["u32", "match", "u8", "0", "0x07", "at", "27"]  # the ICMP sequence number's last bits
     redirect = ["action", "mirred", "egress", "redirect", "dev", "lo"]
-    bed.run("d", ["tc", "filter", "add", "dev", bridge, "ingress", "protocol", "ip", *eighth, *redirect])
+    bed.backend.run("d", ["tc", "filter", "add", "dev", bridge, "ingress", "protocol", "ip", *eighth, *redirect])
     wire = bed.topology.paths["wire"].a_dev
-    bed.run("a", ["tc", "qdisc", "add", "dev", wire, "clsact"])
+    bed.backend.run("a", ["tc", "qdisc", "add", "dev", wire, "clsact"])
     each = ["u32", "match", "u32", "0", "0"]
     mirror = ["action", "mirred", "egress", "mirror", "dev", wire]
-    bed.run("a", ["tc", "filter", "add", "dev", wire, "egress", "protocol", "ip", *each, *mirror])
+    bed.backend.run("a", ["tc", "filter", "add", "dev", wire, "egress", "protocol", "ip", *each, *mirror])
 
 
 def test_loss_duplication_and_offloads_are_found_where_they_are(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from sojourn import studies
+from sojourn.bed.cores import program
+from sojourn.bed.model import BedSpec, Topology
 from tests.net import own_files
 
 STUDIES = sorted(path.stem for path in Path(studies.__file__).parent.glob("*.toml"))
@@ -30,6 +32,22 @@ def site(tmp_path: Path) -> Path:
     (about / "entry_points.txt").write_text("[sojourn.backends]\nown-files = own_files:OwnFiles\n")
     (folder / "own_files.py").write_text(Path(__file__).with_name("own_files.py").read_text())
     return folder
+
+
+def test_programs_and_files_of_ours_reach_a_host_that_shares_none(tmp_path: Path) -> None:
+    topology = Topology.of(("bridge",))
+    backend = own_files.OwnFiles(f"lend-{os.getpid()}")
+    mine = tmp_path / "words.txt"
+    mine.write_text("delay 5ms")
+    try:
+        backend.open(topology, BedSpec())
+        lent = backend.lend("b", mine)
+        assert backend.run("b", ["cat", str(lent)]) == "delay 5ms"
+        assert not lent.exists(), "the conductor's own file was handed out"
+        (program_of_ours := tmp_path / "program.py").write_text("import sys; print(sys.argv[1])")
+        assert backend.run("d", [*program(backend, "d", program_of_ours), "heard"]) == "heard\n"
+    finally:
+        backend.close()
 
 
 @pytest.mark.parametrize(

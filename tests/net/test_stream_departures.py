@@ -62,12 +62,12 @@ def captured(bed: Bed, folder: Path, schedule: str) -> tuple[dict[str, Any], tup
     ]
     with file.open("wb") as output:
         watch = ["tcpdump", *options, "-U", "-w", "-", f"udp dst port {PORT}"]
-        capture = bed.start("b", watch, stdout=output, stderr=subprocess.PIPE)
+        capture = bed.backend.start("b", watch, stdout=output, stderr=subprocess.PIPE)
     await_listening(capture)
     to = ["--udp", f"{link.b_ip4}:{PORT}", "--dev", link.a_dev, "--clock", "none"]
     what = ["--schedule", schedule, "--rate", f"{RATE}pps", "--count", str(COUNT), "--payload-bytes", "64"]
     argv = [find_instrument(), "stream", "send", *to, *what, "--record", str(folder / "records"), "--json"]
-    sender = bed.start("a", argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    sender = bed.backend.start("a", argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said, complaints = sender.communicate(timeout=60)
     assert sender.returncode in (0, 4), complaints
     await_that(lambda: len(arrivals(file)) >= COUNT, "the capture's last frames")

@@ -110,8 +110,8 @@ def relay(site: Site, holds: tuple[int, int], log: Path) -> Iterator[None]:
     bed = site.bed
     [wire], [bridge] = bed.topology.paths["wire"].stations, bed.topology.paths["bridge"].stations
     for port in (wire.left, wire.right):
-        bed.run("d", ["tc", "qdisc", "del", "dev", port.dev, "clsact"])
-    bed.run("d", ["ip", "link", "del", "dev", str(bridge.name)])
+        bed.backend.run("d", ["tc", "qdisc", "del", "dev", port.dev, "clsact"])
+    bed.backend.run("d", ["ip", "link", "del", "dev", str(bridge.name)])
     paths = [f"{wire.left.dev},{wire.right.dev},0,0", f"{bridge.left.dev},{bridge.right.dev},{holds[0]},{holds[1]}"]
     argv = [
         "nice",
@@ -124,7 +124,7 @@ def relay(site: Site, holds: tuple[int, int], log: Path) -> Iterator[None]:
         str(RELAY_CORE - 1),
         *(f"--path={path}" for path in paths),
     ]
-    process = bed.start("d", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = bed.backend.start("d", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["event"] == "ready"

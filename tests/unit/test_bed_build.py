@@ -15,7 +15,7 @@ from sojourn.errors import MachineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
 
 PATCH = Mode(
     name="patch",

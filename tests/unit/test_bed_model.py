@@ -264,7 +264,7 @@ def test_what_changed_between_two_beds_is_listed() -> None:
 
 def test_a_simulated_bed_builds_nothing_and_has_facts() -> None:
     with build_bed(BedSpec(backend="sim", devices=("bridge",)), "unit-sim") as bed:
-        assert bed.run("a", ["cat"], input="hello") == "hello"
+        assert bed.backend.run("a", ["cat"], input="hello") == "hello"
         facts = bed.facts()
     assert facts["stable"]["hosts"] == {}
     assert facts["stable"]["machine"]["kernel"]["tick_hz"] in (100, 250, 300, 1000)

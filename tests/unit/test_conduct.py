@@ -23,7 +23,7 @@ from sojourn.bed.backends.local import LocalMachine
 from sojourn.conduct import Interrupted, Screen, conduct, create_folder, resume
 from sojourn.conduct.archive import Log, asked_in, rewrite
 from sojourn.conduct.blocks import probed_blocks
-from sojourn.conduct.cores import choose_cores
+from sojourn.conduct.cores import cores_of
 from sojourn.conduct.neighbours import contention
 from sojourn.conduct.remaining import next_part
 from sojourn.errors import DoubtfulError, MachineError, RequestError
@@ -209,11 +209,11 @@ def test_a_log_goes_on_after_a_cut_line(tmp_path: Path) -> None:
 
 def test_cores_are_chosen_apart_and_checked() -> None:
     usable = sorted(os.sched_getaffinity(0))
-    chosen = choose_cores(replace(load_plan("bridge-latency").host, prober_cpu=None), usable)
+    chosen = cores_of(replace(load_plan("bridge-latency").host, prober_cpu=None), usable)
     assert {chosen.prober, chosen.responder} <= set(usable)
     assert chosen.prober != chosen.responder or len(usable) == 1
     with pytest.raises(RequestError, match=r"host\.prober_cpu = 4095: expected one of the cores"):
-        choose_cores(replace(load_plan("bridge-latency").host, prober_cpu=4095), usable)
+        cores_of(replace(load_plan("bridge-latency").host, prober_cpu=4095), usable)
     with LocalMachine().without(usable[0]):
         assert usable[0] not in os.sched_getaffinity(0) or len(usable) == 1
     assert sorted(os.sched_getaffinity(0)) == usable

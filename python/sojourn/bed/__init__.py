@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sojourn.bed.build import Bed, build_bed
 from sojourn.bed.emulated import Emulated, LinkSpec
-from sojourn.bed.model import BedSpec, Host, Link, Topology
+from sojourn.bed.hosts import Host
+from sojourn.bed.model import BedSpec, Link, Topology
 
 __all__ = ["Bed", "BedSpec", "Emulated", "Host", "Link", "LinkSpec", "Topology", "build_bed"]

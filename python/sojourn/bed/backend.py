@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from sojourn.bed.model import BedSpec, Cable, HostName, Topology
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import BedSpec, Cable, Topology
 
 
 class Usage(NamedTuple):
@@ -87,10 +88,11 @@ class Backend(Protocol):
         """Where the hosts have `sojourn-instrument`."""
 
     def find(self, tool: str) -> str | None:
-        """Where the hosts have a tool, or None."""
+        """Where the hosts have a tool, or None; `python3` is one that runs programs of the standard library alone."""
 
-    def cores(self) -> list[int]:
-        """The cores that may be used."""
+    @staticmethod
+    def cores() -> list[int]:
+        """The cores that may be used; known before there is a bed."""
 
     def without(self, core: int) -> AbstractContextManager[None]:
         """Keeps this process away from a core meanwhile, where it might be in its way."""

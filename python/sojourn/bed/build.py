@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any
 from sojourn.backends import load
 from sojourn.bed.cores import DeviceCores, require_usable_cores
 from sojourn.bed.facts import counters, facts, moment, qdisc_dropped
-from sojourn.bed.model import BedSpec, HostName, Topology, checked
+from sojourn.bed.model import BedSpec, Topology, checked
 from sojourn.bed.wiring import forget, prepare_live, silence, take_down, wire_up
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from sojourn.bed.backend import Backend
 
 
 class Bed:
-    """A built bed: hosts `a` (asks), `b` (answers) and `d` (holds the devices), and the links between them."""
+    """A built bed: hosts `a` (asks), `b` (answers) and `d` (holds the devices), and the links between them.
+
+    Programs and files of its hosts are reached by its backend.
+    """
 
     def __init__(self, spec: BedSpec, topology: Topology, backend: Backend, cores: DeviceCores) -> None:
         self.spec = spec
@@ -37,44 +39,6 @@ class Bed:
     def device_core(self) -> int | None:
         """The core that handles the device's packets, where it has one of its own."""
         return self._cores.core
-
-    @property
-    def unprivileged(self) -> bool:
-        """Whether it was built without the rights of root."""
-        return self.backend.unprivileged
-
-    @property
-    def missing(self) -> list[str]:
-        """What cannot be had here, a sentence each."""
-        return list(self.backend.missing)
-
-    def start(self, host: HostName, argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Starts a program on a host; it dies with the thread that called this."""
-        return self.backend.start(host, argv, **popen)
-
-    def beside(self, argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Starts a program on no host, and in none of their cgroups; it dies with the thread that called this."""
-        return self.backend.beside(argv, **popen)
-
-    def cgroup(self, host: HostName) -> str:
-        """The folder of a host's cgroup, of a bed with `cgroups`; raises MachineError where there is none."""
-        return self.backend.cgroup(host)
-
-    def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
-        """Runs a command on a host to its end and gives its output; raises MachineError when it fails."""
-        return self.backend.run(host, argv, input)
-
-    def socket(self, name: str) -> str:
-        """Where a program of the bed may listen for this process: a path that goes with the bed."""
-        return self.backend.socket(name)
-
-    def put(self, host: HostName, path: str, text: str) -> None:
-        """Writes a file of a host; under `/sys` and `/proc/sys/net`, the host's own."""
-        self.backend.put(host, path, text)
-
-    def get(self, host: HostName, path: str) -> str:
-        """Reads a file of a host."""
-        return self.backend.get(host, path)
 
     def counters(self, *paths: str) -> dict[str, dict[str, int]]:
         """What every interface of these paths has counted, ends, device's ports and bridges; of all without a name.
@@ -97,10 +61,6 @@ class Bed:
                     found[dev]["qdisc_dropped"] = dropped
         return found
 
-    def softnet_dropped(self) -> int:
-        """Packets that the machine's cores dropped because their backlog was full, since it started."""
-        return self.backend.softnet_dropped()
-
     def forget(self, path: str) -> None:
         """Lets the path's switches forget every address that they have learnt: the next frame to any is flooded."""
         forget(self.backend, self.topology.path(path))
@@ -120,12 +80,6 @@ class Bed:
     def moment(self) -> dict[str, Any]:
         """Load, interrupts and counters as they are now; compared with those in `facts`, what went on beside a run."""
         return moment(self.backend, self.topology, self.spec, self._cores)
-
-
-def usable_cores(backend: str) -> list[int]:
-    """The cores that a bed on a backend may use; nothing is built for that."""
-    found: list[int] = load(backend)("cores").cores()
-    return found
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import select
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,8 @@ from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
-    from sojourn.bed.model import BedSpec, HostName, Topology
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import BedSpec, Topology
 
 _LOAD = Path(__file__).with_name("load.py")
 _ANSWER_SECONDS = 1.0
@@ -80,8 +80,16 @@ class DeviceCores:
 
     def _start_load(self, backend: Backend, spec: BedSpec) -> subprocess.Popen[Any]:
         core = next(core for core in (self.core, spec.prober_cpu, backend.cores()[0]) if core is not None)
-        argv = [sys.executable, "-I", "-S", str(_LOAD), str(core), str(self.asked.load)]
+        argv = [*program(backend, "d", _LOAD), str(core), str(self.asked.load)]
         return backend.start("d", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def program(backend: Backend, host: HostName, file: Path) -> list[str]:
+    """How a file of ours, which needs Python's standard library alone, runs on a host."""
+    python = backend.find("python3")
+    if python is None:
+        raise MachineError("there is no python3 on the hosts of the bed: apt-get install python3")
+    return [python, "-I", "-S", str(backend.lend(host, file))]
 
 
 def require_usable_cores(spec: BedSpec, usable: list[int]) -> None:

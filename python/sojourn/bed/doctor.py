@@ -186,8 +186,8 @@ def _mend_of_a_bed() -> str:
 
 def _netem(bed: Bed) -> Check:
     with suppress(SojournError):
-        bed.run("d", ["tc", "qdisc", "replace", "dev", "d-wire-1l", "root", "netem", "delay", "1ms"])
-        bed.run("d", ["tc", "qdisc", "del", "dev", "d-wire-1l", "root"])
+        bed.backend.run("d", ["tc", "qdisc", "replace", "dev", "d-wire-1l", "root", "netem", "delay", "1ms"])
+        bed.backend.run("d", ["tc", "qdisc", "del", "dev", "d-wire-1l", "root"])
         return Check("bed", "netem", "ok", "yes")
     return Check("bed", "netem", "limited", "no; nothing needs it yet", "modprobe sch_netem")
 
@@ -198,8 +198,8 @@ def _steering(bed: Bed) -> Check:
         return Check("bed", name, "limited", "there is only one core", "a machine with two cores")
     path = "/sys/class/net/d-wire-1l/queues/rx-0/rps_cpus"
     with suppress(SojournError):
-        bed.put("d", path, cpu_mask(core))
-        bed.put("d", path, "0")
+        bed.backend.put("d", path, cpu_mask(core))
+        bed.backend.put("d", path, "0")
         return Check("bed", name, "ok", "by receive packet steering")
     return Check("bed", name, "limited", "packet steering is refused", "run as root, on a kernel with CONFIG_RPS")
 
@@ -227,7 +227,7 @@ def _direct_rtt(bed: Bed) -> dict[str, float] | None:
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="sojourn-doctor-") as folder, suppress(SojournError, ValueError):
         argv = [binary, "probe", "blocks", "--record", folder]
-        answers = bed.run("a", argv, json.dumps(request) + "\n").splitlines()
+        answers = bed.backend.run("a", argv, json.dumps(request) + "\n").splitlines()
         return next((answer["rtt"] for answer in map(json.loads, answers) if answer.get("event") == "block"), None)
     return None
 

@@ -19,7 +19,8 @@ from sojourn.bed.drawing import drawing
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.bed.cores import DeviceCores
-    from sojourn.bed.model import BedSpec, HostName, Topology
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import BedSpec, Topology
 
 HOST_SYSCTLS = (
     "net/bridge/bridge-nf-call-iptables",

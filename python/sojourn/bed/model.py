@@ -21,20 +21,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from sojourn import devices as device_modes
 from sojourn.backends import backends
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.emulated import Emulated, LinkSpec, Rated
+from sojourn.bed.hosts import HOSTS, Host, HostName
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sojourn.devices import Device, Mode
-
-HostName = Literal["a", "b", "d"]
 
 MOST_ENDS = 17  # sixteen senders, and one more pair that loads the device meanwhile
 DECOY = "/decoy"
@@ -66,17 +65,6 @@ class BedSpec:
     """By path, what its cables are held to."""
     cgroups: bool = False
     """Whether hosts A and B have a cgroup each, in which their programs run."""
-
-
-@dataclass(frozen=True)
-class Host:
-    """A place where programs run: A asks, B answers, D holds the devices."""
-
-    name: HostName
-    role: str
-
-
-HOSTS: tuple[Host, ...] = (Host("a", "prober"), Host("b", "responder"), Host("d", "devices under test"))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from sojourn.bed.hosts import END_HOSTS
 from sojourn.devices import Command
 from sojourn.errors import MachineError
 
@@ -20,15 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sojourn.bed.backend import Backend
-    from sojourn.bed.model import BedSpec, HostName, Link, Topology
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import BedSpec, Link, Topology
 
 _UP_SECONDS = 5.0
 
 OFFLOADS = ("tx", "gro", "gso", "tso")
 """What is switched off unless offloads are asked for. Transmit checksums first: with them a veth hands on frames whose
 checksum nobody ever fills in, which raw receivers then see."""
-
-END_HOSTS: tuple[HostName, ...] = ("a", "b")
 
 _END_HOST_SYSCTLS: dict[str, str] = {
     "net/ipv4/conf/*/accept_redirects": "0",
@@ -102,7 +102,7 @@ def prepare_live(backend: Backend, link: Link) -> None:
 
     Generic receive offload is what makes a veth poll; frames of our own EtherType are never merged by it.
     """
-    for host in ("a", "b", "d"):
+    for host in {port.host: None for port in link.ports}:
         lines = "".join(f"{port.dev}\n" for port in link.ports if port.host == host)
         if lines:
             backend.run(host, ["sh", "-c", 'while read -r dev; do ethtool -K "$dev" gro on || exit 1; done'], lines)

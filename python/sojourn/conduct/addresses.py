@@ -50,10 +50,10 @@ class Lesson:
         if site.simulated or not bridges:
             raise Unanswerable(f"{self.link.path} learns no addresses: only a bridge does")
         self.tester.forget(self.link.path)
-        dev, start = self.link.b_dev, site.start("b")
-        took_ns = teach_addresses(start, dev, count, rate_pps or 0.0, self.link.a_mac)
+        backend, dev = site.bed.backend, self.link.b_dev
+        took_ns = teach_addresses(backend, "b", dev, count, rate_pps or 0.0, self.link.a_mac)
         time.sleep(SETTLE_SECONDS)
-        entries = json.loads(site.bed.run("d", ["bridge", "-json", "fdb", "show", "br", bridges[-1]]))
+        entries = json.loads(backend.run("d", ["bridge", "-json", "fdb", "show", "br", bridges[-1]]))
         learned = sum(entry["mac"].startswith(OURS) for entry in entries)
         taught = Taught(count, learned, count / (took_ns / 1e9))
         self.log.append({"count": count, "asked_pps": rate_pps, "sent_pps": taught.sent_pps, "learned": learned})

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from sojourn.bed.build import usable_cores
 from sojourn.conduct.cores import choose_cores
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import Plan, effective_toml
@@ -30,7 +29,7 @@ def create_folder(plan: Plan, out: Path | None) -> RunFolder:
 
     A plan that names cores which are not there is refused before anything is made.
     """
-    choose_cores(plan.host, usable_cores(plan.bed.backend))
+    choose_cores(plan)
     folder = RunFolder(out or RUNS / new_name(plan))
     if out is not None and out.exists() and not is_empty_folder(out):
         raise RequestError(

@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed.hosts import END_HOSTS
 from sojourn.conduct.facts import watch_neighbours
-from sojourn.conduct.tcp_hosts import HOSTS, require_root, set_tcp, size_packets, start_log
+from sojourn.conduct.tcp_hosts import require_root, set_tcp, size_packets, start_log
 from sojourn.errors import DoubtfulError
 from sojourn.instruments.tcp import TcpInstrument, tcp_argv
 from sojourn.plan.tcp import TRIAL_NS
@@ -21,7 +22,7 @@ from sojourn.records.log import read_log
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
     from sojourn.conduct.part import Sitting
     from sojourn.instruments.tcplog import LogInstrument
     from sojourn.plan import Plan
@@ -104,7 +105,7 @@ def open_applications(sitting: Sitting, asked: Any) -> Iterator[Applications]:
             # Large packets over an emulated path would be cut between the log and the capture, and lost in segments.
             size_packets(bed, link, "gso" if name == DIRECT else "mtu", checksums=name == DIRECT)
         log = start_log(sitting, "a", stack)
-        ends = {host: start_end(sitting, host, stack) for host in HOSTS}
+        ends = {host: start_end(sitting, host, stack) for host in END_HOSTS}
         sitting.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=sitting.cores._asdict())
         yield Applications(sitting, log, ends, asked.mss_bytes)
 

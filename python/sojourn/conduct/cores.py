@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from sojourn.backends import load
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
-    from sojourn.plan.types import HostPlan
+    from sojourn.plan.types import HostPlan, Plan
 
 
 class Cores(NamedTuple):
@@ -17,8 +18,13 @@ class Cores(NamedTuple):
     responder: int
 
 
-def choose_cores(host: HostPlan, usable: list[int]) -> Cores:
+def choose_cores(plan: Plan) -> Cores:
     """What was asked, or two cores that are not the busiest: the first serves most interrupts, if there are others."""
+    return cores_of(plan.host, load(plan.bed.backend).cores())
+
+
+def cores_of(host: HostPlan, usable: list[int]) -> Cores:
+    """The same, of known cores."""
     spare = usable[1:] if len(usable) > 2 else usable
     prober = spare[0] if host.prober_cpu is None else host.prober_cpu
     others = [cpu for cpu in spare if cpu != prober] or [prober]

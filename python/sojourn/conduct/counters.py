@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.bed.model import HOSTS
+from sojourn.bed.hosts import HOSTS
 
 if TYPE_CHECKING:
     from sojourn.bed.model import Link

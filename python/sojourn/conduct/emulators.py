@@ -259,7 +259,7 @@ def refuse_wrong_words(plan: Plan) -> None:
 
     Where there is no instrument to ask, the run itself will say so.
     """
-    if plan.bed.backend == "sim" or not any(emulator_label(device) is not None for device in plan.bed.devices):
+    if plan.bed.simulated or not any(emulator_label(device) is not None for device in plan.bed.devices):
         return
     try:
         instrument = find_instrument()

@@ -16,7 +16,7 @@ from sojourn.instruments.stream import serve_argv
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
     from sojourn.conduct.part import Sitting
 
 

@@ -9,14 +9,14 @@ import os
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from sojourn.bed.wiring import END_HOSTS
+from sojourn.bed.hosts import END_HOSTS
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sojourn.bed import Bed
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
 
 RX_BYTES, RX_FRAMES = 0, 1
 """Where a line of /proc/net/dev has them, after the name."""
@@ -62,7 +62,7 @@ class Meter:
         return Reading(at_ns, received, frames, again, busy, sender, receiver, loggers)
 
     def _cgroup_seconds(self, host: HostName) -> float:
-        return cgroup_seconds(self.bed.backend.get(host, f"{self.bed.cgroup(host)}/cpu.stat"))
+        return cgroup_seconds(self.bed.backend.get(host, f"{self.bed.backend.cgroup(host)}/cpu.stat"))
 
 
 def interface(text: str, dev: str) -> tuple[int, int]:

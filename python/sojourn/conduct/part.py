@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
     from sojourn.conduct.archive import Log
     from sojourn.conduct.cores import Cores
     from sojourn.conduct.emulators import Emulators

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import sojourn
-from sojourn.bed.build import usable_cores
 from sojourn.conduct.archive import Log
 from sojourn.conduct.cores import choose_cores
 from sojourn.conduct.emulators import Emulators
@@ -113,13 +112,18 @@ def signals_as_interrupts() -> Iterator[None]:
 def measure(part: Part, log: Log, screen: Screen) -> None:
     """Build, measure by the plan's method, take down."""
     plan = part.plan
-    cores = choose_cores(plan.host, usable_cores(plan.bed.backend))
+    cores = choose_cores(plan)
     log("started", part=part.number, run=part.folder.path.resolve().name, study=plan.study.name, blocks=part.every,
         owed=len(part.owed), version=sojourn.__version__)  # fmt: skip
     screen.say(f"building the bed ({plan.bed.backend})")
     with open_site(plan, cores, secrets.token_hex(2)) as site:
-        log("bed", backend=plan.bed.backend, unprivileged=site.bed.unprivileged, missing=site.bed.missing)
-        for sentence in site.bed.missing:
+        log(
+            "bed",
+            backend=plan.bed.backend,
+            unprivileged=site.bed.backend.unprivileged,
+            missing=site.bed.backend.missing,
+        )
+        for sentence in site.bed.backend.missing:
             screen.say(sentence)
         keep_facts(part, site, log)
         instrument = site.bed.backend.instrument()

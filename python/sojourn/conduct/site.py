@@ -17,7 +17,7 @@ from sojourn.plan.sizes import KINDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
     from sojourn.conduct.cores import Cores
     from sojourn.instruments import Start
     from sojourn.plan import Plan
@@ -50,7 +50,7 @@ class Site:
 
     def start(self, host: HostName) -> Start:
         """How programs start on a host."""
-        return partial(self.bed.start, host)
+        return partial(self.bed.backend.start, host)
 
     def to(self, trial: Trial[Probing]) -> dict[str, Any]:
         """How the instrument reaches the trial's peer: by the path's own addresses, bound to its interface."""
@@ -88,7 +88,7 @@ def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
     """What the plan asks of a bed."""
     return BedSpec(
         backend=plan.bed.backend,
-        devices=tuple(device for device in plan.bed.devices if plan.bed.backend != "sim" or devices.known(device)),
+        devices=tuple(device for device in plan.bed.devices if not plan.bed.simulated or devices.known(device)),
         device_cpu=plan.bed.device_cpu,
         mtu=plan.bed.mtu,
         offloads=plan.bed.offloads,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed.hosts import END_HOSTS
 from sojourn.errors import MachineError
 from sojourn.instruments.tcplog import LogInstrument, log_argv
 
@@ -11,16 +12,16 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from sojourn.bed import Bed
-    from sojourn.bed.model import HostName, Link
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import Link
     from sojourn.conduct.part import Sitting
 
-HOSTS: tuple[HostName, ...] = ("a", "b")
 SYSCTLS = "/proc/sys/net/ipv4/"
 
 
 def require_root(sitting: Sitting) -> None:
     """Refuse to go on without the right to attach programs to a host's cgroup."""
-    if sitting.site.bed.unprivileged:
+    if sitting.site.bed.backend.unprivileged:
         raise MachineError("programs in the kernel are attached to cgroups of the hosts: run this study as root")
 
 
@@ -32,10 +33,10 @@ def set_tcp(bed: Bed, send_buffer_bytes: int, receive_buffer_bytes: int, **more:
         "tcp_wmem": f"4096 {send_buffer_bytes} {send_buffer_bytes}",
         "tcp_rmem": f"4096 {receive_buffer_bytes} {receive_buffer_bytes}",
     } | more
-    for host in HOSTS:
+    for host in END_HOSTS:
         for name, value in wanted.items():
-            bed.put(host, SYSCTLS + name, value)
-    return {host: {name: bed.get(host, SYSCTLS + name).split() for name in wanted} for host in HOSTS}
+            bed.backend.put(host, SYSCTLS + name, value)
+    return {host: {name: bed.backend.get(host, SYSCTLS + name).split() for name in wanted} for host in END_HOSTS}
 
 
 OFFLOADS = {"gso": "tso on gso on gro off", "mtu": "tso off gso off gro off"}
@@ -49,14 +50,14 @@ def size_packets(bed: Bed, link: Link, path: str, *, checksums: bool) -> None:
     """Let packets over a link be as large as the kernel makes them (gso), or of one segment each (mtu)."""
     for port in (link.a_port, link.b_port):
         tx = "on" if checksums else "off"
-        bed.run(port.host, ["ethtool", "-K", port.dev, "tx", tx, *OFFLOADS[path].split()])
-        bed.run(port.host, ["ip", "link", "set", "dev", port.dev, "gso_max_segs", str(MOST_SEGMENTS[path])])
+        bed.backend.run(port.host, ["ethtool", "-K", port.dev, "tx", tx, *OFFLOADS[path].split()])
+        bed.backend.run(port.host, ["ip", "link", "set", "dev", port.dev, "gso_max_segs", str(MOST_SEGMENTS[path])])
 
 
 def start_log(sitting: Sitting, host: HostName, stack: ExitStack) -> LogInstrument:
     """The log of one end, outside of every host: its own time is not the host's."""
     bed = sitting.site.bed
-    log = LogInstrument(bed.beside, log_argv(sitting.instrument, bed.cgroup(host)))
+    log = LogInstrument(bed.backend.beside, log_argv(sitting.instrument, bed.backend.cgroup(host)))
     stack.callback(log.kill)
     stack.callback(log.finish)
     said = {name: value for name, value in log.ready.items() if name != "event"}

@@ -222,7 +222,7 @@ class Tester:
     def counted(self, asked: Asked) -> Counted:
         """What the interfaces of the trial's path, and of its load's, have counted so far."""
         links = [link for link in (asked.link, asked.load_link) if link is not None]
-        return self.counters.read(*links), self.sitting.site.bed.softnet_dropped()
+        return self.counters.read(*links), self.sitting.site.bed.backend.softnet_dropped()
 
     @contextmanager
     def _receiving(self, asked: Asked) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sojourn.bed import Bed
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
     from sojourn.records.pcap import Block
 
 PCAP_HEADER = 24
@@ -59,7 +59,7 @@ class Capture:
         self.file, self._bed = file, bed
         argv = [*pinned(bed, cpu), *tcpdump_argv(bed, dev)]
         with file.open("wb") as output:
-            self._process = bed.start(host, argv, stdout=output, stderr=subprocess.PIPE)
+            self._process = bed.backend.start(host, argv, stdout=output, stderr=subprocess.PIPE)
         await_listening(self._process)
 
     def stop(self) -> None:

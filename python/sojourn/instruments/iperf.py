@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from sojourn.bed import Bed
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
 
 PORT = 5201
 READY_SECONDS = 10.0
@@ -71,10 +71,10 @@ class Iperf:
         self._said.close()
 
     def _start(self, host: HostName, argv: list[str], state: str, count: int) -> None:
-        process = self._bed.start(host, argv, stdout=self._said, stderr=subprocess.STDOUT)
+        process = self._bed.backend.start(host, argv, stdout=self._said, stderr=subprocess.STDOUT)
         self._processes.append(process)
         end = time.monotonic() + READY_SECONDS
-        while sockets_in(self._bed.get(host, "/proc/net/tcp"), state) < count:
+        while sockets_in(self._bed.backend.get(host, "/proc/net/tcp"), state) < count:
             self.require_alive()
             if time.monotonic() > end:
                 raise MachineError(f"iperf3 has not its {count} connections after {READY_SECONDS:.0f} s")

@@ -37,5 +37,5 @@ def pinned(bed: Bed, cpu: int | None) -> list[str]:
 @lru_cache(maxsize=1)
 def takes_identifier(bed: Bed, ping: str) -> bool:
     """Whether this ping has `-e`, which iputils got in 2021."""
-    process = bed.start("a", [ping, "-h"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = bed.backend.start("a", [ping, "-h"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return TAKES_IDENTIFIER in process.communicate()[0]

@@ -41,7 +41,7 @@ class TcpCapture:
         argv[argv.index("-s") + 1] = SNAP_BYTES
         argv[argv.index("-B") + 1] = "65536"
         with file.open("wb") as output:
-            self._process = bed.start("a", [*pinned(bed, cpu), *argv], stdout=output, stderr=subprocess.PIPE)
+            self._process = bed.backend.start("a", [*pinned(bed, cpu), *argv], stdout=output, stderr=subprocess.PIPE)
         await_listening(self._process)
 
     def stop(self, block: int) -> tuple[list[dict[str, Any]], int]:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sojourn.bed.cores import program
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
-    from sojourn.instruments.conversation import Start
+    from sojourn.bed.backend import Backend
+    from sojourn.bed.hosts import HostName
 
 TEACHER = Path(__file__).with_name("teach.py")
 PATIENCE_SECONDS = 60.0
 
 
-def teach_addresses(start: Start, dev: str, count: int, rate_pps: float, to: str) -> int:
+def teach_addresses(backend: Backend, host: HostName, dev: str, count: int, rate_pps: float, to: str) -> int:
     """Send from so many addresses, at a rate or (0) as fast as it goes; gives the nanoseconds that it took."""
-    argv = [sys.executable, "-I", "-S", str(TEACHER), dev, str(count), str(rate_pps), to]
-    process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    argv = [*program(backend, host, TEACHER), dev, str(count), str(rate_pps), to]
+    process = backend.start(host, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     longest = PATIENCE_SECONDS + (2 * count / rate_pps if rate_pps else 0.0)
     try:
         out, said = process.communicate(timeout=longest)

@@ -24,8 +24,10 @@ def check(plan: Plan, table: Table, name: str) -> None:
 
     ask, method = plan.ask, plan.study.method
     check_hypotheses(plan, given("study.hypotheses", list(plan.study.hypotheses)))
-    if plan.bed.backend == "sim" and ask.not_simulated is not None:
-        raise refuse(given("bed.backend", "sim"), "bed.backend", f'"netns" for {method}: {ask.not_simulated}')
+    if plan.bed.simulated and ask.not_simulated is not None:
+        raise refuse(
+            given("bed.backend", plan.bed.backend), "bed.backend", f'"netns" for {method}: {ask.not_simulated}'
+        )
     if "bed.devices" not in ask.unread:
         check_devices(plan, given("bed.devices", list(plan.bed.devices)))
     ask.check(plan, given)
@@ -48,16 +50,16 @@ def check_devices(plan: Plan, given: Given) -> None:
     for device in plan.bed.devices:
         if device == DIRECT:
             raise refuse(given, "bed.devices", 'devices only: "direct" is always there')
-        if plan.bed.backend != "sim" and devices.known(device) is None:
+        if not plan.bed.simulated and devices.known(device) is None:
             meant = nearest(device, [mode.name for mode in devices.modes().values() if mode.boxes], 0.7)
             what = f"{devices.what_there_is(1)}; several of a kind have labels, 'bridge:slow'".replace("'", '"')
             hint = f': did you mean "{meant}"?' if meant else ""
             raise refuse(Given(device, given.where), "bed.devices", what + hint)
-    if plan.bed.backend == "sim":
+    if plan.bed.simulated:
         for device in (DIRECT, *plan.bed.devices):
             if device not in plan.bed.lines:
                 wanted = f"expected a section [bed.lines.{quoted(device)}]"
-                raise RequestError(f"{given.where}: the sim bed has no line for {device}: {wanted}")
+                raise RequestError(f"{given.where}: the simulated bed has no line for {device}: {wanted}")
 
 
 def quoted(device: str) -> str:

@@ -31,7 +31,7 @@ def effective_toml(plan: Plan) -> str:
         document.add(tomlkit.comment(f"asked: {' '.join(words.split())}"))  # a comment cannot hold a line break
     document.add("study", section_table(plan, "study", plan.study))
     bed = section_table(plan, "bed", plan.bed)
-    if plan.bed.backend == "sim":
+    if plan.bed.simulated:
         bed.add("lines", tables_of(plan.bed.lines))
     if plan.bed.links:
         bed.add("links", tables_of(link_tables(plan.bed)))

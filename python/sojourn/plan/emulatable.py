@@ -52,8 +52,8 @@ def check_links(plan: Plan, given: Lookup) -> None:
     """As many values as a path has cables, real ones, and queues that hold a frame."""
     if not plan.bed.links:
         return
-    if plan.bed.backend == "sim":
-        value = given("bed.backend", "sim")
+    if plan.bed.simulated:
+        value = given("bed.backend", plan.bed.backend)
         raise refuse(value, "bed.backend", '"netns" with rated links: a simulated line has a serialiser of its own')
     for device, link in plan.bed.links.items():
         cables = devices.cables(device)

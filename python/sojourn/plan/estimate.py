@@ -27,5 +27,5 @@ def estimated(plan: Plan, blocks: int, probes: int, measuring_ns: int) -> Estima
     limit = plan.ask.limit
     at_most = getattr(plan.sections[limit.section], "at_most_ns", None) if limit else None
     measuring = measuring_ns if at_most is None else min(measuring_ns, at_most)
-    around = AROUND_SIMULATED_NS if plan.bed.backend == "sim" else AROUND_NS
+    around = AROUND_SIMULATED_NS if plan.bed.simulated else AROUND_NS
     return Estimate(blocks, probes, measuring, measuring + around + AFTERWARDS_NS)

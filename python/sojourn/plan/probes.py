@@ -199,7 +199,7 @@ def block_length(plan: Plan, factors: Probing) -> Length:
 
 def estimate_probes(plan: Plan, trials: Sequence[Trial[Probing]]) -> Estimate:
     """What these blocks will take."""
-    simulated = plan.bed.backend == "sim"  # simulated time costs nothing
+    simulated = plan.bed.simulated  # simulated time costs nothing
     measuring = sum(BLOCK_NS if simulated else block_ns(trial, answer_ns(plan, trial)) for trial in trials)
     return estimated(plan, len(trials), sum(trial.count or 0 for trial in trials), measuring)
 

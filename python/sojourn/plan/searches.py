@@ -147,7 +147,7 @@ def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
 
 def estimate_searches(plan: Plan, trials: Sequence[Trial[Sought]]) -> Estimate:
     """What these searches will take at most likely; how many trials a search needs, only the device decides."""
-    simulated = plan.bed.backend == "sim"
+    simulated = plan.bed.simulated
     return estimated(plan, len(trials), 0, sum(TRIAL_NS if simulated else search_ns(plan, one) for one in trials))
 
 

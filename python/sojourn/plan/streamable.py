@@ -226,7 +226,7 @@ def has_switch(plan: Plan) -> bool:
 
 def is_bridge(plan: Plan, device: str) -> bool:
     """A bridge, or a simulated line, which may stand for one."""
-    return devices.is_switch(device) or (plan.bed.backend == "sim" and device != "direct")
+    return devices.is_switch(device) or (plan.bed.simulated and device != "direct")
 
 
 def words(choices: tuple[str, ...]) -> str:

@@ -35,7 +35,7 @@ class Trial(Generic[F]):
     batch: int = 0
     """Trials of one batch follow each other and share what is set up once; a run ends early between two batches."""
     session: int = 0
-    """In which session of the run: bed and instruments are set up anew for each."""
+    """In which session of the run; a run has one so far, of number 0."""
 
     @property
     def path(self) -> str:

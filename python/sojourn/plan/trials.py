@@ -144,7 +144,7 @@ def paths_of(plan: Plan, factors: Factors) -> tuple[str, ...]:
 
 def is_switch(plan: Plan, device: str) -> bool:
     """Whether it has more ports than two; what a simulated line stands for is the plan's business."""
-    return devices.is_switch(device) or plan.bed.backend == "sim"
+    return devices.is_switch(device) or plan.bed.simulated
 
 
 def expand_trials(plan: Plan) -> list[Trial[Factors]]:
@@ -224,7 +224,7 @@ FLOODED_PPS = 400_000
 
 def estimate_trials(plan: Plan, trials: Sequence[Trial[Factors]]) -> Estimate:
     """What these trials of the plan will take; `probes` counts frames of all senders."""
-    simulated = plan.bed.backend == "sim"
+    simulated = plan.bed.simulated
     measuring = sum(TRIAL_NS + (0 if simulated else trial_ns(plan, trial)) for trial in trials)
     return estimated(plan, len(trials), sum(frames_of(trial) for trial in trials), measuring)
 

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn import devices
-from sojourn.backends import backends
+from sojourn.backends import backends, is_simulated
 from sojourn.methods import load, packages
 from sojourn.plan.rates import bit_rate, cable_rate
 from sojourn.plan.section import HOUR_NS, key, section
@@ -106,7 +106,12 @@ class BedPlan:
     links: Mapping[str, LinkPlan] = field(default_factory=dict)
     """By path: cables in whose place our own emulator's link stands."""
     lines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Sim only: what each device does to frames, as the instrument reads it."""
+    """Of simulated beds only: what each device does to frames, as the instrument reads it."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its lines are simulated, and time costs nothing."""
+        return is_simulated(self.backend)
 
 
 @section

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from sojourn.bed.processes import find_tool
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
 
 BUSY = ("user", "nice", "system", "irq", "softirq")
 
@@ -33,10 +34,11 @@ class LocalMachine:
         return machine.find_instrument()
 
     def find(self, tool: str) -> str | None:
-        """Where a tool is, or None."""
-        return find_tool(tool)
+        """Where a tool is, or None; Python is the one that runs this."""
+        return sys.executable if tool == "python3" else find_tool(tool)
 
-    def cores(self) -> list[int]:
+    @staticmethod
+    def cores() -> list[int]:
         """The cores that may be used."""
         return sorted(os.sched_getaffinity(0))
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import cgroups
 from sojourn.bed.backends.local import LocalMachine
+from sojourn.bed.hosts import END_HOSTS, HOSTS
 from sojourn.bed.processes import end, end_all, environment, finish, guarded, launch, require_tools
 from sojourn.bed.rights import what_is_missing_without_root, why_no_namespaces
 from sojourn.bed.state import Process, StateFile
@@ -34,7 +35,8 @@ from sojourn.errors import MachineError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sojourn.bed.model import BedSpec, Cable, HostName, Port, Topology
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import BedSpec, Cable, Port, Topology
 
 # At the end of its input it kills whatever still runs in the namespaces: what a program has started has no parent-death
 # signal of its own. Nor must a broken pipe keep it from that. It finds them by the namespaces' inodes, which the kernel
@@ -82,10 +84,9 @@ TOOL_PACKAGES = {
 }
 
 _READY_SECONDS = 10.0
-_HOSTS: tuple[HostName, ...] = ("a", "b", "d")
+_HOSTS = tuple(host.name for host in HOSTS)
 _NET_DESCRIPTORS = dict(zip(_HOSTS, (4, 5, 6), strict=True))
 _MOUNT_DESCRIPTORS = dict(zip(_HOSTS, (7, 8, 9), strict=True))
-_WITH_CGROUPS = _HOSTS[:2]
 
 
 class NetnsBackend(LocalMachine):
@@ -135,7 +136,7 @@ class NetnsBackend(LocalMachine):
         return process
 
     def cgroup(self, host: HostName) -> str:
-        if self._cgroups is None or host not in _WITH_CGROUPS:
+        if self._cgroups is None or host not in END_HOSTS:
             raise MachineError(f"host {host.upper()} of this bed has no cgroup: they need root")
         return str(self._cgroups / host)
 
@@ -190,7 +191,7 @@ class NetnsBackend(LocalMachine):
             self._cgroups = None
             self.missing.append("Cgroups of hosts: only root can make them.")
             return
-        cgroups.make(self._cgroups, _WITH_CGROUPS)
+        cgroups.make(self._cgroups, END_HOSTS)
 
     def _try_to_hold(self, unprivileged: bool) -> str | None:
         argv = ["unshare", "--user", "--map-root-user"] if unprivileged else []
@@ -221,7 +222,7 @@ class NetnsBackend(LocalMachine):
         return self.run(host, [*private, *argv], text)
 
     def _enter(self, host: HostName, argv: Sequence[str]) -> list[str]:
-        cgroup = self._cgroups / host if self._cgroups is not None and host in _WITH_CGROUPS else None
+        cgroup = self._cgroups / host if self._cgroups is not None and host in END_HOSTS else None
         return ["nsenter", *self._user, f"--net={self._namespace(host)}", "--", *guarded(argv, cgroup)]
 
     def _end(self, port: Port, mtu: int) -> str:

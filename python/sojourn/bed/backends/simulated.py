@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterable, Sequence
 
-    from sojourn.bed.model import BedSpec, Cable, HostName, Topology
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import BedSpec, Cable, Topology
 
 
 class SimulatedBackend(LocalMachine):

@@ -13,11 +13,12 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed.hosts import END_HOSTS
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.facts import watch_neighbours
 from sojourn.conduct.meter import Meter, Reading
 from sojourn.conduct.slice_records import RowWriter
-from sojourn.conduct.tcp_hosts import HOSTS, require_root, set_tcp, size_packets, start_log
+from sojourn.conduct.tcp_hosts import require_root, set_tcp, size_packets, start_log
 from sojourn.instruments.iperf import Iperf, Traffic
 from sojourn.methods.tcp_cost.ask import BOTH, RECEIVER, SENDER, SHAM, Setting, Slice
 from sojourn.plan.types import DIRECT
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from sojourn.bed.model import HostName
+    from sojourn.bed.hosts import HostName
     from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Sitting
     from sojourn.instruments.tcplog import LogInstrument, Mode
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from sojourn.plan.trial import Trial
     from sojourn.records import RunFolder
 
-ENDS: dict[str, tuple[HostName, ...]] = {SENDER: ("a",), RECEIVER: ("b",), BOTH: HOSTS}
+ENDS: dict[str, tuple[HostName, ...]] = {SENDER: ("a",), RECEIVER: ("b",), BOTH: END_HOSTS}
 STATISTICS_BLOCKS = 1_000_000
 """Slices under the statistics of programs are numbered from here."""
 
@@ -59,10 +60,10 @@ def open_bench(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
     with watch_neighbours(sitting), ExitStack() as stack:
         sysctls = set_tcp(site.bed, asked.send_buffer_bytes, asked.receive_buffer_bytes,
                           tcp_congestion_control=asked.congestion_control)  # fmt: skip
-        version = site.bed.run("a", ["iperf3", "--version"]).splitlines()[0]
+        version = site.bed.backend.run("a", ["iperf3", "--version"]).splitlines()[0]
         logged = {host for trial in part.owed for host in ENDS[trial.factors.setting.where]}
         logged |= {*ENDS[BOTH if takes_statistics(asked) else SENDER]}
-        logs = {host: start_log(sitting, host, stack) for host in HOSTS if host in logged}
+        logs = {host: start_log(sitting, host, stack) for host in END_HOSTS if host in logged}
         sitting.log("tcp-conditions", sysctls=sysctls, iperf=version, mss_bytes=asked.mss_bytes)
         slices = stack.enter_context(RowWriter(part.folder, "tcp_slices", part.number))
         costs = stack.enter_context(RowWriter(part.folder, "tcp_costs", part.number))
