@@ -1,4 +1,7 @@
-"""A skipped test fails in continuous integration (`CI` is set): a feature that is lost there must not go unseen."""
+"""For all tests. A skipped one fails in continuous integration (`CI` is set): a feature that is lost there must not go unseen.
+
+Hypothesis judges no times: a first call that imports a library on a busy machine takes longer than its limit.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,13 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+settings.register_profile("sojourn", deadline=None)
+settings.load_profile("sojourn")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -297,7 +297,7 @@ def _every_table_can_be_read(page: Page) -> None:
     """Every cell says something that a person can read, in ink that stands out from what is behind it."""
     assert page.locator("table tbody tr").count() > 5
     cells = page.locator("table :is(td, th)").all_inner_texts()
-    wrong = [cell for cell in cells if re.search(r"\b(nan|NaN|None|null|inf|Infinity|undefined)\b", cell)]
+    wrong = [cell for cell in cells if re.search(r"\b(nan|NaN|None|null|inf|Infinity|undefined)\b(?! program)", cell)]
     assert not wrong
     faint = page.locator("table tbody :is(td, th)").evaluate_all(CONTRAST)
     assert min(faint) >= 4.5, f"the faintest cell has a contrast of {min(faint):.2f}"
