@@ -291,20 +291,20 @@ class Log:
         """The samples that belong to packets."""
         return self.samples.filter(pl.col("point").is_in(WAYS))
 
-    def count(self, fate: str, way: str | None = None, flow: int | None = None, what: str = "packets") -> int:
-        """How many packets or segments met a fate: of a flow, or of all."""
+    def count(self, disposition: str, way: str | None = None, flow: int | None = None, what: str = "packets") -> int:
+        """How many packets or segments met a disposition: of a flow, or of all."""
         of = pl.col("flow").is_null() if flow is None else pl.col("flow") == flow
-        rows = self.account.filter(of, pl.col("fate") == fate)
+        rows = self.account.filter(of, pl.col("disposition") == disposition)
         rows = rows if way is None else rows.filter(pl.col("direction") == way)
         return int(rows[what].sum())
 
     def expect_law(self, *, is_whole: bool = True) -> None:
-        """Of all and of each flow, both ways, packets and segments: seen is the sum of the fates, to the packet."""
+        """Of all and of each flow, both ways, packets and segments: seen is the sum of the dispositions, to the packet."""
         assert self.footer["conserved"] is is_whole, self.footer
-        fates = self.account.filter(pl.col("fate") != "seen")
-        seen = self.account.filter(pl.col("fate") == "seen")
+        dispositions = self.account.filter(pl.col("disposition") != "seen")
+        seen = self.account.filter(pl.col("disposition") == "seen")
         keys = ["flow", "direction"]
-        sums = fates.group_by(keys).agg(pl.col(*COUNTED).sum())
+        sums = dispositions.group_by(keys).agg(pl.col(*COUNTED).sum())
         both = seen.join(sums, on=keys, how="full", nulls_equal=True, suffix="_told")
         odd = both.filter(
             pl.any_horizontal(pl.col(one).ne_missing(pl.col(f"{one}_told").fill_null(0)) for one in COUNTED)
@@ -313,22 +313,22 @@ class Log:
         assert odd.is_empty(), odd
         for way in WAYS:
             totals = self.footer["totals"][way]
-            assert totals["seen"] == sum(n for fate, n in totals.items() if fate != "seen") == self.count("seen", way)
+            assert totals["seen"] == sum(n for disposition, n in totals.items() if disposition != "seen") == self.count("seen", way)
             self._expect_flows_in_totals(way)
         self._expect_records()
 
     def _expect_flows_in_totals(self, way: str) -> None:
-        """What flows met is what all packets met, but for fates that have no flow."""
+        """What flows met is what all packets met, but for dispositions that have no flow."""
         flows = self.account.drop_nulls("flow").filter(pl.col("direction") == way)
-        by_fate = dict(flows.group_by("fate").agg(pl.col("packets").sum()).iter_rows())
-        for fate in ("logged", "decimated", "unchanged", "early", "filtered", "forgotten", "full", "unparsed"):
-            assert by_fate.get(fate, 0) == self.count(fate, way), f"{way} {fate}"
+        by_disposition = dict(flows.group_by("disposition").agg(pl.col("packets").sum()).iter_rows())
+        for disposition in ("logged", "decimated", "unchanged", "early", "filtered", "forgotten", "full", "unparsed"):
+            assert by_disposition.get(disposition, 0) == self.count(disposition, way), f"{way} {disposition}"
 
     def _expect_records(self) -> None:
         """A record for each packet that was logged: of each flow, each way."""
         keys = ["flow", "point"]
         rows = self.of_packets.group_by(keys).agg(pl.len().cast(pl.Int64).alias("packets"))
-        logged = self.account.drop_nulls("flow").filter(pl.col("fate") == "logged", pl.col("packets") > 0)
+        logged = self.account.drop_nulls("flow").filter(pl.col("disposition") == "logged", pl.col("packets") > 0)
         logged = logged.select("flow", pl.col("direction").alias("point"), "packets")
         assert rows.sort(keys).rows() == logged.sort(keys).rows()
         assert self.footer["records"] == self.samples.height

@@ -33,18 +33,18 @@ def bed() -> Iterator[Bed]:
 
 
 def totals(logger: Logger) -> dict[str, int]:
-    """What the log has counted so far, both ways together, by fate."""
+    """What the log has counted so far, both ways together, by disposition."""
     told = logger.status()["totals"]
-    return {fate: told["in"].get(fate, 0) + told["out"].get(fate, 0) for fate in {*told["in"], *told["out"]}}
+    return {disposition: told["in"].get(disposition, 0) + told["out"].get(disposition, 0) for disposition in {*told["in"], *told["out"]}}
 
 
 def grown(bed: Bed, logger: Logger, **how: object) -> dict[str, int]:
-    """By what the counts of fates grow with some traffic."""
+    """By what the counts of dispositions grow with some traffic."""
     before = totals(logger)
     bed.send(2, SOME).close()
     bed.await_rest()
     after = totals(logger)
-    return {fate: n - before.get(fate, 0) for fate, n in after.items() if n != before.get(fate, 0)}
+    return {disposition: n - before.get(disposition, 0) for disposition, n in after.items() if n != before.get(disposition, 0)}
 
 
 def test_disabled_counts_nothing_and_enabled_counts_again(bed: Bed, tmp_path: Path) -> None:
@@ -71,15 +71,15 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "fate"), FILTERS)
-def test_a_filter_is_set_and_taken_away(bed: Bed, tmp_path: Path, words: tuple[str, str], fate: str) -> None:
+@pytest.mark.parametrize(("words", "disposition"), FILTERS)
+def test_a_filter_is_set_and_taken_away(bed: Bed, tmp_path: Path, words: tuple[str, str], disposition: str) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup) as logger:
         assert set(grown(bed, logger)) <= {"seen", "logged", "no-state"}
         if words[0] == "--congestion":
             words = (words[0], "reno" if "reno" not in algorithms(logger) else "cubic")
         logger.ask("set", *words)
-        fates = set(grown(bed, logger)) - {"seen", "no-state"}
-        assert fates == {fate}
+        dispositions = set(grown(bed, logger)) - {"seen", "no-state"}
+        assert dispositions == {disposition}
         logger.ask("set", words[0], "1" if words[0] == "--one-in" else "all")
         assert set(grown(bed, logger)) <= {"seen", "logged", "no-state"}
         log = logger.end()
@@ -113,8 +113,8 @@ def test_one_in_three_flows(bed: Bed, tmp_path: Path) -> None:
         log = logger.end()
     log.expect_law()
     for flow in log.flows["flow"]:
-        fates = {fate for fate in ("logged", "filtered") if log.count(fate, flow=flow)}
-        assert len(fates) == 1, "whole flows, or nothing of them"
+        dispositions = {disposition for disposition in ("logged", "filtered") if log.count(disposition, flow=flow)}
+        assert len(dispositions) == 1, "whole flows, or nothing of them"
     chosen = log.samples["flow"].n_unique()
     assert 15 < chosen < 70, f"{chosen} of 120"
 

@@ -36,7 +36,7 @@ def bed() -> Iterator[Bed]:
 
 @pytest.mark.parametrize("ppl", [1, 7])
 @pytest.mark.parametrize("flows", [1, 10, 100])
-def test_every_packet_meets_one_fate(bed: Bed, tmp_path: Path, flows: int, ppl: int) -> None:
+def test_every_packet_meets_one_disposition(bed: Bed, tmp_path: Path, flows: int, ppl: int) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--ppl", str(ppl)) as logger:
         bed.serve()
         bed.send(flows, TOTAL // flows).close()
@@ -60,7 +60,7 @@ def test_segments_decide_where_they_are_asked(bed: Bed, tmp_path: Path) -> None:
     )
     for flow, way in product(log.flows["flow"], WAYS):
         # A packet of n segments is logged if a multiple of 7 lies in its row: no multiple is without a packet.
-        segments, logged = (log.count(fate, way, flow=flow, what="segments") for fate in ("seen", "logged"))
+        segments, logged = (log.count(disposition, way, flow=flow, what="segments") for disposition in ("seen", "logged"))
         assert 0 < log.count("logged", way, flow=flow) <= -(-segments // 7) <= logged
 
 

@@ -76,8 +76,8 @@ def count(total: dict[str, Any], mode: str, each: int) -> None:
     """Every packet seen since the last look was logged or decimated; one was skipped."""
     for way, seen in SEEN.items() if mode == "on" else ():
         logged = seen // each
-        for fate, packets in (("seen", seen), ("logged", logged - 1), ("decimated", seen - logged), ("full", 1)):
-            total[way][fate] += packets
+        for disposition, packets in (("seen", seen), ("logged", logged - 1), ("decimated", seen - logged), ("full", 1)):
+            total[way][disposition] += packets
         total["segments"][way]["seen"] += 3 * seen
 
 

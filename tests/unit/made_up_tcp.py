@@ -33,7 +33,7 @@ FLAG_NAMES = [
     *("nagle-off", "cork", "cwnd-limited", "app-limited", "frto", "out-of-order", "undo", "tlp"),
     *("in-use", "syn-data", "fastopen", "repair", "bit-20", "bit-21", "bit-22", "bit-23"),
 ]
-FATES = (
+DISPOSITIONS = (
     *("seen", "logged", "decimated", "unchanged", "early", "filtered", "forgotten"),
     *("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-room", "late"),
 )
@@ -53,7 +53,7 @@ class Log:
     """What is logged, and how.
 
     `points` is pre, post or both; every `gap_every`-th record begins a gap of `gap_records` (0: none), which is skipped
-    as full; `absent` are fields that the kernel lacks; `skipped` are packets without a flow by fate, half each way.
+    as full; `absent` are fields that the kernel lacks; `skipped` are packets without a flow by disposition, half each way.
     """
 
     flows: Sequence[MadeFlow] = (MadeFlow(),)
@@ -127,33 +127,33 @@ class Log:
 
     def _account(self, packets: pl.DataFrame, full: pl.DataFrame) -> pl.DataFrame:
         """The law's two sides: of each flow, and of all."""
-        fate = pl.when(pl.col("packet") % self.ppl == 0).then(pl.lit("logged")).otherwise(pl.lit("decimated"))
+        disposition = pl.when(pl.col("packet") % self.ppl == 0).then(pl.lit("logged")).otherwise(pl.lit("decimated"))
         if self.points == "post":
-            fate = pl.lit("decimated")
+            disposition = pl.lit("decimated")
         keys = full.select("flow", "packet", pl.lit(1).alias("full")).drop_nulls()
         packets = packets.join(keys, on=["flow", "packet"], how="left")
-        fate = pl.when(pl.col("full") == 1).then(pl.lit("full")).otherwise(fate)
-        packets = packets.select("flow", pl.col("point").alias("direction"), fate.alias("fate"), "segments")
+        disposition = pl.when(pl.col("full") == 1).then(pl.lit("full")).otherwise(disposition)
+        packets = packets.select("flow", pl.col("point").alias("direction"), disposition.alias("disposition"), "segments")
         sums = (pl.len().cast(pl.Int64).alias("packets"), pl.col("segments").cast(pl.Int64).sum())
-        seen = packets.with_columns(pl.lit("seen").alias("fate"))
-        met = pl.concat([packets, seen]).group_by("flow", "direction", "fate").agg(sums)
+        seen = packets.with_columns(pl.lit("seen").alias("disposition"))
+        met = pl.concat([packets, seen]).group_by("flow", "direction", "disposition").agg(sums)
         flows = packets.select("flow").unique()
         every = flows.join(pl.DataFrame({"direction": PACKET_POINTS}), how="cross")
-        every = every.join(pl.DataFrame({"fate": FATES[:8]}), how="cross")
-        of_flows = every.join(met, on=["flow", "direction", "fate"], how="left").fill_null(0)
-        total = of_flows.group_by("direction", "fate").agg(pl.col("packets", "segments").sum())
+        every = every.join(pl.DataFrame({"disposition": DISPOSITIONS[:8]}), how="cross")
+        of_flows = every.join(met, on=["flow", "direction", "disposition"], how="left").fill_null(0)
+        total = of_flows.group_by("direction", "disposition").agg(pl.col("packets", "segments").sum())
         more = [
-            {"direction": way, "fate": fate, "packets": count // 2, "segments": count // 2}
+            {"direction": way, "disposition": disposition, "packets": count // 2, "segments": count // 2}
             for name, count in self.skipped.items()
-            for fate in (name, "seen")
+            for disposition in (name, "seen")
             for way in PACKET_POINTS
         ]
         more += [
-            {"direction": way, "fate": fate, "packets": 0, "segments": 0} for way in PACKET_POINTS for fate in FATES
+            {"direction": way, "disposition": disposition, "packets": 0, "segments": 0} for way in PACKET_POINTS for disposition in DISPOSITIONS
         ]
-        total = pl.concat([total, pl.DataFrame(more).select(total.columns)]).group_by("direction", "fate").sum()
+        total = pl.concat([total, pl.DataFrame(more).select(total.columns)]).group_by("direction", "disposition").sum()
         total = total.with_columns(pl.lit(None, pl.Int32).alias("flow")).select(of_flows.columns)
-        return pl.concat([of_flows, total]).sort("flow", "direction", "fate", nulls_last=True)
+        return pl.concat([of_flows, total]).sort("flow", "direction", "disposition", nulls_last=True)
 
     def _flows(self, truths: list[FlowTruth]) -> pl.DataFrame:
         rows = [
@@ -221,8 +221,8 @@ class Log:
         totals: dict[str, Any] = {"segments": {}}
         for way in PACKET_POINTS:
             of_way = account.filter(pl.col("direction") == way)
-            totals[way] = dict(of_way.select("fate", "packets").iter_rows())
-            totals["segments"][way] = dict(of_way.select("fate", "segments").iter_rows())
+            totals[way] = dict(of_way.select("disposition", "packets").iter_rows())
+            totals["segments"][way] = dict(of_way.select("disposition", "segments").iter_rows())
         end = max(one.packet_ns[-1] for one in truth.flows) - TAI_MINUS_UTC_S * 1_000_000_000
         records = truth.tables["tcp_samples"]
         flows = truth.tables["tcp_flows"].select("local_address", "local_port", "remote_address", "remote_port")
@@ -259,9 +259,9 @@ class Truth:
         """What was logged."""
         return self.tables["tcp_samples"]
 
-    def packets(self, direction: str, fate: str, flow: int | None = None) -> int:
-        """How many packets met a fate."""
-        account = self.tables["tcp_account"].filter(pl.col("direction") == direction, pl.col("fate") == fate)
+    def packets(self, direction: str, disposition: str, flow: int | None = None) -> int:
+        """How many packets met a disposition."""
+        account = self.tables["tcp_account"].filter(pl.col("direction") == direction, pl.col("disposition") == disposition)
         of_flow = pl.col("flow").is_null() if flow is None else pl.col("flow") == flow
         return int(account.filter(of_flow)["packets"].sum())
 

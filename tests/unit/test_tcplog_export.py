@@ -146,7 +146,7 @@ def test_flows_that_were_not_wanted_are_in_no_list(tmp_path: Path) -> None:
     flows, account = truth.tables["tcp_flows"], truth.tables["tcp_account"]
     truth.tables["tcp_flows"] = flows.with_columns((pl.col("flow") == 1).alias("wanted"))
     # The second was wanted at first; of the third nothing was logged.
-    none = pl.when(pl.col("flow") == 3, pl.col("fate") == "logged").then(0).otherwise(pl.col("packets"))
+    none = pl.when(pl.col("flow") == 3, pl.col("disposition") == "logged").then(0).otherwise(pl.col("packets"))
     truth.tables["tcp_account"] = account.with_columns(none.alias("packets"))
     truth.tables["tcp_samples"] = truth.samples.filter(pl.col("flow") < 3)
     truth.write_records(tmp_path / "t" / "records")

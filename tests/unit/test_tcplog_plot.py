@@ -102,7 +102,7 @@ def test_decimation_is_told(tmp_path: Path) -> None:
     log, _ = made(tmp_path / "t", ppl=7)
     flow, traces, _ = traced(log)
     told = " ".join(account_of(flow, log, log.gaps_of(flow), traces)).replace("\u2009", "").replace("\u202f", "")
-    seen, logged, decimated = (flow.fates[fate] for fate in ("seen", "logged", "decimated"))
+    seen, logged, decimated = (flow.dispositions[disposition] for disposition in ("seen", "logged", "decimated"))
     assert f"Of {seen} packets: {logged} logged, {decimated} decimated (1 in 7 packets logged), 0 skipped." in told
 
 

@@ -93,7 +93,10 @@ fn a_running_log_tells_its_account_and_changes_what_it_asks_for() {
     let line = at("watch OUT --count 1 --interval 10ms");
     let watched: Value = serde_json::from_str(&line).expect("JSON");
     let flow = &watched["flows"][0];
-    assert!(flow["cookie"].is_u64() && flow["local_address"].is_string() && flow["fates"]["in"].is_object(), "{flow}");
+    assert!(
+        flow["cookie"].is_u64() && flow["local_address"].is_string() && flow["dispositions"]["in"].is_object(),
+        "{flow}"
+    );
     let sampled = watched["flows"].as_array().expect("flows").iter().find(|flow| !flow["sample"].is_null());
     assert!(sampled.is_none_or(|flow| flow["sample"]["snd_cwnd"].is_u64()), "{watched}");
     expect(2, "--ppl 0", &format!("set {} --ppl 0", out.display()));
@@ -250,13 +253,13 @@ fn a_study_logs_block_by_block() {
     assert!(files.iter().all(|name| name.to_string_lossy().ends_with(".arrow")), "no spool is left: {files:?}");
 }
 
-/// Held to the law: each direction's packets and segments met one fate each.
+/// Held to the law: each direction's packets and segments met one disposition each.
 fn conserved(totals: &Value) {
     for unit in [totals, &totals["segments"]] {
         for way in ["in", "out"] {
-            let fates = unit[way].as_object().expect("fates");
+            let dispositions = unit[way].as_object().expect("dispositions");
             let met: u64 =
-                fates.iter().filter(|(name, _)| *name != "seen").filter_map(|(_, count)| count.as_u64()).sum();
+                dispositions.iter().filter(|(name, _)| *name != "seen").filter_map(|(_, count)| count.as_u64()).sum();
             assert_eq!(count(&unit[way], "seen"), met, "{unit}");
         }
     }

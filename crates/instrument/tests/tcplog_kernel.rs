@@ -26,7 +26,7 @@ fn every_packet_of_a_connection_is_logged_and_the_law_holds() {
         transfer("[::1]:0", 3_000_000);
         let footer = logger.end();
         assert_eq!(footer["conserved"], true, "{footer}");
-        let of = |way: &str, fate: &str| footer["totals"][way][fate].as_u64().unwrap_or_default();
+        let of = |way: &str, disposition: &str| footer["totals"][way][disposition].as_u64().unwrap_or_default();
         // Each segment over loopback leaves once and comes once; the kernel puts them together otherwise each way.
         let segments = |way: &str| footer["totals"]["segments"][way]["seen"].as_u64();
         assert_eq!(segments("in"), segments("out"), "{footer}");

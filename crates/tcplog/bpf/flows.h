@@ -96,21 +96,21 @@ static __always_inline __u32 flow_of(struct __sk_buff *skb, struct bpf_sock *sk,
 	__u64 seat;
 
 	if (!place)
-		return FATE_NO_ROOM;
+		return DISPOSITION_NO_ROOM;
 	seat = place->seat;
 	if (seat) {
 		*flow = flow_at(seat, slot);
 		if (*flow)
-			return FATE_LOGGED;
+			return DISPOSITION_LOGGED;
 	}
 	/* A flow that nobody would end is not begun. */
 	if (sk->state == TCP_STATE_CLOSE)
-		return FATE_LATE;
+		return DISPOSITION_LATE;
 	seat = make_flow(skb, sk, place, seat);
 	if (!seat)
-		return FATE_NO_ROOM;
+		return DISPOSITION_NO_ROOM;
 	*flow = flow_at(seat, slot);
-	return FATE_LATE;
+	return DISPOSITION_LATE;
 }
 
 /* Whether an address is in one of the prefixes that were asked for. */

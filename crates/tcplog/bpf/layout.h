@@ -28,22 +28,22 @@ enum kind {
 };
 
 /* What becomes of a packet that was seen: exactly one of these. */
-enum fate {
-	FATE_LOGGED = 0,
-	FATE_DECIMATED = 1,  /* packets per log */
-	FATE_UNCHANGED = 2,  /* only changes are wanted, and there was none */
-	FATE_EARLY = 3,      /* sooner than the minimum interval */
-	FATE_FILTERED = 4,   /* its flow is not wanted, or this way of it */
-	FATE_FULL = 5,       /* skipped: no room in the ring */
-	FATE_UNPARSED = 6,   /* skipped: headers that cannot be followed */
+enum disposition {
+	DISPOSITION_LOGGED = 0,
+	DISPOSITION_DECIMATED = 1,  /* packets per log */
+	DISPOSITION_UNCHANGED = 2,  /* only changes are wanted, and there was none */
+	DISPOSITION_EARLY = 3,      /* sooner than the minimum interval */
+	DISPOSITION_FILTERED = 4,   /* its flow is not wanted, or this way of it */
+	DISPOSITION_FULL = 5,       /* skipped: no room in the ring */
+	DISPOSITION_UNPARSED = 6,   /* skipped: headers that cannot be followed */
 	/* From here on without a flow: in the totals only. */
-	FATE_NO_SOCKET = 7,  /* skipped: no socket belongs to it */
-	FATE_NO_STATE = 8,   /* skipped: a listener's, a request's or a TIME_WAIT's, without a control block of its own */
-	FATE_CONTROL = 9,    /* skipped: the kernel's own control socket, or a raw one */
-	FATE_NO_ROOM = 10,   /* skipped: the table of flows is full */
-	FATE_LATE = 11,      /* skipped: its socket is closed, and its flow counted already, if there was one */
-	FATES = 12,
-	FATES_OF_FLOW = 7,
+	DISPOSITION_NO_SOCKET = 7,  /* skipped: no socket belongs to it */
+	DISPOSITION_NO_STATE = 8,   /* skipped: a listener's, a request's or a TIME_WAIT's, without a control block of its own */
+	DISPOSITION_CONTROL = 9,    /* skipped: the kernel's own control socket, or a raw one */
+	DISPOSITION_NO_ROOM = 10,   /* skipped: the table of flows is full */
+	DISPOSITION_LATE = 11,      /* skipped: its socket is closed, and its flow counted already, if there was one */
+	DISPOSITIONS = 12,
+	DISPOSITIONS_OF_FLOW = 7,
 };
 
 #define MEMBER(type, name, ...) type name;
@@ -140,8 +140,8 @@ struct counts {
 	__u64 ticks;        /* the next segment's number, while packets are chosen by segment */
 	__u64 jiffies;      /* when last_ns was written without a sample */
 	__u64 last_ns;      /* of its last packet; to a jiffy, too early by less than one, where that one was not logged */
-	__u64 fates[FATES_OF_FLOW];
-	__u64 segments_of_fates[FATES_OF_FLOW];
+	__u64 dispositions[DISPOSITIONS_OF_FLOW];
+	__u64 segments_of_dispositions[DISPOSITIONS_OF_FLOW];
 	__u64 reserved[5];
 };
 
@@ -170,13 +170,13 @@ struct flow {
 	__u64 padding[5];   /* whole cache lines */
 };
 
-/* How many packets met each fate on this CPU, one way. The programs count only the fates without a flow here; user space adds
+/* How many packets met each disposition on this CPU, one way. The programs count only the dispositions without a flow here; user space adds
  * those of the flows. */
 struct totals {
 	__u64 seen[2];
 	__u64 segments[2];  /* as in a flow */
-	__u64 fates[2][FATES];
-	__u64 segments_of_fates[2][FATES];
+	__u64 dispositions[2][DISPOSITIONS];
+	__u64 segments_of_dispositions[2][DISPOSITIONS];
 	__u64 events;       /* samples after the fact that were logged: no packet's */
 	__u64 events_full;  /* and those that had no room */
 	__u64 privates;     /* private states that were logged */

@@ -124,29 +124,29 @@ static __always_inline __u32 take_turn(const struct options *asked, struct flow 
 	if (asked->changes) {
 		changes = digest_of(tp, asked->changes);
 		if (changes == flow->changes)
-			return FATE_UNCHANGED;
+			return DISPOSITION_UNCHANGED;
 	}
 	if (asked->min_interval_ns) {
 		turn->last = flow->logged_ns;
 		if (is_early(turn->now, turn->last, asked->min_interval_ns) ||
 		    __sync_val_compare_and_swap(&flow->logged_ns, turn->last, turn->now) != turn->last)
-			return FATE_EARLY;
+			return DISPOSITION_EARLY;
 	}
 	/* Exchanged last: a packet that is early has not told its change. */
 	if (asked->changes && __sync_lock_test_and_set(&flow->changes, changes) == changes) {
 		if (asked->min_interval_ns)
 			__sync_val_compare_and_swap(&flow->logged_ns, turn->now, turn->last);
-		return FATE_UNCHANGED;
+		return DISPOSITION_UNCHANGED;
 	}
-	return FATE_LOGGED;
+	return DISPOSITION_LOGGED;
 }
 
 /* Counts what becomes of a packet of a flow; returns how many met the same before. */
-static __always_inline __u64 count_fate(struct counts *counts, __u32 fate, const struct seen *seen)
+static __always_inline __u64 count_disposition(struct counts *counts, __u32 disposition, const struct seen *seen)
 {
 	if (seen->segments > 1)
-		__sync_fetch_and_add(&counts->segments_of_fates[fate], seen->segments - 1);
-	return __sync_fetch_and_add(&counts->fates[fate], 1);
+		__sync_fetch_and_add(&counts->segments_of_dispositions[disposition], seen->segments - 1);
+	return __sync_fetch_and_add(&counts->dispositions[disposition], 1);
 }
 
 /* Logs a packet that is wanted and due, and counts it; else returns what becomes of it, for others to count. */
@@ -161,21 +161,21 @@ static __always_inline __u32 log_packet(struct __sk_buff *skb, struct bpf_sock *
 	struct sample *sample;
 	struct slot *taken;
 	struct turn turn = {};
-	__u32 fate;
+	__u32 disposition;
 
 	if (!tp || !shown || !read_headers(&headers, skb))
-		return FATE_UNPARSED;
+		return DISPOSITION_UNPARSED;
 	turn.now = time_now();
-	fate = take_turn(asked, flow, tp, &turn);
-	if (fate != FATE_LOGGED)
-		return fate;
+	disposition = take_turn(asked, flow, tp, &turn);
+	if (disposition != DISPOSITION_LOGGED)
+		return disposition;
 	taken = take_slot(totals, &position);
 	number = __sync_fetch_and_add(&totals->number, 1);
 	if (!taken) {
 		give_back(asked, flow, &turn);
-		return FATE_FULL;
+		return DISPOSITION_FULL;
 	}
-	logged = count_fate(counts, FATE_LOGGED, seen);
+	logged = count_disposition(counts, DISPOSITION_LOGGED, seen);
 	counts->last_ns = turn.now;
 	sample = &taken->sample;
 	name_sample(sample, way, 0, seen->slot, number, flow->cookie);
@@ -195,7 +195,7 @@ static __always_inline __u32 log_packet(struct __sk_buff *skb, struct bpf_sock *
 	hand_over(taken, position);
 	if (asked->private_every && logged % asked->private_every == 0)
 		log_private(sk, seen->slot, number, turn.now);
-	return FATE_LOGGED;
+	return DISPOSITION_LOGGED;
 }
 
 #endif

@@ -53,11 +53,11 @@ static __always_inline void count_seen(struct totals *totals, __u32 way, __u32 s
 }
 
 /* Counts a packet that has no flow. */
-static __always_inline int without_flow(struct totals *totals, __u32 way, __u32 fate, __u32 segments)
+static __always_inline int without_flow(struct totals *totals, __u32 way, __u32 disposition, __u32 segments)
 {
-	__sync_fetch_and_add(&totals->fates[way][fate], 1);
+	__sync_fetch_and_add(&totals->dispositions[way][disposition], 1);
 	if (segments > 1)
-		__sync_fetch_and_add(&totals->segments_of_fates[way][fate], segments - 1);
+		__sync_fetch_and_add(&totals->segments_of_dispositions[way][disposition], segments - 1);
 	return PASS;
 }
 
@@ -76,12 +76,12 @@ static __always_inline __u32 decided(const struct options *asked, struct flow *f
 	__u64 first;
 
 	if (!(flow->verdict & 1) || !(asked->points & (1U << way)))
-		return FATE_FILTERED;
+		return DISPOSITION_FILTERED;
 	if (asked->by_segment) {
 		first = __sync_fetch_and_add(&counts->ticks, seen->segments);
-		return is_multiple(first, seen->segments, asked->ppl) ? FATE_LOGGED : FATE_DECIMATED;
+		return is_multiple(first, seen->segments, asked->ppl) ? DISPOSITION_LOGGED : DISPOSITION_DECIMATED;
 	}
-	return is_multiple(seen->packet, 1, asked->ppl) ? FATE_LOGGED : FATE_DECIMATED;
+	return is_multiple(seen->packet, 1, asked->ppl) ? DISPOSITION_LOGGED : DISPOSITION_DECIMATED;
 }
 
 static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
@@ -92,7 +92,7 @@ static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 	struct flow *flow = NULL;
 	struct counts *counts;
 	struct seen seen;
-	__u32 fate;
+	__u32 disposition;
 
 	if (!asked->enabled)
 		return PASS;
@@ -109,29 +109,29 @@ static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 	seen.segments = segments_of(skb);
 	count_seen(totals, way, seen.segments);
 	if (!sk)
-		return without_flow(totals, way, skb->sk ? FATE_NO_STATE : FATE_NO_SOCKET, seen.segments);
+		return without_flow(totals, way, skb->sk ? DISPOSITION_NO_STATE : DISPOSITION_NO_SOCKET, seen.segments);
 	if (sk->type != SOCKET_STREAM)
-		return without_flow(totals, way, FATE_CONTROL, seen.segments);
+		return without_flow(totals, way, DISPOSITION_CONTROL, seen.segments);
 	if (sk->state == TCP_STATE_LISTEN)
-		return without_flow(totals, way, FATE_NO_STATE, seen.segments);
-	fate = flow_of(skb, sk, &seen.slot, &flow);
+		return without_flow(totals, way, DISPOSITION_NO_STATE, seen.segments);
+	disposition = flow_of(skb, sk, &seen.slot, &flow);
 	if (!flow)
-		return without_flow(totals, way, fate, seen.segments);
+		return without_flow(totals, way, disposition, seen.segments);
 	counts = &flow->directions[way];
 	count_in_flow(counts, &seen);
 	if (flow->verdict >> 1 != asked->generation)
 		judge(sk, seen.slot);
-	fate = decided(asked, flow, counts, way, &seen);
-	if (fate == FATE_LOGGED)
-		fate = log_packet(skb, sk, asked, flow, counts, totals, way, &seen);
-	if (fate == FATE_LOGGED)
+	disposition = decided(asked, flow, counts, way, &seen);
+	if (disposition == DISPOSITION_LOGGED)
+		disposition = log_packet(skb, sk, asked, flow, counts, totals, way, &seen);
+	if (disposition == DISPOSITION_LOGGED)
 		return PASS;
 	touch(counts, asked);
 	/* Checked where it is used, on the very register: Linux before 5.16 forgets the bounds of 32 bits that were on the stack. */
-	asm volatile("" : "+r"(fate));
-	if (fate >= FATES_OF_FLOW)
+	asm volatile("" : "+r"(disposition));
+	if (disposition >= DISPOSITIONS_OF_FLOW)
 		return PASS;
-	count_fate(counts, fate, &seen);
+	count_disposition(counts, disposition, &seen);
 	return PASS;
 }
 

@@ -1,22 +1,22 @@
-//! The law of the log: every packet that was seen meets exactly one fate, in total and for each flow.
+//! The law of the log: every packet that was seen meets exactly one disposition, in total and for each flow.
 //!
-//! For each direction, in packets and in segments: seen = sum of all fates; what the flows met adds up to what was met in
+//! For each direction, in packets and in segments: seen = sum of all dispositions; what the flows met adds up to what was met in
 //! total. And every number that a CPU gave to a record belongs to a record that was made, or had no room.
 //!
-//! What programs count while traffic runs is read while it changes: a packet may be seen already and have no fate yet. So an
+//! What programs count while traffic runs is read while it changes: a packet may be seen already and have no disposition yet. So an
 //! account is exact only when it is still: programs disabled or detached, and read twice with the same result
 //! ([`Account::read_still`] does that). One that is not exact serves to look at, not to check.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::layout::{Counts, Flow, Totals, fate};
+use crate::layout::{Counts, Flow, Totals, disposition};
 use crate::source::{Source, SourceError};
 
-/// What becomes of a packet that was seen. Those up to [`Fate::Late`] are the kernel's, in its order.
+/// What becomes of a packet that was seen. Those up to [`Disposition::Late`] are the kernel's, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "said once, in the header and in tcp_account")]
-pub enum Fate {
+pub enum Disposition {
     Logged,
     Decimated,
     Unchanged,
@@ -35,7 +35,7 @@ pub enum Fate {
     Broken,
 }
 
-impl Fate {
+impl Disposition {
     /// All of them, in order.
     pub const ALL: [Self; 14] = [
         Self::Logged,
@@ -87,7 +87,7 @@ impl Fate {
     /// Whether a packet that met it belongs to a flow.
     #[must_use]
     pub const fn is_of_flow(self) -> bool {
-        (self as usize) < fate::OF_FLOW || matches!(self, Self::Forgotten | Self::Broken)
+        (self as usize) < disposition::OF_FLOW || matches!(self, Self::Forgotten | Self::Broken)
     }
 }
 
@@ -120,22 +120,22 @@ impl Tally {
 pub struct Ledger {
     /// Counted when a program begins.
     pub seen: Tally,
-    fates: [Tally; Fate::ALL.len()],
+    dispositions: [Tally; Disposition::ALL.len()],
     /// More was left out than the kernel had logged.
     is_overdrawn: bool,
 }
 
 impl Ledger {
-    /// How many met this fate.
+    /// How many met this disposition.
     #[must_use]
-    pub const fn of(&self, fate: Fate) -> Tally {
-        self.fates[fate as usize]
+    pub const fn of(&self, disposition: Disposition) -> Tally {
+        self.dispositions[disposition as usize]
     }
 
-    /// All fates together.
+    /// All dispositions together.
     #[must_use]
     pub fn sum(&self) -> Tally {
-        self.fates.iter().fold(Tally::default(), |mut sum, &tally| {
+        self.dispositions.iter().fold(Tally::default(), |mut sum, &tally| {
             sum.add(tally);
             sum
         })
@@ -143,32 +143,32 @@ impl Ledger {
 
     pub(crate) fn add(&mut self, other: &Self) {
         self.seen.add(other.seen);
-        self.fates.iter_mut().zip(other.fates).for_each(|(sum, tally)| sum.add(tally));
+        self.dispositions.iter_mut().zip(other.dispositions).for_each(|(sum, tally)| sum.add(tally));
         self.is_overdrawn |= other.is_overdrawn;
     }
 
     /// Takes so many packets for logged at least: their samples are there.
     pub(crate) fn find(&mut self, logged: Tally) {
-        let known = &mut self.fates[Fate::Logged as usize];
+        let known = &mut self.dispositions[Disposition::Logged as usize];
         let more = logged.less(*known);
         known.add(more);
         self.seen.add(more);
     }
 
     /// Takes packets that the kernel logged for left out.
-    fn leave_out(&mut self, fate: Fate, left: Tally) {
-        let logged = &mut self.fates[Fate::Logged as usize];
+    fn leave_out(&mut self, disposition: Disposition, left: Tally) {
+        let logged = &mut self.dispositions[Disposition::Logged as usize];
         self.is_overdrawn |= left.packets > logged.packets || left.segments > logged.segments;
         *logged = logged.less(left);
-        self.fates[fate as usize].add(left);
+        self.dispositions[disposition as usize].add(left);
     }
 }
 
 impl From<&Counts> for Ledger {
     fn from(counts: &Counts) -> Self {
         let mut ledger = Self { seen: Tally { packets: counts.seen, segments: counts.segments }, ..Self::default() };
-        for (at, tally) in ledger.fates.iter_mut().enumerate().take(fate::OF_FLOW) {
-            *tally = Tally { packets: counts.fates[at], segments: counts.segments_of_fates[at] };
+        for (at, tally) in ledger.dispositions.iter_mut().enumerate().take(disposition::OF_FLOW) {
+            *tally = Tally { packets: counts.dispositions[at], segments: counts.segments_of_dispositions[at] };
         }
         ledger
     }
@@ -244,8 +244,8 @@ pub struct Entry {
     pub cookie: Option<u64>,
     /// 0 in, 1 out.
     pub direction: usize,
-    /// Its fate; none: seen.
-    pub fate: Option<Fate>,
+    /// Its disposition; none: seen.
+    pub disposition: Option<Disposition>,
     /// How many met it.
     pub tally: Tally,
 }
@@ -253,9 +253,9 @@ pub struct Entry {
 /// Where the law is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
-    /// What was seen has not met one fate each.
-    #[error("{whose}, {direction}: {seen} {unit} were seen, but {met} met a fate")]
-    Fates {
+    /// What was seen has not met one disposition each.
+    #[error("{whose}, {direction}: {seen} {unit} were seen, but {met} have a disposition")]
+    Dispositions {
         /// A flow, or all.
         whose: String,
         /// in, out.
@@ -264,16 +264,16 @@ pub enum Breach {
         unit: &'static str,
         /// How many were seen.
         seen: u64,
-        /// How many met a fate.
+        /// How many met a disposition.
         met: u64,
     },
     /// The flows do not add up to the total.
-    #[error("{direction}, {fate}: {all} {unit} in total, but {flows} of all flows together")]
+    #[error("{direction}, {disposition}: {all} {unit} in total, but {flows} of all flows together")]
     Flows {
         /// in, out.
         direction: &'static str,
-        /// Which fate.
-        fate: &'static str,
+        /// Which disposition.
+        disposition: &'static str,
         /// packets, segments.
         unit: &'static str,
         /// How many there were in total.
@@ -312,9 +312,9 @@ impl Account {
     pub fn add_totals(&mut self, totals: &Totals) {
         for (direction, ledger) in self.all.iter_mut().enumerate() {
             ledger.seen.add(Tally { packets: totals.seen[direction], segments: totals.segments[direction] });
-            for at in 0..fate::ALL {
-                let segments = totals.segments_of_fates[direction][at];
-                ledger.fates[at].add(Tally { packets: totals.fates[direction][at], segments });
+            for at in 0..disposition::ALL {
+                let segments = totals.segments_of_dispositions[direction][at];
+                ledger.dispositions[at].add(Tally { packets: totals.dispositions[direction][at], segments });
             }
         }
         self.events += totals.events + totals.privates;
@@ -375,20 +375,20 @@ impl Account {
         Ok((last, false))
     }
 
-    /// Takes packets that the kernel logged and user space did not write: [`Fate::Forgotten`] or [`Fate::Broken`].
-    pub fn leave_out(&mut self, fate: Fate, left_out: &LeftOut) {
+    /// Takes packets that the kernel logged and user space did not write: [`Disposition::Forgotten`] or [`Disposition::Broken`].
+    pub fn leave_out(&mut self, disposition: Disposition, left_out: &LeftOut) {
         for (cookie, tallies) in left_out.iter() {
             // What comes of a flow when it is gone is a part of that sum.
-            leave_out(self.flows.get_mut(&cookie).unwrap_or(&mut self.gone), fate, tallies);
+            leave_out(self.flows.get_mut(&cookie).unwrap_or(&mut self.gone), disposition, tallies);
         }
-        leave_out(&mut self.gone, fate, left_out.gone);
-        leave_out(&mut self.all, fate, left_out.sum());
+        leave_out(&mut self.gone, disposition, left_out.gone);
+        leave_out(&mut self.all, disposition, left_out.sum());
     }
 
     /// Records that had no room, of any kind.
     #[must_use]
     pub fn full(&self) -> u64 {
-        self.all.iter().map(|ledger| ledger.of(Fate::Full).packets).sum::<u64>() + self.events_full
+        self.all.iter().map(|ledger| ledger.of(Disposition::Full).packets).sum::<u64>() + self.events_full
     }
 
     /// Holds the account to the law; of one that is exact.
@@ -403,8 +403,8 @@ impl Account {
         self.check_flows()?;
         // What was left out later had a number too.
         let of_packets = |ledger: &Ledger| {
-            [Fate::Logged, Fate::Forgotten, Fate::Broken, Fate::Full]
-                .map(|fate| ledger.of(fate).packets)
+            [Disposition::Logged, Disposition::Forgotten, Disposition::Broken, Disposition::Full]
+                .map(|disposition| ledger.of(disposition).packets)
                 .iter()
                 .sum::<u64>()
         };
@@ -420,12 +420,12 @@ impl Account {
         require(missing == self.full(), || Breach::Gaps { missing, full: self.full() })
     }
 
-    /// The rows of `tcp_account` on all packets: seen and every fate.
+    /// The rows of `tcp_account` on all packets: seen and every disposition.
     pub fn totals(&self) -> impl Iterator<Item = Entry> + use<> {
         rows(None, &self.all)
     }
 
-    /// The rows of `tcp_account`: those on all packets; of each flow that is not told elsewhere, the fates that it can meet.
+    /// The rows of `tcp_account`: those on all packets; of each flow that is not told elsewhere, the dispositions that it can meet.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.totals().chain(self.flows.iter().flat_map(|(&cookie, both)| rows(Some(cookie), both)))
     }
@@ -434,10 +434,16 @@ impl Account {
         for (direction, all) in self.all.iter().enumerate() {
             let mut flows = self.gone[direction];
             self.flows.values().for_each(|both| flows.add(&both[direction]));
-            for fate in Fate::ALL.into_iter().filter(|fate| fate.is_of_flow()) {
-                for (unit, all, flows) in units(all.of(fate), flows.of(fate)) {
+            for disposition in Disposition::ALL.into_iter().filter(|disposition| disposition.is_of_flow()) {
+                for (unit, all, flows) in units(all.of(disposition), flows.of(disposition)) {
                     let direction = DIRECTIONS[direction];
-                    require(all == flows, || Breach::Flows { direction, fate: fate.name(), unit, all, flows })?;
+                    require(all == flows, || Breach::Flows {
+                        direction,
+                        disposition: disposition.name(),
+                        unit,
+                        all,
+                        flows,
+                    })?;
                 }
             }
         }
@@ -454,8 +460,8 @@ pub(crate) fn add_both(sum: &mut [Tally; 2], more: [Tally; 2]) {
 }
 
 /// Takes packets that the kernel logged for left out, both ways.
-pub(crate) fn leave_out(both: &mut Both, fate: Fate, tallies: [Tally; 2]) {
-    both.iter_mut().zip(tallies).for_each(|(ledger, tally)| ledger.leave_out(fate, tally));
+pub(crate) fn leave_out(both: &mut Both, disposition: Disposition, tallies: [Tally; 2]) {
+    both.iter_mut().zip(tallies).for_each(|(ledger, tally)| ledger.leave_out(disposition, tally));
 }
 
 /// Holds one flow to the law.
@@ -467,7 +473,7 @@ fn check_ledgers(whose: &dyn fmt::Display, both: &Both) -> Result<(), Breach> {
     for (ledger, direction) in both.iter().zip(DIRECTIONS) {
         require(!ledger.is_overdrawn, || Breach::Overdrawn { whose: whose.to_string(), direction })?;
         for (unit, seen, met) in units(ledger.seen, ledger.sum()) {
-            require(seen == met, || Breach::Fates { whose: whose.to_string(), direction, unit, seen, met })?;
+            require(seen == met, || Breach::Dispositions { whose: whose.to_string(), direction, unit, seen, met })?;
         }
     }
     Ok(())
@@ -485,13 +491,14 @@ pub(crate) fn rows(cookie: Option<u64>, both: &Both) -> impl Iterator<Item = Ent
     let both = *both;
     (0..2).flat_map(move |direction| {
         let ledger = both[direction];
-        let seen = Entry { cookie, direction, fate: None, tally: ledger.seen };
-        let fates = Fate::ALL.into_iter().filter(move |fate| cookie.is_none() || fate.is_of_flow());
-        std::iter::once(seen).chain(fates.map(move |fate| Entry {
+        let seen = Entry { cookie, direction, disposition: None, tally: ledger.seen };
+        let dispositions =
+            Disposition::ALL.into_iter().filter(move |disposition| cookie.is_none() || disposition.is_of_flow());
+        std::iter::once(seen).chain(dispositions.map(move |disposition| Entry {
             cookie,
             direction,
-            fate: Some(fate),
-            tally: ledger.of(fate),
+            disposition: Some(disposition),
+            tally: ledger.of(disposition),
         }))
     })
 }

@@ -46,7 +46,7 @@ pub mod kind {
 
 /// What becomes of a packet that was seen.
 #[expect(missing_docs, reason = "said once, in the header")]
-pub mod fate {
+pub mod disposition {
     pub const LOGGED: usize = 0;
     pub const DECIMATED: usize = 1;
     pub const UNCHANGED: usize = 2;
@@ -132,15 +132,15 @@ layout! {
 }
 
 layout! {
-    /// How many packets and segments met each fate, one way.
+    /// How many packets and segments met each disposition, one way.
     pub struct Counts {
         seen: u64,
         segments: u64,
         ticks: u64,
         jiffies: u64,
         last_ns: u64,
-        fates: [u64; fate::OF_FLOW],
-        segments_of_fates: [u64; fate::OF_FLOW],
+        dispositions: [u64; disposition::OF_FLOW],
+        segments_of_dispositions: [u64; disposition::OF_FLOW],
         reserved: [u64; 5],
     }
 }
@@ -186,12 +186,12 @@ impl Flow {
 }
 
 layout! {
-    /// How many packets met each fate on one CPU.
+    /// How many packets met each disposition on one CPU.
     pub struct Totals {
         seen: [u64; 2],
         segments: [u64; 2],
-        fates: [[u64; fate::ALL]; 2],
-        segments_of_fates: [[u64; fate::ALL]; 2],
+        dispositions: [[u64; disposition::ALL]; 2],
+        segments_of_dispositions: [[u64; disposition::ALL]; 2],
         events: u64,
         events_full: u64,
         privates: u64,

@@ -1,6 +1,6 @@
 //! TCP's own state at every packet, as SIFTR logged it on FreeBSD (siftr-2007).
 //!
-//! Programs in the kernel (`bpf/`) take samples and count every packet in exactly one fate; a [`Source`] hands the samples on
+//! Programs in the kernel (`bpf/`) take samples and count every packet in exactly one disposition; a [`Source`] hands the samples on
 //! as bytes; they are spooled as they are while traffic runs, and made into records afterwards. Opens no socket of its own
 //! and sends nothing.
 

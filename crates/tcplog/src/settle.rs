@@ -9,11 +9,11 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sojourn_record::tcp::{self, FATES};
+use sojourn_record::tcp::{self, DISPOSITIONS};
 use sojourn_record::{Origin, RecordError, TcpFolder};
 use sojourn_time::Time;
 
-use crate::account::{self, Account, Entry, Fate, Tally};
+use crate::account::{self, Account, Disposition, Entry, Tally};
 use crate::convert::{Place, row};
 use crate::decode::{Event, decode};
 use crate::gaps::Gap;
@@ -60,9 +60,9 @@ pub struct Settled {
     pub gaps: u64,
     /// Rows of `tcp_flows`.
     pub flows: u64,
-    /// What became of all packets, in total: seen and every fate, each way.
+    /// What became of all packets, in total: seen and every disposition, each way.
     pub totals: Vec<Entry>,
-    /// Whether every packet met one fate, and each that was logged is there.
+    /// Whether every packet met one disposition, and each that was logged is there.
     pub is_conserved: bool,
     /// Whether the spool had its last frame.
     pub is_whole: bool,
@@ -163,7 +163,7 @@ struct Work {
     totals: Vec<Totals>,
     /// What was told of flows, together, and what was left out of them.
     told: Account,
-    left_out: Vec<(Fate, [Tally; 2])>,
+    left_out: Vec<(Disposition, [Tally; 2])>,
     /// Rows that wait.
     rows_of_flows: Vec<tcp::Flow>,
     account: Vec<tcp::Account>,
@@ -216,7 +216,7 @@ impl Work {
                 self.flows.tell(slot, &flow, true);
                 return self.tell_ended();
             }
-            Frame::LeftOut(cookie, fate, tallies) => self.flows.leave_out(cookie, fate, tallies),
+            Frame::LeftOut(cookie, disposition, tallies) => self.flows.leave_out(cookie, disposition, tallies),
             Frame::Totals(totals) => self.totals = totals,
             Frame::Gap(gap) => return self.gap(&gap),
             Frame::Note(text) => self.settled.notes.push(text),
@@ -337,7 +337,7 @@ impl Work {
                 self.breach(breach.to_string());
             }
             for (direction, ledger) in both.iter().enumerate() {
-                self.compare(Some(seen.number), direction, seen.logged[direction], ledger.of(Fate::Logged));
+                self.compare(Some(seen.number), direction, seen.logged[direction], ledger.of(Disposition::Logged));
             }
         }
         self.told.add_told(seen.cookie, &both);
@@ -374,12 +374,14 @@ impl Work {
     fn reckon(&mut self, is_cut: bool) -> Counted {
         let mut account = self.told.clone();
         self.totals.iter().for_each(|totals| account.add_totals(totals));
-        self.left_out.iter().for_each(|(fate, tallies)| account::leave_out(&mut account.all, *fate, *tallies));
+        self.left_out
+            .iter()
+            .for_each(|(disposition, tallies)| account::leave_out(&mut account.all, *disposition, *tallies));
         let mut counted = Counted { events: account.events, full: account.full(), ..Counted::default() };
         if is_cut {
-            let before = account.all.map(|ledger| ledger.of(Fate::Logged).packets);
+            let before = account.all.map(|ledger| ledger.of(Disposition::Logged).packets);
             account.all.iter_mut().zip(self.flows.logged()).for_each(|(ledger, found)| ledger.find(found));
-            let after = account.all.map(|ledger| ledger.of(Fate::Logged).packets);
+            let after = account.all.map(|ledger| ledger.of(Disposition::Logged).packets);
             let added = after.iter().sum::<u64>() - before.iter().sum::<u64>();
             counted.full = self.missing;
             self.problem(format!(
@@ -393,16 +395,17 @@ impl Work {
     }
 
     fn account_row(&self, flow: Option<i32>, entry: &Entry) -> Option<tcp::Account> {
-        // A flow's fates that nothing met are many and say nothing.
-        let is_told =
-            flow.is_none() || entry.tally != Tally::default() || matches!(entry.fate, None | Some(Fate::Logged));
-        let name = entry.fate.map_or(FATES[0], Fate::name);
-        let fate = FATES.iter().position(|known| *known == name)?;
+        // A flow's dispositions that nothing met are many and say nothing.
+        let is_told = flow.is_none()
+            || entry.tally != Tally::default()
+            || matches!(entry.disposition, None | Some(Disposition::Logged));
+        let name = entry.disposition.map_or(DISPOSITIONS[0], Disposition::name);
+        let disposition = DISPOSITIONS.iter().position(|known| *known == name)?;
         is_told.then(|| tcp::Account {
             block: self.block,
             flow,
             way: u8::try_from(entry.direction).unwrap_or_default(),
-            fate: u8::try_from(fate).unwrap_or_default(),
+            disposition: u8::try_from(disposition).unwrap_or_default(),
             packets: entry.tally.packets,
             segments: entry.tally.segments,
         })
@@ -416,10 +419,10 @@ impl Work {
         if counted.untold > 0 {
             let untold = counted.untold;
             self.breach(format!(
-                "{untold} flows ended when there was no room to write them down: the totals have them"
+                "{untold} flows ended when there was no room to record them: they are in the totals only"
             ));
         }
-        for entry in counted.entries.iter().filter(|entry| entry.fate == Some(Fate::Logged)) {
+        for entry in counted.entries.iter().filter(|entry| entry.disposition == Some(Disposition::Logged)) {
             self.compare(None, entry.direction, self.flows.logged()[entry.direction], entry.tally);
         }
         if self.missing != counted.full {

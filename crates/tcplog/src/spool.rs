@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::account::{Account, Entry, Fate, LeftOut, Tally};
+use crate::account::{Account, Disposition, Entry, LeftOut, Tally};
 use crate::decode::{Event, Raw, decode};
 use crate::gaps::Gap;
 use crate::layout::{Flow, Totals, point};
@@ -196,15 +196,15 @@ impl Spool {
     /// has to remember it any more.
     pub fn gone(&mut self, slot: u32, flow: &Flow, forgotten: [Tally; 2]) {
         let broken = self.left_out.tell(flow.cookie);
-        self.left_out_of(flow.cookie, Fate::Forgotten, forgotten);
-        self.left_out_of(flow.cookie, Fate::Broken, broken);
+        self.left_out_of(flow.cookie, Disposition::Forgotten, forgotten);
+        self.left_out_of(flow.cookie, Disposition::Broken, broken);
         self.frame(frame::GONE, slot, |bytes| flow.put(bytes));
     }
 
     /// Says how many of a flow's packets were logged by the kernel and then left out; added to what was said before.
-    pub fn left_out_of(&mut self, cookie: u64, fate: Fate, tallies: [Tally; 2]) {
+    pub fn left_out_of(&mut self, cookie: u64, disposition: Disposition, tallies: [Tally; 2]) {
         if tallies != [Tally::default(); 2] {
-            self.frame(frame::LEFT_OUT, fate as u32, |bytes| {
+            self.frame(frame::LEFT_OUT, disposition as u32, |bytes| {
                 cookie.put(bytes);
                 tallies.iter().for_each(|tally| [tally.packets, tally.segments].put(bytes));
             });
@@ -234,7 +234,7 @@ impl Spool {
     /// one, when they were gone.
     pub fn account(&mut self, account: &Account) {
         let late: Vec<_> = self.left_out.iter().collect();
-        late.into_iter().for_each(|(cookie, tallies)| self.left_out_of(cookie, Fate::Broken, tallies));
+        late.into_iter().for_each(|(cookie, tallies)| self.left_out_of(cookie, Disposition::Broken, tallies));
         let breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
         let untold = self.untold;
         self.frame(frame::ACCOUNT, 0, |bytes| {
@@ -464,18 +464,18 @@ pub fn discard(folder: &Path) {
 }
 
 fn put_entry(entry: &Entry, bytes: &mut Vec<u8>) {
-    let fate = entry.fate.map_or(0, |fate| fate as u32 + 1);
+    let disposition = entry.disposition.map_or(0, |disposition| disposition as u32 + 1);
     // Cookies of sockets begin at 1: 0 is none.
     entry.cookie.unwrap_or_default().put(bytes);
-    [u32::try_from(entry.direction).unwrap_or_default(), fate].put(bytes);
+    [u32::try_from(entry.direction).unwrap_or_default(), disposition].put(bytes);
     [entry.tally.packets, entry.tally.segments].put(bytes);
 }
 
-/// Returns the fate of a number that [`put_entry`] wrote; `None`: seen.
-fn fate_of(number: u32) -> Option<Option<Fate>> {
+/// Returns the disposition of a number that [`put_entry`] wrote; `None`: seen.
+fn disposition_of(number: u32) -> Option<Option<Disposition>> {
     match number.checked_sub(1) {
         None => Some(None),
-        Some(place) => Fate::ALL.get(place as usize).map(|fate| Some(*fate)),
+        Some(place) => Disposition::ALL.get(place as usize).map(|disposition| Some(*disposition)),
     }
 }
 

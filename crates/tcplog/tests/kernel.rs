@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use rustix::net::sockopt;
-use sojourn_tcplog::layout::{Flow, Options, PrivateState, Sample, Totals, fate, point};
+use sojourn_tcplog::layout::{Flow, Options, PrivateState, Sample, Totals, disposition, point};
 use sojourn_tcplog::{Event, Kernel, KernelOptions, Mode, Source, decode};
 use sojourn_time::{Clock, HostClock, Nanos};
 
@@ -99,9 +99,9 @@ fn sum(totals: &[Totals]) -> Totals {
         for way in WAYS {
             sum.seen[way] += totals.seen[way];
             sum.segments[way] += totals.segments[way];
-            for fate in 0..fate::ALL {
-                sum.fates[way][fate] += totals.fates[way][fate];
-                sum.segments_of_fates[way][fate] += totals.segments_of_fates[way][fate];
+            for disposition in 0..disposition::ALL {
+                sum.dispositions[way][disposition] += totals.dispositions[way][disposition];
+                sum.segments_of_dispositions[way][disposition] += totals.segments_of_dispositions[way][disposition];
             }
         }
         sum.events += totals.events;
@@ -117,18 +117,22 @@ fn sum(totals: &[Totals]) -> Totals {
 fn assert_conserved(log: &Log) {
     let totals = &log.totals;
     for way in WAYS {
-        assert_eq!(totals.seen[way], totals.fates[way].iter().sum::<u64>(), "way {way}: {totals:?}");
-        assert_eq!(totals.segments[way], totals.segments_of_fates[way].iter().sum::<u64>(), "way {way}: {totals:?}");
+        assert_eq!(totals.seen[way], totals.dispositions[way].iter().sum::<u64>(), "way {way}: {totals:?}");
+        assert_eq!(
+            totals.segments[way],
+            totals.segments_of_dispositions[way].iter().sum::<u64>(),
+            "way {way}: {totals:?}"
+        );
         let logged = log.samples.iter().filter(|(_, sample)| usize::from(sample.point) == way).count() as u64;
-        assert_eq!(totals.fates[way][fate::LOGGED], logged);
+        assert_eq!(totals.dispositions[way][disposition::LOGGED], logged);
     }
-    let full: u64 = WAYS.iter().map(|way| totals.fates[*way][fate::FULL]).sum();
+    let full: u64 = WAYS.iter().map(|way| totals.dispositions[*way][disposition::FULL]).sum();
     let records = (log.samples.len() + log.privates.len()) as u64;
     assert_eq!(totals.number, records + full + totals.events_full + totals.privates_full);
     for (slot, flow) in &log.flows {
         for counts in flow.directions {
-            assert_eq!(counts.seen, counts.fates.iter().sum::<u64>(), "slot {slot}: {flow:?}");
-            assert_eq!(counts.segments, counts.segments_of_fates.iter().sum::<u64>(), "slot {slot}: {flow:?}");
+            assert_eq!(counts.seen, counts.dispositions.iter().sum::<u64>(), "slot {slot}: {flow:?}");
+            assert_eq!(counts.segments, counts.segments_of_dispositions.iter().sum::<u64>(), "slot {slot}: {flow:?}");
         }
     }
 }
@@ -195,10 +199,13 @@ fn places_that_are_given_back_are_used_again_and_counts_stay() {
         let mut released = 0;
         for _ in 0..5 {
             let log = log(&mut kernel, &options(3), || connections(Traffic::V6, 2, 1_000));
-            assert_eq!(log.totals.fates.iter().map(|fates| fates[fate::NO_ROOM]).sum::<u64>(), 0);
+            assert_eq!(
+                log.totals.dispositions.iter().map(|dispositions| dispositions[disposition::NO_ROOM]).sum::<u64>(),
+                0
+            );
             assert_eq!(log.flows.len(), 4);
             for way in WAYS {
-                assert_eq!(log.totals.seen[way], log.totals.fates[way].iter().sum::<u64>());
+                assert_eq!(log.totals.seen[way], log.totals.dispositions[way].iter().sum::<u64>());
             }
             for (slot, flow) in &log.flows {
                 assert!(flow.ended_ns > 0 && u64::from(*slot) < 4);
@@ -219,7 +226,7 @@ fn a_table_that_is_full_is_said() {
         let log = log(&mut kernel, &options(1), || connections(Traffic::V4, 3, 10_000));
         assert_conserved(&log);
         assert_eq!(log.flows.len(), 2);
-        assert!(WAYS.iter().all(|way| log.totals.fates[*way][fate::NO_ROOM] > 5), "{:?}", log.totals);
+        assert!(WAYS.iter().all(|way| log.totals.dispositions[*way][disposition::NO_ROOM] > 5), "{:?}", log.totals);
     });
 }
 
@@ -233,8 +240,11 @@ fn samples_after_the_fact_come_from_their_programs() {
         assert_conserved(&log);
         for way in WAYS {
             let totals = &log.totals;
-            assert_eq!(totals.fates[way][fate::LOGGED], 0, "a way that is not sampled");
-            assert_eq!(totals.seen[way], totals.fates[way][fate::FILTERED] + totals.fates[way][fate::NO_STATE]);
+            assert_eq!(totals.dispositions[way][disposition::LOGGED], 0, "a way that is not sampled");
+            assert_eq!(
+                totals.seen[way],
+                totals.dispositions[way][disposition::FILTERED] + totals.dispositions[way][disposition::NO_STATE]
+            );
         }
         let count = |wanted| log.samples.iter().filter(|(_, sample)| sample.point == wanted).count();
         assert!(count(point::RTT) >= 6, "both ends know their round trip");
@@ -309,7 +319,7 @@ fn a_flow_that_changes_its_congestion_control_is_judged_anew() {
         kernel.judge_again();
         let flow = talk(&kernel, &mut ends);
         assert_eq!((flow.verdict & 1, &flow.algorithm[..other.len()]), (1, other.as_bytes()));
-        assert!(flow.directions[1].fates[fate::LOGGED] > 0 && flow.verdict > 1, "{flow:?}");
+        assert!(flow.directions[1].dispositions[disposition::LOGGED] > 0 && flow.verdict > 1, "{flow:?}");
         drop(ends);
         kernel.ask(&Options { enabled: 0, ..asked }, &[]).expect("asks");
         let log = read(&mut kernel);

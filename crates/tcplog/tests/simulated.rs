@@ -5,7 +5,7 @@ mod suite;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sojourn_tcplog::account::{Account, Fate, Tally};
+use sojourn_tcplog::account::{Account, Disposition, Tally};
 use sojourn_tcplog::layout::Options;
 use sojourn_tcplog::simulated::{Met, NOTHING_ASKED, Setup, Simulated};
 use sojourn_tcplog::{Prefix, Source};
@@ -85,18 +85,19 @@ fn told(truth: &[Met]) -> BTreeMap<(u64, u8, usize), Tally> {
     let mut told: BTreeMap<_, Tally> = BTreeMap::new();
     for met in truth {
         let one = Tally { packets: 1, segments: met.segments.into() };
-        told.entry((met.cookie, met.way, met.fate)).or_default().add(one);
+        told.entry((met.cookie, met.way, met.disposition)).or_default().add(one);
     }
     told
 }
 
-/// The account in the same shape: fates with a flow of the flows, the others of all.
+/// The account in the same shape: dispositions with a flow of the flows, the others of all.
 fn accounted(account: &Account) -> BTreeMap<(u64, u8, usize), Tally> {
     let entries = account.entries().filter_map(|entry| {
-        let fate = entry.fate?;
-        let belongs = entry.cookie.is_some() == fate.is_of_flow();
+        let disposition = entry.disposition?;
+        let belongs = entry.cookie.is_some() == disposition.is_of_flow();
         let way = u8::try_from(entry.direction).expect("one of two");
-        (belongs && entry.tally.packets > 0).then(|| ((entry.cookie.unwrap_or(0), way, fate as usize), entry.tally))
+        (belongs && entry.tally.packets > 0)
+            .then(|| ((entry.cookie.unwrap_or(0), way, disposition as usize), entry.tally))
     });
     entries.collect()
 }
@@ -189,7 +190,7 @@ proptest! {
                 if by_segment == 0 { (met.packet, 1) } else { (met.segment, u64::from(met.segments)) };
             let is_due = (first..first + count).any(|number| number.is_multiple_of(u64::from(ppl)));
             let is_logged = reader.numbers(met.cookie, met.way.into()).contains(&met.packet);
-            let is_unparsed = met.fate == Fate::Unparsed as usize;
+            let is_unparsed = met.disposition == Disposition::Unparsed as usize;
             prop_assert_eq!(is_due, is_logged || is_unparsed, "{:?}", met);
         }
     }
@@ -207,7 +208,7 @@ proptest! {
         suite::assert_apart(&reader, interval);
     }
 
-    /// The same seed gives the same packets and fates.
+    /// The same seed gives the same packets and dispositions.
     #[test]
     fn a_seed_says_all(setup in setup()) {
         let truth = || {

@@ -79,12 +79,12 @@ class TcpLog:
     def logged_flows(self) -> pl.DataFrame:
         """The flows without those of which nothing was to be logged, and nothing was."""
         account = self._small("tcp_account", by_flow=False)
-        logged = account.filter(pl.col("fate") == "logged", pl.col("packets") > 0)["flow"].drop_nulls().unique()
+        logged = account.filter(pl.col("disposition") == "logged", pl.col("packets") > 0)["flow"].drop_nulls().unique()
         return self.flows.filter(pl.col("wanted") | pl.col("flow").is_in(logged.implode()))
 
     @property
     def account(self) -> pl.DataFrame:
-        """How many packets met each fate: of the wanted flows, or of all, then with those that belong to none."""
+        """How many packets met each disposition: of the wanted flows, or of all, then with those that belong to none."""
         account = self._small("tcp_account", by_flow=False)
         if self.chosen.flows is None:
             return account.filter(pl.col("flow").is_null())

@@ -54,7 +54,7 @@ SKIPPED = {
     "tcpcb": ("no-state", "control", "late"),
     "inpcb": ("no-socket", "unparsed"),
 }
-"""Which of our fates are which of SIFTR's reasons."""
+"""Which of our dispositions are which of SIFTR's reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,12 @@ def disable_line(
     account = log.account
     if not log.chosen.in_time and account.height:
         for way in ("in", "out"):
-            fates = dict(
-                account.filter(pl.col("direction") == way).group_by("fate").agg(pl.col("packets").sum()).rows()
+            dispositions = dict(
+                account.filter(pl.col("direction") == way).group_by("disposition").agg(pl.col("packets").sum()).rows()
             )
-            seen[way] = fates.get("seen", 0) - fates.get("filtered", 0)
+            seen[way] = dispositions.get("seen", 0) - dispositions.get("filtered", 0)
             for reason, ours in SKIPPED.items():
-                skipped[reason][way] += sum(fates.get(fate, 0) for fate in ours)
+                skipped[reason][way] += sum(dispositions.get(disposition, 0) for disposition in ours)
     at_us = _disabled_us(log, flows)
     mutex = ["num_inbound_skipped_pkts_mtx=0", "num_outbound_skipped_pkts_mtx=0"] if version.is_old else []
     pairs = {

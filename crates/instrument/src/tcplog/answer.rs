@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sojourn_tcplog::Mode;
 use sojourn_time::{Clock, HostClock};
 
 use super::drain::Drain;
-use super::knobs::Knobs;
-use super::programs::Mode;
+use super::log_options::LogOptions;
 use super::show;
 use crate::failure;
 
@@ -23,12 +23,12 @@ enum Request {
     Stop {},
 }
 
-/// Knobs, and on and off.
+/// LogOptions, and on and off.
 #[derive(Debug, Deserialize)]
 struct Set {
     enabled: Option<bool>,
     #[serde(flatten)]
-    knobs: serde_json::Map<String, Value>,
+    request: serde_json::Map<String, Value>,
 }
 
 /// Answers a request; sets `is_stopped` where it asks for the end.
@@ -48,10 +48,10 @@ fn carry_out(drain: &Drain, request: Request, is_stopped: &mut bool) -> anyhow::
     match request {
         Request::Status {} => status(drain),
         Request::Flows {} => flows(drain),
-        Request::Set(Set { enabled, knobs }) => {
-            let knobs: Knobs = serde_json::from_value(knobs.into())?;
+        Request::Set(Set { enabled, request }) => {
+            let request: LogOptions = serde_json::from_value(request.into())?;
             drain.with(|logger| {
-                let said = logger.set(&knobs, enabled)?;
+                let said = logger.set(&request, enabled)?;
                 Ok(json!({ "ok": true, "options": logger.asked, "said": said }))
             })
         }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use sojourn_emulate::config::units;
 use sojourn_time::Nanos;
 
-use super::knobs::Knobs;
+use super::log_options::LogOptions;
 use crate::arguments::span;
 
 /// What to do with a log of TCP's state.
@@ -15,24 +15,24 @@ use crate::arguments::span;
 pub enum Tcplog {
     /// Log TCP's own state at every packet, while COMMAND runs or until SIGINT, SIGTERM or --duration
     ///
-    /// Programs in the kernel take it between IP and TCP, for all sockets below a cgroup: the whole machine's unless told
-    /// otherwise. Nothing is lost silently: in + out = logged + decimated + filtered + skipped by reason. Needs CAP_BPF,
-    /// CAP_NET_ADMIN and CAP_PERFMON. Its exit status is COMMAND's where nothing else went wrong. Example: sojourn tcplog
+    /// Programs in the kernel read it between IP and TCP, for all sockets below a cgroup, by default of the whole machine. Every
+    /// packet is counted: in + out = logged + decimated + filtered + skipped, by reason. Needs CAP_BPF,
+    /// CAP_NET_ADMIN and CAP_PERFMON. The exit status is COMMAND's if the log is good. Example: sojourn tcplog
     /// run --port 5201 --out out/t -- iperf3 -c 10.0.0.2
     Run(Box<Run>),
-    /// Show the account of a log: what was logged so far, and what was not and why
+    /// Show the packet accounting of a log: what was logged so far, and what was not and why
     ///
     /// Example: sojourn tcplog status out/t
     Status(Status),
-    /// Change what a running log asks for, at once: any knob of `run`, and on and off
+    /// Change the options of a running log at once: any of `run`, and on and off
     ///
-    /// Only what is named changes; "all" takes a filter away. Example: sojourn tcplog set out/t --ppl 10 --port all
+    /// Only what is named changes; "all" removes a filter. Example: sojourn tcplog set out/t --ppl 10 --port all
     Set(Box<Set>),
     /// Print the flows with their state as JSON, a line each interval: those of a running log, or of this machine
     ///
     /// Without OUT programs of its own are attached, and nothing is logged. `sojourn tcplog top` is a table of it.
     Watch(Box<Watch>),
-    /// Log block by block, as asked on standard input: one JSON request a line, one JSON answer a line
+    /// Log block by block, as requested on standard input: one JSON request a line, one JSON answer a line
     ///
     /// For programs. Ends at the end of the input, or on SIGINT or SIGTERM.
     Serve(Serve),
@@ -48,17 +48,17 @@ pub struct Attach {
     /// Attach to this cgroup, so that only its sockets cost anything [default: the root, found from the mount table]
     #[arg(long, value_name = "CGROUP", help_heading = KERNEL)]
     pub attach: Option<PathBuf>,
-    /// How many flows can be told apart at once
+    /// How many flows are followed at once
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = KERNEL)]
     pub flows: u32,
     /// How much room each CPU's ring takes at most: a power of 2 of records, of 384 bytes each [default: its share of 256 MiB,
     /// from 8 to 64 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = KERNEL)]
     pub ring: Option<u64>,
-    /// Take the kernel's types from this file
+    /// Read the kernel's types from this file
     #[arg(long, value_name = "FILE", hide = true)]
     pub btf: Option<PathBuf>,
-    /// Instead of the kernel ask a simulated TCP, whose randomness comes from this seed
+    /// Read a simulated TCP with this seed instead of the kernel
     #[arg(long, value_name = "SEED", hide = true)]
     pub simulated: Option<u64>,
 }
@@ -81,10 +81,10 @@ const KERNEL: &str = "In the kernel";
 /// What is kept back until a flow ends badly.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FlightArguments {
-    /// Flight recorder: keep the last N samples of each flow, and write them only when something happens to it
+    /// Flight recorder: keep the last N samples of each flow, and write them only after one of the events of --flight-on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub flight: Option<u32>,
-    /// What has to happen: rto, reset, loss
+    /// Events that write them: rto, reset, loss
     #[arg(long, value_name = "EVENTS", requires = "flight", value_delimiter = ',', default_value = "rto,reset,loss")]
     pub flight_on: Vec<String>,
 }
@@ -92,7 +92,7 @@ pub struct FlightArguments {
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]
-    pub knobs: Knobs,
+    pub request: LogOptions,
     #[command(flatten)]
     pub flight: FlightArguments,
     #[command(flatten)]
@@ -128,17 +128,17 @@ pub struct Set {
     /// The folder of the log
     pub out: PathBuf,
     #[command(flatten)]
-    pub knobs: Knobs,
-    /// Go on
+    pub request: LogOptions,
+    /// Switch logging on
     #[arg(long, conflicts_with = "disable")]
     pub enable: bool,
-    /// Neither log nor count, without detaching
+    /// Neither log nor count; the programs stay attached
     #[arg(long)]
     pub disable: bool,
     /// Write what the flight recorder holds of every flow
     #[arg(long)]
     pub dump: bool,
-    /// Print what is asked now as JSON
+    /// Print the options now in force as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -154,7 +154,7 @@ pub struct Watch {
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     #[command(flatten)]
-    pub knobs: Knobs,
+    pub request: LogOptions,
     #[command(flatten)]
     pub attach: Attach,
 }

@@ -10,7 +10,7 @@ use sojourn_emulate::config::units;
 use sojourn_tcplog::layout::{NAME_BYTES, Options, PORTS, change, point};
 use sojourn_tcplog::{PREFIXES, Prefix};
 
-use super::knobs::{Knobs, NONE};
+use super::log_options::{LogOptions, NONE};
 use super::sys;
 use crate::failure::WrongRequest;
 
@@ -107,11 +107,11 @@ impl Asked {
     ///
     /// # Errors
     /// When a word makes no sense here.
-    pub fn apply(&mut self, knobs: &Knobs, absent: &[String]) -> anyhow::Result<Vec<String>> {
+    pub fn apply(&mut self, request: &LogOptions, absent: &[String]) -> anyhow::Result<Vec<String>> {
         let mut next = self.clone();
-        next.take_sampling(knobs)?;
-        next.take_changes(&knobs.on_change, absent)?;
-        let said = next.take_filters(knobs)?;
+        next.take_sampling(request)?;
+        next.take_changes(&request.on_change, absent)?;
+        let said = next.take_filters(request)?;
         *self = next;
         Ok(said)
     }
@@ -162,23 +162,23 @@ impl Asked {
         &self.resolved.prefixes
     }
 
-    fn take_sampling(&mut self, knobs: &Knobs) -> anyhow::Result<()> {
-        if let Some(word) = &knobs.ppl {
+    fn take_sampling(&mut self, request: &LogOptions) -> anyhow::Result<()> {
+        if let Some(word) = &request.ppl {
             self.ppl = number("--ppl", word, 1)?;
         }
-        if let Some(word) = &knobs.ppl_by {
+        if let Some(word) = &request.ppl_by {
             self.ppl_by = one_of("--ppl-by", word, &["packet", "segment"])?;
         }
-        if let Some(word) = &knobs.sample {
+        if let Some(word) = &request.sample {
             self.sample = one_of("--sample", word, &["pre", "post", "both"])?;
         }
-        if let Some(word) = &knobs.min_interval {
+        if let Some(word) = &request.min_interval {
             self.min_interval_ns = match word.as_str() {
                 "0" | NONE => 0,
                 _ => units::time(word).map_err(|problem| wrong("--min-interval", word, &problem))?.0 as u64,
             };
         }
-        if let Some(word) = &knobs.private {
+        if let Some(word) = &request.private {
             self.private = if word == "off" { 0 } else { number("--private", word, 0)? };
         }
         Ok(())
@@ -203,35 +203,35 @@ impl Asked {
         Ok(())
     }
 
-    fn take_filters(&mut self, knobs: &Knobs) -> anyhow::Result<Vec<String>> {
+    fn take_filters(&mut self, request: &LogOptions) -> anyhow::Result<Vec<String>> {
         let mut said = Vec::new();
-        if !knobs.port.is_empty() {
-            self.port = listed(&knobs.port).map(|word| port(word)).collect::<Result<_, _>>()?;
+        if !request.port.is_empty() {
+            self.port = listed(&request.port).map(|word| port(word)).collect::<Result<_, _>>()?;
             if self.port.len() > PORTS {
                 return Err(WrongRequest(format!("--port: {} of them; {PORTS} at most", self.port.len())).into());
             }
         }
-        if !knobs.prefix.is_empty() {
-            self.resolved.prefixes = prefixes(&knobs.prefix)?;
-            self.prefix = listed(&knobs.prefix).cloned().collect();
+        if !request.prefix.is_empty() {
+            self.resolved.prefixes = prefixes(&request.prefix)?;
+            self.prefix = listed(&request.prefix).cloned().collect();
         }
-        if let Some(word) = &knobs.cgroup {
+        if let Some(word) = &request.cgroup {
             self.cgroup = chosen(word).map(PathBuf::from);
             self.resolved.cgroup = self.cgroup.as_deref().map(cgroup).transpose()?.unwrap_or_default();
         }
-        if let Some(word) = &knobs.netns {
+        if let Some(word) = &request.netns {
             self.netns = chosen(word);
             self.resolved.netns = self.netns.as_deref().map(netns).transpose()?.unwrap_or_default();
         }
-        if let Some(word) = &knobs.process {
+        if let Some(word) = &request.process {
             self.process = chosen(word).map(|word| number("--process", &word, 1)).transpose()?;
             self.process.map_or(Ok(()), known_process)?;
         }
-        if let Some(word) = &knobs.congestion {
+        if let Some(word) = &request.congestion {
             self.congestion = chosen(word);
             said.extend(self.congestion.as_deref().map(congestion).transpose()?.flatten());
         }
-        if let Some(word) = &knobs.one_in {
+        if let Some(word) = &request.one_in {
             self.one_in = number("--one-in", word, 1)?;
         }
         Ok(said)
@@ -389,19 +389,19 @@ fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn knobs(text: &str) -> Knobs {
+    fn request(text: &str) -> LogOptions {
         serde_json::from_str(text).unwrap()
     }
 
     #[test]
     fn only_what_is_named_changes_and_all_takes_a_filter_away() {
         let mut asked = Asked::default();
-        asked.apply(&knobs(r#"{"ppl":7,"port":[80,5201],"prefix":"10.1.2.3/8","sample":"both","on_change":["cwnd","srtt_us"]}"#), &[]).unwrap();
+        asked.apply(&request(r#"{"ppl":7,"port":[80,5201],"prefix":"10.1.2.3/8","sample":"both","on_change":["cwnd","srtt_us"]}"#), &[]).unwrap();
         let options = asked.options();
         assert_eq!((options.ppl, options.ports, &options.port[..3]), (7, 2, &[80, 5201, 0][..]));
         assert_eq!((options.points, options.changes, options.prefixes), (0x1ff, change::CWND | change::RTT, 1));
         assert_eq!(asked.prefixes(), [Prefix { address: "10.0.0.0".parse().unwrap(), length: 8 }]);
-        asked.apply(&knobs(r#"{"min_interval":"1ms","port":"all","prefix":[],"sample":"pre"}"#), &[]).unwrap();
+        asked.apply(&request(r#"{"min_interval":"1ms","port":"all","prefix":[],"sample":"pre"}"#), &[]).unwrap();
         let options = asked.options();
         assert_eq!((options.ppl, options.ports, options.prefixes, options.points), (7, 0, 0, 3));
         assert_eq!(options.min_interval_ns, 1_000_000);
@@ -431,7 +431,7 @@ mod tests {
             (r#"{"netns":"nobody"}"#, "--netns nobody"),
             (r#"{"min_interval":"soon"}"#, "--min-interval soon"),
         ] {
-            let error = asked.apply(&knobs(text), &["mss_bytes".to_owned()]).unwrap_err();
+            let error = asked.apply(&request(text), &["mss_bytes".to_owned()]).unwrap_err();
             assert!(error.to_string().contains(sentence), "{text}: {error}");
             assert_eq!(crate::failure::status(&error), crate::failure::WRONG_REQUEST);
             assert_eq!(asked, Asked::default(), "{text}");
@@ -443,9 +443,9 @@ mod tests {
         let mut asked = Asked::default();
         let of = |count: u32| {
             let words: Vec<_> = (0..count).map(|at| format!("10.{}.{}.0/24", at / 256, at % 256)).collect();
-            Knobs {
+            LogOptions {
                 prefix: words.iter().cloned().chain(["fd00::/16".to_owned(), words[0].clone()]).collect(),
-                ..Knobs::default()
+                ..LogOptions::default()
             }
         };
         asked.apply(&of(1024), &[]).unwrap();
@@ -460,14 +460,14 @@ mod tests {
     #[test]
     fn a_congestion_control_that_is_loaded_is_taken() {
         let mut asked = Asked::default();
-        assert!(asked.apply(&knobs(r#"{"congestion":"reno"}"#), &[]).unwrap().is_empty());
+        assert!(asked.apply(&request(r#"{"congestion":"reno"}"#), &[]).unwrap().is_empty());
         assert_eq!(&asked.options().algorithm[..5], b"reno\0");
     }
 
     #[test]
     fn a_congestion_control_that_may_register_later_is_taken_with_a_warning() {
         let mut asked = Asked::default();
-        let said = asked.apply(&knobs(r#"{"congestion":"bpf_of_tomorrow"}"#), &[]).unwrap();
+        let said = asked.apply(&request(r#"{"congestion":"bpf_of_tomorrow"}"#), &[]).unwrap();
         assert!(said.len() == 1 && said[0].contains("no flow is logged until one of that name registers"), "{said:?}");
         assert_eq!(&asked.options().algorithm[..15], b"bpf_of_tomorrow");
     }

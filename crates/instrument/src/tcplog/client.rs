@@ -10,7 +10,7 @@ use sojourn_tcplog::spool;
 
 use super::arguments::{Set, Status};
 use super::asked;
-use super::knobs::Knobs;
+use super::log_options::LogOptions;
 use super::run::summary;
 use super::{folder, show};
 use crate::control;
@@ -42,15 +42,15 @@ pub fn status(asked: &Status) -> anyhow::Result<()> {
 /// # Errors
 /// When nobody answers, or the change is refused.
 pub fn set(asked: &Set) -> anyhow::Result<()> {
-    let mut request = json!(resolved(&asked.knobs)?);
-    let has_knobs = request.as_object().is_some_and(|knobs| !knobs.is_empty());
-    if !has_knobs && !asked.enable && !asked.disable && !asked.dump {
+    let mut request = json!(resolved(&asked.request)?);
+    let has_options = request.as_object().is_some_and(|request| !request.is_empty());
+    if !has_options && !asked.enable && !asked.disable && !asked.dump {
         let problem = "nothing to set: try --ppl 10, --port all, --disable (see `tcplog set --help`)";
         return Err(WrongRequest(problem.to_owned()).into());
     }
     let mut log = Conversation::open(&asked.out)?.ok_or_else(|| not_running(&asked.out))?;
     let mut output = io::stdout().lock();
-    if has_knobs || asked.enable || asked.disable {
+    if has_options || asked.enable || asked.disable {
         request["do"] = json!("set");
         if asked.enable || asked.disable {
             request["enabled"] = json!(asked.enable);
@@ -72,9 +72,9 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
 }
 
 /// A running log has given up the right to enter a namespace: who asks looks there, and names its cookie.
-fn resolved(knobs: &Knobs) -> anyhow::Result<Knobs> {
-    let netns = knobs.netns.as_deref().map(asked::netns_word).transpose()?;
-    Ok(Knobs { netns, ..knobs.clone() })
+fn resolved(request: &LogOptions) -> anyhow::Result<LogOptions> {
+    let netns = request.netns.as_deref().map(asked::netns_word).transpose()?;
+    Ok(LogOptions { netns, ..request.clone() })
 }
 
 /// A connection to a running log.

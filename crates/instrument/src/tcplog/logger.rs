@@ -5,19 +5,20 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
-use sojourn_tcplog::Head;
-use sojourn_tcplog::account::{Account, Fate};
+use sojourn_tcplog::account::{Account, Disposition};
 use sojourn_tcplog::flight::Flight;
 use sojourn_tcplog::gaps::Gaps;
+use sojourn_tcplog::kernel::Cost;
 use sojourn_tcplog::layout::{Flow, Options, Totals};
 use sojourn_tcplog::numbers::Numbers;
 use sojourn_tcplog::settle::LISTED;
 use sojourn_tcplog::spool::{Spool, SpoolError};
+use sojourn_tcplog::{Head, Mode};
 use sojourn_time::{Nanos, Time};
 
 use super::asked::Asked;
-use super::knobs::Knobs;
-use super::programs::{Cost, Facts, Mode, Programs};
+use super::log_options::LogOptions;
+use super::programs::{Facts, Programs};
 use super::show;
 
 /// A flow is looked at for so long after its socket went away: what is under way comes and is counted.
@@ -157,9 +158,9 @@ impl Logger {
     ///
     /// # Errors
     /// When it makes no sense, or the kernel refuses.
-    pub fn set(&mut self, knobs: &Knobs, enabled: Option<bool>) -> anyhow::Result<Vec<String>> {
+    pub fn set(&mut self, request: &LogOptions, enabled: Option<bool>) -> anyhow::Result<Vec<String>> {
         let mut asked = self.asked.clone();
-        let said = asked.apply(knobs, &self.facts.absent)?;
+        let said = asked.apply(request, &self.facts.absent)?;
         asked.enabled = enabled.unwrap_or(asked.enabled);
         let before = std::mem::replace(&mut self.asked, asked);
         if let Err(error) = self.ask() {
@@ -350,10 +351,10 @@ impl Logger {
     pub fn status(&self) -> anyhow::Result<Value> {
         let mut account = Account::read(&*self.programs, &self.gone)?;
         if let Some(flight) = &self.flight {
-            account.leave_out(Fate::Forgotten, flight.left_out());
+            account.leave_out(Disposition::Forgotten, flight.left_out());
         }
         if let Some(spool) = &self.spool {
-            account.leave_out(Fate::Broken, spool.left_out());
+            account.leave_out(Disposition::Broken, spool.left_out());
         }
         let (mut flows, mut ended) = (0_u64, 0_u64);
         self.programs.flows(&mut |_, flow| {
@@ -400,7 +401,7 @@ impl Logger {
         let mut account = Account::read(&*self.programs, &self.gone)?;
         if let Some(flight) = &mut self.flight {
             flight.finish();
-            account.leave_out(Fate::Forgotten, flight.left_out());
+            account.leave_out(Disposition::Forgotten, flight.left_out());
         }
         let (mut flows, mut flow_list) = (self.gone_flows, std::mem::take(&mut self.listed));
         self.programs.flows(&mut |_, flow| {
@@ -411,7 +412,7 @@ impl Logger {
         let records = self.written();
         let mut lost = (0, 0);
         if let Some(mut spool) = self.spool.take() {
-            account.leave_out(Fate::Broken, spool.left_out());
+            account.leave_out(Disposition::Broken, spool.left_out());
             let flight = &mut self.flight;
             self.programs.flows(&mut |slot, flow| {
                 let forgotten = flight.as_mut().map(|flight| flight.tell_end(flow.cookie)).unwrap_or_default();
@@ -419,7 +420,7 @@ impl Logger {
             });
             // What came when its flow was gone.
             let late = self.flight.as_ref().into_iter().flat_map(|flight| flight.left_out().iter());
-            late.for_each(|(cookie, tallies)| spool.left_out_of(cookie, Fate::Forgotten, tallies));
+            late.for_each(|(cookie, tallies)| spool.left_out_of(cookie, Disposition::Forgotten, tallies));
             spool.totals(&totals);
             spool.account(&account);
             lost = (spool.events_left_out(), spool.privates_left_out());

@@ -11,15 +11,15 @@ mod client;
 mod close;
 mod drain;
 mod folder;
-mod knobs;
+mod log_options;
 mod logger;
 mod open;
-mod pretended;
 mod programs;
 mod recover;
 mod run;
 mod serve;
 mod show;
+mod simulated;
 mod sys;
 mod watch;
 

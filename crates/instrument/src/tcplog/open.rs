@@ -5,21 +5,21 @@ use sojourn_tcplog::kernel::{Kernel, KernelOptions};
 
 use super::arguments::{Attach, FlightArguments};
 use super::asked::Asked;
-use super::knobs::Knobs;
-use super::pretended::Pretended;
+use super::log_options::LogOptions;
 use super::programs::Programs;
+use super::simulated::SimulatedPrograms;
 use crate::failure::WrongRequest;
 
 /// Checks what is asked, then opens.
 ///
 /// # Errors
 /// When it makes no sense, or the kernel refuses.
-pub fn open(attach: &Attach, knobs: &Knobs) -> anyhow::Result<Box<dyn Programs>> {
+pub fn open(attach: &Attach, request: &LogOptions) -> anyhow::Result<Box<dyn Programs>> {
     // Before any right is missed: what is wrong anyway is said first.
-    Asked::default().apply(knobs, &[])?;
+    Asked::default().apply(request, &[])?;
     let ring_bytes = usize::try_from(attach.ring_bytes())?;
     if let Some(seed) = attach.simulated {
-        return Ok(Box::new(Pretended::new(seed, ring_bytes, attach.flows)));
+        return Ok(Box::new(SimulatedPrograms::new(seed, ring_bytes, attach.flows)));
     }
     let options =
         KernelOptions { attach: attach.attach.clone(), flows: attach.flows, ring_bytes, btf: attach.btf.clone() };

@@ -1,8 +1,8 @@
 //! What a log is made with: the programs in the kernel, or a simulated TCP in their place.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sojourn_tcplog::Source;
-use sojourn_tcplog::kernel::{self, Kernel};
+use sojourn_tcplog::kernel::{Cost, Kernel, Mode};
 
 /// A source that is more than one: it can be attached as something else, and tells what it is and what it costs.
 pub trait Programs: Source + Send {
@@ -50,36 +50,6 @@ pub struct Facts {
     pub absent: Vec<String>,
 }
 
-/// What is attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// The programs that log.
-    #[default]
-    On,
-    /// The same, told to return at once.
-    Disabled,
-    /// Nothing.
-    Off,
-    /// Programs that do nothing.
-    Empty,
-    /// Programs that log nothing and take as long.
-    Sham,
-}
-
-/// What a program has cost.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Cost {
-    /// Its name.
-    pub name: String,
-    /// How often it ran.
-    pub runs: u64,
-    /// How long, all together.
-    pub run_ns: u64,
-    /// How often the kernel left it out, because it had interrupted itself.
-    pub missed: u64,
-}
-
 impl Programs for Kernel {
     fn facts(&self) -> anyhow::Result<Facts> {
         let (fields, absent) = self.fields()?;
@@ -96,7 +66,7 @@ impl Programs for Kernel {
     }
 
     fn attach_as(&mut self, mode: Mode) -> anyhow::Result<()> {
-        Ok(self.set_mode(mode.into())?)
+        Ok(self.set_mode(mode)?)
     }
 
     fn measure(&mut self, wanted: bool) -> anyhow::Result<()> {
@@ -104,21 +74,6 @@ impl Programs for Kernel {
     }
 
     fn costs(&self) -> anyhow::Result<Vec<Cost>> {
-        let costs = self.cost()?.into_iter();
-        Ok(costs
-            .map(|cost| Cost { name: cost.name, runs: cost.runs, run_ns: cost.run_ns, missed: cost.missed })
-            .collect())
-    }
-}
-
-impl From<Mode> for kernel::Mode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::On => Self::On,
-            Mode::Disabled => Self::Disabled,
-            Mode::Off => Self::Off,
-            Mode::Empty => Self::Empty,
-            Mode::Sham => Self::Sham,
-        }
+        Ok(self.cost()?)
     }
 }

@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, getpgrp};
 use serde_json::{Value, json};
 use sojourn_rights as rights;
+use sojourn_tcplog::Mode;
 use sojourn_tcplog::spool::Spool;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
@@ -16,7 +17,6 @@ use super::child::{self, Companion};
 use super::close::{End, Place, close};
 use super::drain::Drain;
 use super::logger::Logger;
-use super::programs::Mode;
 use super::{folder, open, show};
 use crate::control::Control;
 use crate::failure::CommandFailed;
@@ -39,7 +39,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     child::check(&asked.command)?;
     let flight = open::flight(&asked.flight)?;
     let signal = place::stop_signal()?;
-    let programs = open::open(&asked.attach, &asked.knobs)?;
+    let programs = open::open(&asked.attach, &asked.request)?;
     folder::refuse_one_in_use(&asked.out)?;
     let logger = attach(asked, Logger::new(programs, flight)?)?;
     rights::keep_only(&super::WHILE_BEGINNING)?;
@@ -74,7 +74,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
 /// Attaches, without counting anything yet.
 fn attach(asked: &Run, mut logger: Logger) -> anyhow::Result<Logger> {
     logger.room = asked.attach.flows;
-    let said = logger.set(&asked.knobs, Some(!asked.disabled))?;
+    let said = logger.set(&asked.request, Some(!asked.disabled))?;
     logger.be(Mode::Disabled)?;
     let careful = logger.facts().refusal.as_deref().map(show::careful);
     said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
@@ -229,8 +229,9 @@ fn nothing_logged(footer: &Value) -> Option<String> {
     if footer["records"] != json!(0) {
         return None;
     }
-    let of = |fate: &str| ["in", "out"].map(|way| footer["totals"][way][fate].as_u64().unwrap_or_default());
-    let [seen, filtered] = ["seen", "filtered"].map(|fate| of(fate).iter().sum::<u64>());
+    let of =
+        |disposition: &str| ["in", "out"].map(|way| footer["totals"][way][disposition].as_u64().unwrap_or_default());
+    let [seen, filtered] = ["seen", "filtered"].map(|disposition| of(disposition).iter().sum::<u64>());
     Some(match (seen, filtered) {
         (0, _) => "nothing was logged: no TCP packet passed".to_owned(),
         (seen, 0) => format!("nothing was logged of {} packets: the table tells why", grouped(seen)),

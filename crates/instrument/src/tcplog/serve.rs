@@ -9,16 +9,16 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sojourn_rights::{self as rights, Right};
+use sojourn_tcplog::Mode;
 use sojourn_tcplog::spool::Spool;
 use sojourn_time::{Clock, HostClock, Time};
 
 use super::arguments::{FlightArguments, Serve};
 use super::close::{End, Place, close, throw_away};
 use super::drain::Drain;
-use super::knobs::Knobs;
+use super::log_options::LogOptions;
 use super::logger::Logger;
 use super::open;
-use super::programs::Mode;
 use super::{answer, folder};
 use crate::failure::WrongRequest;
 use crate::place;
@@ -38,7 +38,7 @@ pub fn run(asked: &Serve) -> anyhow::Result<()> {
         place::die_with_parent()?;
     }
     rights::keep_only(&KEPT)?;
-    let facts = open::open(&asked.attach, &Knobs::default())?.facts()?;
+    let facts = open::open(&asked.attach, &LogOptions::default())?.facts()?;
     let ready = json!({
         "attach": facts.attach,
         "clock": facts.clock,
@@ -90,12 +90,12 @@ struct Begin {
     flight_on: Option<Vec<String>>,
 }
 
-/// Knobs, and how often the sham's loop turns.
+/// LogOptions, and how often the sham's loop turns.
 #[derive(Debug, Default, Deserialize)]
 struct Options {
     sham_loops: Option<u32>,
     #[serde(flatten)]
-    knobs: serde_json::Map<String, Value>,
+    request: serde_json::Map<String, Value>,
 }
 
 const fn yes() -> bool {
@@ -103,8 +103,8 @@ const fn yes() -> bool {
 }
 
 impl Options {
-    fn knobs(&self) -> anyhow::Result<Knobs> {
-        serde_json::from_value(self.knobs.clone().into()).context("options")
+    fn request(&self) -> anyhow::Result<LogOptions> {
+        serde_json::from_value(self.request.clone().into()).context("options")
     }
 }
 
@@ -132,10 +132,10 @@ impl Server<'_> {
                 Ok(json!({ "event": "mode", "mode": mode }))
             }
             Request::Set { options } => {
-                let knobs = options.knobs()?;
+                let request = options.request()?;
                 let said = self.log()?.drain.with(|logger| {
                     logger.burn = options.sham_loops.unwrap_or(logger.burn);
-                    logger.set(&knobs, None)
+                    logger.set(&request, None)
                 })?;
                 Ok(json!({ "event": "set", "said": said }))
             }
@@ -177,14 +177,14 @@ impl Server<'_> {
         }
         let who =
             crate::stream::request::name(&begin.who).map_err(|problem| WrongRequest(format!("who: {problem}")))?;
-        let knobs = begin.options.knobs()?;
+        let request = begin.options.request()?;
         let flight_on = begin.flight_on.clone().unwrap_or_else(|| ["rto", "reset", "loss"].map(str::to_owned).to_vec());
         let flight = open::flight(&FlightArguments { flight: begin.flight, flight_on })?;
-        let mut logger = Logger::new(open::open(&self.asked.attach, &knobs)?, flight)?;
+        let mut logger = Logger::new(open::open(&self.asked.attach, &request)?, flight)?;
         logger.measure(self.measures)?;
         logger.room = self.asked.attach.flows;
         logger.burn = begin.options.sham_loops.unwrap_or(logger.burn);
-        let said = logger.set(&knobs, None)?;
+        let said = logger.set(&request, None)?;
         logger.be(if begin.mode == Mode::On { Mode::Disabled } else { begin.mode })?;
         let spool = begin.records.join(format!("tcplog-{who}-{}", begin.block));
         fs::create_dir_all(&spool).with_context(|| format!("create {}", spool.display()))?;

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Map, Value, json};
-use sojourn_tcplog::account::{Both, DIRECTIONS, Entry, Fate, Ledger, Tally};
-use sojourn_tcplog::layout::{Flow, NAME_BYTES, fate};
+use sojourn_tcplog::account::{Both, DIRECTIONS, Disposition, Entry, Ledger, Tally};
+use sojourn_tcplog::layout::{Flow, NAME_BYTES, disposition};
 use sojourn_tcplog::{Event, convert, decode};
 
 use super::logger::Shown;
@@ -13,14 +13,14 @@ use crate::numbers::grouped;
 /// Of the address families that flows have, the one with long addresses.
 const AF_INET6: u16 = 10;
 
-/// An account as footer, status and answers have it: packets by direction and fate, and segments likewise.
+/// An account as footer, status and answers have it: packets by direction and disposition, and segments likewise.
 pub fn totals(entries: impl IntoIterator<Item = Entry>) -> Value {
     let mut totals = json!({ "in": {}, "out": {}, "segments": { "in": {}, "out": {} } });
     for entry in entries.into_iter().filter(|entry| entry.cookie.is_none()) {
         let way = DIRECTIONS[entry.direction];
-        let fate = entry.fate.map_or("seen", Fate::name);
-        totals[way][fate] = entry.tally.packets.into();
-        totals["segments"][way][fate] = entry.tally.segments.into();
+        let disposition = entry.disposition.map_or("seen", Disposition::name);
+        totals[way][disposition] = entry.tally.packets.into();
+        totals["segments"][way][disposition] = entry.tally.segments.into();
     }
     totals
 }
@@ -29,7 +29,7 @@ pub fn totals(entries: impl IntoIterator<Item = Entry>) -> Value {
 pub fn flow(Shown { number, flow, latest }: &Shown, (absent, hertz): (&[String], u32)) -> Value {
     let both: Both = [0, 1].map(|way| Ledger::from(&flow.directions[way]));
     let skipped: u64 =
-        both.iter().map(|ledger| ledger.of(Fate::Full).packets + ledger.of(Fate::Unparsed).packets).sum();
+        both.iter().map(|ledger| ledger.of(Disposition::Full).packets + ledger.of(Disposition::Unparsed).packets).sum();
     let by_way = |of: fn(Tally) -> u64| {
         let ways = DIRECTIONS.iter().zip(&both).map(|(name, ledger)| ((*name).to_owned(), of_flow(ledger, of)));
         Value::from(ways.collect::<Map<_, _>>())
@@ -54,17 +54,19 @@ pub fn flow(Shown { number, flow, latest }: &Shown, (absent, hertz): (&[String],
         "packets_out": both[1].seen.packets,
         "segments_in": both[0].seen.segments,
         "segments_out": both[1].seen.segments,
-        "logged_in": both[0].of(Fate::Logged).packets,
-        "logged_out": both[1].of(Fate::Logged).packets,
+        "logged_in": both[0].of(Disposition::Logged).packets,
+        "logged_out": both[1].of(Disposition::Logged).packets,
         "skipped": skipped,
-        "fates": by_way(|tally| tally.packets),
+        "dispositions": by_way(|tally| tally.packets),
         "sample": latest.as_deref().and_then(|event| sample(event, absent, hertz)),
     })
 }
 
 fn of_flow(ledger: &Ledger, of: fn(Tally) -> u64) -> Value {
-    let met =
-        Fate::ALL.into_iter().take(fate::OF_FLOW).map(|fate| (fate.name().to_owned(), json!(of(ledger.of(fate)))));
+    let met = Disposition::ALL
+        .into_iter()
+        .take(disposition::OF_FLOW)
+        .map(|disposition| (disposition.name().to_owned(), json!(of(ledger.of(disposition)))));
     met.collect::<Map<_, _>>().into()
 }
 
@@ -97,58 +99,63 @@ pub fn flow_name(flow: &Flow) -> String {
     format!("{local};{}-{remote};{}", flow.local_port, flow.remote_port)
 }
 
-/// An account for people: a line for each fate that packets met.
+/// An account for people: a line for each disposition that packets met.
 pub fn table(totals: &Value) -> String {
-    let packets = |way: &str, fate: &str| totals[way][fate].as_u64().unwrap_or_default();
-    let segments = |fate: &str| DIRECTIONS.map(|way| totals["segments"][way][fate].as_u64().unwrap_or_default());
-    let line = |what: &str, fate: &str| {
-        let [inward, outward] = DIRECTIONS.map(|way| packets(way, fate));
-        let segments: u64 = segments(fate).iter().sum();
+    let packets = |way: &str, disposition: &str| totals[way][disposition].as_u64().unwrap_or_default();
+    let segments =
+        |disposition: &str| DIRECTIONS.map(|way| totals["segments"][way][disposition].as_u64().unwrap_or_default());
+    let line = |what: &str, disposition: &str| {
+        let [inward, outward] = DIRECTIONS.map(|way| packets(way, disposition));
+        let segments: u64 = segments(disposition).iter().sum();
         format!("{what:<34}{:>14}{:>14}{:>16}\n", grouped(inward), grouped(outward), grouped(segments))
     };
     let mut text = format!("{:<34}{:>14}{:>14}{:>16}\n", "packets", "in", "out", "segments");
     text.push_str(&line("seen", "seen"));
-    for fate in Fate::ALL {
-        let is_met = DIRECTIONS.iter().any(|way| packets(way, fate.name()) > 0);
-        if is_met || fate == Fate::Logged {
-            let what = if fate.is_skipped() { format!("  skipped: {}", why(fate)) } else { format!("  {}", why(fate)) };
-            text.push_str(&line(&what, fate.name()));
+    for disposition in Disposition::ALL {
+        let is_met = DIRECTIONS.iter().any(|way| packets(way, disposition.name()) > 0);
+        if is_met || disposition == Disposition::Logged {
+            let what = if disposition.is_skipped() {
+                format!("  skipped: {}", why(disposition))
+            } else {
+                format!("  {}", why(disposition))
+            };
+            text.push_str(&line(&what, disposition.name()));
         }
     }
     text
 }
 
-/// What a fate means, in few words.
-const fn why(fate: Fate) -> &'static str {
-    match fate {
-        Fate::Logged => "logged",
-        Fate::Decimated => "decimated (packets per log)",
-        Fate::Unchanged => "unchanged",
-        Fate::Early => "early (minimum interval)",
-        Fate::Filtered => "filtered",
-        Fate::Full => "ring full",
-        Fate::NoSocket => "no socket",
-        Fate::NoState => "no state yet, or any more",
-        Fate::Control => "the kernel's own socket",
-        Fate::Unparsed => "headers not followed",
-        Fate::NoRoom => "table of flows full",
-        Fate::Late => "flow already closed",
-        Fate::Forgotten => "forgotten (flight recorder)",
-        Fate::Broken => "not written",
+/// What a disposition means, in few words.
+const fn why(disposition: Disposition) -> &'static str {
+    match disposition {
+        Disposition::Logged => "logged",
+        Disposition::Decimated => "decimated (sampling 1 in N)",
+        Disposition::Unchanged => "unchanged",
+        Disposition::Early => "early (minimum interval)",
+        Disposition::Filtered => "filtered",
+        Disposition::Full => "ring full",
+        Disposition::NoSocket => "no socket",
+        Disposition::NoState => "no control block",
+        Disposition::Control => "the kernel's own socket",
+        Disposition::Unparsed => "headers not parsed",
+        Disposition::NoRoom => "table of flows full",
+        Disposition::Late => "flow already closed",
+        Disposition::Forgotten => "forgotten (flight recorder)",
+        Disposition::Broken => "not written",
     }
 }
 
-/// Whether in + out is the sum of all fates, told with its numbers.
+/// Whether in + out is the sum of all dispositions, told with its numbers.
 pub fn law(totals: &Value) -> (bool, String) {
-    let of = |way: &str, fate: &str| totals[way][fate].as_u64().unwrap_or_default();
-    let sum = |chosen: &dyn Fn(Fate) -> bool| -> u64 {
-        let fates = Fate::ALL.into_iter().filter(|fate| chosen(*fate));
-        fates.map(|fate| DIRECTIONS.map(|way| of(way, fate.name())).iter().sum::<u64>()).sum()
+    let of = |way: &str, disposition: &str| totals[way][disposition].as_u64().unwrap_or_default();
+    let sum = |chosen: &dyn Fn(Disposition) -> bool| -> u64 {
+        let dispositions = Disposition::ALL.into_iter().filter(|disposition| chosen(*disposition));
+        dispositions.map(|disposition| DIRECTIONS.map(|way| of(way, disposition.name())).iter().sum::<u64>()).sum()
     };
     let [inward, outward] = DIRECTIONS.map(|way| of(way, "seen"));
-    let logged = sum(&|fate| fate == Fate::Logged);
-    let skipped = sum(&Fate::is_skipped);
-    let filtered = sum(&|fate| fate == Fate::Filtered);
+    let logged = sum(&|disposition| disposition == Disposition::Logged);
+    let skipped = sum(&Disposition::is_skipped);
+    let filtered = sum(&|disposition| disposition == Disposition::Filtered);
     let rest = sum(&|_| true) - logged - skipped - filtered;
     let holds = inward + outward == logged + skipped + filtered + rest;
     let numbers = [inward, outward, logged, rest, filtered, skipped].map(grouped);
@@ -168,21 +175,21 @@ pub fn not_run(told: &Value) -> Option<String> {
     let of = |(name, runs): (&String, &Value)| format!("{name} {}", grouped(runs.as_u64().unwrap_or_default()));
     let programs = programs.iter().map(of).collect::<Vec<_>>().join(", ");
     Some(format!(
-        "! the kernel left out programs that had interrupted themselves ({programs}): so many samples after the fact are \
-         missing, and no packet\n"
+        "! the kernel skipped programs that had interrupted themselves ({programs}): that many samples of events are \
+         missing; no packet is\n"
     ))
 }
 
 /// Why slower programs run than usual, in a line.
 pub fn careful(refusal: &str) -> String {
-    format!("programs that look at each field before they read it run instead, and cost more: {refusal}")
+    format!("the fallback programs run, which test for each field and cost more: {refusal}")
 }
 
 /// What was skipped because a ring or the table was full, both ways.
 pub fn lost(totals: &Value) -> u64 {
-    [Fate::Full, Fate::NoRoom, Fate::Broken]
+    [Disposition::Full, Disposition::NoRoom, Disposition::Broken]
         .iter()
-        .flat_map(|fate| DIRECTIONS.map(|way| totals[way][fate.name()].as_u64().unwrap_or_default()))
+        .flat_map(|disposition| DIRECTIONS.map(|way| totals[way][disposition.name()].as_u64().unwrap_or_default()))
         .sum()
 }
 
@@ -196,8 +203,8 @@ mod tests {
         let mut totals = sojourn_tcplog::layout::Totals {
             seen: [1_200, 34],
             segments: [2_400, 68],
-            fates: [[0; fate::ALL]; 2],
-            segments_of_fates: [[0; fate::ALL]; 2],
+            dispositions: [[0; disposition::ALL]; 2],
+            segments_of_dispositions: [[0; disposition::ALL]; 2],
             events: 0,
             events_full: 0,
             privates: 0,
@@ -205,10 +212,10 @@ mod tests {
             number: 0,
             position: 0,
         };
-        totals.fates[0][fate::LOGGED] = 1_000;
-        totals.fates[0][fate::FULL] = 200;
-        totals.fates[1][fate::DECIMATED] = 30;
-        totals.fates[1][fate::FILTERED] = 4;
+        totals.dispositions[0][disposition::LOGGED] = 1_000;
+        totals.dispositions[0][disposition::FULL] = 200;
+        totals.dispositions[1][disposition::DECIMATED] = 30;
+        totals.dispositions[1][disposition::FILTERED] = 4;
         let mut account = Account::default();
         account.add_totals(&totals);
         account

@@ -7,6 +7,7 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use sojourn_rights as rights;
+use sojourn_tcplog::Mode;
 use sojourn_time::{Clock, HostClock, Nanos};
 
 use super::answer;
@@ -15,7 +16,6 @@ use super::client::{Conversation, not_running};
 use super::drain::Drain;
 use super::logger::Logger;
 use super::open;
-use super::programs::Mode;
 use super::show;
 use crate::failure::WrongRequest;
 use crate::place;
@@ -31,7 +31,7 @@ pub fn run(asked: &Watch) -> anyhow::Result<()> {
     }
     match &asked.out {
         Some(out) => {
-            if asked.knobs != super::knobs::Knobs::default() {
+            if asked.request != super::log_options::LogOptions::default() {
                 let problem =
                     "what a running log asks for is changed by `tcplog set`; filters are for watching without a log";
                 return Err(WrongRequest(problem.to_owned()).into());
@@ -45,10 +45,10 @@ pub fn run(asked: &Watch) -> anyhow::Result<()> {
 
 /// Watches by programs of its own.
 fn own(asked: &Watch) -> anyhow::Result<()> {
-    let programs = open::open(&asked.attach, &asked.knobs)?;
+    let programs = open::open(&asked.attach, &asked.request)?;
     let mut logger = Logger::new(programs, None)?;
     logger.room = asked.attach.flows;
-    let said = logger.set(&asked.knobs, Some(true))?;
+    let said = logger.set(&asked.request, Some(true))?;
     let careful = logger.facts().refusal.as_deref().map(show::careful);
     said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
     logger.be(Mode::On)?;

@@ -274,7 +274,7 @@ fn the_other_tables_can_be_read() {
         value: -3,
     };
     sink.private(private).unwrap();
-    let account = Account { block: 1, flow: None, way: 1, fate: 14, packets: 3, segments: 4 };
+    let account = Account { block: 1, flow: None, way: 1, disposition: 14, packets: 3, segments: 4 };
     sink.account(&[account]).unwrap();
     sink.gaps(&[Gap { block: 1, cpu: 0, number: 4, missing: 2, after: None, before: Some(Time(7)) }]).unwrap();
     let flow = Flow {

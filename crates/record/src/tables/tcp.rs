@@ -14,8 +14,8 @@ pub const POINTS: [&str; 9] =
 pub const LIMITS: [&str; 4] = ["idle", "busy", "receiver", "buffer"];
 /// The names that `direction` may have.
 pub const WAYS: [&str; 2] = ["in", "out"];
-/// The names that `fate` may have; the first is the sum of the others.
-pub const FATES: [&str; 15] = [
+/// The names that `disposition` may have; the first is the sum of the others.
+pub const DISPOSITIONS: [&str; 15] = [
     "seen",
     "logged",
     "decimated",
@@ -92,7 +92,7 @@ macro_rules! tcp_state {
                     "Maximum segment size as sent now (mss_cache)." from mss_cache;
                 snd_wnd_bytes: u32 => snd_wnd_bytes: Int64("bytes") "Window that the peer offers, scaled." from snd_wnd;
                 rcv_wnd_bytes: u32 => rcv_wnd_bytes: Int64("bytes")
-                    "Window offered to the peer, what has come since taken off." from rcv_wnd;
+                    "Window offered to the peer, less what has been received since." from rcv_wnd;
                 snd_wscale: u8 => snd_wscale: Int32("1") "Shift of the peer's windows.";
                 rcv_wscale: u8 => rcv_wscale: Int32("1") "Shift of our windows.";
                 srtt_us: Option<f64> => srtt_us: Float64("us") or null "Smoothed RTT." from srtt_us8 as srtt;
@@ -121,8 +121,8 @@ macro_rules! tcp_state {
                 packets_out: u32 => packets_out: Int64("segments") "Sent and not acknowledged.";
                 sacked_out: u32 => sacked_out: Int64("segments") "Of them: SACKed, or duplicate acknowledgements.";
                 lost_out: u32 => lost_out: Int64("segments") "Of them: taken for lost.";
-                retrans_out: u32 => retrans_out: Int64("segments") "Of them: sent again.";
-                total_retrans: u32 => total_retrans: Int64("segments") "Sent again, ever.";
+                retrans_out: u32 => retrans_out: Int64("segments") "Of them: retransmitted.";
+                total_retrans: u32 => total_retrans: Int64("segments") "Retransmitted, ever.";
                 lost: u32 => lost: Int64("segments") "Taken for lost, ever.";
                 delivered: u32 => delivered: Int64("segments") "Delivered, ever.";
                 delivered_ce: u32 => delivered_ce: Int64("segments") "Of them: with a congestion mark.";
@@ -146,9 +146,9 @@ macro_rules! tcp_state {
                 mdev_us: Option<f64> => mdev_us: Float64("us") or null
                     "Mean deviation of RTT." from mdev_us4, srtt_us8 as mdev;
                 rcv_rtt_us: Option<f64> => rcv_rtt_us: Float64("us") or null
-                    "RTT as the receiver reckons it." from rcv_rtt_us8 as rcv_rtt;
+                    "RTT as the receiver estimates it." from rcv_rtt_us8 as rcv_rtt;
                 limited_by: Option<u8> => limited_by: Name of LIMITS ("1") or null
-                    "What does now: idle, busy (the path), receiver, buffer." from chrono as limited_by;
+                    "What limits the sender now: idle (no data), busy (neither receiver nor buffer), receiver, buffer." from chrono as limited_by;
                 busy_us: i64 => busy_us: Int64("us")
                     "Time with data to send, ever, to a jiffy."
                     from chrono_busy_jiffies, chrono_rwnd_jiffies, chrono_sndbuf_jiffies as busy;
@@ -163,15 +163,15 @@ macro_rules! tcp_state {
                 rcv_ssthresh_bytes: u32 => rcv_ssthresh_bytes: Int64("bytes")
                     "Limit of the window that we offer." from rcv_ssthresh;
                 rcv_space_bytes: u32 => rcv_space_bytes: Int64("bytes")
-                    "Receive buffer as auto-tuning reckons it." from rcv_space;
+                    "Receive buffer as auto-tuning estimates it." from rcv_space;
                 rcv_ooopack: u32 => rcv_ooopack: Int64("segments") "Received out of order, ever.";
-                num_sacks: u8 => num_sacks: Int32("1") "SACK blocks that we report: holes in what came.";
+                num_sacks: u8 => num_sacks: Int32("1") "SACK blocks that we report: holes in the received data.";
                 advmss_bytes: u16 => advmss_bytes: Int32("bytes") "Maximum segment size that we advertise." from advmss;
-                sent_bytes: u64 => sent_bytes: Bits64("bytes") "User data sent, again too, ever." from bytes_sent;
+                sent_bytes: u64 => sent_bytes: Bits64("bytes") "User data sent, retransmissions included, ever." from bytes_sent;
                 acked_bytes: u64 => acked_bytes: Bits64("bytes") "User data acknowledged, ever." from bytes_acked;
                 received_bytes: u64 => received_bytes: Bits64("bytes") "User data received, ever." from bytes_received;
                 retransmitted_bytes: u64 => retransmitted_bytes: Bits64("bytes")
-                    "User data sent again, ever." from bytes_retrans;
+                    "User data retransmitted, ever." from bytes_retrans;
                 segs_in: u32 => segs_in: Int64("segments") "Received, ever.";
                 segs_out: u32 => segs_out: Int64("segments") "Sent, ever.";
                 data_segs_in: u32 => data_segs_in: Int64("segments") "Received with data, ever.";
@@ -225,16 +225,16 @@ table! {
 }
 
 table! {
-    /// One row for each direction and fate, of each flow and of all together: seen is the sum of the others.
+    /// One row for each direction and disposition, of each flow and of all together: seen is the sum of the others.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     (named) "tcp_account": Account in ();
     {
         block: i32 => block: Int32("1") "The block it belongs to.";
         flow: Option<i32> => flow: Int32("1") or null "The flow; none: all packets of TCP, also those without a flow.";
         way: u8 => direction: Name of WAYS ("1") "in, out.";
-        fate: u8 => fate: Name of FATES ("1")
+        disposition: u8 => disposition: Name of DISPOSITIONS ("1") was "fate"
             "seen: all; logged, decimated, unchanged, early, filtered, forgotten; skipped: the others.";
-        packets: u64 => packets: Int64("1") "How many met it.";
+        packets: u64 => packets: Int64("1") "Packets with this disposition.";
         segments: u64 => segments: Int64("1") "Segments in them.";
     }
 }

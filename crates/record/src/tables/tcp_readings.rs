@@ -73,7 +73,7 @@ group! {
         sacked_out: Option<i64> => sacked_out: Int64("segments") or null
             "Of them: SACKed, or duplicate acknowledgements.";
         lost_out: Option<i64> => lost_out: Int64("segments") or null "Of them: taken for lost.";
-        retrans_out: Option<i64> => retrans_out: Int64("segments") or null "Of them: sent again.";
+        retrans_out: Option<i64> => retrans_out: Int64("segments") or null "Of them: retransmitted.";
         fackets: Option<i64> => fackets: Int64("segments") or null "No longer kept by kernels: 0.";
         last_data_sent_ms: Option<i64> => last_data_sent_ms: Int64("ms") or null
             "Since data was last sent, to a jiffy.";
@@ -98,7 +98,7 @@ group! {
             "RTT as the receiver reckons it, its fraction cut off.";
         rcv_space_bytes: Option<i64> => rcv_space_bytes: Int64("bytes") or null
             "Receive buffer as auto-tuning reckons it.";
-        total_retrans: Option<i64> => total_retrans: Int64("segments") or null "Sent again, ever.";
+        total_retrans: Option<i64> => total_retrans: Int64("segments") or null "Retransmitted, ever.";
         pacing_rate_bps: Option<i64> => pacing_rate_bps: Int64("bit/s") or null "Pacing rate; -1: none.";
         max_pacing_rate_bps: Option<i64> => max_pacing_rate_bps: Int64("bit/s") or null
             "Limit of the pacing rate; -1: none.";
@@ -119,7 +119,7 @@ group! {
         delivered: Option<i64> => delivered: Int64("segments") or null "Delivered, ever.";
         delivered_ce: Option<i64> => delivered_ce: Int64("segments") or null "Of them: with a congestion mark.";
         sent_bytes: Option<i64> => sent_bytes: Int64("bytes") or null "User data sent, again too, ever.";
-        retransmitted_bytes: Option<i64> => retransmitted_bytes: Int64("bytes") or null "User data sent again, ever.";
+        retransmitted_bytes: Option<i64> => retransmitted_bytes: Int64("bytes") or null "User data retransmitted, ever.";
         dsack_dups: Option<i64> => dsack_dups: Int64("segments") or null "Duplicates that DSACK reported.";
         reord_seen: Option<i64> => reord_seen: Int64("1") or null "How often reordering was seen.";
         rcv_ooopack: Option<i64> => rcv_ooopack: Int64("segments") or null "Received out of order, ever.";

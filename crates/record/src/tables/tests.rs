@@ -503,9 +503,9 @@ fn tcp_flows() {
 
 #[test]
 fn tcp_account() {
-    let row = Account { block: 1206, flow: Some(1207), way: 1, fate: 14, packets: 1208, segments: 1209 };
+    let row = Account { block: 1206, flow: Some(1207), way: 1, disposition: 14, packets: 1208, segments: 1209 };
     let expected = r#"{
-        "block": 1206, "flow": 1207, "direction": "out", "fate": "late", "packets": 1208, "segments": 1209
+        "block": 1206, "flow": 1207, "direction": "out", "disposition": "late", "packets": 1208, "segments": 1209
     }"#;
     assert_eq!(columns(row, &()), serde_json::from_str::<Value>(expected).unwrap());
 }
@@ -722,9 +722,9 @@ fn no_count_is_clamped() {
     assert_eq!(push(Probe { replies: 1 << 31, ..probe }), unfit("replies", 1 << 31));
     assert_eq!(push(Probe { seq: u32::MAX, ..probe }), unfit("seq", u32::MAX.into()));
     let push = |row: Account| Rows::new(&HashSet::new()).push(&[row], &());
-    let row = Account { block: 0, flow: None, way: 0, fate: 0, packets: 0, segments: 0 };
+    let row = Account { block: 0, flow: None, way: 0, disposition: 0, packets: 0, segments: 0 };
     assert_eq!(push(Account { packets: 1 << 63, ..row }), unfit("packets", 1 << 63));
-    assert_eq!(push(Account { fate: 15, ..row }), unfit("fate", 15));
+    assert_eq!(push(Account { disposition: 15, ..row }), unfit("disposition", 15));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{MapCore, MapFlags, Object};
+use serde::{Deserialize, Serialize};
 
 use crate::decode::{Raw, whole};
 use crate::layout::{Flow, Options, Totals, slots};
@@ -47,9 +48,11 @@ impl Default for KernelOptions {
 }
 
 /// What hangs on the cgroup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Our programs; they log as they are asked.
+    /// Our programs; they log as requested.
+    #[default]
     On,
     /// Our programs, which return at once.
     Disabled,
@@ -71,7 +74,7 @@ pub struct SampleClock {
 }
 
 /// What a program has cost since it was loaded, in the stretches in which the kernel measured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cost {
     /// The program's name.
     pub name: String,
@@ -316,7 +319,7 @@ impl Source for Kernel {
         Ok(self.table.release(&self.object, slot)?)
     }
 
-    /// An entry for each CPU, and one more with the fates of all flows.
+    /// An entry for each CPU, and one more with the dispositions of all flows.
     fn totals(&self) -> Result<Vec<Totals>, SourceError> {
         let mut totals = self.totals_of_cpus()?;
         totals.push(self.table.sums(self.used()?));

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, Object};
 use super::KernelError;
 use super::sys::{Mapping, page};
 use crate::decode::Raw;
-use crate::layout::{Counts, Flow, Totals, fate};
+use crate::layout::{Counts, Flow, Totals, disposition};
 
 const FLOW: usize = size_of::<Flow>();
 const GENERATION: usize = std::mem::offset_of!(Flow, generation);
@@ -125,9 +125,9 @@ fn at(slot: u32) -> usize {
 
 fn add(sums: &mut Totals, flow: &Flow) {
     for (way, counts) in flow.directions.iter().enumerate() {
-        for fate in 0..fate::OF_FLOW {
-            sums.fates[way][fate] += counts.fates[fate];
-            sums.segments_of_fates[way][fate] += counts.segments_of_fates[fate];
+        for disposition in 0..disposition::OF_FLOW {
+            sums.dispositions[way][disposition] += counts.dispositions[disposition];
+            sums.segments_of_dispositions[way][disposition] += counts.segments_of_dispositions[disposition];
         }
     }
 }
@@ -136,7 +136,7 @@ fn add(sums: &mut Totals, flow: &Flow) {
 fn completed(mut flow: Flow) -> Flow {
     for counts in &mut flow.directions {
         counts.segments += counts.seen;
-        for (segments, packets) in counts.segments_of_fates.iter_mut().zip(counts.fates) {
+        for (segments, packets) in counts.segments_of_dispositions.iter_mut().zip(counts.dispositions) {
             *segments += packets;
         }
     }
@@ -147,8 +147,8 @@ fn completed(mut flow: Flow) -> Flow {
 pub(super) fn completed_totals(mut totals: Totals) -> Totals {
     for way in [IN, OUT] {
         totals.segments[way] += totals.seen[way];
-        for fate in 0..fate::ALL {
-            totals.segments_of_fates[way][fate] += totals.fates[way][fate];
+        for disposition in 0..disposition::ALL {
+            totals.segments_of_dispositions[way][disposition] += totals.dispositions[way][disposition];
         }
     }
     totals

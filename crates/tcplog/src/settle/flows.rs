@@ -10,7 +10,7 @@ use sojourn_record::tcp;
 use sojourn_time::Time;
 
 use super::text_of;
-use crate::account::{Both, Fate, Ledger, Tally, add_both, leave_out};
+use crate::account::{Both, Disposition, Ledger, Tally, add_both, leave_out};
 use crate::layout::Flow;
 use crate::numbers::Numbers;
 
@@ -42,7 +42,7 @@ pub(super) struct Seen {
     last_ns: u64,
     /// By its samples.
     pub(super) logged: [Tally; 2],
-    left_out: Vec<(Fate, [Tally; 2])>,
+    left_out: Vec<(Disposition, [Tally; 2])>,
     /// The last on each flow that the kernel saw: a socket that is used again is another one.
     words: Vec<Word>,
 }
@@ -96,9 +96,9 @@ impl Flows {
     }
 
     /// Adds packets of a flow that were left out.
-    pub(super) fn leave_out(&mut self, cookie: u64, fate: Fate, tallies: [Tally; 2]) {
+    pub(super) fn leave_out(&mut self, cookie: u64, disposition: Disposition, tallies: [Tally; 2]) {
         let place = self.place(cookie);
-        self.seen[place].left_out.push((fate, tallies));
+        self.seen[place].left_out.push((disposition, tallies));
     }
 
     /// Gives up a flow that ended long ago.
@@ -158,16 +158,16 @@ impl Seen {
         for word in &self.words {
             both.iter_mut().zip(&word.flow.directions).for_each(|(ledger, counts)| ledger.add(&Ledger::from(counts)));
         }
-        self.left_out.iter().for_each(|(fate, tallies)| leave_out(&mut both, *fate, *tallies));
+        self.left_out.iter().for_each(|(disposition, tallies)| leave_out(&mut both, *disposition, *tallies));
         (!self.words.is_empty()).then_some(both)
     }
 
     /// Adds what was left out of it.
-    pub(super) fn add_left_out(&self, sums: &mut Vec<(Fate, [Tally; 2])>) {
-        for (fate, tallies) in &self.left_out {
-            match sums.iter_mut().find(|(known, _)| known == fate) {
+    pub(super) fn add_left_out(&self, sums: &mut Vec<(Disposition, [Tally; 2])>) {
+        for (disposition, tallies) in &self.left_out {
+            match sums.iter_mut().find(|(known, _)| known == disposition) {
                 Some((_, sum)) => add_both(sum, *tallies),
-                None => sums.push((*fate, *tallies)),
+                None => sums.push((*disposition, *tallies)),
             }
         }
     }

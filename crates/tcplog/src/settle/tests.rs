@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::account::LeftOut;
 use crate::decode::{Raw, whole};
-use crate::layout::{Flow, fate, kind};
+use crate::layout::{Flow, disposition, kind};
 use crate::spool::Spool;
 
 use super::*;
@@ -55,16 +55,16 @@ fn made() -> Made {
 impl Made {
     fn see(&mut self, packet: u64) {
         let (slot, way) = (usize::from(!packet.is_multiple_of(3)), usize::from(packet.is_multiple_of(5)));
-        let fate = if packet.is_multiple_of(2) { fate::LOGGED } else { fate::DECIMATED };
+        let disposition = if packet.is_multiple_of(2) { disposition::LOGGED } else { disposition::DECIMATED };
         let counts = &mut self.flows[slot].directions[way];
         let totals = &mut self.totals;
         (counts.seen, totals.seen[way]) = (counts.seen + 1, totals.seen[way] + 1);
         (counts.segments, totals.segments[way]) = (counts.segments + 2, totals.segments[way] + 2);
-        counts.fates[fate] += 1;
-        counts.segments_of_fates[fate] += 2;
-        totals.fates[way][fate] += 1;
-        totals.segments_of_fates[way][fate] += 2;
-        if fate == fate::LOGGED {
+        counts.dispositions[disposition] += 1;
+        counts.segments_of_dispositions[disposition] += 2;
+        totals.dispositions[way][disposition] += 1;
+        totals.segments_of_dispositions[way][disposition] += 2;
+        if disposition == disposition::LOGGED {
             let number = totals.number;
             totals.number += 1;
             let cookie = self.flows[slot].cookie;
@@ -124,9 +124,9 @@ fn settle_in(folder: &Path) -> Settled {
     recover(folder, &Origin::default()).unwrap()
 }
 
-/// How much of a fate there is in total.
-fn total(settled: &Settled, fate: Option<Fate>) -> u64 {
-    settled.totals.iter().filter(|entry| entry.fate == fate).map(|entry| entry.tally.packets).sum()
+/// How much of a disposition there is in total.
+fn total(settled: &Settled, disposition: Option<Disposition>) -> u64 {
+    settled.totals.iter().filter(|entry| entry.disposition == disposition).map(|entry| entry.tally.packets).sum()
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn what_was_logged_is_settled_and_conserved() {
     assert_eq!(settled.problems, [""; 0]);
     assert!(settled.is_conserved && settled.is_whole);
     assert_eq!((settled.records, settled.flows, settled.gaps), (PACKETS / 2, 2, 0));
-    assert_eq!((total(&settled, None), total(&settled, Some(Fate::Decimated))), (PACKETS, PACKETS / 2));
+    assert_eq!((total(&settled, None), total(&settled, Some(Disposition::Decimated))), (PACKETS, PACKETS / 2));
     assert_eq!(settled.flow_list, ["10.0.0.1;40000-10.0.0.2;5201", "::1;40000-::1;5201"]);
     assert!(!folder.join(spool::NAME).exists());
     assert!(File::open(folder.join("records/tcp_account-tcplog-000.arrow")).unwrap().metadata().unwrap().len() > 0);
@@ -167,7 +167,7 @@ fn what_a_killed_run_left_is_recovered() {
         "its last account was written before the last 2 packets were logged: they were added",
     ];
     assert_eq!(settled.problems, problems);
-    assert_eq!((total(&settled, None), total(&settled, Some(Fate::Logged))), (PACKETS + 2, PACKETS / 2 + 2));
+    assert_eq!((total(&settled, None), total(&settled, Some(Disposition::Logged))), (PACKETS + 2, PACKETS / 2 + 2));
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -218,7 +218,7 @@ fn flows_that_have_ended_are_not_held_and_all_of_them_are_told() {
     let mut account = Account::default();
     let counts = &mut flow.directions[1];
     (counts.seen, counts.segments) = (1, 1);
-    (counts.fates[fate::LOGGED], counts.segments_of_fates[fate::LOGGED]) = (1, 1);
+    (counts.dispositions[disposition::LOGGED], counts.segments_of_dispositions[disposition::LOGGED]) = (1, 1);
     for cookie in 1..=count {
         // Every third has no sample: the flight recorder forgot it.
         let is_forgotten = cookie % 3 == 0;
@@ -235,16 +235,17 @@ fn flows_that_have_ended_are_not_held_and_all_of_them_are_told() {
         if is_forgotten {
             left_out.note(cookie, 1, 1);
         }
-        account.leave_out(Fate::Forgotten, &left_out);
+        account.leave_out(Disposition::Forgotten, &left_out);
     }
     (totals.seen[1], totals.segments[1], totals.number) = (count, count, count);
-    (totals.fates[1][fate::LOGGED], totals.segments_of_fates[1][fate::LOGGED]) = (count, count);
+    (totals.dispositions[1][disposition::LOGGED], totals.segments_of_dispositions[1][disposition::LOGGED]) =
+        (count, count);
     let mut all = Account::default();
     all.add_totals(&totals);
     let mut left_out = LeftOut::default();
     (0..count / 3).for_each(|_| left_out.note(1, 1, 1));
     // What was left out of the sum of all flows was so one by one, above.
-    all.leave_out(Fate::Forgotten, &left_out);
+    all.leave_out(Disposition::Forgotten, &left_out);
     (all.gone, all.numbers) = (account.gone, count);
     assert_eq!(all.check(), Ok(()));
     spool.account(&all);
@@ -291,14 +292,14 @@ fn samples_that_were_left_out_are_accounted_for() {
     let mut account = made.account();
     let mut left_out = LeftOut::default();
     left_out.note(gone.cookie, usize::from(gone.point), gone.segments.into());
-    account.leave_out(Fate::Broken, &left_out);
-    left_out.iter().for_each(|(cookie, tallies)| spool.left_out_of(cookie, Fate::Broken, tallies));
+    account.leave_out(Disposition::Broken, &left_out);
+    left_out.iter().for_each(|(cookie, tallies)| spool.left_out_of(cookie, Disposition::Broken, tallies));
     spool.account(&account);
     spool.end().unwrap();
     let settled = settle_in(&folder);
     assert_eq!(settled.problems, [""; 0]);
     assert!(settled.is_conserved);
-    assert_eq!(total(&settled, Some(Fate::Broken)), 1);
+    assert_eq!(total(&settled, Some(Disposition::Broken)), 1);
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -397,10 +398,10 @@ fn a_disk_that_fills_up_loses_samples_and_counts_them() {
     (0..100).for_each(|_| account.add_totals(&made.totals));
     for counts in flows.iter_mut().flat_map(|flow| &mut flow.directions) {
         (counts.seen, counts.segments) = (100 * counts.seen, 100 * counts.segments);
-        counts.fates.iter_mut().chain(&mut counts.segments_of_fates).for_each(|count| *count *= 100);
+        counts.dispositions.iter_mut().chain(&mut counts.segments_of_dispositions).for_each(|count| *count *= 100);
     }
     flows.iter().for_each(|flow| account.add_flow(flow));
-    account.leave_out(Fate::Broken, spool.left_out());
+    account.leave_out(Disposition::Broken, spool.left_out());
     flows.iter().zip(0..).for_each(|(flow, slot)| spool.gone(slot, flow, [Tally::default(); 2]));
     spool.account(&account);
     spool.end().unwrap();
@@ -409,7 +410,7 @@ fn a_disk_that_fills_up_loses_samples_and_counts_them() {
     let settled = settle(&job).unwrap();
     assert_eq!(settled.problems, [""; 0]);
     assert!(settled.is_conserved && settled.is_whole);
-    assert!(settled.records > 1_000 && total(&settled, Some(Fate::Broken)) > 1_000);
-    assert_eq!(settled.records + total(&settled, Some(Fate::Broken)), 100 * PACKETS / 2);
+    assert!(settled.records > 1_000 && total(&settled, Some(Disposition::Broken)) > 1_000);
+    assert_eq!(settled.records + total(&settled, Some(Disposition::Broken)), 100 * PACKETS / 2);
     fs::remove_dir_all(&records).unwrap();
 }

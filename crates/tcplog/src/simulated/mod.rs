@@ -1,4 +1,4 @@
-//! A twin of the kernel: a [`Source`] over simulated connections whose every packet's fate is known.
+//! A twin of the kernel: a [`Source`] over simulated connections whose every packet's disposition is known.
 //!
 //! Programs run on several CPUs, interrupt each other, and stand still between any two steps while user space reads: which of
 //! them comes next is drawn from a seed. Time is virtual. Rings are bounded and the table of flows has its slots, as in the

@@ -13,7 +13,7 @@ use super::wanted::{is_wanted, new_flow};
 use crate::decide::{self, Watched};
 use crate::decode::Raw;
 use crate::layout::{
-    Flow, NAME_BYTES, Options, PRIVATE_BYTES, PrivateState, Sample, State, Totals, fate, kind, point, slots,
+    Flow, NAME_BYTES, Options, PRIVATE_BYTES, PrivateState, Sample, State, Totals, disposition, kind, point, slots,
 };
 use crate::source::{Prefix, SourceError};
 
@@ -53,8 +53,8 @@ pub struct Met {
     pub packet: u64,
     /// The number of its first segment.
     pub segment: u64,
-    /// As in [`fate`].
-    pub fate: usize,
+    /// As in [`disposition`].
+    pub disposition: usize,
     /// Which options it met: how often they had been asked before.
     pub generation: u64,
 }
@@ -187,7 +187,7 @@ impl Kernel {
             Step::Submit => self.submit(cpu, &mut program),
             Step::ReservePrivate => self.reserve_private(cpu, &mut program),
             Step::SubmitPrivate => self.submit_private(cpu, &program),
-            Step::Count(fate) => self.count(cpu, &mut program, fate),
+            Step::Count(disposition) => self.count(cpu, &mut program, disposition),
             Step::Done => Step::Done,
         };
         if program.step == Step::Done {
@@ -257,9 +257,9 @@ impl Kernel {
         totals.seen[usize::from(packet.way)] += 1;
         totals.segments[usize::from(packet.way)] += u64::from(packet.segments);
         match socket {
-            Socket::None => Step::Count(fate::NO_SOCKET),
-            Socket::NoState => Step::Count(fate::NO_STATE),
-            Socket::Control => Step::Count(fate::CONTROL),
+            Socket::None => Step::Count(disposition::NO_SOCKET),
+            Socket::NoState => Step::Count(disposition::NO_STATE),
+            Socket::Control => Step::Count(disposition::CONTROL),
             Socket::Connection { .. } => Step::FindFlow,
         }
     }
@@ -280,10 +280,10 @@ impl Kernel {
         };
         let slot = match live {
             Some((_, slot)) => slot,
-            None if is_closed => return Step::Count(fate::LATE),
+            None if is_closed => return Step::Count(disposition::LATE),
             None => match self.make_flow(cookie, now_ns) {
                 Some(slot) => slot,
-                None => return Step::Count(fate::NO_ROOM),
+                None => return Step::Count(disposition::NO_ROOM),
             },
         };
         let flow = &mut self.flows[slot as usize];
@@ -311,27 +311,27 @@ impl Kernel {
             flow.verdict = options.generation << 1 | u64::from(is_wanted(options, &program.asked.prefixes, flow));
         }
         if flow.verdict & 1 == 0 || options.points & 1 << packet.way == 0 {
-            return Step::Count(fate::FILTERED);
+            return Step::Count(disposition::FILTERED);
         }
         let (first, count) =
             if options.by_segment == 0 { (program.packet, 1) } else { (program.segment, packet.segments.into()) };
         if !decide::is_multiple(first, count, options.ppl) {
-            return Step::Count(fate::DECIMATED);
+            return Step::Count(disposition::DECIMATED);
         }
         if !is_parsed {
-            return Step::Count(fate::UNPARSED);
+            return Step::Count(disposition::UNPARSED);
         }
         // The turn is taken at once, as the kernel's programs do: two of them may be at this flow.
         let mut changes = flow.changes;
         if options.changes != 0 {
             changes = decide::digest(&watched(&packet.state), options.changes);
             if changes == flow.changes {
-                return Step::Count(fate::UNCHANGED);
+                return Step::Count(disposition::UNCHANGED);
             }
         }
         program.now_ns = now_ns;
         if decide::is_early(now_ns, flow.logged_ns, options.min_interval_ns) {
-            return Step::Count(fate::EARLY);
+            return Step::Count(disposition::EARLY);
         }
         program.last_ns = flow.logged_ns;
         flow.logged_ns = now_ns;
@@ -352,7 +352,7 @@ impl Kernel {
         let cpu = &mut self.cpus[cpu];
         if let Some(place) = cpu.ring.reserve() {
             program.place = place;
-            return if program.is_event() { Step::Submit } else { Step::Count(fate::LOGGED) };
+            return if program.is_event() { Step::Submit } else { Step::Count(disposition::LOGGED) };
         }
         cpu.totals.number += 1;
         if program.is_event() {
@@ -360,7 +360,7 @@ impl Kernel {
             return Step::Done;
         }
         self.give_back(program);
-        Step::Count(fate::FULL)
+        Step::Count(disposition::FULL)
     }
 
     fn submit(&mut self, cpu: usize, program: &mut Program) -> Step {
@@ -406,31 +406,32 @@ impl Kernel {
         Step::Done
     }
 
-    fn count(&mut self, cpu: usize, program: &mut Program, fate: usize) -> Step {
+    fn count(&mut self, cpu: usize, program: &mut Program, disposition: usize) -> Step {
         let Cause::Packet(_, packet) = program.cause else { return Step::Done };
         let way = usize::from(packet.way);
         let every = program.asked.options.private_every;
         let totals = &mut self.cpus[cpu].totals;
-        totals.fates[way][fate] += 1;
-        totals.segments_of_fates[way][fate] += u64::from(packet.segments);
-        if fate < fate::OF_FLOW {
+        totals.dispositions[way][disposition] += 1;
+        totals.segments_of_dispositions[way][disposition] += u64::from(packet.segments);
+        if disposition < disposition::OF_FLOW {
             let counts = &mut self.flows[program.slot as usize].directions[way];
-            program.is_private_due =
-                fate == fate::LOGGED && every > 0 && counts.fates[fate].is_multiple_of(every.into());
-            counts.fates[fate] += 1;
-            counts.segments_of_fates[fate] += u64::from(packet.segments);
+            program.is_private_due = disposition == disposition::LOGGED
+                && every > 0
+                && counts.dispositions[disposition].is_multiple_of(every.into());
+            counts.dispositions[disposition] += 1;
+            counts.segments_of_dispositions[disposition] += u64::from(packet.segments);
         }
         self.truth.push(Met {
             cpu: u32::try_from(cpu).unwrap_or(u32::MAX),
-            cookie: if fate < fate::OF_FLOW { program.cookie().unwrap_or(0) } else { 0 },
+            cookie: if disposition < disposition::OF_FLOW { program.cookie().unwrap_or(0) } else { 0 },
             way: packet.way,
             segments: packet.segments,
             packet: program.packet,
             segment: program.segment,
-            fate,
+            disposition,
             generation: program.asked.options.generation,
         });
-        if fate == fate::LOGGED { Step::Submit } else { Step::Done }
+        if disposition == disposition::LOGGED { Step::Submit } else { Step::Done }
     }
 
     /// A socket that went away: its flow has ended, whether anybody wanted to know or not.

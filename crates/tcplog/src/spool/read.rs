@@ -5,8 +5,8 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use super::pack::Unpacker;
-use super::{FRAME_HEADER, MAGIC, SpoolError, VERSION, checksum, failure, fate_of, frame};
-use crate::account::{Entry, Fate, Tally};
+use super::{FRAME_HEADER, MAGIC, SpoolError, VERSION, checksum, disposition_of, failure, frame};
+use crate::account::{Disposition, Entry, Tally};
 use crate::decode::Raw;
 use crate::gaps::Gap;
 use crate::layout::{Flow, Totals};
@@ -22,8 +22,8 @@ pub enum Frame<'a> {
     Flow(u32, Box<Flow>),
     /// The same, for the last time.
     Gone(u32, Box<Flow>),
-    /// Packets of a flow that the kernel logged and that were left out then: its cookie, their fate, and how many more of them.
-    LeftOut(u64, Fate, [Tally; 2]),
+    /// Packets of a flow that the kernel logged and that were left out then: its cookie, their disposition, and how many more of them.
+    LeftOut(u64, Disposition, [Tally; 2]),
     /// What was counted in total.
     Totals(Vec<Totals>),
     /// Records that are missing.
@@ -266,11 +266,11 @@ fn gap_of(cpu: u32, [number, missing, after, before]: [u64; 4]) -> Gap {
     Gap { cpu, number, missing, after_ns, before_ns }
 }
 
-fn left_out(fate: u32, payload: &mut &[u8]) -> Option<Frame<'static>> {
-    let fate = Fate::ALL.get(fate as usize)?;
+fn left_out(disposition: u32, payload: &mut &[u8]) -> Option<Frame<'static>> {
+    let disposition = Disposition::ALL.get(disposition as usize)?;
     let [cookie, packets_in, segments_in, packets_out, segments_out] = exact::<[u64; 5]>(payload)?;
     let tallies = [(packets_in, segments_in), (packets_out, segments_out)];
-    Some(Frame::LeftOut(cookie, *fate, tallies.map(|(packets, segments)| Tally { packets, segments })))
+    Some(Frame::LeftOut(cookie, *disposition, tallies.map(|(packets, segments)| Tally { packets, segments })))
 }
 
 fn counted(payload: &mut &[u8]) -> Option<Counted> {
@@ -286,12 +286,12 @@ fn counted(payload: &mut &[u8]) -> Option<Counted> {
 
 fn entry(payload: &mut &[u8]) -> Option<Entry> {
     let cookie: u64 = next(payload)?;
-    let [direction, fate]: [u32; 2] = next(payload)?;
+    let [direction, disposition]: [u32; 2] = next(payload)?;
     let [packets, segments] = next(payload)?;
     Some(Entry {
         cookie: (cookie != 0).then_some(cookie),
         direction: usize::try_from(direction).ok().filter(|&direction| direction < 2)?,
-        fate: fate_of(fate)?,
+        disposition: disposition_of(disposition)?,
         tally: Tally { packets, segments },
     })
 }

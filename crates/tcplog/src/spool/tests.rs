@@ -162,7 +162,9 @@ fn everything_else_comes_back_too() {
         match frame {
             Frame::Flow(slot, found) => assert_eq!((slot, *found), (3, flow)),
             Frame::Gone(slot, found) => assert_eq!((slot, *found), (3, flow)),
-            Frame::LeftOut(cookie, fate, found) => assert_eq!((cookie, fate, found), (7, Fate::Forgotten, forgotten)),
+            Frame::LeftOut(cookie, disposition, found) => {
+                assert_eq!((cookie, disposition, found), (7, Disposition::Forgotten, forgotten))
+            }
             Frame::Totals(found) => assert_eq!(found, [totals, totals]),
             Frame::Gap(found) => assert_eq!(found, gap),
             Frame::Note(text) => assert_eq!(text, "ring of CPU 1 was full"),

@@ -3,7 +3,7 @@
 
 mod reader;
 
-use sojourn_tcplog::account::{Account, Fate, Ledger};
+use sojourn_tcplog::account::{Account, Disposition, Ledger};
 use sojourn_tcplog::layout::{Options, point};
 use sojourn_tcplog::{Prefix, Source};
 
@@ -39,7 +39,7 @@ pub trait Stand {
 
 /// Runs the whole suite; each case on a stand of its own.
 pub fn run<S: Stand>(stand: impl Fn() -> S) {
-    every_packet_meets_one_fate(&stand);
+    every_packet_meets_one_disposition(&stand);
     decimation_is_exact(&stand);
     a_stalled_reader_keeps_the_law(&stand);
     disabled_counts_nothing(&stand);
@@ -51,7 +51,7 @@ pub fn run<S: Stand>(stand: impl Fn() -> S) {
 }
 
 /// Every packet per log, or every seventh, or every seventh segment; for 1 to 100 connections.
-fn every_packet_meets_one_fate<S: Stand>(stand: &impl Fn() -> S) {
+fn every_packet_meets_one_disposition<S: Stand>(stand: &impl Fn() -> S) {
     for connections in [1, 5, 20, 100] {
         for (ppl, by_segment) in [(1, 0), (7, 0), (1, 1), (7, 1)] {
             let mut stand = stand();
@@ -60,12 +60,12 @@ fn every_packet_meets_one_fate<S: Stand>(stand: &impl Fn() -> S) {
             assert!(account.flows.len() >= connections, "{} flows of {connections} connections", account.flows.len());
             assert!(seen(&account) > 10 * connections as u64);
             assert_eq!(account.full(), 0, "with a reader, nothing is lost");
-            let unparsed = total(&account, Fate::Unparsed);
+            let unparsed = total(&account, Disposition::Unparsed);
             if ppl == 1 {
                 let of_flows: u64 = account.flows.values().flatten().map(|ledger| ledger.seen.packets).sum();
-                assert_eq!(total(&account, Fate::Logged) + unparsed, of_flows);
+                assert_eq!(total(&account, Disposition::Logged) + unparsed, of_flows);
             }
-            assert_eq!(reader.packets(), total(&account, Fate::Logged));
+            assert_eq!(reader.packets(), total(&account, Disposition::Logged));
         }
     }
 }
@@ -78,7 +78,7 @@ fn decimation_is_exact<S: Stand>(stand: &impl Fn() -> S) {
         let asked = Options { ppl, ..stand.everything() };
         let (reader, account) = observe(&mut stand, &asked, 10, 200_000);
         for (cookie, way, ledger) in ledgers(&account) {
-            let (seen, unparsed) = (ledger.seen.packets, ledger.of(Fate::Unparsed).packets);
+            let (seen, unparsed) = (ledger.seen.packets, ledger.of(Disposition::Unparsed).packets);
             let due = (0..seen).step_by(ppl as usize);
             let logged = reader.numbers(cookie, way);
             assert!(logged.iter().all(|number| number.is_multiple_of(u64::from(ppl)) && *number < seen));
@@ -100,7 +100,7 @@ fn by_segment_holds_every_multiple<S: Stand>(stand: &impl Fn() -> S) {
         let (reader, account) = observe(&mut stand, &asked, 10, 200_000);
         for (cookie, way, ledger) in ledgers(&account).filter(|(_, _, ledger)| ledger.seen.packets > 0) {
             let segments = ledger.seen.segments;
-            let logged = reader.numbers(cookie, way).len() as u64 + ledger.of(Fate::Unparsed).packets;
+            let logged = reader.numbers(cookie, way).len() as u64 + ledger.of(Disposition::Unparsed).packets;
             // Each of these multiples lies in one packet; a packet may hold several.
             let multiples = segments.div_ceil(u64::from(ppl));
             assert!(logged <= multiples, "flow {cookie}: {logged} packets hold {multiples} multiples of {ppl}");
@@ -126,7 +126,7 @@ fn a_stalled_reader_keeps_the_law<S: Stand>(stand: &impl Fn() -> S) {
             }
         });
         let account = end(&mut stand, &mut reader);
-        assert!(total(&account, Fate::Full) > 0, "the rings were to be overfull");
+        assert!(total(&account, Disposition::Full) > 0, "the rings were to be overfull");
         assert!(reader.missing() > 0 && !reader.gaps.is_empty());
         assert_eq!(reader.unexpected(), 0);
     }
@@ -157,7 +157,7 @@ fn what_is_asked_may_change<S: Stand>(stand: &impl Fn() -> S) {
     let account = end(&mut stand, &mut reader);
     assert!(calls > 20, "changed {calls} times only");
     assert_eq!(account.full(), 0);
-    assert!(total(&account, Fate::Decimated) > 0);
+    assert!(total(&account, Disposition::Decimated) > 0);
 }
 
 /// Something else each time.
@@ -180,7 +180,7 @@ fn an_interval_is_kept<S: Stand>(stand: &impl Fn() -> S) {
     let mut stand = stand();
     let asked = Options { min_interval_ns: INTERVAL_NS, ..stand.everything() };
     let (reader, account) = observe(&mut stand, &asked, 10, 300_000);
-    assert!(total(&account, Fate::Early) > 0);
+    assert!(total(&account, Disposition::Early) > 0);
     assert_apart(&reader, INTERVAL_NS);
 }
 
@@ -203,7 +203,11 @@ fn filters_put_packets_where_they_belong<S: Stand>(stand: &impl Fn() -> S) {
         stand.carry(10, 50_000, &mut |source| reader.read(source));
         let account = end(&mut stand, &mut reader);
         let of_flows: u64 = account.flows.values().flatten().map(|ledger| ledger.seen.packets).sum();
-        (total(&account, Fate::Filtered), total(&account, Fate::Logged) + total(&account, Fate::Unparsed), of_flows)
+        (
+            total(&account, Disposition::Filtered),
+            total(&account, Disposition::Logged) + total(&account, Disposition::Unparsed),
+            of_flows,
+        )
     };
     let with_port = |port: &dyn Fn(&S) -> u16| {
         filtered(&|stand, asked| {
@@ -270,7 +274,7 @@ pub fn a_full_table_keeps_the_law<S: Stand>(mut stand: S, slots: usize) {
     stand.carry(slots * 3, 30_000, &mut |source| reader.read(source));
     stand.rest();
     let full = Account::read(stand.source(), &Account::default()).expect("counts");
-    assert!(total(&full, Fate::NoRoom) > 0);
+    assert!(total(&full, Disposition::NoRoom) > 0);
     assert_eq!(full.flows.len(), slots);
     reader.release_ended(stand.source());
     assert_eq!(reader.released.len(), slots, "all of them have ended");
@@ -318,6 +322,6 @@ fn seen(account: &Account) -> u64 {
     account.all.iter().map(|ledger| ledger.seen.packets).sum()
 }
 
-fn total(account: &Account, fate: Fate) -> u64 {
-    account.all.iter().map(|ledger| ledger.of(fate).packets).sum()
+fn total(account: &Account, disposition: Disposition) -> u64 {
+    account.all.iter().map(|ledger| ledger.of(disposition).packets).sum()
 }

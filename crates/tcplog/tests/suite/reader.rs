@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 
 use sojourn_tcplog::Source;
-use sojourn_tcplog::account::{Account, Fate, Tally};
+use sojourn_tcplog::account::{Account, Disposition, Tally};
 use sojourn_tcplog::gaps::{Gap, Gaps};
 use sojourn_tcplog::layout::{Flow, PrivateState, Sample, Totals, kind, point};
 
@@ -114,7 +114,11 @@ impl Reader {
     pub fn agrees_with(&self, account: &Account) {
         for (cookie, both) in &account.flows {
             let read = self.flows.get(cookie).map_or([Tally::default(); 2], |read| read.tallies);
-            assert_eq!(read, [both[0].of(Fate::Logged), both[1].of(Fate::Logged)], "flow {cookie}: in and out");
+            assert_eq!(
+                read,
+                [both[0].of(Disposition::Logged), both[1].of(Disposition::Logged)],
+                "flow {cookie}: in and out"
+            );
         }
         assert!(self.flows.keys().all(|cookie| account.flows.contains_key(cookie)), "no record without a flow");
         assert_eq!(self.unexpected(), 0, "no number came twice");

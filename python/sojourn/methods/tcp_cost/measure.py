@@ -235,24 +235,24 @@ NOTHING = dict.fromkeys(("in_force_s", *COUNTED, *(f"skipped_{why.replace('-', '
 def counts_of(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> dict[str, int]:
     """What the logs of all ends counted between two looks, together."""
 
-    def came_to(way: str, fate: str) -> int:
-        return sum(int(one[way].get(fate, 0)) for one in after) - sum(int(one[way].get(fate, 0)) for one in before)
+    def came_to(way: str, disposition: str) -> int:
+        return sum(int(one[way].get(disposition, 0)) for one in after) - sum(int(one[way].get(disposition, 0)) for one in before)
 
     def segments(way: str) -> int:
         then, now = (sum(int(one["segments"][way].get("seen", 0)) for one in looks) for looks in (before, after))
         return now - then
 
-    def fate(name: str) -> int:
+    def disposition(name: str) -> int:
         return came_to("in", name) + came_to("out", name)
 
-    skips = {f"skipped_{why.replace('-', '_')}": fate(why) for why in SKIPS}
+    skips = {f"skipped_{why.replace('-', '_')}": disposition(why) for why in SKIPS}
     return {
         "packets_in": came_to("in", "seen"),
         "packets_out": came_to("out", "seen"),
         "segments_in": segments("in"),
         "segments_out": segments("out"),
-        "logged": fate("logged"),
-        "decimated": fate("decimated"),
+        "logged": disposition("logged"),
+        "decimated": disposition("decimated"),
         "skipped": sum(skips.values()),
         **skips,
     }

@@ -42,7 +42,7 @@ def draw(folder: Path, target: Path, numbers: Collection[int] = ()) -> int:
     flows = log.chosen(numbers)
     samples = log.samples(flows)
     if not any(frame.height for frame in samples.values()):
-        raise RequestError(f"{folder}: nothing of these flows was logged: their packets were {_fates(flows)}")
+        raise RequestError(f"{folder}: nothing of these flows was logged: their packets were {_dispositions(flows)}")
     start, span = span_of(samples.values())
     shown = [
         (flow, traces_of(samples[flow.key], log.gaps_of(flow), start, span))
@@ -58,8 +58,8 @@ def draw(folder: Path, target: Path, numbers: Collection[int] = ()) -> int:
     return len(shown)
 
 
-def _fates(flows: Collection[Flow]) -> str:
-    named = {fate for flow in flows for fate, packets in flow.fates.items() if packets and fate != "seen"}
+def _dispositions(flows: Collection[Flow]) -> str:
+    named = {disposition for flow in flows for disposition, packets in flow.dispositions.items() if packets and disposition != "seen"}
     return ", ".join(sorted(named)) or "kept out by filters"
 
 

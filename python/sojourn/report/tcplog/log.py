@@ -44,7 +44,7 @@ class Flow:
     command: str | None
     is_wanted: bool
     """Whether the filters let it through."""
-    fates: dict[str, int] = field(default_factory=dict)
+    dispositions: dict[str, int] = field(default_factory=dict)
     """Packets of both directions, by what became of them; "seen" is their sum."""
 
     @property
@@ -76,7 +76,7 @@ class Log:
         if flows.is_empty():
             raise RequestError(f"{folder}: no flow was seen: was there any TCP, and did --port or --prefix exclude it?")
         every = _flows(flows, account)
-        logged = tuple(flow for flow in every if flow.is_wanted or flow.fates.get("logged"))
+        logged = tuple(flow for flow in every if flow.is_wanted or flow.dispositions.get("logged"))
         return cls(
             folder,
             records,
@@ -90,7 +90,7 @@ class Log:
     def chosen(self, numbers: Collection[int]) -> tuple[Flow, ...]:
         """The flows of these numbers; of no number: those with the most packets that were logged at all."""
         if not numbers:
-            logged = [flow for flow in self.flows if flow.fates.get("logged", 1)]
+            logged = [flow for flow in self.flows if flow.dispositions.get("logged", 1)]
             return tuple(logged[:MOST_FLOWS])
         known = {flow.number for flow in self.flows}
         for number in numbers:
@@ -137,15 +137,15 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _flows(flows: pl.DataFrame, account: pl.DataFrame) -> tuple[Flow, ...]:
-    fates: dict[tuple[Any, ...], dict[str, int]] = {}
-    own = account.drop_nulls("flow").group_by(*KEYS, "fate").agg(pl.col("packets").sum())
-    for *key, fate, packets in own.select(*KEYS, "fate", "packets").iter_rows():
-        fates.setdefault(tuple(key), {})[fate] = packets
-    found = [_flow(row, fates) for row in flows.iter_rows(named=True)]
-    return tuple(sorted(found, key=lambda flow: (-flow.fates.get("seen", 0), flow.key)))
+    dispositions: dict[tuple[Any, ...], dict[str, int]] = {}
+    own = account.drop_nulls("flow").group_by(*KEYS, "disposition").agg(pl.col("packets").sum())
+    for *key, disposition, packets in own.select(*KEYS, "disposition", "packets").iter_rows():
+        dispositions.setdefault(tuple(key), {})[disposition] = packets
+    found = [_flow(row, dispositions) for row in flows.iter_rows(named=True)]
+    return tuple(sorted(found, key=lambda flow: (-flow.dispositions.get("seen", 0), flow.key)))
 
 
-def _flow(row: dict[str, Any], fates: dict[tuple[Any, ...], dict[str, int]]) -> Flow:
+def _flow(row: dict[str, Any], dispositions: dict[tuple[Any, ...], dict[str, int]]) -> Flow:
     key = (row["who"], row["part"], row["block"], row["flow"])
     return Flow(
         key,
@@ -155,7 +155,7 @@ def _flow(row: dict[str, Any], fates: dict[tuple[Any, ...], dict[str, int]]) -> 
         row["process"],
         row["command"],
         row["wanted"],
-        fates.get(key, {}),
+        dispositions.get(key, {}),
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SKIPPED = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-room", "late")
 QUIET = ("decimated", "unchanged", "early", "filtered", "forgotten")
-"""Fates that were asked for."""
+"""Dispositions that were asked for."""
 
 WHY = {
     "full": "no room in a ring",
@@ -41,26 +41,26 @@ def facts_of(flow: Flow, log: Log) -> str:
 
 
 def account_of(flow: Flow, log: Log, gaps: pl.DataFrame, traces: Traces) -> list[str]:
-    """Sentences: every packet of the flow by its fate, the log's gaps, and what of it is drawn."""
-    return [*_fates(flow, log), *_gaps(gaps), *_drawn(traces)]
+    """Sentences: every packet of the flow by its disposition, the log's gaps, and what of it is drawn."""
+    return [*_dispositions(flow, log), *_gaps(gaps), *_drawn(traces)]
 
 
-def _fates(flow: Flow, log: Log) -> list[str]:
-    fates = flow.fates
-    if not fates:
+def _dispositions(flow: Flow, log: Log) -> list[str]:
+    dispositions = flow.dispositions
+    if not dispositions:
         return []
     every = _every(log.header.get("options") or {})
-    words = [f"{count(fates.get('logged', 0))} logged"]
-    for fate in (*QUIET, *SKIPPED):
-        if fates.get(fate):
-            why = every if fate == "decimated" else WHY.get(fate, "")
-            kind = "skipped" if fate in SKIPPED else fate
-            words.append(f"{count(fates[fate])} {kind}" + f" ({why})" * bool(why))
-    if not any(fates.get(fate) for fate in SKIPPED):
+    words = [f"{count(dispositions.get('logged', 0))} logged"]
+    for disposition in (*QUIET, *SKIPPED):
+        if dispositions.get(disposition):
+            why = every if disposition == "decimated" else WHY.get(disposition, "")
+            kind = "skipped" if disposition in SKIPPED else disposition
+            words.append(f"{count(dispositions[disposition])} {kind}" + f" ({why})" * bool(why))
+    if not any(dispositions.get(disposition) for disposition in SKIPPED):
         words.append("0 skipped")
-    told = sum(packets for fate, packets in fates.items() if fate != "seen")
-    odd = "" if told == fates.get("seen") else f": {count(told)} in all, so this log does not add up"
-    return [f"Of {count(fates.get('seen', 0))} packets: {', '.join(words)}{odd}."]
+    told = sum(packets for disposition, packets in dispositions.items() if disposition != "seen")
+    odd = "" if told == dispositions.get("seen") else f": {count(told)} in all, so this log does not add up"
+    return [f"Of {count(dispositions.get('seen', 0))} packets: {', '.join(words)}{odd}."]
 
 
 def _every(options: dict[str, Any]) -> str:

@@ -156,7 +156,7 @@ fn what_is_held_does_not_grow_with_the_flows_that_have_ended() {
 fn what_the_flight_recorder_forgot_is_not_held_either() {
     let told = log("flight", Short::new(false), Some(Flight::new(FlightOptions::keeping(4))), 500);
     lawful(&told);
-    let forgotten = told.0.account.all.iter().map(|ledger| ledger.of(Fate::Forgotten).packets).sum::<u64>();
+    let forgotten = told.0.account.all.iter().map(|ledger| ledger.of(Disposition::Forgotten).packets).sum::<u64>();
     assert!(forgotten > 1_000, "{forgotten}");
 }
 

@@ -8,16 +8,16 @@ use serde_json::Value;
 /// Every knob; what is not named stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Knobs {
-    /// Packets per log: log every N-th packet of each flow, in each direction by itself [default: 1]
+pub struct LogOptions {
+    /// Sampling 1 in N: log every N-th packet of each flow, each direction counted apart [default: 1]
     #[arg(long, value_name = "N", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub ppl: Option<String>,
-    /// What is counted for it: packet, as the kernel handles them (GSO), or segment, as the wire carries them
+    /// What --ppl counts: packet, as the kernel handles them (GSO), or segment, as on the wire
     #[arg(long, value_name = "UNIT", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub ppl_by: Option<String>,
-    /// pre: at each packet, before TCP deals with it; post: after RTT samples, retransmissions and changes of state; both
+    /// pre: at each packet, before TCP processes it; post: after RTT samples, retransmissions and changes of state; both
     /// [default: pre]
     #[arg(long, value_name = "WHEN", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
@@ -27,11 +27,11 @@ pub struct Knobs {
     #[arg(long, value_name = "FIELDS", value_delimiter = ',', help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "words")]
     pub on_change: Vec<String>,
-    /// Log a flow no more often than this: 1ms
+    /// Least time between two samples of a flow: 1ms
     #[arg(long, value_name = "SPAN", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub min_interval: Option<String>,
-    /// The congestion control's private state with every N-th sample of a flow's direction, or off [default: 16]
+    /// Log the congestion control's private state with every N-th sample of a flow's direction, or off [default: 16]
     #[arg(long, value_name = "N", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub private: Option<String>,
@@ -59,7 +59,7 @@ pub struct Knobs {
     #[arg(long, value_name = "NAME", help_heading = FILTERS)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub congestion: Option<String>,
-    /// Only 1 in N flows, chosen by chance
+    /// Only 1 in N flows, chosen by a hash
     #[arg(long, value_name = "N", help_heading = FILTERS)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub one_in: Option<String>,
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn words_and_numbers_mean_the_same_and_what_is_unknown_is_refused() {
-        let read = |text: &str| serde_json::from_str::<Knobs>(text);
-        let asked = Knobs { ppl: Some("10".to_owned()), port: vec!["5201".to_owned()], ..Knobs::default() };
+        let read = |text: &str| serde_json::from_str::<LogOptions>(text);
+        let asked = LogOptions { ppl: Some("10".to_owned()), port: vec!["5201".to_owned()], ..LogOptions::default() };
         for text in [
             r#"{"ppl":10,"port":5201}"#,
             r#"{"ppl":"10","port":["5201"]}"#,

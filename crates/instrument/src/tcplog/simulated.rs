@@ -2,11 +2,12 @@
 //!
 //! Its time goes on with every drain, by so many steps, whatever the clock on the wall says.
 
+use sojourn_tcplog::kernel::Cost;
 use sojourn_tcplog::layout::{Flow, Options, Totals};
 use sojourn_tcplog::simulated::{NOTHING_ASKED, Setup, Simulated};
-use sojourn_tcplog::{Prefix, Source, SourceError};
+use sojourn_tcplog::{Mode, Prefix, Source, SourceError};
 
-use super::programs::{Cost, Facts, Mode, Programs};
+use super::programs::{Facts, Programs};
 
 /// Steps between two drains.
 const STEPS: u32 = 400;
@@ -15,14 +16,14 @@ const CONNECTIONS: u32 = 4;
 const BYTES: u64 = 400_000;
 
 /// The simulated kernel, told what hangs on it.
-pub struct Pretended {
+pub struct SimulatedPrograms {
     twin: Simulated,
     mode: Mode,
     asked: Options,
     prefixes: Vec<Prefix>,
 }
 
-impl Pretended {
+impl SimulatedPrograms {
     /// Begins with some connections; all that happens follows from the seed.
     pub fn new(seed: u64, ring_bytes: usize, slots: u32) -> Self {
         let mut twin = Simulated::new(Setup { seed, ring_bytes, slots, ..Setup::default() });
@@ -43,7 +44,7 @@ impl Pretended {
     }
 }
 
-impl Source for Pretended {
+impl Source for SimulatedPrograms {
     fn drain(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<u64, SourceError> {
         if self.mode == Mode::On {
             for _ in 0..STEPS {
@@ -74,7 +75,7 @@ impl Source for Pretended {
     }
 }
 
-impl Programs for Pretended {
+impl Programs for SimulatedPrograms {
     fn facts(&self) -> anyhow::Result<Facts> {
         let attach = "nothing: it is simulated".to_owned();
         Ok(Facts { attach, is_simulated: true, clock: "TAI".to_owned(), ..Facts::default() })
