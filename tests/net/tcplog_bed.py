@@ -299,7 +299,7 @@ class Log:
         return int(rows[what].sum())
 
     def expect_law(self, *, is_whole: bool = True) -> None:
-        """Of all and of each flow, both ways, packets and segments: seen is the sum of the dispositions, to the packet."""
+        """Of all and of each flow, both ways, packets and segments: seen is exactly the sum of the dispositions."""
         assert self.footer["conserved"] is is_whole, self.footer
         dispositions = self.account.filter(pl.col("disposition") != "seen")
         seen = self.account.filter(pl.col("disposition") == "seen")
@@ -313,7 +313,11 @@ class Log:
         assert odd.is_empty(), odd
         for way in WAYS:
             totals = self.footer["totals"][way]
-            assert totals["seen"] == sum(n for disposition, n in totals.items() if disposition != "seen") == self.count("seen", way)
+            assert (
+                totals["seen"]
+                == sum(n for disposition, n in totals.items() if disposition != "seen")
+                == self.count("seen", way)
+            )
             self._expect_flows_in_totals(way)
         self._expect_records()
 

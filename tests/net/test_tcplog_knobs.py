@@ -35,7 +35,10 @@ def bed() -> Iterator[Bed]:
 def totals(logger: Logger) -> dict[str, int]:
     """What the log has counted so far, both ways together, by disposition."""
     told = logger.status()["totals"]
-    return {disposition: told["in"].get(disposition, 0) + told["out"].get(disposition, 0) for disposition in {*told["in"], *told["out"]}}
+    return {
+        disposition: told["in"].get(disposition, 0) + told["out"].get(disposition, 0)
+        for disposition in {*told["in"], *told["out"]}
+    }
 
 
 def grown(bed: Bed, logger: Logger, **how: object) -> dict[str, int]:
@@ -44,7 +47,11 @@ def grown(bed: Bed, logger: Logger, **how: object) -> dict[str, int]:
     bed.send(2, SOME).close()
     bed.await_rest()
     after = totals(logger)
-    return {disposition: n - before.get(disposition, 0) for disposition, n in after.items() if n != before.get(disposition, 0)}
+    return {
+        disposition: n - before.get(disposition, 0)
+        for disposition, n in after.items()
+        if n != before.get(disposition, 0)
+    }
 
 
 def test_disabled_counts_nothing_and_enabled_counts_again(bed: Bed, tmp_path: Path) -> None:

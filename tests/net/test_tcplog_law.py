@@ -60,7 +60,9 @@ def test_segments_decide_where_they_are_asked(bed: Bed, tmp_path: Path) -> None:
     )
     for flow, way in product(log.flows["flow"], WAYS):
         # A packet of n segments is logged if a multiple of 7 lies in its row: no multiple is without a packet.
-        segments, logged = (log.count(disposition, way, flow=flow, what="segments") for disposition in ("seen", "logged"))
+        segments, logged = (
+            log.count(disposition, way, flow=flow, what="segments") for disposition in ("seen", "logged")
+        )
         assert 0 < log.count("logged", way, flow=flow) <= -(-segments // 7) <= logged
 
 

@@ -53,7 +53,8 @@ class Log:
     """What is logged, and how.
 
     `points` is pre, post or both; every `gap_every`-th record begins a gap of `gap_records` (0: none), which is skipped
-    as full; `absent` are fields that the kernel lacks; `skipped` are packets without a flow by disposition, half each way.
+    as full; `absent` are fields that the kernel lacks; `skipped` are packets without a flow by
+    disposition, half each way.
     """
 
     flows: Sequence[MadeFlow] = (MadeFlow(),)
@@ -133,7 +134,9 @@ class Log:
         keys = full.select("flow", "packet", pl.lit(1).alias("full")).drop_nulls()
         packets = packets.join(keys, on=["flow", "packet"], how="left")
         disposition = pl.when(pl.col("full") == 1).then(pl.lit("full")).otherwise(disposition)
-        packets = packets.select("flow", pl.col("point").alias("direction"), disposition.alias("disposition"), "segments")
+        packets = packets.select(
+            "flow", pl.col("point").alias("direction"), disposition.alias("disposition"), "segments"
+        )
         sums = (pl.len().cast(pl.Int64).alias("packets"), pl.col("segments").cast(pl.Int64).sum())
         seen = packets.with_columns(pl.lit("seen").alias("disposition"))
         met = pl.concat([packets, seen]).group_by("flow", "direction", "disposition").agg(sums)
@@ -149,7 +152,9 @@ class Log:
             for way in PACKET_POINTS
         ]
         more += [
-            {"direction": way, "disposition": disposition, "packets": 0, "segments": 0} for way in PACKET_POINTS for disposition in DISPOSITIONS
+            {"direction": way, "disposition": disposition, "packets": 0, "segments": 0}
+            for way in PACKET_POINTS
+            for disposition in DISPOSITIONS
         ]
         total = pl.concat([total, pl.DataFrame(more).select(total.columns)]).group_by("direction", "disposition").sum()
         total = total.with_columns(pl.lit(None, pl.Int32).alias("flow")).select(of_flows.columns)
@@ -261,7 +266,9 @@ class Truth:
 
     def packets(self, direction: str, disposition: str, flow: int | None = None) -> int:
         """How many packets met a disposition."""
-        account = self.tables["tcp_account"].filter(pl.col("direction") == direction, pl.col("disposition") == disposition)
+        account = self.tables["tcp_account"].filter(
+            pl.col("direction") == direction, pl.col("disposition") == disposition
+        )
         of_flow = pl.col("flow").is_null() if flow is None else pl.col("flow") == flow
         return int(account.filter(of_flow)["packets"].sum())
 

@@ -84,7 +84,7 @@ class TcpLog:
 
     @property
     def account(self) -> pl.DataFrame:
-        """How many packets met each disposition: of the wanted flows, or of all, then with those that belong to none."""
+        """How many packets met each disposition: of the wanted flows, or of all packets, also those of no flow."""
         account = self._small("tcp_account", by_flow=False)
         if self.chosen.flows is None:
             return account.filter(pl.col("flow").is_null())

@@ -236,7 +236,9 @@ def counts_of(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]])
     """What the logs of all ends counted between two looks, together."""
 
     def came_to(way: str, disposition: str) -> int:
-        return sum(int(one[way].get(disposition, 0)) for one in after) - sum(int(one[way].get(disposition, 0)) for one in before)
+        return sum(int(one[way].get(disposition, 0)) for one in after) - sum(
+            int(one[way].get(disposition, 0)) for one in before
+        )
 
     def segments(way: str) -> int:
         then, now = (sum(int(one["segments"][way].get("seen", 0)) for one in looks) for looks in (before, after))

@@ -59,7 +59,12 @@ def draw(folder: Path, target: Path, numbers: Collection[int] = ()) -> int:
 
 
 def _dispositions(flows: Collection[Flow]) -> str:
-    named = {disposition for flow in flows for disposition, packets in flow.dispositions.items() if packets and disposition != "seen"}
+    named = {
+        disposition
+        for flow in flows
+        for disposition, packets in flow.dispositions.items()
+        if packets and disposition != "seen"
+    }
     return ", ".join(sorted(named)) or "kept out by filters"
 
 
