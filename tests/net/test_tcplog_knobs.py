@@ -1,4 +1,4 @@
-"""Every knob of tcplog while it runs: filters, rhythm, on and off, and the flight recorder."""
+"""Every option of tcplog that can change while it runs: filters, rhythm, on and off, and the flight recorder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tcplog over a real kernel: every packet in exactly one count, whatever the flows, the knobs and the reader do.
+"""tcplog over a real kernel: every packet in exactly one count, whatever the flows, the options and the reader do.
 
 The kernel's own counters are the judge: a namespace's Tcp InSegs and OutSegs, and segs_in and segs_out of each socket.
 """

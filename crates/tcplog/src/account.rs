@@ -254,7 +254,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
     /// What was seen has not met one disposition each.
-    #[error("{whose}, {direction}: {seen} {unit} were seen, but {met} have a disposition")]
+    #[error("{whose}, {direction}: {seen} {unit} were seen, but dispositions were counted for {met}")]
     Dispositions {
         /// A flow, or all.
         whose: String,

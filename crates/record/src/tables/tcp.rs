@@ -130,7 +130,7 @@ macro_rules! tcp_state {
                 delivery_rate_bps: Option<f64> => delivery_rate_bps: Float64("bit/s") or null
                     "Delivery rate of the last sample: rate_delivered x MSS / interval."
                     from rate_delivered, rate_interval_us, mss_cache as delivery_rate;
-                reordering: u32 => reordering: Int64("segments") "Reordering that is reckoned with.";
+                reordering: u32 => reordering: Int64("segments") "Reordering that TCP expects.";
                 reord_seen: u32 => reord_seen: Int64("1") "How often reordering was seen.";
                 dsack_dups: u32 => dsack_dups: Int64("segments") "Duplicates that DSACK reported.";
                 total_rto: u16 => total_rto: Int32("1") "Retransmission timeouts, ever.";
@@ -148,7 +148,8 @@ macro_rules! tcp_state {
                 rcv_rtt_us: Option<f64> => rcv_rtt_us: Float64("us") or null
                     "RTT as the receiver estimates it." from rcv_rtt_us8 as rcv_rtt;
                 limited_by: Option<u8> => limited_by: Name of LIMITS ("1") or null
-                    "What limits the sender now: idle (no data), busy (neither receiver nor buffer), receiver, buffer." from chrono as limited_by;
+                    "What limits the sender now: idle (no data), busy (neither receiver nor buffer), receiver, buffer."
+                    from chrono as limited_by;
                 busy_us: i64 => busy_us: Int64("us")
                     "Time with data to send, ever, to a jiffy."
                     from chrono_busy_jiffies, chrono_rwnd_jiffies, chrono_sndbuf_jiffies as busy;
@@ -167,7 +168,8 @@ macro_rules! tcp_state {
                 rcv_ooopack: u32 => rcv_ooopack: Int64("segments") "Received out of order, ever.";
                 num_sacks: u8 => num_sacks: Int32("1") "SACK blocks that we report: holes in the received data.";
                 advmss_bytes: u16 => advmss_bytes: Int32("bytes") "Maximum segment size that we advertise." from advmss;
-                sent_bytes: u64 => sent_bytes: Bits64("bytes") "User data sent, retransmissions included, ever." from bytes_sent;
+                sent_bytes: u64 => sent_bytes: Bits64("bytes")
+                    "User data sent, retransmissions included, ever." from bytes_sent;
                 acked_bytes: u64 => acked_bytes: Bits64("bytes") "User data acknowledged, ever." from bytes_acked;
                 received_bytes: u64 => received_bytes: Bits64("bytes") "User data received, ever." from bytes_received;
                 retransmitted_bytes: u64 => retransmitted_bytes: Bits64("bytes")

@@ -93,11 +93,11 @@ group! {
             "Slow-start threshold; 2147483647: infinite.";
         snd_cwnd: Option<i64> => snd_cwnd: Int64("segments") or null "Congestion window.";
         advmss_bytes: Option<i64> => advmss_bytes: Int64("bytes") or null "Maximum segment size that we advertise.";
-        reordering: Option<i64> => reordering: Int64("segments") or null "Reordering that is reckoned with.";
+        reordering: Option<i64> => reordering: Int64("segments") or null "Reordering that TCP expects.";
         rcv_rtt_us: Option<i64> => rcv_rtt_us: Int64("us") or null
-            "RTT as the receiver reckons it, its fraction cut off.";
+            "RTT as the receiver estimates it, without its fraction.";
         rcv_space_bytes: Option<i64> => rcv_space_bytes: Int64("bytes") or null
-            "Receive buffer as auto-tuning reckons it.";
+            "Receive buffer as auto-tuning estimates it.";
         total_retrans: Option<i64> => total_retrans: Int64("segments") or null "Retransmitted, ever.";
         pacing_rate_bps: Option<i64> => pacing_rate_bps: Int64("bit/s") or null "Pacing rate; -1: none.";
         max_pacing_rate_bps: Option<i64> => max_pacing_rate_bps: Int64("bit/s") or null
@@ -118,8 +118,9 @@ group! {
         buffer_limited_us: Option<i64> => buffer_limited_us: Int64("us") or null "Of it: limited by the send buffer.";
         delivered: Option<i64> => delivered: Int64("segments") or null "Delivered, ever.";
         delivered_ce: Option<i64> => delivered_ce: Int64("segments") or null "Of them: with a congestion mark.";
-        sent_bytes: Option<i64> => sent_bytes: Int64("bytes") or null "User data sent, again too, ever.";
-        retransmitted_bytes: Option<i64> => retransmitted_bytes: Int64("bytes") or null "User data retransmitted, ever.";
+        sent_bytes: Option<i64> => sent_bytes: Int64("bytes") or null "User data sent, retransmissions included, ever.";
+        retransmitted_bytes: Option<i64> => retransmitted_bytes: Int64("bytes") or null
+            "User data retransmitted, ever.";
         dsack_dups: Option<i64> => dsack_dups: Int64("segments") or null "Duplicates that DSACK reported.";
         reord_seen: Option<i64> => reord_seen: Int64("1") or null "How often reordering was seen.";
         rcv_ooopack: Option<i64> => rcv_ooopack: Int64("segments") or null "Received out of order, ever.";

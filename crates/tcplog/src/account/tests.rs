@@ -38,7 +38,7 @@ fn a_breach_is_said_in_one_sentence() {
     assert_eq!(account.check(), Ok(()));
     account.all[1].seen.packets += 1;
     let said = account.check().expect_err("one too many").to_string();
-    assert_eq!(said, "all, out: 2 packets were seen, but 1 met a disposition");
+    assert_eq!(said, "all, out: 2 packets were seen, but dispositions were counted for 1");
     account.all[1].dispositions[Disposition::Late as usize].packets += 1;
     assert_eq!(account.check(), Ok(()), "late packets belong to no flow");
     account.all[1].dispositions[Disposition::Late as usize].packets -= 1;
