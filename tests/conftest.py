@@ -1,4 +1,4 @@
-"""For all tests. A skipped one fails in continuous integration (`CI` is set): a feature that is lost there must not go unseen.
+"""For all tests. A skipped one fails in continuous integration (`CI` is set): a feature lost there must not go unseen.
 
 Hypothesis judges no times: a first call that imports a library on a busy machine takes longer than its limit.
 """
