@@ -3,6 +3,8 @@
 . "$(dirname "$0")/parts.sh"
 
 suite rules .venv/bin/python scripts/check_rules.py
+suite schema .venv/bin/python scripts/generate_schema.py --check --binary .venv/bin/sojourn-instrument
+suite licences .venv/bin/python scripts/check_dependencies.py
 suite cargo-test cargo test --locked --workspace --no-fail-fast
 # What computes shares the cores; so do the tests over namespaces that count; those that measure time have them alone.
 suite pytest .venv/bin/pytest -n auto --dist loadscope tests --ignore tests/net

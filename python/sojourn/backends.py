@@ -1,7 +1,7 @@
 """Where a bed can stand: the backends by their names, each one file and its entry here.
 
 An entry is a class of the shape of `sojourn.bed.backend.Backend`, which is given the run's id. Another distribution
-adds one by an entry point of the group `sojourn.backends`. Imports a backend only when a bed is built on it.
+adds one by an entry point of the group `sojourn.backends`. A backend is imported when a plan names it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from sojourn.analysis import analyse
 from sojourn.analysis.hypotheses import _judge as judge_law
 from sojourn.errors import RequestError
 from sojourn.records import FINDINGS, RunFolder
+from sojourn.records.findings import label
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.line import Deviations
 
@@ -52,7 +53,7 @@ def test_a_clean_run_is_trusted_and_has_no_finding(clean: Path) -> None:
     verdict = json.loads(RunFolder(clean).verdict.read_text())
     assert verdict["findings"] == []
     assert verdict["verdict"] == "trusted"
-    assert verdict["sentence"].startswith("The Linux bridge adds 1.3")
+    assert verdict["sentence"].startswith("Over the direct link, the Linux bridge adds 1.3")
     assert verdict["sentence"].endswith("nothing doubtful was seen.")
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["supported"]
 
@@ -520,7 +521,7 @@ def test_a_refuted_law_names_the_deviation_that_refutes_it() -> None:
         ),
         (2300.0, -0.4, r"adds 1\.9\d* µs one way .* on average, and less the longer the frame: −0\.4\d* ns per byte"),
         (0.0, 0.0, r"adds nothing significantly different from zero"),
-        (-900.0, 0.0, r"adds −0\.9\d* µs one way .*; not to be used: "),
+        (-900.0, 0.0, r"adds −0\.9\d* µs one way .*; not to be used: below floor"),
     ],
 )
 def test_the_sentence_says_what_the_run_tells(synthetic: Make, latency: float, per_byte: float, says: str) -> None:
@@ -528,6 +529,18 @@ def test_the_sentence_says_what_the_run_tells(synthetic: Make, latency: float, p
     sentence = analyse(path).sentence
     assert re.search(says, sentence), sentence
     assert "+ −" not in sentence
+
+
+def test_each_figure_of_the_sentence_names_its_reference(synthetic: Make) -> None:
+    latency = {"wire": 1000.0, "bridge": 1300.0, "emulate": 9500.0}
+    sentence = analyse(synthetic(latency_ns=latency, per_byte_ns={}).write()).sentence
+    figures = r"^Over the direct link, .* 9\.[45]\d*.*; over the wire, .* 8\.[45]\d*.*; over the direct link, .* 1\.3"
+    assert re.search(figures, sentence), sentence
+
+
+def test_a_finding_is_called_as_people_call_it_today() -> None:
+    assert label("own_drops") == "local drops"
+    assert label("below_floor") == "below floor"
 
 
 def test_nothing_smaller_than_the_bed_resolves_is_claimed(synthetic: Make) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -41,7 +41,7 @@ class Refusing(SimulatedBackend):
 
 
 class Real(Refusing):
-    simulated = False
+    simulated: ClassVar[bool] = False
 
 
 @pytest.fixture(autouse=True)

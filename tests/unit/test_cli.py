@@ -16,6 +16,7 @@ from sojourn.analysis.comparison import DIFFER, difference
 from sojourn.cli import main
 from sojourn.cli.compare import compare_runs, interval, label, sizes, whole_links
 from sojourn.cli.matrix import matrix, words
+from sojourn.errors import RequestError
 from sojourn.methods import packages
 from sojourn.plan import load_plan
 from sojourn.records.results import RESULTS
@@ -228,6 +229,18 @@ def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> No
     words = " ".join(done.stdout.split())
     assert "differ beyond their intervals" in words
     assert "clearest: bridge over direct: latency" in words
+
+
+def test_figures_of_an_earlier_version_are_not_dropped_in_silence(synthetic: Callable[..., Any]) -> None:
+    old, new = synthetic(rounds=8).write(), synthetic(rounds=8).write()
+    for path in (old, new):
+        analyse(path)
+        (path / "bed.json").write_text("{}")
+    assert compare_runs(old, new)["bed"] == []
+    results = old / "analysis/results.json"
+    results.write_text(json.dumps([*json.loads(results.read_text()), {"quantity": "own_drops"}]))
+    with pytest.raises(RequestError, match=f"made by an earlier version: run `sojourn report {old}` first"):
+        compare_runs(old, new)
 
 
 def test_the_difference_of_two_runs_has_the_interval_that_it_has(synthetic: Callable[..., Any]) -> None:

@@ -117,6 +117,18 @@ def test_a_death_in_the_middle_is_one_sentence_and_can_be_resumed(
     assert next_part(folder) == 2  # nothing was owed, so nothing was measured
 
 
+def test_a_run_of_an_earlier_version_is_resumed(tmp_path: Path) -> None:
+    plan = small("probe.schedule=closed-loop", "study.hypotheses=constant-plus-per-byte")
+    folder = create_folder(plan, tmp_path / "run")
+    folder.plan.write_text(
+        folder.plan.read_text().replace("\nhypotheses = ", "\nlaws = ").replace('"closed-loop"', '"as-answered"')
+    )
+    assert "\nlaws = " in folder.plan.read_text()
+    assert '"as-answered"' in folder.plan.read_text()
+    resume(folder, silent())
+    assert recorded(folder) == [block.block for block in plan.expand()]
+
+
 def test_a_wrong_request_keeps_its_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ERROR_AT", "0:2:count: expected 1 to 10")
     plan = small()

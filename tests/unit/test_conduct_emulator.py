@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -72,7 +72,7 @@ class FakeBackend(LocalMachine):
 class FakeSite:
     """Programs start right here."""
 
-    simulated = False
+    simulated: ClassVar[bool] = False
 
     def __init__(self, bed: FakeBed) -> None:
         self.bed = bed

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import typer
 
 from sojourn.analysis import analyse
 from sojourn.analysis.checks import ALARM, Asked, Checks
+from sojourn.cli.emulate import conclude
 from sojourn.methods.emulator.analyse.seen import cut_blocks
+from sojourn.records import RunFolder
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.service import leave
 from tests.unit.made_up_emulator import Cell, Made, Rng, constant, losing, stays
@@ -215,6 +218,22 @@ def test_a_failing_emulator_leaves_the_run_trusted(tmp_path: Path) -> None:
     verdict = analysed(tmp_path, Made([cell], rounds=6, seed=SEED, log=False))
     assert "delay, offset" in failed(verdict)
     assert verdict["verdict"] == "trusted"
+
+
+def test_a_verification_that_passes_ends_with_status_0_and_one_that_fails_with_4(tmp_path: Path) -> None:
+    made = {
+        "good": FAULTLESS["constant"],
+        "bad": Cell("delay 10ms", constant(10 * MS), stays(10 * MS + 60_000), drawn=stays(10 * MS)),
+    }
+    status = {}
+    for name, cell in made.items():
+        path = Made([cell], rounds=6, seed=SEED, log=name == "good").write(tmp_path / name)
+        try:
+            conclude(RunFolder(path), as_json=True)
+            status[name] = 0
+        except typer.Exit as ended:
+            status[name] = ended.exit_code
+    assert status == {"good": 0, "bad": 4}
 
 
 def test_limits_are_the_plans(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from sojourn.analysis import analyse
 from sojourn.errors import RequestError
-from sojourn.report import render_terminal, write_report
+from sojourn.report import glossary, render_terminal, write_report
 from sojourn.report.contents import all_figures
 from sojourn.report.published import LAYOUTS, published_tables, read_published
 from sojourn.report.run import Run
@@ -244,7 +244,13 @@ def test_a_term_links_to_its_meaning_on_the_page(folder: Path) -> None:
     page = _read(folder / "report" / "index.html")
     used = set(re.findall(r'class="term" href="#([\w-]+)"', page))
     explained = set(re.findall(r'<dt id="([\w-]+)">', page))
-    assert {"term-device", "term-probe"} <= used <= explained
+    assert {"term-a-a-control"} <= used <= explained
+
+
+def test_only_what_cannot_be_a_plain_word_is_a_link() -> None:
+    linked = str(glossary.link("Round by round, path MTU of a block device: run it; pacing errors, device under test"))
+    assert re.findall(r">([^<]+)</a>", linked) == ["pacing errors", "device under test"]
+    assert set(glossary.LINKED.values()) <= glossary.glossary().keys()
 
 
 def test_the_terminal_reads_well(folder: Path, snapshot: SnapshotAssertion) -> None:

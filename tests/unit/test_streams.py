@@ -98,7 +98,24 @@ def test_what_lies_over_the_wire_is_told_beside_it(tmp_path: Path) -> None:
     rows = run(tmp_path, "one-way", [cell()], added={"wire": 1200.0, "bridge": 1500.0}, rounds=12)
     assert holds(pick(rows, "device_latency", "pooled", reference="direct"), 1500)
     assert holds(pick(rows, "device_latency", "pooled", reference="wire"), 300)
-    assert re.search(r"over the wire, which has the same links, 0\.(29|3)", verdict(tmp_path)["sentence"])
+    assert re.search(r"over the wire, which has as many links, 0\.(29|3)", verdict(tmp_path)["sentence"])
+
+
+def test_a_path_with_more_links_than_the_wire_says_both_numbers(tmp_path: Path) -> None:
+    run(tmp_path, "one-way", [cell()], added={"wire": 1200.0, "bridge*3": 2500.0}, rounds=12)
+    said = verdict(tmp_path)["sentence"]
+    assert "same" not in said
+    assert re.match(
+        r"Over the direct link, .* 2\.[45].*; over the wire, which has 2 links, its path 4, 1\.[23]", said
+    ), said
+
+
+@pytest.mark.parametrize(
+    ("added", "told"), [({"bridge": 1500.0}, True), ({"bridge": 0.0}, False), ({"wire": 0.0, "bridge": 1500.0}, False)]
+)
+def test_further_links_are_named_where_they_may_count(tmp_path: Path, added: dict[str, float], told: bool) -> None:
+    run(tmp_path, "one-way", [cell()], added=added, rounds=12)
+    assert ("no wire was measured" in verdict(tmp_path)["sentence"]) == told
 
 
 def test_results_of_two_runs_can_be_put_one_below_the_other(tmp_path: Path) -> None:

@@ -74,17 +74,11 @@ def factors_of(block: dict[str, Any], plan: dict[str, Any]) -> Factors:
     )
 
 
-RENAMED_SCHEDULES = {"as-answered": "closed-loop"}
-"""What schedules were called in runs of earlier versions."""
-
-
 def factors_of_stream(told: dict[str, Any]) -> Factors:
     """The factors of a cell of streams, as the log tells them; what this version does not know is left out."""
     known = {one.name: told[one.name] for one in fields(Factors) if told.get(one.name) is not None}
     if not known.get("pipe"):
         known.pop("pipe", None)
-    if "schedule" in known:
-        known["schedule"] = RENAMED_SCHEDULES.get(known["schedule"], known["schedule"])
     known["engine"] = str(known.get("engine", "auto"))
     known["probe"] = str(known.get("probe") or _stream_name(known))
     if "interval_ns" not in known and known.get("rate_pps"):

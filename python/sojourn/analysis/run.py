@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.analysis.factors import RENAMED_SCHEDULES, Factors, factors_of, factors_of_stream
+from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, RunFolder, Table, read_table
-from sojourn.records.earlier import read_json, read_toml
+from sojourn.records.earlier import VALUES, read_json, read_toml
 from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def load(path: Path) -> Run:
     folder = RunFolder(path)
     plan = _plan(folder)
     tables = {name: read_table(folder.records, name) for name in ("probes", "blocks", "captures")}
-    blocks = _latest(tables["blocks"].frame).with_columns(pl.col("schedule").replace(RENAMED_SCHEDULES))
+    blocks = _latest(tables["blocks"].frame).with_columns(pl.col("schedule").replace(VALUES))
     log = read_log(folder.log)
     cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
     cells |= _cells_of_streams(log)

@@ -50,7 +50,7 @@ def contended(run: Run) -> Iterator[Finding]:
 def offloads(run: Run) -> Iterator[Finding]:
     """Offloads that were asked for, or found switched on at a link of the bed."""
     if run.plan.get("bed", {}).get("offloads") is True:
-        yield Finding("offload_on", "offloads were asked for: frames may be joined, split or checksummed late")
+        yield Finding("offload_on", "bed.offloads is enabled: frames may be joined, split or checksummed late")
         return
     hosts = _at(run.bed, "stable", "hosts")
     on = [

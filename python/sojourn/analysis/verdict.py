@@ -12,7 +12,8 @@ from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import lies_on_line
 from sojourn.analysis.wording import DASH, US, decimals, fixed, micro, percent
-from sojourn.devices import called
+from sojourn.devices import cables, called
+from sojourn.records.findings import label
 from sojourn.statistics.homogeneity import homogeneity_p
 
 if TYPE_CHECKING:
@@ -86,7 +87,10 @@ def engines_of(run: Run) -> dict[str, list[str]]:
 
 
 def latency_sentence(run: Run, rows: list[Row]) -> str:
-    """ "The Linux bridge adds 1.31 us one way (95 % CI 1.24-1.38) + 0.4 ns per byte; the bed can resolve 0.06 us"."""
+    """ "The Linux bridge adds 1.31 us one way (95 % CI 1.24-1.38) + 0.4 ns per byte; the bed can resolve 0.06 us".
+
+    Where other references or devices are compared in it, it says that this is over the direct link.
+    """
     device = main_device(run.devices)
     pooled = find(rows, device, "device_latency", "pooled")
     if device is None or pooled is None:
@@ -94,8 +98,9 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
     bed = next((row.value.estimate for row in rows if row.quantity == "resolution"), None)
     limit = f"the bed can resolve {micro(bed)}" if bed is not None else "no A/A control says what the bed can resolve"
     beside = find(rows, "bridge", "device_latency", "pooled") if device != "bridge" else None
-    other = f", where the Linux bridge adds {_one_way(beside.value)}" if beside is not None else ""
-    return f"{_adds(run, device, pooled, rows, bed)}{_over_wire(run, rows, device)}{other}; {limit}"
+    other = f"; over the direct link, the Linux bridge adds {_one_way(beside.value)}" if beside is not None else ""
+    named = _subject(rows, device, several=beside is not None)
+    return f"{named} {_adds(run, device, pooled, rows, bed)}{_over_wire(run, rows, device)}{other}; {limit}"
 
 
 def departures_sentence(run: Run, rows: list[Row]) -> str:
@@ -126,7 +131,8 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
         return f"No device was measured against the direct link; of one-way delays, {said}"
     if pooled.value.low is not None and not pooled.value.excludes(0):
         return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled.value)}"
-    return f"{called(device)} adds {_by_cell(rows, device) or _one_way(pooled.value)}{_over_wire(run, rows, device)}"
+    added = _by_cell(rows, device) or _one_way(pooled.value)
+    return f"{_subject(rows, device)} adds {added}{_over_wire(run, rows, device)}"
 
 
 def rate_sentence(run: Run, rows: list[Row]) -> str:
@@ -162,23 +168,30 @@ def amid(device: str) -> str:
     return name[0].lower() + name[1:]
 
 
+def _subject(rows: list[Row], device: str, *, several: bool = False) -> str:
+    """The device, with the reference of its figure where the sentence has others too."""
+    if several or (device != WIRE and find(rows, device, "device_latency", "pooled", WIRE)):
+        return f"Over the direct link, {amid(device)}"
+    return called(device)
+
+
 def _adds(run: Run, device: str, pooled: Row, rows: list[Row], bed: float | None) -> str:
     """Constant and cost per byte where the run tells them, else the average over its cells."""
-    said, value = called(device), pooled.value
+    value = pooled.value
     slope, constant = find(rows, device, "latency_slope", "fit"), find(rows, device, "latency_intercept", "fit")
     told = slope is not None and slope.value.excludes(0) and _span(run, slope) * abs(slope.value.estimate) > (bed or 0)
     if told and slope is not None and constant is not None and slope.value.estimate > 0:
-        return f"{said} adds {_one_way(constant.value)} + {_per_byte(slope.value)}{_by_probe(slope, rows)}"
+        return f"adds {_one_way(constant.value)} + {_per_byte(slope.value)}{_by_probe(slope, rows)}"
     if value.low is not None and not value.excludes(0):
-        return f"{said} adds nothing significantly different from zero: {_one_way(value)}"
+        return f"adds nothing significantly different from zero: {_one_way(value)}"
     if bed is not None and abs(value.estimate) < bed:
-        return f"{said} adds less than the bed can resolve: {_one_way(value)}"
+        return f"adds less than the bed can resolve: {_one_way(value)}"
     if told and slope is not None:
-        return f"{said} adds {_one_way(value)} on average, and less the longer the frame: {_per_byte(slope.value)}"
+        return f"adds {_one_way(value)} on average, and less the longer the frame: {_per_byte(slope.value)}"
     if slope is None or slope.value.low is None:
-        return f"{said} adds {_by_cell(rows, device) or _one_way(value)}"
+        return f"adds {_by_cell(rows, device) or _one_way(value)}"
     limit = "that the bed can resolve" if slope.value.excludes(0) else "significantly different from zero"
-    return f"{said} adds {_by_cell(rows, device) or _one_way(value)}, and no cost per byte {limit}"
+    return f"adds {_by_cell(rows, device) or _one_way(value)}, and no cost per byte {limit}"
 
 
 def _by_cell(rows: list[Row], device: str) -> str:
@@ -199,11 +212,19 @@ def _by_cell(rows: list[Row], device: str) -> str:
 
 
 def _over_wire(run: Run, rows: list[Row], device: str) -> str:
-    """What of it lies over the wire, a path with as many links and no device, or that there was no such path."""
-    pooled = None if device == WIRE else find(rows, device, "device_latency", "pooled", WIRE)
+    """The figure over the wire, a path without a device, with both numbers of links; or that no wire was measured."""
+    if device == WIRE:
+        return ""
+    pooled = find(rows, device, "device_latency", "pooled", WIRE)
     if pooled is not None:
-        return f"; over the wire, which has the same links, {_one_way(pooled.value)}"
-    return "" if device == WIRE or run.simulated else ", the further links of its path included (no wire was measured)"
+        links, of_wire = cables(device), cables(WIRE)
+        told = "as many links" if links == of_wire else f"{of_wire} links, its path {links}"
+        return f"; over the wire, which has {told}, {_one_way(pooled.value)}"
+    over_direct = find(rows, device, "device_latency", "pooled")
+    is_zero = over_direct is not None and over_direct.value.low is not None and not over_direct.value.excludes(0)
+    if run.simulated or is_zero or WIRE in run.devices:
+        return ""
+    return "; this includes the further veth links of its path (no wire was measured)"
 
 
 def _span(run: Run, slope: Row) -> float:
@@ -236,7 +257,7 @@ def _one_way(value: Interval) -> str:
 def _trust(grade: str, findings: list[Finding]) -> str:
     if grade == "trusted":
         return "nothing doubtful was seen"
-    reasons = dict.fromkeys(one.name.replace("_", " ") for one in findings if one.severity == grade)
+    reasons = dict.fromkeys(label(one.name) for one in findings if one.severity == grade)
     return f"{'not to be used' if grade == 'invalid' else 'doubtful'}: {', '.join(reasons)}"
 
 

@@ -9,7 +9,7 @@ addresses, bridges, offloads or anything else that is the same on every machine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import socket as sockets
@@ -36,7 +36,7 @@ class Usage(NamedTuple):
 class Backend(Protocol):
     """Hosts to run things on. `close` removes whatever `open` made, and may be called at any moment, twice too."""
 
-    simulated: bool
+    simulated: ClassVar[bool]
     """Whether there are no frames, and time is the instrument's own."""
 
     unprivileged: bool

@@ -1,4 +1,4 @@
-"""What this machine can do, and what would mend what it cannot.
+"""What this machine can do, and how to fix what it cannot.
 
 Everything is tried, not guessed: a bed is built, and on it the shaper, the core of the device's own and the floor of an
 empty link. What the instrument says of itself (`sojourn-instrument doctor --json`) is taken in. The status is 3 when
@@ -77,7 +77,7 @@ def print_examination(examination: dict[str, Any], console: Console | None = Non
 
     console = console or Console(highlight=False)
     table = Table(box=None, pad_edge=False)
-    for column in ("", "what", "found", "what would mend it"):
+    for column in ("", "what", "found", "how to fix it"):
         table.add_column(column, overflow="fold")
     marks = {"ok": "[green]✓[/]", "limited": "[yellow]~[/]", "missing": "[red]✗[/]"}
     for check in examination["checks"]:

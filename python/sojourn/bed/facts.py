@@ -104,7 +104,7 @@ def digest(stable: dict[str, Any]) -> str:
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     """What changed between two `bed.json`, among the stable facts."""
-    old, new = dict(_flat(before["stable"])), dict(_flat(after["stable"]))
+    old, new = (dict(_flat(bed["stable"])) if bed.get("stable") else {} for bed in (before, after))
     keys = sorted(old.keys() | new.keys())
     return [Change(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
 

@@ -149,7 +149,7 @@ def list_studies(*, as_json: JsonOutput = False) -> None:
 
 @app.command()
 def doctor(*, as_json: JsonOutput = False) -> None:
-    """What this machine can do, and what would mend what it cannot."""
+    """What this machine can do, and how to fix what it cannot."""
     from sojourn.bed.doctor import examine, print_examination
 
     examination = examine()

@@ -21,6 +21,7 @@ from sojourn.bed.facts import Change
 from sojourn.bed.facts import compare as bed_changes
 from sojourn.errors import RequestError
 from sojourn.records import RunFolder, earlier
+from sojourn.records.findings import label as finding_label
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ def compare_runs(first: Path, second: Path) -> dict[str, Any]:
         "reasons": [reasons(read_json(folder.verdict)) for folder in (one, two)],
         "bed": [bed_change(change) for change in bed_changes(read_json(one.bed), read_json(two.bed))],
         "plan": differences(read_plan(one.plan), read_plan(two.plan)),
-        "results": shared_results(read_json(one.results), read_json(two.results)),
+        "results": shared_results(*(read_results(folder) for folder in (one, two))),
     }
 
 
@@ -72,6 +73,14 @@ def read_json(path: Path) -> Any:
         raise RequestError(
             f"{path} cannot be read: is {folder} a run? `sojourn report {folder}` makes it again"
         ) from error
+
+
+def read_results(folder: RunFolder) -> list[dict[str, Any]]:
+    """The figures of a run; names of an earlier version would not be found among those of this one."""
+    rows: list[dict[str, Any]] = read_json(folder.results)
+    if any(earlier.FIGURES & {str(value) for value in row.values()} for row in rows):
+        raise RequestError(f"{folder.results} was made by an earlier version: run `sojourn report {folder.path}` first")
+    return rows
 
 
 def read_plan(path: Path) -> Any:
@@ -103,7 +112,7 @@ def reasons(verdict: dict[str, Any]) -> list[str]:
     """Why a run is doubtful or invalid: its grave findings, the gravest first."""
     grave = [one for one in verdict.get("findings", []) if one["severity"] in ("doubtful", "invalid")]
     ranked = sorted(grave, key=lambda one: one["severity"] != "invalid")
-    return [f"{one['name'].replace('_', ' ')} ({one['where']}): {one['sentence']}" for one in ranked]
+    return [f"{finding_label(one['name'])} ({one['where']}): {one['sentence']}" for one in ranked]
 
 
 def print_comparison(compared: dict[str, Any]) -> None:
@@ -123,7 +132,7 @@ def print_comparison(compared: dict[str, Any]) -> None:
 
 
 NOTE = (
-    "Second less first, with an interval of at least 95 % of the difference. Both runs' intervals are of that bed in "
+    "Difference: second run minus first, with its 95 % CI. Both runs' intervals are of that bed in "
     "that minute: two runs of one machine differ by more than they say, so a small difference may be of the runs, not "
     "of what was changed between them. Repeat both."
 )

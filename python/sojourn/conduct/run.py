@@ -22,7 +22,8 @@ from sojourn.conduct.remaining import is_finished, next_part
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.methods import load
-from sojourn.plan import Plan, load_plan
+from sojourn.plan import Plan, plan_from_text
+from sojourn.records.earlier import plan_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,7 @@ def conduct(plan: Plan, folder: RunFolder, screen: Screen) -> None:
 
 def resume(folder: RunFolder, screen: Screen) -> None:
     """Measure what an interrupted run still owes; nothing, if it is finished."""
-    plan = load_plan(folder.plan)
+    plan = plan_from_text(plan_text(folder.plan.read_text(encoding="utf-8")), str(folder.plan), ())
     every = plan.expand()
     done = measure_of(plan).whole(folder, plan)
     owed = [trial for trial in every if trial.block not in done]

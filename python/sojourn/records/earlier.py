@@ -11,8 +11,16 @@ import tomllib
 from typing import Any
 
 KEYS = {"arm": "path", "arms": "paths", "laws": "hypotheses", "path_cost": "compensate"}
-VALUES = {"arm-throughput": "path-throughput"}
+VALUES = {"arm-throughput": "path-throughput", "as-answered": "closed-loop"}
 EARLIER = re.compile("|".join(rf"\b{name}\b" for name in (*KEYS, *VALUES)))
+PLAN_KEY = re.compile(rf"^(\s*)({'|'.join(KEYS)})(?=\s*=)", re.MULTILINE)
+PLAN_VALUE = re.compile(rf'"({"|".join(VALUES)})"')
+
+FIGURES = frozenset({
+    "clean_rate_pps", "emulation_error_less_path", "knee", "own_drops", "path_cost", "queue_bounded", "sham",
+    "tester_floor", "width",
+})  # fmt: skip
+"""Quantities, statistics and settings of results that have other names now."""
 
 
 def read_json(text: str) -> Any:
@@ -23,6 +31,12 @@ def read_json(text: str) -> Any:
 def read_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text."""
     return {key: renamed(inner) for key, inner in tomllib.loads(text).items()}
+
+
+def plan_text(text: str) -> str:
+    """The text of a plan, line by line as it was, with today's keys and values."""
+    text = PLAN_KEY.sub(lambda found: f"{found[1]}{KEYS[found[2]]}", text)
+    return PLAN_VALUE.sub(lambda found: f'"{VALUES[found[1]]}"', text)
 
 
 def renamed(value: Any) -> Any:

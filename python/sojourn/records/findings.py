@@ -60,6 +60,15 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("impossible", "invalid", "A figure is one that cannot be: the analysis contradicts itself."),
 )
 
+LABELS: Final = {"own_drops": "local drops", "stamps_out_of_order": "timestamps out of order"}
+"""What people are told in place of a name that records keep."""
+
+
+def label(name: str) -> str:
+    """The name of a finding in words."""
+    return LABELS.get(name, name.replace("_", " "))
+
+
 FINDINGS: Final[dict[str, FindingKind]] = {
     one.name: one for one in (*(FindingKind(**one) for one in DECLARATION["findings"]), *OF_THE_ANALYSIS)
 }

@@ -20,6 +20,13 @@ def glossary() -> dict[str, str]:
     return {str(term): str(meaning) for term, meaning in json.loads(asset("glossary.json")).items()}
 
 
+LINKED = {
+    "A/A control": "A/A control", "95 % CI": "95 % CI", "inter-departure time": "inter-departure time",
+    "pacing error": "pacing error", "local drops": "local drops", "device under test": "device",
+}  # fmt: skip
+"""What is linked, and the term that it is: words that mean nothing else, for a round or a path may be anybody's."""
+
+
 def link(words: str) -> Markup:
     """The words with the first use of each term linked to its meaning, which is its tooltip too."""
     linked: set[str] = set()
@@ -41,10 +48,10 @@ def anchor(term: str) -> str:
 
 @cache
 def _by_spelling() -> dict[str, str]:
-    return {term.casefold(): term for term in glossary()}
+    return {words.casefold(): term for words, term in LINKED.items()}
 
 
 @cache
 def _terms() -> re.Pattern[str]:
-    longest_first = (re.escape(term).replace("\\ ", r"\s") for term in sorted(glossary(), key=len, reverse=True))
+    longest_first = (re.escape(term).replace("\\ ", r"\s") for term in sorted(LINKED, key=len, reverse=True))
     return re.compile(rf"(?<![\w/&#-])({'|'.join(longest_first)})s?(?![\w/-]|\strip)", re.IGNORECASE)

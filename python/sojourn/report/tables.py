@@ -187,8 +187,8 @@ def departures(run: Run) -> Table:
             else (_cell(run, cell, "all"), text(row["device"], row["device"]))
         )
         rows.append((*named, *_errors(run, row)))
-    note = "Actual less intended departure, in size; closed-loop probes have no intended departure."
-    return Table("departures", "Departure error", columns, tuple(rows), note, wide=True, grouped=True)
+    note = "|actual − intended departure|; closed-loop probes have no intended departure."
+    return Table("departures", "Pacing error", columns, tuple(rows), note, wide=True, grouped=True)
 
 
 def hypotheses(run: Run) -> Table:

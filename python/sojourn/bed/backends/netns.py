@@ -22,7 +22,7 @@ import shlex
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sojourn.bed import cgroups
 from sojourn.bed.backends.local import LocalMachine
@@ -92,7 +92,7 @@ _MOUNT_DESCRIPTORS = dict(zip(_HOSTS, (7, 8, 9), strict=True))
 class NetnsBackend(LocalMachine):
     """Hosts A, B and D as network namespaces of this machine."""
 
-    simulated = False
+    simulated: ClassVar[bool] = False
     own = "--net"
     """What each host has for itself, as `unshare` has it."""
     unprivileged: bool

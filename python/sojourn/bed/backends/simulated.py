@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sojourn.bed.backends.local import LocalMachine
 from sojourn.bed.processes import end_all, environment, finish, guarded, launch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class SimulatedBackend(LocalMachine):
     """Programs on this machine; no cables."""
 
-    simulated = True
+    simulated: ClassVar[bool] = True
 
     def __init__(self, run_id: str) -> None:
         self.unprivileged = False

@@ -33,8 +33,8 @@ def shifts(run: Run) -> Table:
         Measure("rtt_shift", "p50", "Median", "Round trip"),
     )
     note = (
-        "Less no load: the device's part and the machine's. Less the same load beside the device: the device's part "
-        "alone. Pairs of trials of one round."
+        "Minus no load: effect of device and host. Minus the same load on a bypass path: effect of the device. "
+        "Pairs of trials of one round."
     )
     where = pl.col("against").is_not_null()
     return measured(run, Ask("shifts", "What load does to latency", measures, note, where, clock=True))
@@ -80,7 +80,7 @@ def histograms(run: Run) -> Figure | None:
     order = tuple(dict.fromkeys(_load(one) for one in sorted(rows["load"].fill_null(0.0).unique().to_list())))
     caption = (
         "The same frames while others load the device: through it, and beside it, where the load costs the machine as "
-        "much but does not cross the device. What moves in the first alone is the device's doing."
+        "much but does not cross the device. A change in the first only is caused by the device."
     )
     chart = Histogram("Latency (µs)", order)
     return figure("load_histogram", "Latency at each load", caption, rows, chart)

@@ -120,8 +120,8 @@ def distance_over_load(run: Run) -> Figure | None:
         tuple(DISTANCES.values()),
     )
     caption = (
-        "Training loads and loads held out. A prediction as close as a repetition is as good as any can be; the line "
-        "without a queue is what the lowest load's delays alone would say."
+        "Training loads and loads held out. No prediction can be closer than two repetitions are to each other. "
+        "The line without a queue is what the lowest load's delays alone would say."
     )
     return figure("model_distance", "Distance of prediction and measurement", caption, rows, chart)
 

@@ -35,9 +35,9 @@ def by_interval(run: Run) -> Table:
         Measure("achieved_ratio", "mean", "Achieved over asked", interval=False),
     )
     note = (
-        "A queue is stable where delay does not grow through the trial, no more is lost than at the slowest pace, "
-        "and the sender kept its pace. Delay gained: by how much the delay from the intended departure grows in each "
-        "second of the trial."
+        "A queue is stable where delay does not grow through the trial, loss is no higher than at the longest "
+        "interval, and the sender met its schedule. Delay gained: by how much the delay from the intended departure "
+        "grows in each second of the trial."
     )
     return measured(run, Ask("by_interval", "Delay over the time between frames", measures, note, clock=True))
 

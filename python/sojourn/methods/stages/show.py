@@ -44,7 +44,7 @@ def breakdown_table(run: Run) -> Table:
     rows = tuple(_stage_entries(row) for row in found.iter_rows(named=True))
     strong = frozenset(i for i, stage in enumerate(found["stage"].to_list() if found.height else ()) if stage == TOTAL)
     note = (
-        "Frames with every stamp of their cell only, so that the stages of each frame sum to its total to the "
+        "Only frames that have all timestamps of their cell, so that the stages of each frame sum to its total to the "
         "nanosecond. A median is not the sum of medians. With a reference: the device less the direct link, paired "
         "within rounds."
     )

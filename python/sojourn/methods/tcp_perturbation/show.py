@@ -51,8 +51,8 @@ NOTE = (
     "Change: with the setting minus without the log, of each trial's median or 95th percentile; Hodges and Lehmann's "
     "estimate over rounds with its exact interval, relative to the median without the log. Smallest change detected: a "
     "change of this size would be significant in four of five such runs. p: of the energy distance between the pooled "
-    "distributions (of the mean difference where a trial has one number), over flips of whole rounds. Adjusted p: for "
-    "the number of tests (Holm)."
+    "distributions (of the mean difference where a trial has one number), by a sign-flip permutation test with rounds "
+    "as units. Adjusted p: for the number of tests (Holm)."
 )
 
 

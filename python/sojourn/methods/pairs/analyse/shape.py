@@ -113,7 +113,7 @@ def _modes(run: Run) -> Iterator[Finding]:
     if found:
         places, worst = worst_first(found)
         told = ", ".join(micro(mode) for mode in where[places[0]])
-        yield Finding("several_modes", f"round trips gather around {worst:.0f} values ({told})", worst, places)
+        yield Finding("several_modes", f"the RTT distribution has {worst:.0f} modes, at {told}", worst, places)
 
 
 def _interference(run: Run) -> Iterator[Finding]:

@@ -112,7 +112,7 @@ METHOD = (
     (
         "Time per packet is from the kernel's statistics of BPF programs, minus that of the null programs in the same "
         "turn, which have the same overhead. Statistics take time, so they are taken in separate slices. Values of one "
-        "session (one iperf3 and one loading of the programs) are alike, so intervals are over sessions."
+        "session (one iperf3 and one loading of the programs) are correlated: intervals are over sessions."
     ),
     (
         "A and B share this machine's CPUs with the logging process. On two separate hosts, each end would have the "

@@ -121,7 +121,7 @@ def programs(run: Run) -> Table:
                      whole(row["slices"]), whole(row["sessions"])))  # fmt: skip
     note = (
         "From the kernel's statistics of BPF programs, both ends together: the mean time of a run minus that of the "
-        "null program in the same turn. Slices of one session (one iperf3) are alike, so intervals are over sessions: "
+        "null program in the same turn. Slices within one iperf3 run are correlated: intervals are over sessions: "
         "Hodges and Lehmann's, of the sessions' means."
     )
     strong = frozenset(place for place, row in enumerate(rows) if row[2].text == "all")
