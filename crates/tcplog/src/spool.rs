@@ -27,7 +27,7 @@ mod read;
 pub const NAME: &str = "spool-000.tcplog";
 
 const MAGIC: [u8; 8] = *b"SJTCPLOG";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// How much waits in memory at most before it is written.
 const BUFFER: usize = 1 << 20;

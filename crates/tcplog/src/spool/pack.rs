@@ -108,10 +108,10 @@ impl Unpacker {
             return Ok(None);
         }
         let [low, high, is_packed, place] = *front::<HEADER>(payload)?;
-        if is_packed == 1 {
-            return self.unpack(place, payload).map(Some);
-        }
         let length = usize::from(u16::from_ne_bytes([low, high]));
+        if is_packed == 1 {
+            return if length == Sample::BYTES { self.unpack(place, payload).map(Some) } else { Err(Cut) };
+        }
         let (record, rest) = payload.split_at_checked(length).ok_or(Cut)?;
         *payload = rest;
         Ok(Some(record))
@@ -137,4 +137,21 @@ fn front<'a, const N: usize>(bytes: &mut &'a [u8]) -> Result<&'a [u8; N], Cut> {
     let (first, rest) = bytes.split_first_chunk().ok_or(Cut)?;
     *bytes = rest;
     Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_record_of_another_length_is_refused() {
+        let mut record = vec![0; Sample::BYTES];
+        record[0] = kind::SAMPLE;
+        let mut packed = Vec::new();
+        Packer::default().put(&record, &mut packed);
+        assert_eq!(Unpacker::default().take(&mut &packed[..]), Ok(Some(&record[..])));
+        let longer = u16::try_from(Sample::BYTES + 8).unwrap();
+        packed[..2].copy_from_slice(&longer.to_ne_bytes());
+        assert_eq!(Unpacker::default().take(&mut &packed[..]), Err(Cut));
+    }
 }
