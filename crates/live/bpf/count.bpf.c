@@ -21,7 +21,7 @@ struct flow_key {
 	__u16 node;
 };
 
-/* Read by crates/port/src/live/counter.rs, which has the same order. */
+/* Read by crates/live/src/counter.rs, which has the same order. */
 struct flow {
 	__u64 frames;
 	__u64 bytes;

@@ -17,7 +17,7 @@ const volatile struct {
 	__u32 head[HEAD_WORDS];
 } asked = {};
 
-/* Written and read by the program that runs this one; crates/port/src/live/sender.rs has the same order. */
+/* Written and read by the program that runs this one; crates/live/src/sender.rs has the same order. */
 struct sender {
 	__u64 next;        /* number of the next frame */
 	__u64 first;       /* number of the first frame of this stretch */

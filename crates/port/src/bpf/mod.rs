@@ -73,7 +73,8 @@ impl Program {
     /// variables in their order.
     ///
     /// # Errors
-    /// `Denied` without the right, `Unusable` on a kernel that is too old, else when the kernel refuses.
+    /// `Denied` without the right, `Unusable` on a kernel that is too old, else when the constants are not as many bytes as the
+    /// object's or the kernel refuses.
     pub fn load(name: &'static str, object: &[u8], constants: &[u8]) -> Result<Self, PortError> {
         Self::load_for(name, object, constants, None)
     }
@@ -93,15 +94,14 @@ impl Program {
         // What libbpf has to say goes into our errors, not to the terminal.
         libbpf_rs::set_print(None);
         let mut open = ObjectBuilder::default().open_memory(object).map_err(refused)?;
-        let mut maps = open.maps_mut();
-        if let Some(mut map) = maps.find(|map| map.name().to_string_lossy().ends_with(".rodata"))
-            && let Some(value) = map.initial_value_mut()
         {
-            for (target, constant) in value.iter_mut().zip(constants) {
-                *target = *constant;
+            let mut rodata = open.maps_mut().find(|map| map.name().to_string_lossy().ends_with(".rodata"));
+            let place = rodata.as_mut().and_then(|map| map.initial_value_mut()).unwrap_or_default();
+            if place.len() != constants.len() {
+                return Err(misfit(name, constants.len(), place.len()));
             }
+            place.copy_from_slice(constants);
         }
-        drop(maps);
         for mut program in open.progs_mut() {
             program.set_autoload(program.name() == name);
             if let Some(device) = device {
@@ -210,6 +210,17 @@ fn is_final(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EBUSY | libc::EEXIST))
 }
 
+fn misfit(name: &str, given: usize, expected: usize) -> PortError {
+    PortError::System {
+        operation: "set the constants of",
+        object: format!("the program `{name}` in the kernel"),
+        source: io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{given} bytes are given, the object has {expected} of them"),
+        ),
+    }
+}
+
 fn refused(name: &str, error: &libbpf_rs::Error) -> PortError {
     let object = format!("the program `{name}` in the kernel");
     match error.kind() {
@@ -284,6 +295,14 @@ fn denied(operation: &'static str, object: String) -> PortError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn constants_of_another_length_are_refused() {
+        for constants in [&[0; 1][..], &[0; 3], &[]] {
+            let error = Program::load("redirect", object!("redirect.bpf.o"), constants).unwrap_err().to_string();
+            assert!(error.contains("the object has 2 of them"), "{error}");
+        }
+    }
 
     #[test]
     fn old_kernels_are_known_by_their_release() {

@@ -33,7 +33,7 @@ pub fn may_go_on(wanted: &Wanted) -> bool {
     matches!(wanted, Wanted::Ethertypes(list) if list.len() <= MOST_WANTED)
 }
 
-/// The program's constants: how many EtherTypes are wanted, and which.
+/// The program's constants: how many EtherTypes are wanted, and which, and zeros for the rest.
 pub fn constants(wanted: &Wanted) -> Vec<u8> {
     let list = match wanted {
         Wanted::Ethertypes(list) if may_go_on(wanted) => list.as_slice(),
@@ -41,6 +41,7 @@ pub fn constants(wanted: &Wanted) -> Vec<u8> {
     };
     let mut bytes = (list.len() as u32).to_ne_bytes().to_vec();
     bytes.extend(list.iter().flat_map(|ethertype| ethertype.to_ne_bytes()));
+    bytes.resize(size_of::<u32>() + MOST_WANTED * size_of::<u16>(), 0);
     bytes
 }
 
@@ -107,9 +108,10 @@ mod tests {
 
     #[test]
     fn constants_are_as_the_program_orders_them() {
-        assert_eq!(constants(&Wanted::All), 0_u32.to_ne_bytes());
+        assert_eq!(constants(&Wanted::All), [0; 36]);
         let wanted = Wanted::Ethertypes(vec![0x0800, 0x86DD]);
-        let expected = [&2_u32.to_ne_bytes()[..], &0x0800_u16.to_ne_bytes(), &0x86DD_u16.to_ne_bytes()].concat();
+        let expected =
+            [&2_u32.to_ne_bytes()[..], &0x0800_u16.to_ne_bytes(), &0x86DD_u16.to_ne_bytes(), &[0; 28]].concat();
         assert_eq!(constants(&wanted), expected);
         assert!(may_go_on(&wanted) && may_go_on(&Wanted::Ethertypes(Vec::new())));
         assert!(!may_go_on(&Wanted::All) && !may_go_on(&Wanted::Ethertypes(vec![0; 17])));
