@@ -182,7 +182,7 @@ pub fn sentence(error: &clap::Error) -> String {
 }
 
 /// Reads a time with its unit, from ns to h: "1.5ms", "2min".
-pub use sojourn_emulate::config::units::time as span;
+pub use sojourn_time::text::time as span;
 
 #[cfg(test)]
 mod tests {

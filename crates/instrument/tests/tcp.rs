@@ -192,6 +192,8 @@ fn what_is_wrong_is_said_and_the_next_request_is_answered() {
     let request = json!({ "do": "send", "block": 1, "to": "127.0.0.1:1", "bytes": 1, "duration_ns": 1 });
     let (status, message) = refused(&mut serve, request);
     assert_eq!((status, message.as_str()), (2, "give a duration or a number of bytes, not both"));
+    let (status, message) = refused(&mut serve, json!({ "do": "send", "block": 1, "to": "127.0.0.1:1" }));
+    assert_eq!((status, message.as_str()), (2, "send: give duration_ns or bytes"));
     let request = json!({ "do": "send", "block": 1, "to": "127.0.0.1:1", "bytes": 1 });
     let (status, message) = refused(&mut serve, request);
     assert!(status == 3 && message.starts_with("connect to 127.0.0.1:1: "), "{message}");
@@ -207,6 +209,21 @@ fn what_is_wrong_is_said_and_the_next_request_is_answered() {
     assert_eq!(nothing["connections"], json!([]));
     serve.finish();
     assert_eq!(folder.readings("a").num_rows(), 0);
+}
+
+#[test]
+fn a_request_that_makes_no_sense_leaves_nothing_behind() {
+    let folder = Folder::new("nothing");
+    for line in [["send", "127.0.0.1:1"], ["receive", "127.0.0.1:0"]] {
+        let refused = Command::new(BINARY)
+            .arg("tcp")
+            .args(line)
+            .args(["--connections", "0", "--record", folder.argument()])
+            .output()
+            .unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{line:?}");
+        assert!(!folder.0.exists(), "{line:?}");
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use serde::Deserialize;
-use sojourn_emulate::config::units::time;
 use sojourn_time::Nanos;
+use sojourn_time::text::time;
 
 use crate::TcpError;
 
@@ -14,6 +14,8 @@ const DEFAULT_DURATION: Nanos = Nanos::seconds(10);
 const DEFAULT_MESSAGE_BYTES: u32 = 64 << 10;
 const MOST_MESSAGE_BYTES: u32 = 16 << 20;
 const MOST_CONNECTIONS: u32 = 1000;
+/// As a request and as the command line call it.
+const READ_EVERY: &str = "read_every_ns (--read-every)";
 
 /// Connections to make, and what to send on each.
 #[derive(Clone, Debug, Args, Deserialize)]
@@ -116,9 +118,20 @@ pub(crate) enum End {
 }
 
 impl Send {
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// Says which makes no sense.
+    pub fn check(&self) -> Result<(), TcpError> {
+        self.end().map(drop)
+    }
+
     /// Checks the values; returns when a connection has sent enough.
     pub(crate) fn end(&self) -> Result<End, TcpError> {
-        check(self.connections, [self.duration, self.interval, self.read_every])?;
+        check_connections(self.connections)?;
+        check_time("duration_ns (--for)", self.duration)?;
+        check_time("interval_ns (--interval)", self.interval)?;
+        check_time(READ_EVERY, self.read_every)?;
         if !(1..=MOST_MESSAGE_BYTES).contains(&self.message_bytes) {
             return Err(wrong(format!("a message has 1 to {MOST_MESSAGE_BYTES} bytes, not {}", self.message_bytes)));
         }
@@ -132,18 +145,26 @@ impl Send {
 
 impl Receive {
     /// Checks the values.
-    pub(crate) fn check(&self) -> Result<(), TcpError> {
-        check(self.connections, [self.read_every])
+    ///
+    /// # Errors
+    /// Says which makes no sense.
+    pub fn check(&self) -> Result<(), TcpError> {
+        check_connections(self.connections)?;
+        check_time(READ_EVERY, self.read_every)
     }
 }
 
-fn check(connections: u32, spans: impl IntoIterator<Item = Option<Nanos>>) -> Result<(), TcpError> {
-    if !(1..=MOST_CONNECTIONS).contains(&connections) {
-        return Err(wrong(format!("there are 1 to {MOST_CONNECTIONS} connections, not {connections}")));
+fn check_connections(connections: u32) -> Result<(), TcpError> {
+    match connections {
+        1..=MOST_CONNECTIONS => Ok(()),
+        _ => Err(wrong(format!("there are 1 to {MOST_CONNECTIONS} connections, not {connections}"))),
     }
-    match spans.into_iter().flatten().all(|span| span > Nanos::ZERO) {
-        true => Ok(()),
-        false => Err(wrong("durations and intervals are above 0")),
+}
+
+fn check_time(name: &str, time: Option<Nanos>) -> Result<(), TcpError> {
+    match time {
+        Some(time) if time <= Nanos::ZERO => Err(wrong(format!("{name} is {} ns; it must be above 0", time.0))),
+        _ => Ok(()),
     }
 }
 
@@ -235,15 +256,16 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for text in [
-            r#"{"to":"10.0.0.2:9","duration_ns":1,"bytes":1}"#,
-            r#"{"to":"10.0.0.2:9","duration_ns":0}"#,
-            r#"{"to":"10.0.0.2:9","read_every_ns":-1}"#,
-            r#"{"to":"10.0.0.2:9","message_bytes":0}"#,
-            r#"{"to":"10.0.0.2:9","connections":0}"#,
-            r#"{"to":"10.0.0.2:9","connections":1001}"#,
+        for (text, named) in [
+            (r#"{"to":"10.0.0.2:9","duration_ns":1,"bytes":1}"#, "duration"),
+            (r#"{"to":"10.0.0.2:9","duration_ns":0}"#, "duration_ns"),
+            (r#"{"to":"10.0.0.2:9","interval_ns":0}"#, "interval_ns"),
+            (r#"{"to":"10.0.0.2:9","read_every_ns":-1}"#, "read_every_ns"),
+            (r#"{"to":"10.0.0.2:9","message_bytes":0}"#, "message"),
+            (r#"{"to":"10.0.0.2:9","connections":0}"#, "connections"),
+            (r#"{"to":"10.0.0.2:9","connections":1001}"#, "connections"),
         ] {
-            assert!(matches!(of_json(text).end(), Err(TcpError::Wrong(_))), "{text}");
+            assert!(matches!(of_json(text).check(), Err(TcpError::Wrong(why)) if why.contains(named)), "{text}");
         }
     }
 }

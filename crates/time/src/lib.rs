@@ -1,12 +1,13 @@
 //! Nanoseconds, clocks and waiting.
 //!
 //! Every time in Sojourn is a [`Time`]: nanoseconds on one clock a host, `CLOCK_TAI`. This crate alone reads the host
-//! clock ([`HostClock`]) and alone sleeps; everything else takes a [`Clock`] or a [`Time`]. [`pace`] decides when a driver sleeps. It does not convert between
-//! the clocks of two hosts.
+//! clock ([`HostClock`]) and alone sleeps; everything else takes a [`Clock`] or a [`Time`]. [`pace`] decides when a driver
+//! sleeps. It does not convert between the clocks of two hosts.
 
 mod host;
 pub mod pace;
 mod simulated;
+pub mod text;
 
 pub use host::{HostClock, Reading, TaiOffset};
 pub use pace::{Next, Pace, Pacer, Wait, Watch};

@@ -6,44 +6,22 @@
 //! functions at the end is read back to the very same value.
 
 use sojourn_time::Nanos;
+pub use sojourn_time::text::time;
+use sojourn_time::text::{split, time_in as time_of, too_large};
 
 use super::words::Dialect;
 
 /// Why a quantity was not understood: a sentence's second half, with what to write instead.
 pub type Refusal = String;
 
-/// Reads a time: `20ms`, `1.5us`, `100ns`, `2s`, `1min`, `1h`. 0 needs no unit.
-///
-/// # Errors
-/// Says what is wrong with it.
-pub fn time(text: &str) -> Result<Nanos, Refusal> {
-    time_in(text, Dialect::Ours)
-}
-
 /// Reads a time as a tool means it: a bare number is milliseconds to dummynet, nanoseconds to tc of today.
 pub(super) fn time_in(text: &str, dialect: Dialect) -> Result<Nanos, Refusal> {
-    let (number, unit) = split(text).ok_or_else(|| match text.strip_prefix('-').and_then(split) {
-        Some(_) => format!("{text}: a time cannot be below zero; write it as {}", &text[1..]),
-        None => format!("{text:?} is not a time; write it as 20ms, 1.5us or 2s"),
-    })?;
     let bare = match dialect {
-        Dialect::Ours if number.is_zero() => 1,
-        Dialect::Ours => {
-            return nanoseconds(&number, unit, text).unwrap_or_else(|| {
-                Err(format!(
-                    "{text} has no unit that I know; write {number}ms, {number}us, {number}ns or {number}s",
-                    number = number.text
-                ))
-            });
-        }
-        Dialect::Dummynet => 1_000_000,
-        Dialect::Netem => 1,
+        Dialect::Ours => None,
+        Dialect::Dummynet => Some(1_000_000),
+        Dialect::Netem => Some(1),
     };
-    if unit.is_empty() {
-        return exact(&number, bare).map(Nanos).ok_or_else(|| too_large(text));
-    }
-    nanoseconds(&number, unit, text)
-        .unwrap_or_else(|| Err(format!("{unit:?} is not a unit of time; write ns, us, ms, s, min or h")))
+    time_of(text, bare)
 }
 
 /// Reads a rate in bits per second: `10Mbit/s`, `512kbit`, `1.5GByte/s`, `10M`. A bare number is bits per second, as both tools have it.
@@ -178,84 +156,6 @@ pub fn percentage_text(probability: f64) -> String {
     format!("{}%", shifted(&probability.to_string(), 2))
 }
 
-/// A number as it was written: digits × 10^exponent.
-struct Number<'a> {
-    text: &'a str,
-    digits: u128,
-    exponent: i32,
-}
-
-impl Number<'_> {
-    const fn is_zero(&self) -> bool {
-        self.digits == 0
-    }
-
-    /// Returns it times `unit`, to the nearest whole.
-    fn times(&self, unit: u128) -> Option<u128> {
-        let product = self.digits.checked_mul(unit)?;
-        let power = 10_u128.checked_pow(self.exponent.unsigned_abs());
-        match (power, self.exponent < 0) {
-            (Some(power), true) => Some(product / power + u128::from(product % power >= power.div_ceil(2))),
-            (Some(power), false) => product.checked_mul(power),
-            (None, true) => Some(0),
-            (None, false) => self.is_zero().then_some(0),
-        }
-    }
-}
-
-/// Splits "1.5e3 ms" into its number and its unit.
-fn split(text: &str) -> Option<(Number<'_>, &str)> {
-    let bytes = text.as_bytes();
-    let mut digits = 0_u128;
-    let mut exponent = 0_i32;
-    let (mut at, mut seen, mut point) = (0, 0, false);
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'0'..=b'9' => {
-                digits = digits.checked_mul(10)?.checked_add(u128::from(byte - b'0'))?;
-                exponent -= i32::from(point);
-                seen += 1;
-            }
-            b'.' if !point => point = true,
-            _ => break,
-        }
-        at += 1;
-    }
-    let power = power_of(&bytes[at..]);
-    exponent = exponent.checked_add(power.map_or(0, |(power, _)| power))?;
-    at += power.map_or(0, |(_, length)| length);
-    let number = Number { text: text.get(..at)?, digits, exponent };
-    (seen > 0).then(|| Some((number, text.get(at..)?.trim())))?
-}
-
-/// Reads "e-9": the power and how many bytes it took.
-fn power_of(bytes: &[u8]) -> Option<(i32, usize)> {
-    let rest = bytes.strip_prefix(b"e").or_else(|| bytes.strip_prefix(b"E"))?;
-    let sign = usize::from(matches!(rest.first(), Some(b'+' | b'-')));
-    let digits = rest.iter().skip(sign).take_while(|byte| byte.is_ascii_digit()).count();
-    let text = std::str::from_utf8(rest.get(..sign + digits)?).ok()?;
-    let power = text.parse().ok().filter(|power: &i32| (-400..=400).contains(power))?;
-    (digits > 0).then_some((power, 1 + sign + digits))
-}
-
-fn exact(number: &Number<'_>, unit: u128) -> Option<i64> {
-    number.times(unit).and_then(|value| i64::try_from(value).ok())
-}
-
-/// Works out a time with a unit; `None`: the unit is unknown.
-fn nanoseconds(number: &Number<'_>, unit: &str, text: &str) -> Option<Result<Nanos, Refusal>> {
-    let factor = match unit.to_ascii_lowercase().as_str() {
-        "ns" | "nsec" | "nsecs" => 1,
-        "us" | "usec" | "usecs" | "µs" | "μs" => 1_000,
-        "ms" | "msec" | "msecs" => 1_000_000,
-        "s" | "sec" | "secs" => 1_000_000_000,
-        "min" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    };
-    Some(exact(number, factor).map(Nanos).ok_or_else(|| too_large(text)))
-}
-
 /// Splits a unit of rate into its prefix's factor and the rest; `None`: there is no such prefix.
 fn prefix_of(unit: &str) -> (Option<u128>, &str) {
     let Some(first) = unit.chars().next() else { return (Some(1), "") };
@@ -311,10 +211,6 @@ fn hundredth(number: &str) -> Option<f64> {
 
 fn within_one(value: f64, text: &str) -> Result<f64, Refusal> {
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("{text} is not from 0% to 100%")) }
-}
-
-fn too_large(text: &str) -> Refusal {
-    format!("{text} is too large")
 }
 
 /// Writes `value / unit` in full.

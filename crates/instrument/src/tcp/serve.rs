@@ -72,6 +72,9 @@ impl Ends {
         match asked {
             Asked::Listen(asked) => self.listen(asked),
             Asked::Send(asked) => {
+                if asked.request.duration.is_none() && asked.request.bytes.is_none() {
+                    return Err(WrongRequest("send: give duration_ns or bytes".to_owned()).into());
+                }
                 let outcomes = sojourn_tcp::send(&asked.request, &STOP)?;
                 self.keep(asked.block, "sent", &outcomes)
             }

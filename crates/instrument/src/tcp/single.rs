@@ -18,6 +18,7 @@ use crate::sys::STOP;
 /// # Errors
 /// When it cannot, or a connection broke.
 pub fn send(asked: &SendByHand) -> anyhow::Result<()> {
+    asked.request.check()?;
     place::stop_signal()?;
     settle(&asked.run.place)?;
     let mut file = open(&asked.run, "send")?;
@@ -29,6 +30,7 @@ pub fn send(asked: &SendByHand) -> anyhow::Result<()> {
 /// # Errors
 /// When it cannot, or a connection broke.
 pub fn receive(asked: &ReceiveByHand) -> anyhow::Result<()> {
+    asked.request.check()?;
     place::stop_signal()?;
     settle(&asked.run.place)?;
     let mut file = open(&asked.run, "receive")?;
