@@ -55,7 +55,7 @@ pub enum Action {
         #[serde(default)]
         class: Option<String>,
     },
-    /// Bridged unmatched.
+    /// Bridged unchanged.
     Pass,
     /// Lost.
     Drop,

@@ -86,7 +86,7 @@ pub struct PortReport {
     pub received: u64,
     /// Frames that went out.
     pub sent: u64,
-    /// Unmatched frames that it had no room for, or that were too long for it.
+    /// Frames bridged unchanged that it had no room for, or that were too long for it.
     pub refused: u64,
     /// Frames that our own ring or socket dropped on the way in.
     pub own_drops: u64,

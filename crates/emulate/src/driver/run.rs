@@ -73,7 +73,7 @@ struct Way {
     put: Vec<Departure>,
     /// Due, and the ring had no room.
     stuck: VecDeque<Departure>,
-    /// Unmatched frames are in the ring that the kernel has not been told of.
+    /// Frames bridged unchanged are in the ring that the kernel has not been told of.
     bridged: bool,
     received: u64,
     sent: u64,
@@ -462,7 +462,7 @@ impl<C: Clock> Driver<C> {
     }
 }
 
-/// Where unmatched frames of a direction go.
+/// Where frames of a direction that are bridged unchanged go.
 struct Outlet<'a> {
     port: &'a mut dyn BridgePort,
     way: &'a mut Way,

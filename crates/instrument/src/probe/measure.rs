@@ -139,6 +139,7 @@ impl Session {
         }
     }
 }
+
 /// A port of the kernel.
 #[derive(Debug)]
 enum KernelPort {

@@ -13,6 +13,7 @@ use super::engine::{Answered, Responder};
 const FRAME_BYTES: usize = 1 << 16;
 /// How many looks at empty sockets, and how many replies, go by before it is asked whether to end.
 const LOOKS_BETWEEN: u32 = 1_000;
+
 /// A socket with its responder and its buffers.
 pub struct Endpoint<L> {
     listener: L,

@@ -40,7 +40,7 @@ table! {
         entered: Time => entered_ns: Int64("ns", TAI, "user")
             "From when on it counts: as arrived, or the pipe's clock if that is later.";
         disposition: &'static str => disposition: Name of DISPOSITIONS ("1") was "fate" with "untouched" as "unmatched"
-            "What became of it: unmatched (bridged unchanged, as no rule matched), sent, lost.";
+            "What became of it: unmatched (bridged unchanged, for no rule matched or one that passes matched), sent, lost.";
         cause: &'static str => cause: Name of CAUSES ("1")
             "What lost it: before, full, managed, after, profile, rule, memory, port, ended; empty: it was not.";
         drawn: Option<Nanos> => drawn_ns: Int64("ns") or null "The delay that was drawn for it.";
