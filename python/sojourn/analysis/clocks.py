@@ -87,7 +87,8 @@ class Lines:
         """What is said of a line is a mean over it: less at its reference, more at its ends and beyond.
 
         Offset and skew have errors of their own: their sum has the degrees of freedom of Welch and Satterthwaite
-        (GUM, G.4.1). The instrument computes the same (`crates/clock`).
+        (GUM, G.4.1). The instrument (`crates/clock`) computes the same to 1 %. Runs of earlier versions, whose lines of
+        16 to 47 exchanges had more groups, are read as if they had today's.
         """
         slope, half = self.skew95[line], (self.end[line] - self.begin[line]) / 2
         at_reference = np.maximum(self.error95[line] ** 2 - (slope * half) ** 2 / 3, 0)
