@@ -40,7 +40,7 @@ def test_a_simulated_bridge_is_recovered(finished: tuple[Path, subprocess.Comple
     said = json.loads(done.stdout)
     assert said.keys() == {"run", "verdict", "sentence", "checks", "results"}
     assert (said["run"], said["verdict"]) == ("run", "trusted")
-    assert said["sentence"].startswith("The Linux bridge adds 1.")
+    assert said["sentence"].startswith("Over the direct link, the Linux bridge adds 1.")
     row = latency(said["results"], "bridge", 64)
     assert row["ci_low"] - 30 < TRUE_BRIDGE_NS < row["ci_high"] + 30
     assert row["unit"] == "ns"
