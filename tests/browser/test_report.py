@@ -186,7 +186,7 @@ def test_a_report_on_the_log_of_tcp_is_whole_and_quiet(
     _every_figure_is_drawn(opened.page, least=2)
     _every_table_can_be_read(opened.page)
     said = opened.page.locator("main").inner_text()
-    assert ("too few to tell: 2 of 6 sessions" in said) == (study == "few")
+    assert ("too few sessions for an interval: 2 of 6" in said) == (study == "few")
     assert "95 % CI \u2013" not in said
     opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
     assert _page_width(opened.page) <= width, "the page scrolls sideways"
