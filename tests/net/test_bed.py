@@ -487,8 +487,9 @@ def plain_environment() -> dict[str, str]:
 def start_controller(run: str) -> subprocess.Popen[str]:
     """A process of its own that has built a bed, with a program in it, and waits."""
     script = textwrap.dedent(f"""
-        import time
+        import signal, time
         from sojourn.bed import BedSpec, build_bed
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that nohup started have inherited that it is ignored
         with build_bed(BedSpec(devices=("bridge",)), {run!r}) as bed:
             bed.backend.start("a", ["ping", "-q", "10.77.2.2"])
             print("built", flush=True)
