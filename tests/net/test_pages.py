@@ -1,0 +1,292 @@
+"""Every command of README.md and of the guide is run as a reader would type it, so that none of them can rot.
+
+A page's commands run in their order, in one folder, over real frames: `here` and `there` are hosts with an interface
+eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the page about emulation. Commands of
+the page that need minutes, a terminal or another machine stand in `INSTEAD` with what is run instead; a command that is
+new on a page runs as it stands. Commands that serve (`SERVES`) run beside those that follow.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from sojourn import studies
+from sojourn.analysis import analyse
+from tests.net.busy_machine import await_that
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces by name, and programs in the kernel")
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs/guide").glob("*.md") if path.name != "README.md")]
+PATIENCE_SECONDS = 120.0
+
+THERE_MAC = "02:00:00:00:00:02"
+MINUTES = "--dry-run"
+"""What a study that takes minutes gets: its plan is read, its bed and its time are worked out, nothing is measured."""
+
+INSTEAD = {
+    "make demo": "",  # tests/bare runs it
+    "make setup": "",  # `make test` has just run it
+    "run --resume out/x": "",  # tests/net/test_conduct_net.py interrupts a run and goes on with it
+    "run my-bridge.toml": f"run my-bridge.toml {MINUTES}",
+    "run bridge-latency --quick": "run bridge-latency --quick --set pairs.rounds=2 --no-report",
+    "emulate eth1 eth2 --delay 20ms --loss 1%": "",  # in README: the guide's page on emulation runs it
+    "emulate verify --delay 1ms": "",  # tests/net/test_emulate_net.py
+    "emulate verify --delay 20ms --loss 1%": "",
+    "emulate show --watch": "emulate show",  # until Ctrl-C
+    "emulate replay DIR": "emulate replay log",
+    "tcplog top": "tcplog top --once",
+    "stream recv --dev b0": "stream recv --dev eth1",
+    "stream send --dev a0 --to MAC": f"stream send --dev eth1 --to {THERE_MAC} --count 100",
+    "stream send --dev eth1 --to 01:00:5e:00:00:07 --rate 100pps": (
+        "stream send --dev eth1 --to 01:00:5e:00:00:07 --rate 100pps --count 100"
+    ),
+    "clock 10.0.0.2": "clock 10.0.0.2 --for 1s",
+}
+"""By the words behind `sojourn`: what is run instead; nothing where another test runs it."""
+
+SHORTER = [
+    (r"--duration 10s", "--duration 1s"),
+    (r"--for 10m", "--for 1s"),
+    (r"-- iperf3 -c (…|10\.0\.0\.2)$", "-- iperf3 -c 10.0.0.2 -t 1"),
+    (r"^run (?!.*(--quick|--dry-run))(.*)", rf"run \2 {MINUTES}"),
+    (r"^(emulate eth1 eth2 .*--jitter.*)", r"\1 --log log"),
+]
+SERVES = re.compile(r"(emulate eth1|probe respond(?! --help)|stream recv|tcplog run --port 5201 --out out/live)")
+
+PREPARED = {
+    "README.md": ["there$ sojourn probe respond"],
+}
+LIVE_LOG = "sojourn tcplog run --port 5201 --out out/live"
+
+
+class Command(NamedTuple):
+    """What a page says, and where."""
+
+    host: str
+    words: str
+    line: int
+
+
+def commands(page: Path) -> list[Command]:
+    """What a reader would type, in its order: blocks without a language, and in README the tables' first columns."""
+    found: list[Command] = []
+    for fence in re.finditer(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        if fence[1] in {"", "sh", "console"}:
+            first = page.read_text()[: fence.start()].count("\n") + 2
+            found += typed(fence[2], first)
+    if page.name == "README.md":
+        found += in_tables(page.read_text())
+    return found
+
+
+def typed(block: str, first: int) -> list[Command]:
+    """The commands of a block: behind a prompt, or, in a block without one, every line."""
+    prompted = re.compile(r"^(?:(here|there|each|peer)?\$|#) +(.*)$")
+    lines = list(enumerate(block.splitlines(), start=first))
+    matches = [(number, prompted.match(line)) for number, line in lines]
+    if any(match for _, match in matches):
+        return [Command(match[1] or "", match[2], number) for number, match in matches if match]
+    plain = re.compile(r"^(\.venv/bin/sojourn|sojourn|make) ")
+    return [Command("", line, number) for number, line in lines if plain.match(line)]
+
+
+def in_tables(text: str) -> list[Command]:
+    """The commands of README's table; a bare name behind the first command of a row is another study."""
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("| `sojourn "):
+            first, *others = re.findall(r"`([^`]+)`", line.split("|")[1])
+            found.append(Command("", first, number))
+            for other in others:
+                words = other if other.startswith("sojourn ") else f"sojourn run {other}"
+                found.append(Command("", words, number))
+    return found
+
+
+def as_run(command: Command) -> str:
+    """The command's words behind `sojourn`, as they are run here; none where another test runs it."""
+    words = re.sub(r"^(\.venv/bin/)?sojourn ", "", command.words)
+    instead = INSTEAD.get(words, words)
+    for pattern, shorter in SHORTER:
+        instead = re.sub(pattern, shorter, instead)
+    return instead
+
+
+class Lab:
+    """Two hosts, a box between them, and a folder."""
+
+    def __init__(self, folder: Path, page: str) -> None:
+        self.folder = folder
+        self.page = page
+        self._name = f"pages-{uuid.uuid4().hex[:6]}"
+        self._serving: dict[tuple[str, str], subprocess.Popen[str]] = {}
+        self.default = "box" if page == "emulate.md" else "here"
+
+    def build(self) -> None:
+        """Namespaces, cables and addresses; the files that the page speaks of."""
+        for host in ("here", "box", "there"):
+            ip("netns", "add", f"{self._name}-{host}")
+        self._cable("here", "eth1", "eth1")
+        self._cable("there", "eth1", "eth2")
+        for host, number in (("here", 1), ("there", 2)):
+            self._inside(host, "ip", "link", "set", "eth1", "address", f"02:00:00:00:00:0{number}", "up")
+            self._inside(host, "ip", "address", "add", f"10.0.0.{number}/24", "dev", "eth1")
+        self._inside("there", "ip", "address", "add", "10.0.0.3/24", "dev", "eth1")
+        if self.default != "box":
+            self._inside("box", "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+            for dev in ("br0", "eth1", "eth2"):
+                self._inside("box", "ip", "link", "set", dev, "up", *(["master", "br0"] if dev != "br0" else []))
+        self._write_files()
+
+    def _cable(self, host: str, dev: str, port: str) -> None:
+        ends = ["netns", f"{self._name}-{host}", "type", "veth", "peer", "name", port, "netns", f"{self._name}-box"]
+        ip("link", "add", dev, *ends)
+        for at, name in ((host, dev), (host, "lo"), ("box", port)):
+            self._inside(at, "ip", "link", "set", name, "up")
+
+    def _write_files(self) -> None:
+        (self.folder / ".venv").symlink_to(ROOT / ".venv")
+        for name, page in (("paths.toml", "emulate.md"), ("my-bridge.toml", "plans.md")):
+            blocks = re.findall(
+                r"^```toml\n(.*?)^```", (ROOT / "docs/guide" / page).read_text(), re.MULTILINE | re.DOTALL
+            )
+            (self.folder / name).write_text(blocks[0])
+        (self.folder / "my-plan.toml").write_text((ROOT / "python/sojourn/studies/frame-size.toml").read_text())
+        (self.folder / "in.pcapng").write_bytes(capture())
+        with tarfile.open(ROOT / "tests/golden/bridge-latency.tar.xz") as packed:
+            packed.extractall(self.folder, filter="data")
+        analyse(self.folder / "bridge-latency")
+        for name in ("x", "y", "monday", "tuesday"):
+            shutil.copytree(self.folder / "bridge-latency", self.folder / "out" / name)
+
+    def remove(self) -> None:
+        """End what serves, and take all of it away."""
+        for process in self._serving.values():
+            self._end(process)
+        for host in ("here", "box", "there"):
+            ip("netns", "del", f"{self._name}-{host}")
+
+    def run(self, host: str, words: str) -> str | None:
+        """Run one command; why it failed."""
+        argv = self._argv(host or self.default, words)
+        done = subprocess.run(argv, **self._as(), timeout=PATIENCE_SECONDS, check=False)  # type: ignore[call-overload]
+        return None if done.returncode == 0 else f"status {done.returncode}: {done.stderr.strip()[-400:]}"
+
+    def serve(self, host: str, words: str) -> str | None:
+        """Start what runs beside the next commands; another of its kind at the same host ends first."""
+        host = host or self.default
+        kind = " ".join(words.split()[:2])
+        if before := self._serving.pop((host, kind), None):
+            self._end(before)
+        process = subprocess.Popen(self._argv(host, words), **self._as())  # type: ignore[call-overload]
+        self._serving[host, kind] = process
+        time.sleep(1.0)  # each says in its own way that it is ready; the commands that follow have no way to wait
+        return (
+            None if process.poll() in {None, 0} else f"status {process.returncode}: {process.communicate()[1][-400:]}"
+        )
+
+    def _end(self, process: subprocess.Popen[str]) -> None:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_SECONDS)
+
+    def _argv(self, host: str, words: str) -> list[str]:
+        program = str(Path(sys.executable).with_name("sojourn"))
+        return ["ip", "netns", "exec", f"{self._name}-{host}", program, *shlex.split(words)]
+
+    def _as(self) -> dict[str, object]:
+        env = {**os.environ, "XDG_RUNTIME_DIR": str(self.folder)}
+        return {"cwd": self.folder, "env": env, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+    def _inside(self, host: str, *argv: str) -> None:
+        ip("netns", "exec", f"{self._name}-{host}", *argv)
+
+    def iperf_server(self) -> subprocess.Popen[bytes]:
+        """iperf3 at the host there."""
+        argv = ["ip", "netns", "exec", f"{self._name}-there", "iperf3", "-s"]
+        server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        listening = ["ip", "netns", "exec", f"{self._name}-there", "ss", "-Htln"]
+        await_that(lambda: b":5201" in subprocess.check_output(listening), "iperf3 listens")
+        return server
+
+
+@pytest.fixture
+def lab(page: Path, tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, page.name)
+    try:
+        made.build()
+        server = made.iperf_server()
+        yield made
+        server.kill()
+        server.wait()
+    finally:
+        made.remove()
+
+
+CLEANS = pytest.mark.alone
+"""README has `bed clean`, which ends what other tests have left behind on purpose."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[CLEANS] if page.name == "README.md" else [], id=page.stem) for page in PAGES],
+)
+def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
+    failed = []
+    for line in PREPARED.get(page.name, []):
+        [command] = typed(line, 0)
+        assert lab.serve(command.host, as_run(command)) is None
+    for command in commands(page):
+        words = as_run(command)
+        if command.words.startswith("make ") or not words:
+            assert command.words in INSTEAD or not words, f"{page.name}:{command.line}: {command.words}"
+            continue
+        if study := re.fullmatch(rf"run ([\w-]+) {MINUTES}", words):
+            assert study[1] in studies.names(), f"{page.name}:{command.line}: no study {study[1]}"
+            continue  # tests/net/test_own_files.py runs each of them
+        if re.match(r"tcplog (set|status)", words):
+            words = words.replace("out/t", "out/live")
+            if not (lab.folder / "out/live").exists():
+                lab.serve("", LIVE_LOG.removeprefix("sojourn "))
+        why = (lab.serve if SERVES.match(words) else lab.run)(re.sub("each|peer", "there", command.host), words)
+        if why is not None:
+            failed.append(f"{page.name}:{command.line}: {command.words}\n  run as: {words}\n  {why}")
+    assert not failed, "\n".join(failed)
+
+
+def test_pages_have_commands() -> None:
+    counts = {page.name: len(commands(page)) for page in PAGES}
+    assert all(counts.values()), counts
+    assert counts["README.md"] > 30, counts
+
+
+def capture() -> bytes:
+    """Twenty UDP packets as a pcap file, 10 ms apart."""
+    frame = bytes.fromhex("0200000000020200000000010800") + bytes.fromhex(
+        "4500002e000040004011 26bd 0a000001 0a000002 1234 1235 001a 0000".replace(" ", "")
+    )
+    frame = frame.ljust(60, b"\0")
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    return head + b"".join(struct.pack("<IIII", 1_700_000_000, i * 10_000, 60, 60) + frame for i in range(20))
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
