@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from sojourn.records import RunFolder
 
 
-class Bench:
+class Bench(ABC):
     """The instruments of a part, up for as long as it lasts."""
 
     def batch(self, trials: Sequence[Trial[Any]]) -> AbstractContextManager[None]:
@@ -23,9 +24,9 @@ class Bench:
         del trials
         return nullcontext()
 
+    @abstractmethod
     def measure(self, trial: Trial[Any]) -> None:
         """Measure one trial, and log what is kept of it beside its records."""
-        raise NotImplementedError
 
 
 class Clock:
