@@ -209,7 +209,8 @@ impl Link {
 
     fn change(&mut self, link: &config::Link, start: Time, now: Time) {
         if self.opportunities.is_some() {
-            (self.free_at, self.debt) = (now, 0);
+            // Later than `now` where a packet of the rate before still keeps it.
+            (self.free_at, self.debt) = (self.free_at.max(now), 0);
         }
         self.rest(now);
         self.overhead = i64::from(link.overhead_bytes);

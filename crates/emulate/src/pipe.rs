@@ -228,6 +228,8 @@ impl Path {
             let done = ride.done;
             self.clock = self.clock.max(done);
             self.ride = None;
+            // Where the link has become one of opportunities, this packet kept it until now.
+            self.link.pass_opportunities(done);
             self.go_on(done, ledger);
         } else {
             self.clock = self.clock.max(tell_at(ride));

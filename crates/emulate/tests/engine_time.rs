@@ -70,6 +70,42 @@ fn a_link_that_is_stopped_for_ever_goes_on_when_it_is_told() {
 }
 
 #[test]
+fn opportunities_begin_when_the_packet_that_keeps_its_departure_has_left() {
+    let pipe = |link| Pipe { link, queue: endless(), ..Pipe::default() };
+    let opportunities =
+        Trace::Opportunities { at: vec![Nanos::micros(100)], period: Nanos::micros(100), file: String::new() };
+    let by_opportunity = pipe(Link { trace: Some(opportunities), ..Link::default() });
+    let by_rate = pipe(Link { rate_bps: Some(1_000_000), ..Link::default() });
+    let mut engine = Engine::new(&one(by_rate.clone()), START).expect("holds");
+    // 0.84 ms each: the departure of the first is announced at once.
+    (0..3).for_each(|_| drive::keep(&mut engine, &[0; 105], START));
+    engine.advance(START);
+    engine.set("p", &by_opportunity, at(250_000)).expect("holds");
+    // The other two are as if the link had opportunities from 0.84 ms on: one each, behind the first.
+    let left: Vec<_> =
+        std::iter::from_fn(|| engine.due(at(5_000_000))).map(|due| (due.number, (due.intended - START).0)).collect();
+    assert_eq!(left, [(0, 840_000), (1, 900_000), (2, 900_000)]);
+}
+
+#[test]
+fn a_link_earns_no_credit_while_a_packet_of_an_earlier_rate_keeps_it() {
+    let pipe = |link| Pipe { link, queue: endless(), ..Pipe::default() };
+    let opportunities =
+        Trace::Opportunities { at: vec![Nanos::seconds(1)], period: Nanos::seconds(1), file: String::new() };
+    let by_opportunity = pipe(Link { trace: Some(opportunities), ..Link::default() });
+    let by_rate = pipe(Link { rate_bps: Some(1_000_000), burst_bytes: 1_000, ..Link::default() });
+    let mut engine = Engine::new(&one(pipe(Link { burst_bytes: 0, ..by_rate.link.clone() })), START).expect("holds");
+    // 0.8 ms each.
+    (0..2).for_each(|_| drive::keep(&mut engine, &[0; 100], START));
+    engine.advance(START);
+    for (to, micros) in [(&by_opportunity, 100), (&by_rate, 200)] {
+        engine.set("p", to, at(micros * 1_000)).expect("holds");
+    }
+    let left: Vec<_> = std::iter::from_fn(|| engine.due(at(5_000_000))).map(|due| (due.intended - START).0).collect();
+    assert_eq!(left, [800_000, 1_600_000]);
+}
+
+#[test]
 fn idle_time_earns_credit_up_to_the_burst() {
     // 8 Mbit/s: a byte a microsecond. Idle for 1.5 ms at first, and for 10 ms later.
     let config = of(Link { rate_bps: Some(8_000_000), burst_bytes: 2_500, ..Link::default() });

@@ -139,6 +139,9 @@ proptest! {
         let found = differences(&logged, &replayed);
         prop_assert!(found.is_identical(), "{:?}", found);
         prop_assert_eq!(found.packets, logged.len() as u64);
+        for disposition in &logged {
+            prop_assert!(disposition.intended >= disposition.link_left || disposition.intended.is_none(), "{disposition:?}");
+        }
     }
 }
 
