@@ -257,6 +257,47 @@ def test_dualpi2_serves_l4s_traffic_first_and_marks_it(tmp_path: Path) -> None:
         assert 0 < forward["marked"] <= forward["sent"]
 
 
+def block_of_the_guide(kind: str) -> str:
+    """A file that docs/guide/emulate.md shows."""
+    page = Path(__file__).parents[2] / "docs/guide/emulate.md"
+    [block] = re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return str(block)
+
+
+@thrice
+def test_a_file_of_ipfw_does_what_its_lines_say(tmp_path: Path) -> None:
+    (tmp_path / "dummynet.ipfw").write_text(block_of_the_guide("ipfw"))
+    with emulating(tmp_path, "-C", str(tmp_path / "dummynet.ipfw")) as emulator:
+        times = ping(10, "-i", "0.05")
+        asks = (
+            "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b'x', ('10.79.11.2', 4000))"
+        )
+        run(*inside("a", sys.executable, "-c", asks))
+        await_that(lambda: emulator.ask(do="show")["report"]["lost_by_rules"] == 1, "a rule drops UDP to port 4000")
+        report = emulator.stop()["report"]
+    # 20 ms and the link's time for 98 bytes there, 5 ms back.
+    assert min(times) >= 25.0 + 98 * 8 / 10e3
+    with undisturbed():
+        assert median(times) < 27.0
+    assert [pipe["name"] for pipe in report["pipes"]] == ["1", "2"]
+    assert [pipe["sent"] for pipe in report["pipes"]] >= [10, 10]
+
+
+@thrice
+def test_a_profile_of_a_medium_delays_each_packet_by_one_of_its_values(tmp_path: Path) -> None:
+    (tmp_path / "radio.profile").write_text(block_of_the_guide("profile"))
+    words = f'profile "{tmp_path}/radio.profile"'
+    with emulating(tmp_path, "--forward", words):
+        times = ping(100, "-i", "0.04")
+    assert len(times) == 100
+    assert min(times) >= 10.0 + 98 * 8 / 10e3
+    with undisturbed():
+        short = [time for time in times if time < 15.0]
+        # Half of a hundred, five standard deviations about.
+        assert 25 <= len(short) <= 75, times
+        assert all(time < 12.0 or 20.0 <= time < 33.0 for time in times), times
+
+
 def echo_times(*words: str) -> list[float]:
     """Round-trip times in milliseconds of the echo requests that were answered, of a hundred."""
     argv = inside("a", "ping", "-n", "-c", "100", "-i", "0.02", "-W", "1", *words, "10.79.11.2")

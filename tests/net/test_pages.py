@@ -74,6 +74,14 @@ SERVES = re.compile(r"(emulate eth1|probe respond(?! --help)|stream recv|tcplog 
 PREPARED = {
     "README.md": ["there$ sojourn probe respond"],
 }
+FILES = [
+    ("paths.toml", "emulate.md", "toml"),
+    ("dummynet.ipfw", "emulate.md", "ipfw"),
+    ("radio.profile", "emulate.md", "profile"),
+    ("my-bridge.toml", "plans.md", "toml"),
+]
+"""Files that commands name: the first block of a kind on a page."""
+
 LIVE_LOG = "sojourn tcplog run --port 5201 --out out/live"
 
 
@@ -164,10 +172,9 @@ class Lab:
 
     def _write_files(self) -> None:
         (self.folder / ".venv").symlink_to(ROOT / ".venv")
-        for name, page in (("paths.toml", "emulate.md"), ("my-bridge.toml", "plans.md")):
-            blocks = re.findall(
-                r"^```toml\n(.*?)^```", (ROOT / "docs/guide" / page).read_text(), re.MULTILINE | re.DOTALL
-            )
+        for name, page, kind in FILES:
+            text = (ROOT / "docs/guide" / page).read_text()
+            blocks = re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
             (self.folder / name).write_text(blocks[0])
         (self.folder / "my-plan.toml").write_text((ROOT / "python/sojourn/studies/frame-size.toml").read_text())
         (self.folder / "in.pcapng").write_bytes(capture())
