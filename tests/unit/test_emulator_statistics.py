@@ -200,6 +200,20 @@ def test_without_a_tick_none_is_found() -> None:
     assert alarms <= 20
 
 
+@pytest.mark.parametrize("trials", [2, 8])
+def test_a_stall_of_a_third_of_a_trial_is_no_tick(trials: int) -> None:
+    """A stall of 45 ms holds up a third of the packets of one trial; all of them leave at its end."""
+    rng = np.random.default_rng(SEED)
+    times = [np.cumsum(rng.exponential(1e6, 120)) for _ in range(trials)]
+    errors = [rng.gamma(2, 300, 120) for _ in times]
+    end = times[1][40] + 45e6
+    held = (times[1] >= times[1][40]) & (times[1] < end)
+    errors[1][held] += end - times[1][held]
+    found = find_tick(times, errors)
+    assert found is not None
+    assert found.within(0.01).estimate < 1_000
+
+
 def test_a_link_serves_one_after_the_other() -> None:
     entered = np.array([0, 0, 100, 5_000_000]) + 1_900_000_000_000_000_000
     bits = np.array([8000, 4000, 8000, 8000])

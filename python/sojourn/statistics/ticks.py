@@ -10,6 +10,7 @@ meets it always at the same phase, and shows a constant error instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,9 +60,11 @@ def find_tick(times: Sequence[NDArray[np.float64]], errors: Sequence[NDArray[np.
     amplitudes. Long trials are cut: the beginning of each is enough.
     """
     most = max(LEAST, MOST_PACKETS // max(1, len(times)))
-    kept = [((t - t[0])[:most], _drawn_in(e[:most])) for t, e in zip(times, errors, strict=True) if len(t) >= LEAST]
-    if not kept:
+    long = [(t[:most], e[:most]) for t, e in zip(times, errors, strict=True) if len(t) >= LEAST]
+    if not long:
         return None
+    reach = 3 * max(1.0, median_low(float(np.subtract(*np.quantile(e, [0.75, 0.25]))) for _, e in long))
+    kept = [(t - t[0], _drawn_in(e, reach)) for t, e in long]
     n = sum(len(t) for t, _ in kept)
     variance = sum(float(np.square(e).sum()) for _, e in kept) / n
     if variance <= 0:
@@ -86,13 +89,14 @@ class _Strongest:
     packets: float | None = None
 
 
-def _drawn_in(errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The errors about their mean, none farther from the median than three times the spread of the middle half.
+def _drawn_in(errors: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
+    """The errors about their mean, none farther from the median than `reach`.
 
-    A saw-tooth is all within that; stalls, which come several packets at a time, are not, and would look periodic.
+    That is three times the interquartile range of the median trial. The errors of ticks are all within it; stalls,
+    which delay many packets in a row, are not, and would look periodic. A stall may take up more than a quarter of
+    its own trial, so that the trial's own quartiles do not bound it.
     """
-    low, middle, high = np.quantile(errors, [0.25, 0.5, 0.75])
-    reach = 3 * max(float(high - low), 1.0)
+    middle = float(np.median(errors))
     clipped = np.clip(errors, middle - reach, middle + reach)
     return np.asarray(clipped - clipped.mean(), dtype=np.float64)
 

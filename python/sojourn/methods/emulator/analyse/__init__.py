@@ -121,8 +121,11 @@ def _losses(checks: list[dict[str, Any]]) -> str:
 
 def _first(failed: list[dict[str, Any]], several: int) -> str:
     first, fail = failed[0], "fails" if len(failed) == 1 else "fail"
-    where = f" (of {first['pipe']})" if first["pipe"] else ""
-    return f"{len(failed)} of {counted(several, 'check')} {fail}, {first['check']} first{where}"
+    where = f" with {first['pipe']}" if first["pipe"] else ""
+    such = f'"{first["check"]}"{where}'
+    return (
+        f"{len(failed)} of {counted(several, 'check')} {fail}: {such if len(failed) == 1 else f'the first is {such}'}"
+    )
 
 
 def _exactness(rows: list[Row]) -> str:
