@@ -1,11 +1,7 @@
 //! The command line.
 
-use std::net::IpAddr;
-use std::str::FromStr;
-
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use sojourn_probe::DEFAULT_UDP_PORT;
 use sojourn_time::Wait;
 
 use crate::clock::request::{ClockCommand, PretendedClock};
@@ -114,27 +110,6 @@ pub struct Respond {
     pub die_with_parent: bool,
 }
 
-/// A peer's address, and its port where it is said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    pub address: IpAddr,
-    pub port: u16,
-}
-
-impl FromStr for Peer {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(address) = text.parse() {
-            return Ok(Self { address, port: DEFAULT_UDP_PORT });
-        }
-        match text.parse::<std::net::SocketAddr>() {
-            Ok(socket) if socket.port() > 0 => Ok(Self { address: socket.ip(), port: socket.port() }),
-            _ => Err("expected an address as 10.0.0.2, 10.0.0.2:9000, fd00::2 or [fd00::2]:9000".to_owned()),
-        }
-    }
-}
-
 /// Reads how to wait for departures.
 fn wait_for_departures() -> impl TypedValueParser<Value = Wait> {
     wait([
@@ -187,8 +162,6 @@ pub use sojourn_time::text::time as span;
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
-    use proptest::prelude::*;
-    use sojourn_time::Nanos;
 
     use super::*;
 
@@ -229,35 +202,6 @@ mod tests {
         for line in ["x probe icmp 10.0.0.2 -i -5ms", "x probe icmp 10.0.0.2 --timeout -.5s", "x stream recv --for -1s"]
         {
             assert!(told(line).contains("no value here may be negative"), "{line}: {}", told(line));
-        }
-    }
-
-    #[test]
-    fn spans_carry_their_unit() {
-        assert_eq!(span("10ms"), Ok(Nanos::millis(10)));
-        assert_eq!(span("0.5us"), Ok(Nanos(500)));
-        assert_eq!(span("1s"), Ok(Nanos::seconds(1)));
-        assert_eq!(span("2min"), Ok(Nanos::seconds(120)));
-        assert_eq!(span("1.5h"), Ok(Nanos::seconds(5_400)));
-        for refused in ["10", "ms", "-1ms", "NaNs", "1e300s", ""] {
-            assert!(span(refused).is_err(), "{refused}");
-        }
-    }
-
-    #[test]
-    fn peers_have_a_port_or_the_default() {
-        assert_eq!("10.0.0.2".parse::<Peer>().map(|peer| peer.port), Ok(7707));
-        assert_eq!("[fd00::2]:9".parse::<Peer>().map(|peer| peer.port), Ok(9));
-        assert_eq!("fd00::2".parse::<Peer>().map(|peer| peer.port), Ok(7707));
-        assert!("10.0.0.2:0".parse::<Peer>().is_err());
-        assert!("host".parse::<Peer>().is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn arbitrary_text_never_panics(text: String) {
-            let _ = span(&text);
-            let _ = text.parse::<Peer>();
         }
     }
 }

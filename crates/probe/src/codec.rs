@@ -37,16 +37,16 @@ impl Codec {
     /// Returns the codec of a checked request over a port of that framing, whose Ethernet frames have the source address `mac`.
     pub fn new(request: &Request, framing: Framing, mac: MacAddress) -> Self {
         let destination = match request.to {
-            To::Ethernet { mac, .. } => mac,
+            To::Ethernet(ref ethernet) => ethernet.mac,
             _ => MacAddress::default(),
         };
         Self {
             framing,
-            block: request.block,
+            block: request.head.block,
             request_bytes: request.request_payload_bytes,
             response_bytes: request.response_payload_bytes,
             addresses: (destination, mac),
-            first_sequence: (request.block.wrapping_mul(40_503) >> 3) as u16,
+            first_sequence: (request.head.block.wrapping_mul(40_503) >> 3) as u16,
         }
     }
 
@@ -160,28 +160,13 @@ mod tests {
     use sojourn_time::Nanos;
 
     use super::*;
-    use crate::{Kind, Schedule};
+    use crate::{Kind, Shape, Simulated};
 
     const FRAMINGS: [Framing; 4] = [Framing::Icmp4, Framing::Icmp6, Framing::Udp, Framing::Ethernet];
 
     fn codec(framing: Framing, block: u32, bytes: usize) -> Codec {
-        let request = Request {
-            block,
-            device: String::new(),
-            round: 0,
-            visit: 0,
-            cell: 0,
-            to: To::Sim { line: Box::new(Line::constant(0, 0)), carries: None },
-            kind: Kind::Icmp,
-            request_payload_bytes: bytes,
-            response_payload_bytes: bytes,
-            schedule: Schedule::Regular,
-            interval: Nanos(1),
-            count: 1,
-            warmup: 0,
-            timeout: Nanos(1),
-            seed: 0,
-        };
+        let to = To::Sim(Simulated { line: Box::new(Line::constant(0, 0)), carries: None });
+        let request = Request::new(block, to, Kind::Icmp, bytes, Shape::regular(1, Nanos(1), Nanos(1)));
         Codec::new(&request, framing, MacAddress::default())
     }
 

@@ -74,12 +74,13 @@ pub fn run<P: Port, C: Clock>(
     // Not before: the memory of a large block is milliseconds in coming.
     let now = clock.now();
     engine.begin(now + LEAD);
-    let interval = match request.schedule {
-        Schedule::ClosedLoop => request.interval.max(SHORTEST_CLOSED),
-        Schedule::Regular | Schedule::Poisson => request.interval,
+    let shape = &request.shape;
+    let interval = match shape.schedule {
+        Schedule::ClosedLoop => shape.interval.max(SHORTEST_CLOSED),
+        Schedule::Regular | Schedule::Poisson => shape.interval,
     };
     let pacer = Pacer::new(host.pace, interval, QUIET, clock);
-    let share = Nanos(request.interval.0 / 5);
+    let share = Nanos(shape.interval.0 / 5);
     let mut driver = Driver { engine, port, clock, pacer, share, buffer };
     driver.run(Watch::new(now), stop)?;
     let own_drops = driver.port.own_drops().saturating_sub(own_drops);

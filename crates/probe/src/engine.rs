@@ -62,15 +62,16 @@ impl Engine {
     /// begins.
     pub fn new(request: &Request, port: &Capabilities, mac: MacAddress) -> Self {
         let codec = Codec::new(request, port.framing, mac);
+        let shape = &request.shape;
         let mut engine = Self {
             frame: vec![0; codec.frame_bytes()],
             codec,
-            departures: Departures::new(request.schedule, request.interval, request.seed),
-            is_closed_loop: request.schedule == Schedule::ClosedLoop,
-            count: request.count,
-            warmup: request.warmup,
-            timeout: request.timeout,
-            rows: touched(request.count as usize),
+            departures: Departures::new(shape.schedule, shape.interval, shape.seed),
+            is_closed_loop: shape.schedule == Schedule::ClosedLoop,
+            count: shape.count,
+            warmup: shape.warmup,
+            timeout: shape.timeout,
+            rows: touched(shape.count as usize),
             counts: Counts::default(),
             first_number: None,
             stamps_due: port.transmit_stamps.then_some(0),

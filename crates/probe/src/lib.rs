@@ -18,6 +18,6 @@ pub use departures::Departures;
 pub use driver::{Host, run};
 pub use engine::{Engine, Step};
 pub use judge::{Found, LATE_SHARE, judge, late_limit, late_sentence};
-pub use request::{Kind, LONGEST, MOST_PROBES, Request, RequestError, Schedule};
+pub use request::{Head, Kind, LONGEST, MOST_PROBES, Request, RequestError, Schedule, Shape};
 pub use statistics::Summary;
-pub use to::{Carries, DEFAULT_UDP_PORT, To};
+pub use to::{Carries, DEFAULT_UDP_PORT, Ethernet, Icmp, Peer, Simulated, To, Udp};

@@ -1,12 +1,15 @@
-//! What is asked of one block of probes: one line of `probe blocks`, or one run of the others.
+//! What is asked of one block of probes: one line of `probe blocks`, or one run of the others. What both say is declared once,
+//! as an option of the command line and a key of JSON.
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
 use sojourn_time::Nanos;
+use sojourn_time::text::time;
 use sojourn_wire::Carrier;
 use sojourn_wire::size::SizeError;
 
 use crate::To;
+use crate::to::Simulated;
 
 /// The most probes in a block: all of them are kept in memory.
 pub const MOST_PROBES: u32 = 10_000_000;
@@ -15,9 +18,28 @@ pub const MOST_PROBES: u32 = 10_000_000;
 pub const LONGEST: Nanos = Nanos::seconds(3_600);
 
 /// One block of probes, as asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
+    /// What it is part of.
+    #[serde(flatten)]
+    pub head: Head,
+    /// Whom to probe, and through what.
+    pub to: To,
+    /// How the peer answers.
+    pub kind: Kind,
+    /// User data of each request.
+    pub request_payload_bytes: usize,
+    /// User data of each reply.
+    pub response_payload_bytes: usize,
+    /// How many probes, and when.
+    #[serde(flatten)]
+    pub shape: Shape,
+}
+
+/// What a block is part of; by hand nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Head {
     /// Its number.
     pub block: u32,
     /// The device under test, by its name in the plan.
@@ -32,34 +54,37 @@ pub struct Request {
     /// The cell of the plan's matrix.
     #[serde(default)]
     pub cell: i32,
-    /// Whom to probe, and through what.
-    pub to: To,
-    /// How the peer answers.
-    pub kind: Kind,
-    /// User data of each request.
-    pub request_payload_bytes: usize,
-    /// User data of each reply.
-    pub response_payload_bytes: usize,
-    /// When probes leave.
-    pub schedule: Schedule,
-    /// The (mean) interval between intended departures; closed-loop: the least one.
+}
+
+/// How many probes, and when: of a request in JSON and on the command line.
+#[derive(Clone, Debug, PartialEq, Eq, Args, Deserialize)]
+pub struct Shape {
+    /// How many probes to send, warm-up included
+    #[arg(short, long, default_value_t = 100)]
+    pub count: u32,
+    /// The interval between intended departures (the mean one for poisson, the least one for closed-loop): 10ms, 500us, 1s
+    #[arg(short, long, default_value = "10ms", value_parser = time)]
     #[serde(rename = "interval_ns")]
     pub interval: Nanos,
-    /// How many probes, warm-up included.
-    pub count: u32,
-    /// How many of them, the first, warm the path up.
-    #[serde(default)]
-    pub warmup: u32,
-    /// After which a reply is late.
+    /// When probes leave
+    #[arg(long, default_value = "regular")]
+    pub schedule: Schedule,
+    /// After which a reply is late, and how long the end waits for the last one
+    #[arg(long, default_value = "1s", value_parser = time)]
     #[serde(rename = "timeout_ns")]
     pub timeout: Nanos,
-    /// Seed of the schedule.
+    /// How many of the probes, the first, only warm the path up: they are recorded and left out of the summary
+    #[arg(long, default_value_t = 0)]
+    #[serde(default)]
+    pub warmup: u32,
+    /// Seed of the poisson schedule
+    #[arg(long, default_value_t = 1)]
     #[serde(default)]
     pub seed: u64,
 }
 
 /// How the peer answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Its kernel echoes.
@@ -71,7 +96,7 @@ pub enum Kind {
 }
 
 /// When probes leave: in requests, and on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
     /// At equal intervals, answered or not (open loop).
@@ -91,6 +116,12 @@ pub struct RequestError {
 }
 
 impl Request {
+    /// Returns a request that is part of no plan, whose replies are as long as the requests.
+    pub fn new(block: u32, to: To, kind: Kind, payload_bytes: usize, shape: Shape) -> Self {
+        let head = Head { block, ..Head::default() };
+        Self { head, to, kind, request_payload_bytes: payload_bytes, response_payload_bytes: payload_bytes, shape }
+    }
+
     /// Returns what carries the user data.
     pub const fn carrier(&self) -> Carrier {
         self.to.carrier(self.kernel_answers())
@@ -107,18 +138,9 @@ impl Request {
     /// On the first thing that cannot, by its key.
     pub fn check(&self) -> Result<(), RequestError> {
         self.check_sizes()?;
-        let spans = Nanos(1)..=LONGEST;
-        let closed = self.schedule == Schedule::ClosedLoop;
-        require(
-            "interval_ns",
-            spans.contains(&self.interval) || (closed && self.interval == Nanos::ZERO),
-            "expected more than 0 and at most an hour (0 only with closed-loop)",
-        )?;
-        require("timeout_ns", spans.contains(&self.timeout), "expected more than 0 and at most an hour")?;
-        require("count", (1..=MOST_PROBES).contains(&self.count), "expected 1 to 10,000,000")?;
-        require("warmup", self.warmup <= self.count, "expected no more than count, which includes it")?;
-        require("block", i32::try_from(self.block).is_ok(), "expected at most 2,147,483,647")?;
-        if let To::Sim { line, .. } = &self.to {
+        self.shape.check()?;
+        require("block", i32::try_from(self.head.block).is_ok(), "expected at most 2,147,483,647")?;
+        if let To::Sim(Simulated { line, .. }) = &self.to {
             line.check().map_err(|error| RequestError { key: "to", problem: error.to_string() })?;
         }
         Ok(())
@@ -132,6 +154,26 @@ impl Request {
         self.carrier().check(self.response_payload_bytes).map_err(refuse("response_payload_bytes"))?;
         let alike = self.kind == Kind::RequestResponse || self.request_payload_bytes == self.response_payload_bytes;
         require("response_payload_bytes", alike, "expected request_payload_bytes, but for request-response")
+    }
+}
+
+impl Shape {
+    /// Returns probes at equal intervals, none of which is for the warm-up.
+    pub const fn regular(count: u32, interval: Nanos, timeout: Nanos) -> Self {
+        Self { count, interval, schedule: Schedule::Regular, timeout, warmup: 0, seed: 1 }
+    }
+
+    fn check(&self) -> Result<(), RequestError> {
+        let spans = Nanos(1)..=LONGEST;
+        let closed = self.schedule == Schedule::ClosedLoop;
+        require(
+            "interval_ns",
+            spans.contains(&self.interval) || (closed && self.interval == Nanos::ZERO),
+            "expected more than 0 and at most an hour (0 only with closed-loop)",
+        )?;
+        require("timeout_ns", spans.contains(&self.timeout), "expected more than 0 and at most an hour")?;
+        require("count", (1..=MOST_PROBES).contains(&self.count), "expected 1 to 10,000,000")?;
+        require("warmup", self.warmup <= self.count, "expected no more than count, which includes it")
     }
 }
 
@@ -176,7 +218,7 @@ mod tests {
     fn reads_what_is_asked() {
         let request: Request = serde_json::from_str(LINE).unwrap();
         assert_eq!(request.check(), Ok(()));
-        assert_eq!((request.kind, request.schedule), (Kind::PingPong, Schedule::ClosedLoop));
+        assert_eq!((request.kind, request.shape.schedule), (Kind::PingPong, Schedule::ClosedLoop));
         assert_eq!(request.carrier(), Carrier::Ethernet);
     }
 
@@ -198,6 +240,21 @@ mod tests {
         assert!(refusal("\"seed\"", "\"sead\"").contains("unknown field `sead`"));
         assert!(refusal("\"qdisc_bypass\"", "\"qdisc\"").contains("unknown field `qdisc`"));
         assert!(refusal("02:77:00:00:01:02", "nonsense").contains("not a MAC address"));
+    }
+
+    #[test]
+    fn a_command_line_and_json_ask_for_the_same() {
+        #[derive(clap::Parser)]
+        struct ByHand {
+            #[command(flatten)]
+            to: crate::Ethernet,
+            #[command(flatten)]
+            shape: Shape,
+        }
+        let line = "x --dev a-direct --to 02:77:00:00:01:02 --schedule closed-loop -i 1ms -c 44 --warmup 4 --timeout 200ms --seed 42";
+        let by_hand = <ByHand as clap::Parser>::parse_from(line.split(' '));
+        let in_json: Request = serde_json::from_str(LINE).unwrap();
+        assert_eq!((To::Ethernet(by_hand.to), by_hand.shape), (in_json.to, in_json.shape));
     }
 
     proptest! {

@@ -1,9 +1,10 @@
 //! Whom to probe, and through what: the `to` of a block request.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
-use clap::ValueEnum;
+use clap::{ArgAction, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use sojourn_port::sim::Line;
 use sojourn_wire::{Carrier, MacAddress};
@@ -11,48 +12,105 @@ use sojourn_wire::{Carrier, MacAddress};
 /// The UDP port that responders listen on unless told otherwise.
 pub const DEFAULT_UDP_PORT: u16 = 7707;
 
-/// Whom to probe, and through what.
+/// Whom to probe, and through what: the arguments of a subcommand each, and of JSON what `via` names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "via", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(tag = "via", rename_all = "lowercase")]
 pub enum To {
     /// ICMP echo: the peer's kernel answers.
-    Icmp {
-        /// The peer.
-        address: IpAddr,
-        /// The interface to bind to.
-        #[serde(default)]
-        dev: Option<String>,
-    },
+    Icmp(Icmp),
     /// UDP: a responder of ours answers.
-    Udp {
-        /// The peer.
-        address: IpAddr,
-        /// Its port.
-        #[serde(default = "default_udp_port")]
-        port: u16,
-        /// The interface to bind to.
-        #[serde(default)]
-        dev: Option<String>,
-    },
+    Udp(Udp),
     /// Ethernet frames of our own EtherType: a responder of ours answers.
     #[serde(rename = "packet")]
-    Ethernet {
-        /// The interface to send on.
-        dev: String,
-        /// The peer.
-        mac: MacAddress,
-        /// Whether frames go past the interface's queueing discipline.
-        #[serde(default = "yes")]
-        qdisc_bypass: bool,
-    },
+    Ethernet(Ethernet),
     /// A simulated line.
-    Sim {
-        /// What the line does.
-        line: Box<Line>,
-        /// What it carries; unless said, ICMP for kind `icmp` and Ethernet frames for the others.
-        #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
-        carries: Option<Carries>,
-    },
+    Sim(Simulated),
+}
+
+/// Who answers ICMP echo.
+#[derive(Clone, Debug, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Icmp {
+    /// The peer, IPv4 or IPv6
+    pub address: IpAddr,
+    /// Bind to this interface
+    #[arg(long, value_name = "D")]
+    #[serde(default)]
+    pub dev: Option<String>,
+}
+
+/// Who answers over UDP.
+#[derive(Clone, Debug, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Udp {
+    /// The peer, and its port where it is not 7707: 10.0.0.2, 10.0.0.2:9000, fd00::2, [fd00::2]:9000
+    #[arg(value_name = "ADDR[:PORT]")]
+    #[serde(flatten)]
+    pub peer: Peer,
+    /// Bind to this interface
+    #[arg(long, value_name = "D")]
+    #[serde(default)]
+    pub dev: Option<String>,
+}
+
+/// Who answers Ethernet frames.
+#[derive(Clone, Debug, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ethernet {
+    /// Send on this interface
+    #[arg(long, value_name = "D")]
+    pub dev: String,
+    /// The peer's MAC address
+    #[arg(long = "to", value_name = "MAC")]
+    pub mac: MacAddress,
+    /// Send through the interface's queueing discipline, not past it
+    #[arg(long = "through-qdisc", action = ArgAction::SetFalse)]
+    #[serde(default = "yes")]
+    pub qdisc_bypass: bool,
+}
+
+/// A simulated line.
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Simulated {
+    /// What the line does, as JSON
+    #[arg(long, value_name = "LINE", value_parser = line)]
+    pub line: Box<Line>,
+    /// What it carries
+    // Without it: ICMP for kind `icmp` and Ethernet frames for the others.
+    #[arg(long = "as", value_name = "WHAT", default_value = "icmp")]
+    #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
+    pub carries: Option<Carries>,
+}
+
+/// A peer's address, and its port where it is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// The address.
+    pub address: IpAddr,
+    /// The port.
+    #[serde(default = "default_udp_port")]
+    pub port: u16,
+}
+
+impl FromStr for Peer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self { address, port: DEFAULT_UDP_PORT });
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(socket) if socket.port() > 0 => Ok(Self { address: socket.ip(), port: socket.port() }),
+            _ => Err("expected an address as 10.0.0.2, 10.0.0.2:9000, fd00::2 or [fd00::2]:9000".to_owned()),
+        }
+    }
+}
+
+impl From<Peer> for SocketAddr {
+    fn from(peer: Peer) -> Self {
+        Self::new(peer.address, peer.port)
+    }
 }
 
 /// What a simulated line carries.
@@ -77,27 +135,27 @@ impl To {
     /// Returns the name of the backend, as records carry it.
     pub const fn via(&self) -> &'static str {
         match self {
-            Self::Icmp { .. } => "icmp",
-            Self::Udp { .. } => "udp",
-            Self::Ethernet { .. } => "packet",
-            Self::Sim { .. } => "sim",
+            Self::Icmp(_) => "icmp",
+            Self::Udp(_) => "udp",
+            Self::Ethernet(_) => "packet",
+            Self::Sim(_) => "sim",
         }
     }
 
     /// Returns whether the line is simulated.
     pub const fn is_simulated(&self) -> bool {
-        matches!(self, Self::Sim { .. })
+        matches!(self, Self::Sim(_))
     }
 
     /// Returns what carries the user data, given whether the peer's kernel is to answer.
     pub const fn carrier(&self, kernel_answers: bool) -> Carrier {
         match self {
-            Self::Icmp { address: IpAddr::V4(_), .. } => Carrier::Icmp4,
-            Self::Icmp { address: IpAddr::V6(_), .. } => Carrier::Icmp6,
-            Self::Udp { address: IpAddr::V4(_), .. } => Carrier::Udp4,
-            Self::Udp { address: IpAddr::V6(_), .. } => Carrier::Udp6,
-            Self::Ethernet { .. } => Carrier::Ethernet,
-            Self::Sim { carries, .. } => match (carries, kernel_answers) {
+            Self::Icmp(Icmp { address: IpAddr::V4(_), .. }) => Carrier::Icmp4,
+            Self::Icmp(Icmp { address: IpAddr::V6(_), .. }) => Carrier::Icmp6,
+            Self::Udp(Udp { peer, .. }) if peer.address.is_ipv4() => Carrier::Udp4,
+            Self::Udp(_) => Carrier::Udp6,
+            Self::Ethernet(_) => Carrier::Ethernet,
+            Self::Sim(Simulated { carries, .. }) => match (carries, kernel_answers) {
                 (Some(Carries::Icmp), _) | (None, true) => Carrier::Icmp4,
                 (Some(Carries::Icmp6), _) => Carrier::Icmp6,
                 (Some(Carries::Udp), _) => Carrier::Udp4,
@@ -111,15 +169,17 @@ impl To {
 impl fmt::Display for To {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Icmp { address, dev: None } => write!(f, "{address}"),
-            Self::Icmp { address, dev: Some(dev) } => write!(f, "{address} on {dev}"),
-            Self::Udp { address, port, .. } => {
-                write!(f, "{}", std::net::SocketAddr::new(*address, *port))
-            }
-            Self::Ethernet { dev, mac, .. } => write!(f, "{mac} on {dev}"),
-            Self::Sim { .. } => write!(f, "a simulated line"),
+            Self::Icmp(Icmp { address, dev: None }) => write!(f, "{address}"),
+            Self::Icmp(Icmp { address, dev: Some(dev) }) => write!(f, "{address} on {dev}"),
+            Self::Udp(Udp { peer, .. }) => write!(f, "{}", SocketAddr::from(*peer)),
+            Self::Ethernet(Ethernet { dev, mac, .. }) => write!(f, "{mac} on {dev}"),
+            Self::Sim(_) => write!(f, "a simulated line"),
         }
     }
+}
+
+fn line(text: &str) -> Result<Box<Line>, serde_json::Error> {
+    serde_json::from_str(text)
 }
 
 const fn default_udp_port() -> u16 {
@@ -128,4 +188,27 @@ const fn default_udp_port() -> u16 {
 
 const fn yes() -> bool {
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn peers_have_a_port_or_the_default() {
+        assert_eq!("10.0.0.2".parse::<Peer>().map(|peer| peer.port), Ok(7707));
+        assert_eq!("[fd00::2]:9".parse::<Peer>().map(|peer| peer.port), Ok(9));
+        assert_eq!("fd00::2".parse::<Peer>().map(|peer| peer.port), Ok(7707));
+        assert!("10.0.0.2:0".parse::<Peer>().is_err());
+        assert!("host".parse::<Peer>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text: String) {
+            let _ = text.parse::<Peer>();
+        }
+    }
 }

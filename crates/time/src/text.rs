@@ -122,3 +122,20 @@ fn nanoseconds(number: &Number<'_>, unit: &str, text: &str) -> Option<Result<Nan
 pub fn too_large(text: &str) -> String {
     format!("{text} is too large")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_carry_their_unit() {
+        assert_eq!(time("10ms"), Ok(Nanos::millis(10)));
+        assert_eq!(time("0.5us"), Ok(Nanos(500)));
+        assert_eq!(time("1s"), Ok(Nanos::seconds(1)));
+        assert_eq!(time("2min"), Ok(Nanos::seconds(120)));
+        assert_eq!(time("1.5h"), Ok(Nanos::seconds(5_400)));
+        for refused in ["10", "ms", "-1ms", "NaNs", "1e300s", ""] {
+            assert!(time(refused).is_err(), "{refused}");
+        }
+    }
+}

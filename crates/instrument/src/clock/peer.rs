@@ -9,14 +9,13 @@ use std::sync::atomic::Ordering;
 use sojourn_clock::{Exchange, Sources};
 use sojourn_port::udp::UdpPort;
 use sojourn_port::{Port, PortError};
-use sojourn_probe::{Kind, Request, Schedule, To};
+use sojourn_probe::{Kind, Peer, Request, Shape, To, Udp};
 use sojourn_record::Probe;
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 use sojourn_wire::ProbeHeader;
 use sojourn_wire::probe::HEADER_BYTES;
 
 use super::request::Watch;
-use crate::arguments::Peer;
 use crate::failure::NotTrusted;
 use crate::place::Place;
 use crate::probe::measure::Session;
@@ -115,23 +114,8 @@ impl Exchanger {
     }
 
     fn request(&self, count: u32) -> Request {
-        Request {
-            block: self.block,
-            device: String::new(),
-            round: 0,
-            visit: 0,
-            cell: 0,
-            to: To::Udp { address: self.peer.address, port: self.peer.port, dev: None },
-            kind: Kind::PingPong,
-            request_payload_bytes: HEADER_BYTES,
-            response_payload_bytes: HEADER_BYTES,
-            schedule: Schedule::Regular,
-            interval: self.interval,
-            count,
-            warmup: 0,
-            timeout: PATIENCE,
-            seed: 1,
-        }
+        let to = To::Udp(Udp { peer: self.peer, dev: None });
+        Request::new(self.block, to, Kind::PingPong, HEADER_BYTES, Shape::regular(count, self.interval, PATIENCE))
     }
 }
 
@@ -144,7 +128,7 @@ fn exchange(probe: &Probe) -> Option<Exchange> {
 
 /// Returns whose clock the peer has.
 fn greet(peer: Peer, block: u32) -> anyhow::Result<u32> {
-    let address = SocketAddr::new(peer.address, peer.port);
+    let address = SocketAddr::from(peer);
     let mut port = UdpPort::open(address, None)?;
     let mut buffer = [0; 2 * HEADER_BYTES];
     for seq in 0..GREETINGS {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use sojourn_probe::Peer;
 use sojourn_probe::respond::Pretence;
+use sojourn_time::text::time;
 use sojourn_time::{Nanos, Time};
-
-use crate::arguments::{Peer, span};
 
 #[derive(Debug, Args)]
 pub struct ClockCommand {
@@ -31,13 +31,13 @@ pub struct Watch {
     #[arg(value_name = "PEER")]
     pub peers: Vec<Peer>,
     /// For how long
-    #[arg(long = "for", value_name = "SPAN", default_value = "10s", value_parser = span)]
+    #[arg(long = "for", value_name = "SPAN", default_value = "10s", value_parser = time)]
     pub span: Nanos,
     /// Until SIGINT or SIGTERM
     #[arg(long, conflicts_with_all = ["span", "count"])]
     pub until_interrupted: bool,
     /// The interval between exchanges with each peer
-    #[arg(short, long, default_value = "10ms", value_parser = span)]
+    #[arg(short, long, default_value = "10ms", value_parser = time)]
     pub interval: Nanos,
     /// So many exchanges with each peer, however long that takes
     #[arg(short, long, conflicts_with = "span", value_parser = clap::value_parser!(u64).range(2..))]

@@ -6,8 +6,8 @@ use sojourn_record::stream as rows;
 use sojourn_time::{Nanos, Time};
 
 use super::peer::{Batch, Exchanger};
-use crate::arguments::Peer;
 use crate::stream::clocks::Known;
+use sojourn_probe::Peer;
 
 /// While exchanges go on, what is told rests on those of this time.
 const RECENT: Nanos = Nanos::seconds(120);

@@ -1,6 +1,5 @@
 //! Measures blocks: keeps the ports that are open, and the one simulated clock. Picks the backend once for each block.
 
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
@@ -9,7 +8,7 @@ use sojourn_port::packet::PacketPort;
 use sojourn_port::sim::Sim;
 use sojourn_port::udp::UdpPort;
 use sojourn_port::{Capabilities, Port, PortError, Received, Sent, TransmitStamp};
-use sojourn_probe::{Host, Request, To};
+use sojourn_probe::{Ethernet, Host, Icmp, Request, Simulated, To, Udp};
 use sojourn_record::{Block, Counts, Probe};
 use sojourn_rights::Right;
 use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Time, Wait};
@@ -60,7 +59,7 @@ impl Session {
         let clock = sim.clock();
         let read = || Reading { tai: clock.now(), monotonic_raw: clock.true_time(), error: Nanos::ZERO };
         let started = read();
-        sim.begin_block(request.block);
+        sim.begin_block(request.head.block);
         let (probes, counts) = sojourn_probe::run(request, sim, &clock, Host { pace, ..Host::default() }, stop)?;
         let block = self.row(request, (started, read()), counts);
         Ok(Measured { block: Block { wait: "simulated", cpu: None, fifo: false, ..block }, probes })
@@ -97,7 +96,7 @@ impl Session {
         let known = self.sims.iter().position(|(to, carries, _)| *to == request.to && *carries == carrier);
         let index = match (known, &request.to) {
             (Some(index), _) => index,
-            (None, To::Sim { line, .. }) => {
+            (None, To::Sim(Simulated { line, .. })) => {
                 self.sims.push((request.to.clone(), carrier, Sim::new(&self.simulated, line, carrier)?));
                 self.sims.len() - 1
             }
@@ -108,24 +107,25 @@ impl Session {
 
     fn row(&self, request: &Request, (started, ended): (Reading, Reading), counts: Counts) -> Block {
         let carrier = request.carrier();
+        let Request { head, to, kind, request_payload_bytes, response_payload_bytes, shape } = request;
         Block {
-            block: request.block,
-            device: request.device.clone(),
-            round: request.round,
-            visit: request.visit,
-            cell: request.cell,
-            via: request.to.via(),
-            kind: request.kind.name(),
-            schedule: request.schedule.name(),
-            interval: request.interval,
-            count: request.count,
-            warmup: request.warmup,
-            seed: request.seed,
-            request_payload_bytes: request.request_payload_bytes,
-            response_payload_bytes: request.response_payload_bytes,
-            request_frame_bytes: carrier.frame_bytes(request.request_payload_bytes),
-            response_frame_bytes: carrier.frame_bytes(request.response_payload_bytes),
-            timeout: request.timeout,
+            block: head.block,
+            device: head.device.clone(),
+            round: head.round,
+            visit: head.visit,
+            cell: head.cell,
+            via: to.via(),
+            kind: kind.name(),
+            schedule: shape.schedule.name(),
+            interval: shape.interval,
+            count: shape.count,
+            warmup: shape.warmup,
+            seed: shape.seed,
+            request_payload_bytes: *request_payload_bytes,
+            response_payload_bytes: *response_payload_bytes,
+            request_frame_bytes: carrier.frame_bytes(*request_payload_bytes),
+            response_frame_bytes: carrier.frame_bytes(*response_payload_bytes),
+            timeout: shape.timeout,
             started: started.tai,
             ended: ended.tai,
             started_raw: started.monotonic_raw,
@@ -157,12 +157,10 @@ enum KernelPort {
 /// When the kernel refuses; the root of the chain is then a [`PortError`].
 fn open(to: &To) -> anyhow::Result<KernelPort> {
     Ok(match to {
-        To::Icmp { address, dev } => KernelPort::Icmp(IcmpPort::open(*address, dev.as_deref())?),
-        To::Udp { address, port, dev } => {
-            KernelPort::Udp(UdpPort::open(SocketAddr::new(*address, *port), dev.as_deref())?)
-        }
-        To::Ethernet { dev, qdisc_bypass, .. } => KernelPort::Ethernet(PacketPort::open(dev, *qdisc_bypass)?),
-        To::Sim { .. } => anyhow::bail!("a simulated line has no port of the kernel"),
+        To::Icmp(Icmp { address, dev }) => KernelPort::Icmp(IcmpPort::open(*address, dev.as_deref())?),
+        To::Udp(Udp { peer, dev }) => KernelPort::Udp(UdpPort::open((*peer).into(), dev.as_deref())?),
+        To::Ethernet(Ethernet { dev, qdisc_bypass, .. }) => KernelPort::Ethernet(PacketPort::open(dev, *qdisc_bypass)?),
+        To::Sim(_) => anyhow::bail!("a simulated line has no port of the kernel"),
     })
 }
 

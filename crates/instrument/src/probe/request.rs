@@ -1,16 +1,13 @@
-//! What is asked of `probe`: its command line, and the block of probes that it amounts to. The block is also what `probe
-//! blocks` reads as JSON (`sojourn_probe::Request`), and is checked there.
+//! The command line of `probe`, and the block of probes that it amounts to: a [`Request`], which `probe blocks` reads as JSON.
+//! Destinations and the shape of the block are declared and checked there.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
-use sojourn_probe::{Carries, Kind, Request, Schedule, To};
-use sojourn_time::Nanos;
-use sojourn_wire::{MacAddress, Size};
+use sojourn_probe::{Carries, Ethernet, Icmp, Kind, Request, Shape, Simulated, To, Udp};
+use sojourn_wire::Size;
 
-use crate::arguments::{Peer, PlaceArguments, Respond, span};
+use crate::arguments::{PlaceArguments, Respond};
 use crate::failure::WrongRequest;
 
 /// What to probe.
@@ -19,19 +16,19 @@ pub enum Probe {
     /// ICMP echo, as ping: the peer's kernel answers
     ///
     /// Needs CAP_NET_RAW, or a group in net.ipv4.ping_group_range. Example: sojourn probe icmp 10.0.0.2 -c 1000 -i 1ms
-    Icmp(Icmp),
+    Icmp(Single<Icmp>),
     /// UDP: `probe respond` answers at the peer
     ///
     /// Needs no rights. Example: sojourn probe udp 10.0.0.2 -c 1000 -i 1ms
-    Udp(Udp),
+    Udp(Single<Udp>),
     /// Ethernet frames (EtherType 0x88B5): `probe respond --raw DEV` answers at the peer
     ///
     /// Needs CAP_NET_RAW. Example: sojourn probe raw --dev eth1 --to 02:77:00:00:01:02
-    Raw(Raw),
+    Raw(Single<Ethernet>),
     /// A simulated line, in simulated time: instant, and needs no rights
     ///
     /// Example: sojourn probe sim --line '{"forward":{"constant_ns":5000},"backward":{"constant_ns":5000}}'
-    Sim(Sim),
+    Sim(Single<Simulated>),
     /// Answer probes of others, over UDP or Ethernet, until SIGINT or SIGTERM
     Respond(Respond),
     /// Measure block by block, as asked on standard input: one JSON request a line, one JSON answer a line
@@ -41,52 +38,11 @@ pub enum Probe {
     Blocks(Blocks),
 }
 
+/// One block of probes to one peer.
 #[derive(Debug, Args)]
-pub struct Icmp {
-    /// The peer, IPv4 or IPv6
-    pub address: IpAddr,
-    /// Bind to this interface
-    #[arg(long, value_name = "D")]
-    pub dev: Option<String>,
+pub struct Single<T: Args> {
     #[command(flatten)]
-    pub run: Run,
-}
-
-#[derive(Debug, Args)]
-pub struct Udp {
-    /// The peer, and its port where it is not 7707: 10.0.0.2, 10.0.0.2:9000, fd00::2, [fd00::2]:9000
-    #[arg(value_name = "ADDR[:PORT]")]
-    pub peer: Peer,
-    /// Bind to this interface
-    #[arg(long, value_name = "D")]
-    pub dev: Option<String>,
-    #[command(flatten)]
-    pub run: Run,
-}
-
-#[derive(Debug, Args)]
-pub struct Raw {
-    /// Send on this interface
-    #[arg(long, value_name = "D")]
-    pub dev: String,
-    /// The peer's MAC address
-    #[arg(long, value_name = "MAC")]
-    pub to: MacAddress,
-    /// Send through the interface's queueing discipline, not past it
-    #[arg(long)]
-    pub through_qdisc: bool,
-    #[command(flatten)]
-    pub run: Run,
-}
-
-#[derive(Debug, Args)]
-pub struct Sim {
-    /// What the line does, as JSON
-    #[arg(long, value_name = "LINE")]
-    pub line: String,
-    /// What it carries
-    #[arg(long = "as", value_name = "WHAT", default_value = "icmp")]
-    pub carries: Carries,
+    to: T,
     #[command(flatten)]
     pub run: Run,
 }
@@ -94,30 +50,14 @@ pub struct Sim {
 /// What all single runs share.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// How many probes to send, warm-up included
-    #[arg(short, long, default_value_t = 100)]
-    pub count: u32,
-    /// The interval between intended departures (the mean one for poisson, the least one for closed-loop): 10ms, 500us, 1s
-    #[arg(short, long, default_value = "10ms", value_parser = span)]
-    pub interval: Nanos,
-    /// When probes leave
-    #[arg(long, default_value = "regular")]
-    pub schedule: Schedule,
+    #[command(flatten)]
+    pub shape: Shape,
     #[command(flatten)]
     pub size: SizeArguments,
     /// Ask for replies of so many bytes of user data (request-response); without it they are as long as the requests
     /// (ping-pong). Not for ICMP
     #[arg(long, value_name = "N")]
     pub response_bytes: Option<usize>,
-    /// After which a reply is late, and how long the end waits for the last one
-    #[arg(long, default_value = "1s", value_parser = span)]
-    pub timeout: Nanos,
-    /// How many of the probes, the first, only warm the path up: they are recorded and left out of the summary
-    #[arg(long, default_value_t = 0)]
-    pub warmup: u32,
-    /// Seed of the poisson schedule
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Write records (Arrow IPC streams) into this folder
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
@@ -155,34 +95,13 @@ pub struct Blocks {
     pub place: PlaceArguments,
 }
 
-impl Icmp {
-    /// Returns the block of probes that is asked for.
-    pub fn request(&self) -> anyhow::Result<Request> {
-        block(To::Icmp { address: self.address, dev: self.dev.clone() }, true, &self.run)
-    }
-}
-
-impl Udp {
-    /// Returns the block of probes that is asked for.
-    pub fn request(&self) -> anyhow::Result<Request> {
-        block(To::Udp { address: self.peer.address, port: self.peer.port, dev: self.dev.clone() }, false, &self.run)
-    }
-}
-
-impl Raw {
-    /// Returns the block of probes that is asked for.
-    pub fn request(&self) -> anyhow::Result<Request> {
-        let to = To::Ethernet { dev: self.dev.clone(), mac: self.to, qdisc_bypass: !self.through_qdisc };
-        block(to, false, &self.run)
-    }
-}
-
-impl Sim {
-    /// Returns the block of probes that is asked for.
-    pub fn request(&self) -> anyhow::Result<Request> {
-        let line = serde_json::from_str(&self.line).context("--line")?;
-        let kernel_answers = matches!(self.carries, Carries::Icmp | Carries::Icmp6);
-        block(To::Sim { line: Box::new(line), carries: Some(self.carries) }, kernel_answers, &self.run)
+impl<T: Args + Clone> Single<T> {
+    /// Returns the block of probes that is asked for; `to` makes a destination of its own arguments.
+    ///
+    /// # Errors
+    /// When a size is impossible, or it contradicts itself.
+    pub fn request(&self, to: fn(T) -> To) -> anyhow::Result<Request> {
+        self.run.request(to(self.to.clone()))
     }
 }
 
@@ -197,36 +116,26 @@ impl SizeArguments {
     }
 }
 
-fn block(to: To, kernel_answers: bool, arguments: &Run) -> anyhow::Result<Request> {
-    let carrier = to.carrier(kernel_answers);
-    let payload_bytes = carrier.payload_bytes(arguments.size.size())?;
-    let (kind, response_bytes) = match (kernel_answers, arguments.response_bytes) {
-        (true, None) => (Kind::Icmp, payload_bytes),
-        (true, Some(_)) => {
-            let problem = "--response-bytes: an ICMP echo is as long as its request; leave it out, or probe udp or raw";
-            return Err(WrongRequest(problem.to_owned()).into());
-        }
-        (false, None) => (Kind::PingPong, payload_bytes),
-        (false, Some(bytes)) => (Kind::RequestResponse, bytes),
-    };
-    // Two programs on one interface hear each other's replies: by the block's number each knows its own. A simulated line
-    // draws by that number, and is to draw the same each time.
-    let block = if to.is_simulated() { 0 } else { std::process::id() & 0x7FFF_FFFF };
-    Ok(Request {
-        block,
-        device: String::new(),
-        round: 0,
-        visit: 0,
-        cell: 0,
-        to,
-        kind,
-        request_payload_bytes: payload_bytes,
-        response_payload_bytes: response_bytes,
-        schedule: arguments.schedule,
-        interval: arguments.interval,
-        count: arguments.count,
-        warmup: arguments.warmup,
-        timeout: arguments.timeout,
-        seed: arguments.seed,
-    })
+impl Run {
+    fn request(&self, to: To) -> anyhow::Result<Request> {
+        let kernel_answers =
+            matches!(to, To::Icmp(_) | To::Sim(Simulated { carries: Some(Carries::Icmp | Carries::Icmp6), .. }));
+        let payload_bytes = to.carrier(kernel_answers).payload_bytes(self.size.size())?;
+        let kind = match (kernel_answers, self.response_bytes) {
+            (true, None) => Kind::Icmp,
+            (true, Some(_)) => {
+                let problem =
+                    "--response-bytes: an ICMP echo is as long as its request; leave it out, or probe udp or raw";
+                return Err(WrongRequest(problem.to_owned()).into());
+            }
+            (false, None) => Kind::PingPong,
+            (false, Some(_)) => Kind::RequestResponse,
+        };
+        // Two programs on one interface hear each other's replies: by the block's number each knows its own. A simulated
+        // line draws by that number, and is to draw the same each time.
+        let block = if to.is_simulated() { 0 } else { std::process::id() & 0x7FFF_FFFF };
+        let request = Request::new(block, to, kind, payload_bytes, self.shape.clone());
+        let response_payload_bytes = self.response_bytes.unwrap_or(payload_bytes);
+        Ok(Request { response_payload_bytes, ..request })
+    }
 }

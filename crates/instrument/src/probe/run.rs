@@ -23,10 +23,10 @@ use crate::sys::STOP;
 /// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
 pub fn run(command: &Probe) -> anyhow::Result<()> {
     match command {
-        Probe::Icmp(asked) => single(&asked.request()?, &asked.run),
-        Probe::Udp(asked) => single(&asked.request()?, &asked.run),
-        Probe::Raw(asked) => single(&asked.request()?, &asked.run),
-        Probe::Sim(asked) => single(&asked.request()?, &asked.run),
+        Probe::Icmp(asked) => single(&asked.request(To::Icmp)?, &asked.run),
+        Probe::Udp(asked) => single(&asked.request(To::Udp)?, &asked.run),
+        Probe::Raw(asked) => single(&asked.request(To::Ethernet)?, &asked.run),
+        Probe::Sim(asked) => single(&asked.request(To::Sim)?, &asked.run),
         Probe::Blocks(asked) => blocks(asked),
         Probe::Respond(asked) => respond::run(asked),
     }
@@ -68,13 +68,13 @@ fn refuse_useless(request: &Request, measured: &Measured, found: &[render::Found
     }
     if counts.received == 0 {
         let advice = match request.to {
-            To::Icmp { .. } => "is it up, and does it answer pings (firewall, net.ipv4.icmp_echo_ignore_all)?",
-            To::Udp { .. } => "does `sojourn probe respond` run there, and does a firewall let it through?",
-            To::Ethernet { .. } => {
+            To::Icmp(_) => "is it up, and does it answer pings (firewall, net.ipv4.icmp_echo_ignore_all)?",
+            To::Udp(_) => "does `sojourn probe respond` run there, and does a firewall let it through?",
+            To::Ethernet(_) => {
                 "does `sojourn probe respond --raw DEV` run there, with that MAC address? No router forwards these \
                  frames: across one, use `sojourn probe udp`"
             }
-            To::Sim { .. } => "the line loses them all.",
+            To::Sim(_) => "the line loses them all.",
         };
         let sentence = format!("{} answered none of {} probes: {advice}", request.to, counts.sent);
         return Err(NotTrusted(sentence).into());
@@ -106,7 +106,7 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
         request.check()?;
         let folder = records.folder(request.to.is_simulated())?;
         let measured = session.measure(&request, &STOP)?;
-        if STOP.load(Ordering::Relaxed) && measured.block.counts.sent < u64::from(request.count) {
+        if STOP.load(Ordering::Relaxed) && measured.block.counts.sent < u64::from(request.shape.count) {
             return Ok(None);
         }
         folder.write(&measured.block, &measured.probes)?;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sojourn_emulate::config::units;
 use sojourn_time::Nanos;
+use sojourn_time::text::time;
 
 use super::log_options::LogOptions;
-use crate::arguments::span;
 
 /// What to do with a log of TCP's state.
 #[derive(Debug, Subcommand)]
@@ -98,7 +98,7 @@ pub struct Run {
     #[command(flatten)]
     pub attach: Attach,
     /// End after this time: 60s
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    #[arg(long, value_name = "SPAN", value_parser = time)]
     pub duration: Option<Nanos>,
     /// Begin switched off, until `tcplog set OUT --enable`
     #[arg(long)]
@@ -148,7 +148,7 @@ pub struct Watch {
     /// The folder of a running log [default: watch this machine, without a log]
     pub out: Option<PathBuf>,
     /// Print a line each
-    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1s")]
+    #[arg(long, value_name = "SPAN", value_parser = time, default_value = "1s")]
     pub interval: Nanos,
     /// End after so many lines [default: at SIGINT or SIGTERM]
     #[arg(long, value_name = "N")]

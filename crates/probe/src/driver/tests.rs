@@ -10,7 +10,7 @@ use sojourn_time::{SimulatedClock, Source, Stamp};
 use sojourn_wire::icmp::{Echo, Version};
 
 use super::*;
-use crate::{Kind, To};
+use crate::{Kind, Shape, Simulated, To};
 
 /// More calls than any of these tests should need.
 const PATIENCE: u32 = 3_000_000;
@@ -145,23 +145,8 @@ fn unruly() -> Unruly {
 }
 
 fn request(count: u32, interval: Nanos) -> Request {
-    Request {
-        block: 1,
-        device: String::new(),
-        round: 0,
-        visit: 0,
-        cell: 0,
-        to: To::Sim { line: Box::new(Line::constant(0, 0)), carries: None },
-        kind: Kind::Icmp,
-        request_payload_bytes: 56,
-        response_payload_bytes: 56,
-        schedule: Schedule::Regular,
-        interval,
-        count,
-        warmup: 0,
-        timeout: Nanos::millis(200),
-        seed: 1,
-    }
+    let to = To::Sim(Simulated { line: Box::new(Line::constant(0, 0)), carries: None });
+    Request::new(1, to, Kind::Icmp, 56, Shape::regular(count, interval, Nanos::millis(200)))
 }
 
 fn measure(request: &Request, port: &mut Unruly, pace: Pace) -> Result<(Vec<Probe>, Counts), PortError> {
@@ -218,7 +203,8 @@ fn a_real_time_thread_sleeps_enough_whatever_it_is_asked() {
         (Nanos::seconds(3), Wait::Spin, Schedule::Regular, 2),
     ] {
         let mut port = unruly();
-        let request = Request { schedule, ..request(count, interval) };
+        let mut request = request(count, interval);
+        request.shape.schedule = schedule;
         let (_, counts) = measure(&request, &mut port, Pace { wait, is_real_time: true }).unwrap();
         assert_eq!(counts.lost, 0);
         let (slept, all) = (port.clock.slept.get().0, port.clock.time.now().0);

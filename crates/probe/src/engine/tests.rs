@@ -7,35 +7,20 @@ use sojourn_port::sim::{Delay, Hold, Line, Normal, SenderLate, Sim, Stall};
 use sojourn_time::{Clock, Pace, SimulatedClock, Wait};
 
 use super::*;
-use crate::{Host, Kind, Summary, To, run};
+use crate::{Host, Kind, Shape, Simulated, Summary, To, run};
 
 const SIMULATED: Host = Host { pace: Pace { wait: Wait::Sleep, is_real_time: false }, mac: MacAddress([0; 6]) };
 
 fn request(line: Line, schedule: Schedule, count: u32) -> Request {
-    Request {
-        block: 1,
-        device: "wire".to_owned(),
-        round: 0,
-        visit: 0,
-        cell: 0,
-        to: To::Sim { line: Box::new(line), carries: None },
-        kind: Kind::Icmp,
-        request_payload_bytes: 56,
-        response_payload_bytes: 56,
-        schedule,
-        interval: Nanos::millis(1),
-        count,
-        warmup: 0,
-        timeout: Nanos::seconds(5),
-        seed: 42,
-    }
+    let shape = Shape { schedule, seed: 42, ..Shape::regular(count, Nanos::millis(1), Nanos::seconds(5)) };
+    Request::new(1, To::Sim(Simulated { line: Box::new(line), carries: None }), Kind::Icmp, 56, shape)
 }
 
 fn measure(request: &Request) -> (Vec<Probe>, Counts) {
     request.check().unwrap();
-    let To::Sim { line, .. } = &request.to else { panic!("a simulated line") };
+    let To::Sim(Simulated { line, .. }) = &request.to else { panic!("a simulated line") };
     let mut sim = Sim::new(&SimulatedClock::default(), line, request.carrier()).unwrap();
-    sim.begin_block(request.block);
+    sim.begin_block(request.head.block);
     let clock = sim.clock();
     let (rows, counts) = run(request, &mut sim, &clock, SIMULATED, &AtomicBool::new(false)).unwrap();
     assert_conserved(&rows, &counts);
@@ -74,7 +59,7 @@ fn responder_times_show_an_asymmetric_line() {
     for carries in [crate::Carries::Ethernet, crate::Carries::Udp, crate::Carries::Udp6] {
         let line = Line { responder_ns: 300, ..Line::constant(2_000, 7_000) };
         let request = Request {
-            to: To::Sim { line: Box::new(line.clone()), carries: Some(carries) },
+            to: To::Sim(Simulated { line: Box::new(line.clone()), carries: Some(carries) }),
             kind: Kind::RequestResponse,
             response_payload_bytes: 1_000,
             ..request(line, Schedule::Regular, 10)
@@ -163,7 +148,8 @@ fn drift_is_measured() {
 fn late_replies_keep_their_arrival() {
     let line = Line { hold: Some(Hold { every: 2, for_ns: 2_500_000 }), ..Line::constant(1_000, 1_000) };
     for schedule in [Schedule::Regular, Schedule::ClosedLoop] {
-        let request = Request { timeout: Nanos::millis(2), ..request(line.clone(), schedule, 101) };
+        let mut request = request(line.clone(), schedule, 101);
+        request.shape.timeout = Nanos::millis(2);
         let (rows, counts) = measure(&request);
         assert_eq!((counts.received, counts.late, counts.lost), (101, 50, 0), "{schedule:?}");
         assert_eq!(rows[1].rtt(), Some(Nanos(2_502_000)));
@@ -173,7 +159,8 @@ fn late_replies_keep_their_arrival() {
 #[test]
 fn a_silent_peer_ends_the_block_a_timeout_after_the_last_departure() {
     let line = Line { loss: 1.0, ..Line::constant(1_000, 1_000) };
-    let request = Request { timeout: Nanos::millis(7), ..request(line.clone(), Schedule::Regular, 10) };
+    let mut request = request(line.clone(), Schedule::Regular, 10);
+    request.shape.timeout = Nanos::millis(7);
     let clock = SimulatedClock::default();
     let mut sim = Sim::new(&clock, &line, request.carrier()).unwrap();
     let prober_clock = sim.clock();
@@ -268,12 +255,12 @@ proptest! {
         let line = Line {
             forward, loss, loss_backward, duplicate, reorder, reorder_ns: 2_500_000, seed, ..Line::constant(0, 1_000)
         };
-        let request = Request {
+        let mut request = Request {
             request_payload_bytes: payload,
             response_payload_bytes: payload,
-            timeout: Nanos(timeout_ns),
             ..request(line, schedule, 200)
         };
+        request.shape.timeout = Nanos(timeout_ns);
         let (_, counts) = measure(&request);
         prop_assert_eq!(counts.sent, 200);
     }

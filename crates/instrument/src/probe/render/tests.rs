@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use sojourn_port::sim::{Hold, Line};
-use sojourn_probe::{Kind, Schedule, To};
+use sojourn_probe::{Kind, Shape, Simulated, To};
 use sojourn_time::Wait;
 
 use super::*;
@@ -12,23 +12,8 @@ use crate::probe::measure::Session;
 const PLACE: Place = Place { cpu: None, is_real_time: false, nice: 0, wait: Wait::SleepThenSpin, is_locked: false };
 
 fn request(line: Line, count: u32) -> Request {
-    Request {
-        block: 0,
-        device: String::new(),
-        round: 0,
-        visit: 0,
-        cell: 0,
-        to: To::Sim { line: Box::new(line), carries: None },
-        kind: Kind::Icmp,
-        request_payload_bytes: 56,
-        response_payload_bytes: 56,
-        schedule: Schedule::Regular,
-        interval: Nanos::millis(10),
-        count,
-        warmup: 0,
-        timeout: Nanos::seconds(1),
-        seed: 1,
-    }
+    let to = To::Sim(Simulated { line: Box::new(line), carries: None });
+    Request::new(0, to, Kind::Icmp, 56, Shape::regular(count, Nanos::millis(10), Nanos::seconds(1)))
 }
 
 fn measure(request: &Request) -> Measured {
