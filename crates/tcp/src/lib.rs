@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 
 pub use observed::Outcome;
 pub use receive::Listening;
-pub use request::{Listen, Receive, Send, Settings};
+pub use request::{Listen, Receive, Send, Settings, Sockets};
 pub use send::send;
 pub use socket::Facts;
 

@@ -71,7 +71,7 @@ impl Listening {
 fn listen(request: &Receive) -> Result<(OwnedFd, SocketAddr), TcpError> {
     let address = request.at.address.unwrap_or(socket::any(true));
     let name = SocketAddr::new(address, request.at.port);
-    let fd = socket::open(address, &request.settings)?;
+    let fd = socket::open(address, &request.sockets.settings)?;
     sockopt::set_socket_reuseaddr(&fd, true).map_err(failed("set SO_REUSEADDR"))?;
     if request.at.address.is_none() {
         sockopt::set_ipv6_v6only(&fd, false).map_err(failed("listen for IPv4 too"))?;
@@ -92,7 +92,7 @@ fn accept_all(listener: &OwnedFd, request: &Receive, stop: &Stop) -> Result<Vec<
             match net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(fd) => {
                     let number = u32::try_from(threads.len()).unwrap_or(u32::MAX);
-                    threads.push(scope.spawn(move || receive(fd, number, request.read_every, stop)));
+                    threads.push(scope.spawn(move || receive(fd, number, request.sockets.read_every, stop)));
                 }
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => return Err(failed("accept a connection")(error)),

@@ -14,11 +14,10 @@ const DEFAULT_DURATION: Nanos = Nanos::seconds(10);
 const DEFAULT_MESSAGE_BYTES: u32 = 64 << 10;
 const MOST_MESSAGE_BYTES: u32 = 16 << 20;
 const MOST_CONNECTIONS: u32 = 1000;
-/// As a request and as the command line call it.
-const READ_EVERY: &str = "read_every_ns (--read-every)";
 
 /// Connections to make, and what to send on each.
 #[derive(Clone, Debug, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Send {
     /// To whom: 10.0.0.2:5201, [fd00::2]:5201
     #[arg(value_name = "ADDRESS:PORT")]
@@ -46,13 +45,9 @@ pub struct Send {
     #[serde(default = "one")]
     pub connections: u32,
     #[command(flatten)]
-    #[serde(default)]
+    #[serde(flatten)]
     #[expect(missing_docs, reason = "it would become the help's")]
-    pub settings: Settings,
-    /// Read TCP_INFO this often, beside at the beginning and the end
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    #[serde(rename = "read_every_ns")]
-    pub read_every: Option<Nanos>,
+    pub sockets: Sockets,
     /// Read TCP_INFO immediately before each send call
     #[arg(long)]
     #[serde(default)]
@@ -61,6 +56,7 @@ pub struct Send {
 
 /// Connections to accept and read to their ends.
 #[derive(Clone, Debug, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Receive {
     /// Where to listen: 5201, 10.0.0.2:5201, [fd00::2]:5201
     #[arg(value_name = "[ADDRESS:]PORT")]
@@ -69,6 +65,18 @@ pub struct Receive {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[serde(default = "one")]
     pub connections: u32,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[expect(missing_docs, reason = "it would become the help's")]
+    pub sockets: Sockets,
+}
+
+/// What either end is told about its sockets.
+#[derive(Clone, Debug, Args, Deserialize)]
+pub struct Sockets {
+    /// The block that they belong to; by hand 0.
+    #[arg(skip)]
+    pub block: u32,
     #[command(flatten)]
     #[serde(default)]
     #[expect(missing_docs, reason = "it would become the help's")]
@@ -131,7 +139,7 @@ impl Send {
         check_connections(self.connections)?;
         check_time("duration_ns (--for)", self.duration)?;
         check_time("interval_ns (--interval)", self.interval)?;
-        check_time(READ_EVERY, self.read_every)?;
+        self.sockets.check()?;
         if !(1..=MOST_MESSAGE_BYTES).contains(&self.message_bytes) {
             return Err(wrong(format!("a message has 1 to {MOST_MESSAGE_BYTES} bytes, not {}", self.message_bytes)));
         }
@@ -150,7 +158,13 @@ impl Receive {
     /// Says which makes no sense.
     pub fn check(&self) -> Result<(), TcpError> {
         check_connections(self.connections)?;
-        check_time(READ_EVERY, self.read_every)
+        self.sockets.check()
+    }
+}
+
+impl Sockets {
+    fn check(&self) -> Result<(), TcpError> {
+        check_time("read_every_ns (--read-every)", self.read_every)
     }
 }
 
@@ -222,7 +236,8 @@ mod tests {
 
     #[test]
     fn where_to_listen_is_said_in_one_way() {
-        let of_json = |at: &str| serde_json::from_str::<Receive>(&format!(r#"{{"at":"{at}"}}"#)).map(|asked| asked.at);
+        let of_json =
+            |at: &str| serde_json::from_str::<Receive>(&format!(r#"{{"block":0,"at":"{at}"}}"#)).map(|asked| asked.at);
         for (at, expected) in [
             ("5201", Listen { address: None, port: 5201 }),
             ("10.0.0.2:9", Listen { address: "10.0.0.2".parse().ok(), port: 9 }),
@@ -237,15 +252,15 @@ mod tests {
     #[test]
     fn a_command_line_and_json_ask_for_the_same() {
         for (line, json) in [
-            ("x 10.0.0.2:9", r#"{"to":"10.0.0.2:9"}"#),
+            ("x 10.0.0.2:9", r#"{"block":0,"to":"10.0.0.2:9"}"#),
             (
                 "x 10.0.0.2:9 --for 2s --interval 1ms --read-every 10ms --read-before-send --connections 3 --mss 900 \
                  --congestion reno --message-bytes 99",
-                r#"{"to":"10.0.0.2:9","duration_ns":2000000000,"interval_ns":1000000,"read_every_ns":10000000,
+                r#"{"block":0,"to":"10.0.0.2:9","duration_ns":2000000000,"interval_ns":1000000,"read_every_ns":10000000,
                     "read_before_send":true,"connections":3,"settings":{"mss_bytes":900,"congestion":"reno"},
                     "message_bytes":99}"#,
             ),
-            ("x [::1]:9 --bytes 7 --bind ::1", r#"{"to":"[::1]:9","bytes":7,"bind":"::1"}"#),
+            ("x [::1]:9 --bytes 7 --bind ::1", r#"{"block":0,"to":"[::1]:9","bytes":7,"bind":"::1"}"#),
         ] {
             let (line, json) = (of_line(line), of_json(json));
             assert_eq!(format!("{line:?}"), format!("{json:?}"));
@@ -257,13 +272,13 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (text, named) in [
-            (r#"{"to":"10.0.0.2:9","duration_ns":1,"bytes":1}"#, "duration"),
-            (r#"{"to":"10.0.0.2:9","duration_ns":0}"#, "duration_ns"),
-            (r#"{"to":"10.0.0.2:9","interval_ns":0}"#, "interval_ns"),
-            (r#"{"to":"10.0.0.2:9","read_every_ns":-1}"#, "read_every_ns"),
-            (r#"{"to":"10.0.0.2:9","message_bytes":0}"#, "message"),
-            (r#"{"to":"10.0.0.2:9","connections":0}"#, "connections"),
-            (r#"{"to":"10.0.0.2:9","connections":1001}"#, "connections"),
+            (r#"{"block":0,"to":"10.0.0.2:9","duration_ns":1,"bytes":1}"#, "duration"),
+            (r#"{"block":0,"to":"10.0.0.2:9","duration_ns":0}"#, "duration_ns"),
+            (r#"{"block":0,"to":"10.0.0.2:9","interval_ns":0}"#, "interval_ns"),
+            (r#"{"block":0,"to":"10.0.0.2:9","read_every_ns":-1}"#, "read_every_ns"),
+            (r#"{"block":0,"to":"10.0.0.2:9","message_bytes":0}"#, "message"),
+            (r#"{"block":0,"to":"10.0.0.2:9","connections":0}"#, "connections"),
+            (r#"{"block":0,"to":"10.0.0.2:9","connections":1001}"#, "connections"),
         ] {
             assert!(matches!(of_json(text).check(), Err(TcpError::Wrong(why)) if why.contains(named)), "{text}");
         }

@@ -31,7 +31,7 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
     let connections: Vec<Connection> = (0..request.connections).map(connect).collect::<Result<_, _>>()?;
     let start = HostClock.now();
     let begin = |connection| {
-        let observed = Observed::new(connection, request.read_every, start)?;
+        let observed = Observed::new(connection, request.sockets.read_every, start)?;
         let mut sender = Sender {
             request,
             stop,
@@ -54,7 +54,7 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
 }
 
 fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection, TcpError> {
-    let fd = socket::open(request.to.ip(), &request.settings)?;
+    let fd = socket::open(request.to.ip(), &request.sockets.settings)?;
     if let Some(address) = request.bind {
         net::bind(&fd, &SocketAddr::new(address, 0)).map_err(failed(format!("bind to {address}")))?;
     }

@@ -14,7 +14,7 @@ use super::findings::Findings;
 use super::one_way::OneWay;
 use super::quantiles::{self, Quantiles};
 use super::receiving::{self, Received, Reception};
-use super::request::{Head, Receive, ReceiveByHand, ReceiveOptions, ReceivePort, Rest, SentCount, Via};
+use super::request::{Head, Receive, ReceiveByHand, ReceiveOptions, ReceivePort, SentCount, Via};
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::numbers;
 use crate::place::{self, Fifo, Place};
@@ -77,7 +77,6 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
         ReceivePort { port: u16::try_from(number).unwrap_or(u16::MAX), dev, address, ..port }
     };
     Ok(Receive {
-        rest: Rest,
         head: Head::default(),
         ports: devices.into_iter().enumerate().map(of_device).collect(),
         flows: flow.clone(),

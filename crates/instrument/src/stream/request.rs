@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use sojourn_stream::{FlowRequest, Pattern, Schedule};
@@ -60,31 +60,6 @@ pub enum Asked {
     Simulate(Simulate),
 }
 
-/// Keys that no field took: there must be none, for what is misspelt would pass for what is not said.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rest;
-
-impl<'de> Deserialize<'de> for Rest {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct NoKey;
-        impl<'de> Visitor<'de> for NoKey {
-            type Value = Rest;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("no other key")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Rest, A::Error> {
-                match map.next_key::<String>()? {
-                    Some(key) => Err(A::Error::custom(format!("unknown key `{key}`"))),
-                    None => Ok(Rest),
-                }
-            }
-        }
-        from.deserialize_map(NoKey)
-    }
-}
-
 /// What a block is part of; by hand nothing.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Head {
@@ -109,15 +84,13 @@ impl Default for Head {
 
 /// Flows to send.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Send {
     #[serde(flatten)]
     pub head: Head,
     pub flows: Vec<Flow>,
     #[serde(flatten)]
     pub options: SendOptions,
-    #[serde(flatten)]
-    #[expect(dead_code, reason = "read to be refused")]
-    pub rest: Rest,
 }
 
 /// `stream send`: one flow.
@@ -161,15 +134,13 @@ pub struct SendOptions {
 
 /// One flow.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Flow {
     pub flow: u16,
     #[serde(default)]
     pub to: To,
     #[serde(flatten)]
     pub shape: Shape,
-    #[serde(flatten)]
-    #[expect(dead_code, reason = "read to be refused")]
-    pub rest: Rest,
 }
 
 /// To whom, and through what.
@@ -250,6 +221,7 @@ pub struct Shape {
 
 /// Ports to receive at.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Receive {
     #[serde(flatten)]
     pub head: Head,
@@ -257,9 +229,6 @@ pub struct Receive {
     pub flows: Vec<u16>,
     #[serde(flatten)]
     pub options: ReceiveOptions,
-    #[serde(flatten)]
-    #[expect(dead_code, reason = "read to be refused")]
-    pub rest: Rest,
 }
 
 /// `stream recv`: ports of one kind.
@@ -371,6 +340,7 @@ pub struct SentCount {
 
 /// Both ends over a simulated path.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Simulate {
     #[serde(flatten)]
     pub head: Head,
@@ -379,9 +349,6 @@ pub struct Simulate {
     pub receive: ReceiveOptions,
     #[serde(flatten)]
     pub options: SendOptions,
-    #[serde(flatten)]
-    #[expect(dead_code, reason = "read to be refused")]
-    pub rest: Rest,
 }
 
 /// `stream sim`: one flow.
@@ -782,7 +749,7 @@ mod tests {
     fn a_flow_is_the_same_by_hand_and_asked_in_json() {
         let by_hand = |line: &str| {
             let SendByHand { to, flow, shape, .. } = ByHand::parse_from(line.split(' ')).send;
-            Flow { flow, to, shape, rest: Rest }
+            Flow { flow, to, shape }
         };
         let in_json = |value| serde_json::from_value::<Flow>(value).expect("a flow");
         let cases = [

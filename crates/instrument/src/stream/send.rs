@@ -12,7 +12,7 @@ use sojourn_time::{HostClock, Nanos, Source};
 use super::clocks::Known;
 use super::findings::Findings;
 use super::quantiles::{self, Quantiles};
-use super::request::{Flow, Head, Keep, Rest, Send, SendByHand, SendOptions, StampsAsked};
+use super::request::{Flow, Head, Keep, Send, SendByHand, SendOptions, StampsAsked};
 use super::sending::{self, Sending, Sent};
 use crate::failure::NotTrusted;
 use crate::place::{self, Fifo, Place};
@@ -54,7 +54,7 @@ pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
 
 fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
     let SendByHand { to, flow, shape, options, .. } = arguments;
-    let flow = Flow { flow: *flow, to: to.clone(), shape: shape.clone(), rest: Rest };
+    let flow = Flow { flow: *flow, to: to.clone(), shape: shape.clone() };
     shape.check_rate()?;
     let schedule = flow.request()?.schedule;
     let is_flood = schedule.pattern == Pattern::Flood;
@@ -63,7 +63,7 @@ fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
         stamps: if is_flood { StampsAsked::None } else { StampsAsked::Departure },
         ..*options
     };
-    Ok(Send { head: Head::default(), flows: vec![flow], options, rest: Rest })
+    Ok(Send { head: Head::default(), flows: vec![flow], options })
 }
 
 /// Tells the receiver what was sent, and how its clock stands to ours.

@@ -12,7 +12,7 @@ use super::clocks::Known;
 use super::findings::Findings;
 use super::one_way::OneWay;
 use super::quantiles::{self, Quantiles};
-use super::request::{ClockAsked, Flow, Head, ReceiveOptions, Rest, SendOptions, Simulate, SimulateByHand, To};
+use super::request::{ClockAsked, Flow, Head, ReceiveOptions, SendOptions, Simulate, SimulateByHand, To};
 use super::simulating::{self, Simulated};
 use super::{receiving, sending};
 use crate::failure::NotTrusted;
@@ -25,7 +25,7 @@ use crate::sys::STOP;
 /// # Errors
 /// When the request makes no sense, records cannot be written, or nothing arrived.
 pub fn run(arguments: &SimulateByHand) -> anyhow::Result<()> {
-    let flow = Flow { flow: 1, to: To::default(), shape: arguments.shape.clone(), rest: Rest };
+    let flow = Flow { flow: 1, to: To::default(), shape: arguments.shape.clone() };
     arguments.shape.check_rate()?;
     let request = flow.request()?;
     let room = usize::try_from(request.schedule.count).unwrap_or(usize::MAX);
@@ -36,7 +36,6 @@ pub fn run(arguments: &SimulateByHand) -> anyhow::Result<()> {
         flows: vec![flow],
         receive: ReceiveOptions { room, payload_bytes: Some(payload_bytes), ..arguments.receive },
         options: SendOptions { clock: ClockAsked::Exchange, ..SendOptions::default() },
-        rest: Rest,
     };
     place::stop_signal()?;
     let origin = crate::origin(true);

@@ -13,7 +13,6 @@ use super::settle;
 use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
-use crate::stream::request::Rest;
 use crate::sys::STOP;
 
 /// A request, one a line.
@@ -21,21 +20,10 @@ use crate::sys::STOP;
 #[serde(tag = "do", rename_all = "lowercase")]
 enum Asked {
     /// Accept connections from now on; `finish` tells what came of them.
-    Listen(OfBlock<sojourn_tcp::Receive>),
+    Listen(sojourn_tcp::Receive),
     /// Connect and send; answered when everything has been acknowledged.
-    Send(OfBlock<sojourn_tcp::Send>),
+    Send(sojourn_tcp::Send),
     Finish(Finish),
-}
-
-/// A request with the block that it belongs to.
-#[derive(Debug, Deserialize)]
-struct OfBlock<R> {
-    block: u32,
-    #[serde(flatten)]
-    request: R,
-    #[serde(flatten)]
-    #[expect(dead_code, reason = "read to be refused")]
-    rest: Rest,
 }
 
 /// Wait for the connections of a block to end, and say what came of them.
@@ -72,11 +60,11 @@ impl Ends {
         match asked {
             Asked::Listen(asked) => self.listen(asked),
             Asked::Send(asked) => {
-                if asked.request.duration.is_none() && asked.request.bytes.is_none() {
+                if asked.duration.is_none() && asked.bytes.is_none() {
                     return Err(WrongRequest("send: give duration_ns or bytes".to_owned()).into());
                 }
-                let outcomes = sojourn_tcp::send(&asked.request, &STOP)?;
-                self.keep(asked.block, "sent", &outcomes)
+                let outcomes = sojourn_tcp::send(&asked, &STOP)?;
+                self.keep(asked.sockets.block, "sent", &outcomes)
             }
             Asked::Finish(asked) => {
                 let nobody = || WrongRequest(format!("finish: nobody listens for block {}", asked.block));
@@ -87,12 +75,12 @@ impl Ends {
         }
     }
 
-    fn listen(&mut self, asked: OfBlock<sojourn_tcp::Receive>) -> anyhow::Result<Value> {
-        let block = asked.block;
+    fn listen(&mut self, asked: sojourn_tcp::Receive) -> anyhow::Result<Value> {
+        let block = asked.sockets.block;
         if self.listening.contains_key(&block) {
             return Err(WrongRequest(format!("listen: block {block} is being received already")).into());
         }
-        let listening = Listening::begin(asked.request, &STOP)?;
+        let listening = Listening::begin(asked, &STOP)?;
         let at = listening.at;
         self.listening.insert(block, listening);
         Ok(json!({ "event": "listening", "block": block, "port": at.port() }))
