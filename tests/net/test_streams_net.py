@@ -93,6 +93,19 @@ def test_a_matrix_is_conducted_and_every_frame_is_accounted_for(
     assert all(recorded[one["block"]] == one["sent"][-1]["sent"] for one in found)
 
 
+def test_senders_with_an_interval_are_timestamped_also_where_floods_are_counted(tmp_path: Path) -> None:
+    """The delay spread needs each frame's delay; the receiver that counts floods has none."""
+    _, log, folder = run(tmp_path, "fan-in", *SHORT, "payload_bytes=[512]", "senders=[3]")
+    found = trials(log)
+    regular = [one for one in found if one["factors"]["schedule"] == "regular"]
+    assert regular
+    assert {one["factors"]["schedule"] for one in found} == {"regular", "flood"}
+    for one in regular:
+        assert one["engines"] == {"send": "packet", "receive": "packet"}
+    arrivals = read_table(folder.records, "arrivals").frame
+    assert {one["block"] for one in regular} <= set(arrivals["block"])
+
+
 def test_an_unknown_address_is_flooded_to_every_port(tmp_path: Path) -> None:
     sets = ("payload_bytes=[46]", "schedule=regular", 'rate=["5kpps"]', "engine=packet")
     plan, log, _ = run(tmp_path, "loss", *SHORT, *sets)

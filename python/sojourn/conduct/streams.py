@@ -55,13 +55,14 @@ class Matrix(Bench):
             tester.measure(asked, **({"attempts": 1} if beyond else {}))
 
 
-def streams(*, floods: bool = False, all_stamps: bool = False) -> Measure:
-    """How a method measures whose trials are streams in a fixed matrix; see `Tester` for the two choices."""
+def streams(*, floods: bool = False, times_regular: bool = False, all_stamps: bool = False) -> Measure:
+    """How a method measures whose trials are streams in a fixed matrix; see `Tester` for the choices."""
 
     @contextmanager
     def opened(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
         del clock
         with testing(sitting, floods=floods, all_stamps=all_stamps) as limits, ExitStack() as stack:
+            limits.tester.times_regular = times_regular
             yield Matrix(limits, ClosedLoop(limits.tester, stack))
 
     return Measure(opened, lambda folder, _: whole_streams(folder))

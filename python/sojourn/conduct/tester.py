@@ -125,6 +125,9 @@ class Tester:
     all_stamps: bool
     """Whether every time of a departure on the ladder is taken, and frames pass the sender's queue."""
     engines: Engines = PLAIN
+    times_regular: bool = False
+    """Whether streams that are no floods are moved by the plain engines, which timestamp every frame: the fastest receiver
+    counts and has no delays."""
     _taught: set[str] = field(default_factory=set)
 
     def number(self) -> int:
@@ -136,7 +139,8 @@ class Tester:
         """A trial with its link, its engines and its rate settled."""
         link = self.link(trial.path)
         engine, simulated = trial.factors.engine, self.sitting.site.simulated
-        engines = self.engines if engine == "auto" or simulated else Engines(engine, engine)
+        chosen = PLAIN if self.times_regular and trial.factors.schedule != "flood" else self.engines
+        engines = chosen if engine == "auto" or simulated else Engines(engine, engine)
         load_link, load_pps = load or (None, 0.0)
         site = self.sitting.site
         if site.simulated and trial.factors.schedule == "flood" and "send_ns" not in site.line(trial.path):

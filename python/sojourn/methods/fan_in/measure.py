@@ -2,4 +2,4 @@
 
 from sojourn.conduct.streams import streams
 
-MEASURE = streams(floods=True)
+MEASURE = streams(floods=True, times_regular=True)
