@@ -335,7 +335,7 @@ def capturing(bed: Bed, host: Any, dev: str, way: str, file: Path) -> Iterator[N
     await_listening(process)
     try:
         yield
-        time.sleep(judge.SETTLE_SECONDS)
+        time.sleep(judge.GRACE_SECONDS)
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=10)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed import Bed
 
-SETTLE_SECONDS = 1.2
+GRACE_SECONDS = 1.2
 """The kernel hands a block of frames to tcpdump at the latest one second after its first."""
 
 
@@ -88,7 +88,7 @@ def watch(bed: Bed, dev: str, port: int, file: Path) -> Iterator[None]:
     await_listening(process)
     try:
         yield
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(GRACE_SECONDS)
     finally:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=10)

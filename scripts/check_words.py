@@ -24,6 +24,9 @@ VOCABULARY = ROOT / "docs/reference/vocabulary.md"
 EARLIER = ROOT / "python/sojourn/records/earlier.py"
 """Holds what earlier versions wrote, to read it."""
 
+OLD_NAMES = re.compile(r'\bwas "[a-z_]+"|\bwith( ?"[a-z_]+" as "[a-z_]+",?)+|, formerly `[a-z_]+`')
+"""Declarations of columns name what earlier versions called them, and the reference page repeats it."""
+
 ALLOWED = ROOT / "scripts/retired_words.json"
 
 Text = tuple[str, int, str]
@@ -63,7 +66,7 @@ def find(words: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Every use of a retired word: the word, and its place."""
     pattern = re.compile(r"(?<![\w-])(" + "|".join(sorted(words, key=len, reverse=True)) + r")(?![\w-])", re.IGNORECASE)
     for path, number, text in texts():
-        for match in pattern.finditer(text):
+        for match in pattern.finditer(OLD_NAMES.sub("", text)):
             yield match[1].lower(), f"{path}:{number}: {text.strip()[:120]}"
 
 
@@ -93,7 +96,7 @@ def rust_strings(source: str) -> Iterator[tuple[int, str]]:
         if comment and is_help:
             yield number, comment[1]
         elif not re.match(r"\s*//", line):
-            for match in re.finditer(r'"((?:\\.|[^"\\])*)"', line):
+            for match in re.finditer(r'"((?:\\.|[^"\\])*)"', OLD_NAMES.sub("", line)):
                 yield number, match[1]
 
 

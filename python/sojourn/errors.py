@@ -20,7 +20,7 @@ class RequestError(SojournError):
 
 
 class MachineError(SojournError):
-    """This machine cannot do it; the sentence names the command that would mend that, where one exists."""
+    """This machine cannot do it; the sentence names the command that would fix that, where one exists."""
 
     status = 3
 

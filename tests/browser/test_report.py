@@ -89,7 +89,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def of_the_log(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The three studies of the log of TCP's state, made up: their cost, few sessions, and what they change."""
+    """The three studies of the log of TCP's state, made up: their cost, few transfers, and what they change."""
     folder = tmp_path_factory.mktemp("runs")
     made_up_costs.write(folder / "cost", made_up_costs.Machine(left={1: 0.9}, skipped=1), ["flows=1,10"])
     made_up_costs.write(
@@ -186,7 +186,7 @@ def test_a_report_on_the_log_of_tcp_is_whole_and_quiet(
     _every_figure_is_drawn(opened.page, least=2)
     _every_table_can_be_read(opened.page)
     said = opened.page.locator("main").inner_text()
-    assert ("too few sessions for an interval: 2 of 6" in said) == (study == "few")
+    assert ("too few transfers for an interval: 2 of 6" in said) == (study == "few")
     assert "95 % CI \u2013" not in said
     opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
     assert _page_width(opened.page) <= width, "the page scrolls sideways"

@@ -1,6 +1,6 @@
 """Bad input: one sentence on standard error, no traceback, and the status that says whose fault it is.
 
-2: the request is wrong. 3: this machine cannot, and the sentence says what would mend it. 4: it ran, but must not be
+2: the request is wrong. 3: this machine cannot, and the sentence says what would fix it. 4: it ran, but must not be
 trusted. The links are in a network namespace of the tests' own.
 """
 

@@ -174,7 +174,7 @@ def test_what_was_started_ends_with_the_block_even_when_it_will_not(run: str) ->
     assert stubborn.returncode == -signal.SIGKILL
 
 
-MANY = BedSpec(devices=("wire", "bridge", "bridge*2"), near=8, far=6, decoy=True)
+MANY = BedSpec(devices=("wire", "bridge", "bridge*2"), near=8, far=6, bypass=True)
 
 
 def test_every_further_end_carries_and_is_silent(run: str) -> None:
@@ -185,7 +185,7 @@ def test_every_further_end_carries_and_is_silent(run: str) -> None:
                 assert ping(bed, link.far[0].ip4, "-I", end.dev)
             for end in link.far:
                 assert ping(bed, end.ip6, "-I", link.near[1].dev)
-        assert all(ping(bed, link.b_ip4) for link in bed.topology.links if link.is_decoy)
+        assert all(ping(bed, link.b_ip4) for link in bed.topology.links if link.is_bypass)
         await_silence(bed)
         before = packets(bed)
         time.sleep(1)
@@ -206,7 +206,7 @@ def test_further_pairs_talk_through_the_bridge_over_their_own_ports_alone(run: s
 def test_counters_conserve_the_frames_of_a_path(run: str) -> None:
     with build_bed(MANY, run) as bed:
         await_silence(bed)
-        before = bed.counters("bridge", "bridge/decoy")
+        before = bed.counters("bridge", "bridge/bypass")
         assert {dev for dev in before if dev.startswith("d-")} >= {"d-bridge-1", "d-bridge-y-1l", "d-bridge-1r6"}
         assert not {dev for dev in before if "bridgex2" in dev or "wire" in dev}
         assert ping(bed, "10.77.3.2")
@@ -226,11 +226,11 @@ def test_what_a_bridge_forgot_or_never_learnt_is_flooded(run: str) -> None:
         assert ping(bed, link.b_ip4)
         assert flooded(bed, link.b_mac) == 0
         assert flooded(bed, link.nobody_mac) == 10
-        bed.forget("bridge")
+        bed.flush_fdb("bridge")
         assert flooded(bed, link.b_mac) == 10, "until it sends something"
         assert ping(bed, link.b_ip4)
         assert flooded(bed, link.b_mac) == 0
-        bed.forget("direct")  # which has nothing to forget
+        bed.flush_fdb("direct")  # which has no FDB
 
 
 def flooded(bed: Bed, mac: str) -> int:

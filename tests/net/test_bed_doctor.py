@@ -43,7 +43,7 @@ def test_a_machine_that_can_do_the_main_job_is_well(instrument: Path) -> None:
     assert examination["status"] == 0, examination["sentence"]
     assert found["a bed with a bridge"]["status"] == "ok"
     assert found["floor of an empty link"]["found"] == "round trip 5.0 µs at least, 7.0 µs median"
-    assert found["hardware stamps"]["mend"] == "another NIC"
+    assert found["hardware stamps"]["fix"] == "another NIC"
     assert found["network namespaces"]["status"] == ("ok" if os.geteuid() == 0 else "limited")
     assert found["sojourn-instrument"]["found"] == str(instrument)
     json.dumps(examination)
@@ -55,7 +55,7 @@ def test_without_the_instrument_the_status_is_3(monkeypatch: pytest.MonkeyPatch)
     assert examination["status"] == 3
     assert "sojourn-instrument" in examination["sentence"]
     lacking = [check for check in examination["checks"] if check["needed"] and check["status"] == "missing"]
-    assert all(check["mend"] for check in lacking)
+    assert all(check["fix"] for check in lacking)
 
 
 def test_the_table_shows_every_check_and_ends_with_the_sentence(instrument: Path) -> None:

@@ -38,7 +38,7 @@ CONTROLLER = textwrap.dedent("""
     import subprocess, sys, time
     from sojourn.bed import BedSpec, build_bed
     print("begun", flush=True)
-    ends = dict(near=3, far=2, decoy=True, rate_bps=100_000_000)
+    ends = dict(near=3, far=2, bypass=True, rate_bps=100_000_000)
     while True:
         with build_bed(BedSpec(devices=("wire", "bridge*2"), device_cpu="loaded:5%", **ends), sys.argv[1]) as bed:
             bed.backend.start("b", ["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 0.01; done"])

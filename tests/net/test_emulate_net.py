@@ -1,7 +1,7 @@
 """Studies of the emulator and `emulate verify` over a real bed: what they say, how long they take, what they leave.
 
-Times are judged generously: these machines share their cores with whatever else runs. What is exact (fates, sums, the
-replay) is judged exactly.
+Times are judged generously: these machines share their cores with whatever else runs. What is exact (dispositions,
+sums, the replay) is judged exactly.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tests.net.busy_machine import await_that, retried, thrice, undisturbed
 
 Event = dict[str, Any]
 SOJOURN = str(Path(sys.executable).parent / "sojourn")
-SHORT = ("trials.rounds=1", "trials.duration=30ms", "trials.settle=10ms", "trials.qualify=false", "trials.a_a=false")
+SHORT = ("trials.rounds=1", "trials.duration=30ms", "trials.grace=10ms", "trials.qualify=false", "trials.a_a=false")
 
 
 def run(folder: Path, source: str, *sets: str) -> tuple[Plan, list[Event], RunFolder]:
@@ -41,7 +41,7 @@ def trials(log: list[Event], purpose: str = "measure") -> list[Event]:
 
 
 def topology(plan: Plan) -> Topology:
-    return Topology.of(plan.bed.devices, plan.bed.near, plan.bed.far, decoy=plan.bed.decoy)
+    return Topology.of(plan.bed.devices, plan.bed.near, plan.bed.far, bypass=plan.bed.bypass)
 
 
 def left_by(counts: dict[str, int]) -> int:
@@ -143,7 +143,7 @@ def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
     for one in loaded:
         if one["device"] == "bridge":
             assert one["factors"]["load_pps"] == pytest.approx(0.2 * pps)
-        via = links.path(one["device"] + "/decoy" * (one["factors"]["load_via"] == "beside"))
+        via = links.path(one["device"] + "/bypass" * (one["factors"]["load_via"] == "beside"))
         [flow] = one["load"]["sent"]
         assert flow["sent"] > 0
         with undisturbed():  # a load may fill what a device without a processor has no time to empty
@@ -168,7 +168,7 @@ queue_bytes = {queue_bytes}
 engine = ["packet"]
 frame_bytes = [{frame_bytes}]
 [trials]
-settle = "30ms"
+grace = "30ms"
 [search]
 tests = {tests}
 algorithm = ["mlrsearch"]
@@ -216,7 +216,7 @@ def test_a_bucket_is_found_by_bursts(tmp_path: Path) -> None:
 @thrice
 def test_live_frames_overload_a_bridge_and_each_drop_is_found(tmp_path: Path) -> None:
     sets = ("stream.frame_bytes=[64]", "search.tests=throughput", "search.goals=[0.005]", "search.width=0.1",
-            "search.duration=60ms", "search.duration_sum=60ms", "search.at_most=15s", "trials.settle=20ms")  # fmt: skip
+            "search.duration=60ms", "search.duration_sum=60ms", "search.at_most=15s", "trials.grace=20ms")  # fmt: skip
     _, log, _ = run(tmp_path, "rfc2544", *sets, "search.initial_duration=30ms", "search.algorithm=mlrsearch")
     found = results(log)["throughput"]
     [chosen] = [one for one in log if one["event"] == "engine-chosen"]
@@ -239,7 +239,7 @@ def test_live_frames_overload_a_bridge_and_each_drop_is_found(tmp_path: Path) ->
 def test_a_bridge_learns_and_floods(tmp_path: Path) -> None:
     sets = ("stream.frame_bytes=[64]", "search.most_addresses=512", "search.duration=50ms", "search.width=0.1",
             "search.initial_duration=50ms", "search.duration_sum=50ms",
-            "search.latency_duration=50ms", "search.latency_repetitions=2", "trials.settle=10ms")  # fmt: skip
+            "search.latency_duration=50ms", "search.latency_repetitions=2", "trials.grace=10ms")  # fmt: skip
     _, log, _ = run(tmp_path, "rfc2889", *sets, "search.goals=[0.005]", 'search.max_rate="20kpps"')
     found = results(log)
     with undisturbed():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FAKE = Path(__file__).parents[1] / "unit/fake_tcplog.py"
 SHORT = (
-    *("ppl=1,10", "flows=1,2", "where=sender,both", "controls=disabled", "slice=50ms", "settle=2ms", "ramp=20ms"),
+    *("ppl=1,10", "flows=1,2", "where=sender,both", "controls=disabled", "slice=50ms", "grace=2ms", "ramp=20ms"),
     *("repetitions=2", "statistics=1", "pause=1ms"),
 )
 pytestmark = [

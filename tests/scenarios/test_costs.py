@@ -1,6 +1,6 @@
 """A log that leaves 0.9 of the throughput: intervals cover that in at least 93 % of runs, whatever the machine does.
 
-And programs of which a packet takes 300 ns: as many, though the turns of a session are alike.
+And programs of which a packet takes 300 ns: as many, though the turns of a transfer are alike.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ def test_intervals_cover_the_truth(pairs: int, noise: float, drift: float, heavy
     assert abs(np.mean(estimates) / TRUTH - 1) < 0.005
 
 
-@pytest.mark.parametrize(("sessions", "turns"), [(8, 1), (8, 4), (18, 2)])
-def test_nanoseconds_cover_the_truth_though_turns_of_a_session_are_alike(sessions: int, turns: int) -> None:
+@pytest.mark.parametrize(("transfers", "turns"), [(8, 1), (8, 4), (18, 2)])
+def test_nanoseconds_cover_the_truth_though_turns_of_a_session_are_alike(transfers: int, turns: int) -> None:
     seed = int(os.environ.get("SOJOURN_SEED", "20070824"))
     rng = np.random.default_rng(seed)
     print(f"seed {seed}")
     runs, hits = 500, 0
-    rows = pl.DataFrame({"session": np.repeat(np.arange(sessions), 2 * turns)}).with_columns(
+    rows = pl.DataFrame({"transfer": np.repeat(np.arange(transfers), 2 * turns)}).with_columns(
         repetition=pl.int_range(pl.len()) // 2 % turns,
         mode=pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit("on")).otherwise(pl.lit("empty")),
         path=pl.lit("gso"), flows=1, host=pl.lit("a"), direction=pl.lit("out"), packets_per_log=1, runs=10_000,
     )  # fmt: skip
     for _ in range(runs):
-        own = 300 + 50 * rng.standard_normal(sessions)[rows["session"]] + 45 * rng.standard_normal(rows.height)
+        own = 300 + 50 * rng.standard_normal(transfers)[rows["transfer"]] + 45 * rng.standard_normal(rows.height)
         each = np.where(rows["mode"] == "on", own, 0.0) + 60
         made = rows.with_columns(cpu_time_ns=pl.Series(each) * 10_000)
         found = spent(Seen(pl.DataFrame(), pl.DataFrame(), made))[0]
-        assert (found.sessions, found.slices) == (sessions, sessions * turns)
+        assert (found.transfers, found.slices) == (transfers, transfers * turns)
         assert found.ns.low is not None
         assert found.ns.high is not None
         hits += found.ns.low <= 300 <= found.ns.high

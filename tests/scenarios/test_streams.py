@@ -30,7 +30,7 @@ devices = ["bridge"]
 [trials]
 rounds = {rounds}
 duration = "{duration}"
-settle = "1ms"
+grace = "1ms"
 seed = 7
 qualify = false
 a_a = {a_a}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 SEEN = {"in": 100, "out": 60}
-RUN_NS = {"on": 250, "disabled": 70, "empty": 60, "sham": 250}
+RUN_NS = {"on": 250, "disabled": 70, "empty": 60, "placebo": 250}
 
 
 def main() -> int:

@@ -90,7 +90,7 @@ def readings(block: int, bps: float) -> tuple[Reading, Reading]:
 
 
 def under_statistics(
-    session: int, setting: Setting, rng: np.random.Generator, into: tuple[RowWriter, RowWriter]
+    transfer: int, setting: Setting, rng: np.random.Generator, into: tuple[RowWriter, RowWriter]
 ) -> None:
     """Slices under the kernel's statistics, with the times of NS."""
     slices, costs = into
@@ -98,11 +98,11 @@ def under_statistics(
 
     for turn in range(2):
         for place, (mode, each) in enumerate((("on", 1), ("on", 1_000_000_000), ("empty", None), ("disabled", None))):
-            block = 1_000_000 + 8 * session + 4 * turn + place
+            block = 1_000_000 + 8 * transfer + 4 * turn + place
             asked = replace(setting, where="both", mode=mode, packets_per_log=each)
             before = Reading(START, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)
             after = Reading(START + 150_000_000, 10**8, 10**4, 0, 0.3, 0.1, 0.1, 0.0)
-            row = row_of(block, Slice(asked, mode), session, before, after, statistics=True) | NOTHING
+            row = row_of(block, Slice(asked, mode), transfer, before, after, statistics=True) | NOTHING
             slices.write([row | {"pair": -1, "repetition": turn, "cell": -1, "visit": 0}])
             for host in ("a", "b"):
                 for way in ("in", "out"):

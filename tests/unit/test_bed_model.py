@@ -39,10 +39,10 @@ def test_a_device_has_one_more_cable_than_stations() -> None:
     assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3, 4, 5, 2, 2]
 
 
-@pytest.mark.parametrize(("near", "far", "decoy"), [(1, 1, False), (1, 1, True), (MOST_ENDS, MOST_ENDS, True)])
+@pytest.mark.parametrize(("near", "far", "bypass"), [(1, 1, False), (1, 1, True), (MOST_ENDS, MOST_ENDS, True)])
 @pytest.mark.parametrize("links", [{}, dict.fromkeys(("direct", *ALL), LinkSpec((10_000_000,)))])
-def test_no_name_index_or_mac_is_there_twice(near: int, far: int, decoy: bool, links: dict[str, LinkSpec]) -> None:
-    topology = Topology.of(ALL, near, far, decoy=decoy, links=links)
+def test_no_name_index_or_mac_is_there_twice(near: int, far: int, bypass: bool, links: dict[str, LinkSpec]) -> None:
+    topology = Topology.of(ALL, near, far, bypass=bypass, links=links)
     recorded = [one.name for one in topology.emulated]
     assert len(set(recorded)) == len(recorded)
     assert all(name.isalnum() and len(name) <= 16 for name in recorded)
@@ -78,13 +78,13 @@ def test_further_ends_follow_the_plan() -> None:
     assert not last.further_left
 
 
-def test_only_bridges_have_further_ends_and_every_path_its_decoy() -> None:
-    topology = Topology.of(("wire", "bridge"), near=4, far=3, decoy=True)
+def test_only_bridges_have_further_ends_and_every_path_its_bypass() -> None:
+    topology = Topology.of(("wire", "bridge"), near=4, far=3, bypass=True)
     assert [len(link.near) for link in topology.links] == [1, 1, 4, 1, 1, 1]
-    assert list(topology.paths) == ["direct", "wire", "bridge", "direct/decoy", "wire/decoy", "bridge/decoy"]
-    assert [link.is_decoy for link in topology.links] == [False] * 3 + [True] * 3
-    assert topology["bridge/decoy"].a_dev == "a-bridge-y"
-    assert Topology.of(("wire", "bridge")).links[2] == Topology.of(("wire", "bridge"), decoy=True).links[2]
+    assert list(topology.paths) == ["direct", "wire", "bridge", "direct/bypass", "wire/bypass", "bridge/bypass"]
+    assert [link.is_bypass for link in topology.links] == [False] * 3 + [True] * 3
+    assert topology["bridge/bypass"].a_dev == "a-bridge-y"
+    assert Topology.of(("wire", "bridge")).links[2] == Topology.of(("wire", "bridge"), bypass=True).links[2]
     with pytest.raises(RequestError, match="a bridge has from 1 to 17 ports on a side"):
         Topology.of(("bridge",), near=18)
 
@@ -159,15 +159,15 @@ def test_the_drawing() -> None:
     ]
 
 
-def test_further_ends_and_decoys_are_drawn() -> None:
-    assert text(Topology.of(("bridge",), near=3, far=2, decoy=True)).splitlines() == [
+def test_further_ends_and_bypasses_are_drawn() -> None:
+    assert text(Topology.of(("bridge",), near=3, far=2, bypass=True)).splitlines() == [
         "host A (asks)          host D (devices under test)  host B (answers)        path",
         "10.77.1.1 a-direct    ───────────────────────────── b-direct 10.77.1.2      direct",
         "10.77.2.1 a-bridge    ──────────[bridge]─────────── b-bridge 10.77.2.2      bridge",
         "10.77.2.12 a-bridge-2 ─────────────┘└────────────── b-bridge-2 10.77.2.102",
         "10.77.2.13 a-bridge-3 ─────────────┘",
-        "10.77.3.1 a-direct-y  ───────────────────────────── b-direct-y 10.77.3.2    direct/decoy",
-        "10.77.4.1 a-bridge-y  ──────────[bridge]─────────── b-bridge-y 10.77.4.2    bridge/decoy",
+        "10.77.3.1 a-direct-y  ───────────────────────────── b-direct-y 10.77.3.2    direct/bypass",
+        "10.77.4.1 a-bridge-y  ──────────[bridge]─────────── b-bridge-y 10.77.4.2    bridge/bypass",
     ]
 
 
@@ -229,7 +229,7 @@ def test_rated_links_are_drawn() -> None:
 
 @pytest.mark.parametrize("ends", [1, 5])
 def test_the_drawings_links_join_its_nodes(ends: int) -> None:
-    drawn = drawing(Topology.of(ALL, ends, ends, decoy=True))
+    drawn = drawing(Topology.of(ALL, ends, ends, bypass=True))
     nodes = {node["id"] for node in drawn["nodes"]}
     assert len(nodes) == len(drawn["nodes"])
     assert {link[end] for link in drawn["links"] for end in ("from", "to")} == nodes

@@ -150,10 +150,10 @@ def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     assert sojourn("--version").stdout.startswith("sojourn ")
 
 
-def test_a_bed_is_drawn_with_its_further_ends_and_decoys() -> None:
+def test_a_bed_is_drawn_with_its_further_ends_and_bypasses() -> None:
     shown = sojourn("bed", "show", "background").stdout
     assert "a-bridge-2" in shown
-    assert "direct/decoy" in shown
+    assert "direct/bypass" in shown
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ rate = ["1kpps", "20kpps"]
 [trials]
 rounds = 2
 duration = "10ms"
-settle = "1us"
+grace = "1us"
 """
 
 SEARCHES = f"""
@@ -63,7 +63,7 @@ name = "made-up"
 method = "rfc2544"
 {BED}
 [trials]
-settle = "1us"
+grace = "1us"
 [search]
 goals = [0, 0.005]
 initial_duration = "10ms"
@@ -359,7 +359,7 @@ def test_an_evenly_slow_sender_is_short_and_one_that_stood_still_is_not(
 
 
 def test_drops_are_counted_once_where_there_was_no_room() -> None:
-    link = Topology.of(("bridge",), 1, 1, decoy=False).path("bridge")
+    link = Topology.of(("bridge",), 1, 1, bypass=False).path("bridge")
     none = {"rx_packets": 0, "rx_dropped": 0, "tx_packets": 0, "tx_dropped": 0}
     counted = {port.dev: dict(none) for port in link.ports}
     near, far = link.cables

@@ -15,7 +15,7 @@ from tests.unit.made_up_costs import DECIMATED_NS, NS, Machine, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEFT = {1: 0.9, 2: 0.95, "sham": 0.9}
+LEFT = {1: 0.9, 2: 0.95, "placebo": 0.9}
 FEW = ["flows=1,10", "path=gso"]
 
 
@@ -26,8 +26,8 @@ def test_order_within_pairs_is_drawn_and_turned_about() -> None:
         visits = {one.round: one.visit for one in with_log if one.cell == cell}
         assert all(visits[one] != visits[one + 1] for one in range(0, 12, 2))
     assert [one.block for one in slices] == list(range(len(slices)))
-    sessions = [(one.batch, one.factors.setting.path, one.factors.setting.flows) for one in slices]
-    assert len(set(sessions)) == len({session for session, _, _ in sessions})
+    transfers = [(one.batch, one.factors.setting.path, one.factors.setting.flows) for one in slices]
+    assert len(set(transfers)) == len({transfer for transfer, _, _ in transfers})
 
 
 def found(folder: Any, name: str) -> pl.DataFrame:
@@ -72,9 +72,9 @@ def test_nanoseconds_are_less_those_of_the_empty_program(tmp_path: Path) -> None
         assert by["logged", way]["empty_ns"] == pytest.approx(60, abs=1)
 
 
-@pytest.mark.parametrize(("at_once", "sessions"), [(2, 12), (4, 6), (6, 4)])
-def test_nanoseconds_have_an_interval_over_sessions_or_say_how_many_are_needed(
-    tmp_path: Path, at_once: int, sessions: int
+@pytest.mark.parametrize(("at_once", "transfers"), [(2, 12), (4, 6), (6, 4)])
+def test_nanoseconds_have_an_interval_over_transfers_or_say_how_many_are_needed(
+    tmp_path: Path, at_once: int, transfers: int
 ) -> None:
     from sojourn.methods.tcp_cost.show import keys
     from sojourn.methods.tcp_cost.show.tables import programs
@@ -83,20 +83,20 @@ def test_nanoseconds_have_an_interval_over_sessions_or_say_how_many_are_needed(
     folder = write(tmp_path / "run", Machine(), [*FEW, f"at_once={at_once}"])
     analyse(folder.path)
     pooled = found(folder, "cost_programs").filter(pl.col("path").is_null())
-    assert (pooled["sessions"] == sessions).all()
+    assert (pooled["transfers"] == transfers).all()
     run = Run.read(folder.path)
     told = [row[4].text for row in programs(run).rows]
-    short = f"too few sessions for an interval: {sessions} of 6"
+    short = f"too few transfers for an interval: {transfers} of 6"
     few = [one for one in told if one == short]
-    assert bool(few) == (sessions < 6)
-    assert all("too few" in one for one in told) == (sessions < 6), "of one traffic there are half as many"
-    assert pooled["ns_low"].is_null().all() == (sessions < 6)
+    assert bool(few) == (transfers < 6)
+    assert all("too few" in one for one in told) == (transfers < 6), "of one traffic there are half as many"
+    assert pooled["ns_low"].is_null().all() == (transfers < 6)
     lines = [line for key in keys(run) for line in key.lines]
-    assert (short in lines) == (sessions < 6)
+    assert (short in lines) == (transfers < 6)
     assert not any(line.endswith("\u2013") for line in lines)
 
 
-def test_the_quick_run_has_enough_sessions_for_an_interval() -> None:
+def test_the_quick_run_has_enough_transfers_for_an_interval() -> None:
     plan = load_plan("tcplog-cost", quick=True)
     assert len({one.batch for one in plan.expand()}) >= 6
 
@@ -132,7 +132,7 @@ def test_a_control_that_differs_makes_it_doubtful(tmp_path: Path) -> None:
     assert "a_a_nonzero" in {one["name"] for one in verdict.findings}
 
 
-@pytest.mark.parametrize("sets", [FEW, ["flows=1,2", "where_flows=2", "path=gso,mtu", "controls=sham"]])
+@pytest.mark.parametrize("sets", [FEW, ["flows=1,2", "where_flows=2", "path=gso,mtu", "controls=placebo"]])
 def test_a_cell_of_which_nothing_was_measured_is_missed(tmp_path: Path, sets: list[str]) -> None:
     import pyarrow as pa
 

@@ -134,6 +134,6 @@ def test_interfaces_of_our_own_devices_have_names_that_the_kernel_takes() -> Non
     names = [mode.name for mode in devices.modes().values() if mode.boxes]
     rows = [f"{mode.name}*{mode.longest}" for mode in devices.modes().values() if mode.longest > 1]
     for name in (*names, *rows):
-        topology = Topology.of((name,), near=17, far=17, decoy=True)
+        topology = Topology.of((name,), near=17, far=17, bypass=True)
         assert max(len(port.dev) for host in topology.hosts for port in topology.ports(host.name)) <= 15
         assert len(devices.parse(name).slug) <= devices.LONGEST_SLUG

@@ -92,28 +92,30 @@ WEIGHTS = [{"name": "web", "weight": 3}, {"name": "bulk", "weight": 1}]
         ("fifo", "in order of arrival", None),
     ],
 )
-def test_lanes_get_their_weights_while_all_of_them_wait(scheduler: object, order: str, verdict: str | None) -> None:
-    """800 packets at once, three quarters of them in the lane of weight 3; lanes of FQ-CoDel have no weights."""
-    lane = TURNS[order]
+def test_classes_get_their_weights_while_all_of_them_wait(scheduler: object, order: str, verdict: str | None) -> None:
+    """800 packets at once, three quarters of them in the class of weight 3; classes of FQ-CoDel have no weights."""
+    of_class = TURNS[order]
     left = leave(np.full(800, START), np.full(800, 8000), RATE)
-    rows = log(800, entered_ns=np.full(800, START), link_left_ns=left, flow_of_stream=lane + 1, **{"class": lane})
+    rows = log(
+        800, entered_ns=np.full(800, START), link_left_ns=left, flow_of_stream=of_class + 1, **{"class": of_class}
+    )
     classes = [] if "fq-codel" in scheduler else WEIGHTS  # type: ignore[operator]
     pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": scheduler, "classes": classes}}
     assert verdicts(link._fairness(seen(pipe, rows))) == ({} if verdict is None else {"fairness": verdict})
 
 
 @pytest.mark.parametrize(("together", "verdict"), [(20, "inconclusive"), (200, "pass")])
-def test_fairness_is_told_where_a_lane_that_gets_a_fifth_less_would_be_seen(together: int, verdict: str) -> None:
-    """Bursts with idle time between them: in short ones no lane can fall behind by as much as its bound."""
+def test_fairness_is_told_where_a_class_that_gets_a_fifth_less_would_be_seen(together: int, verdict: str) -> None:
+    """Bursts with idle time between them: in short ones no class can fall behind by as much as its bound."""
     entered = START + np.arange(800) // together * 1_000_000_000
     left = leave(entered, np.full(800, 8000), RATE)
-    lane = TURNS["in turns"]
-    rows = log(800, entered_ns=entered, link_left_ns=left, flow_of_stream=lane + 1, **{"class": lane})
+    of_class = TURNS["in turns"]
+    rows = log(800, entered_ns=entered, link_left_ns=left, flow_of_stream=of_class + 1, **{"class": of_class})
     pipe = {"link": {"rate_bps": RATE}, "queue": {"scheduler": "wf2q", "classes": WEIGHTS}}
     assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": verdict}
 
 
-def test_fairness_is_not_told_of_lanes_that_never_wait_together() -> None:
+def test_fairness_is_not_told_of_classes_that_never_wait_together() -> None:
     """One packet at a time: nobody is behind anybody."""
     rows = log(
         200,

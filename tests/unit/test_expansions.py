@@ -31,7 +31,10 @@ ROOT = Path(__file__).parents[2]
 RECORDED: dict[str, dict[str, list[Any]]] = json.loads(Path(__file__).with_name("expansions.json").read_text())
 
 
-NAMED = {"hypotheses": "laws", "compensate": "path_cost"}
+NAMED = {
+    "bypass": "decoy", "compensate": "path_cost", "grace": "settle", "hypotheses": "laws", "placebo": "sham",
+    "placebo-explains": "sham-explains",
+}  # fmt: skip
 """What is called otherwise by now, and what it was called when the digests were recorded."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sojourn.plan.fair import flows_for
-from sojourn.statistics.fairness import BOUNDS, all_waiting, shortfalls
+from sojourn.statistics.fairness import BOUNDS, all_backlogged, shortfalls
 
 if TYPE_CHECKING:
     from typing import Any
@@ -20,32 +20,32 @@ SEED = 5_113
 
 
 def drr(sizes: list[list[int]], quanta: list[int], steps: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Deficit round robin over lanes that always wait, by its paper: which lane, and how many bytes."""
+    """Deficit round robin over classes that always wait, by its paper: which class, and how many bytes."""
     queues, deficits = [deque(one) for one in sizes], [0] * len(sizes)
     found: list[tuple[int, int]] = []
     while len(found) < steps:
-        for lane, queue in enumerate(queues):
-            deficits[lane] += quanta[lane]
-            while queue[0] <= deficits[lane]:
-                deficits[lane] -= queue[0]
-                found.append((lane, queue.popleft()))
-    lanes, served = zip(*found[:steps], strict=True)
-    return np.array(lanes, dtype=np.int64), np.array(served, dtype=np.float64)
+        for index, queue in enumerate(queues):
+            deficits[index] += quanta[index]
+            while queue[0] <= deficits[index]:
+                deficits[index] -= queue[0]
+                found.append((index, queue.popleft()))
+    classes, served = zip(*found[:steps], strict=True)
+    return np.array(classes, dtype=np.int64), np.array(served, dtype=np.float64)
 
 
 def wf2q(sizes: list[list[int]], weights: list[int], steps: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """WF2Q over lanes that always wait: of the packets that the fluid has begun, the one it would end first."""
+    """WF2Q over classes that always wait: of the packets that the fluid has begun, the one it would end first."""
     at, start = [0] * len(sizes), [0.0] * len(sizes)
     now, found = 0.0, []
     for _ in range(steps):
-        ends = [begun + sizes[lane][at[lane]] / weights[lane] for lane, begun in enumerate(start)]
-        begun = [lane for lane in range(len(sizes)) if start[lane] <= now + 1e-9]
-        lane = min(begun, key=ends.__getitem__)
-        size = sizes[lane][at[lane]]
-        found.append((lane, size))
-        at[lane], start[lane], now = at[lane] + 1, ends[lane], now + size / sum(weights)
-    lanes, served = zip(*found, strict=True)
-    return np.array(lanes, dtype=np.int64), np.array(served, dtype=np.float64)
+        ends = [begun + sizes[index][at[index]] / weights[index] for index, begun in enumerate(start)]
+        begun = [index for index in range(len(sizes)) if start[index] <= now + 1e-9]
+        index = min(begun, key=ends.__getitem__)
+        size = sizes[index][at[index]]
+        found.append((index, size))
+        at[index], start[index], now = at[index] + 1, ends[index], now + size / sum(weights)
+    classes, served = zip(*found, strict=True)
+    return np.array(classes, dtype=np.int64), np.array(served, dtype=np.float64)
 
 
 @pytest.mark.parametrize("turn", range(20))
@@ -74,15 +74,15 @@ def test_a_tenth_too_much_weight_is_beyond_every_bound() -> None:
     assert even == pytest.approx([1500 * 3 / 4, 1500 * 3 / 4])
 
 
-def test_a_stretch_is_where_every_lane_has_one_more_behind_the_packet_on_the_link() -> None:
-    """Two lanes in turns, all there at 0 but the sixth packet, which comes while the fifth is on the link."""
+def test_a_stretch_is_where_every_class_has_one_more_behind_the_packet_on_the_link() -> None:
+    """Two classes in turns, all there at 0 but the sixth packet, which comes while the fifth is on the link."""
     left = np.arange(1, 9) * 10
     entered = np.array([0, 0, 0, 0, 0, 45, 0, 0])
-    lanes = np.array([0, 1, 0, 1, 0, 1, 0, 1])
-    assert all_waiting(entered, left, lanes, 2) == [slice(1, 3), slice(5, 6)]
-    assert all_waiting(np.zeros(8, dtype=np.int64), left, lanes, 2) == [slice(1, 6)]
-    lanes[3] = -1
-    assert all_waiting(np.zeros(8, dtype=np.int64), left, lanes, 2) == [slice(1, 3), slice(4, 6)]
+    classes = np.array([0, 1, 0, 1, 0, 1, 0, 1])
+    assert all_backlogged(entered, left, classes, 2) == [slice(1, 3), slice(5, 6)]
+    assert all_backlogged(np.zeros(8, dtype=np.int64), left, classes, 2) == [slice(1, 6)]
+    classes[3] = -1
+    assert all_backlogged(np.zeros(8, dtype=np.int64), left, classes, 2) == [slice(1, 3), slice(4, 6)]
 
 
 def config(*rules: dict[str, Any], scheduler: object = "wf2q") -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_a_flow_goes_into_each_class_by_its_dscp() -> None:
     assert "class web;" in told.reasons[0]
 
 
-def test_flows_have_lanes_of_their_own_where_there_are_no_classes() -> None:
+def test_flows_have_sub_queues_of_their_own_where_there_are_no_classes() -> None:
     asked = config(into(None), scheduler={"fq-codel": {"quantum": 1514}})
     asked["pipes"][0]["queue"]["classes"] = []
     assert flows_for(asked, asked["pipes"]).marks == (0, 1, 2, 3)

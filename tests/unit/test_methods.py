@@ -55,12 +55,12 @@ from sojourn.conduct.blocks import Blocks, open_prober, probed_blocks
 class Toy(Blocks):
     def measure(self, trial):
         super().measure(trial)
-        self.sitting.log("toy", block=trial.block, session=trial.session)
+        self.session.log("toy", block=trial.block, session=trial.session)
 
 @contextmanager
-def opened(sitting, clock):
-    with open_prober(sitting) as prober:
-        yield Toy(sitting, prober)
+def opened(session, clock):
+    with open_prober(session) as prober:
+        yield Toy(session, prober)
 
 MEASURE = Measure(opened, lambda folder, plan: probed_blocks(folder))
 """

@@ -172,7 +172,12 @@ def test_refusals_name_line_key_and_what_was_expected(line: str, where: int, sai
         ("background", "devices = []", "load = [0.5]", "stream.load = [0.5]: expected a device in bed.devices"),
         ("background", "devices = ['bridge']", "", "a share above 0 for study.method = background"),
         ("background", "devices = ['wire']", "load = [0.5]", 'stream.load_via = ["through"]: expected "beside", or'),
-        ("background", "devices = ['wire']\ndecoy = false", "load = [0.5]\nload_via = ['beside']", "bed.decoy = false"),
+        (
+            "background",
+            "devices = ['wire']\nbypass = false",
+            "load = [0.5]\nload_via = ['beside']",
+            "bed.bypass = false",
+        ),
         ("fan-in", "devices = ['bridge']\nnear = 2", "senders = [3]", "bed.near = 2: expected at least 3"),
         ("multicast", "devices = ['bridge']\nfar = 2", "receivers = [2]\nto = ['multicast']", "bed.far = 2: expected"),
         ("multicast", "devices = ['bridge']", "to = ['unknown']\nkind = ['answers']", "nobody answers"),
@@ -253,9 +258,9 @@ def test_set_means_a_searchs_own_keys() -> None:
 
 def test_ends_are_derived_and_a_load_has_a_pair_of_its_own() -> None:
     fan_in, background, multicast = (load_plan(name).bed for name in ("fan-in", "background", "multicast"))
-    assert (fan_in.near, fan_in.far, fan_in.decoy) == (8, 1, False)
-    assert (background.near, background.far, background.decoy) == (2, 2, True)
-    assert (multicast.near, multicast.far, multicast.decoy) == (1, 6, False)
+    assert (fan_in.near, fan_in.far, fan_in.bypass) == (8, 1, False)
+    assert (background.near, background.far, background.bypass) == (2, 2, True)
+    assert (multicast.near, multicast.far, multicast.bypass) == (1, 6, False)
 
 
 def test_frames_are_untagged_unless_a_tag_is_asked_for() -> None:

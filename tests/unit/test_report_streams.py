@@ -315,16 +315,16 @@ def test_a_bed_of_many_ends_is_drawn() -> None:
                 link("bridge", ("a", "bridge/1"), ("a-bridge-2", "d-l2")),
                 link("bridge", ("a", "bridge/1"), ("a-bridge", "d-l")),
                 link("bridge", ("bridge/1", "b"), ("d-r", "b-bridge")),
-                link("direct/decoy", ("a", "b"), ("a-direct-y", "b-direct-y")),
+                link("direct/bypass", ("a", "b"), ("a-direct-y", "b-direct-y")),
             ],
         },
         "stable": {"bed": {"spec": {"rate_bps": 10_000_000, "shaper": "tbf"}, "paths": []}},
     }  # fmt: skip
-    bridge, decoy = rows_of(bed, {})
+    bridge, bypass = rows_of(bed, {})
     assert (bridge.left.split()[0], bridge.further_left) == ("a-bridge", ("a-bridge-2",))
     assert (bridge.right.split()[0], bridge.further_right) == ("b-bridge", ("b-bridge-2",))
     assert bridge.shaped == "TBF 10 Mbit/s"
-    assert decoy.device == "direct"
+    assert bypass.device == "direct"
     drawn = draw(bed, {"stream": {}}, Palette(for_page=True))
     for word in (
         "a-bridge-2",

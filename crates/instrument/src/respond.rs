@@ -40,8 +40,8 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     let pretence = arguments.pretend_clock.map(|pretended| pretended.since(HostClock.now()));
     let mut open = open(arguments, Responder::new(clock_id(pretence), pretence))?;
     rights::keep_only(&[Right::IpcLock])?;
-    let pretended = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
-    let sentence = format!("answering {}{pretended}; Ctrl-C ends it", open.names().join(", "));
+    let simulated = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
+    let sentence = format!("answering {}{simulated}; Ctrl-C ends it", open.names().join(", "));
     serve::tell(arguments.json, &ready(&open, &place, pretence.as_ref()), &sentence)?;
     let input = io::stdin();
     let wakers = [signal, input.as_fd()];

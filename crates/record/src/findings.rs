@@ -60,7 +60,7 @@ findings! {
     Incomplete "incomplete" Doubtful "Blocks that were planned are missing.",
     ClockUnsynchronised "clock_unsynchronised" Doubtful "The clocks of the two ends could not be brought together.",
     PretendedClock "pretended_clock" Invalid "The peer pretends a clock, for tests of clock estimation alone.",
-    ClockAsymmetric "clock_asymmetric" Note "The two directions' least delays differ: only the hard bound holds.",
+    ClockAsymmetric "clock_asymmetric" Note "The two directions' minimum delays differ: only the maximum error holds.",
     NegativeDelay "negative_delay" Doubtful "Frames arrived before they left: the clocks were further apart than known.",
     DurationStretched "duration_stretched" Doubtful "Sending took longer than asked: less was offered than intended.",
     LoadMissed "load_missed" Doubtful "The sender missed the load that was asked for.",

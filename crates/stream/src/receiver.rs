@@ -118,8 +118,8 @@ impl Receiver {
     /// What `sent` does not say is taken from the ends that senders told.
     pub fn finish(self, sent: &[SentCount], own_drops: &[u64]) -> ReceiveOutcome {
         let told = self.ends.iter().map(|(flow, end)| SentCount { flow: *flow, port: None, sent: end.sent });
-        let untold = told.filter(|end| sent.iter().all(|count| count.flow != end.flow));
-        let sent: Vec<_> = sent.iter().copied().chain(untold).collect();
+        let unclaimed = told.filter(|end| sent.iter().all(|count| count.flow != end.flow));
+        let sent: Vec<_> = sent.iter().copied().chain(unclaimed).collect();
         self.accounting.finish(&sent, own_drops)
     }
 

@@ -33,13 +33,13 @@ static __always_inline int burn(__u64 number)
 }
 
 SEC("cgroup_skb/ingress")
-int sham_in(struct __sk_buff *skb)
+int placebo_in(struct __sk_buff *skb)
 {
 	return burn(skb->len);
 }
 
 SEC("cgroup_skb/egress")
-int sham_out(struct __sk_buff *skb)
+int placebo_out(struct __sk_buff *skb)
 {
 	return burn(skb->len);
 }

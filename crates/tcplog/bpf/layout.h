@@ -206,7 +206,7 @@ struct options {
 	__u32 prefixes;       /* whether the tries of prefixes are asked */
 	__u16 port[PORTS];    /* either end's */
 	char algorithm[NAME_BYTES]; /* empty: all */
-	__u32 burn;           /* the sham's loop: how often */
+	__u32 burn;           /* the placebo's loop: how often */
 	__u32 reserved;
 	__u64 offset_ns;      /* from CLOCK_MONOTONIC to the clock of the samples; whoever attaches the programs sets it */
 };

@@ -416,10 +416,10 @@ impl Work {
         if !counted.breach.is_empty() {
             self.breach(counted.breach.clone());
         }
-        if counted.untold > 0 {
-            let untold = counted.untold;
+        if counted.unrecorded > 0 {
+            let unrecorded = counted.unrecorded;
             self.breach(format!(
-                "{untold} flows ended when there was no room to record them: they are in the totals only"
+                "{unrecorded} flows ended when there was no room to record their end: they are in the totals only"
             ));
         }
         for entry in counted.entries.iter().filter(|entry| entry.disposition == Some(Disposition::Logged)) {

@@ -110,7 +110,7 @@ pub struct Spool {
     events_left_out: u64,
     privates_left_out: u64,
     /// Flows whose last word found no room.
-    untold: u64,
+    unrecorded: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Spool {
             left_out: LeftOut::default(),
             events_left_out: 0,
             privates_left_out: 0,
-            untold: 0,
+            unrecorded: 0,
         };
         spool.begin(header, folder).inspect_err(|_| spool.remove())?;
         Ok(spool)
@@ -236,9 +236,9 @@ impl Spool {
         let late: Vec<_> = self.left_out.iter().collect();
         late.into_iter().for_each(|(cookie, tallies)| self.left_out_of(cookie, Disposition::Broken, tallies));
         let breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
-        let untold = self.untold;
+        let unrecorded = self.unrecorded;
         self.frame(frame::ACCOUNT, 0, |bytes| {
-            [account.events, account.full(), untold, breach.len() as u64].put(bytes);
+            [account.events, account.full(), unrecorded, breach.len() as u64].put(bytes);
             bytes.extend_from_slice(breach.as_bytes());
             account.totals().for_each(|entry| put_entry(&entry, bytes));
         });
@@ -304,7 +304,7 @@ impl Spool {
 
     fn frame(&mut self, kind: u32, from: u32, put: impl FnOnce(&mut Vec<u8>)) {
         if !self.has_room_for(kind) {
-            self.untold += u64::from(kind == frame::GONE);
+            self.unrecorded += u64::from(kind == frame::GONE);
             return;
         }
         let start = self.begin_frame(kind, from);

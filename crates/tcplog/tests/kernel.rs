@@ -167,7 +167,7 @@ fn disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended(
     within("disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended", |place| {
         let mut kernel = open(place);
         kernel.ask(&options(1), &[]).expect("asks");
-        for mode in [Mode::Disabled, Mode::Empty, Mode::Sham, Mode::Off] {
+        for mode in [Mode::Disabled, Mode::Empty, Mode::Placebo, Mode::Off] {
             kernel.set_mode(mode).expect("attaches");
             connections(Traffic::V4, 1, 10_000);
             let log = read(&mut kernel);
@@ -332,7 +332,7 @@ fn what_programs_cost_is_measured() {
     within("what_programs_cost_is_measured", |place| {
         let mut kernel = open(place);
         kernel.measure_cost(true).expect("measures");
-        for (mode, name) in [(Mode::On, "packet_out"), (Mode::Empty, "empty_out"), (Mode::Sham, "sham_out")] {
+        for (mode, name) in [(Mode::On, "packet_out"), (Mode::Empty, "empty_out"), (Mode::Placebo, "placebo_out")] {
             kernel.ask(&Options { burn: 100, ..options(1) }, &[]).expect("asks");
             kernel.set_mode(mode).expect("attaches");
             connections(Traffic::V4, 2, 100_000);

@@ -15,7 +15,7 @@ from sojourn.backends import load
 from sojourn.bed.cores import DeviceCores, require_usable_cores
 from sojourn.bed.facts import counters, facts, moment, qdisc_dropped
 from sojourn.bed.model import BedSpec, Topology, checked
-from sojourn.bed.wiring import forget, prepare_live, silence, take_down, wire_up
+from sojourn.bed.wiring import flush_fdb, prepare_live, silence, take_down, wire_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,9 +61,9 @@ class Bed:
                     found[dev]["qdisc_dropped"] = dropped
         return found
 
-    def forget(self, path: str) -> None:
-        """Lets the path's switches forget every address that they have learnt: the next frame to any is flooded."""
-        forget(self.backend, self.topology.path(path))
+    def flush_fdb(self, path: str) -> None:
+        """Flushes the FDB of the path's switches: the next frame to any address is flooded."""
+        flush_fdb(self.backend, self.topology.path(path))
 
     def prepare_live(self, path: str) -> None:
         """Lets the path's ports take frames that an XDP program redirects to their neighbours.

@@ -53,7 +53,7 @@ class Check:
     name: str
     status: Status
     found: str
-    mend: str | None = None
+    fix: str | None = None
     needed: bool = False
 
 
@@ -81,8 +81,8 @@ def print_examination(examination: dict[str, Any], console: Console | None = Non
         table.add_column(column, overflow="fold")
     marks = {"ok": "[green]✓[/]", "limited": "[yellow]~[/]", "missing": "[red]✗[/]"}
     for check in examination["checks"]:
-        mend = check["mend"] or ""
-        table.add_row(marks[check["status"]], _plain(check["name"]), _plain(check["found"]), _plain(mend))
+        fix = check["fix"] or ""
+        table.add_row(marks[check["status"]], _plain(check["name"]), _plain(check["found"]), _plain(fix))
     console.print(table)
     console.print(f"\n{_plain(examination['sentence'])}")
 
@@ -112,8 +112,8 @@ def _tools() -> Iterator[Check]:
         yield _there("tools", tool, there, f"for {purpose}: apt-get install {package}", needed=False)
 
 
-def _there(group: str, name: str, path: str | None, mend: str, *, needed: bool) -> Check:
-    return Check(group, name, "ok" if path else "missing", path or "not found", None if path else mend, needed)
+def _there(group: str, name: str, path: str | None, fix: str, *, needed: bool) -> Check:
+    return Check(group, name, "ok" if path else "missing", path or "not found", None if path else fix, needed)
 
 
 def _rights() -> Iterator[Check]:
@@ -126,12 +126,12 @@ def _rights() -> Iterator[Check]:
         yield Check("rights", "network namespaces", "limited", found, "run as root", needed=True)
     else:
         yield Check("rights", "network namespaces", "missing", may.refusal, "run as root", needed=True)
-    for name, there, mend in (
+    for name, there, fix in (
         ("real-time priority (SCHED_FIFO)", may.fifo, "run as root, or allow it: ulimit -r 50"),
         ("AF_XDP sockets", may.af_xdp, "run as root, on a kernel with CONFIG_XDP_SOCKETS"),
         ("BPF", may.bpf, "run as root, on a kernel with CONFIG_BPF_SYSCALL"),
     ):
-        yield Check("rights", name, "ok" if there else "limited", "yes" if there else "no", None if there else mend)
+        yield Check("rights", name, "ok" if there else "limited", "yes" if there else "no", None if there else fix)
     locked = may.lockable_bytes
     found = "as much as is wanted" if locked is None else f"{locked // 1024} KiB"
     little = locked is not None and locked < 64 << 20
@@ -151,9 +151,9 @@ def _beds() -> Iterator[Check]:
             yield _steering(bed)
             yield _floor(bed)
     except SojournError as error:
-        yield Check("bed", "a bed with a bridge", "missing", str(error), _mend_of_a_bed(), needed=True)
+        yield Check("bed", "a bed with a bridge", "missing", str(error), _fix_of_a_bed(), needed=True)
     for mode in modes().values():
-        if mode.mend and not mode.is_needed:
+        if mode.fix and not mode.is_needed:
             yield _device(mode)
     for sentence in left_out():
         yield Check("bed", "devices of other packages", "limited", sentence, "update or remove that package")
@@ -170,17 +170,17 @@ def _device(mode: Mode) -> Check:
         with build_bed(BedSpec(devices=(mode.name,)), f"doctor-{os.getpid()}"):
             return Check("bed", f"device {mode.name}", "ok", "built")
     except SojournError as error:
-        return Check("bed", f"device {mode.name}", "limited", str(error), mode.mend)
+        return Check("bed", f"device {mode.name}", "limited", str(error), mode.fix)
 
 
-def _mend_of_a_bed() -> str:
-    """What would mend a bed that could not be built, by building each part of it."""
+def _fix_of_a_bed() -> str:
+    """How to fix a bed that could not be built, found by building each part of it."""
     for mode in needed_modes():
         try:
             with build_bed(BedSpec(devices=(mode.name,)), f"doctor-{os.getpid()}"):
                 continue
         except SojournError:
-            return mode.mend
+            return mode.fix
     return "sojourn bed clean, then again"
 
 
@@ -241,8 +241,8 @@ def _kernel() -> Iterator[Check]:
     else:
         yield Check("kernel", name, "ok", "by this machine as a peer")
     ignored = machine.sysctl("net.ipv4.icmp_echo_ignore_all") == "1"
-    mend = "on the peer: sysctl -w net.ipv4.icmp_echo_ignore_all=0" if ignored else None
-    yield Check("kernel", "ICMP echo answered", "limited" if ignored else "ok", "no" if ignored else "yes", mend)
+    fix = "on the peer: sysctl -w net.ipv4.icmp_echo_ignore_all=0" if ignored else None
+    yield Check("kernel", "ICMP echo answered", "limited" if ignored else "ok", "no" if ignored else "yes", fix)
     clocks = machine.stable()["clocks"]
     good = clocks["clocksource"] in ("tsc", "arch_sys_counter", "timebase", "riscv_clocksource")
     slow = None if good else "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource"

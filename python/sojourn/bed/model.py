@@ -8,9 +8,9 @@ A, .2 and ::2 at host B, interfaces `a-<path>` and `b-<path>`, MACs 02:77:00:00:
 i has a left port `d-<path>-<i>l` (towards A) and a right one `d-<path>-<i>r`. A bridge may have further near ends, the
 j-th (from 2) `a-<path>-<j>` with 10.77.k.(10+j), ::(10+j hex) and 02:77:00:00:k:(10+j hex) at `d-<path>-1l<j>`, and
 further far ends `b-<path>-<j>` with 10.77.k.(100+j), ::(40+j hex) and 02:77:00:00:k:(40+j hex) at its last station's
-`…r<j>`. A decoy is one more link with the same device, its path `<device>/decoy`, its names ending in `-y`: what loads
-it loads the machine as the device does, and not the device. Nobody has 02:77:00:00:k:fe. Interface indexes differ
-everywhere: two veth ends with the same index stay down for up to a second.
+`…r<j>`. A bypass is one more link with a second device of the same kind; its path is `<device>/bypass`, its names end
+in `-y`. Its load loads the machine as the device does, and not the device. Nobody has 02:77:00:00:k:fe. Interface
+indexes differ everywhere: two veth ends with the same index stay down for up to a second.
 
 A device may have a label, which then stands for it in the names: several of one kind can so be told apart. Where a
 cable is held to a rate, an emulator stands in it (bed/emulated.py): its ports are `l-<path>-<i>l` and `…r`, i from 1 at
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sojourn.devices import Device, Mode
 
 MOST_ENDS = 17  # sixteen senders, and one more pair that loads the device meanwhile
-DECOY = "/decoy"
+BYPASS = "/bypass"
 ETHERNET_BYTES = 18  # header and FCS
 LEAST_MTU_BYTES = 1280  # what IPv6 needs; every link carries both families
 GREATEST_MTU_BYTES = 65535
@@ -55,7 +55,7 @@ class BedSpec:
     responder_cpu: int | None = None
     near: int = 1
     far: int = 1
-    decoy: bool = False
+    bypass: bool = False
     shaper: str = "tbf"
     rate_bps: int | None = None
     """Bits of frames with their FCS per second at each device's far side; None leaves them unshaped."""
@@ -159,14 +159,14 @@ class Link:
     """What each cable from A to B is held to; empty where none is. Further ends have what their side's cable has."""
 
     @property
-    def is_decoy(self) -> bool:
+    def is_bypass(self) -> bool:
         """Whether it is there to be loaded in another's place."""
-        return self.path.endswith(DECOY)
+        return self.path.endswith(BYPASS)
 
     @property
     def slug(self) -> str:
         """The path as it appears in interface names."""
-        return self.device.slug + "-y" * self.is_decoy
+        return self.device.slug + "-y" * self.is_bypass
 
     @cached_property
     def near(self) -> tuple[End, ...]:
@@ -342,10 +342,10 @@ class Topology:
         near: int = 1,
         far: int = 1,
         *,
-        decoy: bool = False,
+        bypass: bool = False,
         links: Mapping[str, LinkSpec] | None = None,
     ) -> Topology:
-        """Lays out the direct link and one link per device, bridges with their further ends; then the decoys."""
+        """Lays out the direct link and one link per device, bridges with their further ends; then the bypasses."""
         parsed = [device_modes.parse(name) for name in devices]
         _require_names_of_their_own(parsed)
         row = [device_modes.parse("direct"), *(device for device in parsed if device.stations)]
@@ -353,14 +353,14 @@ class Topology:
             if not 1 <= ends <= MOST_ENDS:
                 raise RequestError(f"{name} = {ends}: a bridge has from 1 to {MOST_ENDS} ports on a side")
         paths = [(device.name, device) for device in row]
-        paths += [(f"{device.name}{DECOY}", device) for device in row if decoy]
+        paths += [(f"{device.name}{BYPASS}", device) for device in row if bypass]
         found = (_link(path, number, device, near, far) for number, (path, device) in enumerate(paths, start=1))
         return cls(tuple(_rated(link, links or {}) for link in found))
 
     @classmethod
     def of_spec(cls, spec: BedSpec) -> Topology:
         """The layout that a spec asks."""
-        return cls.of(spec.devices, spec.near, spec.far, decoy=spec.decoy, links=spec.links)
+        return cls.of(spec.devices, spec.near, spec.far, bypass=spec.bypass, links=spec.links)
 
     @cached_property
     def paths(self) -> Mapping[str, Link]:
@@ -401,14 +401,14 @@ def _plain_name(dashed: str) -> str:
 
 
 def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
-    """Only a switch has further ends, and a decoy has as many as a load needs: one pair."""
-    if not device.mode.is_switch or path.endswith(DECOY):
+    """Only a switch has further ends, and a bypass has as many as a load needs: one pair."""
+    if not device.mode.is_switch or path.endswith(BYPASS):
         return Link(path, number, device)
     return Link(path, number, device, near, far)
 
 
 def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:
-    """A decoy's cables are as its device's."""
+    """A bypass's cables are as its device's."""
     spec = links.get(link.device.name)
     if spec is None:
         return link

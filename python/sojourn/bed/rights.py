@@ -67,7 +67,7 @@ def what_is_missing_without_root() -> list[str]:
 
 
 def why_no_namespaces(refusal: str) -> str:
-    """The sentence for a machine that lets us make no network namespace, with what would mend it."""
+    """The sentence for a machine that lets us make no network namespace, with what would fix it."""
     for key, bad, good in _NAMESPACE_SYSCTLS:
         with suppress(OSError):
             if Path("/proc/sys", key.replace(".", "/")).read_text().strip() == bad:

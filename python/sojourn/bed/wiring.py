@@ -92,9 +92,9 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
     _wait_until_up(backend, topology)
 
 
-def forget(backend: Backend, link: Link) -> None:
+def flush_fdb(backend: Backend, link: Link) -> None:
     """Flushes what the link's switches have learnt."""
-    _do(backend, [command for station in link.stations for command in station.mode.forget(station)])
+    _do(backend, [command for station in link.stations for command in station.mode.flush_fdb(station)])
 
 
 def prepare_live(backend: Backend, link: Link) -> None:

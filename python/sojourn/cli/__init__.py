@@ -39,7 +39,7 @@ DENIED = {
     errno.ENOSPC: "make room, then again",
     errno.EDQUOT: "make room, then again",
 }
-"""What a person can mend when a file cannot be read or written; anything else would be a fault of ours."""
+"""What a person can do when a file cannot be read or written; any other error is a fault of ours."""
 
 
 def main() -> NoReturn:

@@ -174,7 +174,7 @@ def bed_show(
 
     bed = load_plan(plan, sets=sets or []).bed
     links = {path: LinkSpec(link.rates_bps, link.delays_ns, bed.queue_bytes) for path, link in bed.links.items()}
-    print(text(Topology.of(bed.devices, bed.near, bed.far, decoy=bed.decoy, links=links)))
+    print(text(Topology.of(bed.devices, bed.near, bed.far, bypass=bed.bypass, links=links)))
 
 
 @beds.command("clean")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def print_costs(shown: dict[str, Any], console: Console) -> None:
     """The same for a person: a line for each traffic and place, with its settings."""
     table = Table(box=None, pad_edge=False)
-    for column in ("path", "flows", "on", "packets per log and controls"):
+    for column in ("path", "flows", "on", "sampling 1 in N, and controls"):
         table.add_column(column, overflow="fold")
     lines: dict[tuple[str, int, str], list[str]] = {}
     for cell in shown["cells"]:
@@ -25,7 +25,7 @@ def print_costs(shown: dict[str, Any], console: Console) -> None:
         table.add_row(path, str(flows), where, ", ".join(said))
     console.print(table)
     each = as_duration(shown["slice_ns"])
-    traffic = f"{shown['sessions']} sessions" if shown["form"] == "slices" else "an iperf3 for each slice"
+    traffic = f"{shown['transfers']} transfers" if shown["form"] == "slices" else "an iperf3 for each slice"
     console.print(
         f"\n{shown['pairs']} pairs of slices of {each}, one with and one without, {shown['repetitions']} of each cell; "
         f"{traffic}.",

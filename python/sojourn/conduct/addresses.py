@@ -1,6 +1,6 @@
-"""Teaches a bridge addresses and counts what it has learned: the tables of switches (RFC 2889, 5.7 and 5.8).
+"""Lets a bridge learn addresses and counts those that it has learned: the tables of switches (RFC 2889, 5.7 and 5.8).
 
-The teaching program runs at the far end; what was learned is read from the bridge itself, which is exact where RFC 2889
+The sending program runs at the B side; what was learned is read from the bridge itself, which is exact where RFC 2889
 has to infer it from floods. Decides nothing.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct.search import Unanswerable
-from sojourn.instruments.teaching import teach_addresses
+from sojourn.instruments.learning import send_new_addresses
 
 if TYPE_CHECKING:
     from sojourn.bed.model import Link
@@ -22,13 +22,13 @@ LESSON = 4096
 """Addresses of a lesson whose rate is in question."""
 
 OURS = "02:78:"
-SETTLE_SECONDS = 0.02
+GRACE_SECONDS = 0.02
 """Frames may still wait for the device's core."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
-    """What came of one lesson."""
+class Learned:
+    """What one lesson found."""
 
     count: int
     learned: int
@@ -37,24 +37,24 @@ class Taught:
 
 @dataclass
 class Lesson:
-    """Lessons for the bridges of one link, each beginning with a bridge that has forgotten everything."""
+    """Lessons for the bridges of one link, each beginning with an empty FDB."""
 
     tester: Tester
     link: Link
     log: list[dict[str, Any]] = field(default_factory=list)
 
-    def taught(self, count: int, rate_pps: float | None) -> Taught:
+    def learn(self, count: int, rate_pps: float | None) -> Learned:
         """Frames from so many addresses, and how many of these the last bridge then knows."""
         bridges = [station.name for station in self.link.stations if station.mode.is_switch and station.name]
-        site = self.tester.sitting.site
+        site = self.tester.session.site
         if site.simulated or not bridges:
             raise Unanswerable(f"{self.link.path} learns no addresses: only a bridge does")
-        self.tester.forget(self.link.path)
+        self.tester.flush_fdb(self.link.path)
         backend, dev = site.bed.backend, self.link.b_dev
-        took_ns = teach_addresses(backend, "b", dev, count, rate_pps or 0.0, self.link.a_mac)
-        time.sleep(SETTLE_SECONDS)
+        took_ns = send_new_addresses(backend, "b", dev, count, rate_pps or 0.0, self.link.a_mac)
+        time.sleep(GRACE_SECONDS)
         entries = json.loads(backend.run("d", ["bridge", "-json", "fdb", "show", "br", bridges[-1]]))
         learned = sum(entry["mac"].startswith(OURS) for entry in entries)
-        taught = Taught(count, learned, count / (took_ns / 1e9))
-        self.log.append({"count": count, "asked_pps": rate_pps, "sent_pps": taught.sent_pps, "learned": learned})
-        return taught
+        found = Learned(count, learned, count / (took_ns / 1e9))
+        self.log.append({"count": count, "asked_pps": rate_pps, "sent_pps": found.sent_pps, "learned": learned})
+        return found

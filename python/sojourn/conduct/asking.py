@@ -41,7 +41,7 @@ class Engines(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A trial, and what was settled about it just before: link, engines, rate."""
+    """A trial, and what was decided about it just before: link, engines, rate."""
 
     plan: Plan
     trial: Trial[Factors]
@@ -146,7 +146,7 @@ def own_answers(asked: Asked) -> dict[str, float]:
 
 
 def stamps(asked: Asked) -> str:
-    """Which times of a departure are worth their cost: all on the ladder, none where nobody keeps them."""
+    """Which timestamps of a departure are taken: all for the latency breakdown, none where nobody keeps them."""
     if asked.all_stamps:
         return "all"
     return "departure" if asked.keep == "packets" else "none"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.plan import Plan
     from sojourn.plan.trial import Trial
     from sojourn.records import RunFolder
@@ -55,7 +55,7 @@ class Clock:
 class Measure(NamedTuple):
     """How a method measures."""
 
-    open: Callable[[Sitting, Clock], AbstractContextManager[Bench]]
+    open: Callable[[Session, Clock], AbstractContextManager[Bench]]
     """Starts the instruments and warms up; ends them when the part is over, however it ends."""
     whole: Callable[[RunFolder, Plan], set[int]]
     """The numbers of the trials that are recorded whole, and need not be measured again."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sojourn.conduct.bench import Clock
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.conduct.site import Site
     from sojourn.plan import Plan
     from sojourn.plan.probes import Probing
@@ -39,39 +39,39 @@ if TYPE_CHECKING:
 class Blocks(Bench):
     """Trials that are blocks of probes, asked of one long-lived prober."""
 
-    sitting: Sitting
+    session: Session
     prober: BlocksInstrument
 
     def measure(self, trial: Trial[Probing]) -> None:
         """Measure one block."""
-        sitting = self.sitting
-        answer = self.prober.measure(request(sitting.plan, sitting.site, trial), sitting.screen.tick)
-        sitting.log("block", device=trial.device, **without_event(answer))
+        session = self.session
+        answer = self.prober.measure(request(session.plan, session.site, trial), session.screen.tick)
+        session.log("block", device=trial.device, **without_event(answer))
 
 
 @contextmanager
-def open_blocks(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+def open_blocks(session: Session, clock: Clock) -> Iterator[Bench]:
     """Blocks of probes alone."""
     del clock
-    with open_prober(sitting) as prober:
-        yield Blocks(sitting, prober)
+    with open_prober(session) as prober:
+        yield Blocks(session, prober)
 
 
 @contextmanager
-def open_prober(sitting: Sitting) -> Iterator[BlocksInstrument]:
+def open_prober(session: Session) -> Iterator[BlocksInstrument]:
     """The responder and the prober, warmed up."""
-    plan, part, site = sitting.plan, sitting.part, sitting.site
-    options = place_options(sitting.cores.prober, plan.host.wait, fifo=sitting.fifo)
+    plan, part, site = session.plan, session.part, session.site
+    options = place_options(session.cores.prober, plan.host.wait, fifo=session.fifo)
     with ExitStack() as stack:
-        start_responder(sitting, stack)
+        start_responder(session, stack)
         if not site.simulated:
-            warm_up(sitting, options)
-        argv = blocks_argv(sitting.instrument, sitting.records("a"), part.number, options)
+            warm_up(session, options)
+        argv = blocks_argv(session.instrument, session.records("a"), part.number, options)
         prober = BlocksInstrument(site.start("a"), argv)
         stack.callback(prober.kill)
         require_as_asked(plan, prober.ready)
-        sitting.log("ready", part=part.number, cores=sitting.cores._asdict(), **without_event(prober.ready))
-        with sitting.site.bed.backend.without(sitting.cores.prober), watch_neighbours(sitting):
+        session.log("ready", part=part.number, cores=session.cores._asdict(), **without_event(prober.ready))
+        with session.site.bed.backend.without(session.cores.prober), watch_neighbours(session):
             try:
                 yield prober
             except KeyboardInterrupt:
@@ -80,9 +80,9 @@ def open_prober(sitting: Sitting) -> Iterator[BlocksInstrument]:
             prober.finish()
 
 
-def start_responder(sitting: Sitting, stack: ExitStack) -> None:
+def start_responder(session: Session, stack: ExitStack) -> None:
     """Start the answering end where a probe needs one of ours."""
-    blocks, site, cores = sitting.part.owed, sitting.site, sitting.cores
+    blocks, site, cores = session.part.owed, session.site, session.cores
     vias = {KINDS[block.factors.probe].via for block in blocks}
     if site.simulated or not vias & {"packet", "udp"}:
         return
@@ -91,7 +91,7 @@ def start_responder(sitting: Sitting, stack: ExitStack) -> None:
     port = UDP_PORT if "udp" in vias else None
     alone = cores.responder != cores.prober
     responder = Responder(
-        site.start("b"), respond_argv(sitting.instrument, devices, port, cores.responder, alone=alone)
+        site.start("b"), respond_argv(session.instrument, devices, port, cores.responder, alone=alone)
     )
     stack.callback(responder.stop)
 
@@ -100,25 +100,25 @@ WARM_UP_COUNT = 200
 WARM_UP_INTERVAL_NS = 1_000_000
 
 
-def warm_up(sitting: Sitting, options: list[str]) -> None:
-    """Use every way once, without keeping it: caches and clocks settle, and a way that is dead shows now."""
-    screen, site = sitting.screen, sitting.site
+def warm_up(session: Session, options: list[str]) -> None:
+    """Probe every way once, without keeping it: caches fill, clock rates rise, and a way that is dead is found now."""
+    screen, site = session.screen, session.site
     ways = {
         (block.device, block.factors.probe): block
-        for block in reversed(sitting.part.owed)
+        for block in reversed(session.part.owed)
         if block.factors.tool == "probe"
     }
     screen.say("warming up")
     with tempfile.TemporaryDirectory(prefix="sojourn-warm-up-") as scratch:
         folder = site.bed.backend.folder("a", Path(scratch))
-        prober = BlocksInstrument(site.start("a"), blocks_argv(sitting.instrument, folder, 0, options))
+        prober = BlocksInstrument(site.start("a"), blocks_argv(session.instrument, folder, 0, options))
         try:
             for (device, probe), block in ways.items():
-                asked = request(sitting.plan, site, block) | {
+                asked = request(session.plan, site, block) | {
                     "schedule": "regular", "interval_ns": WARM_UP_INTERVAL_NS, "count": WARM_UP_COUNT, "warmup": 0,
                 }  # fmt: skip
                 answer = prober.measure(asked, screen.tick)
-                sitting.log("warm-up", device=device, probe=probe, sent=answer["sent"], received=answer["received"])
+                session.log("warm-up", device=device, probe=probe, sent=answer["sent"], received=answer["received"])
                 if answer["received"] == 0:
                     raise MachineError(f"nothing answers {probe} over {device}: see `sojourn doctor`")
             prober.finish()

@@ -1,6 +1,6 @@
 """Closed loops beside a load: `probe blocks` asks, our responder answers, while streams run through other ports.
 
-The prober and the responder start when the first such trial comes. Does not settle the load (tester runs it).
+The prober and the responder start when the first such trial comes. Does not decide the load (tester runs it).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class ClosedLoop:
 
     def measure(self, asked: Asked) -> None:
         """One trial, beside its load where it has one."""
-        sitting = self._tester.sitting
+        session = self._tester.session
         prober = self._prober or self._start()
-        self._tester.teach(asked)
+        self._tester.announce(asked)
         with self._tester.emulated(asked), self._tester.loaded(asked) as load:
             before = self._tester.counted(asked)
-            answer = prober.measure(self._request(asked), sitting.screen.tick)
+            answer = prober.measure(self._request(asked), session.screen.tick)
             after = self._tester.counted(asked)
-        sitting.log(
+        session.log(
             "stream-trial",
             **asking.head(asked.trial),
             factors=factors(asked),
@@ -64,22 +64,22 @@ class ClosedLoop:
         )
 
     def _start(self) -> BlocksInstrument:
-        sitting = self._tester.sitting
-        cores, part = sitting.cores, sitting.part
-        options = place_options(cores.prober, sitting.plan.host.wait, fifo=sitting.fifo)
-        if not sitting.site.simulated:
-            paths = [link for link in sitting.site.bed.topology.links if not link.is_decoy]
-            port = UDP_PORT if any(engine.startswith("udp") for engine in sitting.plan.stream.engine) else None
+        session = self._tester.session
+        cores, part = session.cores, session.part
+        options = place_options(cores.prober, session.plan.host.wait, fifo=session.fifo)
+        if not session.site.simulated:
+            paths = [link for link in session.site.bed.topology.links if not link.is_bypass]
+            port = UDP_PORT if any(engine.startswith("udp") for engine in session.plan.stream.engine) else None
             # Beside a load it must not poll: the load needs the core that it would poll on.
-            alone = cores.responder != cores.prober and not any(sitting.plan.stream.load)
-            argv = respond_argv(sitting.instrument, [link.b_dev for link in paths], port, cores.responder, alone=alone)
-            self._stack.callback(Responder(sitting.site.start("b"), argv).stop)
-        argv = blocks_argv(sitting.instrument, sitting.records("a"), part.number, options)
-        self._prober = prober = BlocksInstrument(sitting.site.start("a"), argv)
+            alone = cores.responder != cores.prober and not any(session.plan.stream.load)
+            argv = respond_argv(session.instrument, [link.b_dev for link in paths], port, cores.responder, alone=alone)
+            self._stack.callback(Responder(session.site.start("b"), argv).stop)
+        argv = blocks_argv(session.instrument, session.records("a"), part.number, options)
+        self._prober = prober = BlocksInstrument(session.site.start("a"), argv)
         self._stack.callback(prober.kill)
         self._stack.callback(prober.finish, at_once=True)  # it has nothing under way, or is to leave it
-        require_as_asked(sitting.plan, prober.ready)
-        sitting.log("ready", part=part.number, cores=cores._asdict(), **without_event(prober.ready))
+        require_as_asked(session.plan, prober.ready)
+        session.log("ready", part=part.number, cores=cores._asdict(), **without_event(prober.ready))
         return prober
 
     def _request(self, asked: Asked) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ClosedLoop:
         return "udp" if engine.startswith("udp") else "packet"
 
     def _to(self, asked: Asked) -> dict[str, Any]:
-        link, engine, site = asked.link, asked.trial.factors.engine, self._tester.sitting.site
+        link, engine, site = asked.link, asked.trial.factors.engine, self._tester.session.site
         if site.simulated:
             return {"via": "sim", "line": site.line(asked.trial.path), "as": "packet"}
         if self._via(asked) == "packet":

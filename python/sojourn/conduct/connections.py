@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sojourn.bed.hosts import HostName
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.instruments.tcplog import LogInstrument
     from sojourn.plan import Plan
     from sojourn.plan.tcp import Connections
@@ -40,7 +40,7 @@ CONVERTING_SECONDS = 300.0
 class Applications:
     """The applications of both hosts, and the log at A."""
 
-    sitting: Sitting
+    session: Session
     log: LogInstrument
     ends: dict[HostName, TcpInstrument]
     mss_bytes: int
@@ -48,11 +48,11 @@ class Applications:
     def connect(self, trial: Trial[Connections], traffic: dict[str, Any], **own: Any) -> dict[str, Any]:
         """Send `traffic` with the sender's `own` settings, from the first packet to the last acknowledgement."""
         near, far, port = self.ends["a"], self.ends["b"], port_of(trial)
-        link = self.sitting.site.bed.topology.paths[trial.path]
+        link = self.session.site.bed.topology.paths[trial.path]
         settings = {"congestion": trial.factors.congestion, "mss_bytes": self.mss_bytes}
         far.listen(trial.block, port, traffic["connections"], {"mss_bytes": self.mss_bytes})
         request = {"block": trial.block, "to": f"{link.b_ip4}:{port}", "settings": settings | own}
-        sent = near.send(request | traffic, (trial.duration_ns + TRIAL_NS) / 1e9, self.sitting.screen.tick)
+        sent = near.send(request | traffic, (trial.duration_ns + TRIAL_NS) / 1e9, self.session.screen.tick)
         received = far.finish_listening(trial.block)
         broken = [one["problem"] for one in (*sent["connections"], *received["connections"]) if one["problem"]]
         if broken:
@@ -62,7 +62,7 @@ class Applications:
     def begin_log(self, trial: Trial[Connections], options: dict[str, Any], *, keep: bool) -> None:
         """Let the log record from now on."""
         # A process writes no file twice: each block has a name of its own.
-        who, records = f"a{trial.block}x{self.sitting.part.number}", self.sitting.records(None)
+        who, records = f"a{trial.block}x{self.session.part.number}", self.session.records(None)
         self.log.begin(trial.block, "on", records=records, who=who, options=options, keep=keep)
 
     def end_log(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Applications:
     def tell(self, trial: Trial[Connections], came: dict[str, Any], logged: dict[str, Any] | None, **more: Any) -> None:
         """Log what was done, for whoever looks at the records."""
         factors = trial.factors
-        self.sitting.log(
+        self.session.log(
             "tcp-trial",
             block=trial.block,
             kind=factors.kind,
@@ -95,26 +95,26 @@ def port_of(trial: Trial[Connections]) -> int:
 
 
 @contextmanager
-def open_applications(sitting: Sitting, asked: Any) -> Iterator[Applications]:
+def open_applications(session: Session, asked: Any) -> Iterator[Applications]:
     """The applications and the log, with what the method's section asks of sockets."""
-    require_root(sitting)
-    bed = sitting.site.bed
-    with watch_neighbours(sitting), ExitStack() as stack:
+    require_root(session)
+    bed = session.site.bed
+    with watch_neighbours(session), ExitStack() as stack:
         conditions = set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes)
         for name, link in bed.topology.paths.items():
             # Large packets over an emulated path would be cut between the log and the capture, and lost in segments.
             size_packets(bed, link, "gso" if name == DIRECT else "mtu", checksums=name == DIRECT)
-        log = start_log(sitting, "a", stack)
-        ends = {host: start_end(sitting, host, stack) for host in END_HOSTS}
-        sitting.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=sitting.cores._asdict())
-        yield Applications(sitting, log, ends, asked.mss_bytes)
+        log = start_log(session, "a", stack)
+        ends = {host: start_end(session, host, stack) for host in END_HOSTS}
+        session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
+        yield Applications(session, log, ends, asked.mss_bytes)
 
 
-def start_end(sitting: Sitting, host: HostName, stack: ExitStack) -> TcpInstrument:
+def start_end(session: Session, host: HostName, stack: ExitStack) -> TcpInstrument:
     """The application of one host."""
-    cpu = sitting.cores.prober if host == "a" else sitting.cores.responder
-    argv = tcp_argv(sitting.instrument, sitting.records(host), sitting.part.number, host, cpu)
-    end = TcpInstrument(sitting.site.start(host), argv)
+    cpu = session.cores.prober if host == "a" else session.cores.responder
+    argv = tcp_argv(session.instrument, session.records(host), session.part.number, host, cpu)
+    end = TcpInstrument(session.site.start(host), argv)
     stack.callback(end.kill)
     stack.callback(end.finish)
     return end

@@ -1,4 +1,4 @@
-"""Which core does what. "auto" is settled here, once, and written into the log. Does not pin devices (bed does)."""
+"""Which core does what. "auto" is resolved here, once, and written into the log. Does not pin devices (bed does)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Running:
 
 @dataclass
 class Emulators:
-    """Every emulator of a sitting."""
+    """Every emulator of a session."""
 
     part: Part
     site: Site

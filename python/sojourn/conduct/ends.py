@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from sojourn.bed.hosts import HostName
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
 
 
 class Role(NamedTuple):
@@ -38,10 +38,10 @@ ROLES = {
 
 
 class Ends:
-    """The ends of a sitting, by name."""
+    """The ends of a session, by name."""
 
-    def __init__(self, sitting: Sitting) -> None:
-        self._sitting = sitting
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._running: dict[str, StreamInstrument] = {}
 
     def __getitem__(self, name: str) -> StreamInstrument:
@@ -55,16 +55,16 @@ class Ends:
             self._running.pop(name).finish(at_once=at_once)
 
     def _start(self, name: str) -> StreamInstrument:
-        sitting, role = self._sitting, ROLES[name]
-        cores, host = sitting.cores, sitting.plan.host
+        session, role = self._session, ROLES[name]
+        cores, host = session.cores, session.plan.host
         cpu = cores.prober if role.on_prober else cores.responder
-        options = place_options(cpu, host.wait if role.on_prober else None, fifo=role.on_prober and sitting.fifo)
-        folder, part = sitting.records(role.host), sitting.part.number
-        argv = serve_argv(sitting.instrument, folder, part, name, options)
-        end = StreamInstrument(sitting.site.start(role.host), argv)
-        sitting.log("ready", part=part, name=name, cores=cores._asdict(), **without_event(end.ready))
+        options = place_options(cpu, host.wait if role.on_prober else None, fifo=role.on_prober and session.fifo)
+        folder, part = session.records(role.host), session.part.number
+        argv = serve_argv(session.instrument, folder, part, name, options)
+        end = StreamInstrument(session.site.start(role.host), argv)
+        session.log("ready", part=part, name=name, cores=cores._asdict(), **without_event(end.ready))
         if role.on_prober:
-            require_as_asked(sitting.plan, end.ready)
+            require_as_asked(session.plan, end.ready)
         return end
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sojourn.conduct.archive import Log
-    from sojourn.conduct.part import Part, Sitting
+    from sojourn.conduct.part import Part, Session
     from sojourn.conduct.site import Site
 
 
@@ -42,14 +42,14 @@ def keep_moment(part: Part, site: Site) -> None:
 
 
 @contextmanager
-def watch_neighbours(sitting: Sitting) -> Iterator[None]:
+def watch_neighbours(session: Session) -> Iterator[None]:
     """Log what other work went on meanwhile, if it was enough to be felt; simulated time feels none."""
-    backend = sitting.site.bed.backend
+    backend = session.site.bed.backend
     before = backend.usage()
     try:
         yield
     finally:
-        if not sitting.site.simulated:
+        if not session.site.simulated:
             found = contention(before, backend.usage())
             event = "contended" if found.is_worth_telling else "undisturbed"
-            sitting.log(event, value=found.others_cores, sentence=found.sentence, steal_cores=found.steal_cores)
+            session.log(event, value=found.others_cores, sentence=found.sentence, steal_cores=found.steal_cores)

@@ -12,23 +12,23 @@ from sojourn.plan import effective_toml
 
 if TYPE_CHECKING:
     from sojourn.conduct.bench import Measure
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.plan import Plan
     from sojourn.plan.ask import Limit
 
 
-def measure_trials(sitting: Sitting, how: Measure) -> None:
+def measure_trials(session: Session, how: Measure) -> None:
     """Measure every trial that the part owes, unless the plan's time is up before."""
-    limit, owed, screen = sitting.plan.ask.limit, sitting.part.owed, sitting.screen
-    clock = Clock(at_most_ns(sitting.plan))
-    with how.open(sitting, clock) as bench:
+    limit, owed, screen = session.plan.ask.limit, session.part.owed, session.screen
+    clock = Clock(at_most_ns(session.plan))
+    with how.open(session, clock) as bench:
         screen.begin(len(owed))
         clock.start()
         done = 0
         for _, several in groupby(owed, key=lambda trial: trial.batch):
             batch = list(several)
             if limit and clock.is_up and done and batch[0].round >= limit.least:
-                give_back(sitting, limit, batch[0].round, done)
+                give_back(session, limit, batch[0].round, done)
                 break
             with bench.batch(batch):
                 for trial in batch:
@@ -45,15 +45,15 @@ def at_most_ns(plan: Plan) -> int | None:
     return found
 
 
-def give_back(sitting: Sitting, limit: Limit, rounds: int, done: int) -> None:
+def give_back(session: Session, limit: Limit, rounds: int, done: int) -> None:
     """Let the effective plan ask for the rounds that there was time for, and say what was asked before."""
-    plan, path = sitting.plan, sitting.part.folder.plan
+    plan, path = session.plan, session.part.folder.plan
     if limit.rounds is None:
-        sitting.log("time-is-up", searches=done, asked=len(sitting.part.owed))
+        session.log("time-is-up", searches=done, asked=len(session.part.owed))
         return
     own = plan.sections[limit.section]
     asked, key = getattr(own, limit.rounds), f"{limit.section}.{limit.rounds}"
     said = f"{key} = {asked}; the time of {limit.section}.at_most was up after {rounds}"
     shorter = plan.with_section(limit.section, replace(own, **{limit.rounds: rounds}))
     rewrite(path, effective_toml(replace(shorter, asked=(*asked_in(path), said))))
-    sitting.log("time-is-up", rounds=rounds, asked=asked)
+    session.log("time-is-up", rounds=rounds, asked=asked)

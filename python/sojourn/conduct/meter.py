@@ -1,4 +1,4 @@
-"""What the kernel has counted by now: bytes that arrived, segments sent again, processor time of all and of each end.
+"""What the kernel has counted by now: bytes that arrived, segments retransmitted, processor time in all and by end.
 
 Read from files of the two hosts: a command on each would take longer than a slice lasts.
 """
@@ -76,7 +76,7 @@ def interface(text: str, dev: str) -> tuple[int, int]:
 
 
 def retransmitted(text: str) -> int:
-    """Segments that a host sent again since it is there, of `/proc/net/snmp`."""
+    """Segments that a host has retransmitted since it was created, of `/proc/net/snmp`."""
     names, values = (line.split() for line in text.splitlines() if line.startswith("Tcp:"))
     return int(dict(zip(names, values, strict=True))["RetransSegs"])
 

@@ -1,4 +1,4 @@
-"""What one sitting of a run is: its plan, what it owes, where it writes, and the place where it is done.
+"""What one session of a run is: its plan, what it owes, where it writes, and the place where it is done.
 
 Holds what every method needs, and does nothing by itself.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One sitting of a run: what it is to measure, and where it writes."""
+    """One session of a run: what it is to measure, and where it writes."""
 
     plan: Plan
     folder: RunFolder
@@ -38,7 +38,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Sitting:
+class Session:
     """A part under way: the bed stands, and what happens is told to the log and the screen."""
 
     part: Part

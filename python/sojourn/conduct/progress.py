@@ -32,7 +32,7 @@ class Screen:
         self._began = 0.0
 
     def say(self, words: str) -> None:
-        """One line; foreign text in it is not taken for markup."""
+        """One line; text of others in it is not taken for markup."""
         self._console.print(words, markup=False, soft_wrap=True)
 
     def begin(self, total: int) -> None:

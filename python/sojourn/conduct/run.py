@@ -17,7 +17,7 @@ from sojourn.conduct.cores import choose_cores
 from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
 from sojourn.conduct.loop import measure_trials
-from sojourn.conduct.part import Part, Sitting, wants_fifo
+from sojourn.conduct.part import Part, Session, wants_fifo
 from sojourn.conduct.remaining import is_finished, next_part
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
@@ -129,7 +129,7 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
         keep_facts(part, site, log)
         instrument = site.bed.backend.instrument()
         with Emulators(part, site, cores, instrument, log, fifo=wants_fifo(plan)) as emulators:
-            sitting = Sitting(part, site, cores, instrument, log, screen, emulators)
-            measure_trials(sitting, measure_of(plan))
+            session = Session(part, site, cores, instrument, log, screen, emulators)
+            measure_trials(session, measure_of(plan))
         keep_moment(part, site)
     log("finished", part=part.number)

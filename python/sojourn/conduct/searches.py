@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from sojourn.conduct.bench import Clock
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.conduct.search import Bounds
     from sojourn.conduct.tester import Outcome
     from sojourn.conduct.throughput import Limits
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sojourn.records import RunFolder
 
 TESTER_LIMITED = 0.9
-"""A result above this part of the tester's own clean rate may be the tester's, and is marked."""
+"""A result above this share of the tester's zero-loss rate may be the tester's, and is marked."""
 
 ALIVE_PPS = 500.0
 ALIVE_FRAMES = 100
@@ -64,10 +64,10 @@ class Searches(Bench):
 
 
 @contextmanager
-def open_searches(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+def open_searches(session: Session, clock: Clock) -> Iterator[Bench]:
     """The tester, qualified."""
-    with testing(sitting, floods=True, all_stamps=False) as limits:
-        yield Searches(limits, sitting.part.owed, clock)
+    with testing(session, floods=True, all_stamps=False) as limits:
+        yield Searches(limits, session.part.owed, clock)
 
 
 def whole_searches(folder: RunFolder, plan: Plan) -> set[int]:
@@ -131,7 +131,7 @@ class Searcher:
         search = self.search
         lower = bounds.lower_pps if bounds else extra.get("lower_pps")
         ceiling = self.highest_pps()
-        self.limits.tester.sitting.log(
+        self.limits.tester.session.log(
             "search-result",
             search=self.trial.block,
             test=search.test,
@@ -167,7 +167,7 @@ class Searcher:
 
     def throughput(self, to: str = "unicast") -> None:
         """The highest load that meets each goal."""
-        plan = self.limits.tester.sitting.plan.search
+        plan = self.limits.tester.session.plan.search
         terms = Terms(
             goals=self.search.goals,
             width=plan.width,
@@ -192,7 +192,7 @@ class Searcher:
 
     def highest_pps(self) -> float:
         """Where searches begin: what the plan allows, and never more than the tester can do here."""
-        search, asked = self.search, self.limits.tester.sitting.plan.search.max_rate
+        search, asked = self.search, self.limits.tester.session.plan.search.max_rate
         most = asked.pps(search.frame_bytes) if asked is not None else None
         key = (self.trial.device, search.frame_bytes)
         own = min(found.get(key, self._tester_pps) for found in (self.found.ceiling, self.found.reached))
@@ -210,7 +210,7 @@ class Searcher:
 
     def at_throughput(self, to: str = "unicast", of: str = "throughput") -> None:
         """Streams at the throughput found before: delays and their variation are in the records."""
-        plan = self.limits.tester.sitting.plan.search
+        plan = self.limits.tester.session.plan.search
         rate = self.throughput_pps(of)
         seconds = min(plan.latency_duration_ns / 1e9, max(0.1, self.seconds / plan.latency_repetitions))
         outcomes = [self.stream(rate, seconds, to=to, judged=False) for _ in range(plan.latency_repetitions)]
@@ -221,7 +221,7 @@ class Searcher:
 
     def frame_loss(self) -> None:
         """Loss at the whole load, and at less and less of it until two loads in a row have lost nothing."""
-        plan = self.limits.tester.sitting.plan.search
+        plan = self.limits.tester.session.plan.search
         highest, steps, clean = self.highest_pps(), [], 0
         seconds = min(plan.duration_ns / 1e9, self.seconds * plan.loss_step)
         share = 1.0
@@ -236,7 +236,7 @@ class Searcher:
 
     def back_to_back(self) -> None:
         """The longest burst of which nothing is lost, with the part that was served meanwhile taken off (RFC 9004)."""
-        plan = self.limits.tester.sitting.plan.search
+        plan = self.limits.tester.session.plan.search
         engine, size = self.search.engine, self.search.frame_bytes
         burst_pps = self.limits.path_sent_pps(self.trial.device, size, engine)
         most = max(2, round(burst_pps * plan.burst_ns / 1e9))
@@ -262,15 +262,15 @@ class Searcher:
 
     def burst_holds(self, frames: int) -> bool:
         """Whether a burst comes through whole: lost, it is tried once more."""
-        verify = self.limits.tester.sitting.plan.search.verify_loss
+        verify = self.limits.tester.session.plan.search.verify_loss
         return any(
             self.burst(frames, verifies=verifies).lost == 0 for verifies in ((False, True) if verify else (False,))
         )
 
     def burst(self, frames: int, *, verifies: bool = False) -> Outcome:
         """So many frames back to back."""
-        factors = plain(self.limits.tester.sitting.plan, self.search.engine, self.search.frame_bytes, "flood")
-        longest_ns = 10 * self.limits.tester.sitting.plan.search.burst_ns
+        factors = plain(self.limits.tester.session.plan, self.search.engine, self.search.frame_bytes, "flood")
+        longest_ns = 10 * self.limits.tester.session.plan.search.burst_ns
         trial = self._step(factors, frames, longest_ns)
         outcome = self.limits.tester.once(self.limits.tester.asked(trial, None), search=self.trial.block)
         self._log_step(outcome, frames=frames, verifies=verifies)
@@ -278,34 +278,34 @@ class Searcher:
 
     def forward_pressure(self) -> None:
         """Whether a device that is offered too much sends faster than its link allows."""
-        bed, search = self.limits.tester.sitting.plan.bed, self.search
+        bed, search = self.limits.tester.session.plan.bed, self.search
         if bed.rate_bps is None:
             self.conclude(sentence="does not apply: these links have no rate that could be exceeded (bed.rate)")
             return
         allowed = bed.rate_bps / (8 * search.frame_bytes)
-        seconds = min(self.limits.tester.sitting.plan.search.duration_ns / 1e9, self.seconds)
+        seconds = min(self.limits.tester.session.plan.search.duration_ns / 1e9, self.seconds)
         outcome = self.stream(min(self.highest_pps(), 2 * allowed), seconds, judged=False)
         self.conclude(allowed_pps=allowed, offered_pps=outcome.sent_pps, received_pps=outcome.received_pps,
                       exceeds=outcome.received_pps > 1.01 * allowed)  # fmt: skip
 
     def address_capacity(self) -> None:
-        """How many addresses the device can be taught and still knows all of."""
-        most = self.limits.tester.sitting.plan.search.most_addresses
+        """How many addresses the device can learn, and still knows all of them."""
+        most = self.limits.tester.session.plan.search.most_addresses
         lesson = self._lesson()
-        known, unknown = longest(lambda count: lesson.taught(count, None).learned >= count, most, BURST_WIDTH)
+        known, unknown = longest(lambda count: lesson.learn(count, None).learned >= count, most, BURST_WIDTH)
         sentence = None if unknown else f"all of {known} addresses, the most that were tried, are known"
         self.conclude(sentence=sentence, addresses=known, forgotten_at=unknown, lessons=lesson.log)
 
     def learning_rate(self) -> None:
         """The highest rate of frames with new addresses at which all of them are learned."""
-        plan = self.limits.tester.sitting.plan.search
+        plan = self.limits.tester.session.plan.search
         lesson = self._lesson()
         count = min(plan.most_addresses, addresses.LESSON)
-        flood = lesson.taught(count, None)
+        flood = lesson.learn(count, None)
         rate, upper = flood.sent_pps, None
         if flood.learned < count:
             step = 1000
-            lower, above = longest(lambda k: lesson.taught(count, step * k).learned >= count,
+            lower, above = longest(lambda k: lesson.learn(count, step * k).learned >= count,
                                    max(1, int(rate // step)), plan.width)  # fmt: skip
             rate, upper = float(step * lower), None if above is None else float(step * above)
         sentence = None if upper else f"all of {count} addresses are learned at {rate:.0f}/s, the tester's fastest"
@@ -319,7 +319,7 @@ class Searcher:
     ) -> Outcome:
         """One trial; a load that the tester still misses after its repetitions is not judged but raised."""
         tester, search = self.limits.tester, self.search
-        steady = plain(tester.sitting.plan, search.engine, search.frame_bytes, "regular")
+        steady = plain(tester.session.plan, search.engine, search.frame_bytes, "regular")
         factors = replace(steady, rate_pps=rate_pps, to=to)
         trial = self._step(factors, max(2, round(rate_pps * seconds)), round(seconds * 1e9))
         key = (self.trial.device, search.frame_bytes)
@@ -341,7 +341,7 @@ class Searcher:
     def _log_step(self, outcome: Outcome, *, verifies: bool, **load: Any) -> None:
         before = self.blocks[-1] if verifies and self.blocks else None
         self.blocks.append(outcome.trial.block)
-        self.limits.tester.sitting.log(
+        self.limits.tester.session.log(
             "search-step",
             search=self.trial.block,
             test=self.search.test,

@@ -96,7 +96,7 @@ def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
         responder_cpu=cores.responder,
         near=plan.bed.near,
         far=plan.bed.far,
-        decoy=plan.bed.decoy,
+        bypass=plan.bed.bypass,
         shaper=plan.bed.shaper,
         rate_bps=plan.bed.rate_bps,
         burst_bytes=plan.bed.burst_bytes,

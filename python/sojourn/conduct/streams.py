@@ -1,4 +1,4 @@
-"""Trials that are streams in a fixed matrix: each with its rate and its load settled, the tester qualified first.
+"""Trials that are streams in a fixed matrix: each with its rate and its load decided, the tester qualified first.
 
 A trial that was kept is never measured again. Does not run a single trial itself (tester does).
 """
@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sojourn.bed.model import DECOY
+from sojourn.bed.model import BYPASS
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.closed import ClosedLoop
 from sojourn.conduct.counters import Counters
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed.model import Link
     from sojourn.conduct.bench import Clock
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.plan.trial import Trial
     from sojourn.plan.trials import Factors
     from sojourn.records import RunFolder
@@ -44,9 +44,9 @@ class Matrix(Bench):
     closed: ClosedLoop
 
     def measure(self, trial: Trial[Factors]) -> None:
-        """Measure one trial, with its rate and its load settled by what the path was found to carry."""
+        """Measure one trial, with its rate and its load decided by what the path was found to carry."""
         tester, factors = self.limits.tester, trial.factors
-        asked = tester.asked(trial, settled_rate(self.limits, trial), settled_load(self.limits, trial))
+        asked = tester.asked(trial, decided_rate(self.limits, trial), decided_load(self.limits, trial))
         if factors.kind in CLOSED_LOOPS and factors.to == "unicast":
             self.closed.measure(asked)
         else:
@@ -59,9 +59,9 @@ def streams(*, floods: bool = False, times_regular: bool = False, all_stamps: bo
     """How a method measures whose trials are streams in a fixed matrix; see `Tester` for the choices."""
 
     @contextmanager
-    def opened(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+    def opened(session: Session, clock: Clock) -> Iterator[Bench]:
         del clock
-        with testing(sitting, floods=floods, all_stamps=all_stamps) as limits, ExitStack() as stack:
+        with testing(session, floods=floods, all_stamps=all_stamps) as limits, ExitStack() as stack:
             limits.tester.times_regular = times_regular
             yield Matrix(limits, ClosedLoop(limits.tester, stack))
 
@@ -69,20 +69,20 @@ def streams(*, floods: bool = False, times_regular: bool = False, all_stamps: bo
 
 
 @contextmanager
-def testing(sitting: Sitting, *, floods: bool, all_stamps: bool) -> Iterator[Limits]:
+def testing(session: Session, *, floods: bool, all_stamps: bool) -> Iterator[Limits]:
     """The ends of streams, qualified; their records are closed however the block ends."""
     with (
-        watch_neighbours(sitting),
-        Ends(sitting) as ends,
-        sitting.site.bed.backend.without(sitting.cores.prober),
+        watch_neighbours(session),
+        Ends(session) as ends,
+        session.site.bed.backend.without(session.cores.prober),
     ):
-        number = next_block(sitting.part.folder, SEARCH_BLOCKS)
-        tester = Tester(sitting, ends, Counters(sitting.site), number, floods=floods, all_stamps=all_stamps)
+        number = next_block(session.part.folder, SEARCH_BLOCKS)
+        tester = Tester(session, ends, Counters(session.site), number, floods=floods, all_stamps=all_stamps)
         limits = Limits(tester)
         try:
-            sitting.screen.say("qualifying the tester")
+            session.screen.say("qualifying the tester")
             tester.engines = choose_engines(tester)
-            if not sitting.site.simulated:
+            if not session.site.simulated:
                 qualify(limits)
             yield limits
         except BaseException:
@@ -91,7 +91,7 @@ def testing(sitting: Sitting, *, floods: bool, all_stamps: bool) -> Iterator[Lim
         ends.finish()
 
 
-def settled_rate(limits: Limits, trial: Trial[Factors]) -> float | None:
+def decided_rate(limits: Limits, trial: Trial[Factors]) -> float | None:
     """The rate that is asked in frames per second, a share being one of the path's own throughput."""
     factors = trial.factors
     if factors.kind in CLOSED_LOOPS:
@@ -101,13 +101,13 @@ def settled_rate(limits: Limits, trial: Trial[Factors]) -> float | None:
     return factors.rate_share * limits.path_pps(trial.path, factors.frame_bytes, factors.engine)
 
 
-def settled_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | None:
+def decided_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | None:
     """The link of the background load and its rate: as much beside the device as it would be through it."""
     factors, tester = trial.factors, limits.tester
-    if not factors.load or tester.sitting.site.simulated:
+    if not factors.load or tester.session.site.simulated:
         return None
-    path = trial.path + DECOY if factors.load_via == "beside" else trial.path
-    pps = limits.path_pps(trial.path, tester.sitting.plan.stream.load_frame_bytes, "packet")
+    path = trial.path + BYPASS if factors.load_via == "beside" else trial.path
+    pps = limits.path_pps(trial.path, tester.session.plan.stream.load_frame_bytes, "packet")
     return tester.link(path), factors.load * pps
 
 

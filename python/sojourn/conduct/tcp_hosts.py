@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from sojourn.bed import Bed
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import Link
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
 
 SYSCTLS = "/proc/sys/net/ipv4/"
 
 
-def require_root(sitting: Sitting) -> None:
+def require_root(session: Session) -> None:
     """Refuse to go on without the right to attach programs to a host's cgroup."""
-    if sitting.site.bed.backend.unprivileged:
+    if session.site.bed.backend.unprivileged:
         raise MachineError("programs in the kernel are attached to cgroups of the hosts: run this study as root")
 
 
@@ -54,12 +54,12 @@ def size_packets(bed: Bed, link: Link, path: str, *, checksums: bool) -> None:
         bed.backend.run(port.host, ["ip", "link", "set", "dev", port.dev, "gso_max_segs", str(MOST_SEGMENTS[path])])
 
 
-def start_log(sitting: Sitting, host: HostName, stack: ExitStack) -> LogInstrument:
+def start_log(session: Session, host: HostName, stack: ExitStack) -> LogInstrument:
     """The log of one end, outside of every host: its own time is not the host's."""
-    bed = sitting.site.bed
-    log = LogInstrument(bed.backend.beside, log_argv(sitting.instrument, bed.backend.cgroup(host)))
+    bed = session.site.bed
+    log = LogInstrument(bed.backend.beside, log_argv(session.instrument, bed.backend.cgroup(host)))
     stack.callback(log.kill)
     stack.callback(log.finish)
     said = {name: value for name, value in log.ready.items() if name != "event"}
-    sitting.log("ready", part=sitting.part.number, host=host, **said)
+    session.log("ready", part=session.part.number, host=host, **said)
     return log

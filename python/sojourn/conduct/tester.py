@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sojourn.bed.model import Link
     from sojourn.conduct.counters import Counters, Counts
     from sojourn.conduct.ends import Ends
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.conduct.site import Site
     from sojourn.plan.trial import Trial
     from sojourn.plan.trials import Factors
@@ -49,8 +49,8 @@ Counted = tuple["Counts", int]
 SIMULATED_FLOOD_PPS = 1e6
 """A simulated sender has no "as fast as it goes", unless its line says what one frame costs it (send_ns)."""
 
-TEACHING_FRAMES = 3
-TEACHING_PPS = 1000.0
+ANNOUNCED_FRAMES = 3
+ANNOUNCED_PPS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +114,21 @@ class Outcome:
 
 @dataclass
 class Tester:
-    """The ends of a sitting, and the numbers of the trials that nobody planned."""
+    """The ends of a session, and the numbers of the trials that nobody planned."""
 
-    sitting: Sitting
+    session: Session
     ends: Ends
     counters: Counters
     next_block: int
     floods: bool
     """Whether the method needs speed: the engines that move most are chosen, and the tester's zero-loss rate found."""
     all_stamps: bool
-    """Whether every time of a departure on the ladder is taken, and frames pass the sender's queue."""
+    """Whether all timestamps of a departure are taken (the latency breakdown), and frames pass the sender's queue."""
     engines: Engines = PLAIN
     times_regular: bool = False
     """Whether streams that are no floods are moved by the plain engines, which timestamp every frame: the fastest receiver
     counts and has no delays."""
-    _taught: set[str] = field(default_factory=set)
+    _learned: set[str] = field(default_factory=set)
 
     def number(self) -> int:
         """A block's number that nobody has."""
@@ -136,21 +136,21 @@ class Tester:
         return self.next_block - 1
 
     def asked(self, trial: Trial[Factors], rate_pps: float | None, load: tuple[Link, float] | None = None) -> Asked:
-        """A trial with its link, its engines and its rate settled."""
+        """A trial with its link, its engines and its rate decided."""
         link = self.link(trial.path)
-        engine, simulated = trial.factors.engine, self.sitting.site.simulated
+        engine, simulated = trial.factors.engine, self.session.site.simulated
         chosen = PLAIN if self.times_regular and trial.factors.schedule != "flood" else self.engines
         engines = chosen if engine == "auto" or simulated else Engines(engine, engine)
         load_link, load_pps = load or (None, 0.0)
-        site = self.sitting.site
+        site = self.session.site
         if site.simulated and trial.factors.schedule == "flood" and "send_ns" not in site.line(trial.path):
             rate_pps = SIMULATED_FLOOD_PPS
-        pipe_ns = self.sitting.emulators.longest_ns(trial.path, trial.factors.pipe)
-        return Asked(self.sitting.plan, trial, link, engines, rate_pps, load_link, load_pps, pipe_ns, self.all_stamps)
+        pipe_ns = self.session.emulators.longest_ns(trial.path, trial.factors.pipe)
+        return Asked(self.session.plan, trial, link, engines, rate_pps, load_link, load_pps, pipe_ns, self.all_stamps)
 
     def link(self, path: str) -> Link:
         """The link of a path, simulated or not."""
-        return self.sitting.site.bed.topology.path(path)
+        return self.session.site.bed.topology.path(path)
 
     def measure(self, asked: Asked, *, attempts: int = ATTEMPTS, reached_pps: float = 0.0, **told: Any) -> Outcome:
         """One trial, tried again where its sender missed the load; the last attempt is kept, and marked if it did.
@@ -171,12 +171,12 @@ class Tester:
         return self._attempt(asked, {"trial": None, "attempt": 1, **told}, last=True)
 
     def _attempt(self, asked: Asked, told: dict[str, Any], *, last: bool, reached_pps: float = 0.0) -> Outcome:
-        site = self.sitting.site
+        site = self.session.site
         said = self._simulate(asked, site) if site.simulated else self._over_wires(asked)
         missed = has_missed(asked, said["sent"])
         short = missed and is_short(said["sent"])
         outcome = Outcome(asked.trial, said["sent"], said["received"], missed, asked.rate_pps, short)
-        self.sitting.log(
+        self.session.log(
             "stream-trial",
             **asking.head(asked.trial),
             factors=factors(asked),
@@ -191,7 +191,7 @@ class Tester:
     def _simulate(self, asked: Asked, site: Site) -> dict[str, Any]:
         line = site.line(asked.trial.path)
         line["seed"] = (line.get("seed", 0) + asked.trial.seed) % 2**62  # the same chance in each trial were no chance
-        answer = self.ends["sim"].simulate(asking.simulating(asked, line), self.sitting.screen.tick)
+        answer = self.ends["sim"].simulate(asking.simulating(asked, line), self.session.screen.tick)
         counted: dict[str, Any] = {
             "counters": {},
             "drops": {},
@@ -203,13 +203,13 @@ class Tester:
         return {"sent": answer["sent"], "received": answer["received"], **counted}
 
     def _over_wires(self, asked: Asked) -> dict[str, Any]:
-        self.teach(asked)
+        self.announce(asked)
         with self.emulated(asked), self.loaded(asked) as load, self._receiving(asked) as received:
             before = self.counted(asked)
             self.ends["a"].send(asking.sending(asked))
-            sent = self.ends["a"].sent(self.sitting.screen.tick)
-            self.sitting.emulators.wait_until_empty(asked.trial.path, asked.trial.factors.pipe)
-            time.sleep(asked.plan.trials.settle_ns / 1e9)
+            sent = self.ends["a"].sent(self.session.screen.tick)
+            self.session.emulators.wait_until_empty(asked.trial.path, asked.trial.factors.pipe)
+            time.sleep(asked.plan.trials.grace_ns / 1e9)
             after = self.counted(asked)
             received["sent"] = sent
         counted = added(before, after)
@@ -221,12 +221,12 @@ class Tester:
     def emulated(self, asked: Asked) -> AbstractContextManager[None]:
         """The emulators of the trial's path set for it, and counting for it."""
         trial = asked.trial
-        return self.sitting.emulators.during(trial.path, trial.block, trial.factors.pipe)
+        return self.session.emulators.during(trial.path, trial.block, trial.factors.pipe)
 
     def counted(self, asked: Asked) -> Counted:
         """What the interfaces of the trial's path, and of its load's, have counted so far."""
         links = [link for link in (asked.link, asked.load_link) if link is not None]
-        return self.counters.read(*links), self.sitting.site.bed.backend.softnet_dropped()
+        return self.counters.read(*links), self.session.site.bed.backend.softnet_dropped()
 
     @contextmanager
     def _receiving(self, asked: Asked) -> Iterator[dict[str, Any]]:
@@ -244,11 +244,11 @@ class Tester:
             totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]["flows"]]
             while begun:
                 name = begun.pop()
-                said[name] = self.ends[name].finish_receiving(asked.trial.block, totals, self.sitting.screen.tick)
+                said[name] = self.ends[name].finish_receiving(asked.trial.block, totals, self.session.screen.tick)
         except SojournError:
             for name in begun:
                 with suppress(SojournError):
-                    self.ends[name].finish_receiving(asked.trial.block, [], self.sitting.screen.tick)
+                    self.ends[name].finish_receiving(asked.trial.block, [], self.session.screen.tick)
             raise
 
     @contextmanager
@@ -258,7 +258,7 @@ class Tester:
         if not asked.load_pps:
             yield said
             return
-        tick = self.sitting.screen.tick
+        tick = self.session.screen.tick
         self.ends["b2"].receive(asking.load_receiving(asked))
         self.ends["a3"].send(asking.load_sending(asked))
         try:
@@ -267,39 +267,39 @@ class Tester:
         finally:
             self.ends["a3"].stop()
             said["sent"] = self.ends["a3"].sent(tick)["flows"]
-            time.sleep(asked.plan.trials.settle_ns / 1e9)
+            time.sleep(asked.plan.trials.grace_ns / 1e9)
             totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]]
             said["received"] = self.ends["b2"].finish_receiving(asked.trial.block, totals, tick)["flows"]
 
-    def forget(self, path: str) -> None:
-        """Let the bridges of a path forget all addresses; its next trial teaches them again."""
-        self.sitting.site.bed.forget(path)
-        self._taught.discard(path)
+    def flush_fdb(self, path: str) -> None:
+        """Flush the FDB of a path's bridges; before its next trial they learn the receivers' addresses again."""
+        self.session.site.bed.flush_fdb(path)
+        self._learned.discard(path)
 
-    def teach(self, asked: Asked) -> None:
-        """Let every far end of a path send once, so that a bridge has learned where it is; it remembers for the run."""
+    def announce(self, asked: Asked) -> None:
+        """Let every receiver of a path send once, so that a bridge has learned its address; done once in a run."""
         for link in (asked.link, asked.load_link):
-            if link is None or link.path in self._taught or self.sitting.site.simulated:
+            if link is None or link.path in self._learned or self.session.site.simulated:
                 continue
-            flows = [teaching_flow(link, number) for number in range(len(link.far))]
+            flows = [announcement(link, number) for number in range(len(link.far))]
             own = {"keep": "histograms", "stamps": "none", "clock": "shared", "start_in_ns": asking.START_IN_NS}
             place = {"block": self.number(), "device": link.path, "round": 0, "visit": 0, "cell": 0}
             self.ends["b"].send(place | {"purpose": "warm-up", "flows": flows, **own})
-            sent = self.ends["b"].sent(self.sitting.screen.tick)
-            self._taught.add(link.path)
+            sent = self.ends["b"].sent(self.session.screen.tick)
+            self._learned.add(link.path)
             if any(flow["sent"] == 0 for flow in sent["flows"]):
                 raise MachineError(f"nothing can be sent over {link.path}: see `sojourn doctor`")
 
 
-def teaching_flow(link: Link, number: int) -> dict[str, Any]:
+def announcement(link: Link, number: int) -> dict[str, Any]:
     """A few frames from one far end to the first near one."""
     there = {"via": "packet", "dev": link.far[number].dev, "mac": link.a_mac, "vlan": None, "pcp": None}
-    pace = {"schedule": "regular", "rate_pps": TEACHING_PPS, "count": TEACHING_FRAMES}
+    pace = {"schedule": "regular", "rate_pps": ANNOUNCED_PPS, "count": ANNOUNCED_FRAMES}
     return {"flow": number + 1, "to": there | {"qdisc_bypass": True}, **pace, "payload_bytes": 46, "seed": 1}
 
 
 def factors(asked: Asked) -> dict[str, Any]:
-    """The trial's factors, with the rate that was settled."""
+    """The trial's factors, with the rate that was decided."""
     named = asked.trial.factors
     return {name: getattr(named, name) for name in named.__slots__} | {
         "offered_pps": asked.rate_pps,

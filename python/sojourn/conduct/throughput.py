@@ -1,7 +1,7 @@
-"""What the tester can do on the empty path, and what a path carries: the limits that loads are shares of.
+"""What the tester can do over the baseline, and what a path carries: the limits that loads are shares of.
 
-Self-qualification comes before any judgement: floor, pacing error and clean rate, for each engine and size. A result
-near the tester's own limit is then known for what it is. Judges no device.
+The tester is qualified first: minimum delay, pacing error and zero-loss rate, for each engine and size. So a result
+near the tester's own limit is recognised. Judges no device.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FLOOD_NS = 200_000_000
 FLOODS = 3
 CLEAN_NS = 200_000_000
 STEP = 0.93
-"""Down from the flood's rate, until the tester is clean."""
+"""The factor from each rate to the next below it, from the maximum rate down, until the tester loses nothing."""
 
 LEAST_SHARE = 0.1
-"""A tester that is not clean at this share of its flood is not clean at all."""
+"""A tester that loses frames at this share of its maximum rate has no zero-loss rate."""
 
 SENDERS = ("packet", "xdp")
 RECEIVERS = ("live", "xdp", "packet")
@@ -38,7 +38,7 @@ RECEIVERS = ("live", "xdp", "packet")
 
 @dataclass
 class Limits:
-    """Measured rates of a sitting, each found out once."""
+    """Measured rates of a session, each found out once."""
 
     tester: Tester
     _paths: dict[tuple[str, int, str], float] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Limits:
                 raise MachineError(f"nothing comes through {path}: see `sojourn doctor`")
             self._paths[key] = pps
             blocks = [one.trial.block for one in outcomes]
-            self.tester.sitting.log("path-throughput", device=path, frame_bytes=frame_bytes, pps=pps, blocks=blocks,
+            self.tester.session.log("path-throughput", device=path, frame_bytes=frame_bytes, pps=pps, blocks=blocks,
                                     send_engine=self.tester.engines.send if engine == "auto" else engine)  # fmt: skip
         return self._paths[key]
 
@@ -88,7 +88,7 @@ class Limits:
 
     def flood(self, path: str, frame_bytes: int, engine: str = "auto") -> Outcome:
         """One short flood."""
-        factors = plain(self.tester.sitting.plan, engine, frame_bytes, "flood")
+        factors = plain(self.tester.session.plan, engine, frame_bytes, "flood")
         trial = self._qualifying(path, factors, FLOOD_NS)
         return self.note(self.tester.once(self.tester.asked(trial, None)))
 
@@ -117,7 +117,7 @@ class Limits:
         )
 
     def _is_clean(self, frame_bytes: int, engine: str, rate: float) -> bool:
-        factors = replace(plain(self.tester.sitting.plan, engine, frame_bytes, "regular"), rate_pps=rate)
+        factors = replace(plain(self.tester.session.plan, engine, frame_bytes, "regular"), rate_pps=rate)
         trial = self._qualifying(DIRECT, factors, CLEAN_NS)
         outcome = self.note(self.tester.once(self.tester.asked(trial, rate)))
         return not outcome.missed and outcome.lost == 0
@@ -145,15 +145,15 @@ def plain(plan: Plan, engine: str, frame_bytes: int, schedule: str) -> Factors:
 
 def choose_engines(tester: Tester) -> Engines:
     """The pair of engines that moves most over the empty path, where the method needs speed; else the plain one."""
-    sitting = tester.sitting
-    if sitting.site.simulated:
+    session = tester.session
+    if session.site.simulated:
         return Engines("sim", "sim")
-    if "auto" not in sitting.plan.stream.engine or not tester.floods:
+    if "auto" not in session.plan.stream.engine or not tester.floods:
         return Engines("packet", "packet")
-    least = min(cell.frame_bytes for cell in stream_cells(sitting.plan))
+    least = min(cell.frame_bytes for cell in stream_cells(session.plan))
     found: dict[Engines, float] = {}
     refused: dict[str, str] = {}
-    for pair in candidates(sitting.plan):
+    for pair in candidates(session.plan):
         tester.engines = pair
         try:
             pps = Limits(tester).flood(DIRECT, least).received_pps
@@ -166,7 +166,7 @@ def choose_engines(tester: Tester) -> Engines:
     if not found:
         raise MachineError(f"no engine works here: {'; '.join(refused.values())}")
     best = max(found, key=lambda pair: found[pair])
-    sitting.log("engine-chosen", send=best.send, receive=best.receive, refused=refused,
+    session.log("engine-chosen", send=best.send, receive=best.receive, refused=refused,
                 received_pps={f"{pair.send} to {pair.receive}": pps for pair, pps in found.items()})  # fmt: skip
     return best
 
@@ -184,11 +184,11 @@ def reaches_all(tester: Tester, pair: Engines, frame_bytes: int) -> bool:
     """True, once frames come through every path: live ones only where its ports poll; all paths are prepared alike."""
     if pair.send != "live":
         return True
-    links = tester.sitting.site.bed.topology.links
+    links = tester.session.site.bed.topology.links
     tester.engines = pair
     for link in links:
-        tester.sitting.site.bed.prepare_live(link.path)
-    dead = [link.path for link in links if not link.is_decoy
+        tester.session.site.bed.prepare_live(link.path)
+    dead = [link.path for link in links if not link.is_bypass
             and Limits(tester).flood(link.path, frame_bytes).frames_received == 0]  # fmt: skip
     if dead:
         raise MachineError(f"no live frame comes through {', '.join(dead)}")
@@ -196,20 +196,20 @@ def reaches_all(tester: Tester, pair: Engines, frame_bytes: int) -> bool:
 
 
 def qualify(limits: Limits) -> None:
-    """Floor, pacing error, flood and clean rate of the tester on the empty path, each engine and size for itself."""
+    """Minimum delay, pacing error, maximum and zero-loss rate of the tester over the baseline, by engine and size."""
     tester = limits.tester
     outcomes: dict[tuple[str, int], list[Outcome]] = {}
-    for trial in qualify_trials(tester.sitting.plan):
-        numbered = replace(trial, block=tester.number()) if tester.sitting.part.number else trial
+    for trial in qualify_trials(tester.session.plan):
+        numbered = replace(trial, block=tester.number()) if tester.session.part.number else trial
         outcome = limits.note(tester.once(tester.asked(numbered, trial.factors.rate_pps)))
         outcomes.setdefault((trial.factors.engine, trial.factors.frame_bytes), []).append(outcome)
     for (engine, frame_bytes), found in outcomes.items():
-        tester.sitting.log("qualified", frame_bytes=frame_bytes, **clean(limits, frame_bytes, engine),
+        tester.session.log("qualified", frame_bytes=frame_bytes, **clean(limits, frame_bytes, engine),
                            **qualities(found), **engines_of(tester, engine))  # fmt: skip
 
 
 def clean(limits: Limits, frame_bytes: int, engine: str) -> dict[str, Any]:
-    """The tester's clean rate, where the method goes near it; or why there is none."""
+    """The tester's zero-loss rate, where the method goes near it; or why there is none."""
     if not limits.tester.floods:
         return {"clean_pps": limits.whole_pps(frame_bytes, engine)}
     try:

@@ -32,8 +32,8 @@ def waiting(run: Run, boxes: Sequence[Box]) -> list[str]:
     return [port.dev for box in boxes for port in box.ports if states.get(port.dev) != "forwarding"]
 
 
-def forget(box: Box) -> list[Command]:
-    """Flushes the table of addresses: the next frame to any is flooded."""
+def flush_fdb(box: Box) -> list[Command]:
+    """Flushes the FDB: the next frame to any is flooded."""
     return commands("ip", f"link set dev {box.name} type bridge fdb_flush")
 
 
@@ -54,8 +54,8 @@ DEVICE = Mode(
     is_switch=True,
     is_needed=True,
     tools={"bridge": "iproute2"},
-    mend="a kernel with CONFIG_BRIDGE: modprobe bridge",
+    fix="a kernel with CONFIG_BRIDGE: modprobe bridge",
     build=build,
     waiting=waiting,
-    forget=forget,
+    flush_fdb=flush_fdb,
 )

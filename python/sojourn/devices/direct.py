@@ -13,5 +13,5 @@ DEVICE = Mode(
     rank=0,
     boxes=0,
     is_needed=True,
-    mend="run as root, on a kernel with CONFIG_VETH: modprobe veth",
+    fix="run as root, on a kernel with CONFIG_VETH: modprobe veth",
 )

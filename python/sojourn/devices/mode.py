@@ -112,16 +112,16 @@ class Mode:
     """Whether Sojourn's main job cannot be done without it."""
     tools: Mapping[str, str] = field(default_factory=dict)
     """Programs that its commands need, and the package of each."""
-    mend: str = ""
-    """What a machine lacks that cannot build it, and the command that would mend it."""
+    fix: str = ""
+    """What a machine lacks that cannot build it, and the command that fixes that."""
     build: Commands = nothing
     """Joins the ports of a bare box; these are there, down, with addresses of Ethernet alone."""
     join: Commands = nothing
     """The same, once the ports are up."""
     waiting: Callable[[Run, Sequence[Box]], list[str]] = nobody
     """The ports of its boxes that do not forward yet."""
-    forget: Commands = nothing
-    """Lets a switch forget what it has learnt."""
+    flush_fdb: Commands = nothing
+    """Flushes a switch's FDB: the addresses that it has learned."""
     remove: Commands = nothing
     """Takes away what would outlive the host's interfaces, which the bed removes itself; it is run too where the bed
     could not be built, and the box perhaps never was. After SIGKILL nothing runs it."""

@@ -28,6 +28,6 @@ DEVICE = Mode(
     place=10,
     rank=0,
     is_needed=True,
-    mend="a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_U32: modprobe -a act_mirred cls_u32 sch_ingress",
+    fix="a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_U32: modprobe -a act_mirred cls_u32 sch_ingress",
     join=redirect,
 )

@@ -260,7 +260,7 @@ def _acknowledged(ways: pl.DataFrame, lost: pl.DataFrame) -> pl.Series:
 
 
 def _all_lost(ways: pl.DataFrame, lost: pl.DataFrame) -> NDArray[np.int64]:
-    """The packets whose every byte was sent again: what arrived is what was sent last."""
+    """The packets whose every byte was retransmitted: what arrived is what was sent last."""
     again = lost.unique(["was", "low"]).group_by("was").agg((pl.col("high") - pl.col("low")).sum().alias("again"))
     sent = ways.filter(pl.col("point") == "out").select(was="number", sent="payload_bytes")
     return sent.join(again, on="was").filter(pl.col("again") >= pl.col("sent"))["was"].sort().to_numpy()
@@ -303,7 +303,7 @@ def _stream(offset: pl.Expr, length: pl.Expr) -> pl.Expr:
 
 
 def _lost(out: pl.DataFrame) -> pl.DataFrame:
-    """What was sent again: a row for each packet that had these bytes (from low to high) the last time before."""
+    """What was retransmitted: a row for each packet that had these bytes (from low to high) the last time before."""
     data = out.filter(pl.col("payload_bytes") > 0).select(
         "time", "number", low="offset", high=pl.col("offset") + pl.col("payload_bytes")
     )

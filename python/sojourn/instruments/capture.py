@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PCAP_HEADER = 24
 READY_SECONDS = 10.0
-SETTLE_SECONDS = 0.2
+GRACE_SECONDS = 0.2
 """The last frame's way from the kernel's buffer to the file."""
 
 
@@ -65,7 +65,7 @@ class Capture:
     def stop(self) -> None:
         """End it, once everything that came is in the file."""
         if self._process.poll() is None:
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(GRACE_SECONDS)
             self._process.send_signal(signal.SIGINT)
         self._process.communicate(timeout=READY_SECONDS)
 

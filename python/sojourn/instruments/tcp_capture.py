@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sojourn.instruments.capture import (
+    GRACE_SECONDS,
     READY_SECONDS,
-    SETTLE_SECONDS,
     await_listening,
     captured,
     tcpdump_argv,
@@ -47,7 +47,7 @@ class TcpCapture:
     def stop(self, block: int) -> tuple[list[dict[str, Any]], int]:
         """End it, once everything that came is in the file: its packets, and how many the kernel dropped before it."""
         if self._process.poll() is None:
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(GRACE_SECONDS)
             self._process.send_signal(signal.SIGINT)
         _, said = self._process.communicate(timeout=READY_SECONDS)
         rows = list(read_segments(self.file, self._port, block, self._bed.backend.tai_offset_ns()))

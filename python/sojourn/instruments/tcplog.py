@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-Mode = Literal["on", "disabled", "off", "empty", "sham"]
+Mode = Literal["on", "disabled", "off", "empty", "placebo"]
 
 
 class LogInstrument(Conversation):

@@ -35,7 +35,7 @@ class Ends(NamedTuple):
 
     near: int = 1
     far: int = 1
-    decoy: bool = False
+    bypass: bool = False
 
 
 class Estimate(NamedTuple):
@@ -60,7 +60,7 @@ class Ask:
     """Raises the first refusal of a plan whose values are well-formed each by itself."""
     describe: Callable[[Plan], dict[str, Any]]
     """The cells and counts that `--dry-run` shows."""
-    settle: Callable[[Plan], Plan] = lambda plan: plan
+    resolve: Callable[[Plan], Plan] = lambda plan: plan
     """Fills in defaults that depend on other values."""
     limit: Limit | None = None
     hypotheses: tuple[str, ...] = ()

@@ -62,7 +62,7 @@ def table_of(kind: type, values: Mapping[str, Any]) -> Table:
 
 def unused(plan: Plan) -> frozenset[str]:
     """Keys of [bed] that say nothing: of a shaper, a queue and further ports where there are none."""
-    names = ["near", "far", "decoy"] if plan.ask.probes else []
+    names = ["near", "far", "bypass"] if plan.ask.probes else []
     names += ["shaper", "burst_bytes"] if plan.bed.rate_bps is None else []
     names += ["queue_bytes"] if plan.bed.rate_bps is None and not plan.bed.links else []
     return frozenset(f"bed.{name}" for name in names)

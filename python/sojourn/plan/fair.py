@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FLOWS = 4
-"""So many where every flow has a lane of its own."""
+"""So many where every flow has a sub-queue of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Flows:
 
 
 def flows_for(config: dict[str, Any], pipes: list[dict[str, Any]]) -> Flows:
-    """Flows into every lane of the first pipe, of those that packets may meet, whose scheduler has several."""
+    """Flows into every class of the first pipe, of those that packets may meet, whose scheduler has several."""
     for pipe in pipes:
         queue = pipe.get("queue") or {}
         if is_fair(queue.get("scheduler")) and (pipe.get("link") or {}).get("rate_bps"):
@@ -34,14 +34,14 @@ def flows_for(config: dict[str, Any], pipes: list[dict[str, Any]]) -> Flows:
 
 
 def is_fair(scheduler: object) -> bool:
-    """Whether it shares the link out among lanes: WF2Q+, DRR, FQ-CoDel."""
+    """Whether it divides the link among classes or sub-queues: WF2Q+, DRR, FQ-CoDel."""
     name = scheduler if isinstance(scheduler, str) else next(iter(scheduler), "") if isinstance(scheduler, dict) else ""
     return name in ("wf2q", "drr", "fq-codel")
 
 
 def into_flows() -> Flows:
-    """A lane for each flow: equal shares."""
-    return Flows(tuple(range(FLOWS)), reasons=(f"{FLOWS} flows of UDP at once, each a lane of the scheduler",))
+    """A sub-queue for each flow: equal shares."""
+    return Flows(tuple(range(FLOWS)), reasons=(f"{FLOWS} UDP flows at once, each in a sub-queue of its own",))
 
 
 def into_classes(config: dict[str, Any], pipe: dict[str, Any], classes: list[dict[str, Any]]) -> Flows:
@@ -51,7 +51,7 @@ def into_classes(config: dict[str, Any], pipe: dict[str, Any], classes: list[dic
     if missing := [name for name in weights if name not in marks]:
         some = "class" if len(missing) == 1 else "classes"
         why = (
-            f"fairness cannot be told: no flow of ours gets into the {some} {', '.join(missing)}; a rule with a DSCP "
+            f"fairness is not tested: no test flow gets into the {some} {', '.join(missing)}; a rule with a DSCP "
             "would send one there"
         )
         return Flows(reasons=(why,))

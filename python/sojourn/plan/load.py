@@ -229,8 +229,8 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
     sections: dict[str, Any] = {}
     for section_name, kind in ask.sections.items():
         values = read_section(kind, section_name, table, name)
-        settle = getattr(kind, "settle", None)
-        sections[section_name] = kind(**(settle(values, table, name) if settle else values))
+        resolve = getattr(kind, "resolve", None)
+        sections[section_name] = kind(**(resolve(values, table, name) if resolve else values))
     plan = Plan(
         study=Study(**read_section(Study, "study", table, name)),
         bed=read_bed(table, name, method, sections),
@@ -239,7 +239,7 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
         emulators=read_emulators(table, name, is_logged=ask.logs_emulators),
         asked=asked,
     )
-    plan = ask.settle(plan)
+    plan = ask.resolve(plan)
     check(plan, table, name)
     return plan
 

@@ -81,7 +81,7 @@ class ProbePlan:
         return found
 
     @staticmethod
-    def settle(values: dict[str, Any], table: Table, name: str) -> dict[str, Any]:
+    def resolve(values: dict[str, Any], table: Table, name: str) -> dict[str, Any]:
         """One size key: ping's 64 bytes if none was given."""
         if only_one(values, SIZE_KEYS, "probe", table) is None:
             if not all(probe.startswith("icmp") for probe in values["probe"]):

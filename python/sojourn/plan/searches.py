@@ -64,7 +64,7 @@ class SearchPlan:
     duration_ns: int = key(duration(1_000_000, HOUR_NS), 60_000_000_000, "of its last trials")
     duration_sum_ns: int = key(duration(1_000_000, DAY_NS), 60_000_000_000, "of all trials at one load")
     exceed_ratio: float = key(number(0, 0.99), 0.5, "share of them that may miss the goal")
-    max_rate: Rate | None = key(auto_or(rate(shares=False)), AUTO, "highest load; auto: the tester's clean rate")
+    max_rate: Rate | None = key(auto_or(rate(shares=False)), AUTO, "highest load; auto: the tester's zero-loss rate")
     repetitions: int = key(whole(1, 1000), 1, "of every search")
     verify_loss: bool = key(flag(), True, "a loss is seen twice before a search turns down")  # noqa: FBT003
     latency_duration_ns: int = key(duration(1_000_000, HOUR_NS), 120_000_000_000, "a stream at the throughput found")
@@ -72,7 +72,7 @@ class SearchPlan:
     loss_step: float = key(number(0.01, 0.5), 0.1, "steps of the offered load, down from the whole")
     burst_ns: int = key(duration(1_000_000, HOUR_NS), 2_000_000_000, "longest burst back to back")
     burst_repetitions: int = key(whole(1, 1000), 50, "bursts of the final length")
-    most_addresses: int = key(whole(1, 65_536), 16_384, "addresses that a bridge is taught")
+    most_addresses: int = key(whole(1, 65_536), 16_384, "addresses that a bridge is to learn")
     at_most_ns: int | None = key(duration(1_000_000, 1000 * HOUR_NS), None, "no search begins after this time")
 
 
@@ -101,7 +101,7 @@ UNREAD = frozenset(
 def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str | None = None) -> Ask:
     """A suite of tests, in the order in which one needs the other; `bridges`: over nothing else."""
 
-    def settled(plan: Plan) -> Plan:
+    def resolved(plan: Plan) -> Plan:
         return plan if plan.search.tests else plan.with_section("search", replace(plan.search, tests=tests))
 
     def check(plan: Plan, given: Lookup) -> None:
@@ -114,7 +114,7 @@ def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str |
         estimate=estimate_searches,
         check=check,
         describe=lambda plan: describe_searches(plan, tests),
-        settle=settled,
+        resolve=resolved,
         limit=Limit("search", None, 0),
         unread=UNREAD,
         words={"device": "bed.devices", "size": "stream.frame_bytes", "rounds": "search.repetitions",
@@ -154,20 +154,20 @@ def estimate_searches(plan: Plan, trials: Sequence[Trial[Sought]]) -> Estimate:
 def search_ns(plan: Plan, trial: Trial[Sought]) -> int:
     """One search, by its own procedure."""
     asked: SearchPlan = plan.search
-    search, settle = trial.factors, int(plan.trials.settle_ns) + TRIAL_NS
+    search, grace = trial.factors, int(plan.trials.grace_ns) + TRIAL_NS
     halvings = ceil(log2(1 / asked.width))
     if search.test in ("throughput", "broadcast-forwarding"):
         if search.algorithm == "binary":
-            return halvings * (asked.duration_ns + settle)
-        first = halvings * (asked.initial_duration_ns + settle)
-        return first + 2 * len(search.goals) * (asked.duration_sum_ns + settle)
+            return halvings * (asked.duration_ns + grace)
+        first = halvings * (asked.initial_duration_ns + grace)
+        return first + 2 * len(search.goals) * (asked.duration_sum_ns + grace)
     if search.test in ("latency", "broadcast-latency", "pdv", "ipdv"):
-        return asked.latency_repetitions * (asked.latency_duration_ns + settle)
+        return asked.latency_repetitions * (asked.latency_duration_ns + grace)
     if search.test == "frame-loss":
-        return ceil(1 / asked.loss_step) * (asked.duration_ns + settle)
+        return ceil(1 / asked.loss_step) * (asked.duration_ns + grace)
     if search.test == "back-to-back":
-        return (asked.burst_repetitions + halvings) * (asked.burst_ns + settle)
-    return ceil(log2(asked.most_addresses)) * (asked.initial_duration_ns + settle)
+        return (asked.burst_repetitions + halvings) * (asked.burst_ns + grace)
+    return ceil(log2(asked.most_addresses)) * (asked.initial_duration_ns + grace)
 
 
 def describe_searches(plan: Plan, tests: tuple[str, ...]) -> dict[str, Any]:

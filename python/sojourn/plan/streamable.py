@@ -164,8 +164,8 @@ def check_loads(plan: Plan, given: Lookup) -> None:
     if any(stream.load) and "through" in stream.load_via and not has_switch(plan):
         via = given("stream.load_via", list(stream.load_via))
         raise refuse(via, "stream.load_via", '"beside", or a bridge in bed.devices: no other path has ports for a load')
-    if any(stream.load) and "beside" in stream.load_via and not plan.bed.decoy:
-        raise refuse(given("bed.decoy", plan.bed.decoy), "bed.decoy", 'true for stream.load_via = "beside"')
+    if any(stream.load) and "beside" in stream.load_via and not plan.bed.bypass:
+        raise refuse(given("bed.bypass", plan.bed.bypass), "bed.bypass", 'true for stream.load_via = "beside"')
     if stream.load_frame_bytes > plan.bed.mtu + ETHERNET:
         most = plan.bed.mtu + ETHERNET
         key = "stream.load_frame_bytes"

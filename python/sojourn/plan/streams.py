@@ -69,7 +69,9 @@ class StreamPlan:
     )
     load: tuple[float, ...] = key(list_of(share()), (0.0,), "share of the device's throughput that other pairs take up")
     load_via: tuple[str, ...] = key(
-        list_of(one_of("through", "beside")), ("through",), "through the device, or beside it through its decoy"
+        list_of(one_of("through", "beside")),
+        ("through",),
+        "through the device, or past it over the bypass (the bypass load)",
     )
     load_frame_bytes: int = key(whole(64, 100_000), 1518, "frames of the load")
     load_schedule: str = key(a_schedule(), "regular", "departures of the load")
@@ -110,7 +112,7 @@ class StreamPlan:
         return found
 
     @staticmethod
-    def settle(values: dict[str, Any], table: Table, name: str) -> dict[str, Any]:
+    def resolve(values: dict[str, Any], table: Table, name: str) -> dict[str, Any]:
         """One size key, and either intervals or rates."""
         del name
         if only_one(values, SIZE_KEYS, "stream", table) is None:
@@ -128,7 +130,7 @@ class TrialsPlan:
     duration_ns: int = key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of one trial")
     count_at_most: int | None = key(whole(1, 1_000_000_000), None, "frames of one sender in a trial")
     probes: int = key(whole(2, 10_000_000), 500, "of a closed loop's trial, which has no duration")
-    settle_ns: int = key(duration(1_000, HOUR_NS), 20_000_000, "wait for frames still on their way")
+    grace_ns: int = key(duration(1_000, HOUR_NS), 20_000_000, "grace period: wait for frames that are still in flight")
     at_most_ns: int | None = key(
         duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
     )

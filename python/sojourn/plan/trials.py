@@ -184,10 +184,10 @@ def mean_pps(factors: Factors) -> float | None:
 
 
 def qualify_trials(plan: Plan) -> list[Trial[Factors]]:
-    """What the tester is asked on the empty path first: floor, pacing and flood for each size and engine.
+    """What the tester is asked over the baseline first: minimum delay, pacing and maximum rate by size and engine.
 
-    The floor is what an idle path costs, the pacing is judged at the highest rate that the plan asks in frames, and the
-    flood says where the tester itself ends; its clean rate is searched below that by whoever conducts it.
+    The minimum delay is that of an idle path. The pacing is judged at the highest rate that the plan names in frames.
+    The flood finds the tester's maximum rate; its zero-loss rate is searched below that by whoever conducts it.
     """
     if not plan.trials.qualify:
         return []
@@ -208,7 +208,7 @@ def qualify_trials(plan: Plan) -> list[Trial[Factors]]:
 
 
 def qualifying(plan: Plan, empty: Factors) -> Iterator[Factors]:
-    """Floor, pacing, flood."""
+    """Minimum delay, pacing, maximum rate."""
     asked = [pps for rate in plan.stream.rates if (pps := rate.pps(empty.frame_bytes)) is not None]
     for pps in dict.fromkeys([FLOOR_PPS, *([max(asked)] if asked else [])]):
         yield replace(empty, schedule="regular", rate_pps=pps, interval_ns=round(1e9 / pps))
@@ -232,7 +232,7 @@ def estimate_trials(plan: Plan, trials: Sequence[Trial[Factors]]) -> Estimate:
 def trial_ns(plan: Plan, trial: Trial[Factors]) -> int:
     """One trial on a real bed: its frames, and the wait for the last of them, pipes included."""
     pipe = expected_ns(trial.factors.pipe) if devices.emulator_label(trial.path) is not None else 0
-    return int(trial.duration_ns + plan.trials.settle_ns + pipe)
+    return int(trial.duration_ns + plan.trials.grace_ns + pipe)
 
 
 def frames_of(trial: Trial[Factors]) -> int:

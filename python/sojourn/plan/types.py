@@ -89,7 +89,11 @@ class BedPlan:
     near: int = key(whole(1, MOST_PORTS), None, "ports of a bridge towards A; as many as the study needs")
     """More than one where there are several senders, or a load through it."""
     far: int = key(whole(1, MOST_PORTS), None, "ports of a bridge towards B; as many as the study needs")
-    decoy: bool = key(flag(), None, "whether each path has a twin to load beside it; if the study needs one")
+    bypass: bool = key(
+        flag(),
+        None,
+        "whether each path has a second, separate device of its kind for bypass load; if the study needs one",
+    )
     shaper: Literal["tbf", "htb"] = key(one_of("tbf", "htb"), "tbf", "what holds a device to its rate")
     rate_bps: int | None = key(bit_rate(), None, "what a device lets out at its far side, in bits of frames with FCS")
     burst_bytes: int = key(whole(1_300, 100_000_000), 16_000, "the shaper's bucket")

@@ -269,7 +269,7 @@ def document(asked: Verification, flows: Flows, rates: list[float], duration_ns:
         "trials": {
             "rounds": VISITS // 2,
             "duration": as_duration(duration_ns),
-            "settle": "20ms",
+            "grace": "20ms",
             "at_most": as_duration(LONGEST_NS[asked.quick] * 11 // 10),
             "keep": "packets",
             "seed": asked.seed,

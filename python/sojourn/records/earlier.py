@@ -10,8 +10,17 @@ import re
 import tomllib
 from typing import Any
 
-KEYS = {"arm": "path", "arms": "paths", "laws": "hypotheses", "path_cost": "compensate"}
-VALUES = {"arm-throughput": "path-throughput", "as-answered": "closed-loop"}
+KEYS = {
+    "arm": "path", "arms": "paths", "decoy": "bypass", "fates": "dispositions", "laws": "hypotheses",
+    "path_cost": "compensate", "settle": "grace", "sham": "placebo",
+}  # fmt: skip
+VALUES = {
+    "arm-throughput": "path-throughput", "as-answered": "closed-loop", "sham": "placebo",
+    "sham-explains": "placebo-explains",
+}  # fmt: skip
+ENDINGS = {"/decoy": "/bypass"}
+"""How names of paths end."""
+
 EARLIER = re.compile("|".join(rf"\b{name}\b" for name in (*KEYS, *VALUES)))
 PLAN_KEY = re.compile(rf"^(\s*)({'|'.join(KEYS)})(?=\s*=)", re.MULTILINE)
 PLAN_VALUE = re.compile(rf'"({"|".join(VALUES)})"')
@@ -45,9 +54,15 @@ def renamed(value: Any) -> Any:
         return {_key(key, inner): renamed(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [renamed(inner) for inner in value]
-    return VALUES.get(value, value) if isinstance(value, str) else value
+    return VALUES.get(value, _path(value)) if isinstance(value, str) else value
 
 
 def _key(key: str, inner: Any) -> str:
-    """A table of that name is a device's, which its user has named."""
-    return key if isinstance(inner, dict) else KEYS.get(key, key)
+    """A table may be a path's, or a device's, which its user has named."""
+    return _path(key) if isinstance(inner, dict) else KEYS.get(key, key)
+
+
+def _path(name: str) -> str:
+    """The name of a path as it ends today."""
+    ending = next((old for old in ENDINGS if name.endswith(old)), None)
+    return name if ending is None else name.removesuffix(ending) + ENDINGS[ending]

@@ -1,6 +1,6 @@
 """Offset and skew of other hosts' clocks over time, drawn from the records of `sojourn clock`.
 
-Two panels: by how much each clock's offset changed since the start, with its 95 % error and its hard bound as bands,
+Two panels: by how much each clock's offset changed since the start, with its 95 % error and its maximum error as bands,
 and how fast it ran. The offset at the start stands in the legend: it may be seconds, where the rest is microseconds.
 """
 
@@ -65,7 +65,7 @@ class Clocks:
         points = self.points()
         caption = (
             "How much each clock's offset against this host changed since the start, with its 95 % error (dark band; "
-            "it assumes equal least delays of both directions) and its hard bound (light band), and how fast it ran."
+            "it assumes equal minimum delays of both directions) and its maximum error (light band), and its skew."
         )
         panels = (
             Panel("Change of the offset (µs)", lambda palette, width: offsets(points, palette, width)),

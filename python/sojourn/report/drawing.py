@@ -27,7 +27,7 @@ TOP = 46
 HOST_WIDTH = 132
 STATION_WIDTH = 112
 STATION_HEIGHT = 38
-DECOY = "/decoy"
+BYPASS = "/bypass"
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Row:
 
     @property
     def kind(self) -> str:
-        return self.name.split("*")[0].split(":")[0].removesuffix(DECOY)
+        return self.name.split("*")[0].split(":")[0].removesuffix(BYPASS)
 
     @property
     def device(self) -> str:
         """Whose colour it has: a bypass has its device's."""
-        return self.name.removesuffix(DECOY)
+        return self.name.removesuffix(BYPASS)
 
     @property
     def height(self) -> int:
@@ -147,7 +147,7 @@ def _drawn(row: Row, y: float, palette: Palette) -> str:
     middle = (left + right) / 2
     # Without a device the name sits on the link; with one, above it.
     label_y = y - 9 if not row.stations else y - STATION_HEIGHT / 2 - 8
-    name = f"{row.device}, bypass: load beside it" if row.name.endswith(DECOY) else row.name
+    name = f"{row.device}, bypass: load beside it" if row.name.endswith(BYPASS) else row.name
     parts = [
         f'<line x1="{left}" y1="{y}" x2="{right}" y2="{y}" stroke="{colour}" stroke-width="2"{dash}/>',
         f'<circle cx="{left}" cy="{y}" r="4" fill="{colour}"/><circle cx="{right}" cy="{y}" r="4" fill="{colour}"/>',

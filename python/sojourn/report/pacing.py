@@ -1,4 +1,4 @@
-"""How well senders kept their time: departure errors, and achieved intervals against asked ones."""
+"""How well senders kept their time: pacing errors, and achieved intervals against asked ones."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def departures(run: Run) -> Figure | None:
 
     def build(rows: pl.DataFrame, palette: Palette, width: Width) -> Any:
         scale = alt.Scale(type="log", nice=True)
-        x = alt.X("us:Q", title="Departure error, in size (µs)", scale=scale, axis=_marked_axis(palette))
+        x = alt.X("us:Q", title="Absolute pacing error (µs)", scale=scale, axis=_marked_axis(palette))
         chart = Distribution(x, rarest, "error (µs)", stepped=False, height=240)
         return chart.draw(rows, names, palette, width)
 
     judge = "A capture at the far end is the judge. " if run.by_tool else ""
-    caption = f"Actual less intended departure. {judge}The darker lines are at 1 µs and 10 µs."
-    return Figure("departure_error", "Departure error", caption, by_cell(drawn, build), tuple(names))
+    caption = f"Actual minus intended departure. {judge}The darker lines are at 1 µs and 10 µs."
+    return Figure("departure_error", "Pacing error", caption, by_cell(drawn, build), tuple(names))
 
 
 def intervals(run: Run) -> Figure | None:

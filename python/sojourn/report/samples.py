@@ -54,7 +54,7 @@ def points(run: Run) -> pl.DataFrame:
 
 
 def departure_errors(run: Run) -> pl.DataFrame:
-    """Departure error quantiles: cell ("" where all are together), device or tool, exceedance (= 1 − p), us."""
+    """Quantiles of the pacing error: cell ("" where all are together), device or tool, exceedance (= 1 − p), us."""
     found = run.samples("departure_errors")
     if found is None or found.is_empty():
         return pl.DataFrame()

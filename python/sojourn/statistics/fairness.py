@@ -1,8 +1,8 @@
-"""Lanes that share a link: when all of them wait, how far one falls behind its share, and how far it may.
+"""Classes that share a link: while all are backlogged, how far one falls behind its share, and how far it may.
 
-While all lanes wait, generalised processor sharing gives each its weight's part of whatever is sent, from any moment
-on. So a lane's lag over an interval is its part of what went less what it got itself; it hangs on the order of packets
-and their sizes alone. Sizes are bytes; weights are relative.
+While all classes are backlogged, generalised processor sharing gives each its weight's part of whatever is sent, from
+any moment on. So a class's lag over an interval is its part of what was sent minus what it got; it depends on the order
+of packets and their sizes alone. A sub-queue of one flow is a class here. Sizes are bytes; weights are relative.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-def all_waiting(
-    entered: NDArray[np.int64], left: NDArray[np.int64], lanes: NDArray[np.int64], several: int
+def all_backlogged(
+    entered: NDArray[np.int64], left: NDArray[np.int64], classes: NDArray[np.int64], several: int
 ) -> list[slice]:
-    """The stretches of packets, as they left the link, that went while every lane had more to send.
+    """The stretches of packets, as they left the link, that were sent while every class was backlogged.
 
-    Lanes are numbered from 0; a packet of none of them (-1) ends a stretch. A lane waits if a packet of it is there
-    that is not yet on the link: some schedulers forget a lane that has nothing behind the one that is.
+    Classes are numbered from 0; a packet of none of them (-1) ends a stretch. A class is backlogged if a packet of it
+    waits that is not yet on the link: some schedulers remove a class that has nothing behind the packet that is.
     """
     n = len(left)
     if n < 2:
         return []
-    waits = lanes[1:] >= 0  # at each departure but the last: the next packet is just on the link
-    for lane in range(several):
-        own = np.flatnonzero(lanes == lane)
+    waits = classes[1:] >= 0  # at each departure but the last: the next packet is just on the link
+    for one in range(several):
+        own = np.flatnonzero(classes == one)
         behind = np.searchsorted(own, np.arange(n - 1) + 1, side="right")
         there = behind < len(own)
         waits &= there
@@ -41,12 +41,12 @@ def all_waiting(
     return [slice(int(a) + 1, int(b) + 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def shortfalls(lanes: NDArray[np.int64], sizes: Floats, weights: Sequence[float]) -> Floats:
-    """Of each lane, the most by which it was behind its share over any interval of a stretch, in bytes."""
+def shortfalls(classes: NDArray[np.int64], sizes: Floats, weights: Sequence[float]) -> Floats:
+    """Of each class, the most by which it was behind its share over any interval of a stretch, in bytes."""
     sent = np.cumsum(sizes)
     found = []
-    for lane, weight in enumerate(weights):
-        own = np.cumsum(np.where(lanes == lane, sizes, 0.0))
+    for one, weight in enumerate(weights):
+        own = np.cumsum(np.where(classes == one, sizes, 0.0))
         behind = np.concatenate([[0.0], weight / sum(weights) * sent - own])
         found.append(float((behind - np.minimum.accumulate(behind)).max()))
     return np.array(found)
@@ -63,7 +63,7 @@ def wf2q_bounds(weights: Floats, largest: Floats, quantum: float) -> Floats:
 
 
 def rounds_bounds(weights: Floats, largest: Floats, turns: float) -> Floats:
-    """Where lanes take turns: of two, one has at most some turns' bytes by weight more, and both a packet of each.
+    """Where classes take turns: of two, one has at most some turns' bytes by weight more, and both a packet of each.
 
     |W_j / w_j - W_i / w_i| <= turns + L_i / w_i + L_j / w_j; the lag is the sum of that over all others, by weights.
     """
@@ -75,7 +75,7 @@ def rounds_bounds(weights: Floats, largest: Floats, turns: float) -> Floats:
 BOUNDS: dict[str, Callable[[Floats, Floats, float], Floats]] = {
     "wf2q": wf2q_bounds,
     "drr": rounds_bounds,
-    # A lane that has just come to wait goes before the others, once: one turn more.
+    # A sub-queue that has just become backlogged goes before the others, once: one turn more.
     "fq-codel": lambda weights, largest, quantum: rounds_bounds(weights, largest, 2 * quantum),
 }
-"""How far a lane may be behind, in bytes: of weights, largest packets, and the quantum of a lane of weight 1."""
+"""How far a class may be behind, in bytes: of weights, largest packets, and the quantum of a class of weight 1."""

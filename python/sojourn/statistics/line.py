@@ -1,8 +1,8 @@
 """Straight lines per round: slope, intercept and what a line leaves over, each then judged over rounds.
 
 A line is fitted to every round by itself and Hodges-Lehmann runs over the rounds (it covers what it says, where a
-bootstrap of clusters covers 90 %). `Residuals` serve both laws: a + b*size (deviations from a line) and independence
-of rate (deviations from a constant).
+bootstrap of clusters covers 90 %). `Residuals` serve both hypotheses: a + b*size (deviations from a line) and
+independence of rate (deviations from a constant).
 """
 
 from __future__ import annotations

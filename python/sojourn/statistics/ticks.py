@@ -1,10 +1,10 @@
 """Does a delay move with a clock's tick: the part of its errors that repeats itself.
 
-A delay that is only looked at on ticks is a saw-tooth: its error falls by a nanosecond each nanosecond until the next
-tick. Asked two ways, since a regular stream and a tick beat with each other: by the time of arrival at the usual ticks
-(with room for a clock that runs off), and by the number of the packet at any period. What is found is given as the
-height of the saw-tooth: π times the amplitude of its first harmonic. A stream whose interval is a multiple of the tick
-meets it always at the same phase, and shows a constant error instead.
+A delay that is only checked on ticks has a quantisation error: it falls by a nanosecond each nanosecond until the next
+tick. It is tested in two ways, since a regular stream and a tick beat with each other: by the time of arrival at the
+usual ticks (with room for a clock that drifts), and by the number of the packet at any period. The result is the height
+of the quantisation error: π times the amplitude of its first harmonic. A stream whose interval is a multiple of the
+tick meets it always at the same phase, and shows a constant error instead.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ fn finish(paths: &mut [HeldPath], log: &Path) -> anyhow::Result<()> {
 struct HeldPath {
     near: Side,
     far: Side,
-    forward: Lane,
-    backward: Lane,
+    forward: OneWay,
+    backward: OneWay,
 }
 
 impl HeldPath {
@@ -126,8 +126,8 @@ impl HeldPath {
         Ok(Self {
             near: Side::open(&asked.near)?,
             far: Side::open(&asked.far)?,
-            forward: Lane::new(&asked.near, "forward", forward),
-            backward: Lane::new(&asked.near, "backward", backward),
+            forward: OneWay::new(&asked.near, "forward", forward),
+            backward: OneWay::new(&asked.near, "backward", backward),
         })
     }
 
@@ -171,7 +171,7 @@ impl Side {
 }
 
 /// One direction.
-struct Lane {
+struct OneWay {
     hold: Hold,
     held: VecDeque<Held>,
     /// Buffers of frames that have left, to be used again.
@@ -187,7 +187,7 @@ struct Held {
     due: sojourn_time::Time,
 }
 
-impl Lane {
+impl OneWay {
     fn new(near: &str, direction: &'static str, hold: Hold) -> Self {
         let spare = (0..FRAMES_HELD).map(|_| Vec::with_capacity(2_048)).collect();
         Self { hold, held: VecDeque::with_capacity(FRAMES_HELD), spare, log: Log::new(near, direction), refused: 0 }

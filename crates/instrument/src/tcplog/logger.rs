@@ -35,7 +35,7 @@ pub struct Logger {
     programs: Box<dyn Programs>,
     facts: Facts,
     pub asked: Asked,
-    /// How often the sham's loop turns.
+    /// How often the placebo's loop turns.
     pub burn: u32,
     /// How many flows the table holds.
     pub room: u32,

@@ -90,10 +90,10 @@ struct Begin {
     flight_on: Option<Vec<String>>,
 }
 
-/// LogOptions, and how often the sham's loop turns.
+/// LogOptions, and how often the placebo's loop turns.
 #[derive(Debug, Default, Deserialize)]
 struct Options {
-    sham_loops: Option<u32>,
+    placebo_loops: Option<u32>,
     #[serde(flatten)]
     request: serde_json::Map<String, Value>,
 }
@@ -134,7 +134,7 @@ impl Server<'_> {
             Request::Set { options } => {
                 let request = options.request()?;
                 let said = self.log()?.drain.with(|logger| {
-                    logger.burn = options.sham_loops.unwrap_or(logger.burn);
+                    logger.burn = options.placebo_loops.unwrap_or(logger.burn);
                     logger.set(&request, None)
                 })?;
                 Ok(json!({ "event": "set", "said": said }))
@@ -183,7 +183,7 @@ impl Server<'_> {
         let mut logger = Logger::new(open::open(&self.asked.attach, &request)?, flight)?;
         logger.measure(self.measures)?;
         logger.room = self.asked.attach.flows;
-        logger.burn = begin.options.sham_loops.unwrap_or(logger.burn);
+        logger.burn = begin.options.placebo_loops.unwrap_or(logger.burn);
         let said = logger.set(&request, None)?;
         logger.be(if begin.mode == Mode::On { Mode::Disabled } else { begin.mode })?;
         let spool = begin.records.join(format!("tcplog-{who}-{}", begin.block));

@@ -22,29 +22,31 @@ written_by_python! {
     {
         => block: Int32("1") "Its number: one that is measured again replaces the row before.";
         => pair: Int32("1") "The pair that it belongs to; -1 for one under the statistics of programs.";
-        => session: Int32("1") "The iperf3 that made its traffic, or of a pair with one each, the pair.";
+        => transfer: Int32("1") was "session"
+            "The iperf3 run that made its traffic; where each slice has its own, the number of the pair.";
         => repetition: Int32("1") "The repetition of the cell.";
         => cell: Int32("1") "The cell of the plan; -1 for one under the statistics of programs.";
         => visit: Int32("1") "Its place in the pair: 0 or 1.";
         => path: Utf8("1") "gso: packets as large as the kernel makes them; mtu: of one segment each.";
         => flows: Int32("1") "Connections at once.";
         => where: Utf8("1") "Whose packets the setting is for: sender, receiver, both.";
-        => setting: Utf8("1") "The pair's setting: on, disabled, empty, sham; off where it is a control.";
-        => mode: Utf8("1") "What was in force: the setting, or off.";
+        => setting: Utf8("1") with "sham" as "placebo"
+            "The pair's setting: on, disabled, empty, placebo; off where it is a control.";
+        => mode: Utf8("1") with "sham" as "placebo" "What was in force: the setting, or off.";
         => packets_per_log: Int32("1") or null "Of the pair's setting, where it is on.";
         => statistics: Bool("1") "Whether the kernel took the time of programs meanwhile, which takes time.";
         => started_ns: Int64("ns", TAI, "user") "When the counters were read first.";
         => ended_ns: Int64("ns", TAI, "user") "When they were read again.";
         => received_bytes: Int64("bytes") "Frames that the receiver's interface got.";
         => frames: Int64("1") "How many.";
-        => retransmitted: Int64("1") "Segments sent again, by the sender's host (RetransSegs).";
+        => retransmitted: Int64("1") "Segments retransmitted by the sender's host (RetransSegs).";
         => in_force_s: Float64("s") or null "Time that the setting was in force: what the log counted is of it.";
         => packets_in: Int64("1") or null "Packets that the log saw come, all ends together.";
         => packets_out: Int64("1") or null "Packets that it saw go.";
         => segments_in: Int64("1") or null "Segments in them.";
         => segments_out: Int64("1") or null "Segments in them.";
         => logged: Int64("1") or null "Packets that have a record.";
-        => decimated: Int64("1") or null "Packets left out by packets per log.";
+        => decimated: Int64("1") or null "Packets left out by sampling 1 in N.";
         => skipped: Int64("1") or null "Packets that should have a record and have none.";
         => skipped_full: Int64("1") or null "Of them: the ring was full.";
         => skipped_broken: Int64("1") or null "Of them: not written.";

@@ -179,7 +179,7 @@ table! {
             "The peer's clock less ours, at the reference: ours = peer's - offset.";
         skew_ppb: f64 => skew_ppb: Float64("ppb") "By how much the offset grows, in ns per second.";
         bound_ns: f64 => bound_ns: Float64("ns")
-            "The hard bound of a converted time's error along the line: it always holds.";
+            "The maximum error of a converted time along the line.";
         error95_ns: f64 => error95_ns: Float64("ns")
             "The error that 95 % stay below where the least delays are alike both ways.";
         skew_bound_ppb: f64 => skew_bound_ppb: Float64("ppb")

@@ -16,7 +16,7 @@ const MULTI: u32 = 2;
 /// Programs on the way of packets, by mode; then what they need besides.
 const OURS: [&str; 5] = ["made", "state_set", "destroyed", "packet_in", "packet_out"];
 const EMPTY: [&str; 2] = ["empty_in", "empty_out"];
-const SHAM: [&str; 2] = ["sham_in", "sham_out"];
+const PLACEBO: [&str; 2] = ["placebo_in", "placebo_out"];
 
 /// Programs that only some samples need.
 const BY_POINT: [(u8, &str); 5] = [
@@ -167,7 +167,7 @@ fn wanted(mode: Mode, points: u32) -> Vec<&'static str> {
     match mode {
         Mode::Off => Vec::new(),
         Mode::Empty => EMPTY.to_vec(),
-        Mode::Sham => SHAM.to_vec(),
+        Mode::Placebo => PLACEBO.to_vec(),
         Mode::On | Mode::Disabled => {
             let by_point = BY_POINT.iter().filter(|(point, _)| points & (1 << point) != 0).map(|(_, name)| *name);
             by_point.chain(OURS).collect()

@@ -61,7 +61,7 @@ pub enum Mode {
     /// Programs that return at once and could do nothing else.
     Empty,
     /// Programs that burn time, as much as [`Options::burn`] says, and do nothing else.
-    Sham,
+    Placebo,
 }
 
 /// The clock of the samples.

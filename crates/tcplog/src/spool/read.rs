@@ -46,7 +46,7 @@ pub struct Counted {
     /// Records without room.
     pub full: u64,
     /// Flows whose last word found no room.
-    pub untold: u64,
+    pub unrecorded: u64,
     /// How the law was broken; empty: it was not.
     pub breach: String,
 }
@@ -274,14 +274,14 @@ fn left_out(disposition: u32, payload: &mut &[u8]) -> Option<Frame<'static>> {
 }
 
 fn counted(payload: &mut &[u8]) -> Option<Counted> {
-    let [events, full, untold, length] = next(payload)?;
+    let [events, full, unrecorded, length] = next(payload)?;
     let (breach, rest) = payload.split_at_checked(usize::try_from(length).ok()?)?;
     *payload = rest;
     let mut entries = Vec::new();
     while !payload.is_empty() {
         entries.push(entry(payload)?);
     }
-    Some(Counted { entries, events, full, untold, breach: String::from_utf8_lossy(breach).into_owned() })
+    Some(Counted { entries, events, full, unrecorded, breach: String::from_utf8_lossy(breach).into_owned() })
 }
 
 fn entry(payload: &mut &[u8]) -> Option<Entry> {

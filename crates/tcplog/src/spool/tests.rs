@@ -258,7 +258,7 @@ fn last_words_that_fill_the_buffer_when_the_disk_is_full_leave_room_for_the_acco
     }
     assert!(spool.buffer.len() >= BUFFER, "all of them are kept");
     spool.gone(0, &flow, [Tally::default(); 2]);
-    assert_eq!(spool.untold, 1);
+    assert_eq!(spool.unrecorded, 1);
     spool.account(&Account::default());
     spool.end().unwrap_err();
     assert!(spool.buffer.len() <= RESERVE, "{} bytes wait", spool.buffer.len());
@@ -288,15 +288,15 @@ fn flows_that_end_while_the_disk_is_full_take_no_more_memory_than_the_reserve() 
     spool.file = file;
     spool.end().unwrap();
     let mut reader = Reader::open(&folder.join(NAME)).unwrap();
-    let (mut gone, mut untold) = (0, 0);
+    let (mut gone, mut unrecorded) = (0, 0);
     while let Some(frame) = reader.next_frame().unwrap() {
         match frame {
             Frame::Gone(..) => gone += 1,
-            Frame::Account(counted) => untold = counted.untold,
+            Frame::Account(counted) => unrecorded = counted.unrecorded,
             _ => {}
         }
     }
-    assert!(gone > 500 && gone + untold == told as u64, "{gone} of {told} found room, {untold} did not");
+    assert!(gone > 500 && gone + unrecorded == told as u64, "{gone} of {told} found room, {unrecorded} did not");
     assert_eq!(reader.ending(), Some(&Ending::Whole));
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,6 +1,6 @@
 """Method "background": latency beside other traffic through the device, and the processor's part of it taken off.
 
-The same load is sent through the device and beside it (over a decoy): what it costs beside is the machine's, so the
+The same load is sent through the device and past it (bypass load): what the bypass load costs is the machine's, so the
 shift of through less beside is the device's own. Both against no load at all are given too.
 """
 

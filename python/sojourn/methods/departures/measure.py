@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from sojourn.conduct.bench import Clock
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.conduct.site import Site
     from sojourn.plan import Plan
     from sojourn.plan.probes import Probing
@@ -95,14 +95,14 @@ class Departures(Blocks):
 
     def measure(self, trial: Trial[Probing]) -> None:
         """Measure one trial, and tell what the capture is to be judged by."""
-        site, identifier = self.sitting.site, None
+        site, identifier = self.session.site, None
         began = site.bed.backend.tai_ns()
         if trial.factors.tool == "ping":
-            identifier = ping_trial(site, trial, self.sitting.cores.prober, self.sitting.screen.tick)
+            identifier = ping_trial(site, trial, self.session.cores.prober, self.session.screen.tick)
         else:
             super().measure(trial)
         self.witness.window(trial, began)
-        self.sitting.log("trial", **told(trial, identifier))
+        self.session.log("trial", **told(trial, identifier))
 
 
 def told(trial: Trial[Probing], identifier: int | None) -> dict[str, Any]:
@@ -119,14 +119,14 @@ def told(trial: Trial[Probing], identifier: int | None) -> dict[str, Any]:
 
 
 @contextmanager
-def open_departures(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+def open_departures(session: Session, clock: Clock) -> Iterator[Bench]:
     """The prober, and the independent capture."""
     del clock
     with (
-        open_prober(sitting) as prober,
-        Witness(sitting.part.folder, sitting.part.number, sitting.site, sitting.cores.responder) as witness,
+        open_prober(session) as prober,
+        Witness(session.part.folder, session.part.number, session.site, session.cores.responder) as witness,
     ):
-        yield Departures(sitting, prober, witness)
+        yield Departures(session, prober, witness)
 
 
 def whole(folder: RunFolder, plan: Plan) -> set[int]:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 SENDER, RECEIVER, BOTH = "sender", "receiver", "both"
-SHAM = "sham"
-CONTROLS = ("disabled", "empty", SHAM)
+PLACEBO = "placebo"
+CONTROLS = ("disabled", "empty", PLACEBO)
 MOST_FLOWS = 128
 """More streams than that iperf3 does not take."""
 
@@ -64,7 +64,9 @@ class CostsPlan:
         "slices of one long iperf3, or an iperf3 for each with a pause, as published",
     )
     slice_ns: int = key(duration(10_000_000, HOUR_NS), 250_000_000, "what is measured at once")
-    settle_ns: int = key(duration(1_000_000, HOUR_NS), 50_000_000, "wait between a change and the slice behind it")
+    grace_ns: int = key(
+        duration(1_000_000, HOUR_NS), 50_000_000, "grace period between a change of the setting and its slice"
+    )
     ramp_ns: int = key(
         duration(1_000_000, HOUR_NS),
         1_000_000_000,
@@ -90,7 +92,7 @@ class CostsPlan:
 UNREAD = frozenset(
     f"bed.{name}"
     for name in (
-        *("devices", "device_cpu", "offloads", "near", "far", "decoy", "shaper", "rate", "burst_bytes"),
+        *("devices", "device_cpu", "offloads", "near", "far", "bypass", "shaper", "rate", "burst_bytes"),
         *("queue_bytes", "link_rate", "link_delay"),
     )
 )
@@ -105,7 +107,7 @@ class Setting:
     flows: int
     where: str
     mode: str
-    """on, off (the control of the pairs themselves), disabled, empty, sham."""
+    """on, off (the control of the pairs themselves), disabled, empty, placebo."""
     packets_per_log: int | None = None
 
 
@@ -155,9 +157,9 @@ def estimate(plan: Plan, trials: Sequence[Trial[Slice]]) -> Estimate:
     if costs.form == "runs":
         measuring = len(trials) * (costs.slice_ns + costs.ramp_ns + costs.pause_ns)
     else:
-        of_statistics = (4 + (SHAM in costs.controls)) * costs.statistics * batches
+        of_statistics = (4 + (PLACEBO in costs.controls)) * costs.statistics * batches
         slices = len(trials) + of_statistics
-        measuring = slices * (costs.slice_ns + costs.settle_ns + COMMAND_NS)
+        measuring = slices * (costs.slice_ns + costs.grace_ns + COMMAND_NS)
         measuring += batches * (costs.ramp_ns + costs.pause_ns + LOADING_NS)
     return estimated(plan, len(trials) // 2, 0, measuring)
 
@@ -169,7 +171,7 @@ def describe(plan: Plan) -> dict[str, Any]:
     return {
         "pairs": len(trials) // 2,
         "repetitions": plan.costs.repetitions,
-        "sessions": len({trial.batch for trial in trials}),
+        "transfers": len({trial.batch for trial in trials}),
         "form": plan.costs.form,
         "slice_ns": plan.costs.slice_ns,
         "measuring_ns": cost.measuring_ns,
@@ -189,7 +191,7 @@ COMMAND_NS = 25_000_000
 """What a change of setting takes, about."""
 
 LOADING_NS = 1_200_000_000
-"""What loading programs, and finding out how long the sham is to burn, take at the beginning of an iperf3."""
+"""What loading programs, and calibrating the placebo take at the beginning of an iperf3."""
 
 
 def _settings(costs: CostsPlan, path: str, flows: int) -> list[Setting]:
@@ -218,7 +220,7 @@ ASK = Ask(
     check=check,
     describe=describe,
     limit=Limit("costs", "repetitions", 2),
-    hypotheses=("detail-costs", "disabled-is-free", "nothing-skipped", "sham-explains"),
+    hypotheses=("detail-costs", "disabled-is-free", "nothing-skipped", "placebo-explains"),
     unread=UNREAD,
     words={"ppl": "costs.packets_per_log", "rounds": "costs.repetitions"},
     emulates=False,

@@ -1,7 +1,7 @@
 """Method "tcp-cost": iperf3 between the two hosts, and the log of TCP's state switched on and off beside it.
 
 A pair is two slices, one without the log and one with a setting of it, adjacent in time; which comes first is the
-plan's. Every slice is alike but for that: a command, a wait until it has settled, counters, time, counters. Programs
+plan's. Every slice is alike but for that: a command, a grace period, counters, time, counters. Programs
 are loaded once for each iperf3; in a slice without the log they are attached nowhere. Does not judge, and does not know
 what the log writes.
 """
@@ -20,7 +20,7 @@ from sojourn.conduct.meter import Meter, Reading
 from sojourn.conduct.slice_records import RowWriter
 from sojourn.conduct.tcp_hosts import require_root, set_tcp, size_packets, start_log
 from sojourn.instruments.iperf import Iperf, Traffic
-from sojourn.methods.tcp_cost.ask import BOTH, RECEIVER, SENDER, SHAM, Setting, Slice
+from sojourn.methods.tcp_cost.ask import BOTH, PLACEBO, RECEIVER, SENDER, Setting, Slice
 from sojourn.plan.types import DIRECT
 from sojourn.records import read_table
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.conduct.bench import Clock
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.instruments.tcplog import LogInstrument, Mode
     from sojourn.methods.tcp_cost.ask import CostsPlan
     from sojourn.plan import Plan
@@ -47,27 +47,27 @@ EVERYTHING_DECIMATED = 1_000_000_000
 LONGEST_SECONDS = 86_400.0
 CALIBRATION_SECONDS = 0.1
 TRIAL_TURNS = 200
-"""How often the sham's loop turns while it is found out how long a turn takes."""
+"""How often the placebo's loop turns while it is found out how long a turn takes."""
 
 SKIPS = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-room", "late")
 
 
 @contextmanager
-def open_bench(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+def open_bench(session: Session, clock: Clock) -> Iterator[Bench]:
     """The logs of the ends that are logged, and the tables of slices."""
-    require_root(sitting)
-    site, part, asked = sitting.site, sitting.part, sitting.plan.costs
-    with watch_neighbours(sitting), ExitStack() as stack:
+    require_root(session)
+    site, part, asked = session.site, session.part, session.plan.costs
+    with watch_neighbours(session), ExitStack() as stack:
         sysctls = set_tcp(site.bed, asked.send_buffer_bytes, asked.receive_buffer_bytes,
                           tcp_congestion_control=asked.congestion_control)  # fmt: skip
         version = site.bed.backend.run("a", ["iperf3", "--version"]).splitlines()[0]
         logged = {host for trial in part.owed for host in ENDS[trial.factors.setting.where]}
         logged |= {*ENDS[BOTH if takes_statistics(asked) else SENDER]}
-        logs = {host: start_log(sitting, host, stack) for host in END_HOSTS if host in logged}
-        sitting.log("tcp-conditions", sysctls=sysctls, iperf=version, mss_bytes=asked.mss_bytes)
+        logs = {host: start_log(session, host, stack) for host in END_HOSTS if host in logged}
+        session.log("tcp-conditions", sysctls=sysctls, iperf=version, mss_bytes=asked.mss_bytes)
         slices = stack.enter_context(RowWriter(part.folder, "tcp_slices", part.number))
         costs = stack.enter_context(RowWriter(part.folder, "tcp_costs", part.number))
-        yield Costs(sitting, asked, clock, logs, slices, costs)
+        yield Costs(session, asked, clock, logs, slices, costs)
 
 
 def takes_statistics(asked: CostsPlan) -> bool:
@@ -82,15 +82,15 @@ class Running:
     number: int
     traffic: Iperf
     meter: Meter
-    sham_turns: int
-    """How often the sham's loop turns, to take as long as logging does."""
+    placebo_turns: int
+    """How often the placebo's loop turns, to take as long as logging does."""
 
 
 @dataclass
 class Costs(Bench):
     """All slices of a part; those of a batch share an iperf3, where it is cut into slices."""
 
-    sitting: Sitting
+    session: Session
     asked: CostsPlan
     clock: Clock
     logs: dict[HostName, LogInstrument]
@@ -101,7 +101,7 @@ class Costs(Bench):
     def batch(self, trials: Sequence[Trial[Slice]]) -> AbstractContextManager[None]:
         """Run one iperf3 for the whole batch; or nothing, where each slice has its own."""
         setting = trials[0].factors.setting
-        bed = self.sitting.site.bed
+        bed = self.session.site.bed
         size_packets(bed, bed.topology.paths[DIRECT], setting.path, checksums=True)
         return nullcontext() if self.asked.form == "runs" else self._shared(trials[0].batch, setting)
 
@@ -126,7 +126,7 @@ class Costs(Bench):
 
     @contextmanager
     def _traffic(self, number: int, setting: Setting) -> Iterator[Running]:
-        site, asked, cores = self.sitting.site, self.asked, self.sitting.plan.host
+        site, asked, cores = self.session.site, self.asked, self.session.plan.host
         link = site.bed.topology.paths[DIRECT]
         traffic = Traffic(link.b_ip4, setting.flows, LONGEST_SECONDS, asked.mss_bytes, asked.congestion_control,
                           cores.prober_cpu, cores.responder_cpu)  # fmt: skip
@@ -135,21 +135,21 @@ class Costs(Bench):
             time.sleep(asked.ramp_ns / 1e9)
             meter = Meter(site.bed, link.b_dev, loggers)
             for host, log in self.logs.items():
-                log.begin(number, "off", records=self.sitting.records(None), who=host, options=options_of(), keep=False)
-            yield Running(number, running, meter, self._sham_turns(setting))
+                log.begin(number, "off", records=self.session.records(None), who=host, options=options_of(), keep=False)
+            yield Running(number, running, meter, self._placebo_turns(setting))
             for log in self.logs.values():
                 log.end()
 
-    def _sham_turns(self, setting: Setting) -> int:
-        """Let the sham burn as much as a record takes, as the kernel's statistics tell it under this very traffic."""
-        if not (setting.mode == SHAM or (self.asked.form == "slices" and SHAM in self.asked.controls)):
+    def _placebo_turns(self, setting: Setting) -> int:
+        """Let the placebo take as much time as a record, by the kernel's statistics under this very traffic."""
+        if not (setting.mode == PLACEBO or (self.asked.form == "slices" and PLACEBO in self.asked.controls)):
             return 0
         log = next(iter(self.logs.values()))
-        asked = (("on", options_of()), (SHAM, options_of(turns=TRIAL_TURNS)), ("empty", options_of()))
+        asked = (("on", options_of()), (PLACEBO, options_of(turns=TRIAL_TURNS)), ("empty", options_of()))
         took = {mode: self._calibrated(log, mode, options) for mode, options in asked}  # type: ignore[arg-type]
-        turn_ns = (took[SHAM] - took["empty"]) / TRIAL_TURNS
+        turn_ns = (took[PLACEBO] - took["empty"]) / TRIAL_TURNS
         turns = max(0, round((took["on"] - took["empty"]) / turn_ns)) if turn_ns > 0 else 0
-        self.sitting.log("sham", path=setting.path, flows=setting.flows, turns=turns, turn_ns=turn_ns, took_ns=took)
+        self.session.log("placebo", path=setting.path, flows=setting.flows, turns=turns, turn_ns=turn_ns, took_ns=took)
         return turns
 
     def _calibrated(self, log: LogInstrument, mode: Mode, options: dict[str, Any]) -> float:
@@ -168,7 +168,7 @@ class Costs(Bench):
     def _measure_statistics(self, running: Running, setting: Setting) -> None:
         """Slices while the kernel takes the time of programs, at both ends; of no pair, for that takes time itself."""
         settings = [("on", 1), ("on", EVERYTHING_DECIMATED), ("empty", None), ("disabled", None)]
-        settings += [(SHAM, None)] if SHAM in self.asked.controls else []
+        settings += [(PLACEBO, None)] if PLACEBO in self.asked.controls else []
         of = STATISTICS_BLOCKS + len(settings) * self.asked.statistics * running.number
         for turn in range(self.asked.statistics):
             for place, (mode, each) in enumerate(settings):
@@ -181,10 +181,10 @@ class Costs(Bench):
         mode: Mode = one.mode  # type: ignore[assignment]
         logs = {host: self.logs[host] for host in (() if mode == "off" else ENDS[one.setting.where])}
         for log in logs.values():
-            log.be(mode, options_of(one.setting.packets_per_log, running.sham_turns))
+            log.be(mode, options_of(one.setting.packets_per_log, running.placebo_turns))
             if statistics:
                 log.take_statistics(on=True)
-        time.sleep(self.asked.settle_ns / 1e9)
+        time.sleep(self.asked.grace_ns / 1e9)
         programs = {host: log.costs() for host, log in logs.items()} if statistics else {}
         accounts, began = [log.totals() for log in logs.values()], time.monotonic()
         before = running.meter.read()
@@ -203,7 +203,7 @@ class Costs(Bench):
 
 def options_of(packets_per_log: int | None = None, turns: int = 0) -> dict[str, Any]:
     """What the log is asked for."""
-    return {"ppl": packets_per_log or 1, "ppl_by": "packet", "sham_loops": turns}
+    return {"ppl": packets_per_log or 1, "ppl_by": "packet", "placebo_loops": turns}
 
 
 def row_of(
@@ -213,7 +213,7 @@ def row_of(
     setting = one.setting
     return {
         "block": block,
-        "session": batch,
+        "transfer": batch,
         "path": setting.path,
         "flows": setting.flows,
         "where": setting.where,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sojourn.conduct.bench import Clock
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.methods.tcp_perturbation.ask import PerturbationPlan
     from sojourn.plan.tcp import Connections
     from sojourn.plan.trial import Trial
@@ -31,7 +31,7 @@ class Perturbed(Bench):
 
     def measure(self, trial: Trial[Connections]) -> None:
         """Measure one trial over a path whose random events begin with the seed once more."""
-        own, emulators, asked = self.applications, self.applications.sitting.emulators, self.asked
+        own, emulators, asked = self.applications, self.applications.session.emulators, self.asked
         with_log = trial.factors.setting == ON
         emulators.start_anew(trial.path)
         with emulators.during(trial.path, trial.block, trial.factors.pipe):
@@ -45,14 +45,14 @@ class Perturbed(Bench):
 
 
 @contextmanager
-def open_bench(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+def open_bench(session: Session, clock: Clock) -> Iterator[Bench]:
     """The applications and the log."""
     del clock
     with (
-        open_applications(sitting, sitting.plan.perturbation) as applications,
-        RowWriter(sitting.part.folder, "tcp_captures", sitting.part.number),  # none, and the table says so
+        open_applications(session, session.plan.perturbation) as applications,
+        RowWriter(session.part.folder, "tcp_captures", session.part.number),  # none, and the table says so
     ):
-        yield Perturbed(applications, sitting.plan.perturbation)
+        yield Perturbed(applications, session.plan.perturbation)
 
 
 MEASURE = Measure(open_bench, whole_connections)

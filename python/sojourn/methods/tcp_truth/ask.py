@@ -1,7 +1,7 @@
-"""Method "tcp-truth": over which paths the log of TCP's state is held against TCP_INFO, a capture and laws.
+"""Method "tcp-truth": over which paths the log of TCP's state is compared with TCP_INFO, a capture and known formulas.
 
 Three kinds of trials: messages far apart, before each of which the application reads TCP_INFO; as much as goes over a
-path that loses packets, for the laws of congestion control; and a bulk of large packets over the direct path.
+path that loses packets, for the response functions of congestion control; and a bulk transfer over the direct path.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sojourn.conduct.bench import Clock
-    from sojourn.conduct.part import Sitting
+    from sojourn.conduct.part import Session
     from sojourn.methods.tcp_truth.ask import TruthPlan
     from sojourn.plan.tcp import Connections
     from sojourn.plan.trial import Trial
@@ -35,10 +35,10 @@ class Witnessed(Bench):
 
     def measure(self, trial: Trial[Connections]) -> None:
         """Measure one trial: the path, the capture, the log, the connections, and all of it taken away in turn."""
-        own, sitting = self.applications, self.applications.sitting
+        own, session = self.applications, self.applications.session
         with ExitStack() as stack:
-            stack.enter_context(sitting.emulators.during(trial.path, trial.block, trial.factors.pipe))
-            capture = start_capture(sitting, trial)
+            stack.enter_context(session.emulators.during(trial.path, trial.block, trial.factors.pipe))
+            capture = start_capture(session, trial)
             stack.callback(capture.kill)
             private = self.asked.private_every if trial.factors.kind == LAW else "off"
             own.begin_log(trial, {"ppl": 1, "sample": "both", "private": private}, keep=True)
@@ -62,21 +62,21 @@ def traffic(asked: TruthPlan, kind: str) -> dict[str, Any]:
     return {"message_bytes": BULK_BYTES, "read_before_send": True, "bytes": asked.direct_bytes, "connections": 1}
 
 
-def start_capture(sitting: Sitting, trial: Trial[Connections]) -> TcpCapture:
+def start_capture(session: Session, trial: Trial[Connections]) -> TcpCapture:
     """The witness at the sender's port."""
-    dev, file = sitting.site.bed.topology.paths[trial.path].a_dev, sitting.part.folder.records / "capture.pcap"
-    return TcpCapture(sitting.site.bed, dev, port_of(trial), file, sitting.cores.responder)
+    dev, file = session.site.bed.topology.paths[trial.path].a_dev, session.part.folder.records / "capture.pcap"
+    return TcpCapture(session.site.bed, dev, port_of(trial), file, session.cores.responder)
 
 
 @contextmanager
-def open_bench(sitting: Sitting, clock: Clock) -> Iterator[Bench]:
+def open_bench(session: Session, clock: Clock) -> Iterator[Bench]:
     """The applications, the log and the table of captured packets."""
     del clock
     with (
-        open_applications(sitting, sitting.plan.truth) as applications,
-        RowWriter(sitting.part.folder, "tcp_captures", sitting.part.number) as captures,
+        open_applications(session, session.plan.truth) as applications,
+        RowWriter(session.part.folder, "tcp_captures", session.part.number) as captures,
     ):
-        yield Witnessed(applications, sitting.plan.truth, captures)
+        yield Witnessed(applications, session.plan.truth, captures)
 
 
 MEASURE = Measure(open_bench, whole_connections)

@@ -288,8 +288,8 @@ def keys(run: Run) -> list[Key]:
         return []
     passed = sum(one["verdict"] == "pass" for one in found)
     failed = sum(one["verdict"] == "fail" for one in found)
-    untold = len(found) - passed - failed
-    keys_ = [Key("Checks passed", f"{passed} of {len(found)}", "", (f"{failed} fail", f"{untold} inconclusive"))]
+    undecided = len(found) - passed - failed
+    keys_ = [Key("Checks passed", f"{passed} of {len(found)}", "", (f"{failed} fail", f"{undecided} inconclusive"))]
     for check, what, unit in (
         ("quiet moments", "Values compared with TCP_INFO", "values"),
         ("missing", "Captured packets", ""),

@@ -124,7 +124,7 @@ def _records_of(folder: Path) -> Path:
             return records
     if any(folder.glob("spool-*")):
         recover = f"if it was killed: `sojourn tcplog recover {folder}`"
-        raise RequestError(f"{folder}: its log is not settled: wait until it has ended; {recover}")
+        raise RequestError(f"{folder}: its log is not converted to tables yet: wait until it has ended; {recover}")
     raise RequestError(f"{folder}: no log of tcplog is here: there is no records/tcp_flows-*.arrow")
 
 

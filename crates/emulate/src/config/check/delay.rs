@@ -52,17 +52,17 @@ fn distribution(distribution: &Distribution) -> Refused {
                 matches!((points.first(), points.last()), (Some(first), Some(last)) if first.0 == 0.0 && last.0 == 1.0);
             ensure(rises && reaches && points.len() > 1, || {
                 format!(
-                    "the distribution of {file} does not rise from probability 0 to 1 in both columns; mend the file"
+                    "the distribution of {file} does not rise from probability 0 to 1 in both columns; correct the file"
                 )
             })?;
             ensure(points.iter().all(|point| (-super::LONGEST..=super::LONGEST).contains(&point.1)), || {
-                format!("a delay of {file} is above a week; mend the file")
+                format!("a delay of {file} is above a week; correct the file")
             })
         }
         Distribution::Table { sd, values, file } => {
             span(*sd, "jitter (a standard deviation)")?;
             ensure(!values.is_empty() && values.is_sorted(), || {
-                format!("the table of {file} has no values in rising order; mend the file")
+                format!("the table of {file} has no values in rising order; correct the file")
             })
         }
     }

@@ -63,7 +63,7 @@ fn profile_of(profile: &Profile) -> Refused {
     probability(profile.loss_level, "loss-level of the profile")?;
     ensure(!profile.samples.is_empty(), || "the profile has no samples; give it points".to_owned())?;
     ensure(profile.samples.is_sorted() && profile.samples.first().is_some_and(|first| *first >= Nanos::ZERO), || {
-        "the profile's times do not rise from 0 on; mend the file".to_owned()
+        "the profile's times do not rise from 0 on; correct the file".to_owned()
     })?;
     profile.samples.last().map_or(Ok(()), |last| not_too_long(*last, "a time of the profile"))
 }

@@ -72,6 +72,6 @@ def replayed(run: Run) -> list[tuple[str, Asked]]:
 
 def _differing(event: dict[str, Any]) -> int:
     """How many packets differ; a log that could not be replayed has none, of none compared: that is inconclusive."""
-    names = ("dispositions", "fates", "drawn", "intended")  # one packet may be in all of them; older logs say "fates"
+    names = ("dispositions", "drawn", "intended")  # one packet may be in all of them
     counts = [int(event.get(name) or 0) for name in names]
     return max(counts) or int(event.get("identical") is False)

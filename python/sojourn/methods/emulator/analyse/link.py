@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sojourn.analysis.checks import Asked
 from sojourn.analysis.streams import over_trials
-from sojourn.statistics.fairness import BOUNDS, all_waiting, shortfalls
+from sojourn.statistics.fairness import BOUNDS, all_backlogged, shortfalls
 from sojourn.statistics.interval import Interval, student_t
 from sojourn.statistics.quantile import allowed
 from sojourn.statistics.service import busy_rows, misses, rate_in_windows
@@ -289,7 +289,7 @@ class Contest:
     """Packets that a link served, in order, with the class and bytes of each, and the periods in which all waited."""
 
     rows: pl.DataFrame
-    lanes: NDArray[np.int64]
+    classes_of: NDArray[np.int64]
     sizes: NDArray[np.float64]
     weights: list[float]
     together: list[slice]
@@ -300,25 +300,25 @@ class Contest:
         own = rows.filter(pl.col("flow_of_stream").is_not_null())["class"].unique().sort().to_list()
         if len(own) < 2:
             return None
-        place = {lane: number for number, lane in enumerate(own)}
-        lanes = np.array([place.get(lane, -1) for lane in rows["class"].to_list()], dtype=np.int64)
+        place = {name: number for number, name in enumerate(own)}
+        classes_of = np.array([place.get(name, -1) for name in rows["class"].to_list()], dtype=np.int64)
         entered, left, _ = _times(seen, rows)
         classes = seen.pipe.queue.get("classes") or []
-        weights = [float(classes[lane].get("weight") or 1) if classes else 1.0 for lane in own]
+        weights = [float(classes[name].get("weight") or 1) if classes else 1.0 for name in own]
         sizes = (rows["frame_bytes"].to_numpy() - FCS_BYTES).astype(np.float64)
-        return cls(rows, lanes, sizes, weights, all_waiting(entered, left, lanes, len(own)))
+        return cls(rows, classes_of, sizes, weights, all_backlogged(entered, left, classes_of, len(own)))
 
     def lags(self, scheduler: Scheduler, order: NDArray[np.int64] | None = None) -> list[Lag]:
         """Of each period."""
         found, weights = [], np.array(self.weights)
-        largest = np.array([self.sizes[self.lanes == lane].max() for lane in range(len(weights))])
+        largest = np.array([self.sizes[self.classes_of == name].max() for name in range(len(weights))])
         bounds = BOUNDS[scheduler.name](weights, largest, scheduler.quantum)
         for stretch in self.together:
             rows = np.arange(stretch.start, stretch.stop)
             if order is not None:
                 rows = rows[np.argsort(order[rows], kind="stable")]
-            lanes, sizes = self.lanes[rows], self.sizes[rows]
-            lags = shortfalls(lanes, sizes, self.weights)
+            classes_of, sizes = self.classes_of[rows], self.sizes[rows]
+            lags = shortfalls(classes_of, sizes, self.weights)
             shown = SHORT * weights / weights.sum() * sizes.sum() / bounds
             found.append(Lag(round(float((lags / bounds).max()), 9), len(rows), bool(shown.min() > 1)))
         return found

@@ -39,7 +39,7 @@ LEAST_WAITING = 20
 """Fewer frames of a trial that wait do not make a median."""
 
 RESTS = 20.0
-"""A trial is to last so many times as long as the queue takes to forget how it began."""
+"""A trial is to last so many times as long as the queue's relaxation time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Load:
 
     @property
     def rest_ns(self) -> float:
-        """How long the queue takes to forget how it began (its relaxation time)."""
+        """The queue's relaxation time: how long its beginning influences it."""
         return float(self.service_ns / (1 - self.rho**0.5) ** 2)
 
     @property

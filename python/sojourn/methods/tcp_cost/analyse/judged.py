@@ -171,7 +171,7 @@ HYPOTHESES: dict[str, Callable[[str, list[Cell]], Outcome]] = {
     "detail-costs": _detail_costs,
     "disabled-is-free": _disabled_is_free,
     "nothing-skipped": _nothing_skipped,
-    "sham-explains": _placebo_explains,
+    "placebo-explains": _placebo_explains,
 }
 
 

@@ -2,8 +2,8 @@
 
 The statistics read a clock before and after every run. The null program has the same overhead, so the difference is the
 log's own time. A slice with a setting and the slice with the null programs of the same turn give one difference. Turns
-of one session (one iperf3, one loading of the programs, one place in memory) are alike: half of the variance is between
-sessions. So a session counts as one value, the mean of its turns, and the interval is over sessions.
+of one transfer (one iperf3, one loading of the programs, one place in memory) are alike: half of the variance is
+between transfers. So a transfer counts as one value, the mean of its turns, and the interval is over transfers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LEAST_RUNS = 1000
 LEVEL = 0.95
 
 WHAT = ("logged", "decimated", "disabled", "empty", "placebo")
-TURN = ("session", "repetition", "path", "flows", "direction")
+TURN = ("transfer", "repetition", "path", "flows", "direction")
 SCHEMA: dict[str, Any] = {
     "path": pl.String, "flows": pl.Int64, "host": pl.String, "direction": pl.String, "what": pl.String,
     **with_ends("ns"), "gross_ns": pl.Float64, "empty_ns": pl.Float64, "runs": pl.Int64, "slices": pl.Int64,
-    "sessions": pl.Int64, "sessions_needed": pl.Int64,
+    "transfers": pl.Int64, "transfers_needed": pl.Int64,
 }  # fmt: skip
 
 
@@ -51,8 +51,8 @@ class Spent:
     empty_ns: float
     runs: int
     slices: int
-    sessions: int
-    sessions_needed: int
+    transfers: int
+    transfers_needed: int
     """The least number that gives an interval."""
     path: str | None = None
     flows: int | None = None
@@ -93,16 +93,16 @@ def _by(rows: pl.DataFrame, factors: list[str]) -> Iterator[Spent]:
     ranked = rows.sort(*factors, pl.col("what").cast(pl.Enum(WHAT)), "direction")
     for several in ranked.partition_by(*factors, "what", "direction", maintain_order=True):
         first = several.row(0, named=True)
-        sessions = several.group_by("session").agg(pl.col("net").mean())["net"].to_numpy()
+        transfers = several.group_by("transfer").agg(pl.col("net").mean())["net"].to_numpy()
         yield Spent(
             direction=first["direction"],
             what=first["what"],
-            ns=hodges_lehmann(sessions, LEVEL),
+            ns=hodges_lehmann(transfers, LEVEL),
             gross_ns=float(several["cpu_time_ns"].sum()) / float(several["runs"].sum()),
             empty_ns=float(several["empty"].mean()),  # type: ignore[arg-type]
             runs=int(several["runs"].sum()),
             slices=several.height,
-            sessions=len(sessions),
-            sessions_needed=least_pairs(LEVEL),
+            transfers=len(transfers),
+            transfers_needed=least_pairs(LEVEL),
             **{name: first[name] for name in factors},
         )

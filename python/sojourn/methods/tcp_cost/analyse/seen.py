@@ -1,7 +1,6 @@
 """The slices of a run: pairs with both of their slices, and the slices measured with the kernel's statistics.
 
-It hides repeated slices (a resumed run measures a cut pair again: the later part counts), and that records call the
-placebo "sham".
+It hides repeated slices: a resumed run measures a cut pair again, and the later part counts.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class Seen:
 def seen_of(run: Run) -> Seen:
     """The run's records."""
     rows = _latest(run.table("tcp_slices").frame, ["block"])
-    rows = rows.with_columns(pl.col("mode", "setting").replace("sham", "placebo"))
     seconds = (pl.col("ended_ns") - pl.col("started_ns")) / 1e9
     rows = rows.with_columns(
         seconds=seconds,
@@ -39,7 +37,7 @@ def seen_of(run: Run) -> Seen:
     )
     slices = rows.filter(pl.col("pair") >= 0)
     costs = _latest(run.table("tcp_costs").frame, ["block", "host", "program"])
-    asked = rows.select("block", "session", "repetition", "mode", "packets_per_log", *TRAFFIC)
+    asked = rows.select("block", "transfer", "repetition", "mode", "packets_per_log", *TRAFFIC)
     return Seen(slices, pairs_of(slices), costs.join(asked, on="block"))
 
 
@@ -51,7 +49,7 @@ def pairs_of(slices: pl.DataFrame) -> pl.DataFrame:
     control = pl.col("setting") == "off"
     treated = pl.when(control).then(pl.col("visit") == pl.col("repetition") % 2).otherwise(pl.col("mode") != "off")
     told = slices.with_columns(treated=treated).filter(pl.col("received_bytes") > 0)
-    kept = ["pair", "repetition", "session", "cell", *CELL]
+    kept = ["pair", "repetition", "transfer", "cell", *CELL]
     with_it = told.filter("treated").select(
         *kept, "visit", "started_ns", "seconds", "bps", "cpu_s", "logger_cpu_s", "retransmitted", "in_force_s",
         "logged", "skipped", "packets_in", "packets_out",

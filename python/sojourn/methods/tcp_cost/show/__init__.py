@@ -68,7 +68,7 @@ def words(run: Run) -> list[str]:
     """How it was measured."""
     asked = run.plan.get("costs", {})
     form = FORMS.get(str(asked.get("form")), FORMS["slices"]).format(
-        slice=asked.get("slice", "?"), settle=asked.get("settle", "?"), pause=asked.get("pause", "?")
+        slice=asked.get("slice", "?"), grace=asked.get("grace", "?"), pause=asked.get("pause", "?")
     )
     conditions = CONDITIONS.format(
         control=asked.get("congestion_control", "?"), mss=asked.get("mss_bytes", "?"),
@@ -81,7 +81,7 @@ FORMS = {
     "slices": (
         "The unit is the pair: two adjacent slices of {slice} of one iperf3 between A and B, one without the log and "
         "one with a setting of it. Their order is drawn, and reversed in the next repetition. After each change, "
-        "{settle} pass before the next slice."
+        "{grace} pass before the next slice."
     ),
     "runs": (
         "The unit is the pair: two runs of {slice}, each with its own iperf3, {pause} apart, one without the log and "
@@ -112,7 +112,7 @@ METHOD = (
     (
         "Time per packet is from the kernel's statistics of BPF programs, minus that of the null programs in the same "
         "turn, which have the same overhead. Statistics take time, so they are taken in separate slices. Values of one "
-        "session (one iperf3 and one loading of the programs) are correlated: intervals are over sessions."
+        "transfer (one iperf3 and one loading of the programs) are correlated: intervals are over transfers."
     ),
     (
         "A and B share this machine's CPUs with the logging process. On two separate hosts, each end would have the "

@@ -92,7 +92,7 @@ def programs(run: Run) -> Figure | None:
     ).sort("direction", maintain_order=True)
     caption = (
         "Mean time per packet in the log's kernel program, minus that of the null program. Bars are 95 % intervals "
-        "over sessions, where there are enough of them."
+        "over transfers, where there are enough of them."
     )
     chart = Intervals("Time per packet (ns)", tuple(name for name in (ALL, *names) if name in told))
     return _figure("cost_programs", "Time in the kernel", caption, rows, chart)

@@ -62,6 +62,6 @@ def setting_words(mode: str, each: int | None) -> str:
 
 def too_few(row: dict[str, Any]) -> str:
     """Why a program's time has no interval; empty where it has one."""
-    if row["ns_low"] is not None or row.get("sessions") is None:
+    if row["ns_low"] is not None or row.get("transfers") is None:
         return ""
-    return f"too few sessions for an interval: {row['sessions']} of {row['sessions_needed']}"
+    return f"too few transfers for an interval: {row['transfers']} of {row['transfers_needed']}"

@@ -101,8 +101,7 @@ def headlines_table(run: Run, name: str) -> Table:
         )  # fmt: skip
     note = (
         f"{NOTE} On their second machine logging raised throughput, and so did a hook that only took time: packets "
-        "that came a little later overran some buffer less often. The hypothesis “sham-explains” tests the same here, "
-        "with the placebo."
+        "that came a little later overran some buffer less often. The hypothesis “placebo-explains” tests that here."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(body), note, wide=True)
 

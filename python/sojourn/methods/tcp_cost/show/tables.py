@@ -105,7 +105,7 @@ def programs(run: Run) -> Table:
         Column(("empty_ns",), "null program", "ns"),
         Column(("runs",), "Packets measured"),
         Column(("slices",), "Slices"),
-        Column(("sessions",), "Sessions"),
+        Column(("transfers",), "Transfers"),
     )
     found = sample(run, "cost_programs")
     rows = []
@@ -118,11 +118,11 @@ def programs(run: Run) -> Table:
         reach = Entry(few, (None, None)) if few else interval(shown)
         took = (number(shown), reach, rounded(row["gross_ns"], 0), rounded(row["empty_ns"], 0))
         rows.append((text(row["what"]), text(row["direction"]), text(where), *took, whole(row["runs"]),
-                     whole(row["slices"]), whole(row["sessions"])))  # fmt: skip
+                     whole(row["slices"]), whole(row["transfers"])))  # fmt: skip
     note = (
         "From the kernel's statistics of BPF programs, both ends together: the mean time of a run minus that of the "
-        "null program in the same turn. Slices within one iperf3 run are correlated: intervals are over sessions: "
-        "Hodges and Lehmann's, of the sessions' means."
+        "null program in the same turn. Slices within one iperf3 run are correlated: intervals are over transfers: "
+        "Hodges and Lehmann's, of the transfers' means."
     )
     strong = frozenset(place for place, row in enumerate(rows) if row[2].text == "all")
     return Table("cost_programs", "Time per packet in the kernel", columns, tuple(rows), note, strong, wide=True)

@@ -310,7 +310,7 @@ def sentence(checks: Sequence[dict[str, Any]]) -> str:
     if not checks:
         return "Nothing was measured to compare the log with"
     failed = [one for one in checks if one["verdict"] == FAIL]
-    untold = sum(one["verdict"] == INCONCLUSIVE for one in checks)
+    undecided = sum(one["verdict"] == INCONCLUSIVE for one in checks)
     if failed:
         first = failed[0]
         said = (
@@ -318,9 +318,9 @@ def sentence(checks: Sequence[dict[str, Any]]) -> str:
             f"{first['check']} ({first['device']})"
         )
     else:
-        true = "No check contradicts the log" if untold else "The log is correct in every check"
-        said = f"{true}: {len(checks) - untold} of {counted(len(checks), 'check')} pass, none fails"
-    said += f", {untold} inconclusive" if untold else ""
+        true = "No check contradicts the log" if undecided else "The log is correct in every check"
+        said = f"{true}: {len(checks) - undecided} of {counted(len(checks), 'check')} pass, none fails"
+    said += f", {undecided} inconclusive" if undecided else ""
     return said + _exactness(checks)
 
 

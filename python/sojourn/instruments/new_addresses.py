@@ -1,7 +1,7 @@
 """Sends frames with ever new source addresses from one interface, as fast as it can or at a rate; tells when it did.
 
-A program of its own, started on a host of the bed: `teach.py DEV COUNT RATE_PPS DESTINATION_MAC`, with rate 0 for as
-fast as it goes. Imports nothing of Sojourn, so that it starts at once.
+A program of its own, started on a host of the bed: `new_addresses.py DEV COUNT RATE_PPS DESTINATION_MAC`, with rate 0
+for as fast as it goes. Imports nothing of Sojourn, so that it starts at once.
 """
 
 from __future__ import annotations

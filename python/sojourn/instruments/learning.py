@@ -1,4 +1,4 @@
-"""Runs `teach.py` on a host of the bed: frames with ever new source addresses, which a bridge learns."""
+"""Runs `new_addresses.py` on a host of the bed: frames with ever new source addresses, which a bridge learns."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.bed.hosts import HostName
 
-TEACHER = Path(__file__).with_name("teach.py")
+PROGRAM = Path(__file__).with_name("new_addresses.py")
 PATIENCE_SECONDS = 60.0
 
 
-def teach_addresses(backend: Backend, host: HostName, dev: str, count: int, rate_pps: float, to: str) -> int:
+def send_new_addresses(backend: Backend, host: HostName, dev: str, count: int, rate_pps: float, to: str) -> int:
     """Send from so many addresses, at a rate or (0) as fast as it goes; gives the nanoseconds that it took."""
-    argv = [*program(backend, host, TEACHER), dev, str(count), str(rate_pps), to]
+    argv = [*program(backend, host, PROGRAM), dev, str(count), str(rate_pps), to]
     process = backend.start(host, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     longest = PATIENCE_SECONDS + (2 * count / rate_pps if rate_pps else 0.0)
     try:
@@ -28,8 +28,8 @@ def teach_addresses(backend: Backend, host: HostName, dev: str, count: int, rate
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        raise MachineError(f"the teacher of addresses is stuck at {dev}") from None
+        raise MachineError(f"the program that sends frames with new addresses does not end at {dev}") from None
     if process.returncode:
         words = said.strip().splitlines() or ["it says nothing"]
-        raise MachineError(f"addresses cannot be taught at {dev}: {words[-1]}")
+        raise MachineError(f"no frames with new addresses can be sent at {dev}: {words[-1]}")
     return int(json.loads(out)["elapsed_ns"])

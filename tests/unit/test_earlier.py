@@ -1,0 +1,34 @@
+"""What earlier versions wrote, read under the names of this one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sojourn.records.earlier import plan_text, read_json, read_toml
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"arm": "bridge", "laws": ["sham-explains"]}, {"path": "bridge", "hypotheses": ["placebo-explains"]}),
+        ({"spec": {"decoy": True}}, {"spec": {"bypass": True}}),
+        ({"x": {"bridge/decoy": {"path": "wire/decoy"}}}, {"x": {"bridge/bypass": {"path": "wire/bypass"}}}),
+        ({"event": "sham", "took_ns": {"on": 3, "sham": 2}}, {"event": "placebo", "took_ns": {"on": 3, "placebo": 2}}),
+        ({"fates": 3, "settle": "2s"}, {"dispositions": 3, "grace": "2s"}),
+        ({"devices": {"sham": {"arms": {"settle": {}}}}}, {"devices": {"sham": {"arms": {"settle": {}}}}}),
+    ],
+)
+def test_keys_values_and_paths_have_the_names_of_today(old: object, new: object) -> None:
+    """But for tables, whose names their users chose."""
+    assert read_json(json.dumps(old)) == new
+
+
+def test_a_plan_keeps_its_lines() -> None:
+    text = '[bed]\ndecoy = true # settle\n[trials]\nsettle = "2s"\n[costs]\ncontrols = ["empty", "sham"]\n'
+    today = '[bed]\nbypass = true # settle\n[trials]\ngrace = "2s"\n[costs]\ncontrols = ["empty", "placebo"]\n'
+    assert plan_text(text) == today
+    assert read_toml(text) == {
+        "bed": {"bypass": True}, "trials": {"grace": "2s"}, "costs": {"controls": ["empty", "placebo"]},
+    }  # fmt: skip
