@@ -126,8 +126,8 @@ class Tester:
     """Whether all timestamps of a departure are taken (the latency breakdown), and frames pass the sender's queue."""
     engines: Engines = PLAIN
     times_regular: bool = False
-    """Whether streams that are no floods are moved by the plain engines, which timestamp every frame: the fastest receiver
-    counts and has no delays."""
+    """Whether streams that are no floods use the plain engines, which timestamp every frame: the fastest receiver only
+    counts frames."""
     _learned: set[str] = field(default_factory=set)
 
     def number(self) -> int:
