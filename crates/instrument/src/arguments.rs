@@ -7,7 +7,7 @@ use sojourn_time::Wait;
 use crate::clock::request::{ClockCommand, PretendedClock};
 use crate::emulate::arguments::Emulate;
 use crate::probe::request::Probe;
-use crate::stream::request::Stream;
+use crate::stream::Stream;
 use crate::tcp::arguments::Tcp;
 use crate::tcplog::arguments::Tcplog;
 

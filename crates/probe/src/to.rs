@@ -93,17 +93,27 @@ pub struct Peer {
     pub port: u16,
 }
 
-impl FromStr for Peer {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+impl Peer {
+    /// Reads an address that may name its port; else that is `default_port`.
+    ///
+    /// # Errors
+    /// Says how it is written.
+    pub fn parse(text: &str, default_port: u16) -> Result<Self, String> {
         if let Ok(address) = text.parse() {
-            return Ok(Self { address, port: DEFAULT_UDP_PORT });
+            return Ok(Self { address, port: default_port });
         }
         match text.parse::<SocketAddr>() {
             Ok(socket) if socket.port() > 0 => Ok(Self { address: socket.ip(), port: socket.port() }),
             _ => Err("expected an address as 10.0.0.2, 10.0.0.2:9000, fd00::2 or [fd00::2]:9000".to_owned()),
         }
+    }
+}
+
+impl FromStr for Peer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text, DEFAULT_UDP_PORT)
     }
 }
 

@@ -12,7 +12,7 @@ use sojourn_stream::{
 use sojourn_time::{Clock, HostClock, Nanos, Pace, Time};
 use sojourn_wire::ethernet;
 
-use super::request::{To, Via};
+use super::to::{To, Via};
 use crate::failure::WrongRequest;
 
 /// Where a flow leaves the kernel.

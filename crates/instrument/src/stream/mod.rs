@@ -1,5 +1,6 @@
 //! `stream`: sends streams of frames, receives them, and simulates both. What it does them with is in `sojourn-stream`.
 
+mod by_hand;
 pub mod clocks;
 mod findings;
 pub mod host;
@@ -8,23 +9,18 @@ mod one_way;
 mod ports;
 mod quantiles;
 mod rate;
-mod receiving;
-mod recv;
+mod receive;
 pub mod request;
 mod rows;
 mod send;
-mod sending;
 mod serve;
-mod sim;
-mod simulating;
-
-use std::collections::BTreeMap;
+mod shape;
+mod simulate;
+mod to;
 
 use sojourn_rights::Right;
-use sojourn_stream::FlowSent;
-use sojourn_time::Source;
 
-use request::Stream;
+pub use by_hand::arguments::Stream;
 
 /// What streams still need once their files are open: sockets, buffers in them that hold what comes after a stall, programs
 /// in the kernel, and memory beyond the limit.
@@ -41,39 +37,9 @@ const RIGHTS: [Right; 5] = [Right::NetRaw, Right::NetAdmin, Right::Bpf, Right::P
 /// When the request makes no sense, the machine cannot, or the figures must not be trusted.
 pub fn run(command: &Stream) -> anyhow::Result<()> {
     match command {
-        Stream::Send(arguments) => send::run(arguments),
-        Stream::Recv(arguments) => recv::run(arguments),
-        Stream::Sim(arguments) => sim::run(arguments),
+        Stream::Send(arguments) => by_hand::send::run(arguments),
+        Stream::Recv(arguments) => by_hand::recv::run(arguments),
+        Stream::Sim(arguments) => by_hand::sim::run(arguments),
         Stream::Serve(arguments) => serve::run(arguments),
     }
-}
-
-/// Counts how many stamps each source took.
-fn sources(of: impl Iterator<Item = Source>) -> BTreeMap<&'static str, u64> {
-    let mut counts = BTreeMap::new();
-    for source in of {
-        *counts.entry(source.name()).or_insert(0) += 1;
-    }
-    counts
-}
-
-fn names(sources: &BTreeMap<&'static str, u64>) -> String {
-    if sources.is_empty() {
-        return "not kept".to_owned();
-    }
-    sources.keys().copied().collect::<Vec<_>>().join(" and ")
-}
-
-/// Returns what was asked, intended and achieved of a flow, for a person.
-fn rates(flow: &FlowSent, frame_bytes: usize) -> String {
-    let asked = match flow.asked_pps {
-        0.0 => "as many as can be".to_owned(),
-        pps => format!("{pps:.1} frames a second"),
-    };
-    let bps = flow.achieved_pps * (frame_bytes * 8) as f64 / 1e6;
-    let intended = match flow.intended_pps {
-        0.0 => String::new(),
-        pps => format!(", {pps:.1} intended"),
-    };
-    format!("{asked} asked{intended}, {:.1} achieved ({bps:.3} Mbit/s)", flow.achieved_pps)
 }

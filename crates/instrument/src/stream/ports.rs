@@ -11,7 +11,8 @@ use sojourn_stream::Head;
 use sojourn_wire::stream::{DEFAULT_UDP_PORT, Link, STREAM_ETHERTYPE, Tag};
 use sojourn_wire::{Carrier, MacAddress};
 
-use super::request::{ReceivePort, StampsAsked, To, Via};
+use super::request::{ReceivePort, StampsAsked};
+use super::to::{To, Via};
 use crate::failure::WrongRequest;
 
 /// A port, open, and what it is.

@@ -1,204 +1,332 @@
-//! `stream send`: one flow, and what its sender knows of it, for a person or as JSON.
+//! Sends the streams of a request over ports of the kernel: opens them, checks what can be, runs, and tells.
 
-use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
-use sojourn_record::StreamFolder;
-use sojourn_rights as rights;
-use sojourn_stream::{End, EndLine, Ended, FlowSent, Pattern};
-use sojourn_time::{HostClock, Nanos, Source};
+use sojourn_port::Batch;
+use sojourn_record::stream::{Role, StreamBlock};
+use sojourn_stream::{
+    FlowReceived, FlowRequest, FlowSent, Keep, Pattern, ReceiveOutcome, Schedule, ScheduleError, SendOutcome,
+    SendRequest, SyncRequest,
+};
+use sojourn_time::{HostClock, Nanos};
 
-use super::clocks::Known;
-use super::findings::Findings;
-use super::quantiles::{self, Quantiles};
-use super::request::{Flow, Head, Keep, Send, SendByHand, SendOptions, StampsAsked};
-use super::sending::{self, Sending, Sent};
-use crate::failure::NotTrusted;
-use crate::place::{self, Fifo, Place};
-use crate::serve;
-use crate::sys::STOP;
+use super::clocks::{self, Known};
+use super::host::{self, Meter, Took};
+use super::live::{self, Outlet};
+use super::ports::{self, Open};
+use super::receive;
+use super::request::{self, ClockAsked, Flow, Send, SendOptions};
+use super::rows::{self, Common, What};
+use super::to::{To, Via};
+use crate::failure::WrongRequest;
+use crate::place::Place;
 
-/// For how long a receiver may take to say that it knows of the end.
-const PATIENCE: Nanos = Nanos::millis(200);
+/// The most rows that are kept of what is sent.
+const MOST_ROWS: u64 = 16_000_000;
 
-/// The most frames that are kept one by one; above, histograms tell.
-const MOST_KEPT: u64 = 4_000_000;
+/// From the request to the first departure unless it is said.
+const START_IN: Nanos = Nanos::millis(1);
 
-/// Sends a stream, tells its receiver of the end, and tells what was sent.
+/// How often clocks are compared before and after a stream, and how soon again.
+const EXCHANGES: u32 = 200;
+const SPACING: Nanos = Nanos::millis(2);
+/// How often during it.
+const DURING: Nanos = Nanos::millis(50);
+
+/// Streams that are ready to leave.
+pub struct Sending<'a> {
+    asked: &'a Send,
+    place: &'a Place,
+    request: SendRequest,
+    ports: Vec<Open>,
+    /// One for each flow, where the kernel makes their frames.
+    live: Vec<Outlet>,
+}
+
+/// What was sent, and what it took.
+#[derive(Debug)]
+pub struct Sent {
+    /// What the engine tells.
+    pub outcome: SendOutcome,
+    /// What it took.
+    pub took: Took,
+    /// What is known of the receivers' clocks.
+    pub clocks: Vec<Known>,
+    /// All of it as records want it.
+    pub rows: StreamBlock,
+}
+
+/// Sends, and returns the rows and the answer.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
-pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
-    let asked = request(arguments)?;
-    place::stop_signal()?;
-    let place = Place::take(&arguments.run.place, Fifo::Required)?;
-    let folder = arguments.run.record.as_deref();
-    let mut records = folder.map(|folder| StreamFolder::create(folder, "a", 0, &crate::origin(false))).transpose()?;
-    let mut sending = Sending::open(&asked, &place)?;
-    rights::keep_only(&super::RIGHTS)?;
-    let sent = sending.run(&STOP)?;
-    let is_heard = conclude(&mut sending, &sent)?;
-    let recorded = records.as_mut().map_or(Ok(()), |folder| folder.write(&sent.rows).and_then(|()| folder.finish()));
-    let found = findings(&sending, &sent);
-    let told = Told { asked: &asked, sending: &sending, sent: &sent, is_heard, found: &found };
-    let text = if arguments.run.json { format!("{:#}\n", told.json(&place)) } else { told.text() };
-    // Whoever reads may have gone away; what was sent does not depend on it.
-    let _ = io::stdout().lock().write_all(text.as_bytes());
-    recorded?;
-    if sent.outcome.flows.iter().all(|flow| flow.counts.sent == 0) {
-        return Err(NotTrusted("no frame was sent before it was ended".to_owned()).into());
+/// When the request makes no sense, or the kernel refuses.
+pub fn send(asked: &Send, place: &Place, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
+    let sent = Sending::open(asked, place)?.run(halt)?;
+    let mut answer = answer(asked.head.block, &sent.outcome, &sent.clocks);
+    if let Some(answers) = &sent.outcome.answers {
+        let rows = sent.rows.streams.iter().filter(|row| row.role == Role::Answer);
+        let told = answered(answers).zip(rows);
+        let told = told.map(|(flow, row)| receive::flow_json(flow, number(flow.port), row.frame_bytes));
+        answer["answers"] = told.collect();
     }
-    Ok(found.refuse_useless()?)
+    Ok((sent.rows, answer))
 }
 
-fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
-    let SendByHand { to, flow, shape, options, .. } = arguments;
-    let flow = Flow { flow: *flow, to: to.clone(), shape: shape.clone() };
-    shape.check_rate()?;
-    let schedule = flow.request()?.schedule;
-    let is_flood = schedule.pattern == Pattern::Flood;
-    let options = SendOptions {
-        keep: if schedule.count <= MOST_KEPT { Keep::Packets } else { Keep::Histograms },
-        stamps: if is_flood { StampsAsked::None } else { StampsAsked::Departure },
-        ..*options
-    };
-    Ok(Send { head: Head::default(), flows: vec![flow], options })
-}
-
-/// Tells the receiver what was sent, and how its clock stands to ours.
-fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
-    let Some(flow) = sent.outcome.flows.first() else { return Ok(false) };
-    let (port, request) = sending.flow(0);
-    let ended = Ended { head: request.head, block: 0, flow: request.flow };
-    let mut is_heard = false;
-    for (of, clock) in lines(sent) {
-        let end = End { sent: flow.counts.sent, clock, departure_error_ns: departure_error(sent), of };
-        is_heard |= sojourn_stream::conclude(port, &HostClock, ended, &end, PATIENCE)?;
-    }
-    Ok(is_heard)
-}
-
-/// Returns the mean pacing error by the stamps of the kernel or the interface; `None` where these are of fewer than nine in ten
-/// frames.
-fn departure_error(sent: &Sent) -> Option<f64> {
-    let rows = &sent.outcome.rows;
-    let stamped = rows.iter().filter(|row| row.departure.source < Source::User);
-    let spans: Vec<f64> = stamped.map(|row| (row.departure.at - row.intended).0 as f64).collect();
-    let is_enough = !spans.is_empty() && spans.len() * 10 >= rows.len() * 9;
-    is_enough.then(|| spans.iter().sum::<f64>() / spans.len() as f64)
-}
-
-/// What is told of clocks: to several receivers of a group, each its own, and then none to who gave no answers.
-fn lines(sent: &Sent) -> Vec<(Option<u64>, Option<EndLine>)> {
-    let line = |known: &Known| known.end_line((sent.outcome.started, sent.outcome.ended));
-    match sent.clocks.as_slice() {
-        [] => vec![(None, None)],
-        [one] => vec![(None, line(one))],
-        several => several.iter().map(|known| (Some(known.clock), line(known))).chain([(None, None)]).collect(),
-    }
-}
-
-fn findings(sending: &Sending<'_>, sent: &Sent) -> Findings {
-    let mut found = Findings::new(false);
-    found.of_host(&sent.took);
-    for (place, flow) in sent.outcome.flows.iter().enumerate() {
-        found.of_sender(flow, sending.schedule(place));
-    }
-    // Where nobody answered there is no receiver of ours, and no clock to know.
-    if !sent.outcome.exchanges.is_empty() {
-        sent.clocks.iter().for_each(|known| found.of_clock(known));
-    }
-    found
-}
-
-/// What is told.
-struct Told<'a> {
-    asked: &'a Send,
-    sending: &'a Sending<'a>,
-    sent: &'a Sent,
-    is_heard: bool,
-    found: &'a Findings,
-}
-
-impl Told<'_> {
-    fn json(&self, place: &Place) -> Value {
-        let flows: Vec<Value> =
-            self.sent.outcome.flows.iter().enumerate().map(|(at, flow)| self.flow(at, flow)).collect();
-        let clock: Vec<Value> = self.sent.clocks.iter().map(Known::json).collect();
-        let mut told = json!({
-            "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
-            "flows": flows,
-            "receiver_heard_the_end": self.is_heard,
-            "clock": clock,
-            "started_ns": self.sent.outcome.started,
-            "ended_ns": self.sent.outcome.ended,
-            "processor_time_ns": self.sent.took.processor,
-            "departure_sources": super::sources(self.sent.outcome.rows.iter().map(|row| row.departure.source)),
-            "findings": self.found.json(),
-        });
-        serve::add(&mut told, place.json());
-        told
-    }
-
-    fn flow(&self, at: usize, flow: &FlowSent) -> Value {
-        let asked = &self.asked.flows[at];
-        let mut told = sending::flow_json(flow);
-        told["to"] = json!(asked.to.to_string());
-        told["engine"] = json!(self.sending.engines()[at]);
-        told["schedule"] = json!(asked.shape.schedule());
-        told["frame_bytes"] = json!(self.sending.frame_bytes(at));
-        told["payload_bytes"] = json!(self.sending.payload_bytes(at));
-        let spread = |spread| Quantiles::of(spread, 0).map(|quantiles| quantiles.json());
-        told["departure_error"] = json!(spread(&flow.departure_error));
-        told["inter_departure"] = json!(spread(&flow.inter_departure));
-        told
-    }
-
-    fn text(&self) -> String {
-        let mut text = String::new();
-        for (at, flow) in self.sent.outcome.flows.iter().enumerate() {
-            text += &self.flow_text(at, flow);
+impl<'a> Sending<'a> {
+    /// Opens the ports and checks that the schedules can be kept over their links.
+    ///
+    /// # Errors
+    /// When the request makes no sense, or the kernel refuses a port.
+    pub fn open(asked: &'a Send, place: &'a Place) -> anyhow::Result<Self> {
+        let mut ports: Vec<(&To, Open)> = Vec::new();
+        let mut flows = Vec::new();
+        for flow in &asked.flows {
+            let to = &flow.to;
+            to.check()?;
+            let index = match ports.iter().position(|(other, _)| ports::shares_port(other, to)) {
+                Some(index) => index,
+                None => {
+                    ports.push((to, ports::open_sender(to, asked.options.stamps)?));
+                    ports.len() - 1
+                }
+            };
+            let head = ports::head(to, ports[index].1.mac)?;
+            flows.push(FlowRequest { port: index, head, ..flow.request()? });
         }
-        let sources = super::sources(self.sent.outcome.rows.iter().map(|row| row.departure.source));
-        let _ = writeln!(text, "timestamps: departures {}", super::names(&sources));
-        let receiver = match (self.is_heard, self.sent.clocks.as_slice()) {
-            (false, _) => "no receiver of ours answered: only the sender's side is known".to_owned(),
-            (true, []) => "the receiver knows of the end".to_owned(),
-            (true, [known]) => format!("the receiver knows of the end; {}", known.sentence()),
-            (true, several) => {
-                let each = several.iter().map(|known| format!("\n{}: {}", known.peer, known.sentence()));
-                format!("the receivers know of the end{}", each.collect::<String>())
+        let ports: Vec<Open> = ports.into_iter().map(|(_, port)| port).collect();
+        for (flow, request) in asked.flows.iter().zip(&flows) {
+            check_link(flow, request, &ports[request.port])?;
+        }
+        let live = open_live(asked, &flows)?;
+        let options = SendOptions { at_most: asked.options.at_most(&asked.flows), ..asked.options };
+        let request = send_request(asked.head.block, &options, flows);
+        let longest: Vec<usize> = ports.iter().map(|open| open.port.capabilities().max_frame).collect();
+        request.check(&longest).map_err(|error| WrongRequest(error.to_string()))?;
+        Ok(Self { asked, place, request, ports, live })
+    }
+
+    /// Sends; ends early once `halt` is set.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn run(&mut self, halt: &AtomicBool) -> anyhow::Result<Sent> {
+        let meter = Meter::start();
+        let pace = self.place.pace();
+        let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
+        let outcome = if self.live.is_empty() {
+            sojourn_stream::send(&self.request, &mut each, &HostClock, pace, halt)?
+        } else {
+            live::send((&mut self.live, &mut each), &self.request, pace, halt)?
+        };
+        let took = meter.stop();
+        let clocks = self.clocks(&outcome);
+        let rows = self.rows(&outcome, &took, &clocks);
+        Ok(Sent { outcome, took, clocks, rows })
+    }
+
+    /// Returns the engine of each flow, as the kernel granted it.
+    pub fn engines(&self) -> Vec<String> {
+        self.request.flows.iter().map(|flow| self.ports[flow.port].engine()).collect()
+    }
+
+    /// Returns the length of a flow's frames, with FCS.
+    pub fn frame_bytes(&self, place: usize) -> usize {
+        let flow = &self.request.flows[place];
+        self.ports[flow.port].frame_bytes(flow.payload_bytes, Some(flow.head))
+    }
+
+    /// Returns the user data of a flow's frames.
+    pub fn payload_bytes(&self, place: usize) -> usize {
+        self.request.flows[place].payload_bytes
+    }
+
+    /// Returns when a flow's packets were to leave.
+    pub fn schedule(&self, place: usize) -> &Schedule {
+        &self.request.flows[place].schedule
+    }
+
+    /// Returns the port and the request of a flow.
+    pub fn flow(&mut self, place: usize) -> (&mut dyn Batch, &FlowRequest) {
+        let flow = &self.request.flows[place];
+        (&mut *self.ports[flow.port].port, flow)
+    }
+
+    fn clocks(&self, outcome: &SendOutcome) -> Vec<Known> {
+        let known = |flow: &Flow| {
+            let peer = flow.to.to_string();
+            match self.asked.options.clock {
+                ClockAsked::Shared => vec![clocks::asserted(flow.flow, &peer, self.request.clock)],
+                ClockAsked::Exchange => clocks::learn(flow.flow, &peer, &outcome.exchanges, self.request.clock),
+                ClockAsked::None => Vec::new(),
             }
         };
-        let _ = writeln!(text, "{receiver}");
-        text + &self.found.text()
+        self.asked.flows.iter().flat_map(known).collect()
     }
 
-    fn flow_text(&self, at: usize, flow: &FlowSent) -> String {
-        let asked = &self.asked.flows[at];
-        let to = &asked.to;
-        let bytes = self.sending.frame_bytes(at);
-        let engine = &self.sending.engines()[at];
-        let counts = flow.counts;
-        let mut text = format!("stream to {to} ({engine}): {bytes} byte frames, {} schedule\n", asked.shape.schedule());
-        let _ = writeln!(
-            text,
-            "{} asked, {} sent, {} refused by this machine, {} unsent",
-            counts.asked, counts.sent, counts.refused, counts.unsent
-        );
-        let _ = writeln!(text, "{}", super::rates(flow, bytes));
-        if flow.departure_error.count() > 0 {
-            let (one, ten) = (flow.within_1us * 100.0, flow.within_10us * 100.0);
-            let _ = writeln!(text, "departures within 1 µs of intended: {one:.2} %, within 10 µs: {ten:.2} %");
+    fn rows(&self, outcome: &SendOutcome, took: &Took, clocks: &[Known]) -> StreamBlock {
+        let common = Common { head: &self.asked.head, took, place: Some(self.place), clock_id: self.request.clock };
+        let engines = self.engines();
+        let row = |(place, sent): (usize, &FlowSent)| {
+            let flow = &self.request.flows[place];
+            let what = What {
+                role: Role::Send,
+                port: number(flow.port),
+                via: self.ports[flow.port].via,
+                engine: &engines[place],
+                frame_bytes: self.frame_bytes(place),
+                payload_bytes: flow.payload_bytes,
+            };
+            rows::sent(common, &what, self.asked.flows[place].shape.schedule(), sent)
+        };
+        let rows = outcome.flows.iter().enumerate().map(row).collect();
+        let sent = block_of_sender(self.asked.head.block, outcome, clocks, rows);
+        match &outcome.answers {
+            Some(answers) => with_answers(sent, self.answer_rows(common, answers)),
+            None => sent,
         }
-        if let Some(fit) = flow.fit {
-            let _ = writeln!(text, "{}", super::findings::gaps(fit));
-        }
-        let table = quantiles::table(&[
-            ("pacing error", Quantiles::of(&flow.departure_error, 0)),
-            ("inter-departure time", Quantiles::of(&flow.inter_departure, 0)),
-        ]);
-        text + "\n" + &table + "\n\n"
     }
+
+    fn answer_rows(&self, common: Common<'_>, answers: &ReceiveOutcome) -> StreamBlock {
+        let numbers: Vec<u16> = (0..self.ports.len()).map(number).collect();
+        let row = |flow: &FlowReceived| {
+            let open = &self.ports[flow.port];
+            let payload_bytes = receive::payload_of(flow, None);
+            let what = What {
+                role: Role::Answer,
+                port: number(flow.port),
+                via: open.via,
+                engine: &open.engine(),
+                frame_bytes: open.frame_bytes(payload_bytes, None),
+                payload_bytes,
+            };
+            rows::received(common, &what, flow)
+        };
+        receive::block_of_receiver(self.asked.head.block, answers, &numbers, answered(answers).map(row).collect())
+    }
+}
+
+/// Returns what was answered, without what nobody did.
+fn answered(answers: &ReceiveOutcome) -> impl Iterator<Item = &FlowReceived> {
+    answers.flows.iter().filter(|flow| flow.node > 0)
+}
+
+fn with_answers(sent: StreamBlock, answers: StreamBlock) -> StreamBlock {
+    StreamBlock {
+        arrivals: answers.arrivals,
+        streams: [sent.streams, answers.streams].concat(),
+        histograms: [sent.histograms, answers.histograms].concat(),
+        ..sent
+    }
+}
+
+/// Makes ready the flows whose frames the kernel makes: all of a request, or none.
+fn open_live(asked: &Send, flows: &[FlowRequest]) -> anyhow::Result<Vec<Outlet>> {
+    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(&flow.to, request, asked.head.block);
+    let opened = asked.flows.iter().zip(flows).map(open).collect::<anyhow::Result<Vec<_>>>()?;
+    let live: Vec<Outlet> = opened.into_iter().flatten().collect();
+    if live.is_empty() || live.len() == flows.len() {
+        return Ok(live);
+    }
+    Err(WrongRequest("flows of the engine live and of others cannot be sent at once; use two senders".to_owned())
+        .into())
+}
+
+/// Puts a sender's rows together.
+pub fn block_of_sender(
+    block: u32,
+    outcome: &SendOutcome,
+    clocks: &[Known],
+    streams: Vec<sojourn_record::stream::Stream>,
+) -> StreamBlock {
+    let bins = |sent: &FlowSent| rows::bins((sent.flow, number(sent.port), Role::Send), sent.histograms());
+    StreamBlock {
+        block,
+        sends: outcome.rows.iter().map(rows::send).collect(),
+        streams,
+        histograms: outcome.flows.iter().flat_map(bins).collect(),
+        exchanges: clocks::exchange_rows(&outcome.exchanges, clocks),
+        clock_lines: clocks::line_rows(clocks, (outcome.started, outcome.ended)),
+        ..StreamBlock::default()
+    }
+}
+
+/// Returns what the engine is asked, for flows that are ready.
+pub fn send_request(block: u32, asked: &SendOptions, flows: Vec<FlowRequest>) -> SendRequest {
+    let count: u64 = flows.iter().map(|flow| flow.schedule.count).fold(0, u64::saturating_add);
+    let room = count.min(MOST_ROWS) as usize;
+    let is_flood = flows.iter().any(|flow| flow.schedule.pattern == Pattern::Flood);
+    SendRequest {
+        block,
+        keep: match asked.keep {
+            request::Keep::Packets => Keep::Packets { room },
+            request::Keep::Histograms => Keep::Histograms,
+        },
+        start_in: asked.start_in.unwrap_or(START_IN),
+        at_most: asked.at_most,
+        sync: (asked.clock == ClockAsked::Exchange).then(|| SyncRequest {
+            flows: (0..flows.len()).collect(),
+            before: EXCHANGES,
+            during: (!is_flood).then_some(DURING),
+            after: EXCHANGES,
+            spacing: SPACING,
+        }),
+        answers_late_after: asked.answers_late_after,
+        clock: host::clock_id(),
+        flows,
+    }
+}
+
+fn check_link(flow: &Flow, request: &FlowRequest, port: &Open) -> anyhow::Result<()> {
+    // Whoever has seen live frames leave knows the link better than a veth, which only claims a rate.
+    let is_known = flow.to.via() == Via::Live && flow.to.proven;
+    let dev = flow.to.dev.as_deref().filter(|_| !is_known);
+    let link = dev.and_then(host::link_bps);
+    let bytes = port.frame_bytes(request.payload_bytes, Some(request.head));
+    let of = |error: &ScheduleError| match (dev, error) {
+        (Some(dev), ScheduleError::TooFast { .. }) => format!("{dev}: "),
+        _ => String::new(),
+    };
+    request.schedule.check(bytes, link).map_err(|error| WrongRequest(of(&error) + &error.to_string()).into())
+}
+
+/// Returns the answer to a request to send.
+pub fn answer(block: u32, outcome: &SendOutcome, clocks: &[Known]) -> Value {
+    let clock: Vec<Value> = clocks.iter().map(Known::json).collect();
+    json!({
+        "event": "sent",
+        "block": block,
+        "flows": outcome.flows.iter().map(flow_json).collect::<Vec<_>>(),
+        "not_kept": outcome.not_kept,
+        "clock": if clock.is_empty() { Value::Null } else { json!(clock) },
+    })
+}
+
+/// Returns what an answer says of a flow that was sent.
+pub fn flow_json(flow: &FlowSent) -> Value {
+    let error = &flow.departure_error;
+    json!({
+        "flow": flow.flow,
+        "asked": flow.counts.asked,
+        "sent": flow.counts.sent,
+        "refused": flow.counts.refused,
+        "unsent": flow.counts.unsent,
+        "asked_pps": flow.asked_pps,
+        "intended_pps": flow.intended_pps,
+        "achieved_pps": flow.achieved_pps,
+        "departure_error_ns": {
+            "p50": error.quantile(0.5), "p99": error.quantile(0.99), "max": error.max(), "min": error.min(),
+        },
+        "departures_by": if flow.is_by_stamps { "stamps" } else { "calls" },
+        "within_1us": flow.within_1us,
+        "within_10us": flow.within_10us,
+        "anderson_darling": flow.fit.map(|fit| json!({ "a2": fit.a2, "p": fit.p, "n": fit.n })),
+        "first_ns": flow.first,
+        "last_ns": flow.last,
+    })
+}
+
+/// A port's index, as records have it.
+fn number(port: usize) -> u16 {
+    u16::try_from(port).unwrap_or(u16::MAX)
 }

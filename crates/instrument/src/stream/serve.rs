@@ -15,9 +15,10 @@ use serde_json::Value;
 use sojourn_record::StreamFolder;
 use sojourn_rights::{self as rights, Right};
 
-use super::receiving::{self, Reception};
-use super::request::{Asked, Finish, Receive, Serve};
-use super::{sending, simulating};
+use super::by_hand::arguments::Serve;
+use super::receive::{self, Reception};
+use super::request::{Asked, Finish, Receive};
+use super::{send, simulate};
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};
 use crate::serve::{self, Lines, Records, block_of};
@@ -89,7 +90,7 @@ impl End {
             }
             Asked::Send(asked) => {
                 self.records.folder(false)?;
-                let (rows, answer) = sending::send(&asked, &self.place, &STOP_SENDING)?;
+                let (rows, answer) = send::send(&asked, &self.place, &STOP_SENDING)?;
                 self.records.folder(false)?.write(&rows)?;
                 Ok(Some(answer))
             }
@@ -99,7 +100,7 @@ impl End {
             }
             Asked::Simulate(asked) => {
                 self.records.folder(true)?;
-                let (rows, answer) = simulating::simulate(&asked, &STOP_SENDING)?;
+                let (rows, answer) = simulate::simulate(&asked, &STOP_SENDING)?;
                 self.records.folder(true)?.write(&rows)?;
                 Ok(Some(answer))
             }
@@ -134,7 +135,7 @@ impl End {
         };
         let received = reception.finish(&finish.sent)?;
         self.records.folder(false)?.write(&received.rows)?;
-        Ok(Some(receiving::answer(asked, &received)))
+        Ok(Some(receive::answer(asked, &received)))
     }
 }
 

@@ -1,23 +1,23 @@
 //! `stream sim`: both ends over a simulated path, told as they would be by hand.
 
-use std::io::{self, Write as _};
-
 use anyhow::Context;
 use serde_json::{Value, json};
 use sojourn_record::StreamFolder;
 use sojourn_stream::{FlowReceived, FlowRequest, FlowSent};
 use sojourn_wire::Carrier;
 
-use super::clocks::Known;
-use super::findings::Findings;
-use super::one_way::OneWay;
-use super::quantiles::{self, Quantiles};
-use super::request::{ClockAsked, Flow, Head, ReceiveOptions, SendOptions, Simulate, SimulateByHand, To};
-use super::simulating::{self, Simulated};
-use super::{receiving, sending};
+use super::arguments::SimulateByHand;
+use super::{add_times, print, rates, times};
 use crate::failure::NotTrusted;
 use crate::numbers;
 use crate::place;
+use crate::stream::clocks::Known;
+use crate::stream::findings::Findings;
+use crate::stream::one_way::OneWay;
+use crate::stream::request::{ClockAsked, Flow, Head, ReceiveOptions, SendOptions, Simulate};
+use crate::stream::simulate::{self, Simulated};
+use crate::stream::to::To;
+use crate::stream::{receive, send};
 use crate::sys::STOP;
 
 /// Simulates a stream, and tells what was sent and what arrived.
@@ -41,14 +41,13 @@ pub fn run(arguments: &SimulateByHand) -> anyhow::Result<()> {
     let origin = crate::origin(true);
     let folder = arguments.run.record.as_deref();
     let mut records = folder.map(|folder| StreamFolder::create(folder, "sim", 0, &origin)).transpose()?;
-    let simulated = simulating::run(&asked, &STOP)?;
+    let simulated = simulate::run(&asked, &STOP)?;
     let recorded =
         records.as_mut().map_or(Ok(()), |folder| folder.write(&simulated.rows).and_then(|()| folder.finish()));
     let told = Told { asked: &asked, request: &request, simulated: &simulated };
     let found = told.findings();
     let text = if arguments.run.json { format!("{:#}\n", told.json(&found)) } else { told.text(&found) };
-    // Whoever reads may have gone away.
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+    print(&text);
     recorded?;
     if simulated.received.flows.iter().all(|flow| flow.counts.first == 0) {
         return Err(NotTrusted("no frame of a stream arrived: the path loses them all".to_owned()).into());
@@ -88,7 +87,7 @@ impl Told<'_> {
     }
 
     fn json(&self, found: &Findings) -> Value {
-        let sent: Vec<Value> = self.simulated.sent.flows.iter().map(sending::flow_json).collect();
+        let sent: Vec<Value> = self.simulated.sent.flows.iter().map(send::flow_json).collect();
         let received: Vec<Value> = self.simulated.received.flows.iter().map(|flow| self.received(flow)).collect();
         json!({
             "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
@@ -101,13 +100,8 @@ impl Told<'_> {
     }
 
     fn received(&self, flow: &FlowReceived) -> Value {
-        let mut told = receiving::flow_json(flow, 0, self.frame_bytes());
-        told.as_object_mut().map(|told| told.remove("delay_ns"));
-        told["loss_ratio_ci95"] =
-            json!(numbers::loss_interval(flow.counts.lost, flow.loss_run.count(), flow.counts.packets()));
-        told["one_way_delay"] = json!(self.one_way(flow).map(|one_way| one_way.json()));
-        told["ipdv"] = json!(Quantiles::of(&flow.ipdv, 0).map(|quantiles| quantiles.json()));
-        told["inter_arrival"] = json!(Quantiles::of(&flow.inter_arrival, 0).map(|quantiles| quantiles.json()));
+        let mut told = receive::flow_json(flow, 0, self.frame_bytes());
+        add_times(&mut told, flow, self.one_way(flow).as_ref());
         told
     }
 
@@ -120,7 +114,7 @@ impl Told<'_> {
     fn sent_text(&self, flow: &FlowSent) -> String {
         let counts = flow.counts;
         let schedule = self.asked.flows[0].shape.schedule();
-        let rates = super::rates(flow, self.frame_bytes());
+        let rates = rates(flow, self.frame_bytes());
         format!(
             "simulated stream: {} byte frames, {schedule} schedule\n{} asked, {} sent, {} refused, {} unsent\n{rates}\n",
             self.frame_bytes(),
@@ -133,25 +127,16 @@ impl Told<'_> {
 
     fn received_text(&self, flow: &FlowReceived) -> String {
         let counts = flow.counts;
-        let one_way = self.one_way(flow);
-        let table = quantiles::table(&[
-            ("one-way from send call", one_way.as_ref().map(|one_way| one_way.from_send_call.clone())),
-            ("one-way from intended", one_way.as_ref().and_then(|one_way| one_way.from_intended.clone())),
-            ("delay variation (PDV)", one_way.as_ref().map(|one_way| one_way.pdv.clone())),
-            ("between neighbours (IPDV)", Quantiles::of(&flow.ipdv, 0)),
-            ("inter-arrival time", Quantiles::of(&flow.inter_arrival, 0)),
-        ]);
-        let clock =
-            one_way.map_or_else(|| "the clocks are not known: no one-way delays".to_owned(), |it| it.sentences());
         format!(
-            "{} received, {}, {} duplicated, {} reordered, {} late, {} corrupted, {} local drops\n\n{table}\n{clock}\n",
+            "{} received, {}, {} duplicated, {} reordered, {} late, {} corrupted, {} local drops\n\n{}",
             counts.first,
             numbers::loss(counts.lost, flow.loss_run.count(), counts.packets()),
             counts.duplicated,
             counts.reordered,
             counts.late,
             counts.corrupted,
-            counts.own_drops
+            counts.own_drops,
+            times(flow, self.one_way(flow))
         )
     }
 }

@@ -1,7 +1,6 @@
 //! `stream recv`: flows at one or more interfaces, until their senders say that they are done.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 
 use serde_json::{Value, json};
 use sojourn_record::stream::Stream as Row;
@@ -10,15 +9,18 @@ use sojourn_rights as rights;
 use sojourn_stream::{End, FlowReceived};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 
-use super::findings::Findings;
-use super::one_way::OneWay;
-use super::quantiles::{self, Quantiles};
-use super::receiving::{self, Received, Reception};
-use super::request::{Head, Receive, ReceiveByHand, ReceiveOptions, ReceivePort, SentCount, Via};
+use super::arguments::ReceiveByHand;
+use super::{add_times, names, print, sources, times};
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::numbers;
 use crate::place::{self, Fifo, Place};
 use crate::serve;
+use crate::stream::RIGHTS;
+use crate::stream::findings::Findings;
+use crate::stream::one_way::OneWay;
+use crate::stream::receive::{self, Received, Reception};
+use crate::stream::request::{Head, Receive, ReceiveOptions, ReceivePort, SentCount};
+use crate::stream::to::Via;
 use crate::sys::STOP;
 
 /// Frames that are overtaken by the end of their stream are waited for so long.
@@ -39,7 +41,7 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let folder = arguments.run.record.as_deref();
     let mut records = folder.map(|folder| StreamFolder::create(folder, "b", 0, &crate::origin(false))).transpose()?;
     let mut reception = Reception::open(&asked, &place)?;
-    rights::keep_only(&super::RIGHTS)?;
+    rights::keep_only(&RIGHTS)?;
     // On standard error, which a program may read to know when to send.
     eprintln!("receiving; a sender that is done, or Ctrl-C, ends it");
     let mut until = Until { flows: asked.flows.clone(), deadline: HostClock.now() + arguments.listen, heard: None };
@@ -58,8 +60,7 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let told = Told { asked: &asked, received: &received, ends: &ends, engines: &engines };
     let found = told.findings();
     let text = if arguments.run.json { format!("{:#}\n", told.json(&place, &found)) } else { told.text(&found) };
-    // Whoever reads may have gone away; what arrived does not depend on it.
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+    print(&text);
     recorded?;
     Ok(found.refuse_useless()?)
 }
@@ -173,12 +174,12 @@ impl Told<'_> {
                 _ => {}
             }
         }
-        let sources = super::sources(self.sources());
+        let sources = sources(self.sources());
         if let Some(user) = sources.get(Source::User.name()) {
             found.add(Finding::UserTimestamps, format!("{user} frames were stamped by the program, not the kernel"));
         }
         if sources.len() > 1 {
-            found.add(Finding::MixedTimestamps, format!("arrivals are stamped by {}", super::names(&sources)));
+            found.add(Finding::MixedTimestamps, format!("arrivals are stamped by {}", names(&sources)));
         }
         found
     }
@@ -195,12 +196,12 @@ impl Told<'_> {
             "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
             "engines": self.engines,
             "flows": flows,
-            "ports": receiving::ports_json(&self.received.outcome, &numbers),
+            "ports": receive::ports_json(&self.received.outcome, &numbers),
             "not_kept": self.received.outcome.not_kept,
             "started_ns": took.started.tai,
             "ended_ns": took.ended.tai,
             "processor_time_ns": took.processor,
-            "arrival_sources": super::sources(self.sources()),
+            "arrival_sources": sources(self.sources()),
             "findings": found.json(),
         });
         serve::add(&mut told, place.json());
@@ -209,26 +210,21 @@ impl Told<'_> {
 
     fn flow(&self, flow: &FlowReceived, row: &Row, port: u16) -> Value {
         let all = flow.counts.packets();
-        let mut told = receiving::flow_json(flow, port, row.frame_bytes);
-        // Of two clocks, without their error: not told.
-        told.as_object_mut().map(|told| told.remove("delay_ns"));
+        let mut told = receive::flow_json(flow, port, row.frame_bytes);
         told["dev"] = json!(self.asked.ports[flow.port].dev);
         told["sent"] = json!(self.end(flow.flow).map(|end| end.sent));
         told["frame_bytes"] = json!(row.frame_bytes);
         told["payload_bytes"] = json!(row.payload_bytes);
-        told["one_way_delay"] = json!(self.one_way(flow).map(|one_way| one_way.json()));
-        told["ipdv"] = json!(Quantiles::of(&flow.ipdv, 0).map(|quantiles| quantiles.json()));
-        told["inter_arrival"] = json!(Quantiles::of(&flow.inter_arrival, 0).map(|quantiles| quantiles.json()));
+        add_times(&mut told, flow, self.one_way(flow).as_ref());
         told["loss_runs"] = runs(&flow.loss_run.cells());
         told["gap_runs"] = runs(&flow.gap_run.cells());
         told["loss_ratio"] = json!((all > 0).then(|| flow.counts.lost as f64 / all as f64));
-        told["loss_ratio_ci95"] = json!(numbers::loss_interval(flow.counts.lost, flow.loss_run.count(), all));
         told
     }
 
     fn text(&self, found: &Findings) -> String {
         let mut text: String = self.flows().map(|(flow, row)| self.flow_text(flow, row)).collect();
-        let arrivals = super::names(&super::sources(self.sources()));
+        let arrivals = names(&sources(self.sources()));
         let _ = writeln!(text, "timestamps: arrivals {arrivals}; engine: {}", self.engines.join(", "));
         text + &found.text()
     }
@@ -245,18 +241,7 @@ impl Told<'_> {
             let mean = flow.loss_run.mean().unwrap_or(0.0);
             let _ = writeln!(text, "lost in {runs} runs of {mean:.1} frames on average, {most} at most");
         }
-        let one_way = self.one_way(flow);
-        let table = quantiles::table(&[
-            ("one-way from send call", one_way.as_ref().map(|one_way| one_way.from_send_call.clone())),
-            ("one-way from intended", one_way.as_ref().and_then(|one_way| one_way.from_intended.clone())),
-            ("delay variation (PDV)", one_way.as_ref().map(|one_way| one_way.pdv.clone())),
-            ("between neighbours (IPDV)", Quantiles::of(&flow.ipdv, 0)),
-            ("inter-arrival time", Quantiles::of(&flow.inter_arrival, 0)),
-        ]);
-        let clock =
-            one_way.map_or_else(|| "the clocks are not known: no one-way delays".to_owned(), |it| it.sentences());
-        let _ = writeln!(text, "\n{table}\n{clock}\n");
-        text
+        text + "\n" + &times(flow, self.one_way(flow)) + "\n"
     }
 
     fn counts(&self, flow: &FlowReceived) -> String {

@@ -15,10 +15,10 @@ use sojourn_wire::{Carrier, stream as wire};
 
 use super::clocks::{self, Known};
 use super::host::Took;
-use super::receiving;
+use super::receive;
 use super::request::{ClockAsked, Flow, SendOptions, Simulate};
 use super::rows::{self, Common, What};
-use super::sending;
+use super::send;
 use crate::failure::WrongRequest;
 
 /// The only port at either end.
@@ -59,10 +59,10 @@ pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
     let flows = asked.flows.iter().map(flow).collect::<anyhow::Result<_>>()?;
     let at_most = asked.options.at_most(&asked.flows);
     let options = SendOptions { keep: asked.receive.keep, at_most, ..asked.options };
-    let request = sending::send_request(asked.head.block, &options, flows);
+    let request = send::send_request(asked.head.block, &options, flows);
     let port = PortRequest { framing: Framing::Ethernet, mac: MacAddress::default(), answer: None };
     let numbers: Vec<u16> = asked.flows.iter().map(|flow| flow.flow).collect();
-    let receive = receiving::receive_request(asked.head.block, &numbers, &asked.receive, vec![port]);
+    let receive = receive::receive_request(asked.head.block, &numbers, &asked.receive, vec![port]);
     let (sent, received) =
         sojourn_stream::simulate(&path, &request, &receive, halt).map_err(|error| WrongRequest(error.to_string()))?;
     let of_flow = |flow: &Flow| match asked.options.clock {
@@ -115,15 +115,11 @@ fn rows_of(
         rows::sent(common, &what(Role::Send, of.payload_bytes), asked.shape.schedule(), flow)
     });
     let of_receiver = received.flows.iter().map(|flow| {
-        rows::received(
-            common,
-            &what(receiving::role(flow), receiving::payload_of(flow, asked.receive.payload_bytes)),
-            flow,
-        )
+        rows::received(common, &what(receive::role(flow), receive::payload_of(flow, asked.receive.payload_bytes)), flow)
     });
     let block = asked.head.block;
-    let there = sending::block_of_sender(block, sent, clocks, of_sender.collect());
-    let here = receiving::block_of_receiver(block, received, &[PORT], of_receiver.collect());
+    let there = send::block_of_sender(block, sent, clocks, of_sender.collect());
+    let here = receive::block_of_receiver(block, received, &[PORT], of_receiver.collect());
     StreamBlock {
         arrivals: here.arrivals,
         streams: [there.streams, here.streams].concat(),
@@ -134,14 +130,14 @@ fn rows_of(
 
 fn answer(asked: &Simulate, simulated: &Simulated) -> Value {
     let of_flow = |flow: &sojourn_stream::FlowReceived| {
-        let payload = receiving::payload_of(flow, asked.receive.payload_bytes).max(wire::HEADER_BYTES);
-        receiving::flow_json(flow, PORT, Carrier::Ethernet.frame_bytes(payload))
+        let payload = receive::payload_of(flow, asked.receive.payload_bytes).max(wire::HEADER_BYTES);
+        receive::flow_json(flow, PORT, Carrier::Ethernet.frame_bytes(payload))
     };
     let clock: Vec<Value> = simulated.clocks.iter().map(Known::json).collect();
     json!({
         "event": "simulated",
         "block": asked.head.block,
-        "sent": simulated.sent.flows.iter().map(sending::flow_json).collect::<Vec<_>>(),
+        "sent": simulated.sent.flows.iter().map(send::flow_json).collect::<Vec<_>>(),
         "received": simulated.received.flows.iter().map(of_flow).collect::<Vec<_>>(),
         "clock": if clock.is_empty() { Value::Null } else { json!(clock) },
         "stepped": false,

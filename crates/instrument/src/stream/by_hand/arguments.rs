@@ -1,0 +1,116 @@
+//! The command line of `stream`. What `serve` is asked in JSON as well is declared once, in `request`, `to` and `shape`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use sojourn_time::Nanos;
+use sojourn_time::text::time;
+
+use crate::arguments::PlaceArguments;
+use crate::stream::request::{ReceiveOptions, ReceivePort, SendOptions, name};
+use crate::stream::shape::Shape;
+use crate::stream::to::To;
+
+/// What to do with streams.
+#[derive(Debug, Subcommand)]
+pub enum Stream {
+    /// Send frames by a schedule; `stream recv` at the other end counts them
+    ///
+    /// The clocks of both ends are compared in band, before, during and after. Ethernet frames (EtherType 0x88B6) need
+    /// CAP_NET_RAW, UDP needs no rights. Example: sojourn stream send --dev eth1 --to 02:77:00:00:01:02 --rate 10kpps
+    Send(Box<SendByHand>),
+    /// Receive a stream, answer its sender's clock, and tell what arrived, what was lost and how long it took
+    ///
+    /// Example: sojourn stream recv --dev eth1 --json
+    Recv(Box<ReceiveByHand>),
+    /// Send and receive over a simulated path, in simulated time: instant, and needs no rights
+    ///
+    /// Example: sojourn stream sim --path '{"delay":{"constant_ns":5000}}' --schedule poisson --rate 10kpps --count 1000
+    Sim(Box<SimulateByHand>),
+    /// Be one end of streams, as asked on standard input: one JSON request a line, one JSON answer a line
+    ///
+    /// For programs. A block is recorded and flushed before it is answered. Ends at the end of the input, or on SIGINT or
+    /// SIGTERM, which also end what is being sent.
+    Serve(Serve),
+}
+
+/// `stream send`: one flow.
+#[derive(Debug, Args)]
+pub struct SendByHand {
+    #[command(flatten)]
+    pub to: To,
+    /// Which flow it is: several senders to one receiver differ by it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub flow: u16,
+    #[command(flatten)]
+    pub shape: Shape,
+    #[command(flatten)]
+    pub options: SendOptions,
+    #[command(flatten)]
+    pub run: StreamRun,
+}
+
+/// `stream recv`: ports of one kind.
+#[derive(Debug, Args)]
+pub struct ReceiveByHand {
+    /// Receive Ethernet frames on this interface; may be repeated. With --udp: join groups there
+    #[arg(long, value_name = "D")]
+    pub dev: Vec<String>,
+    #[command(flatten)]
+    pub port: ReceivePort,
+    /// Receive UDP over IPv6
+    #[arg(long, requires = "udp")]
+    pub ipv6: bool,
+    /// Which flows; may be repeated
+    #[arg(long, value_name = "N", default_values_t = [1])]
+    pub flow: Vec<u16>,
+    /// For how long to listen at most; a sender that says that it is done ends it sooner
+    #[arg(long = "for", value_name = "SPAN", default_value = "60s", value_parser = time)]
+    pub listen: Nanos,
+    #[command(flatten)]
+    pub options: ReceiveOptions,
+    #[command(flatten)]
+    pub run: StreamRun,
+}
+
+/// `stream sim`: one flow.
+#[derive(Debug, Args)]
+pub struct SimulateByHand {
+    /// What the path does, as JSON
+    #[arg(long, value_name = "PATH")]
+    pub path: String,
+    #[command(flatten)]
+    pub receive: ReceiveOptions,
+    #[command(flatten)]
+    pub shape: Shape,
+    #[command(flatten)]
+    pub run: StreamRun,
+}
+
+/// What all runs by hand share.
+#[derive(Debug, Args)]
+pub struct StreamRun {
+    /// Write records (Arrow IPC streams) into this folder
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub place: PlaceArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Write records (Arrow IPC streams) into this folder
+    #[arg(long, value_name = "DIR")]
+    pub record: PathBuf,
+    /// The number in the records' file names: sends-WHO-KKK.arrow
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..1000))]
+    pub part: u16,
+    /// Who writes them, in their names: letters and digits
+    #[arg(long, value_name = "WHO", value_parser = name)]
+    pub name: String,
+    #[command(flatten)]
+    pub place: PlaceArguments,
+}

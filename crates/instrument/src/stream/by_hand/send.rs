@@ -1,0 +1,205 @@
+//! `stream send`: one flow, and what its sender knows of it, for a person or as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use sojourn_record::StreamFolder;
+use sojourn_rights as rights;
+use sojourn_stream::{End, EndLine, Ended, FlowSent, Pattern};
+use sojourn_time::{HostClock, Nanos, Source};
+
+use super::arguments::SendByHand;
+use super::{names, print, rates, sources};
+use crate::failure::NotTrusted;
+use crate::place::{self, Fifo, Place};
+use crate::serve;
+use crate::stream::RIGHTS;
+use crate::stream::clocks::Known;
+use crate::stream::findings::{self, Findings};
+use crate::stream::quantiles::{self, Quantiles};
+use crate::stream::request::{Flow, Head, Keep, Send, SendOptions, StampsAsked};
+use crate::stream::send::{self, Sending, Sent};
+use crate::sys::STOP;
+
+/// For how long a receiver may take to say that it knows of the end.
+const PATIENCE: Nanos = Nanos::millis(200);
+
+/// The most frames that are kept one by one; above, histograms tell.
+const MOST_KEPT: u64 = 4_000_000;
+
+/// Sends a stream, tells its receiver of the end, and tells what was sent.
+///
+/// # Errors
+/// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
+pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
+    let asked = request(arguments)?;
+    place::stop_signal()?;
+    let place = Place::take(&arguments.run.place, Fifo::Required)?;
+    let folder = arguments.run.record.as_deref();
+    let mut records = folder.map(|folder| StreamFolder::create(folder, "a", 0, &crate::origin(false))).transpose()?;
+    let mut sending = Sending::open(&asked, &place)?;
+    rights::keep_only(&RIGHTS)?;
+    let sent = sending.run(&STOP)?;
+    let is_heard = conclude(&mut sending, &sent)?;
+    let recorded = records.as_mut().map_or(Ok(()), |folder| folder.write(&sent.rows).and_then(|()| folder.finish()));
+    let found = findings(&sending, &sent);
+    let told = Told { asked: &asked, sending: &sending, sent: &sent, is_heard, found: &found };
+    let text = if arguments.run.json { format!("{:#}\n", told.json(&place)) } else { told.text() };
+    print(&text);
+    recorded?;
+    if sent.outcome.flows.iter().all(|flow| flow.counts.sent == 0) {
+        return Err(NotTrusted("no frame was sent before it was ended".to_owned()).into());
+    }
+    Ok(found.refuse_useless()?)
+}
+
+fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
+    let SendByHand { to, flow, shape, options, .. } = arguments;
+    let flow = Flow { flow: *flow, to: to.clone(), shape: shape.clone() };
+    shape.check_rate()?;
+    let schedule = flow.request()?.schedule;
+    let is_flood = schedule.pattern == Pattern::Flood;
+    let options = SendOptions {
+        keep: if schedule.count <= MOST_KEPT { Keep::Packets } else { Keep::Histograms },
+        stamps: if is_flood { StampsAsked::None } else { StampsAsked::Departure },
+        ..*options
+    };
+    Ok(Send { head: Head::default(), flows: vec![flow], options })
+}
+
+/// Tells the receiver what was sent, and how its clock stands to ours.
+fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
+    let Some(flow) = sent.outcome.flows.first() else { return Ok(false) };
+    let (port, request) = sending.flow(0);
+    let ended = Ended { head: request.head, block: 0, flow: request.flow };
+    let mut is_heard = false;
+    for (of, clock) in lines(sent) {
+        let end = End { sent: flow.counts.sent, clock, departure_error_ns: departure_error(sent), of };
+        is_heard |= sojourn_stream::conclude(port, &HostClock, ended, &end, PATIENCE)?;
+    }
+    Ok(is_heard)
+}
+
+/// Returns the mean pacing error by the stamps of the kernel or the interface; `None` where these are of fewer than nine in ten
+/// frames.
+fn departure_error(sent: &Sent) -> Option<f64> {
+    let rows = &sent.outcome.rows;
+    let stamped = rows.iter().filter(|row| row.departure.source < Source::User);
+    let spans: Vec<f64> = stamped.map(|row| (row.departure.at - row.intended).0 as f64).collect();
+    let is_enough = !spans.is_empty() && spans.len() * 10 >= rows.len() * 9;
+    is_enough.then(|| spans.iter().sum::<f64>() / spans.len() as f64)
+}
+
+/// What is told of clocks: to several receivers of a group, each its own, and then none to who gave no answers.
+fn lines(sent: &Sent) -> Vec<(Option<u64>, Option<EndLine>)> {
+    let line = |known: &Known| known.end_line((sent.outcome.started, sent.outcome.ended));
+    match sent.clocks.as_slice() {
+        [] => vec![(None, None)],
+        [one] => vec![(None, line(one))],
+        several => several.iter().map(|known| (Some(known.clock), line(known))).chain([(None, None)]).collect(),
+    }
+}
+
+fn findings(sending: &Sending<'_>, sent: &Sent) -> Findings {
+    let mut found = Findings::new(false);
+    found.of_host(&sent.took);
+    for (place, flow) in sent.outcome.flows.iter().enumerate() {
+        found.of_sender(flow, sending.schedule(place));
+    }
+    // Where nobody answered there is no receiver of ours, and no clock to know.
+    if !sent.outcome.exchanges.is_empty() {
+        sent.clocks.iter().for_each(|known| found.of_clock(known));
+    }
+    found
+}
+
+/// What is told.
+struct Told<'a> {
+    asked: &'a Send,
+    sending: &'a Sending<'a>,
+    sent: &'a Sent,
+    is_heard: bool,
+    found: &'a Findings,
+}
+
+impl Told<'_> {
+    fn json(&self, place: &Place) -> Value {
+        let flows: Vec<Value> =
+            self.sent.outcome.flows.iter().enumerate().map(|(at, flow)| self.flow(at, flow)).collect();
+        let clock: Vec<Value> = self.sent.clocks.iter().map(Known::json).collect();
+        let mut told = json!({
+            "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
+            "flows": flows,
+            "receiver_heard_the_end": self.is_heard,
+            "clock": clock,
+            "started_ns": self.sent.outcome.started,
+            "ended_ns": self.sent.outcome.ended,
+            "processor_time_ns": self.sent.took.processor,
+            "departure_sources": sources(self.sent.outcome.rows.iter().map(|row| row.departure.source)),
+            "findings": self.found.json(),
+        });
+        serve::add(&mut told, place.json());
+        told
+    }
+
+    fn flow(&self, at: usize, flow: &FlowSent) -> Value {
+        let asked = &self.asked.flows[at];
+        let mut told = send::flow_json(flow);
+        told["to"] = json!(asked.to.to_string());
+        told["engine"] = json!(self.sending.engines()[at]);
+        told["schedule"] = json!(asked.shape.schedule());
+        told["frame_bytes"] = json!(self.sending.frame_bytes(at));
+        told["payload_bytes"] = json!(self.sending.payload_bytes(at));
+        let spread = |spread| Quantiles::of(spread, 0).map(|quantiles| quantiles.json());
+        told["departure_error"] = json!(spread(&flow.departure_error));
+        told["inter_departure"] = json!(spread(&flow.inter_departure));
+        told
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (at, flow) in self.sent.outcome.flows.iter().enumerate() {
+            text += &self.flow_text(at, flow);
+        }
+        let sources = sources(self.sent.outcome.rows.iter().map(|row| row.departure.source));
+        let _ = writeln!(text, "timestamps: departures {}", names(&sources));
+        let receiver = match (self.is_heard, self.sent.clocks.as_slice()) {
+            (false, _) => "no receiver of ours answered: only the sender's side is known".to_owned(),
+            (true, []) => "the receiver knows of the end".to_owned(),
+            (true, [known]) => format!("the receiver knows of the end; {}", known.sentence()),
+            (true, several) => {
+                let each = several.iter().map(|known| format!("\n{}: {}", known.peer, known.sentence()));
+                format!("the receivers know of the end{}", each.collect::<String>())
+            }
+        };
+        let _ = writeln!(text, "{receiver}");
+        text + &self.found.text()
+    }
+
+    fn flow_text(&self, at: usize, flow: &FlowSent) -> String {
+        let asked = &self.asked.flows[at];
+        let to = &asked.to;
+        let bytes = self.sending.frame_bytes(at);
+        let engine = &self.sending.engines()[at];
+        let counts = flow.counts;
+        let mut text = format!("stream to {to} ({engine}): {bytes} byte frames, {} schedule\n", asked.shape.schedule());
+        let _ = writeln!(
+            text,
+            "{} asked, {} sent, {} refused by this machine, {} unsent",
+            counts.asked, counts.sent, counts.refused, counts.unsent
+        );
+        let _ = writeln!(text, "{}", rates(flow, bytes));
+        if flow.departure_error.count() > 0 {
+            let (one, ten) = (flow.within_1us * 100.0, flow.within_10us * 100.0);
+            let _ = writeln!(text, "departures within 1 µs of intended: {one:.2} %, within 10 µs: {ten:.2} %");
+        }
+        if let Some(fit) = flow.fit {
+            let _ = writeln!(text, "{}", findings::gaps(fit));
+        }
+        let table = quantiles::table(&[
+            ("pacing error", Quantiles::of(&flow.departure_error, 0)),
+            ("inter-departure time", Quantiles::of(&flow.inter_departure, 0)),
+        ]);
+        text + "\n" + &table + "\n\n"
+    }
+}
