@@ -27,7 +27,7 @@ pub use load::load;
 pub use queue::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Pie, Queue, Red, Scheduler};
 pub use rule::{Action, Direction, Mask, Match, Prefix, Rule};
 pub(crate) use words::did_you_mean;
-pub use words::{pipe_from_options, pipe_from_words, to_words};
+pub use words::{PipeOption, pipe_from_options, pipe_from_words, pipe_options, to_words};
 
 use serde::{Deserialize, Serialize};
 use sojourn_time::Nanos;

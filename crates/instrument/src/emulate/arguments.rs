@@ -9,6 +9,7 @@ use sojourn_emulate::config::units;
 use sojourn_port::bridge::Means;
 use sojourn_time::Nanos;
 
+use super::pipe_options::PipeOptions;
 use crate::arguments::span;
 
 /// What to do with an emulator.
@@ -76,64 +77,8 @@ pub fn complete(mut words: Vec<OsString>) -> Vec<OsString> {
 /// The configuration of pipes and rules.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Asked {
-    /// Constant delay: 20ms
-    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, help_heading = PIPES)]
-    pub delay: Option<String>,
-    /// Size of the random part of the delay: 2ms
-    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, help_heading = PIPES)]
-    pub jitter: Option<String>,
-    /// Distribution of the random part: uniform, normal, exponential, gamma SHAPE, lomax SHAPE, pareto, paretonormal, ecdf FILE, or an iproute2
-    /// .dist file
-    #[arg(long, value_name = "SHAPE", help_heading = PIPES)]
-    pub distribution: Option<String>,
-    /// Correlation in time: after this time half of a delay's deviation is left
-    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, help_heading = PIPES)]
-    pub half_life: Option<String>,
-    /// Whether packets may overtake: kept, free
-    #[arg(long, value_name = "ORDER", help_heading = PIPES)]
-    pub order: Option<String>,
-    /// Let packets chosen at random overtake others: 1%, "25% gap 5", "1% by 5ms"
-    #[arg(long, value_name = "CHOICE", allow_hyphen_values = true, help_heading = PIPES)]
-    pub reorder: Option<String>,
-    /// Lose packets: 1%, "burst 1% 3", "gemodel 1% 10%", "every 100", "syn 1", "segment 3", "pattern FILE"; may be repeated
-    #[arg(long, value_name = "LOSS", allow_hyphen_values = true, help_heading = PIPES)]
-    pub loss: Vec<String>,
-    /// Lose packets behind the link, where they have used its bandwidth; may be repeated
-    #[arg(long, value_name = "LOSS", allow_hyphen_values = true, help_heading = PIPES)]
-    pub loss_after: Vec<String>,
-    /// Flip one bit in this share of packets: 0.1%
-    #[arg(long, value_name = "SHARE", allow_hyphen_values = true, help_heading = PIPES)]
-    pub corrupt: Option<String>,
-    /// Flip each bit with this probability: 1e-6
-    #[arg(long, value_name = "P", allow_hyphen_values = true, help_heading = PIPES)]
-    pub ber: Option<String>,
-    /// Send this share of packets twice: 0.1%
-    #[arg(long, value_name = "SHARE", allow_hyphen_values = true, help_heading = PIPES)]
-    pub duplicate: Option<String>,
-    /// Rate of the bottleneck link: 10Mbit/s
-    #[arg(long, value_name = "RATE", allow_hyphen_values = true, help_heading = PIPES)]
-    pub rate: Option<String>,
-    /// Bytes that the link adds to each frame: 24 for Ethernet's preamble, FCS and gap
-    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, help_heading = PIPES)]
-    pub overhead: Option<String>,
-    /// Bytes that the link sends at once after idle time: 15KB
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, help_heading = PIPES)]
-    pub burst: Option<String>,
-    /// Limit of the queue before the link, in packets or bytes: 50, 64KB [default: rate × delay, 50 packets at least]
-    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true, help_heading = PIPES)]
-    pub queue: Option<String>,
-    /// Queue management and scheduler: codel, "pie target 15ms", "red 0.002/5/15/0.1", fq_codel, dualpi2
-    #[arg(long, value_name = "AQM", help_heading = PIPES)]
-    pub aqm: Option<String>,
-    /// Rate, delay and loss over time: a mahimahi file, or a CSV file of time, rate, delay and loss
-    #[arg(long, value_name = "FILE", help_heading = PIPES)]
-    pub trace: Option<String>,
-    /// When the link sends nothing: "at 10s for 500ms every 60s"
-    #[arg(long, value_name = "OUTAGE", help_heading = PIPES)]
-    pub outage: Option<String>,
-    /// One pipe for each flow: all, "src-ip 0xffffff00", "dst-port 0xffff"
-    #[arg(long, value_name = "MASK", help_heading = PIPES)]
-    pub mask: Option<String>,
+    #[command(flatten)]
+    pub pipe: PipeOptions,
     /// Words for the direction from LEFT to RIGHT, which override the options: "delay 20ms 2ms loss 1%", "bw 10Mbit/s queue 50", or ""
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = PIPES)]
     pub forward: Option<String>,
@@ -154,7 +99,7 @@ pub struct Asked {
     pub budget: Option<Nanos>,
 }
 
-const PIPES: &str = "What happens to packets";
+pub const PIPES: &str = "What happens to packets";
 
 #[derive(Debug, Args)]
 pub struct Run {

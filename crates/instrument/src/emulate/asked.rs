@@ -30,19 +30,18 @@ pub fn config(asked: &Asked) -> anyhow::Result<Config> {
 
 /// Makes a pipe and a rule for each direction that anything is asked of.
 fn from_options(asked: &Asked) -> Result<Config, ConfigError> {
-    let both = options(asked);
     let mut config = Config::default();
     for direction in DIRECTIONS {
         let own = match direction {
             Direction::Forward => &asked.forward,
             Direction::Backward => &asked.backward,
         };
-        if both.is_empty() && own.is_none() {
+        if asked.pipe.is_empty() && own.is_none() {
             continue;
         }
         let name = direction.name().to_owned();
         let idle = Pipe { name: name.clone(), ..Pipe::default() };
-        let pipe = pipe_from_options(both.iter().copied(), &idle)?;
+        let pipe = pipe_from_options(asked.pipe.iter(), &idle)?;
         config.pipes.push(pipe_from_words(own.as_deref().unwrap_or_default(), &pipe)?);
         let on = Match { direction: Some(direction), ..Match::default() };
         let number = 100 * (direction.index() as u32 + 1);
@@ -52,64 +51,31 @@ fn from_options(asked: &Asked) -> Result<Config, ConfigError> {
 }
 
 fn is_any_pipe(asked: &Asked) -> bool {
-    asked.forward.is_some() || asked.backward.is_some() || !options(asked).is_empty()
-}
-
-/// The options that are given, each as a word and its value. What is behind the link comes after what is before it, and the
-/// queue last: what it holds may depend on the others.
-fn options(asked: &Asked) -> Vec<(&'static str, &str)> {
-    let after = asked.loss_after.iter().map(|loss| ("loss", loss.as_str()));
-    let mut options: Vec<_> = one("mask", &asked.mask).into_iter().collect();
-    options.extend(asked.loss.iter().map(|loss| ("loss", loss.as_str())));
-    options.extend(
-        [
-            one("corrupt", &asked.corrupt),
-            one("ber", &asked.ber),
-            one("duplicate", &asked.duplicate),
-            one("rate", &asked.rate),
-            one("overhead", &asked.overhead),
-            one("burst", &asked.burst),
-            one("trace", &asked.trace),
-            one("outage", &asked.outage),
-            one("delay", &asked.delay),
-            one("jitter", &asked.jitter),
-            one("distribution", &asked.distribution),
-            one("half-life", &asked.half_life),
-            one("order", &asked.order),
-            one("reorder", &asked.reorder),
-        ]
-        .into_iter()
-        .flatten(),
-    );
-    if !asked.loss_after.is_empty() {
-        options.push(("after", ""));
-        options.extend(after);
-        options.push(("before", ""));
-    }
-    options.extend(one("queue", &asked.queue).into_iter().chain(one("aqm", &asked.aqm)));
-    options
-}
-
-fn one<'a>(word: &'static str, value: &'a Option<String>) -> Option<(&'static str, &'a str)> {
-    value.as_deref().map(|value| (word, value))
+    asked.forward.is_some() || asked.backward.is_some() || !asked.pipe.is_empty()
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use sojourn_emulate::config::{Limit, Loss};
     use sojourn_time::Nanos;
 
     use super::*;
 
-    fn some(text: &str) -> Option<String> {
-        Some(text.to_owned())
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        asked: Asked,
+    }
+
+    fn asked(words: &[&str]) -> Asked {
+        Line::try_parse_from(["x"].iter().chain(words)).unwrap_or_else(|error| panic!("{error}")).asked
     }
 
     #[test]
     fn options_hold_for_both_directions_and_words_for_one() {
-        let asked = Asked { delay: some("20ms"), loss: vec!["1%".to_owned()], ..Asked::default() };
-        let asked =
-            Asked { backward: some("delay 5ms rate 1Mbit/s queue 7"), loss_after: vec!["2%".to_owned()], ..asked };
+        let backward = "delay 5ms rate 1Mbit/s queue 7";
+        let asked = asked(&["--delay", "20ms", "--loss-after", "2%", "--loss", "1%", "--backward", backward]);
         let config = config(&asked).unwrap();
         let [forward, backward] = &config.pipes[..] else { panic!("{config:?}") };
         assert_eq!((forward.delay.constant, backward.delay.constant), (Nanos::millis(20), Nanos::millis(5)));
@@ -121,12 +87,27 @@ mod tests {
         assert_eq!(config.rules.len(), 2);
     }
 
+    /// However they are given, an option that says more of what another one also sets holds.
+    #[test]
+    fn options_are_applied_in_the_order_of_their_table() {
+        let pipe = |words: &[&str]| from_options(&asked(words)).unwrap().pipes.remove(0);
+        for (one, other) in [
+            (["--jitter", "5ms"], ["--delay", "20ms 2ms"]),
+            (["--half-life", "5ms"], ["--jitter", "1ms"]),
+            (["--ber", "1e-6"], ["--corrupt", "1%"]),
+            (["--overhead", "24"], ["--rate", "1Mbit/s 20"]),
+            (["--aqm", "codel class web weight 3"], ["--queue", "9"]),
+        ] {
+            let (first, last) = (pipe(&[one, other].concat()), pipe(&[other, one].concat()));
+            assert_eq!(first, last, "{one:?} {other:?}");
+            let words = [other, one].concat().join(" ").replace("--aqm ", "").replace("--", "");
+            assert_eq!(last, pipe_from_words(&words, &Pipe { name: "forward".to_owned(), ..Pipe::default() }).unwrap());
+        }
+    }
+
     #[test]
     fn an_aqm_is_taken_with_its_parameters_and_taken_away() {
-        let pipe = |aqm: &str| {
-            let asked = Asked { rate: some("1Mbit/s"), aqm: some(aqm), ..Asked::default() };
-            config(&asked).unwrap().pipes.remove(0)
-        };
+        let pipe = |aqm: &str| config(&asked(&["--rate", "1Mbit/s", "--aqm", aqm])).unwrap().pipes.remove(0);
         assert_eq!(
             pipe("codel target 3ms").queue.aqm,
             pipe_from_words("codel target 3ms", &Pipe::default()).unwrap().queue.aqm
@@ -137,23 +118,22 @@ mod tests {
     #[test]
     fn without_anything_it_is_a_bridge_and_with_empty_words_an_idle_pipe() {
         assert!(config(&Asked::default()).unwrap().pipes.is_empty());
-        let idle = config(&Asked { forward: some(""), seed: Some(9), ..Asked::default() }).unwrap();
+        let idle = config(&asked(&["--forward", "", "--seed", "9"])).unwrap();
         assert_eq!(idle.pipes, [Pipe { name: "forward".to_owned(), ..Pipe::default() }]);
         assert_eq!((idle.rules.len(), idle.seed), (1, 9));
     }
 
     #[test]
     fn what_is_wrong_is_told() {
-        let told = |asked: Asked| config(&asked).unwrap_err().to_string();
-        let told_delay = told(Asked { delay: some("20"), ..Asked::default() });
-        assert!(told_delay.starts_with("pipe forward: delay: "), "{told_delay}");
-        let told_share = told(Asked { loss: vec!["2".to_owned()], ..Asked::default() });
-        assert_eq!(told_share, "pipe forward: loss: 2 has no percent sign: write 2%");
-        let told_negative = told(Asked { delay: some("-5ms"), ..Asked::default() });
-        assert_eq!(told_negative, "pipe forward: delay: -5ms: a time cannot be below zero; write it as 5ms");
-        let told_more = told(Asked { queue: some("50 codel"), ..Asked::default() });
-        assert_eq!(told_more, "pipe forward: queue: \"codel\" is more than it takes");
-        let both = Asked { config: Some("x.toml".into()), delay: some("20ms"), ..Asked::default() };
-        assert!(told(both).starts_with("--config beside options"));
+        for (words, sentence) in [
+            (["--loss", "2"], "pipe forward: loss: 2 has no percent sign: write 2%"),
+            (["--delay", "-5ms"], "pipe forward: delay: -5ms: a time cannot be below zero; write it as 5ms"),
+            (["--queue", "50 codel"], "pipe forward: queue: \"codel\" is more than it takes"),
+            (["--delay", "20"], "pipe forward: delay: 20 has no unit that I know; write 20ms, 20us, 20ns or 20s"),
+        ] {
+            assert_eq!(config(&asked(&words)).unwrap_err().to_string(), sentence);
+        }
+        let both = config(&asked(&["--config", "x.toml", "--delay", "20ms"])).unwrap_err().to_string();
+        assert!(both.starts_with("--config beside options"), "{both}");
     }
 }

@@ -13,6 +13,7 @@ mod kernel;
 mod live;
 mod log;
 mod offline;
+mod pipe_options;
 mod replay;
 mod show;
 mod upper;

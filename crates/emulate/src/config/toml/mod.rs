@@ -32,7 +32,7 @@ use std::path::Path;
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 
-use super::words::{Dialect, Draft, Key, Words, did_you_mean, first_words, split};
+use super::words::{Dialect, Draft, Key, Words, did_you_mean, split, words_of};
 use super::{Config, ConfigError, Pipe, units};
 
 /// A refusal with where it is: a byte of the text.
@@ -101,7 +101,7 @@ fn pipe(table: &DeTable<'_>, name: Option<&str>, start: usize, folder: &Path) ->
     }
     let name = name.ok_or_else(|| Wrong { at: start, problem: "this pipe has no name; give it one".to_owned() })?;
     let mut draft = Draft::new(&Pipe { name, ..Pipe::default() });
-    let keys = first_words(|key| key != Key::Text);
+    let keys = words_of(|key| key != Key::Text);
     for (key, value) in in_order(table) {
         match normal(key, &keys).as_str() {
             "name" | "after" | "class" => {}
@@ -130,7 +130,7 @@ fn after(table: &DeTable<'_>, draft: &mut Draft, folder: &Path) -> Result<(), Wr
     let mut place =
         |word: &str, draft: &mut Draft| draft.word(word, &mut nothing).map_err(|problem| Wrong { at: 0, problem });
     place("after", draft)?;
-    let keys = first_words(|key| key == Key::Impairment);
+    let keys = words_of(|key| key == Key::Impairment);
     for (key, value) in in_order(table) {
         let word = normal(key, &keys);
         known(key, &word, &keys)?;
@@ -148,7 +148,7 @@ fn class(value: &Spanned<DeValue<'_>>, draft: &mut Draft, folder: &Path) -> Resu
     let weight = field("weight")?.unwrap_or_else(|| "1".to_owned());
     let mut head = Words::new(vec![name, "weight".to_owned(), weight], Dialect::Ours, folder);
     draft.word("class", &mut head).map_err(|why| at(value, why))?;
-    let keys = first_words(|key| key == Key::Queue);
+    let keys = words_of(|key| key == Key::Queue);
     for (key, value) in in_order(table) {
         let word = normal(key, &keys);
         if !matches!(word.as_str(), "name" | "weight") {

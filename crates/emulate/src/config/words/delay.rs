@@ -2,8 +2,76 @@
 
 use sojourn_time::Nanos;
 
-use super::Words;
-use crate::config::{Distribution, Order, Pipe, Reorder, files, units};
+use super::{Draft, Read, Words, impair};
+use crate::config::{Distribution, Order, Pipe, Reorder, files};
+
+/// netem's `delay T [J [CORR]]`; dummynet's `delay T` is its beginning.
+pub(super) fn delay(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
+    let constant = words.or_none(|words| words.time("delay"))?;
+    draft.pipe.delay.constant = constant.unwrap_or(Nanos::ZERO);
+    if constant.is_none() {
+        return Ok(());
+    }
+    if let Some(share) = words.peek().filter(|word| word.ends_with('%')) {
+        return Err(format!("delay: {share} is a percentage; jitter is a time, as in \"delay 20ms 2ms\""));
+    }
+    let Some(jitter) = words.time_if("delay")? else { return Ok(()) };
+    draft.delay.size(jitter, &mut draft.pipe);
+    impair::no_correlation(words, |correlation| {
+        format!(
+            "delay: {correlation} would be a correlation from packet to packet, which depends on how fast packets come (and does nothing in netem); write \"half-life 10ms\", the time after which half of a deviation is left"
+        )
+    })
+}
+
+pub(super) fn jitter(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let size = words.or_none(|words| words.time(word))?;
+    draft.delay.size(size.unwrap_or(Nanos::ZERO), &mut draft.pipe);
+    Ok(())
+}
+
+pub(super) fn distribution(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
+    draft.delay.shape = Some(shape(words)?);
+    Ok(())
+}
+
+pub(super) fn ecdf(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
+    draft.delay.shape = Some(empirical(words)?);
+    Ok(())
+}
+
+pub(super) fn half_life(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.pipe.delay.half_life = words.or_none(|words| words.time(word))?;
+    Ok(())
+}
+
+pub(super) fn order(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.pipe.delay.order = words.value(word, "kept", |text| match text {
+        "kept" => Ok(Order::Kept),
+        "free" => Ok(Order::Free),
+        other => Err(format!("{other:?} is neither kept nor free")),
+    })?;
+    Ok(())
+}
+
+/// netem's `reorder P [CORR] [gap N]`, and `by T`: how much of its delay a chosen packet is spared.
+pub(super) fn reorder(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let read = words.or_none(|words| {
+        let mut reorder = Reorder { probability: words.percentage(word)?, gap: 0, by: None };
+        impair::refuse_correlation(word, words)?;
+        words.each(|words, name| {
+            match name {
+                "gap" => reorder.gap = words.whole(name, "5")?,
+                "by" => reorder.by = Some(words.time(name)?),
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(reorder)
+    })?;
+    draft.pipe.delay.reorder = read.filter(|reorder| reorder.probability > 0.0);
+    Ok(())
+}
 
 /// What the size and the shape of the jitter are to be: they may come in any order.
 #[derive(Default)]
@@ -25,51 +93,6 @@ enum Shape {
 }
 
 impl Pending {
-    pub fn word(&mut self, word: &str, words: &mut Words, pipe: &mut Pipe) -> Result<bool, String> {
-        match word {
-            "delay" | "latency" => self.delay(words, pipe)?,
-            "jitter" => self.jitter(words, pipe)?,
-            "distribution" => self.shape = Some(shape(words)?),
-            "ecdf" => self.shape = Some(empirical(words)?),
-            "half-life" => pipe.delay.half_life = if words.take("none") { None } else { Some(words.time(word)?) },
-            "order" => pipe.delay.order = order(words)?,
-            "reorder" => pipe.delay.reorder = reorder(words)?,
-            "gap" => return Err("gap belongs behind reorder: \"reorder 25% gap 5\"".to_owned()),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// netem's `delay T [J [CORR]]`; dummynet's `delay T` is its beginning.
-    fn delay(&mut self, words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
-        if words.take("none") {
-            pipe.delay.constant = Nanos::ZERO;
-            return Ok(());
-        }
-        pipe.delay.constant = words.time("delay")?;
-        if words.peek().is_some_and(|word| word.ends_with('%')) {
-            return Err(format!(
-                "delay: {} is a percentage; jitter is a time, as in \"delay 20ms 2ms\"",
-                words.peek().unwrap_or_default()
-            ));
-        }
-        let Some(jitter) = words.time_if("delay")? else { return Ok(()) };
-        self.size(jitter, pipe);
-        match words.number() {
-            None => Ok(()),
-            Some(correlation) if units::percentage_in(&correlation, super::Dialect::Netem) == Ok(0.0) => Ok(()),
-            Some(correlation) => Err(format!(
-                "delay: {correlation} would be a correlation from packet to packet, which depends on how fast packets come (and does nothing in netem); write \"half-life 10ms\", the time after which half of a deviation is left"
-            )),
-        }
-    }
-
-    fn jitter(&mut self, words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
-        let size = if words.take("none") { Nanos::ZERO } else { words.time("jitter")? };
-        self.size(size, pipe);
-        Ok(())
-    }
-
     fn size(&mut self, size: Nanos, pipe: &mut Pipe) {
         self.size = Some(size);
         if size == Nanos::ZERO {
@@ -179,39 +202,11 @@ fn shape_and_scale(name: &str, words: &mut Words) -> Result<(f64, Option<Nanos>)
     if shape <= 0.0 {
         return Err(format!("{of}: a shape must be above 0"));
     }
-    let scale = if words.take("scale") { Some(words.time("scale")?) } else { None };
-    Ok((shape, scale))
+    Ok((shape, words.behind("scale", Words::time)?))
 }
 
 fn empirical(words: &mut Words) -> Result<Shape, String> {
     let name = words.argument("ecdf", "delays.txt")?;
     let points = files::distribution::empirical(&words.path(&name))?;
     Ok(Shape::Empirical(Distribution::Empirical { points, file: name }))
-}
-
-fn order(words: &mut Words) -> Result<Order, String> {
-    match words.argument("order", "kept")?.as_str() {
-        "kept" => Ok(Order::Kept),
-        "free" => Ok(Order::Free),
-        other => Err(format!("order: {other:?} is neither kept nor free")),
-    }
-}
-
-/// netem's `reorder P [CORR] [gap N]`, and `by T`: how much of its delay a chosen packet is spared.
-fn reorder(words: &mut Words) -> Result<Option<Reorder>, String> {
-    if words.take("none") {
-        return Ok(None);
-    }
-    let probability = words.percentage("reorder")?;
-    super::impair::refuse_correlation("reorder", words)?;
-    let mut reorder = Reorder { probability, gap: 0, by: None };
-    loop {
-        if words.take("gap") {
-            reorder.gap = words.whole("gap", "5")?;
-        } else if words.take("by") {
-            reorder.by = Some(words.time("by")?);
-        } else {
-            return Ok((probability > 0.0).then_some(reorder));
-        }
-    }
 }

@@ -1,7 +1,66 @@
 //! Words of losses, corruption and duplication.
 
-use super::Words;
-use crate::config::{Corruption, Impairments, Loss, Pipe, files, units};
+use super::{Dialect, Draft, Read, Words};
+use crate::config::{Corruption, Impairments, Loss, files, units};
+
+pub(super) fn before(draft: &mut Draft, _: &str, _: &mut Words) -> Read<()> {
+    draft.impair.is_after = false;
+    Ok(())
+}
+
+pub(super) fn after(draft: &mut Draft, _: &str, _: &mut Words) -> Read<()> {
+    draft.impair.is_after = true;
+    Ok(())
+}
+
+pub(super) fn loss(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
+    let loss = words.or_none(kind)?.flatten();
+    draft.lose(loss);
+    Ok(())
+}
+
+/// `after loss …`, for this loss alone.
+pub(super) fn loss_after(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let was_after = std::mem::replace(&mut draft.impair.is_after, true);
+    let read = loss(draft, word, words);
+    draft.impair.is_after = was_after;
+    read
+}
+
+/// dummynet's `plr P` and `plr K,p,H,r`, where K and H are what is lost in the good and the bad state.
+pub(super) fn plr(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let loss = words.value(word, "0.01", |text| {
+        let values: Result<Vec<f64>, String> = text.split(',').map(units::fraction).collect();
+        match values?[..] {
+            [0.0] => Ok(None),
+            [probability] => Ok(Some(Loss::Independent { probability })),
+            [k, p, h, r] => Ok(Some(Loss::GilbertElliott { p, r, h: 1.0 - h, k: 1.0 - k })),
+            _ => Err(format!("{text} is neither one probability nor four (K,p,H,r)")),
+        }
+    })?;
+    draft.lose(loss);
+    Ok(())
+}
+
+pub(super) fn corrupt(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.impaired().corruption = share(word, words)?.map(Corruption::OneBit);
+    Ok(())
+}
+
+pub(super) fn ber(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let rate = words.or_none(|words| {
+        words.value(word, "1e-9", |text| {
+            units::fraction(text).map_err(|_| format!("{text:?} is not a bit error rate from 0 to 1; write it as 1e-9"))
+        })
+    })?;
+    draft.impaired().corruption = rate.filter(|rate| *rate > 0.0).map(Corruption::BitErrorRate);
+    Ok(())
+}
+
+pub(super) fn duplicate(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.impaired().duplication = share(word, words)?;
+    Ok(())
+}
 
 /// Where impairments go: before the queue, as in netem and dummynet, until `after` says behind the link.
 #[derive(Default)]
@@ -11,83 +70,49 @@ pub(super) struct Pending {
     named: [bool; 2],
 }
 
-impl Pending {
-    pub fn word(&mut self, word: &str, words: &mut Words, pipe: &mut Pipe) -> Result<bool, String> {
-        if word == "loss-after" {
-            let was_after = std::mem::replace(&mut self.is_after, true);
-            let is_read = self.word("loss", words, pipe);
-            self.is_after = was_after;
-            return is_read;
-        }
-        let place = if self.is_after { &mut pipe.after } else { &mut pipe.before };
-        match word {
-            "before" => self.is_after = false,
-            "after" => self.is_after = true,
-            "loss" | "drop" if words.take("none") => self.lose(place, None),
-            "drop" if matches!(words.peek(), Some("head" | "tail")) => return Ok(false),
-            "loss" | "drop" => {
-                let loss = loss(words)?;
-                self.lose(place, loss);
-            }
-            "plr" => {
-                let loss = plr(words)?;
-                self.lose(place, loss);
-            }
-            "corrupt" => place.corruption = share("corrupt", words)?.map(Corruption::OneBit),
-            "ber" => place.corruption = bit_error_rate(words)?.map(Corruption::BitErrorRate),
-            "duplicate" => place.duplication = share("duplicate", words)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
+impl Draft {
+    fn impaired(&mut self) -> &mut Impairments {
+        if self.impair.is_after { &mut self.pipe.after } else { &mut self.pipe.before }
     }
 
-    fn lose(&mut self, place: &mut Impairments, loss: Option<Loss>) {
-        if !std::mem::replace(&mut self.named[usize::from(self.is_after)], true) {
-            place.loss.clear();
+    fn lose(&mut self, loss: Option<Loss>) {
+        if !std::mem::replace(&mut self.impair.named[usize::from(self.impair.is_after)], true) {
+            self.impaired().loss.clear();
         }
-        place.loss.extend(loss);
+        self.impaired().loss.extend(loss);
     }
 }
 
 /// Reads "1%" or "none", as corrupt and duplicate have it.
-fn share(word: &str, words: &mut Words) -> Result<Option<f64>, String> {
-    if words.take("none") {
-        return Ok(None);
-    }
-    let probability = words.percentage(word)?;
-    refuse_correlation(word, words)?;
-    Ok((probability > 0.0).then_some(probability))
-}
-
-fn bit_error_rate(words: &mut Words) -> Result<Option<f64>, String> {
-    if words.take("none") {
-        return Ok(None);
-    }
-    let text = words.argument("ber", "1e-9")?;
-    let rate = units::fraction(&text)
-        .map_err(|_| format!("ber: {text:?} is not a bit error rate from 0 to 1; write it as 1e-9"))?;
-    Ok((rate > 0.0).then_some(rate))
+fn share(word: &str, words: &mut Words) -> Read<Option<f64>> {
+    let share = words.or_none(|words| {
+        let share = words.percentage(word)?;
+        refuse_correlation(word, words).map(|()| share)
+    })?;
+    Ok(share.filter(|share| *share > 0.0))
 }
 
 /// Refuses netem's correlation where it has no exact meaning here.
-pub(super) fn refuse_correlation(word: &str, words: &mut Words) -> Result<(), String> {
+pub(super) fn refuse_correlation(word: &str, words: &mut Words) -> Read<()> {
+    no_correlation(words, |text| {
+        format!("{word}: the correlation {text} is not offered (netem's changes the probability itself); leave it out")
+    })
+}
+
+/// Takes a correlation of 0; refuses any other.
+pub(super) fn no_correlation(words: &mut Words, refusal: impl Fn(&str) -> String) -> Read<()> {
     match words.number() {
-        None => Ok(()),
-        Some(text) if units::percentage_in(&text, super::Dialect::Netem) == Ok(0.0) => Ok(()),
-        Some(text) => Err(format!(
-            "{word}: the correlation {text} is not offered (netem's changes the probability itself); leave it out"
-        )),
+        Some(text) if units::percentage_in(&text, Dialect::Netem) != Ok(0.0) => Err(refusal(&text)),
+        _ => Ok(()),
     }
 }
 
 /// Reads what is behind `loss`; `None`: a loss of nothing.
-fn loss(words: &mut Words) -> Result<Option<Loss>, String> {
-    let kind = if words.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '.')) {
-        "random".to_owned()
-    } else {
-        words.argument("loss", "1%")?
-    };
-    match kind.as_str() {
+fn kind(words: &mut Words) -> Read<Option<Loss>> {
+    if words.is_number() {
+        return random(words);
+    }
+    match words.argument("loss", "1%")?.as_str() {
         "random" => random(words),
         "gemodel" => gemodel(words).map(Some),
         "ge" => gilbert_elliott(words).map(Some),
@@ -97,8 +122,10 @@ fn loss(words: &mut Words) -> Result<Option<Loss>, String> {
         "every" => every(words).map(Some),
         "syn" => syn(words).map(Some),
         "segment" => segment(words).map(Some),
-        "pattern" => pattern(words).map(Some),
-        "time-pattern" => time_pattern(words).map(Some),
+        "pattern" => pattern("loss pattern", words).map(|(lost, file)| Some(Loss::Pattern { lost, file })),
+        "time-pattern" => {
+            pattern("loss time-pattern", words).map(|(lost, file)| Some(Loss::TimePattern { lost, file }))
+        }
         other => Err(format!(
             "loss: {other:?} is not a kind of loss; write \"loss 1%\", or one of gemodel, ge, state, burst, dwell, every, syn, segment, pattern, time-pattern"
         )),
@@ -107,7 +134,7 @@ fn loss(words: &mut Words) -> Result<Option<Loss>, String> {
 
 /// `loss P [CORR]`. With a correlation it is the chain of two states whose loss is exactly P and whose correlation from one
 /// packet to the next is exactly CORR: p + r = 1 − CORR, p / (p + r) = P.
-fn random(words: &mut Words) -> Result<Option<Loss>, String> {
+fn random(words: &mut Words) -> Read<Option<Loss>> {
     let probability = words.percentage("loss")?;
     let correlation = words.percentage_if("loss")?.unwrap_or(0.0);
     if probability == 0.0 {
@@ -124,7 +151,7 @@ fn random(words: &mut Words) -> Result<Option<Loss>, String> {
 }
 
 /// netem's `gemodel p [r [1-h [1-k]]]` with its defaults: r is 1 − p, everything is lost in the bad state, nothing in the good one.
-fn gemodel(words: &mut Words) -> Result<Loss, String> {
+fn gemodel(words: &mut Words) -> Read<Loss> {
     let word = "loss gemodel";
     let p = words.percentage(word)?;
     let r = words.percentage_if(word)?.unwrap_or(1.0 - p);
@@ -134,13 +161,13 @@ fn gemodel(words: &mut Words) -> Result<Loss, String> {
 }
 
 /// The model as the literature has it: `ge p r h k`, with h and k what is delivered.
-fn gilbert_elliott(words: &mut Words) -> Result<Loss, String> {
+fn gilbert_elliott(words: &mut Words) -> Read<Loss> {
     let mut next = || words.percentage("loss ge");
     Ok(Loss::GilbertElliott { p: next()?, r: next()?, h: next()?, k: next()? })
 }
 
 /// netem's `state p13 [p31 [p32 [p23 [p14]]]]` with its defaults.
-fn state(words: &mut Words) -> Result<Loss, String> {
+fn state(words: &mut Words) -> Read<Loss> {
     let word = "loss state";
     let p13 = words.percentage(word)?;
     let p31 = words.percentage_if(word)?.unwrap_or(1.0 - p13);
@@ -151,7 +178,7 @@ fn state(words: &mut Words) -> Result<Loss, String> {
 }
 
 /// `loss burst P MEAN`: a loss of P in bursts of MEAN packets: r = 1 / MEAN, p = P r / (1 − P).
-fn burst(words: &mut Words) -> Result<Loss, String> {
+fn burst(words: &mut Words) -> Read<Loss> {
     let probability = words.percentage("loss burst")?;
     let mean = words.real("loss burst", "1% 5")?;
     if mean < 1.0 || probability >= 1.0 {
@@ -168,42 +195,24 @@ fn burst(words: &mut Words) -> Result<Loss, String> {
     Ok(Loss::GilbertElliott { p, r, h: 0.0, k: 1.0 })
 }
 
-fn every(words: &mut Words) -> Result<Loss, String> {
+fn every(words: &mut Words) -> Read<Loss> {
     let every = words.whole("loss every", "100")?;
-    let first = if words.take("first") { words.whole("first", "1")? } else { every };
-    Ok(Loss::Every { every, first })
+    let first = words.behind("first", |words, name| words.whole(name, "1"))?;
+    Ok(Loss::Every { every, first: first.unwrap_or(every) })
 }
 
-fn syn(words: &mut Words) -> Result<Loss, String> {
-    let count = words.number().map_or(Ok(1), |text| units::whole(&text)).map_err(|why| format!("loss syn: {why}"))?;
-    Ok(Loss::Syn { count })
+fn syn(words: &mut Words) -> Read<Loss> {
+    Ok(Loss::Syn { count: words.value_if("loss syn", units::whole)?.unwrap_or(1) })
 }
 
-fn segment(words: &mut Words) -> Result<Loss, String> {
+fn segment(words: &mut Words) -> Read<Loss> {
     let index = words.whole("loss segment", "10")?;
-    let retransmissions = if words.take("retransmissions") { words.whole("retransmissions", "2")? } else { 0 };
-    Ok(Loss::Segment { index, retransmissions })
+    let retransmissions = words.behind("retransmissions", |words, name| words.whole(name, "2"))?;
+    Ok(Loss::Segment { index, retransmissions: retransmissions.unwrap_or(0) })
 }
 
-fn pattern(words: &mut Words) -> Result<Loss, String> {
-    let file = words.argument("loss pattern", "losses.txt")?;
-    Ok(Loss::Pattern { lost: files::pattern::read(&words.path(&file))?, file })
-}
-
-fn time_pattern(words: &mut Words) -> Result<Loss, String> {
-    let file = words.argument("loss time-pattern", "losses.txt")?;
-    Ok(Loss::TimePattern { lost: files::pattern::read(&words.path(&file))?, file })
-}
-
-/// dummynet's `plr P` and `plr K,p,H,r`, where K and H are what is lost in the good and the bad state.
-fn plr(words: &mut Words) -> Result<Option<Loss>, String> {
-    let text = words.argument("plr", "0.01")?;
-    let values: Result<Vec<f64>, String> =
-        text.split(',').map(|part| units::fraction(part).map_err(|why| format!("plr: {why}"))).collect();
-    match values?[..] {
-        [0.0] => Ok(None),
-        [probability] => Ok(Some(Loss::Independent { probability })),
-        [k, p, h, r] => Ok(Some(Loss::GilbertElliott { p, r, h: 1.0 - h, k: 1.0 - k })),
-        _ => Err(format!("plr: {text} is neither one probability nor four (K,p,H,r)")),
-    }
+/// Reads a file's name, and the file.
+fn pattern(word: &str, words: &mut Words) -> Read<(Vec<bool>, String)> {
+    let file = words.argument(word, "losses.txt")?;
+    Ok((files::pattern::read(&words.path(&file))?, file))
 }

@@ -1,7 +1,7 @@
 //! Words of the link.
 
-use super::Words;
-use crate::config::{Cell, Outage, Pipe, files, units};
+use super::{Draft, Read, Words};
+use crate::config::{Cell, Outage, files, units};
 
 /// What an Ethernet frame without FCS takes beside on a wire: preamble and delimiter (8), FCS (4), gap (12).
 const ETHERNET: i32 = 24;
@@ -9,111 +9,93 @@ const ETHERNET: i32 = 24;
 /// ATM's cells.
 const ATM: Cell = Cell { bytes: 48, overhead_bytes: 5 };
 
+/// netem's `rate R [overhead [cellsize [celloverhead]]]`.
+pub(super) fn rate(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let link = &mut draft.pipe.link;
+    link.rate_bps = bits_per_second(word, words)?;
+    let is_signed = |word: &str| word.strip_prefix('-').unwrap_or(word).starts_with(|c: char| c.is_ascii_digit());
+    if !words.peek().is_some_and(is_signed) {
+        return Ok(());
+    }
+    link.overhead_bytes = words.whole("rate (its overhead)", "24")?;
+    let Some(bytes) = words.value_if("rate (its cell)", units::whole)? else { return Ok(()) };
+    let overhead_bytes = words.value_if("rate (its cell's overhead)", units::whole)?.unwrap_or(0);
+    link.cell = (bytes > 0).then_some(Cell { bytes, overhead_bytes });
+    Ok(())
+}
+
+/// dummynet's; to it a bandwidth of 0 is no limit. Anywhere else that is a contradiction, which the checks name.
+pub(super) fn bandwidth(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.pipe.link.rate_bps = bits_per_second(word, words)?.filter(|bps| *bps > 0);
+    Ok(())
+}
+
+pub(super) fn overhead(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.pipe.link.overhead_bytes = words.or_none(|words| words.whole(word, "24"))?.unwrap_or(0);
+    Ok(())
+}
+
+pub(super) fn ethernet(draft: &mut Draft, _: &str, _: &mut Words) -> Read<()> {
+    draft.pipe.link.overhead_bytes = ETHERNET;
+    Ok(())
+}
+
+pub(super) fn cell(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.pipe.link.cell = words
+        .or_none(|words| Ok(Cell { bytes: words.whole(word, "48 5")?, overhead_bytes: words.whole(word, "48 5")? }))?;
+    Ok(())
+}
+
+pub(super) fn atm(draft: &mut Draft, _: &str, _: &mut Words) -> Read<()> {
+    draft.pipe.link.cell = Some(ATM);
+    Ok(())
+}
+
+pub(super) fn burst(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.pipe.link.burst_bytes = words.or_none(|words| words.value(word, "3000B", units::size))?.unwrap_or(0);
+    Ok(())
+}
+
+/// dummynet's profile; its `bw` line is the link's rate.
+pub(super) fn profile(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let read = words.or_none(|words| {
+        let name = words.argument(word, "modem.profile")?;
+        files::profile::read(&words.path(&name))
+    })?;
+    let link = &mut draft.pipe.link;
+    link.rate_bps = read.as_ref().and_then(|read| read.rate_bps).or(link.rate_bps);
+    link.profile = read.map(|read| read.profile);
+    Ok(())
+}
+
+pub(super) fn trace(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.pipe.link.trace = words.or_none(|words| {
+        let name = words.argument(word, "uplink.csv")?;
+        files::trace::read(&words.path(&name), &name)
+    })?;
+    Ok(())
+}
+
+/// `outage AT LASTS [every T]`.
+pub(super) fn outage(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    if !std::mem::replace(&mut draft.link.has_outages, true) {
+        draft.pipe.link.outages.clear();
+    }
+    let outage = words.or_none(|words| {
+        let (at, lasts) = (words.time(word)?, words.time(word)?);
+        Ok(Outage { at, lasts, every: words.behind("every", Words::time)? })
+    })?;
+    draft.pipe.link.outages.extend(outage);
+    Ok(())
+}
+
 /// Whether outages have been named: the first takes the place of those that were there.
 #[derive(Default)]
 pub(super) struct Pending {
     has_outages: bool,
 }
 
-impl Pending {
-    pub fn word(&mut self, word: &str, words: &mut Words, pipe: &mut Pipe) -> Result<bool, String> {
-        let link = &mut pipe.link;
-        match word {
-            "rate" => rate(words, pipe)?,
-            "bw" | "bandwidth" => link.rate_bps = bandwidth(word, words)?,
-            "overhead" => link.overhead_bytes = if words.take("none") { 0 } else { words.whole(word, "24")? },
-            "ethernet" => link.overhead_bytes = ETHERNET,
-            "atm" => link.cell = Some(ATM),
-            "cell" => link.cell = cell(words)?,
-            "burst" => link.burst_bytes = burst(words)?,
-            "profile" => profile(words, pipe)?,
-            "trace" => trace(words, pipe)?,
-            "outage" => self.outage(words, pipe)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// `outage AT LASTS [every T]`.
-    fn outage(&mut self, words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
-        if !std::mem::replace(&mut self.has_outages, true) {
-            pipe.link.outages.clear();
-        }
-        if words.take("none") {
-            return Ok(());
-        }
-        let (at, lasts) = (words.time("outage")?, words.time("outage")?);
-        let every = if words.take("every") { Some(words.time("every")?) } else { None };
-        pipe.link.outages.push(Outage { at, lasts, every });
-        Ok(())
-    }
-}
-
-/// netem's `rate R [overhead [cellsize [celloverhead]]]`.
-fn rate(words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
-    let link = &mut pipe.link;
-    link.rate_bps = bandwidth("rate", words)?;
-    let is_signed = words
-        .peek()
-        .is_some_and(|word| word.strip_prefix('-').unwrap_or(word).starts_with(|c: char| c.is_ascii_digit()));
-    if !is_signed {
-        return Ok(());
-    }
-    link.overhead_bytes = words.whole("rate (its overhead)", "24")?;
-    let Some(bytes) = words.number() else { return Ok(()) };
-    let bytes = units::whole(&bytes).map_err(|why| format!("rate (its cell): {why}"))?;
-    let overhead_bytes = match words.number() {
-        None => 0,
-        Some(text) => units::whole(&text).map_err(|why| format!("rate (its cell's overhead): {why}"))?,
-    };
-    link.cell = (bytes > 0).then_some(Cell { bytes, overhead_bytes });
-    Ok(())
-}
-
-fn bandwidth(word: &str, words: &mut Words) -> Result<Option<u64>, String> {
-    if words.take("none") {
-        return Ok(None);
-    }
-    let text = words.argument(word, "10Mbit/s")?;
-    let bps = units::rate_in(&text, words.dialect).map_err(|why| format!("{word}: {why}"))?;
-    // To dummynet a bandwidth of 0 is no limit; anywhere else it is a contradiction that the checks name.
-    Ok((bps > 0 || word == "rate").then_some(bps))
-}
-
-fn cell(words: &mut Words) -> Result<Option<Cell>, String> {
-    if words.take("none") {
-        return Ok(None);
-    }
-    Ok(Some(Cell { bytes: words.whole("cell", "48 5")?, overhead_bytes: words.whole("cell", "48 5")? }))
-}
-
-fn burst(words: &mut Words) -> Result<u64, String> {
-    if words.take("none") {
-        return Ok(0);
-    }
-    let text = words.argument("burst", "3000B")?;
-    units::size(&text).map_err(|why| format!("burst: {why}"))
-}
-
-/// dummynet's profile; its `bw` line is the link's rate.
-fn profile(words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
-    if words.take("none") {
-        pipe.link.profile = None;
-        return Ok(());
-    }
-    let name = words.argument("profile", "modem.profile")?;
-    let read = files::profile::read(&words.path(&name))?;
-    pipe.link.rate_bps = read.rate_bps.or(pipe.link.rate_bps);
-    pipe.link.profile = Some(read.profile);
-    Ok(())
-}
-
-fn trace(words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
-    if words.take("none") {
-        pipe.link.trace = None;
-        return Ok(());
-    }
-    let name = words.argument("trace", "uplink.csv")?;
-    pipe.link.trace = Some(files::trace::read(&words.path(&name), &name)?);
-    Ok(())
+fn bits_per_second(word: &str, words: &mut Words) -> Read<Option<u64>> {
+    let dialect = words.dialect;
+    words.or_none(|words| words.value(word, "10Mbit/s", |text| units::rate_in(text, dialect)))
 }

@@ -11,13 +11,18 @@ mod impair;
 mod link;
 mod print;
 mod queue;
+mod table;
 
 use std::path::{Path, PathBuf};
+
+use sojourn_time::Nanos;
 
 use super::{ConfigError, Pipe};
 use crate::config::units;
 
 pub use print::to_words;
+pub(super) use table::{Key, words_of};
+pub use table::{PipeOption, pipe_options};
 
 /// Whose words these are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +69,9 @@ pub(super) fn pipe_in(text: &str, base: &Pipe, folder: &Path) -> Result<Pipe, St
     draft.read(&mut words)?;
     draft.finish()
 }
+
+/// What was read, or why it was not understood.
+type Read<T> = Result<T, String>;
 
 /// Words that are still to be read.
 pub(super) struct Words {
@@ -119,10 +127,14 @@ impl Words {
         is_it
     }
 
+    /// Whether the next word begins as a number does.
+    pub fn is_number(&self) -> bool {
+        self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+    }
+
     /// Takes the next word if it begins as a number does.
     pub fn number(&mut self) -> Option<String> {
-        let is_number = self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '.'));
-        if is_number { self.any() } else { None }
+        if self.is_number() { self.any() } else { None }
     }
 
     /// Takes the argument of `word`.
@@ -130,40 +142,66 @@ impl Words {
         self.any().ok_or_else(|| format!("{word} needs a value, as in \"{word} {example}\""))
     }
 
-    pub fn time(&mut self, word: &str) -> Result<sojourn_time::Nanos, String> {
-        let text = self.argument(word, "20ms")?;
-        units::time_in(&text, self.dialect).map_err(|why| format!("{word}: {why}"))
+    /// Takes the argument of `word`, as `read` understands it.
+    pub fn value<T>(&mut self, word: &str, example: &str, read: impl Fn(&str) -> Result<T, String>) -> Read<T> {
+        let text = self.argument(word, example)?;
+        read(&text).map_err(|why| format!("{word}: {why}"))
+    }
+
+    /// Takes another argument of `word` if a number is next.
+    pub fn value_if<T>(&mut self, word: &str, read: impl Fn(&str) -> Result<T, String>) -> Read<Option<T>> {
+        self.number().map(|text| read(&text).map_err(|why| format!("{word}: {why}"))).transpose()
+    }
+
+    /// Takes "none" or what `read` takes.
+    pub fn or_none<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<Option<T>> {
+        if self.take("none") { Ok(None) } else { read(self).map(Some) }
+    }
+
+    /// Takes `name` and what `read` takes behind it, if it is next.
+    pub fn behind<T>(&mut self, name: &str, read: impl FnOnce(&mut Self, &str) -> Read<T>) -> Read<Option<T>> {
+        if self.take(name) { read(self, name).map(Some) } else { Ok(None) }
+    }
+
+    /// Takes names with their values, in any order, until `read` says that it knows one no more.
+    pub fn each(&mut self, mut read: impl FnMut(&mut Self, &str) -> Read<bool>) -> Read<()> {
+        while let Some(name) = self.any() {
+            if !read(self, &name)? {
+                self.at -= 1;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn time(&mut self, word: &str) -> Read<Nanos> {
+        let dialect = self.dialect;
+        self.value(word, "20ms", |text| units::time_in(text, dialect))
     }
 
     /// Takes a time if a number is next.
-    pub fn time_if(&mut self, word: &str) -> Result<Option<sojourn_time::Nanos>, String> {
-        match self.number() {
-            None => Ok(None),
-            Some(text) => units::time_in(&text, self.dialect).map(Some).map_err(|why| format!("{word}: {why}")),
-        }
+    pub fn time_if(&mut self, word: &str) -> Read<Option<Nanos>> {
+        let dialect = self.dialect;
+        self.value_if(word, |text| units::time_in(text, dialect))
     }
 
-    pub fn percentage(&mut self, word: &str) -> Result<f64, String> {
-        let text = self.argument(word, "1%")?;
-        units::percentage_in(&text, self.dialect).map_err(|why| format!("{word}: {why}"))
+    pub fn percentage(&mut self, word: &str) -> Read<f64> {
+        let dialect = self.dialect;
+        self.value(word, "1%", |text| units::percentage_in(text, dialect))
     }
 
     /// Takes a percentage if a number is next.
-    pub fn percentage_if(&mut self, word: &str) -> Result<Option<f64>, String> {
-        match self.number() {
-            None => Ok(None),
-            Some(text) => units::percentage_in(&text, self.dialect).map(Some).map_err(|why| format!("{word}: {why}")),
-        }
+    pub fn percentage_if(&mut self, word: &str) -> Read<Option<f64>> {
+        let dialect = self.dialect;
+        self.value_if(word, |text| units::percentage_in(text, dialect))
     }
 
-    pub fn whole<N: std::str::FromStr>(&mut self, word: &str, example: &str) -> Result<N, String> {
-        let text = self.argument(word, example)?;
-        units::whole(&text).map_err(|why| format!("{word}: {why}"))
+    pub fn whole<N: std::str::FromStr>(&mut self, word: &str, example: &str) -> Read<N> {
+        self.value(word, example, units::whole)
     }
 
-    pub fn real(&mut self, word: &str, example: &str) -> Result<f64, String> {
-        let text = self.argument(word, example)?;
-        units::real(&text).ok_or_else(|| format!("{word}: {text:?} is not a number"))
+    pub fn real(&mut self, word: &str, example: &str) -> Read<f64> {
+        self.value(word, example, |text| units::real(text).ok_or_else(|| format!("{text:?} is not a number")))
     }
 
     /// Returns where a file of this name is.
@@ -173,6 +211,7 @@ impl Words {
 }
 
 /// A pipe that is being changed, with what can only be settled at the end.
+#[derive(Default)]
 pub(super) struct Draft {
     pub pipe: Pipe,
     delay: delay::Pending,
@@ -183,13 +222,7 @@ pub(super) struct Draft {
 
 impl Draft {
     pub fn new(base: &Pipe) -> Self {
-        Self {
-            pipe: base.clone(),
-            delay: delay::Pending::default(),
-            impair: impair::Pending::default(),
-            link: link::Pending::default(),
-            queue: queue::Pending::default(),
-        }
+        Self { pipe: base.clone(), ..Self::default() }
     }
 
     /// Reads words to their end.
@@ -216,107 +249,30 @@ impl Draft {
 
     /// Reads one word with its arguments.
     pub fn word(&mut self, word: &str, words: &mut Words) -> Result<(), String> {
-        let is_of_path = self.delay.word(word, words, &mut self.pipe)?
-            || self.impair.word(word, words, &mut self.pipe)?
-            || self.link.word(word, words, &mut self.pipe)?;
-        if is_of_path {
+        let known = table::find(word).ok_or_else(|| unknown(word))?;
+        if !known.is_of_class {
             self.queue.leave_class();
-            return Ok(());
         }
-        if self.queue.word(word, words, &mut self.pipe)? { Ok(()) } else { Err(unknown(word)) }
+        (known.read)(self, word, words)
     }
 
     /// Settles what depends on several words.
     pub fn finish(mut self) -> Result<Pipe, String> {
         self.delay.finish(&mut self.pipe)?;
-        self.queue.finish(&mut self.pipe)?;
+        self.queue.finish(&mut self.pipe.queue);
         Ok(self.pipe)
     }
 }
 
 /// Says what is wrong with a word that nothing knows.
 fn unknown(word: &str) -> String {
-    match word {
-        "seed" => {
-            "seed: the seed is the emulator's, not a pipe's; give it as --seed or beside the pipes in a file".to_owned()
-        }
-        "slot" => "slot: netem's slots are not offered; a profile or a trace file says when a medium lets packets go"
-            .to_owned(),
-        "weight" => "weight: weights belong to classes; write \"class NAME weight N\"".to_owned(),
-        _ if word.starts_with(|c: char| c.is_ascii_digit()) => {
-            format!("{word} has no word before it that takes a value; write what it is, as in \"delay {word}\"")
-        }
-        _ => format!(
-            "{word:?} is not a word that I know{}; the first words are delay, jitter, loss, rate and queue",
-            did_you_mean(word, &first_words(|_| true))
-        ),
+    if word.starts_with(|c: char| c.is_ascii_digit()) {
+        return format!("{word} has no word before it that takes a value; write what it is, as in \"delay {word}\"");
     }
-}
-
-/// Where a configuration file may have a first word as a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    /// Nowhere: it has a meaning among other words alone.
-    Text,
-    /// In a pipe.
-    Pipe,
-    /// In a pipe, and in its table `after`.
-    Impairment,
-    /// In a pipe, and in its classes.
-    Queue,
-}
-
-/// The words that others follow as their values.
-const FIRST_WORDS: &[(&str, Key)] = &[
-    ("after", Key::Text),
-    ("aqm", Key::Pipe),
-    ("atm", Key::Pipe),
-    ("bandwidth", Key::Pipe),
-    ("before", Key::Text),
-    ("ber", Key::Impairment),
-    ("burst", Key::Pipe),
-    ("bw", Key::Pipe),
-    ("cell", Key::Pipe),
-    ("class", Key::Text),
-    ("classes", Key::Text),
-    ("codel", Key::Queue),
-    ("corrupt", Key::Impairment),
-    ("delay", Key::Pipe),
-    ("distribution", Key::Pipe),
-    ("drop", Key::Pipe),
-    ("drr", Key::Pipe),
-    ("dualpi2", Key::Pipe),
-    ("duplicate", Key::Impairment),
-    ("ecdf", Key::Pipe),
-    ("ecn", Key::Pipe),
-    ("ethernet", Key::Pipe),
-    ("fifo", Key::Text),
-    ("fq_codel", Key::Pipe),
-    ("gap", Key::Text),
-    ("gred", Key::Queue),
-    ("half-life", Key::Pipe),
-    ("jitter", Key::Pipe),
-    ("limit", Key::Pipe),
-    ("loss", Key::Impairment),
-    ("mask", Key::Pipe),
-    ("order", Key::Pipe),
-    ("outage", Key::Pipe),
-    ("overhead", Key::Pipe),
-    ("pie", Key::Queue),
-    ("plr", Key::Impairment),
-    ("profile", Key::Pipe),
-    ("queue", Key::Queue),
-    ("rate", Key::Pipe),
-    ("red", Key::Queue),
-    ("reorder", Key::Pipe),
-    ("trace", Key::Pipe),
-    ("type", Key::Pipe),
-    ("weight", Key::Text),
-];
-
-/// Returns the first words of some kinds.
-pub(super) fn first_words(of: impl Fn(Key) -> bool) -> Vec<&'static str> {
-    FIRST_WORDS.iter().filter(|(_, key)| of(*key)).map(|(word, _)| *word).collect()
+    format!(
+        "{word:?} is not a word that I know{}; the first words are delay, jitter, loss, rate and queue",
+        did_you_mean(word, &words_of(|_| true))
+    )
 }
 
 /// Returns " (did you mean …?)" where a word is nearly one of those that are known.

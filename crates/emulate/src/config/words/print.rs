@@ -1,36 +1,40 @@
 //! A pipe back in words.
 
+use std::iter;
+
 use crate::config::units::{percentage_text, rate_text, size_text, time_text};
 use crate::config::{
-    Aqm, Class, Codel, Corruption, Delay, Distribution, DropFrom, FqCodel, Impairments, Limit, Link, Loss, Mask, Order,
-    Pipe, Queue, Reorder, Scheduler, Trace,
+    Aqm, Cell, Class, Codel, Corruption, Delay, Distribution, DropFrom, FqCodel, Impairments, Limit, Link, Loss, Mask,
+    Order, Outage, Pie, Pipe, Queue, Red, Reorder, Scheduler, Trace,
 };
 
 /// Writes a pipe in words that make the same pipe of an idle one. An idle pipe is no words at all. What was read from a file
 /// is named by its file; a dummynet profile by its name.
 pub fn to_words(pipe: &Pipe) -> String {
+    // Every field is named, here and below: one that is not written does not compile.
+    let Pipe { name: _, mask, before, queue, link, after, delay } = pipe;
     let mut out = Vec::new();
-    mask(pipe.mask.as_ref(), &mut out);
-    impairments(&pipe.before, &mut out);
-    link(&pipe.link, &mut out);
-    delay(&pipe.delay, &mut out);
-    if pipe.after != Impairments::default() {
+    out.extend(mask.as_ref().map(self::mask));
+    impairments(before, &mut out);
+    self::link(link, &mut out);
+    self::delay(delay, &mut out);
+    if *after != Impairments::default() {
         out.push("after".to_owned());
-        impairments(&pipe.after, &mut out);
+        impairments(after, &mut out);
     }
     // Last, for the words of a queue behind a class are the class's.
-    queue(&pipe.queue, &mut out);
+    self::queue(queue, &mut out);
     out.join(" ")
 }
 
-fn impairments(impairments: &Impairments, out: &mut Vec<String>) {
-    out.extend(impairments.loss.iter().map(loss));
-    match impairments.corruption {
-        Some(Corruption::OneBit(share)) => out.push(format!("corrupt {}", percentage_text(share))),
+fn impairments(Impairments { loss, corruption, duplication }: &Impairments, out: &mut Vec<String>) {
+    out.extend(loss.iter().map(self::loss));
+    match corruption {
+        Some(Corruption::OneBit(share)) => out.push(format!("corrupt {}", percentage_text(*share))),
         Some(Corruption::BitErrorRate(rate)) => out.push(format!("ber {rate:e}")),
         None => {}
     }
-    out.extend(impairments.duplication.map(|share| format!("duplicate {}", percentage_text(share))));
+    out.extend(duplication.map(|share| format!("duplicate {}", percentage_text(share))));
 }
 
 fn loss(loss: &Loss) -> String {
@@ -68,36 +72,29 @@ fn gilbert_elliott(p: f64, r: f64, h: f64, k: f64) -> String {
 }
 
 fn link(link: &Link, out: &mut Vec<String>) {
-    if let Some(profile) = &link.profile {
-        out.push(format!("profile {}", quoted(&profile.name)));
-    }
-    out.extend(link.rate_bps.map(|bps| format!("rate {}", rate_text(bps))));
-    if link.overhead_bytes != 0 {
-        out.push(format!("overhead {}", link.overhead_bytes));
-    }
-    out.extend(link.cell.map(|cell| format!("cell {} {}", cell.bytes, cell.overhead_bytes)));
-    if link.burst_bytes != 0 {
-        out.push(format!("burst {}", size_text(link.burst_bytes)));
-    }
-    if let Some(Trace::Opportunities { file, .. } | Trace::Points { file, .. }) = &link.trace {
+    let Link { rate_bps, overhead_bytes, cell, burst_bytes, profile, trace, outages } = link;
+    out.extend(profile.as_ref().map(|profile| format!("profile {}", quoted(&profile.name))));
+    out.extend(rate_bps.map(|bps| format!("rate {}", rate_text(bps))));
+    out.extend((*overhead_bytes != 0).then(|| format!("overhead {overhead_bytes}")));
+    out.extend(cell.map(|Cell { bytes, overhead_bytes }| format!("cell {bytes} {overhead_bytes}")));
+    out.extend((*burst_bytes != 0).then(|| format!("burst {}", size_text(*burst_bytes))));
+    if let Some(Trace::Opportunities { file, .. } | Trace::Points { file, .. }) = trace {
         out.push(format!("trace {}", quoted(file)));
     }
-    for outage in &link.outages {
-        let every = outage.every.map_or_else(String::new, |every| format!(" every {}", time_text(every)));
-        out.push(format!("outage {} {}{every}", time_text(outage.at), time_text(outage.lasts)));
-    }
+    out.extend(outages.iter().map(outage));
 }
 
-fn delay(delay: &Delay, out: &mut Vec<String>) {
-    if delay.constant.0 != 0 {
-        out.push(format!("delay {}", time_text(delay.constant)));
-    }
-    out.extend(delay.jitter.as_ref().map(jitter));
-    out.extend(delay.half_life.map(|time| format!("half-life {}", time_text(time))));
-    if delay.order == Order::Free {
-        out.push("order free".to_owned());
-    }
-    out.extend(delay.reorder.as_ref().map(reorder));
+fn outage(Outage { at, lasts, every }: &Outage) -> String {
+    let every = every.map_or_else(String::new, |every| format!(" every {}", time_text(every)));
+    format!("outage {} {}{every}", time_text(*at), time_text(*lasts))
+}
+
+fn delay(Delay { constant, jitter, half_life, order, reorder }: &Delay, out: &mut Vec<String>) {
+    out.extend((constant.0 != 0).then(|| format!("delay {}", time_text(*constant))));
+    out.extend(jitter.as_ref().map(self::jitter));
+    out.extend(half_life.map(|time| format!("half-life {}", time_text(time))));
+    out.extend((*order == Order::Free).then(|| "order free".to_owned()));
+    out.extend(reorder.as_ref().map(self::reorder));
 }
 
 fn jitter(distribution: &Distribution) -> String {
@@ -112,65 +109,47 @@ fn jitter(distribution: &Distribution) -> String {
     }
 }
 
-fn reorder(reorder: &Reorder) -> String {
-    let mut text = format!("reorder {}", percentage_text(reorder.probability));
-    if reorder.gap != 0 {
-        text += &format!(" gap {}", reorder.gap);
-    }
-    if let Some(by) = reorder.by {
-        text += &format!(" by {}", time_text(by));
-    }
-    text
+fn reorder(Reorder { probability, gap, by }: &Reorder) -> String {
+    let gap = if *gap == 0 { String::new() } else { format!(" gap {gap}") };
+    let by = by.map_or_else(String::new, |by| format!(" by {}", time_text(by)));
+    format!("reorder {}{gap}{by}", percentage_text(*probability))
 }
 
 fn queue(queue: &Queue, out: &mut Vec<String>) {
-    out.extend(limit(queue.limit));
-    if queue.drop == DropFrom::Head {
-        out.push("drop head".to_owned());
-    }
-    out.extend(queue.aqm.as_ref().map(aqm));
+    let Queue { limit, drop, aqm, scheduler: _, classes } = queue;
+    out.extend(self::limit(*limit));
+    out.extend((*drop == DropFrom::Head).then(|| "drop head".to_owned()));
+    out.extend(aqm.as_ref().map(self::aqm));
     out.extend(scheduler(queue));
-    out.extend(queue.classes.iter().map(class));
+    out.extend(classes.iter().map(class));
 }
 
-fn limit(limit: Limit) -> Option<String> {
-    let slots = limit.slots.map(|slots| slots.to_string());
-    let bytes = limit.bytes.map(size_text);
-    let parts: Vec<String> = slots.into_iter().chain(bytes).collect();
+fn limit(Limit { slots, bytes }: Limit) -> Option<String> {
+    let parts: Vec<String> = slots.map(|slots| slots.to_string()).into_iter().chain(bytes.map(size_text)).collect();
     (!parts.is_empty()).then(|| format!("queue {}", parts.join("/")))
 }
 
 fn aqm(aqm: &Aqm) -> String {
     match aqm {
-        Aqm::Red(red) => {
-            let unit = if red.in_bytes { "B" } else { "slots" };
-            let name = if red.gentle { "gred" } else { "red" };
-            format!(
-                "{name} {}/{}{unit}/{}{unit}/{}{}",
-                red.weight,
-                red.min,
-                red.max,
-                red.max_p,
-                if red.ecn { " ecn" } else { "" }
-            )
+        Aqm::Red(Red { weight, min, max, max_p, gentle, in_bytes, ecn }) => {
+            let unit = if *in_bytes { "B" } else { "slots" };
+            let name = if *gentle { "gred" } else { "red" };
+            format!("{name} {weight}/{min}{unit}/{max}{unit}/{max_p}{}", if *ecn { " ecn" } else { "" })
         }
         Aqm::Codel(codel) => format!("codel{}", codel_options(codel)),
-        Aqm::Pie(pie) => format!(
-            "pie target {} tupdate {} alpha {} beta {} max_burst {} max_ecnth {}{}",
-            time_text(pie.target),
-            time_text(pie.update),
-            pie.alpha,
-            pie.beta,
-            time_text(pie.max_burst),
-            pie.max_ecn,
-            if pie.ecn { " ecn" } else { "" }
+        Aqm::Pie(Pie { target, update, alpha, beta, max_burst, max_ecn, ecn }) => format!(
+            "pie target {} tupdate {} alpha {alpha} beta {beta} max_burst {} max_ecnth {max_ecn}{}",
+            time_text(*target),
+            time_text(*update),
+            time_text(*max_burst),
+            if *ecn { " ecn" } else { "" }
         ),
     }
 }
 
-fn codel_options(codel: &Codel) -> String {
-    let ecn = if codel.ecn { "ecn" } else { "noecn" };
-    format!(" target {} interval {} {ecn}", time_text(codel.target), time_text(codel.interval))
+fn codel_options(Codel { target, interval, ecn }: &Codel) -> String {
+    let ecn = if *ecn { "ecn" } else { "noecn" };
+    format!(" target {} interval {} {ecn}", time_text(*target), time_text(*interval))
 }
 
 fn scheduler(queue: &Queue) -> Option<String> {
@@ -192,31 +171,40 @@ fn scheduler(queue: &Queue) -> Option<String> {
     })
 }
 
-fn class(class: &Class) -> String {
-    let mut text = format!("class {} weight {}", quoted(&class.name), class.weight);
-    for part in class.limit.and_then(limit).into_iter().chain(class.aqm.as_ref().map(aqm)) {
-        text = format!("{text} {part}");
-    }
-    text
+fn class(Class { name, weight, limit, aqm }: &Class) -> String {
+    let head = format!("class {} weight {weight}", quoted(name));
+    let own = limit.and_then(self::limit).into_iter().chain(aqm.as_ref().map(self::aqm));
+    iter::once(head).chain(own).collect::<Vec<_>>().join(" ")
 }
 
-fn mask(mask: Option<&Mask>, out: &mut Vec<String>) {
-    let Some(mask) = mask else { return };
+fn mask(mask: &Mask) -> String {
+    let Mask {
+        source4,
+        destination4,
+        source6,
+        destination6,
+        source_port,
+        destination_port,
+        protocol,
+        macs,
+        vlan,
+        most,
+    } = mask;
     // Without a bit that counts all packets are one flow; the words for it still need one.
-    let mut text = format!("mask src-ip /{}", mask.source4);
+    let mut text = format!("mask src-ip /{source4}");
     let rest = [
-        (mask.destination4 != 0, format!(" dst-ip /{}", mask.destination4)),
-        (mask.source6 != 0, format!(" src-ip6 /{}", mask.source6)),
-        (mask.destination6 != 0, format!(" dst-ip6 /{}", mask.destination6)),
-        (mask.source_port != 0, format!(" src-port {:#06x}", mask.source_port)),
-        (mask.destination_port != 0, format!(" dst-port {:#06x}", mask.destination_port)),
-        (mask.protocol, " proto".to_owned()),
-        (mask.macs, " macs".to_owned()),
-        (mask.vlan, " vlan".to_owned()),
-        (mask.most != 0, format!(" most {}", mask.most)),
+        (*destination4 != 0, format!(" dst-ip /{destination4}")),
+        (*source6 != 0, format!(" src-ip6 /{source6}")),
+        (*destination6 != 0, format!(" dst-ip6 /{destination6}")),
+        (*source_port != 0, format!(" src-port {source_port:#06x}")),
+        (*destination_port != 0, format!(" dst-port {destination_port:#06x}")),
+        (*protocol, " proto".to_owned()),
+        (*macs, " macs".to_owned()),
+        (*vlan, " vlan".to_owned()),
+        (*most != 0, format!(" most {most}")),
     ];
     text.extend(rest.into_iter().filter(|(is_given, _)| *is_given).map(|(_, words)| words));
-    out.push(text);
+    text
 }
 
 /// Keeps a name with spaces, or none, together.

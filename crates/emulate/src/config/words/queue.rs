@@ -1,10 +1,135 @@
 //! Words of the queue, its management, its scheduler and its flows.
 
-use super::{Words, did_you_mean};
-use crate::config::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Mask, Pie, Pipe, Queue, Red, Scheduler, units};
+use sojourn_time::Nanos;
+
+use super::{Dialect, Draft, Read, Words, did_you_mean, impair};
+use crate::config::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Mask, Pie, Queue, Red, Scheduler, units};
 
 /// A visit's bytes where none are given: a full frame.
 const QUANTUM: u32 = 1514;
+
+/// The limit of the queue, or of the class that these words belong to.
+pub(super) fn limit(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let limit = how_much(word, words)?;
+    match draft.class() {
+        Some(class) => class.limit = limit,
+        None => draft.pipe.queue.limit = limit.unwrap_or_default(),
+    }
+    Ok(())
+}
+
+/// `drop head`, `drop tail`; any other `drop` is a loss.
+pub(super) fn drop(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    draft.pipe.queue.drop = match words.peek() {
+        Some("head") => DropFrom::Head,
+        Some("tail") => DropFrom::Tail,
+        _ => return impair::loss(draft, word, words),
+    };
+    words.any();
+    Ok(())
+}
+
+pub(super) fn droptail(draft: &mut Draft, _: &str, _: &mut Words) -> Read<()> {
+    (draft.pipe.queue.drop, draft.pipe.queue.aqm) = (DropFrom::Tail, None);
+    Ok(())
+}
+
+/// The management of the queue, or of the class that these words belong to.
+pub(super) fn management(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let named = words.or_none(|words| manager(word, words))?;
+    let limit = draft.pipe.queue.limit;
+    if let Some(class) = draft.class() {
+        let limit = class.limit.unwrap_or(limit);
+        class.aqm = named.map(|(aqm, is_open)| if is_open { in_unit_of(aqm, limit) } else { aqm });
+        return Ok(());
+    }
+    match named {
+        None => no_management(&mut draft.pipe.queue),
+        Some((aqm, is_open)) => (draft.pipe.queue.aqm, draft.queue.is_red_open) = (Some(aqm), is_open),
+    }
+    Ok(())
+}
+
+/// `aqm none` takes management away; else the word only says what kind of word comes next.
+pub(super) fn aqm(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
+    let known = ["red", "gred", "codel", "pie", "fq_codel", "dualpi2"];
+    match words.peek().unwrap_or_default() {
+        "none" => {
+            words.any();
+            no_management(&mut draft.pipe.queue);
+            Ok(())
+        }
+        "fq-codel" => Ok(()),
+        word if known.contains(&word) => Ok(()),
+        other => Err(format!(
+            "aqm: write red, gred, codel, pie, fq_codel or dualpi2 behind it, or \"aqm none\" to take it away{}",
+            did_you_mean(other, &known)
+        )),
+    }
+}
+
+/// The word `ecn` by itself: the management that was named before marks.
+pub(super) fn ecn(draft: &mut Draft, _: &str, _: &mut Words) -> Read<()> {
+    let queue = &mut draft.pipe.queue;
+    match (&mut queue.aqm, &mut queue.scheduler) {
+        (Some(Aqm::Red(red)), _) => red.ecn = true,
+        (Some(Aqm::Codel(codel)), _) => codel.ecn = true,
+        (Some(Aqm::Pie(pie)), _) => pie.ecn = true,
+        (None, Scheduler::FqCodel(fq)) => fq.codel.ecn = true,
+        (None, Scheduler::DualPi2 { .. }) => {}
+        (None, _) => {
+            return Err("ecn: nothing here marks; name red, codel, pie or fq_codel before it (a loss, here, is a loss and not a mark)".to_owned());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn scheduler_type(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let name = words.argument(word, "wf2q+")?;
+    draft.queue.has_type = true;
+    draft.pipe.queue.scheduler = scheduler_of(&name, words)?;
+    Ok(())
+}
+
+/// A scheduler by its own name; `none` takes away those that are management as well.
+pub(super) fn scheduler(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    if matches!(word, "fq_codel" | "fq-codel" | "dualpi2") && words.take("none") {
+        no_management(&mut draft.pipe.queue);
+        return Ok(());
+    }
+    draft.queue.has_type = true;
+    draft.pipe.queue.scheduler = scheduler_of(word, words)?;
+    Ok(())
+}
+
+/// `class NAME weight W`; the words of a queue that follow are the class's.
+pub(super) fn class(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let name = words.argument(word, "web weight 10")?;
+    let weight = words.behind("weight", |words, name| words.whole(name, "10"))?;
+    let classes = &mut draft.pipe.queue.classes;
+    let known = classes.iter().position(|class| class.name == name);
+    let at = known.unwrap_or(classes.len());
+    if known.is_none() {
+        classes.push(Class { name, weight: 1, limit: None, aqm: None });
+    }
+    classes[at].weight = weight.unwrap_or(classes[at].weight);
+    (draft.queue.has_classes, draft.queue.class) = (true, Some(at));
+    Ok(())
+}
+
+pub(super) fn classes(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
+    if !words.take("none") {
+        return Err("classes: write \"classes none\" to take them away, or \"class NAME weight W\" for one".to_owned());
+    }
+    draft.pipe.queue.classes.clear();
+    Ok(())
+}
+
+/// dummynet's mask, and `macs`, `vlan`, `most N`.
+pub(super) fn mask(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
+    draft.pipe.mask = words.or_none(bits)?;
+    Ok(())
+}
 
 /// What is settled at the end: the unit of RED's thresholds, whose words these are.
 #[derive(Default)]
@@ -17,136 +142,55 @@ pub(super) struct Pending {
     class: Option<usize>,
 }
 
-impl Pending {
-    pub fn word(&mut self, word: &str, words: &mut Words, pipe: &mut Pipe) -> Result<bool, String> {
-        if let Some(class) = self.class.and_then(|at| pipe.queue.classes.get_mut(at)) {
-            match word {
-                "queue" | "limit" => {
-                    class.limit = limit(word, words)?;
-                    return Ok(true);
-                }
-                "red" | "gred" | "codel" | "pie" if words.take("none") => {
-                    class.aqm = None;
-                    return Ok(true);
-                }
-                "red" | "gred" | "codel" | "pie" => {
-                    let (aqm, is_open) = aqm(word, words)?;
-                    class.aqm =
-                        Some(if is_open { in_unit_of(aqm, class.limit.unwrap_or(pipe.queue.limit)) } else { aqm });
-                    return Ok(true);
-                }
-                _ => self.class = None,
-            }
-        }
-        self.of_pipe(word, words, pipe)
+impl Draft {
+    /// Returns the class that the words of a queue now belong to.
+    fn class(&mut self) -> Option<&mut Class> {
+        self.pipe.queue.classes.get_mut(self.queue.class?)
     }
+}
 
+impl Pending {
     /// Takes the words of a queue that follow for the pipe's again.
     pub const fn leave_class(&mut self) {
         self.class = None;
     }
 
-    fn of_pipe(&mut self, word: &str, words: &mut Words, pipe: &mut Pipe) -> Result<bool, String> {
-        let queue = &mut pipe.queue;
-        match word {
-            "queue" | "limit" => queue.limit = limit(word, words)?.unwrap_or_default(),
-            "drop" => queue.drop = if words.take("head") { DropFrom::Head } else { self::tail(words)? },
-            "droptail" => (queue.drop, queue.aqm) = (DropFrom::Tail, None),
-            "red" | "gred" | "codel" | "pie" | "fq_codel" | "fq-codel" | "dualpi2" if words.take("none") => {
-                no_management(&mut pipe.queue);
-            }
-            "red" | "gred" | "codel" | "pie" => {
-                let (aqm, is_open) = aqm(word, words)?;
-                (queue.aqm, self.is_red_open) = (Some(aqm), is_open);
-            }
-            "aqm" => no_aqm(words, &mut pipe.queue)?,
-            "ecn" => ecn(pipe)?,
-            "type" => {
-                let name = words.argument("type", "wf2q+")?;
-                self.scheduler(&name, words, pipe)?;
-            }
-            "fifo" | "wf2q+" | "drr" | "fq_codel" | "fq-codel" | "dualpi2" => self.scheduler(word, words, pipe)?,
-            "class" => self.class(words, pipe)?,
-            "classes" => self.no_classes(words, pipe)?,
-            "mask" | "flow_mask" | "sched_mask" => pipe.mask = mask(words)?,
-            "buckets" => {
-                let _: u32 = words.whole(word, "64")?;
-            }
-            "noerror" => {}
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn scheduler(&mut self, name: &str, words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
-        self.has_type = true;
-        pipe.queue.scheduler = match name.to_ascii_lowercase().as_str() {
-            "fifo" => Scheduler::Fifo,
-            "wf2q+" => Scheduler::Wf2q,
-            "drr" | "rr" => Scheduler::Drr {
-                quantum: if words.take("quantum") { words.whole("quantum", "1514")? } else { QUANTUM },
-            },
-            "fq_codel" | "fq-codel" => Scheduler::FqCodel(fq_codel(words)?),
-            "dualpi2" => dualpi2(words)?,
-            "qfq" => return Err("type qfq: not offered; wf2q+ gives the same shares with a tighter bound".to_owned()),
-            "fq_pie" | "fq-pie" => {
-                return Err("type fq_pie: not offered; write \"type fq_codel\", or pie on a fifo".to_owned());
-            }
-            other => {
-                let near = did_you_mean(other, &["fifo", "wf2q+", "drr", "fq_codel", "dualpi2"]);
-                return Err(format!(
-                    "type: {other:?} is not a scheduler{near}; write fifo, wf2q+, drr, fq_codel or dualpi2"
-                ));
-            }
-        };
-        Ok(())
-    }
-
-    /// `class NAME weight W`; the words of a queue that follow are the class's.
-    fn class(&mut self, words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
-        let name = words.argument("class", "web weight 10")?;
-        let weight = if words.take("weight") { Some(words.whole("weight", "10")?) } else { None };
-        let classes = &mut pipe.queue.classes;
-        let at = classes.iter().position(|class| class.name == name).unwrap_or_else(|| {
-            classes.push(Class { name: name.clone(), weight: 1, limit: None, aqm: None });
-            classes.len() - 1
-        });
-        if let (Some(class), Some(weight)) = (classes.get_mut(at), weight) {
-            class.weight = weight;
-        }
-        (self.has_classes, self.class) = (true, Some(at));
-        Ok(())
-    }
-
-    fn no_classes(&mut self, words: &mut Words, pipe: &mut Pipe) -> Result<(), String> {
-        if !words.take("none") {
-            return Err(
-                "classes: write \"classes none\" to take them away, or \"class NAME weight W\" for one".to_owned()
-            );
-        }
-        pipe.queue.classes.clear();
-        Ok(())
-    }
-
     /// Settles RED's unit, and gives classes the scheduler that dummynet gives them.
-    pub fn finish(&mut self, pipe: &mut Pipe) -> Result<(), String> {
-        let queue = &mut pipe.queue;
+    pub fn finish(&self, queue: &mut Queue) {
         if self.is_red_open {
             queue.aqm = queue.aqm.map(|aqm| in_unit_of(aqm, queue.limit));
         }
         if self.has_classes && !self.has_type && queue.scheduler == Scheduler::Fifo {
             queue.scheduler = Scheduler::Wf2q;
         }
-        Ok(())
     }
 }
 
-fn tail(words: &mut Words) -> Result<DropFrom, String> {
-    if words.take("tail") { Ok(DropFrom::Tail) } else { Err("drop: write \"drop head\" or \"drop tail\"".to_owned()) }
+fn scheduler_of(name: &str, words: &mut Words) -> Read<Scheduler> {
+    Ok(match name.to_ascii_lowercase().as_str() {
+        "fifo" => Scheduler::Fifo,
+        "wf2q+" => Scheduler::Wf2q,
+        "drr" | "rr" => {
+            let quantum = words.behind("quantum", |words, name| words.whole(name, "1514"))?;
+            Scheduler::Drr { quantum: quantum.unwrap_or(QUANTUM) }
+        }
+        "fq_codel" | "fq-codel" => Scheduler::FqCodel(fq_codel(words)?),
+        "dualpi2" => dualpi2(words)?,
+        "qfq" => return Err("type qfq: not offered; wf2q+ gives the same shares with a tighter bound".to_owned()),
+        "fq_pie" | "fq-pie" => {
+            return Err("type fq_pie: not offered; write \"type fq_codel\", or pie on a fifo".to_owned());
+        }
+        other => {
+            let near = did_you_mean(other, &["fifo", "wf2q+", "drr", "fq_codel", "dualpi2"]);
+            return Err(format!(
+                "type: {other:?} is not a scheduler{near}; write fifo, wf2q+, drr, fq_codel or dualpi2"
+            ));
+        }
+    })
 }
 
 /// Reads "50" (slots), "30KB", "50 slots", "auto"; several follow each other with a slash: "50/30KB".
-fn limit(word: &str, words: &mut Words) -> Result<Option<Limit>, String> {
+fn how_much(word: &str, words: &mut Words) -> Read<Option<Limit>> {
     if words.take("auto") || words.take("none") {
         return Ok(None);
     }
@@ -155,7 +199,7 @@ fn limit(word: &str, words: &mut Words) -> Result<Option<Limit>, String> {
     for part in text.split('/') {
         match part.parse() {
             Ok(slots) => limit.slots = Some(slots),
-            Err(_) if word == "limit" && words.dialect == super::Dialect::Netem => {
+            Err(_) if word == "limit" && words.dialect == Dialect::Netem => {
                 return Err(format!("limit: {part:?} is not a number of packets"));
             }
             Err(_) => limit.bytes = Some(units::size(part).map_err(|why| format!("{word}: {why}"))?),
@@ -166,7 +210,7 @@ fn limit(word: &str, words: &mut Words) -> Result<Option<Limit>, String> {
 }
 
 /// Reads management; true: RED's thresholds have no unit of their own.
-fn aqm(word: &str, words: &mut Words) -> Result<(Aqm, bool), String> {
+fn manager(word: &str, words: &mut Words) -> Read<(Aqm, bool)> {
     Ok(match word {
         "codel" => (Aqm::Codel(codel(words, Codel::default())?), false),
         "pie" => (Aqm::Pie(pie(words)?), false),
@@ -185,26 +229,8 @@ fn no_management(queue: &mut Queue) {
     }
 }
 
-/// `aqm none` takes it away; else the word only says what kind of word comes next.
-fn no_aqm(words: &mut Words, queue: &mut Queue) -> Result<(), String> {
-    match words.peek() {
-        Some("red" | "gred" | "codel" | "pie" | "fq_codel" | "fq-codel" | "dualpi2") => Ok(()),
-        Some("none") => {
-            words.any();
-            no_management(queue);
-            Ok(())
-        }
-        other => {
-            let near = did_you_mean(other.unwrap_or_default(), &["red", "gred", "codel", "pie", "fq_codel", "dualpi2"]);
-            Err(format!(
-                "aqm: write red, gred, codel, pie, fq_codel or dualpi2 behind it, or \"aqm none\" to take it away{near}"
-            ))
-        }
-    }
-}
-
 /// dummynet's `red w_q/min/max/max_p [ecn]`; thresholds with a unit of their own: "5KB", "5slots".
-fn red(word: &str, words: &mut Words) -> Result<(Red, bool), String> {
+fn red(word: &str, words: &mut Words) -> Read<(Red, bool)> {
     let text = words.argument(word, "0.002/5/15/0.1")?;
     let parts: Vec<&str> = text.split('/').collect();
     let [weight, min, max, max_p] = parts[..] else {
@@ -219,7 +245,7 @@ fn red(word: &str, words: &mut Words) -> Result<(Red, bool), String> {
         max_p: number(max_p)?,
         gentle: word == "gred",
         in_bytes: min.1.or(max.1).unwrap_or(false),
-        ecn: switch("ecn", words).unwrap_or(false),
+        ecn: is_marking(words),
     };
     if min.1.zip(max.1).is_some_and(|(min, max)| min != max) {
         return Err(format!("{word}: one threshold is in bytes, the other in slots; give both in one unit"));
@@ -228,7 +254,7 @@ fn red(word: &str, words: &mut Words) -> Result<(Red, bool), String> {
 }
 
 /// Reads a threshold, and whether it is in bytes where it says so.
-fn threshold(word: &str, text: &str) -> Result<(f64, Option<bool>), String> {
+fn threshold(word: &str, text: &str) -> Read<(f64, Option<bool>)> {
     if let Some(value) = units::real(text) {
         return Ok((value, None));
     }
@@ -250,170 +276,125 @@ fn in_unit_of(aqm: Aqm, limit: Limit) -> Aqm {
     }
 }
 
-/// Reads a switch with its opposite: "ecn", "noecn".
-fn switch(name: &str, words: &mut Words) -> Option<bool> {
-    if words.take(name) {
-        return Some(true);
+/// Takes "ecn" or "noecn", if one of them is next.
+fn is_marking(words: &mut Words) -> bool {
+    let is_marking = words.take("ecn");
+    if !is_marking {
+        words.take("noecn");
     }
-    words.take(&format!("no{name}")).then_some(false)
+    is_marking
 }
 
 /// `codel [target T] [interval T] [ecn]`, in any order.
-fn codel(words: &mut Words, mut codel: Codel) -> Result<Codel, String> {
-    loop {
-        if words.take("target") {
-            codel.target = words.time("target")?;
-        } else if words.take("interval") {
-            codel.interval = words.time("interval")?;
-        } else if let Some(ecn) = switch("ecn", words) {
-            codel.ecn = ecn;
-        } else {
-            return Ok(codel);
-        }
+fn codel(words: &mut Words, mut codel: Codel) -> Read<Codel> {
+    words.each(|words, name| of_codel(&mut codel, name, words))?;
+    Ok(codel)
+}
+
+fn of_codel(codel: &mut Codel, name: &str, words: &mut Words) -> Read<bool> {
+    match name {
+        "target" => codel.target = words.time(name)?,
+        "interval" => codel.interval = words.time(name)?,
+        "ecn" | "noecn" => codel.ecn = name == "ecn",
+        _ => return Ok(false),
     }
+    Ok(true)
 }
 
 /// dummynet's `pie`, without its switches: this one is RFC 8033's.
-fn pie(words: &mut Words) -> Result<Pie, String> {
+fn pie(words: &mut Words) -> Read<Pie> {
     let mut pie = Pie::default();
-    loop {
-        let Some(word) = words.peek().map(str::to_owned) else { return Ok(pie) };
-        match word.as_str() {
-            "target" | "tupdate" | "max_burst" | "alpha" | "beta" | "max_ecnth" | "ecn" | "noecn" => words.any(),
+    words.each(|words, name| {
+        match name {
+            "target" => pie.target = words.time(name)?,
+            "tupdate" => pie.update = words.time(name)?,
+            "max_burst" => pie.max_burst = words.time(name)?,
+            "alpha" => pie.alpha = words.real(name, "0.125")?,
+            "beta" => pie.beta = words.real(name, "1.25")?,
+            "max_ecnth" => pie.max_ecn = words.real(name, "0.1")?,
+            "ecn" | "noecn" => pie.ecn = name == "ecn",
             "capdrop" | "nocapdrop" | "drand" | "nodrand" | "onoff" | "dre" | "ts" => {
-                return Err(format!("pie: {word} is not offered, this is RFC 8033 without switches; leave it out"));
+                return Err(format!("pie: {name} is not offered, this is RFC 8033 without switches; leave it out"));
             }
-            _ => return Ok(pie),
-        };
-        match word.as_str() {
-            "target" => pie.target = words.time(&word)?,
-            "tupdate" => pie.update = words.time(&word)?,
-            "max_burst" => pie.max_burst = words.time(&word)?,
-            "alpha" => pie.alpha = words.real(&word, "0.125")?,
-            "beta" => pie.beta = words.real(&word, "1.25")?,
-            "max_ecnth" => pie.max_ecn = words.real(&word, "0.1")?,
-            other => pie.ecn = other == "ecn",
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
+    Ok(pie)
 }
 
-fn fq_codel(words: &mut Words) -> Result<FqCodel, String> {
+fn fq_codel(words: &mut Words) -> Read<FqCodel> {
     let mut fq = FqCodel::default();
-    loop {
-        fq.codel = codel(words, fq.codel)?;
-        if words.take("quantum") {
-            fq.quantum = words.whole("quantum", "1514")?;
-        } else if words.take("limit") {
-            fq.limit = words.whole("limit", "10240")?;
-        } else if words.take("flows") {
-            fq.flows = words.whole("flows", "1024")?;
-        } else {
-            return Ok(fq);
+    words.each(|words, name| {
+        match name {
+            "quantum" => fq.quantum = words.whole(name, "1514")?,
+            "limit" => fq.limit = words.whole(name, "10240")?,
+            "flows" => fq.flows = words.whole(name, "1024")?,
+            _ => return of_codel(&mut fq.codel, name, words),
         }
-    }
+        Ok(true)
+    })?;
+    Ok(fq)
 }
 
 /// `dualpi2 [target T] [step T] [coupling K]`, with the defaults of RFC 9332.
-fn dualpi2(words: &mut Words) -> Result<Scheduler, String> {
-    let (mut target, mut step) = (sojourn_time::Nanos::millis(15), sojourn_time::Nanos::millis(1));
-    let mut coupling = 2.0;
-    loop {
-        if words.take("target") {
-            target = words.time("target")?;
-        } else if words.take("step") {
-            step = words.time("step")?;
-        } else if words.take("coupling") {
-            coupling = words.real("coupling", "2")?;
-        } else {
-            return Ok(Scheduler::DualPi2 { target, step, coupling });
+fn dualpi2(words: &mut Words) -> Read<Scheduler> {
+    let (mut target, mut step, mut coupling) = (Nanos::millis(15), Nanos::millis(1), 2.0);
+    words.each(|words, name| {
+        match name {
+            "target" => target = words.time(name)?,
+            "step" => step = words.time(name)?,
+            "coupling" => coupling = words.real(name, "2")?,
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
+    Ok(Scheduler::DualPi2 { target, step, coupling })
 }
 
-/// The word `ecn` by itself: the management that was named before marks.
-fn ecn(pipe: &mut Pipe) -> Result<(), String> {
-    match (&mut pipe.queue.aqm, &mut pipe.queue.scheduler) {
-        (Some(Aqm::Red(red)), _) => red.ecn = true,
-        (Some(Aqm::Codel(codel)), _) => codel.ecn = true,
-        (Some(Aqm::Pie(pie)), _) => pie.ecn = true,
-        (None, Scheduler::FqCodel(fq)) => fq.codel.ecn = true,
-        (None, Scheduler::DualPi2 { .. }) => {}
-        (None, _) => {
-            return Err("ecn: nothing here marks; name red, codel, pie or fq_codel before it (a loss, here, is a loss and not a mark)".to_owned());
-        }
-    }
-    Ok(())
-}
-
-/// dummynet's mask, and `macs`, `vlan`, `most N`.
-fn mask(words: &mut Words) -> Result<Option<Mask>, String> {
-    if words.take("none") {
-        return Ok(None);
-    }
-    let mut mask = Mask::default();
-    let start = words.at;
-    while let Some(word) = words.peek().map(str::to_owned) {
-        if !is_of_mask(&word) {
-            break;
-        }
-        words.any();
-        match word.as_str() {
-            "all" => mask = Mask { most: mask.most, ..everything() },
-            "src-ip" => mask.source4 = bits(&word, words, 32)?,
-            "dst-ip" => mask.destination4 = bits(&word, words, 32)?,
-            "src-ip6" | "src-ipv6" => mask.source6 = bits(&word, words, 128)?,
-            "dst-ip6" | "dst-ipv6" => mask.destination6 = bits(&word, words, 128)?,
-            "src-port" => mask.source_port = port_bits(&word, words)?,
-            "dst-port" => mask.destination_port = port_bits(&word, words)?,
+/// Reads which bits of a packet make its flow: at least one field of them.
+fn bits(words: &mut Words) -> Read<Mask> {
+    let (mut mask, mut is_named) = (Mask::default(), false);
+    words.each(|words, name| {
+        match name {
+            "all" => mask = Mask { most: mask.most, ..ALL },
+            "src-ip" => mask.source4 = first_bits(name, words, 32)?,
+            "dst-ip" => mask.destination4 = first_bits(name, words, 32)?,
+            "src-ip6" | "src-ipv6" => mask.source6 = first_bits(name, words, 128)?,
+            "dst-ip6" | "dst-ipv6" => mask.destination6 = first_bits(name, words, 128)?,
+            "src-port" => mask.source_port = port_bits(name, words)?,
+            "dst-port" => mask.destination_port = port_bits(name, words)?,
             "proto" => mask.protocol = protocol(words)?,
             "macs" => mask.macs = true,
             "vlan" => mask.vlan = true,
-            _ => mask.most = words.whole("most", "4096")?,
+            "most" => mask.most = words.whole(name, "4096")?,
+            _ => return Ok(false),
         }
+        is_named = true;
+        Ok(true)
+    })?;
+    if is_named {
+        return Ok(mask);
     }
-    if words.at == start {
-        return Err("mask: which bits? write src-ip, dst-ip, src-ip6, dst-ip6, src-port, dst-port with their bits, proto, macs, vlan or all".to_owned());
-    }
-    Ok(Some(mask))
-}
-
-fn is_of_mask(word: &str) -> bool {
-    matches!(
-        word,
-        "all"
-            | "src-ip"
-            | "dst-ip"
-            | "src-ip6"
-            | "src-ipv6"
-            | "dst-ip6"
-            | "dst-ipv6"
-            | "src-port"
-            | "dst-port"
-            | "proto"
-            | "macs"
-            | "vlan"
-            | "most"
-    )
+    Err("mask: which bits? write src-ip, dst-ip, src-ip6, dst-ip6, src-port, dst-port with their bits, proto, macs, vlan or all".to_owned())
 }
 
 /// dummynet's `all`: addresses, ports and protocol.
-const fn everything() -> Mask {
-    Mask {
-        source4: 32,
-        destination4: 32,
-        source6: 128,
-        destination6: 128,
-        source_port: u16::MAX,
-        destination_port: u16::MAX,
-        protocol: true,
-        macs: false,
-        vlan: false,
-        most: 0,
-    }
-}
+const ALL: Mask = Mask {
+    source4: 32,
+    destination4: 32,
+    source6: 128,
+    destination6: 128,
+    source_port: u16::MAX,
+    destination_port: u16::MAX,
+    protocol: true,
+    macs: false,
+    vlan: false,
+    most: 0,
+};
 
 /// Reads "/24" or, of IPv4, "0xffffff00"; a bare number is a number of bits for IPv6, as dummynet has it.
-fn bits(word: &str, words: &mut Words, most: u8) -> Result<u8, String> {
+fn first_bits(word: &str, words: &mut Words, most: u8) -> Read<u8> {
     let text = words.argument(word, "/24")?;
     let refusal = || {
         format!(
@@ -429,7 +410,7 @@ fn bits(word: &str, words: &mut Words, most: u8) -> Result<u8, String> {
     bits.parse().map_err(|_| refusal())
 }
 
-fn port_bits(word: &str, words: &mut Words) -> Result<u16, String> {
+fn port_bits(word: &str, words: &mut Words) -> Read<u16> {
     let text = words.argument(word, "0xffff")?;
     let value = match text.strip_prefix("0x") {
         Some(hexadecimal) => u16::from_str_radix(hexadecimal, 16).ok(),
@@ -439,7 +420,7 @@ fn port_bits(word: &str, words: &mut Words) -> Result<u16, String> {
 }
 
 /// Reads "proto" or dummynet's "proto 0xff".
-fn protocol(words: &mut Words) -> Result<bool, String> {
+fn protocol(words: &mut Words) -> Read<bool> {
     match words.number().as_deref() {
         None | Some("0xff" | "255") => Ok(true),
         Some("0x0" | "0x00" | "0") => Ok(false),

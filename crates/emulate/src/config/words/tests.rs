@@ -6,6 +6,7 @@ use proptest::option;
 use proptest::prelude::*;
 use sojourn_time::Nanos;
 
+use super::table::Word;
 use super::*;
 use crate::config::{
     Aqm, Cell, Class, Codel, Corruption, Delay, Distribution, DropFrom, FqCodel, Impairments, Limit, Link, Loss, Mask,
@@ -23,6 +24,20 @@ fn refused(words: &str) -> String {
 fn only_loss(words: &str) -> Loss {
     let [loss] = &pipe(words).before.loss[..] else { panic!("one loss") };
     loss.clone()
+}
+
+/// What is recorded of a word is also read back from its own words.
+#[test]
+fn every_word_is_declared_once_and_what_it_does_is_recorded() {
+    let recorded: Vec<&str> = include_str!("../../../tests/corpus/configurations.txt").lines().collect();
+    let cases = recorded.windows(2).filter_map(|pair| Some((pair[0].strip_prefix("words: ")?, pair[1])));
+    let cases: Vec<_> = cases.collect();
+    for (at, Word { word, option, .. }) in table::WORDS.iter().enumerate() {
+        assert!(table::WORDS[..at].iter().all(|other| other.word != *word), "{word} is declared twice");
+        let mut of_word = cases.iter().filter(|(case, _)| case.split(' ').any(|known| known == *word));
+        let does = |(_, answer): &(&str, &str)| option.is_none() || answer.starts_with("= {\"");
+        assert!(of_word.any(does), "{word} has no case in tests/corpus/configurations.txt");
+    }
 }
 
 #[test]
