@@ -211,7 +211,7 @@ def test_a_stall_of_a_third_of_a_trial_is_no_tick(trials: int) -> None:
     errors[1][held] += end - times[1][held]
     found = find_tick(times, errors)
     assert found is not None
-    assert found.within(0.01).estimate < 1_000
+    assert found.within(0.01).estimate < 3_000
 
 
 def test_a_link_serves_one_after_the_other() -> None:

@@ -34,6 +34,12 @@ RECORDED: dict[str, dict[str, list[Any]]] = json.loads(Path(__file__).with_name(
 NAMED = {
     "bypass": "decoy", "compensate": "path_cost", "grace": "settle", "hypotheses": "laws", "placebo": "sham",
     "placebo-explains": "sham-explains",
+    "Does each field of the log agree with TCP_INFO, each packet with a capture, and the congestion window with its "
+    "algorithm's formula?":
+        "Does each field of the log agree with TCP_INFO, each packet with a capture, and the window with its law?",
+    "siftr-2007 (which compares its log with no other source)": "siftr-2007 logs what nobody compared with anything",
+    "siftr-2007 section V (throughput rose with the log; the cause is assumed)":
+        "siftr-2007, section V, saw throughput rise with logging, and guessed why",
 }  # fmt: skip
 """What is called otherwise by now, and what it was called when the digests were recorded."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.hypotheses import main_device
+from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import lies_on_line
 from sojourn.analysis.wording import DASH, US, decimals, fixed, micro, percent
@@ -224,7 +225,9 @@ def _over_wire(run: Run, rows: list[Row], device: str) -> str:
     is_zero = over_direct is not None and over_direct.value.low is not None and not over_direct.value.excludes(0)
     if run.simulated or is_zero or WIRE in run.devices:
         return ""
-    return "; this includes the further veth links of its path (no wire was measured)"
+    rated = cables_of(run).get(device)
+    slowest = "" if rated is None else f", the slowest at {min(rated.known) / 1e6:g} Mbit/s"
+    return f"; this includes the further veth links of its path{slowest} (no wire was measured)"
 
 
 def _span(run: Run, slope: Row) -> float:

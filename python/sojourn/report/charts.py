@@ -6,7 +6,7 @@ have one colour per device; `series`, where a chart takes it, has a dash or a sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import altair as alt
@@ -95,6 +95,8 @@ class Lines:
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
+        if self.x.log and rows["x"].n_unique() == 1:  # one value has no decades
+            return replace(self, x=replace(self.x, log=False)).draw(rows, devices, palette, width)
         known = self._above_zero(rows.drop_nulls(["x", "y"]))
         points, fitted = of_role(known, "point"), of_role(known, "fit")
         layers = [*self._rules(of_role(rows, "rule"), devices, palette), *self._fitted(fitted, devices, palette)]

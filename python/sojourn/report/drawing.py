@@ -1,9 +1,9 @@
 """The bed as a drawing: host A on the left, host B on the right, one row for each path with its device between them.
 
 Further ports of a host join the device of their path; the bypass, which load crosses beside the device, is drawn like
-any path and called so; where the device is shaped, its rate stands on the line. Pure SVG text, inked with the
-page's CSS variables, so that it follows light, dark and print. It draws what bed.json says; where that says little,
-the names of the paths alone.
+any path and called so; where the device is shaped or links have rates, they stand on the line. Pure SVG text, inked
+with the page's CSS variables, so that it follows light, dark and print. It draws what bed.json says; where that says
+little, the names of the paths alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 from sojourn import devices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sojourn.report.palette import Palette
 
@@ -111,7 +111,7 @@ def _row_of(
         f"{right} {address.get('b_ip4', '')}",
         tuple(port for port in lefts if port != left),
         tuple(port for port in rights if port != right),
-        shaped if stations else "",
+        _rates(address.get("rated") or ()) or (shaped if stations else ""),
     )
 
 
@@ -124,6 +124,13 @@ def _shaper(spec: dict[str, Any]) -> str:
     """What the far side of the devices is shaped to, in words."""
     rate = spec.get("rate_bps")
     return f"{str(spec.get('shaper') or 'shaped').upper()} {rate / 1e6:g} Mbit/s" if rate else ""
+
+
+def _rates(links: Sequence[dict[str, Any] | None]) -> str:
+    """The rates of a path's links from A to B, where any has one."""
+    rates = [one["rate_bps"] if one else None for one in links]
+    said = ", ".join(f"{rate / 1e6:g} Mbit/s" if rate else "no limit" for rate in rates)
+    return f"links: {said}" if any(rates) else ""
 
 
 def _stations_by_name(path: str) -> tuple[str, ...]:

@@ -55,3 +55,8 @@ def _by_spelling() -> dict[str, str]:
 def _terms() -> re.Pattern[str]:
     longest_first = (re.escape(term).replace("\\ ", r"\s") for term in sorted(LINKED, key=len, reverse=True))
     return re.compile(rf"(?<![\w/&#-])({'|'.join(longest_first)})s?(?![\w/-]|\strip)", re.IGNORECASE)
+
+
+def hypothesis_name(name: str) -> str:
+    """A hypothesis of a plan in words: "no-tick" is no tick, "md1" the queue M/D/1."""
+    return "M/D/1" if name == "md1" else name.replace("-", " ")

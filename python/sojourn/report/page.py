@@ -19,7 +19,7 @@ from sojourn.report import bundle
 from sojourn.report.contents import parts_of
 from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
-from sojourn.report.glossary import anchor, glossary, link
+from sojourn.report.glossary import anchor, glossary, hypothesis_name, link
 from sojourn.report.palette import Palette, ink
 from sojourn.report.shell import asset, policy, script_json, style
 
@@ -85,6 +85,7 @@ def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
 def _template() -> jinja2.Template:
     surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
     surroundings.filters["bound"] = _bound
+    surroundings.filters["hypothesis"] = hypothesis_name
     surroundings.filters["link"] = link
     surroundings.filters["anchor"] = anchor
     surroundings.filters["sentence"] = _sentence

@@ -11,6 +11,7 @@ import polars as pl
 
 from sojourn.records.results import COLUMNS
 from sojourn.report.cells import cell_column, cell_entry
+from sojourn.report.glossary import hypothesis_name
 from sojourn.report.numbers import NOTHING, Shown, count, percent, show
 from sojourn.report.palette import ordered
 from sojourn.report.run import FACTORS, every
@@ -211,7 +212,11 @@ def hypotheses(run: Run) -> Table:
             hypothesis.get("unit") or "",
         )
         expected = show(hypothesis.get("expected"), None, None, hypothesis.get("unit") or "")
-        words = (text(hypothesis["hypothesis"]), text(hypothesis["outcome"]), text(hypothesis.get("sentence") or ""))
+        words = (
+            text(hypothesis_name(hypothesis["hypothesis"])),
+            text(hypothesis["outcome"]),
+            text(hypothesis.get("sentence") or ""),
+        )
         rows.append((*words, number(shown), interval(shown), number(expected), text(shown.unit)))
     return Table("hypotheses", "Published hypotheses", columns, tuple(rows))
 

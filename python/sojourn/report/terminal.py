@@ -15,6 +15,7 @@ from rich.text import Text
 from sojourn.report.checks import SOURCES, named
 from sojourn.report.checks import shown_of as check_numbers
 from sojourn.report.contents import parts_of
+from sojourn.report.glossary import hypothesis_name
 from sojourn.report.numbers import NOTHING, Shown, count, percent
 from sojourn.report.run import Run, every
 from sojourn.report.tables import fitted_lines, in_order, shown_of
@@ -182,7 +183,7 @@ def _print_hypotheses(run: Run, console: Console) -> None:
     for hypothesis in hypotheses:
         outcome = str(hypothesis["outcome"])
         words = (
-            f"{hypothesis['hypothesis'].replace('-', ' ')}: ",
+            f"{hypothesis_name(hypothesis['hypothesis'])}: ",
             (outcome, STYLES.get(outcome, "")),
             f"  {hypothesis.get('sentence') or ''}",
         )

@@ -63,8 +63,9 @@ def find_tick(times: Sequence[NDArray[np.float64]], errors: Sequence[NDArray[np.
     long = [(t[:most], e[:most]) for t, e in zip(times, errors, strict=True) if len(t) >= LEAST]
     if not long:
         return None
-    reach = 3 * max(1.0, median_low(float(np.subtract(*np.quantile(e, [0.75, 0.25]))) for _, e in long))
-    kept = [(t - t[0], _drawn_in(e, reach)) for t, e in long]
+    widths = [float(np.subtract(*np.quantile(e, [0.75, 0.25]))) for _, e in long]
+    widest = 2 * median_low(widths)
+    kept = [(t - t[0], _drawn_in(e, 3 * max(1.0, min(own, widest)))) for (t, e), own in zip(long, widths, strict=True)]
     n = sum(len(t) for t, _ in kept)
     variance = sum(float(np.square(e).sum()) for _, e in kept) / n
     if variance <= 0:
@@ -92,9 +93,9 @@ class _Strongest:
 def _drawn_in(errors: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
     """The errors about their mean, none farther from the median than `reach`.
 
-    That is three times the interquartile range of the median trial. The errors of ticks are all within it; stalls,
-    which delay many packets in a row, are not, and would look periodic. A stall may take up more than a quarter of
-    its own trial, so that the trial's own quartiles do not bound it.
+    That is three times the interquartile range of the trial. The errors of ticks are all within it; stalls, which
+    delay many packets in a row, are not, and would look periodic. A stall may take up more than a quarter of its own
+    trial: the range is taken to be at most twice that of the median trial.
     """
     middle = float(np.median(errors))
     clipped = np.clip(errors, middle - reach, middle + reach)

@@ -56,7 +56,7 @@ def least_interval(run: Run) -> Table:
         "The queue is stable at this inter-departure time, and not at the next shorter one that was tried, where the "
         "interval ends. In overload, frames arrive as fast as the path forwards them."
     )
-    note += f" There is no figure from the link's rate: {'; '.join(sorted(why))}." if why else ""
+    note += f" Where there is no figure from the link's rate, the reason is: {'; '.join(sorted(why))}." if why else ""
     asked = Ask(
         "min_frame_interval", "Minimum sustainable inter-departure time", measures, note, without=("interval_ns",)
     )

@@ -269,13 +269,13 @@ def sentence(run: Run, rows: list[Row], limits: list[Row]) -> str:
     shortest = min(found, key=lambda row: row.factors.frame_bytes or 0)
     at = spell_interval(int(shortest.value.estimate))
     if shortest.value.low is None:
-        limit = "the shortest that was tried"
+        limit = ", the shortest time that was tried"
     else:
         next_ = spell_interval(int(shortest.value.low))
         grow = f"at the next shorter that was tried, {next_}, they grow"
         missed = f"the tester could not keep the next shorter time that was tried, {next_}"
-        limit = missed if shortest.statistic == "at_most" else grow
-    return f"{said}; queues stay stable at {at} between frames of {shortest.factors.frame_bytes} B; {limit}"
+        limit = f"; {missed if shortest.statistic == 'at_most' else grow}"
+    return f"{said}; queues stay stable at {at} between frames of {shortest.factors.frame_bytes} B{limit}"
 
 
 def _with(judged: pl.DataFrame, cell: int) -> list[str]:
