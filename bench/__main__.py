@@ -146,7 +146,7 @@ def shuffled(chosen: list[Experiment], seed: int) -> Iterator[tuple[Experiment, 
 
 def lay_ground(bed: Bed, device: str, scratch: Path) -> Ground:
     """The peer's server up, and cores shared out: the first for who asks, the last for who answers."""
-    link = bed.topology[device]
+    link = bed.topology.link(device)
     server = bed.backend.start("b", sockperf_server(link.b_ip4), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(1.0)
     if server.poll() is not None:

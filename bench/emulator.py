@@ -77,7 +77,7 @@ class Ground:
 
     def link(self, device: str) -> Link:
         """The path of a device."""
-        return self.bed.topology[device]
+        return self.bed.topology.link(device)
 
 
 def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> tuple[list[Row], list[Contest]]:

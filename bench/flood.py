@@ -50,7 +50,7 @@ def contest() -> Contest:
 
 def _ours(engine: str) -> Callable[[Ground], Sample]:
     def run(ground: Ground) -> Sample:
-        link = ground.bed.topology["direct"]
+        link = ground.bed.topology.link("direct")
         to = ["--dev", link.a_dev, "--to", link.b_mac, "--engine", engine, "--clock", "none"]
         what = ["--schedule", "flood", "--size", str(FRAME_BYTES), "--count", str(FRAMES[engine])]
         argv = [find_instrument(), "stream", "send", *to, *what, "--cpu", str(ground.prober_cpu), "--json"]
@@ -70,12 +70,12 @@ def _ours(engine: str) -> Callable[[Ground], Sample]:
 def unaccounted(sent: dict[str, Any], received: dict[str, Any]) -> int:
     """Frames sent that are in none of the receiver's counters."""
     flow = received["flows"][0]
-    told = sum(flow[name] for name in ("first", "corrupted", "own_drops", "lost"))
+    told = sum(flow[name] for name in ("first", "corrupted", "local_drops", "lost"))
     return abs(int(sent["flows"][0]["sent"]) - int(told))
 
 
 def _receiver(ground: Ground, engine: str) -> subprocess.Popen[str]:
-    link = ground.bed.topology["direct"]
+    link = ground.bed.topology.link("direct")
     how = ["--dev", link.b_dev, "--engine", engine, "--for", "60s", "--json"]
     argv = [find_instrument(), "stream", "recv", *how, "--cpu", str(ground.responder_cpu)]
     process: subprocess.Popen[str] = ground.bed.backend.start(
@@ -86,7 +86,7 @@ def _receiver(ground: Ground, engine: str) -> subprocess.Popen[str]:
 
 
 def _trafgen(ground: Ground) -> Sample:
-    link = ground.bed.topology["direct"]
+    link = ground.bed.topology.link("direct")
     frame = f"{{ eth(da={link.b_mac}, sa={link.a_mac}, proto=0x88b7), fill(0, 46) }}"
     argv = ["trafgen", "-o", link.a_dev, "-n", str(FRAMES["trafgen"]), "-P", "1", frame]
     return _measured(ground, argv, FRAMES["trafgen"])[0]
@@ -94,7 +94,7 @@ def _trafgen(ground: Ground) -> Sample:
 
 def _measured(ground: Ground, argv: list[str], frames: int) -> tuple[Sample, str]:
     """One run: its rate at the receiving interface, what did not arrive, what it cost."""
-    watch = ["-c", WATCH, ground.bed.topology["direct"].b_dev]
+    watch = ["-c", WATCH, ground.bed.topology.link("direct").b_dev]
     watcher: subprocess.Popen[str] = ground.bed.backend.start(
         "b", [sys.executable, *watch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -179,7 +179,7 @@ def ready_bed() -> Iterator[Bed]:
 def logging(bed: Bed, attach: str) -> Iterator[LogInstrument]:
     """A log, and connections for it to log."""
     costs = load_plan("tcplog-cost").costs
-    address = bed.topology["direct"].b_ip4
+    address = bed.topology.link("direct").b_ip4
     asked = Traffic(address, SUSTAINED_FLOWS, LONGEST_SECONDS, costs.mss_bytes, costs.congestion_control)
 
     with ExitStack() as stack:

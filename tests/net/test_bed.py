@@ -180,7 +180,7 @@ MANY = BedSpec(devices=("wire", "bridge", "bridge*2"), near=8, far=6, bypass=Tru
 def test_every_further_end_carries_and_is_silent(run: str) -> None:
     with build_bed(MANY, run) as bed:
         for path in ("bridge", "bridge*2"):
-            link = bed.topology[path]
+            link = bed.topology.link(path)
             for end in link.near:
                 assert ping(bed, link.far[0].ip4, "-I", end.dev)
             for end in link.far:
@@ -194,7 +194,7 @@ def test_every_further_end_carries_and_is_silent(run: str) -> None:
 
 def test_further_pairs_talk_through_the_bridge_over_their_own_ports_alone(run: str) -> None:
     with build_bed(MANY, run) as bed:
-        link = bed.topology["bridge"]
+        link = bed.topology.link("bridge")
         assert ping(bed, link.far[2].ip4)  # the bridge has learnt both by now
         await_silence(bed)
         before = bed.counters()
@@ -222,7 +222,7 @@ def test_counters_conserve_the_frames_of_a_path(run: str) -> None:
 
 def test_what_a_bridge_forgot_or_never_learnt_is_flooded(run: str) -> None:
     with build_bed(MANY, run) as bed:
-        link = bed.topology["bridge"]
+        link = bed.topology.link("bridge")
         assert ping(bed, link.b_ip4)
         assert flooded(bed, link.b_mac) == 0
         assert flooded(bed, link.nobody_mac) == 10
@@ -289,7 +289,7 @@ def test_a_shaped_device_lets_out_its_rate_its_bucket_and_its_queue(run: str, sh
     """A burst of frames meets the known answer: bucket and queue pass, and what leaves meanwhile at the rate."""
     spec = BedSpec(devices=("bridge",), shaper=shaper, rate_bps=10_000_000, burst_bytes=15_180, queue_bytes=75_900)
     with build_bed(spec, run) as bed:
-        link = bed.topology["bridge"]
+        link = bed.topology.link("bridge")
         bed.backend.run("a", ["ping", "-q", "-c", "1", link.b_ip4])
         await_silence(bed)
         before, began = bed.counters("bridge"), time.monotonic()
@@ -312,7 +312,7 @@ def test_a_shapers_rate_is_that_of_whole_frames(run: str) -> None:
         )
         assert receiver.stdout is not None
         assert receiver.stdout.readline() == "ready\n"
-        send_frames(bed, bed.topology["bridge"].b_mac, 1000, 1518)
+        send_frames(bed, bed.topology.link("bridge").b_mac, 1000, 1518)
         taken_s = float(receiver.stdout.readline())
     with undisturbed():
         assert taken_s == pytest.approx(800 * 1518 * 8 / 100e6, rel=0.01)
@@ -366,7 +366,7 @@ def test_a_dead_keeper_sends_nobody_elsewhere(run: str) -> None:
             assert int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1]) == backend._holder.pid
             os.kill(keeper, signal.SIGKILL)
         assert [(held / str(fd)).stat().st_ino for fd in (4, 5, 6)] == list(kept.values())
-        assert ping(bed, bed.topology["wire"].b_ip4)
+        assert ping(bed, bed.topology.link("wire").b_ip4)
 
 
 def test_an_error_in_the_block_leaves_nothing(run: str) -> None:

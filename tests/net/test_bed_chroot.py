@@ -37,7 +37,7 @@ BED = """
 import sys, time
 from sojourn.bed import BedSpec, build_bed
 with build_bed(BedSpec(devices=("wire", "bridge"), device_cpu="own"), "rooted") as bed:
-    answered = "1 received" in bed.backend.run("a", ["ping", "-c", "1", bed.topology["bridge"].b_ip4])
+    answered = "1 received" in bed.backend.run("a", ["ping", "-c", "1", bed.topology.link("bridge").b_ip4])
     print(answered, bed.backend.get("d", "/sys/class/net/d-wire-1l/address").strip(), *bed.backend.missing, flush=True)
     sys.stdin.read()
 """

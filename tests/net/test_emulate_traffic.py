@@ -446,7 +446,7 @@ def counted(report: Told) -> tuple[Told, int]:
     """The forward pipe's counts, and what the ports had no room for."""
     forward = next(pipe for pipe in report["pipes"] if pipe["name"] == "forward")
     counts = {name: forward[name] for name in ("arrived", "sent", "held", "lost")}
-    return counts, sum(port["own_drops"] for port in report["ports"])
+    return counts, sum(port["local_drops"] for port in report["ports"])
 
 
 def handed_over(dev: str) -> int:

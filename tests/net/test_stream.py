@@ -140,7 +140,7 @@ def one(told: Told) -> Told:
 def conserved(sent: Told, received: Told) -> None:
     """Every frame that was asked for is in exactly one count, at either end."""
     assert sent["asked"] == sent["sent"] + sent["refused"] + sent["unsent"]
-    accounted = received["first"] + received["corrupted"] + received["own_drops"] + received["lost"]
+    accounted = received["first"] + received["corrupted"] + received["local_drops"] + received["lost"]
     assert received["sent"] == sent["sent"] == accounted
 
 
@@ -250,17 +250,17 @@ def test_what_live_frames_cannot_do_is_refused(words: tuple[str, ...]) -> None:
 
 
 @thrice
-def test_a_flood_over_a_small_buffer_names_our_own_drops_and_what_to_raise() -> None:
+def test_a_flood_over_a_small_buffer_names_our_local_drops_and_what_to_raise() -> None:
     with receiving("b", "--dev", "b1", "--buffer-bytes", "4096") as receiver:
         words = ["--dev", "a1", "--to", MACS["b1"], "--size", "1518", "--schedule", "flood", "--count", "100000"]
         sent = one(stream("a", "send", *words))
         told = receiver.told()
     received = one(told)
     conserved(sent, received)
-    assert received["own_drops"] > 0
+    assert received["local_drops"] > 0
     with undisturbed():  # a processor's backlog of 1,000 frames fills up when nobody has time to empty it
         assert received["lost"] == 0, "a path of two veth ends loses nothing by itself"
-    assert {"own_drops", "buffer_too_small"} <= names(told)
+    assert {"local_drops", "buffer_too_small"} <= names(told)
     assert "net.core.rmem_max" in " ".join(found["sentence"] for found in told["findings"])
 
 

@@ -47,7 +47,7 @@ def bed() -> Iterator[Bed]:
 
 def captured(bed: Bed, folder: Path, schedule: str) -> tuple[dict[str, Any], tuple[Times, Times], Times]:
     """A stream's own summary, intended and actual departures by its records, arrivals by the capture, all in TAI."""
-    link, file = bed.topology["direct"], folder / "far-end.pcap"
+    link, file = bed.topology.link("direct"), folder / "far-end.pcap"
     options = [
         "-i",
         link.b_dev,

@@ -61,10 +61,10 @@ def require_conservation(trial: Event, link: Link) -> None:
         come = sum(counted[port.dev]["rx_packets"] for port in station.lefts)
         assert come == sum(left_by(counted[port.dev]) for port in station.rights), said
     seen = [one for one in trial["received"] if one["port"] == 0]
-    arrived = sum(one["first"] + one["duplicated"] + one["corrupted"] + one["own_drops"] for one in seen)
+    arrived = sum(one["first"] + one["duplicated"] + one["corrupted"] + one["local_drops"] for one in seen)
     assert arrived == counted[link.b_dev]["rx_packets"], said
     for one, flow in zip(seen, trial["sent"], strict=True):
-        assert flow["sent"] == one["first"] + one["corrupted"] + one["own_drops"] + one["lost"], said
+        assert flow["sent"] == one["first"] + one["corrupted"] + one["local_drops"] + one["lost"], said
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_matrix_is_conducted_and_every_frame_is_accounted_for(
     assert {one["device"] for one in found} <= {"direct", "bridge"}
     assert found
     for one in found:
-        require_conservation(one, links.path(one["device"]))
+        require_conservation(one, links.link(one["device"]))
     table = read_table(folder.records, "streams").frame
     recorded = {row["block"]: row["sent"] for row in table.iter_rows(named=True) if row["role"] == "send"}
     assert all(recorded[one["block"]] == one["sent"][-1]["sent"] for one in found)
@@ -109,7 +109,7 @@ def test_senders_with_an_interval_are_timestamped_also_where_floods_are_counted(
 def test_an_unknown_address_is_flooded_to_every_port(tmp_path: Path) -> None:
     sets = ("payload_bytes=[46]", "schedule=regular", 'rate=["5kpps"]', "engine=packet")
     plan, log, _ = run(tmp_path, "loss", *SHORT, *sets)
-    link = topology(plan).path("bridge")
+    link = topology(plan).link("bridge")
     for one in trials(log):
         if one["device"] == "bridge":
             others = {one["counters"][port.dev]["rx_packets"] for port in link.far[1:]}
@@ -143,7 +143,7 @@ def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
     for one in loaded:
         if one["device"] == "bridge":
             assert one["factors"]["load_pps"] == pytest.approx(0.2 * pps)
-        via = links.path(one["device"] + "/bypass" * (one["factors"]["load_via"] == "beside"))
+        via = links.link(one["device"] + "/bypass" * (one["factors"]["load_via"] == "beside"))
         [flow] = one["load"]["sent"]
         assert flow["sent"] > 0
         with undisturbed():  # a load may fill what a device without a processor has no time to empty

@@ -98,7 +98,7 @@ class Synthetic:
         self, number: int, device: str, round_: int, visit: int, cell: int, size: int, interval: int, now: int
     ) -> Block:
         ended = now + self.count * interval
-        counts = dict.fromkeys(("lost", "late", "duplicated", "reordered", "foreign", "own_drops"), 0)
+        counts = dict.fromkeys(("lost", "late", "duplicated", "reordered", "unexpected", "local_drops"), 0)
         return {
             "block": number, "device": device, "round": round_, "visit": visit, "cell": cell, "via": "sim",
             "kind": "icmp", "schedule": "regular", "interval_ns": interval, "count": self.count, "warmup": self.warmup,

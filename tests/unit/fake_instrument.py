@@ -135,7 +135,7 @@ def sent_flow(flow: dict[str, Any], *, missing: bool) -> dict[str, Any]:
 
 
 def received_flow(flow: int, sent: int, lost: int) -> dict[str, Any]:
-    nothing = dict.fromkeys(("duplicated", "reordered", "late", "corrupted", "foreign", "own_drops"), 0)
+    nothing = dict.fromkeys(("duplicated", "reordered", "late", "corrupted", "unexpected", "local_drops"), 0)
     delay = {"min": 1, "p50": 2, "p99": 3, "max": 4, "mean": 2.0}
     return {"flow": flow, "port": 0, "node": 0, "first": sent - lost, "lost": lost, "delay_ns": delay, **nothing}
 

@@ -76,10 +76,12 @@ class Suite:
             "block": block, "device": head["device"], "round": head["repetition"], "visit": 0, "cell": 0,
             "purpose": "search", "flow": 1, "port": 0, "clock_id": 1, "frame_bytes": head["frame_bytes"],
         }  # fmt: skip
-        own = other.pop("own_drops", 0)
+        own = other.pop("local_drops", 0)
         pace = rate_pps * (0.97 if missed else 1.0)
         self.sent.append({**place, "role": "send", "sent": count, "achieved_pps": pace})
-        self.received.append({**place, "role": "receive", "first": count - lost - own, "own_drops": own, "lost": lost})
+        self.received.append(
+            {**place, "role": "receive", "first": count - lost - own, "local_drops": own, "lost": lost}
+        )
         told = made_up.factors(frame_bytes=head["frame_bytes"], offered_pps=rate_pps)
         trial = {"kept": True, "engines": {"send": "packet", "receive": "packet"}, "missed": missed}
         self.log.append(made_up.trial_event(place, told, **trial))

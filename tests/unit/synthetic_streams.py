@@ -154,8 +154,11 @@ class StreamRun:
 
     def _rows(self, trial: Trial, rng: Any, *, first: bool) -> dict[tuple[str, str], dict[str, Any]]:
         n, lost = len(trial.intended), trial.lost
-        gone = dict.fromkeys(("corrupted", "own_drops", "duplicated", "reordered", "late", "foreign"), 0) | trial.counts
-        elsewhere = gone["corrupted"] + gone["own_drops"]
+        gone = (
+            dict.fromkeys(("corrupted", "local_drops", "duplicated", "reordered", "late", "unexpected"), 0)
+            | trial.counts
+        )
+        elsewhere = gone["corrupted"] + gone["local_drops"]
         came = np.flatnonzero(~lost)
         arrival = trial.departure + trial.delay
         counts = {"first": len(came), "lost": n - len(came) - elsewhere, **gone}

@@ -231,7 +231,7 @@ def stepped(block: Any, probes: Any, rng: Any) -> None:
 
 def dropped(block: Any, probes: Any, rng: Any) -> None:
     del probes, rng
-    block["own_drops"] = int(block["block"] == 7)
+    block["local_drops"] = int(block["block"] == 7)
 
 
 def answered_twice(block: Any, probes: Any, rng: Any) -> None:
@@ -275,7 +275,7 @@ PROVOCATIONS: dict[str, dict[str, Any]] = {
     "sender_late": {"alter": late_sender},
     "tester_limited": {"alter": slow_sender},
     "clock_stepped": {"alter": stepped},
-    "own_drops": {"alter": dropped},
+    "local_drops": {"alter": dropped},
     "duplication": {"alter": answered_twice},
     "reordering": {"alter": overtaken},
     "late_replies": {"alter": after_the_timeout},
@@ -539,7 +539,7 @@ def test_each_figure_of_the_sentence_names_its_reference(synthetic: Make) -> Non
 
 
 def test_a_finding_is_called_as_people_call_it_today() -> None:
-    assert label("own_drops") == "local drops"
+    assert label("local_drops") == "local drops"
     assert label("below_floor") == "below floor"
 
 

@@ -21,7 +21,7 @@ ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4", "emulate", "emulate
 
 
 def test_addresses_follow_the_plan() -> None:
-    link = Topology.of(("wire", "bridge*2")).path("bridge*2")
+    link = Topology.of(("wire", "bridge*2")).link("bridge*2")
     assert (link.a_dev, link.b_dev) == ("a-bridgex2", "b-bridgex2")
     assert (link.a_ip4, link.b_ip4) == ("10.77.3.1", "10.77.3.2")
     assert (link.a_ip6, link.b_ip6) == ("fd77:0:0:3::1", "fd77:0:0:3::2")
@@ -30,7 +30,7 @@ def test_addresses_follow_the_plan() -> None:
 
 def test_the_control_path_is_the_direct_link_again() -> None:
     topology = Topology.of(("bridge",))
-    assert topology["a/a"] is topology["direct"]
+    assert topology.link("a/a") is topology.link("direct")
     assert list(topology.paths) == ["direct", "bridge"]
 
 
@@ -63,7 +63,7 @@ def test_no_name_index_or_mac_is_there_twice(near: int, far: int, bypass: bool, 
 
 
 def test_further_ends_follow_the_plan() -> None:
-    link = Topology.of(("wire", "bridge*2"), near=3, far=2).path("bridge*2")
+    link = Topology.of(("wire", "bridge*2"), near=3, far=2).link("bridge*2")
     assert link.near[0] == link.a_port
     assert link.far[0] == link.b_port
     third, second = link.near[2], link.far[1]
@@ -83,7 +83,7 @@ def test_only_bridges_have_further_ends_and_every_path_its_bypass() -> None:
     assert [len(link.near) for link in topology.links] == [1, 1, 4, 1, 1, 1]
     assert list(topology.paths) == ["direct", "wire", "bridge", "direct/bypass", "wire/bypass", "bridge/bypass"]
     assert [link.is_bypass for link in topology.links] == [False] * 3 + [True] * 3
-    assert topology["bridge/bypass"].a_dev == "a-bridge-y"
+    assert topology.link("bridge/bypass").a_dev == "a-bridge-y"
     assert Topology.of(("wire", "bridge")).links[2] == Topology.of(("wire", "bridge"), bypass=True).links[2]
     with pytest.raises(RequestError, match="a bridge has from 1 to 17 ports on a side"):
         Topology.of(("bridge",), near=18)
@@ -189,8 +189,8 @@ def test_devices_of_one_kind_are_told_apart_by_their_labels() -> None:
 
 def test_a_rated_cable_has_an_emulator_in_it() -> None:
     topology = Topology.of(("bridge", "bridge*2"), near=3, far=2, links={"bridge*2": MIXED})
-    assert not topology["bridge"].emulated
-    link = topology["bridge*2"]
+    assert not topology.link("bridge").emulated
+    link = topology.link("bridge*2")
     assert len(link.cables) == 2 * len(link.stretches) == 6
     rates = {one.name: one.rated.rate_bps for one in link.emulated if one.rated}
     slow, fast = 100_000_000, 1_000_000_000

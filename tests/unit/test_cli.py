@@ -15,7 +15,7 @@ from sojourn.analysis import analyse
 from sojourn.analysis.comparison import DIFFER, difference
 from sojourn.cli import main
 from sojourn.cli.compare import compare_runs, interval, label, sizes, whole_links
-from sojourn.cli.matrix import matrix, words
+from sojourn.cli.dry_run import expansion, words
 from sojourn.errors import RequestError
 from sojourn.methods import packages
 from sojourn.plan import load_plan
@@ -179,7 +179,7 @@ def test_times_are_said_as_people_say_them() -> None:
 
 
 def test_a_matrix_has_units_in_its_names() -> None:
-    cell = matrix(load_plan("frame-size"))["cells"][-1]
+    cell = expansion(load_plan("frame-size"))["cells"][-1]
     assert cell["request_frame_bytes"] == 82
     assert cell["response_frame_bytes"] == 1518
     assert cell["interval_ns"] is None
@@ -238,7 +238,7 @@ def test_figures_of_an_earlier_version_are_not_dropped_in_silence(synthetic: Cal
         (path / "bed.json").write_text("{}")
     assert compare_runs(old, new)["bed"] == []
     results = old / "analysis/results.json"
-    results.write_text(json.dumps([*json.loads(results.read_text()), {"quantity": "own_drops"}]))
+    results.write_text(json.dumps([*json.loads(results.read_text()), {"quantity": "knee"}]))
     with pytest.raises(RequestError, match=f"made by an earlier version: run `sojourn report {old}` first"):
         compare_runs(old, new)
 

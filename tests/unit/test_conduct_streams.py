@@ -359,7 +359,7 @@ def test_an_evenly_slow_sender_is_short_and_one_that_stood_still_is_not(
 
 
 def test_drops_are_counted_once_where_there_was_no_room() -> None:
-    link = Topology.of(("bridge",), 1, 1, bypass=False).path("bridge")
+    link = Topology.of(("bridge",), 1, 1, bypass=False).link("bridge")
     none = {"rx_packets": 0, "rx_dropped": 0, "tx_packets": 0, "tx_dropped": 0}
     counted = {port.dev: dict(none) for port in link.ports}
     near, far = link.cables

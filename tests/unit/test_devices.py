@@ -53,9 +53,9 @@ def test_a_file_alone_adds_a_device_everywhere(tmp_path: Path) -> None:
     assert load_plan(plan).bed.devices == ("bridge", "hub", "hub*2:old")
     topology = Topology.of(("bridge", "hub", "hub*2:old"))
     assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3]
-    assert [command.line for command in topology["hub"].stations[0].mode.join(topology["hub"].stations[0])] == [
-        "qdisc add dev d-hub-1l clsact"
-    ]
+    assert [
+        command.line for command in topology.link("hub").stations[0].mode.join(topology.link("hub").stations[0])
+    ] == ["qdisc add dev d-hub-1l clsact"]
     assert [node["label"] for node in drawing(topology)["nodes"]][2:] == ["bridge", "a hub", "a hub", "a hub"]
     assert "[a hub]" in drawing(topology)["text"]
     assert devices.called("hub*2") == "A cascade of 2 old hubs"

@@ -36,7 +36,7 @@ def log(n: int, **columns: Any) -> pl.DataFrame:
 
 def seen(pipe: dict[str, Any], rows: pl.DataFrame) -> Seen:
     """A pipe of which only the log tells."""
-    trials = pl.DataFrame({"offered_pps": [1500.0], "frame_bytes": [1004], "schedule": ["regular"], "own_drops": [0]})
+    trials = pl.DataFrame({"offered_pps": [1500.0], "frame_bytes": [1004], "schedule": ["regular"], "local_drops": [0]})
     none = pl.DataFrame(schema={"block": pl.Int32, "flow": pl.Int32, "seq": pl.Int64, "delay_ns": pl.Float64})
     return Seen(
         "emulate", 0, "", Pipe(pipe), [1], rows.with_columns(seq=pl.lit(None, pl.Int64)), trials, none, none, none

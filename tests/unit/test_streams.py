@@ -389,8 +389,8 @@ def only(name: str) -> Callable[[Trial, np.random.Generator], None]:
 PROVOCATIONS: dict[str, tuple[Callable[[Trial, np.random.Generator], None], Row, set[str]]] = {
     "sender_late": (late, {}, set()),
     "duration_stretched": (changed(offered=0.97), {}, set()),
-    "own_drops": (counted("own_drops", 5), {}, {"buffer_too_small"}),
-    "buffer_too_small": (counted("own_drops", 50), {}, {"own_drops"}),
+    "local_drops": (counted("local_drops", 5), {}, {"buffer_too_small"}),
+    "buffer_too_small": (counted("local_drops", 50), {}, {"local_drops"}),
     "corruption": (counted("corrupted", 5), {}, set()),
     "poisson_misfit": (changed(fit_p=1e-6), {"schedule": "poisson"}, set()),
     "not_conserved": (beyond_sent, {}, set()),
@@ -609,6 +609,6 @@ def test_requests_that_nobody_answered_are_told(tmp_path: Path) -> None:
 
 
 def test_a_rate_that_our_own_receiver_could_not_follow_is_a_limit(tmp_path: Path) -> None:
-    rows = run(tmp_path, "throughput", [cell(**FLOOD)], alter=counted("own_drops", 100))
+    rows = run(tmp_path, "throughput", [cell(**FLOOD)], alter=counted("local_drops", 100))
     assert pick(rows, "throughput_pps", "at_least")["unit"] == "1/s"
-    assert found(tmp_path)["own_drops"]["severity"] == "doubtful"
+    assert found(tmp_path)["local_drops"]["severity"] == "doubtful"

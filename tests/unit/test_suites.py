@@ -174,10 +174,10 @@ def test_rates_that_rise_with_the_frame_are_a_finding(tmp_path: Path) -> None:
     assert "rate_rises_with_size" in found(CAPACITY * 1.2)
 
 
-def test_a_trial_whose_load_was_missed_and_our_own_drops_do_not_count(tmp_path: Path) -> None:
+def test_a_trial_whose_load_was_missed_and_our_local_drops_do_not_count(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
     head, device = suite.head("throughput", 64, 0), Device(CAPACITY)
-    suite.step(head, device, 200_000.0, 1.0, own_drops=50)
+    suite.step(head, device, 200_000.0, 1.0, local_drops=50)
     suite.step(head, device, 150_000.0, 1.0, lost=400, missed=True)
     suite.step(head, device, 301_000.0, 1.0)
     suite.result(head, 0.0, lower_pps=200_000.0, upper_pps=301_000.0)

@@ -139,14 +139,17 @@ fn ready(open: &Open, place: &Place, pretence: Option<&Pretence>) -> serde_json:
 fn counts(endpoints: &mut [Box<dyn Serve>]) -> (serde_json::Value, String) {
     let answered: u64 = endpoints.iter().map(|endpoint| endpoint.counts().answered).sum();
     let too_long: u64 = endpoints.iter().map(|endpoint| endpoint.counts().too_long).sum();
-    let foreign: u64 = endpoints.iter().map(|endpoint| endpoint.counts().foreign).sum();
+    let unexpected: u64 = endpoints.iter().map(|endpoint| endpoint.counts().unexpected).sum();
     let refused: u64 = endpoints.iter().map(|endpoint| endpoint.refused()).sum();
-    let own_drops: u64 = endpoints.iter_mut().map(|endpoint| endpoint.own_drops()).sum();
+    let local_drops: u64 = endpoints.iter_mut().map(|endpoint| endpoint.local_drops()).sum();
     let event = json!({
-        "event": "end", "answered": answered, "too_long": too_long, "foreign": foreign, "refused": refused,
-        "own_drops": own_drops,
+        "event": "end", "answered": answered, "too_long": too_long, "unexpected": unexpected, "refused": refused,
+        "local_drops": local_drops,
     });
-    (event, format!("answered {answered}, refused {}, unexpected {foreign}, dropped {own_drops}", too_long + refused))
+    (
+        event,
+        format!("answered {answered}, refused {}, unexpected {unexpected}, dropped {local_drops}", too_long + refused),
+    )
 }
 
 /// Whether an input has come to its end; what can be read from it is thrown away.

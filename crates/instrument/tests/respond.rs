@@ -45,7 +45,7 @@ fn answers_each_probe_at_the_address_and_interface_it_came_by() {
             drop(responder.process.stdin.take());
             let end = responder.end();
             assert_eq!(
-                (&end["answered"], &end["foreign"], &end["own_drops"]),
+                (&end["answered"], &end["unexpected"], &end["local_drops"]),
                 (&5.into(), &0.into(), &0.into()),
                 "{end}"
             );
@@ -93,7 +93,7 @@ fn two_probers_on_one_interface_do_not_take_each_others_replies() {
             let output = prober.wait_with_output().expect("ends");
             let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
             assert_eq!((&told["received"], &told["duplicated"]), (&300.into(), &0.into()), "{told}");
-            assert!(told["foreign"].as_u64() > Some(0), "they ran side by side: {told}");
+            assert!(told["unexpected"].as_u64() > Some(0), "they ran side by side: {told}");
         }
     });
 }

@@ -143,8 +143,8 @@ fn a_lossy_path_conserves_every_packet() {
     let answer = serve.ask(&simulation(1, path));
     let received = &answer["received"][0];
     let count = |name: &str| received[name].as_u64().unwrap();
-    assert_eq!(count("first") + count("corrupted") + count("own_drops") + count("lost"), 1000, "{received}");
-    for name in ["duplicated", "corrupted", "own_drops", "lost"] {
+    assert_eq!(count("first") + count("corrupted") + count("local_drops") + count("lost"), 1000, "{received}");
+    for name in ["duplicated", "corrupted", "local_drops", "lost"] {
         assert!(count(name) > 0, "{name}: {received}");
     }
     assert_eq!(serve.end(), Some(0));

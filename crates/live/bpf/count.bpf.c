@@ -58,7 +58,7 @@ struct {
 } blank SEC(".maps");
 
 struct other {
-	__u64 foreign;  /* of the EtherType, and no stream header */
+	__u64 unexpected;  /* of the EtherType, and no stream header */
 	__u64 unlisted; /* of a flow too many */
 };
 
@@ -204,7 +204,7 @@ int count(struct xdp_md *ctx)
 	if (!other)
 		return XDP_PASS;
 	if ((void *)(header + 1) > (void *)(long)ctx->data_end || header->magic != bpf_htonl(STREAM_MAGIC)) {
-		other->foreign++;
+		other->unexpected++;
 		return XDP_DROP;
 	}
 	if (header->kind != KIND_DATA && header->kind != KIND_ANSWER && header->kind != KIND_LIVE)

@@ -68,7 +68,7 @@ pub struct FlowCount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherCount {
     /// Frames without the header of a stream.
-    pub foreign: u64,
+    pub unexpected: u64,
     /// Frames of flows for which there was no room: it is for 64.
     pub unlisted: u64,
 }
@@ -105,8 +105,8 @@ impl LiveCounter {
     /// # Errors
     /// When the kernel does not tell.
     pub fn others(&self) -> Result<OtherCount, PortError> {
-        let [foreign, unlisted] = self.program.words("others")?;
-        Ok(OtherCount { foreign, unlisted })
+        let [unexpected, unlisted] = self.program.words("others")?;
+        Ok(OtherCount { unexpected, unlisted })
     }
 
     /// Forgets every flow, to make room.

@@ -83,7 +83,7 @@ impl LiveSender {
     /// Numbers go on from the last call.
     ///
     /// # Errors
-    /// `Unusable` when the device takes no redirected frames, with what would mend that; `Wrong` when the rate is too low.
+    /// `Unusable` when the device takes no redirected frames, with what would fix that; `Wrong` when the rate is too low.
     pub fn send(
         &mut self,
         count: u64,

@@ -134,9 +134,9 @@ fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
             near.transmit(&stream_frame(Kind::Data, 1, seq, None)).expect("transmits");
         }
         near.transmit(&stream_frame(Kind::SyncRequest, 1, 0, None)).expect("transmits");
-        let mut foreign = stream_frame(Kind::Data, 1, 0, None);
-        foreign[14] = b'X';
-        near.transmit(&foreign).expect("transmits");
+        let mut unexpected = stream_frame(Kind::Data, 1, 0, None);
+        unexpected[14] = b'X';
+        near.transmit(&unexpected).expect("transmits");
         for flow in 2..=65 {
             near.transmit(&stream_frame(Kind::Answer, flow, 0, None)).expect("transmits");
         }
@@ -147,7 +147,7 @@ fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
         // 7 after 8, 6,000 and 9,000 after 10,000.
         assert_eq!((flow.reordered, flow.least, flow.greatest), (3, 5, 10_000));
         assert_eq!((flows.len(), counter.others().expect("reads").unlisted), (64, 1));
-        assert_eq!(counter.others().expect("reads").foreign, 1);
+        assert_eq!(counter.others().expect("reads").unexpected, 1);
         let mut passed = Vec::new();
         beside.receive_batch(&mut |frame, _| passed.push(header(frame).kind)).expect("receives");
         assert_eq!(passed, [Kind::SyncRequest]);

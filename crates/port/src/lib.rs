@@ -59,7 +59,7 @@ pub trait Port {
     fn capabilities(&self) -> Capabilities;
 
     /// Counts the frames that our own socket or ring dropped since the port was opened.
-    fn own_drops(&mut self) -> u64;
+    fn local_drops(&mut self) -> u64;
 }
 
 /// One frame on its way.
@@ -146,7 +146,7 @@ impl PortError {
     }
 }
 
-/// Why a port could not do what was asked. The message names operation and object and says what would mend it.
+/// Why a port could not do what was asked. The message names operation and object and says what would fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// A system call failed.
@@ -160,7 +160,7 @@ pub enum PortError {
         source: std::io::Error,
     },
     /// The right to do it is missing.
-    #[error("{operation} {object} needs {right}: {mend}")]
+    #[error("{operation} {object} needs {right}: {fix}")]
     Denied {
         /// What was tried.
         operation: &'static str,
@@ -168,10 +168,10 @@ pub enum PortError {
         object: String,
         /// The capability that is missing: "CAP_NET_RAW".
         right: &'static str,
-        /// What would mend it.
-        mend: String,
+        /// What would fix it.
+        fix: String,
     },
-    /// The request names what is not there, or asks for more than it holds: no command here mends that.
+    /// The request names what is not there, or asks for more than it holds: no command here fixes that.
     #[error("{object}: {problem}")]
     Wrong {
         /// The interface or address.
@@ -182,12 +182,12 @@ pub enum PortError {
     /// The peer's host answers, and says that nobody listens at that port.
     #[error("{0}: nobody listens there; start `sojourn probe respond` on it")]
     Refused(String),
-    /// The interface is down, the route is missing, the port is taken: it cannot be used until that is mended.
+    /// The interface is down, the route is missing, the port is taken: it cannot be used until that is fixed.
     #[error("{object}: {problem}")]
     Unusable {
         /// The interface or address.
         object: String,
-        /// What is wrong with it, and what would mend it.
+        /// What is wrong with it, and what would fix it.
         problem: String,
     },
 }

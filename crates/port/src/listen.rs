@@ -25,5 +25,5 @@ pub trait Listener: AsFd {
     fn framing(&self) -> Framing;
 
     /// Counts the requests that our own socket dropped since it was opened.
-    fn own_drops(&mut self) -> u64;
+    fn local_drops(&mut self) -> u64;
 }

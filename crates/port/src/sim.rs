@@ -153,7 +153,7 @@ impl Port for Sim {
         Capabilities { framing, max_frame: MAX_FRAME_BYTES, transmit_stamps: true }
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         0
     }
 }

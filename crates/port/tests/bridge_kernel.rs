@@ -37,7 +37,7 @@ fn tcp_and_udp_go_through_with_all_that_hosts_leave_to_interfaces() {
                 udp(&mut bridge, addresses, &[0, 1, 20, 1400, 1452, 3000, 20_000]);
             }
             assert_eq!(bridge.longest_seen, 1514);
-            assert_eq!((bridge.left.own_drops(), bridge.right.own_drops()), (0, 0));
+            assert_eq!((bridge.left.local_drops(), bridge.right.local_drops()), (0, 0));
         }
     });
 }
@@ -292,7 +292,7 @@ fn what_nobody_wants_to_see_stays_in_the_kernel() {
         }
         assert_eq!(seen, [frames]);
         for port in [&mut bridge.left, &mut bridge.right] {
-            assert_eq!((port.own_drops(), port.news()), (0, None));
+            assert_eq!((port.local_drops(), port.news()), (0, None));
         }
     });
 }
@@ -315,7 +315,7 @@ fn a_port_that_takes_no_redirected_frames_is_found_out() {
             east.receive(&mut [0; 100]).expect("receives").is_some()
         });
         assert!(bridge.left.news().is_some_and(|news| news.contains("frames that were redirected to right")));
-        assert!((1..100).contains(&sent) && bridge.left.own_drops() < sent, "{sent}");
+        assert!((1..100).contains(&sent) && bridge.left.local_drops() < sent, "{sent}");
         tcp(&mut bridge, FOUR, 1_000_000);
     });
 }

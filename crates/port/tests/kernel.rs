@@ -80,7 +80,7 @@ fn two_icmp_ports_to_one_peer_do_not_hear_each_other() {
                 let received = soon(port, &mut buffer).expect("receives");
                 assert_eq!((frames.sequence)(&buffer[..received.length]), Some(sequence));
                 assert_eq!(port.receive(&mut buffer).expect("receives"), None, "only its own reply");
-                assert_eq!(port.own_drops(), 0, "what is kept out is no drop");
+                assert_eq!(port.local_drops(), 0, "what is kept out is no drop");
             }
         }
     });
@@ -173,14 +173,14 @@ fn a_peer_where_nobody_listens_is_said_to_be_so() {
 }
 
 #[test]
-fn frames_that_do_not_fit_our_buffer_are_our_own_drops() {
-    within("frames_that_do_not_fit_our_buffer_are_our_own_drops", || {
+fn frames_that_do_not_fit_our_buffer_are_our_local_drops() {
+    within("frames_that_do_not_fit_our_buffer_are_our_local_drops", || {
         link();
         let mut near = PacketPort::open("near", true).expect("opens");
         let mut far = at_far_end(|| PacketListener::open(&["far"])).expect("listens");
         let request = (frames::ETHERNET.request)(0, 1514);
         let mut sent = 0_u64;
-        while far.own_drops() == 0 && sent < 1_000_000 {
+        while far.local_drops() == 0 && sent < 1_000_000 {
             near.transmit(&request).expect("transmits");
             near.transmit_stamp().expect("reads stamps");
             sent += 1;
@@ -189,8 +189,8 @@ fn frames_that_do_not_fit_our_buffer_are_our_own_drops() {
         while far.receive(&mut [0; 2000]).expect("receives").is_some() {
             kept += 1;
         }
-        assert_eq!(kept + far.own_drops(), sent, "each frame was kept or dropped by us");
-        assert!(far.own_drops() > 0);
+        assert_eq!(kept + far.local_drops(), sent, "each frame was kept or dropped by us");
+        assert!(far.local_drops() > 0);
     });
 }
 
@@ -258,7 +258,7 @@ fn a_flood_is_kept_or_counted_as_dropped() {
             };
             while far.receive_batch(each).expect("receives") > 0 {}
             let dropped = Interface::named("near").expect("is there").counters().expect("counts").send_dropped;
-            lost = far.own_drops() + dropped - before.send_dropped;
+            lost = far.local_drops() + dropped - before.send_dropped;
         }
         assert_eq!(kept + lost, sent);
         assert!(kept > 0 && ends <= 3);

@@ -86,7 +86,7 @@ fn every_frame_over_xdp_is_kept_or_counted_as_dropped() {
         settle();
         let mut kept = 0;
         while far.receive_batch(&mut |_, _| kept += 1).expect("receives") > 0 {}
-        let own = far.own_drops();
+        let own = far.local_drops();
         assert!(own > 0, "more were sent than the ring holds");
         assert_eq!(kept + own, sent);
         near.transmit(&frames[..60]).expect("transmits");

@@ -197,7 +197,7 @@ mod tests {
         }
 
         #[test]
-        fn a_straggler_of_another_block_is_foreign(bytes in 12..100_usize, block in 0..1000_u32, seq in 0..50_u32) {
+        fn a_straggler_of_another_block_is_unexpected(bytes in 12..100_usize, block in 0..1000_u32, seq in 0..50_u32) {
             let mut frame = vec![0; codec(Framing::Icmp4, block, bytes).frame_bytes()];
             codec(Framing::Icmp4, block, bytes).write(seq, &mut frame);
             let frame = echoed(Version::V4, frame);

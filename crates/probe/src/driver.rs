@@ -66,11 +66,11 @@ pub fn run<P: Port, C: Clock>(
             ),
         });
     }
-    // One byte more than any reply, so that a longer frame shows as foreign.
+    // One byte more than any reply, so that a longer frame shows as unexpected.
     let mut buffer = vec![0; codec.reply_frame_bytes().max(needed) + 1];
     let mut engine = Engine::new(request, &capabilities, host.mac);
     drain(port, &mut buffer)?;
-    let own_drops = port.own_drops();
+    let local_drops = port.local_drops();
     // Not before: the memory of a large block is milliseconds in coming.
     let now = clock.now();
     engine.begin(now + LEAD);
@@ -83,8 +83,8 @@ pub fn run<P: Port, C: Clock>(
     let share = Nanos(shape.interval.0 / 5);
     let mut driver = Driver { engine, port, clock, pacer, share, buffer };
     driver.run(Watch::new(now), stop)?;
-    let own_drops = driver.port.own_drops().saturating_sub(own_drops);
-    Ok(driver.engine.finish(own_drops))
+    let local_drops = driver.port.local_drops().saturating_sub(local_drops);
+    Ok(driver.engine.finish(local_drops))
 }
 
 /// Takes away what came between blocks: it answers nothing of this one.

@@ -96,7 +96,7 @@ impl Engine {
 
     /// Says what is to be done next.
     pub fn poll(&mut self, now: Time) -> Step {
-        if self.is_stopped || self.sent() + self.counts.own_drops >= u64::from(self.count) {
+        if self.is_stopped || self.sent() + self.counts.local_drops >= u64::from(self.count) {
             return self.poll_end(now);
         }
         if !self.is_closed_loop {
@@ -134,7 +134,7 @@ impl Engine {
     /// Notes that our own machine refused the next probe, which was to leave at `intended`. It is an own drop, not sent
     /// and not lost.
     pub fn refused(&mut self, intended: Time) {
-        self.counts.own_drops += 1;
+        self.counts.local_drops += 1;
         self.departures.advance(intended);
     }
 
@@ -142,7 +142,7 @@ impl Engine {
     pub fn on_frame(&mut self, frame: &[u8], received: &Received) {
         let sent = self.rows.len() as u32;
         let Some(answer) = self.codec.read(frame, sent) else {
-            self.counts.foreign += 1;
+            self.counts.unexpected += 1;
             return;
         };
         let row = &mut self.rows[answer.seq as usize];
@@ -202,15 +202,15 @@ impl Engine {
         self.last_departure
     }
 
-    /// Returns what became of each probe, and of all. `own_drops` are what the port counted meanwhile.
-    pub fn finish(mut self, own_drops: u64) -> (Vec<Probe>, Counts) {
+    /// Returns what became of each probe, and of all. `local_drops` are what the port counted meanwhile.
+    pub fn finish(mut self, local_drops: u64) -> (Vec<Probe>, Counts) {
         for row in &mut self.rows {
             row.is_late = row.rtt().is_some_and(|rtt| rtt > self.timeout);
             self.counts.late += u64::from(row.is_late);
         }
         self.counts.sent = self.sent();
         self.counts.lost = self.counts.sent - self.counts.received;
-        self.counts.own_drops += own_drops;
+        self.counts.local_drops += local_drops;
         (self.rows, self.counts)
     }
 

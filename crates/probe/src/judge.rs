@@ -22,7 +22,10 @@ pub fn judge(block: &Block, probes: &[Probe]) -> Vec<Found> {
     let of_sent = |n: u64, what: &str| (n > 0).then(|| format!("{n} of {} probes {what}", counts.sent));
     add(Finding::ClockStepped, clock_step(block));
     add(Finding::SenderLate, sender_late(block, probes));
-    add(Finding::OwnDrops, (counts.own_drops > 0).then(|| format!("our own machine dropped {}", counts.own_drops)));
+    add(
+        Finding::LocalDrops,
+        (counts.local_drops > 0).then(|| format!("our own machine dropped {}", counts.local_drops)),
+    );
     add(Finding::MixedTimestamps, mixed_timestamps(probes));
     add(Finding::UserTimestamps, user_timestamps(probes));
     add(Finding::Loss, of_sent(counts.lost, "stayed without an answer"));

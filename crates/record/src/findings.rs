@@ -48,7 +48,7 @@ macro_rules! findings {
 findings! {
     SenderLate "sender_late" Doubtful "More than 5 % of a cell's probes or frames left later than intended by more than a tenth of the interval, and 10 µs at least.",
     ClockStepped "clock_stepped" Invalid "The clock that stamps probes was stepped against CLOCK_MONOTONIC_RAW.",
-    OwnDrops "own_drops" Doubtful "Our own socket, ring or queue dropped frames.",
+    LocalDrops "local_drops" Doubtful "Our own socket, ring or queue dropped frames.",
     Loss "loss" Note "Probes stayed without an answer.",
     Duplication "duplication" Note "Probes were answered more than once.",
     Reordering "reordering" Note "Replies overtook each other (RFC 4737).",

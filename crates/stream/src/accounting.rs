@@ -16,7 +16,7 @@ const NODES_AT_FIRST: usize = 8;
 /// What is counted, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting {
-    /// The block; frames of others are foreign.
+    /// The block; frames of others are unexpected.
     pub block: u32,
     /// What to keep of each packet.
     pub keep: Keep,
@@ -66,7 +66,7 @@ impl Accounting {
     /// Takes one of the streams' packets. Returns whether it arrived whole and for the first time.
     pub fn on_packet(&mut self, port: usize, header: &StreamHeader, payload: &[u8], received: &Received) -> bool {
         let Some(place) = self.place(port, header) else {
-            self.on_foreign(port);
+            self.on_unexpected(port);
             return false;
         };
         self.ports[port].frames += 1;
@@ -83,9 +83,9 @@ impl Accounting {
     }
 
     /// Takes a frame that is none of ours.
-    pub fn on_foreign(&mut self, port: usize) {
+    pub fn on_unexpected(&mut self, port: usize) {
         self.ports[port].frames += 1;
-        self.ports[port].foreign += 1;
+        self.ports[port].unexpected += 1;
     }
 
     /// Takes a frame that belongs to a stream, but is none of its packets.
@@ -96,9 +96,9 @@ impl Accounting {
 
     /// Takes a frame whose header cannot be read.
     pub fn on_unread(&mut self, port: usize, unread: Unread) {
-        let Unread::Damaged { flow, .. } = unread else { return self.on_foreign(port) };
+        let Unread::Damaged { flow, .. } = unread else { return self.on_unexpected(port) };
         if self.flows.is_empty() {
-            return self.on_foreign(port);
+            return self.on_unexpected(port);
         }
         // The number of its flow may be what is damaged: then it is the first one's.
         let place = usize::from(self.places[usize::from(flow)]);
@@ -114,7 +114,7 @@ impl Accounting {
 
     /// Accounts for what did not arrive. A flow of which `sent` does not say how many there were has lost none beyond
     /// the highest number that arrived.
-    pub fn finish(mut self, sent: &[SentCount], own_drops: &[u64]) -> ReceiveOutcome {
+    pub fn finish(mut self, sent: &[SentCount], local_drops: &[u64]) -> ReceiveOutcome {
         let mut flows: Vec<FlowReceived> = Vec::with_capacity(self.tallies.len());
         for tally in self.tallies.drain(..) {
             let count =
@@ -124,10 +124,10 @@ impl Accounting {
             flows.push(tally.finish(count.map(|count| count.sent).or(elsewhere)));
         }
         for (port, counted) in self.ports.iter_mut().enumerate() {
-            counted.own_drops = own_drops.get(port).copied().unwrap_or_default();
-            share_drops(counted.own_drops, flows.iter_mut().filter(|flow| flow.port == port).collect());
+            counted.local_drops = local_drops.get(port).copied().unwrap_or_default();
+            share_drops(counted.local_drops, flows.iter_mut().filter(|flow| flow.port == port).collect());
             if let Some(first) = flows.iter_mut().find(|flow| flow.port == port) {
-                first.counts.foreign = counted.foreign;
+                first.counts.unexpected = counted.unexpected;
             }
         }
         flows.sort_by_key(|flow| (flow.port, self.places[usize::from(flow.flow)], flow.node));
@@ -171,7 +171,7 @@ fn share_drops(drops: u64, mut flows: Vec<&mut FlowReceived>) {
         }
         let share = (u128::from(left) * u128::from(lost)).div_ceil(u128::from(missing)) as u64;
         let share = share.min(left).min(lost);
-        flow.counts.own_drops = share;
+        flow.counts.local_drops = share;
         flow.counts.lost -= share;
         missing -= lost;
         left -= share;

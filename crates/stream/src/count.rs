@@ -15,8 +15,8 @@ pub struct Sent {
     pub unsent: u64,
 }
 
-/// What became of the packets that were sent: `sent = first + corrupted + own_drops + lost`; and of the frames that
-/// arrived: `first + duplicated + corrupted + foreign`, each once. `reordered` and `late` are some of `first`.
+/// What became of the packets that were sent: `sent = first + corrupted + local_drops + lost`; and of the frames that
+/// arrived: `first + duplicated + corrupted + unexpected`, each once. `reordered` and `late` are some of `first`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
     /// Packets that arrived whole.
@@ -30,10 +30,10 @@ pub struct Received {
     /// Packets that arrived damaged.
     pub corrupted: u64,
     /// Frames that are none of this stream's. They are counted with the first flow of their port.
-    pub foreign: u64,
+    pub unexpected: u64,
     /// Packets that reached this machine, and our own socket had no room. A socket does not say whose they were: where
     /// several flows miss some, they are shared out in proportion.
-    pub own_drops: u64,
+    pub local_drops: u64,
     /// Packets that were lost on the way.
     pub lost: u64,
 }
@@ -41,11 +41,11 @@ pub struct Received {
 impl Received {
     /// Returns how many frames arrived.
     pub const fn frames(&self) -> u64 {
-        self.first + self.duplicated + self.corrupted + self.foreign
+        self.first + self.duplicated + self.corrupted + self.unexpected
     }
 
     /// Returns how many sent packets are accounted for.
     pub const fn packets(&self) -> u64 {
-        self.first + self.corrupted + self.own_drops + self.lost
+        self.first + self.corrupted + self.local_drops + self.lost
     }
 }

@@ -99,10 +99,10 @@ pub struct PortReceived {
     /// All frames.
     pub frames: u64,
     /// Those that are none of the streams'.
-    pub foreign: u64,
+    pub unexpected: u64,
     /// Frames that our own socket had no room for.
-    pub own_drops: u64,
-    /// Frames of synchronisation and of ends: neither packets nor foreign.
+    pub local_drops: u64,
+    /// Frames of synchronisation and of ends: neither packets nor unexpected.
     pub control: u64,
 }
 

@@ -48,7 +48,7 @@ impl Receiver {
     pub fn on_frame(&mut self, port: usize, frame: &[u8], received: &Received, reply: &mut [u8]) -> Option<usize> {
         let request = *self.ports.get(port)?;
         let Some((head, payload)) = frame::split(request.framing, frame) else {
-            self.accounting.on_foreign(port);
+            self.accounting.on_unexpected(port);
             return None;
         };
         let header = match StreamHeader::read(payload) {
@@ -80,7 +80,7 @@ impl Receiver {
                 if is_ours { acknowledge(back, header, reply) } else { None }
             }
             Kind::Answer | Kind::End | Kind::EndAck | Kind::SyncReply => {
-                self.accounting.on_foreign(port);
+                self.accounting.on_unexpected(port);
                 None
             }
         }
@@ -114,13 +114,13 @@ impl Receiver {
         self.accounting.progress()
     }
 
-    /// Accounts for what did not arrive. `own_drops` counts, for each port, the frames that our socket had no room for.
+    /// Accounts for what did not arrive. `local_drops` counts, for each port, the frames that our socket had no room for.
     /// What `sent` does not say is taken from the ends that senders told.
-    pub fn finish(self, sent: &[SentCount], own_drops: &[u64]) -> ReceiveOutcome {
+    pub fn finish(self, sent: &[SentCount], local_drops: &[u64]) -> ReceiveOutcome {
         let told = self.ends.iter().map(|(flow, end)| SentCount { flow: *flow, port: None, sent: end.sent });
         let unclaimed = told.filter(|end| sent.iter().all(|count| count.flow != end.flow));
         let sent: Vec<_> = sent.iter().copied().chain(unclaimed).collect();
-        self.accounting.finish(&sent, own_drops)
+        self.accounting.finish(&sent, local_drops)
     }
 
     /// Takes what a sender says at the end of its stream. The first word holds. Returns whether it was said to us, not to

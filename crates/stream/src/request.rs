@@ -86,7 +86,7 @@ pub struct SyncRequest {
 /// Some streams to receive at one or more ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveRequest {
-    /// The block whose frames are counted; others are foreign.
+    /// The block whose frames are counted; others are unexpected.
     pub block: u32,
     /// The ports.
     pub ports: Vec<PortRequest>,

@@ -13,7 +13,7 @@ const SCTP_HEADER_BYTES: usize = 12;
 /// Finishes the checksum of a TCP segment, a UDP datagram or an SCTP packet where it was left unfinished; returns
 /// whether it was.
 ///
-/// A checksum that is right stays as it is, whatever its value. A wrong one is mended where by chance it is what an
+/// A checksum that is right stays as it is, whatever its value. A wrong one is fixed where by chance it is what an
 /// unfinished one would be: one in 65,536 of the frames that were corrupted before. Fragments stay as they are: the kernel
 /// finishes what it fragments.
 pub fn complete(frame: &mut [u8]) -> bool {

@@ -133,7 +133,7 @@ def is_testers(run: Run, trials: pl.DataFrame, value: Interval) -> bool:
     if device in (DIRECT, A_A):
         return False
     tester = zero_loss_rate(run, run.cells[cell])
-    dropped = float(np.median((trials["own_drops"] / trials["sent"]).to_numpy()))
+    dropped = float(np.median((trials["local_drops"] / trials["sent"]).to_numpy()))
     return dropped > LOCAL_DROPS or (tester is not None and value.estimate >= NEAR * tester)
 
 

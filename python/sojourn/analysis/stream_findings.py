@@ -147,10 +147,10 @@ def _missed(flows: pl.DataFrame, overloads: Collection[Place]) -> Iterator[Findi
 
 
 def _dropped(flows: pl.DataFrame) -> Iterator[Finding]:
-    dropped = flows.with_columns(share=pl.col("own_drops") / pl.col("sent")).filter(pl.col("own_drops") > 0)
-    total = int(dropped["own_drops"].sum())
+    dropped = flows.with_columns(share=pl.col("local_drops") / pl.col("sent")).filter(pl.col("local_drops") > 0)
+    total = int(dropped["local_drops"].sum())
     said = f"the tester's own socket or ring dropped {total} frames, at most {{}} of a trial's: these are not lost"
-    yield from _worst("own_drops", dropped, said)
+    yield from _worst("local_drops", dropped, said)
     small = dropped.filter(pl.col("share") > SMALL_BUFFER)
     yield from _worst("buffer_too_small", small, "the receive buffer was too small: it dropped {} of a trial's frames")
 
@@ -181,7 +181,7 @@ def _misfit(flows: pl.DataFrame) -> Iterator[Finding]:
 
 def _conserved(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:
     """Every frame sent is counted exactly once, and the interfaces counted no fewer frames than the tester."""
-    parts = pl.col("first") + pl.col("corrupted") + pl.col("own_drops") + pl.col("lost")
+    parts = pl.col("first") + pl.col("corrupted") + pl.col("local_drops") + pl.col("lost")
     astray = flows.with_columns(share=(pl.col("sent") - parts).abs() / pl.col("sent").clip(lower_bound=1))
     wrong = astray.filter((pl.col("share") > 0) | (pl.col("lost") < 0))
     yield from _worst(
@@ -227,7 +227,7 @@ def _steps(run: Run) -> Iterator[Finding]:
 
 
 def _dead(flows: pl.DataFrame) -> Iterator[Finding]:
-    cells = flows.group_by("device", "cell").agg(pl.col("first", "sent", "own_drops").sum())
+    cells = flows.group_by("device", "cell").agg(pl.col("first", "sent", "local_drops").sum())
     dead = cells.filter((pl.col("first") == 0) & (pl.col("sent") > 0)).with_columns(share=pl.lit(1.0))
     yield from _worst(
         "path_dead", dead, "no frame of a stream arrived ({} lost): the path does not forward, or the address is wrong"

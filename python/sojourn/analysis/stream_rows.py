@@ -52,7 +52,7 @@ SHARES = {
     "reordered": "reordered",
     "late": "late",
     "corrupted": "corrupted",
-    "local_drops": "own_drops",
+    "local_drops": "local_drops",
 }
 RATES = {"offered_pps": "1/s", "received_pps": "1/s", "achieved_ratio": "1"}
 OPEN_LOOPS = ("regular", "poisson")

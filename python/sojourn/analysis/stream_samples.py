@@ -55,7 +55,7 @@ def trial_samples(of: Gathered) -> pl.DataFrame:
     )
     columns = (
         "block", "device", "cell", "round", "visit", "flow", "port", "elapsed_s", "asked_pps", "intended_pps",
-        "offered_pps", "received_pps", "sent", "first", "lost", "corrupted", "own_drops", "duplicated", "reordered",
+        "offered_pps", "received_pps", "sent", "first", "lost", "corrupted", "local_drops", "duplicated", "reordered",
         "late", "delay_mean_ns", "delay_p50_ns",
     )  # fmt: skip
     placed = of.flows.with_columns(elapsed_s=elapsed_s(of.run, "started_ns"))

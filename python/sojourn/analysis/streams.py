@@ -61,7 +61,7 @@ departure_errors and rate_lines. Those marked * have the columns of a point: dev
 statistic, estimate, ci_low, ci_high, unit, port, node, against.
 
 - trials (all methods): block, device, cell, round, visit, flow, port, elapsed_s, asked_pps, intended_pps, offered_pps,
-  received_pps, sent, first, lost, corrupted, own_drops, duplicated, reordered, late, delay_mean_ns, delay_p50_ns
+  received_pps, sent, first, lost, corrupted, local_drops, duplicated, reordered, late, delay_mean_ns, delay_p50_ns
 - attempts (all): block, device, cell, round, visit, trial, attempt, kept; every measured block in records/. A trial
   whose sender missed its load was repeated under another block number: join on this, only those with `kept` count
 - delay_quantiles (all): device, cell, port, node, measure, exceedance (the share of packets above, the lost
@@ -132,7 +132,7 @@ SENT = {
 }
 """Columns of a sender's row of `streams`, and their names beside the receiver's."""
 
-COUNTS = ("first", "duplicated", "reordered", "late", "corrupted", "foreign", "own_drops", "lost")
+COUNTS = ("first", "duplicated", "reordered", "late", "corrupted", "unexpected", "local_drops", "lost")
 
 
 @dataclass(frozen=True, slots=True)

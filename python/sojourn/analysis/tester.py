@@ -52,7 +52,7 @@ def tester_findings(run: Run) -> list[Finding]:
         _sender_late,
         _tester_limited,
         _clock_stepped,
-        _own_drops,
+        _local_drops,
         _timestamps,
         debug_build,
         offloads,
@@ -65,7 +65,7 @@ def tester_findings(run: Run) -> list[Finding]:
 
 def departures_findings(run: Run) -> list[Finding]:
     """The findings of a run that measures senders: there a late departure is a result."""
-    checks = (_clock_stepped, _own_drops, debug_build, offloads, contended, _truncated, _incomplete)
+    checks = (_clock_stepped, _local_drops, debug_build, offloads, contended, _truncated, _incomplete)
     return [finding for check in checks for finding in check(run)]
 
 
@@ -178,14 +178,14 @@ def _interleaved(blocks: pl.DataFrame, first: str, second: str) -> np.ndarray[An
     return np.stack([blocks[first].to_numpy(), blocks[second].to_numpy()], axis=1).ravel()
 
 
-def _own_drops(run: Run) -> Iterator[Finding]:
-    dropped = run.blocks.filter(pl.col("own_drops") > 0).group_by("device", "cell").agg(pl.col("own_drops").sum())
+def _local_drops(run: Run) -> Iterator[Finding]:
+    dropped = run.blocks.filter(pl.col("local_drops") > 0).group_by("device", "cell").agg(pl.col("local_drops").sum())
     found = {Place(device, cell): float(drops) for device, cell, drops in dropped.iter_rows()}
     if found:
         places, _ = worst_first(found)
         total = sum(found.values())
         sentence = f"the tester's own socket dropped {total:.0f} frames: these are not lost"
-        yield Finding("own_drops", sentence, total, places)
+        yield Finding("local_drops", sentence, total, places)
 
 
 def _timestamps(run: Run) -> Iterator[Finding]:

@@ -46,7 +46,7 @@ class Bed:
         Ports that a shaper stands before have `qdisc_dropped` too: what its queue lost. The difference of two of these
         tells where frames went: each port's `tx_packets` is its neighbour's `rx_packets`, less what that one dropped.
         """
-        links = [self.topology.path(path) for path in paths] or list(self.topology.links)
+        links = [self.topology.link(path) for path in paths] or list(self.topology.links)
         wanted = {port.dev for link in links for port in link.ports}
         wanted |= {station.name for link in links for station in link.stations if station.name}
         found = {
@@ -63,7 +63,7 @@ class Bed:
 
     def flush_fdb(self, path: str) -> None:
         """Flushes the FDB of the path's switches: the next frame to any address is flooded."""
-        flush_fdb(self.backend, self.topology.path(path))
+        flush_fdb(self.backend, self.topology.link(path))
 
     def prepare_live(self, path: str) -> None:
         """Lets the path's ports take frames that an XDP program redirects to their neighbours.
@@ -71,7 +71,7 @@ class Bed:
         Every frame they receive then passes a ring of 256 first, which can overflow: prepare paths that are to be
         compared alike, before any of them is measured. `facts` shows it as generic-receive-offload.
         """
-        prepare_live(self.backend, self.topology.path(path))
+        prepare_live(self.backend, self.topology.link(path))
 
     def facts(self) -> dict[str, Any]:
         """The whole of `bed.json`: what the machines are, and a hash over what should stay so."""

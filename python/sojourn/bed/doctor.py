@@ -218,7 +218,7 @@ def _direct_rtt(bed: Bed) -> dict[str, float] | None:
     binary = machine.instrument_binary()
     if binary is None:
         return None
-    link = bed.topology["direct"]
+    link = bed.topology.link("direct")
     request = {
         "block": 0, "device": "direct", "round": 0, "visit": 0, "cell": 0, "kind": "icmp", "schedule": "regular",
         "to": {"via": "icmp", "address": link.b_ip4, "dev": link.a_dev},

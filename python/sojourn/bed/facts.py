@@ -116,7 +116,7 @@ def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 def _path(topology: Topology, name: str) -> dict[str, Any]:
-    link = topology.path(name)
+    link = topology.link(name)
     names = ("path", "a_dev", "b_dev", "a_mac", "b_mac", "a_ip4", "b_ip4", "a_ip6", "b_ip6")
     rated = [asdict(one) if one else None for one in link.rated]
     stations = [asdict(station) for station in link.stations]

@@ -367,15 +367,12 @@ class Topology:
         """The links by the name of their path, direct first; the A/A control has no link of its own."""
         return {link.path: link for link in self.links}
 
-    def path(self, name: str) -> Link:
+    def link(self, path: str) -> Link:
         """The link of a path; `a/a` is the direct link again."""
         try:
-            return self.paths["direct" if name == "a/a" else name]
+            return self.paths["direct" if path == "a/a" else path]
         except KeyError:
-            raise RequestError(f"the bed has no path '{name}'; it has {', '.join(self.paths)} and a/a") from None
-
-    def __getitem__(self, name: str) -> Link:
-        return self.path(name)
+            raise RequestError(f"the bed has no path '{path}'; it has {', '.join(self.paths)} and a/a") from None
 
     @property
     def cables(self) -> tuple[Cable, ...]:

@@ -88,7 +88,7 @@ def run(  # noqa: PLR0913 - one for each option
 
     refuse_wrong_words(plan)
     if dry_run:
-        from sojourn.cli.matrix import show_plan
+        from sojourn.cli.dry_run import show_plan
 
         show_plan(plan, as_json=as_json)
         return

@@ -161,7 +161,7 @@ def plan_of(file: str | None, given: list[str], asked: dict[str, Any]) -> tuple[
 
 def show(plan: Plan, reasons: list[str], *, as_json: bool) -> None:
     """What would be sent."""
-    from sojourn.cli.matrix import show_plan
+    from sojourn.cli.dry_run import show_plan
 
     show_plan(plan, as_json=as_json)
     if not as_json:

@@ -82,9 +82,9 @@ class Outcome:
         return sum(flow["first"] for flow in self.received if flow["port"] == 0)
 
     @property
-    def own_drops(self) -> int:
+    def local_drops(self) -> int:
         """What the receiver itself dropped."""
-        return sum(flow["own_drops"] for flow in self.received if flow["port"] == 0)
+        return sum(flow["local_drops"] for flow in self.received if flow["port"] == 0)
 
     @property
     def lost(self) -> int:
@@ -150,7 +150,7 @@ class Tester:
 
     def link(self, path: str) -> Link:
         """The link of a path, simulated or not."""
-        return self.session.site.bed.topology.path(path)
+        return self.session.site.bed.topology.link(path)
 
     def measure(self, asked: Asked, *, attempts: int = ATTEMPTS, reached_pps: float = 0.0, **told: Any) -> Outcome:
         """One trial, tried again where its sender missed the load; the last attempt is kept, and marked if it did.

@@ -72,7 +72,7 @@ class Limits:
         if key not in self._paths:
             outcomes = [self.flood(path, frame_bytes, engine) for _ in range(FLOODS)]
             # What the receiver itself dropped has come through the path all the same.
-            rates = [(one.frames_received + one.own_drops) / one.seconds for one in outcomes if one.seconds]
+            rates = [(one.frames_received + one.local_drops) / one.seconds for one in outcomes if one.seconds]
             pps = statistics.median(rates) if rates else 0.0
             if pps == 0:
                 raise MachineError(f"nothing comes through {path}: see `sojourn doctor`")

@@ -3,7 +3,7 @@
 The schema is qlog 0.3 (draft-ietf-quic-qlog-main-schema-02 to -08, draft-ietf-quic-qlog-quic-events of that time), the
 newest that qvis reads; its vocabulary is QUIC's. So a TCP segment is a packet of type 1RTT with a number of our own,
 counted from 0 for each direction; sequence numbers become frames: data a `stream` frame, an acknowledgement an `ack`
-frame of the packets whose last byte it covers. What was sent again was lost: `packet_lost` names the packet that had
+frame of the packets whose last byte it covers. What was retransmitted was lost: `packet_lost` names the packet that had
 its bytes before, which is then not acknowledged. Fields of TCP itself stand beside them under `tcp`. All of the chosen
 flows is held in memory.
 """

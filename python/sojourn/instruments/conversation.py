@@ -147,10 +147,12 @@ def error_of(status: int, message: str) -> SojournError:
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """One answer."""
+    """One answer; the instrument of another host may be of an earlier version."""
+    from sojourn.records.earlier import read_json  # a command that becomes the instrument loads no table reader
+
     try:
-        answer = json.loads(line)
-    except json.JSONDecodeError:
+        answer = read_json(line.decode())
+    except ValueError:
         answer = None
     if not isinstance(answer, dict) or "event" not in answer:
         raise MachineError(f"the instrument said what is no answer: {line[:80]!r}: are its version and ours the same?")

@@ -11,11 +11,11 @@ import tomllib
 from typing import Any
 
 KEYS = {
-    "arm": "path", "arms": "paths", "decoy": "bypass", "fates": "dispositions", "laws": "hypotheses",
-    "path_cost": "compensate", "settle": "grace", "sham": "placebo",
+    "arm": "path", "arms": "paths", "decoy": "bypass", "fates": "dispositions", "foreign": "unexpected",
+    "laws": "hypotheses", "own_drops": "local_drops", "path_cost": "compensate", "settle": "grace", "sham": "placebo",
 }  # fmt: skip
 VALUES = {
-    "arm-throughput": "path-throughput", "as-answered": "closed-loop", "sham": "placebo",
+    "arm-throughput": "path-throughput", "as-answered": "closed-loop", "own_drops": "local_drops", "sham": "placebo",
     "sham-explains": "placebo-explains",
 }  # fmt: skip
 ENDINGS = {"/decoy": "/bypass"}
@@ -26,7 +26,7 @@ PLAN_KEY = re.compile(rf"^(\s*)({'|'.join(KEYS)})(?=\s*=)", re.MULTILINE)
 PLAN_VALUE = re.compile(rf'"({"|".join(VALUES)})"')
 
 FIGURES = frozenset({
-    "clean_rate_pps", "emulation_error_less_path", "knee", "own_drops", "path_cost", "queue_bounded", "sham",
+    "clean_rate_pps", "emulation_error_less_path", "knee", "path_cost", "queue_bounded",
     "tester_floor", "width",
 })  # fmt: skip
 """Quantities, statistics and settings of results that have other names now."""

@@ -60,7 +60,7 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("impossible", "invalid", "A figure is one that cannot be: the analysis contradicts itself."),
 )
 
-LABELS: Final = {"own_drops": "local drops", "stamps_out_of_order": "timestamps out of order"}
+LABELS: Final = {"stamps_out_of_order": "timestamps out of order"}
 """What people are told in place of a name that records keep."""
 
 

@@ -89,7 +89,7 @@ pub struct PortReport {
     /// Frames bridged unchanged that it had no room for, or that were too long for it.
     pub refused: u64,
     /// Frames that our own ring or socket dropped on the way in.
-    pub own_drops: u64,
+    pub local_drops: u64,
 }
 
 /// What the driver has learnt of the machine.

@@ -220,7 +220,7 @@ impl<C: Clock> Driver<C> {
                 received: inward.received,
                 sent: outward.sent,
                 refused: outward.refused,
-                own_drops: port.own_drops(),
+                local_drops: port.local_drops(),
             }
         });
         let calibration = Calibration {

@@ -119,7 +119,7 @@ impl BridgePort for SimPort {
         "simulated"
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         0
     }
 

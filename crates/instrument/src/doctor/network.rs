@@ -26,10 +26,10 @@ fn packet() -> Check {
 fn icmp() -> Check {
     const NAME: &str = "ICMP socket";
     match IcmpPort::open_as(IcmpSocket::Raw, LOOPBACK_ADDRESS, None) {
-        Err(PortError::Denied { mend, .. }) => {
+        Err(PortError::Denied { fix, .. }) => {
             let echo = IcmpPort::open_as(IcmpSocket::Echo, LOOPBACK_ADDRESS, None);
             let check = opened(NAME, echo.map(|_| "the echo socket only"));
-            if check.status == Status::Ok { Check { status: Status::Limited, ..check }.fix(mend) } else { check }
+            if check.status == Status::Ok { Check { status: Status::Limited, ..check }.fix(fix) } else { check }
         }
         raw => opened(NAME, raw.map(|_| "a raw one can be opened")),
     }
@@ -67,8 +67,8 @@ fn hardware_stamps() -> Check {
     match (names(true), names(false)) {
         (on, _) if !on.is_empty() => Check::ok(NAME, format!("switched on at {on}")),
         (_, off) if !off.is_empty() => {
-            let mend = format!("hwstamp_ctl -i {} -t 1 -r 1 (package linuxptp)", off.split(',').next().unwrap_or(&off));
-            Check::new(NAME, Status::Limited, format!("{off} could, and is not set to")).fix(mend)
+            let fix = format!("hwstamp_ctl -i {} -t 1 -r 1 (package linuxptp)", off.split(',').next().unwrap_or(&off));
+            Check::new(NAME, Status::Limited, format!("{off} could, and is not set to")).fix(fix)
         }
         _ => Check::new(NAME, Status::Missing, "no interface here has them; the kernel's are used".to_owned())
             .fix("an interface whose `ethtool -T` lists hardware-transmit and hardware-receive".to_owned()),
@@ -87,8 +87,8 @@ fn xdp() -> Check {
 fn opened(name: &'static str, result: Result<&str, PortError>) -> Check {
     match result {
         Ok(found) => Check::ok(name, found.to_owned()),
-        Err(PortError::Denied { operation, object, right, mend }) => {
-            Check::new(name, Status::Missing, format!("{operation} {object} needs {right}")).fix(mend)
+        Err(PortError::Denied { operation, object, right, fix }) => {
+            Check::new(name, Status::Missing, format!("{operation} {object} needs {right}")).fix(fix)
         }
         Err(error) => unusable(name, &error),
     }
@@ -106,11 +106,11 @@ fn stamped(name: &'static str, attempt: impl Fn() -> Result<Option<Source>, Port
 }
 
 fn unusable(name: &'static str, error: &PortError) -> Check {
-    let mend = match Interface::usable(LOOPBACK) {
+    let fix = match Interface::usable(LOOPBACK) {
         Ok(_) => "see what the kernel says: dmesg".to_owned(),
         Err(_) => format!("ip link set dev {LOOPBACK} up"),
     };
-    Check::new(name, Status::Missing, error.to_string()).fix(mend)
+    Check::new(name, Status::Missing, error.to_string()).fix(fix)
 }
 
 fn pair() -> Result<(UdpPort, UdpListener), PortError> {

@@ -44,11 +44,11 @@ fn programs() -> Check {
             Check::ok(NAME, found).value("absent", absent)
         }
         Err(error) => {
-            let mend = match error {
+            let fix = match error {
                 KernelError::Denied(_) => "run as root",
                 _ => "Linux 5.15 or later with BTF and cgroup2",
             };
-            Check::new(NAME, Status::Missing, error.to_string()).fix(mend.to_owned())
+            Check::new(NAME, Status::Missing, error.to_string()).fix(fix.to_owned())
         }
     }
 }

@@ -67,7 +67,7 @@ fn clock_read() -> Check {
 }
 
 /// Waits for some deadlines, under SCHED_FIFO where that is permitted, and tells how late it was.
-fn wake_up(name: &'static str, (spin, mend): (Nanos, &str), real_time: bool) -> Check {
+fn wake_up(name: &'static str, (spin, fix): (Nanos, &str), real_time: bool) -> Check {
     let mut late = on_a_thread(move || {
         // Sleeps of ordinary threads are prolonged by 50 µs unless told otherwise.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
@@ -83,7 +83,7 @@ fn wake_up(name: &'static str, (spin, mend): (Nanos, &str), real_time: bool) -> 
     let check = if p50 <= PUNCTUAL {
         Check::ok(name, found)
     } else if real_time {
-        Check::new(name, Status::Limited, found).fix(mend.to_owned())
+        Check::new(name, Status::Limited, found).fix(fix.to_owned())
     } else {
         Check::new(name, Status::Limited, found).fix("SCHED_FIFO: run as root".to_owned())
     };

@@ -62,7 +62,7 @@ pub fn marks(report: &Value) -> Vec<String> {
         })
     });
     let ports = report["ports"].as_array().into_iter().flatten().filter_map(|port| {
-        let (drops, refused) = (number(&port["own_drops"]), number(&port["refused"]));
+        let (drops, refused) = (number(&port["local_drops"]), number(&port["refused"]));
         let name = port["name"].as_str().unwrap_or_default();
         (drops + refused > 0).then(|| {
             format!(
@@ -308,7 +308,7 @@ mod tests {
             }],
             "unmatched": { "forward": 0, "backward": 7 },
             "memory": { "held_bytes": 720, "most_bytes": 30_000, "limit_bytes": 268_435_456 },
-            "ports": [{ "name": "eth1", "engine": "AF_PACKET", "received": 10_000, "sent": 7, "own_drops": 0, "refused": 0 }],
+            "ports": [{ "name": "eth1", "engine": "AF_PACKET", "received": 10_000, "sent": 7, "local_drops": 0, "refused": 0 }],
             "calibration": { "cost_ns": 5_210, "guard_ns": 100_000, "wait": "sleep-then-spin" },
         });
         let expected = "eth1: 10,000 in, 7 out; AF_PACKET

@@ -206,7 +206,7 @@ impl Port for KernelPort {
         each!(self, port => port.capabilities())
     }
 
-    fn own_drops(&mut self) -> u64 {
-        each!(self, port => port.own_drops())
+    fn local_drops(&mut self) -> u64 {
+        each!(self, port => port.local_drops())
     }
 }

@@ -81,8 +81,8 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
         "late": counts.late,
         "duplicated": counts.duplicated,
         "reordered": counts.reordered,
-        "foreign": counts.foreign,
-        "own_drops": counts.own_drops,
+        "unexpected": counts.unexpected,
+        "local_drops": counts.local_drops,
         "rtt": figures.rtt,
         "rtt_intended": figures.rtt_intended,
         "rtt_user": figures.rtt_user,
@@ -114,8 +114,8 @@ pub fn text(request: &Request, measured: &Measured, found: &[Found]) -> String {
         (counts.late, "late"),
         (counts.duplicated, "duplicated"),
         (counts.reordered, "reordered"),
-        (counts.foreign, "unexpected"),
-        (counts.own_drops, "dropped by this machine"),
+        (counts.unexpected, "unexpected"),
+        (counts.local_drops, "dropped by this machine"),
     ];
     let others: Vec<_> = others.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
     if !others.is_empty() {

@@ -126,8 +126,8 @@ fn answer(Measured { block, probes }: &Measured) -> Value {
         "late": counts.late,
         "duplicated": counts.duplicated,
         "reordered": counts.reordered,
-        "foreign": counts.foreign,
-        "own_drops": counts.own_drops,
+        "unexpected": counts.unexpected,
+        "local_drops": counts.local_drops,
         "rtt": Summary::of(probes.iter().filter(|probe| !probe.is_warmup).filter_map(sojourn_record::Probe::rtt)),
         "elapsed_ns": (block.ended_raw - block.started_raw).0,
     })

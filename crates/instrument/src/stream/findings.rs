@@ -124,17 +124,17 @@ impl Findings {
         });
     }
 
-    /// Adds frames that our own socket had no room for, and what would mend it.
-    pub fn of_own_drops(&mut self, drops: u64, via: &str) {
-        let mend = match via {
+    /// Adds frames that our own socket had no room for, and what would fix it.
+    pub fn of_local_drops(&mut self, drops: u64, via: &str) {
+        let fix = match via {
             "xdp" => "the ring of the XDP socket was full: free the processor that receives, or use --engine live",
             _ => {
                 "the socket's receive buffer was full: ask for more with --buffer-bytes, raise its limit \
                  (`sysctl -w net.core.rmem_max=67108864`), or free the processor that receives"
             }
         };
-        self.add_if(drops > 0, Finding::OwnDrops, || format!("our own machine dropped {drops} frames"));
-        self.add_if(drops > 0, Finding::BufferTooSmall, || mend.to_owned());
+        self.add_if(drops > 0, Finding::LocalDrops, || format!("our own machine dropped {drops} frames"));
+        self.add_if(drops > 0, Finding::BufferTooSmall, || fix.to_owned());
     }
 
     /// Returns them as JSON.

@@ -134,7 +134,7 @@ pub fn account(
     flows: &mut [&mut FlowReceived],
 ) -> Result<(), PortError> {
     let counted = counter.flows()?;
-    let mut foreign = counter.others()?.foreign;
+    let mut unexpected = counter.others()?.unexpected;
     let mut dropped = dropped;
     for flow in flows {
         let sent = flow.counts.packets();
@@ -145,17 +145,17 @@ pub fn account(
         let missing = sent.saturating_sub(count.first);
         // Whether so old a frame was a first or a repeated one is not known: while some are missing, it is one of them.
         let old = count.beyond.min(missing);
-        let own_drops = dropped.min(missing - old);
-        dropped -= own_drops;
+        let local_drops = dropped.min(missing - old);
+        dropped -= local_drops;
         flow.counts = ReceivedCounts {
             first: count.first + old,
             duplicated: count.duplicated + (count.beyond - old),
             reordered: count.reordered + old,
             late: steps_above(&count.delay, late_after),
             corrupted: 0,
-            foreign: std::mem::take(&mut foreign),
-            own_drops,
-            lost: missing - old - own_drops,
+            unexpected: std::mem::take(&mut unexpected),
+            local_drops,
+            lost: missing - old - local_drops,
         };
         let user_data = count.bytes.saturating_sub(count.frames * ethernet::HEADER_BYTES as u64);
         flow.payload_bytes = user_data * flow.counts.first / count.frames.max(1);

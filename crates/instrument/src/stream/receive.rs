@@ -125,7 +125,7 @@ impl<'a> Reception<'a> {
     /// When the kernel does not tell what it counted itself.
     pub fn finish(mut self, sent: &[request::SentCount]) -> anyhow::Result<Received> {
         let now: Vec<u64> = self.ports.iter_mut().map(dropped).collect();
-        let own_drops: Vec<u64> =
+        let local_drops: Vec<u64> =
             now.iter().zip(&self.dropped_before).map(|(now, then)| now.saturating_sub(*then)).collect();
         let index = |number: u16| self.asked.ports.iter().position(|port| port.port == number);
         let told = |count: &request::SentCount| match count.port {
@@ -134,13 +134,13 @@ impl<'a> Reception<'a> {
         };
         let sent: Vec<SentCount> = sent.iter().filter_map(told).collect();
         let took = self.meter.stop();
-        let mut outcome = self.receiver.finish(&sent, &own_drops);
+        let mut outcome = self.receiver.finish(&sent, &local_drops);
         let late_after = self.asked.options.late_after;
         for (index, open) in self.ports.iter().enumerate() {
             let Some(counter) = &open.counter else { continue };
             let mut flows: Vec<&mut FlowReceived> =
                 outcome.flows.iter_mut().filter(|flow| flow.port == index).collect();
-            live::account(counter, (self.asked.head.block, late_after, own_drops[index]), &mut flows)?;
+            live::account(counter, (self.asked.head.block, late_after, local_drops[index]), &mut flows)?;
         }
         let rows = rows_of(self.asked, self.place, &self.ports, (&outcome, &took));
         Ok(Received { outcome, took, rows })
@@ -151,7 +151,7 @@ impl<'a> Reception<'a> {
 fn dropped(open: &mut Open) -> u64 {
     match &open.counter {
         Some(counter) => counter.dropped_before().unwrap_or(0),
-        None => open.port.own_drops(),
+        None => open.port.local_drops(),
     }
 }
 
@@ -248,7 +248,7 @@ pub fn answer(asked: &Receive, received: &Received) -> Value {
 pub fn ports_json(outcome: &ReceiveOutcome, numbers: &[u16]) -> Vec<Value> {
     let of_port = |(port, number): (&sojourn_stream::PortReceived, &u16)| {
         json!({
-            "port": number, "frames": port.frames, "foreign": port.foreign, "own_drops": port.own_drops,
+            "port": number, "frames": port.frames, "unexpected": port.unexpected, "local_drops": port.local_drops,
             "control": port.control,
         })
     };
@@ -274,8 +274,8 @@ pub fn flow_json(flow: &FlowReceived, port: u16, frame_bytes: usize) -> Value {
         "reordered": counts.reordered,
         "late": counts.late,
         "corrupted": counts.corrupted,
-        "foreign": counts.foreign,
-        "own_drops": counts.own_drops,
+        "unexpected": counts.unexpected,
+        "local_drops": counts.local_drops,
         "lost": counts.lost,
         "achieved_pps": flow.achieved_pps(),
         "delay_ns": delay,

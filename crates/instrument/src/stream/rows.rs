@@ -68,7 +68,7 @@ pub fn received(common: Common<'_>, what: &What<'_>, flow: &FlowReceived) -> Str
 }
 
 fn counts(of: ReceivedCounts) -> StreamCounts {
-    let ReceivedCounts { first, duplicated, reordered, late, corrupted, foreign, own_drops, lost } = of;
+    let ReceivedCounts { first, duplicated, reordered, late, corrupted, unexpected, local_drops, lost } = of;
     StreamCounts {
         sent: of.packets(),
         first,
@@ -76,8 +76,8 @@ fn counts(of: ReceivedCounts) -> StreamCounts {
         reordered,
         late,
         corrupted,
-        foreign,
-        own_drops,
+        unexpected,
+        local_drops,
         lost,
         ..StreamCounts::default()
     }

@@ -288,8 +288,8 @@ pub(crate) fn attach_refused(interface: &Interface, source: io::Error) -> PortEr
 }
 
 fn denied(operation: &'static str, object: String) -> PortError {
-    let mend = "run it as root; a user namespace does not grant it".to_owned();
-    PortError::Denied { operation, object, right: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN", mend }
+    let fix = "run it as root; a user namespace does not grant it".to_owned();
+    PortError::Denied { operation, object, right: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN", fix }
 }
 
 #[cfg(test)]

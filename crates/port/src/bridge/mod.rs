@@ -55,7 +55,7 @@ pub trait BridgePort {
 
     /// Counts the frames that were lost here since the port was opened: for want of room in a ring or a buffer, or
     /// because the far end of a veth had no room for one that was sent.
-    fn own_drops(&mut self) -> u64;
+    fn local_drops(&mut self) -> u64;
 
     /// Returns the longest frame that it carries, without FCS.
     fn longest(&self) -> usize;

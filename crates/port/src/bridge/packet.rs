@@ -135,7 +135,7 @@ impl BridgePort for PacketBridge {
         "AF_PACKET recvmmsg, TX_RING, qdisc bypassed"
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         self.socket.drops() + self.lost
     }
 

@@ -193,7 +193,7 @@ impl BridgePort for XdpBridge {
         &self.engine
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         self.entrance.rings.drops() + self.refused + self.redirect.as_ref().map_or(0, Redirect::lost)
     }
 

@@ -117,7 +117,7 @@ impl Port for IcmpPort {
         Capabilities { framing: self.framing, max_frame: self.max_frame(), transmit_stamps: true }
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         self.socket.drops()
     }
 }

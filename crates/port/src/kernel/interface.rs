@@ -128,7 +128,7 @@ impl Interface {
     /// 802.1Q tag.
     ///
     /// # Errors
-    /// `Wrong`, with what would mend it.
+    /// `Wrong`, with what would fix it.
     pub fn check_length(&self, frames: &[u8], frame_bytes: usize) -> Result<(), PortError> {
         let is_tagged = frames.get(ADDRESS_BYTES..ADDRESS_BYTES + 2) == Some(&TAGGED[..]);
         let needed = frame_bytes.saturating_sub(HEADER_BYTES + if is_tagged { TAG_BYTES } else { 0 });

@@ -84,12 +84,12 @@ fn timespec(span: Nanos) -> Timespec {
 /// The error of a socket that wants CAP_NET_RAW; `other_way` is a command that does without it.
 pub(crate) fn denied_raw(operation: &'static str, object: &str, other_way: Option<&str>) -> PortError {
     let program = std::env::current_exe().map_or_else(|_| "the program".to_owned(), |path| path.display().to_string());
-    let mut mend = format!("run it as root, or once `sudo setcap cap_net_raw+ep {program}`");
+    let mut fix = format!("run it as root, or once `sudo setcap cap_net_raw+ep {program}`");
     if let Some(other_way) = other_way {
-        mend.push_str(", or ");
-        mend.push_str(other_way);
+        fix.push_str(", or ");
+        fix.push_str(other_way);
     }
-    PortError::Denied { operation, object: object.to_owned(), right: "CAP_NET_RAW", mend }
+    PortError::Denied { operation, object: object.to_owned(), right: "CAP_NET_RAW", fix }
 }
 
 #[cfg(test)]

@@ -133,7 +133,7 @@ impl Port for PacketPort {
         }
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         self.socket.drops()
     }
 }
@@ -275,7 +275,7 @@ impl Listener for PacketListener {
         Framing::Ethernet
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         self.socket.drops()
     }
 }

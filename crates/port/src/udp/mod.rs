@@ -185,7 +185,7 @@ impl Port for UdpPort {
         Capabilities { framing: Framing::Udp, max_frame: self.max_frame, transmit_stamps }
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         self.socket.drops()
     }
 }
@@ -306,7 +306,7 @@ impl Listener for UdpListener {
         Framing::Udp
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         self.socket.drops()
     }
 }

@@ -140,7 +140,7 @@ impl Port for XdpPort {
     }
 
     /// Frames for which there was no room in the rings.
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         self.rings.drops()
     }
 }

@@ -35,7 +35,7 @@ pub fn run<P: Batch>(mut bench: Bench<P>) {
     a_short_buffer_cuts(&mut bench);
     waiting_does_not_spin_on_stamps(&mut bench);
     a_refused_frame_has_no_number(&mut bench);
-    assert_eq!(bench.port.own_drops(), 0);
+    assert_eq!(bench.port.local_drops(), 0);
 }
 
 fn nothing_comes_of_nothing<P: Batch>(bench: &mut Bench<P>) {

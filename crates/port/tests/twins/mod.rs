@@ -54,7 +54,7 @@ pub fn run(twin: &mut dyn Twin) {
     what_is_too_long_has_no_room(twin);
     a_descriptor_wakes_who_waits(twin);
     for port in twin.ports() {
-        assert_eq!(port.own_drops(), 0, "{}", port.name());
+        assert_eq!(port.local_drops(), 0, "{}", port.name());
     }
 }
 

@@ -135,7 +135,7 @@ impl Port for Unruly {
         Capabilities { framing: Framing::Icmp4, max_frame: 1_500, transmit_stamps: false }
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         0
     }
 }

@@ -90,7 +90,7 @@ fn duplicates_are_counted_apart() {
     let line = Line { duplicate: 1.0, ..Line::constant(1_000, 1_000) };
     for schedule in [Schedule::Regular, Schedule::Poisson, Schedule::ClosedLoop] {
         let (rows, counts) = measure(&request(line.clone(), schedule, 50));
-        assert_eq!((counts.received, counts.duplicated, counts.foreign), (50, 50, 0), "{schedule:?}");
+        assert_eq!((counts.received, counts.duplicated, counts.unexpected), (50, 50, 0), "{schedule:?}");
         assert!(rows.iter().all(|row| row.replies == 2));
     }
 }
@@ -203,7 +203,7 @@ fn sequence_numbers_go_on_beyond_16_bits() {
             ..request(Line::constant(100, 100), Schedule::Regular, 70_000)
         };
         let (rows, counts) = measure(&request);
-        assert_eq!((counts.received, counts.foreign, counts.reordered), (70_000, 0, 0));
+        assert_eq!((counts.received, counts.unexpected, counts.reordered), (70_000, 0, 0));
         assert!(rtts(&rows).iter().all(|rtt| *rtt == 200));
     }
 }
@@ -239,7 +239,7 @@ fn what_our_own_queue_refuses_is_neither_sent_nor_lost() {
     engine.departed(Time(1_000_000), Sent { number: 0, called: Time(1_000_000) });
     assert!(matches!(engine.poll(Time(1_000_001)), Step::Await(_)));
     let (_, counts) = engine.finish(3);
-    assert_eq!((counts.sent, counts.lost, counts.own_drops), (1, 1, 4));
+    assert_eq!((counts.sent, counts.lost, counts.local_drops), (1, 1, 4));
 }
 
 proptest! {
@@ -266,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn foreign_frames_change_nothing_but_their_counter(frames: Vec<Vec<u8>>) {
+    fn unexpected_frames_change_nothing_but_their_counter(frames: Vec<Vec<u8>>) {
         let mut engine = Engine::new(
             &request(Line::constant(1, 1), Schedule::Regular, 10),
             &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
@@ -279,6 +279,6 @@ proptest! {
             engine.on_frame(frame, &Received { length: frame.len(), arrived: stamp, returned: Time(9) });
         }
         let (_, counts) = engine.finish(0);
-        prop_assert_eq!(counts, Counts { sent: 1, lost: 1, foreign: frames.len() as u64, ..Counts::default() });
+        prop_assert_eq!(counts, Counts { sent: 1, lost: 1, unexpected: frames.len() as u64, ..Counts::default() });
     }
 }

@@ -38,7 +38,7 @@ pub trait Serve: AsFd {
     fn refused(&self) -> u64;
 
     /// Counts the requests that our own socket dropped.
-    fn own_drops(&mut self) -> u64;
+    fn local_drops(&mut self) -> u64;
 }
 
 /// Answers requests at all `endpoints` until `ended`, which is asked about a thousand times a second and at each error of
@@ -113,7 +113,7 @@ impl<L: Listener> Serve for Endpoint<L> {
         self.refused
     }
 
-    fn own_drops(&mut self) -> u64 {
-        self.listener.own_drops()
+    fn local_drops(&mut self) -> u64 {
+        self.listener.local_drops()
     }
 }

@@ -17,7 +17,7 @@ pub struct Answered {
     /// Requests that asked for a longer reply than is given.
     pub too_long: u64,
     /// Frames that are no request of ours.
-    pub foreign: u64,
+    pub unexpected: u64,
 }
 
 /// Makes replies.
@@ -76,7 +76,7 @@ impl Responder {
         }
         let shown = |host: Time| self.pretence.map_or(host, |pretence| pretence.shown(host));
         let Some((length, header_bytes)) = write(back, payload, (shown(arrived), shown(now)), reply) else {
-            self.counts.foreign += 1;
+            self.counts.unexpected += 1;
             return None;
         };
         probe::sign(&mut reply[header_bytes..length], self.clock);
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(give(Framing::Ethernet, &frame(EVERYBODY, PROBE_ETHERTYPE)), None);
         assert_eq!(give(Framing::Ethernet, &frame(STATION, 0x0800)), None);
         assert_eq!(give(Framing::Icmp4, &request(100)), None);
-        assert_eq!(responder.counts(), Answered { answered: 1, too_long: 1, foreign: 4 });
+        assert_eq!(responder.counts(), Answered { answered: 1, too_long: 1, unexpected: 4 });
     }
 
     proptest! {

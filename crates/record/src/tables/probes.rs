@@ -94,9 +94,9 @@ group! {
         late: u64 => late: Int64("1") "Probes answered after the timeout.";
         duplicated: u64 => duplicated: Int64("1") "Replies beyond the first of each probe.";
         reordered: u64 => reordered: Int64("1") "First replies that a later probe's reply overtook (RFC 4737).";
-        foreign: u64 => foreign: Int64("1")
+        unexpected: u64 => unexpected: Int64("1") was "foreign"
             "Frames that were no reply to a probe of this block, damaged ones included.";
-        own_drops: u64 => own_drops: Int64("1") "Frames that our own socket, ring or queue dropped.";
+        local_drops: u64 => local_drops: Int64("1") was "own_drops" "Frames that our own socket, ring or queue dropped.";
     }
 }
 

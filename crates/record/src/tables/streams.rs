@@ -104,13 +104,13 @@ table! {
 
 group! {
     /// What became of the frames of a flow. At its sender `asked = sent + refused + unsent`; at its receiver
-    /// `sent = first + corrupted + own_drops + lost`.
+    /// `sent = first + corrupted + local_drops + lost`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     StreamCounts;
     {
         asked: u64 => asked: Int64("1") "Sender: frames asked for: sent + refused + unsent.";
         sent: u64 => sent: Int64("1")
-            "Frames sent: at a receiver, as it was told: first + corrupted + own_drops + lost.";
+            "Frames sent: at a receiver, as it was told: first + corrupted + local_drops + lost.";
         refused: u64 => refused: Int64("1") "Sender: frames that our own queue or socket refused.";
         unsent: u64 => unsent: Int64("1") "Sender: frames that it had not come to when it was ended.";
         first: u64 => first: Int64("1") "Receiver: frames of the stream that arrived for the first time, undamaged.";
@@ -118,8 +118,8 @@ group! {
         reordered: u64 => reordered: Int64("1") "Receiver: first arrivals that a later frame overtook (RFC 4737).";
         late: u64 => late: Int64("1") "Receiver: first arrivals that took longer than the limit.";
         corrupted: u64 => corrupted: Int64("1") "Receiver: damaged frames.";
-        foreign: u64 => foreign: Int64("1") "Receiver: frames that belong to no flow of this block.";
-        own_drops: u64 => own_drops: Int64("1") "Receiver: frames that our own socket, ring or queue dropped.";
+        unexpected: u64 => unexpected: Int64("1") was "foreign" "Receiver: frames that belong to no flow of this block.";
+        local_drops: u64 => local_drops: Int64("1") was "own_drops" "Receiver: frames that our own socket, ring or queue dropped.";
         lost: u64 => lost: Int64("1") "Receiver: frames that were sent and are accounted for nowhere else.";
     }
 }

@@ -114,8 +114,8 @@ fn blocks() {
             late: 1031,
             duplicated: 1032,
             reordered: 1033,
-            foreign: 1034,
-            own_drops: 1035,
+            unexpected: 1034,
+            local_drops: 1035,
         },
         responder_kernel: true,
         wait: "wait",
@@ -129,7 +129,7 @@ fn blocks() {
         "request_frame_bytes": 1020, "response_frame_bytes": 1021, "timeout_ns": 1022, "started_ns": 1023,
         "ended_ns": 1024, "started_raw_ns": 1025, "ended_raw_ns": 1026, "clock_error_ns": 1027,
         "sent": 1028, "received": 1029, "lost": 1030, "late": 1031, "duplicated": 1032, "reordered": 1033,
-        "foreign": 1034, "own_drops": 1035, "responder_kernel": true, "wait": "wait", "cpu": 1036,
+        "unexpected": 1034, "local_drops": 1035, "responder_kernel": true, "wait": "wait", "cpu": 1036,
         "fifo": true
     }"#;
     assert_eq!(columns(row, &()), serde_json::from_str::<Value>(expected).unwrap());
@@ -212,8 +212,8 @@ fn streams() {
             reordered: 1074,
             late: 1075,
             corrupted: 1076,
-            foreign: 1077,
-            own_drops: 1078,
+            unexpected: 1077,
+            local_drops: 1078,
             lost: 1079,
         },
         cpu: Some(1080),
@@ -230,7 +230,7 @@ fn streams() {
         "anderson_darling_p": 1061.5, "started_ns": 1062, "ended_ns": 1063, "started_raw_ns": 1064,
         "ended_raw_ns": 1065, "first_ns": 1066, "last_ns": 1067, "asked": 1068, "sent": 1069,
         "refused": 1070, "unsent": 1071, "first": 1072, "duplicated": 1073, "reordered": 1074, "late": 1075,
-        "corrupted": 1076, "foreign": 1077, "own_drops": 1078, "lost": 1079, "cpu": 1080,
+        "corrupted": 1076, "unexpected": 1077, "local_drops": 1078, "lost": 1079, "cpu": 1080,
         "cpu_time_ns": 1081, "fifo": true, "wait": "wait", "clock_id": -1083
     }"#;
     assert_eq!(columns(row, &7), serde_json::from_str::<Value>(expected).unwrap());

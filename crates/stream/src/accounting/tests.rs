@@ -57,7 +57,7 @@ fn offer(accounting: &mut Accounting, port: usize, payload: &[u8], at: i64) {
 fn deliver(accounting: &mut Accounting, fates: &[(usize, Fate)]) -> ([u64; 3], [ReceivedCounts; 3], u64) {
     let mut sent = [0; 3];
     let mut truth = [ReceivedCounts::default(); 3];
-    let mut own_drops = 0;
+    let mut local_drops = 0;
     let mut held: Vec<(u16, u64)> = Vec::new();
     for (now, (place, fate)) in fates.iter().enumerate() {
         let (counts, now) = (&mut truth[*place], now as i64 * 100);
@@ -66,7 +66,7 @@ fn deliver(accounting: &mut Accounting, fates: &[(usize, Fate)]) -> ([u64; 3], [
         let mut payload = packet(FLOWS[*place], seq, now);
         match fate {
             Fate::Vanish => counts.lost += 1,
-            Fate::OwnDrop => own_drops += 1,
+            Fate::OwnDrop => local_drops += 1,
             Fate::Overtaken => held.push((FLOWS[*place], seq)),
             Fate::Arrive | Fate::Repeat => {
                 counts.first += 1;
@@ -88,7 +88,7 @@ fn deliver(accounting: &mut Accounting, fates: &[(usize, Fate)]) -> ([u64; 3], [
         truth[place].first += 1;
         offer(accounting, 0, &packet(flow, seq, 0), 0);
     }
-    (sent, truth, own_drops)
+    (sent, truth, local_drops)
 }
 
 use crate::ReceivedCounts;
@@ -96,14 +96,14 @@ use crate::ReceivedCounts;
 proptest! {
     #[test]
     fn every_packet_and_every_frame_is_in_exactly_one_count(
-        fates in prop::collection::vec((0..3_usize, fate()), 0..400), foreign in 0..5_u64,
+        fates in prop::collection::vec((0..3_usize, fate()), 0..400), unexpected in 0..5_u64,
     ) {
         let mut accounting = Accounting::new(counting(), &FLOWS, 2);
-        let (sent, truth, own_drops) = deliver(&mut accounting, &fates);
-        (0..foreign).for_each(|_| accounting.on_foreign(0));
+        let (sent, truth, local_drops) = deliver(&mut accounting, &fates);
+        (0..unexpected).for_each(|_| accounting.on_unexpected(0));
         let count = |place: usize| SentCount { flow: FLOWS[place], port: Some(0), sent: sent[place] };
         let counts = [0, 1, 2].map(count);
-        let outcome = accounting.finish(&counts, &[own_drops]);
+        let outcome = accounting.finish(&counts, &[local_drops]);
         let mut frames = 0;
         let mut dropped = 0;
         for (place, truth) in truth.iter().enumerate() {
@@ -113,11 +113,11 @@ proptest! {
             let arrived = |counts: &ReceivedCounts| (counts.first, counts.duplicated, counts.corrupted);
             prop_assert_eq!(arrived(&told), arrived(truth));
             frames += told.frames();
-            dropped += told.own_drops;
+            dropped += told.local_drops;
         }
         prop_assert_eq!(frames, outcome.ports[0].frames);
-        prop_assert_eq!(dropped, own_drops);
-        prop_assert_eq!(outcome.ports[0].foreign, foreign);
+        prop_assert_eq!(dropped, local_drops);
+        prop_assert_eq!(outcome.ports[0].unexpected, unexpected);
         prop_assert!(outcome.flows[3..].iter().all(|flow| flow.counts == ReceivedCounts::default()));
     }
 
@@ -145,10 +145,10 @@ proptest! {
             flow
         }).collect();
         share_drops(drops, flows.iter_mut().collect());
-        let shared: u64 = flows.iter().map(|flow| flow.counts.own_drops).sum();
+        let shared: u64 = flows.iter().map(|flow| flow.counts.local_drops).sum();
         prop_assert_eq!(shared, drops.min(missing.iter().sum()));
         for (flow, lost) in flows.iter().zip(missing) {
-            prop_assert_eq!(flow.counts.own_drops + flow.counts.lost, lost);
+            prop_assert_eq!(flow.counts.local_drops + flow.counts.lost, lost);
         }
     }
 }
@@ -204,5 +204,5 @@ fn hundreds_of_flows_are_told_from_each_other_and_from_others() {
     }
     let outcome = accounting.finish(&[], &[]);
     let came: Vec<_> = outcome.flows.iter().filter(|flow| flow.counts.first > 0).map(|flow| flow.flow).collect();
-    assert_eq!((came, outcome.ports[0].foreign), (vec![255, 299], 1));
+    assert_eq!((came, outcome.ports[0].unexpected), (vec![255, 299], 1));
 }

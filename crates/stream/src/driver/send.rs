@@ -129,7 +129,7 @@ impl<'a, 'p> Driver<'a, 'p> {
             sender: Sender::new(request, &capabilities),
             sync: Syncer::new(request, &has_stamps),
             answers: request.answers_late_after.map(|late| Accounting::new(counting(late), &flows, ports.len())),
-            dropped: ports.iter_mut().map(|port| port.own_drops()).collect(),
+            dropped: ports.iter_mut().map(|port| port.local_drops()).collect(),
             ports,
             capabilities,
             clock,
@@ -337,10 +337,10 @@ impl<'a, 'p> Driver<'a, 'p> {
     fn finish(self, started: Time) -> SendOutcome {
         let ended = self.clock.now();
         let drops = self.ports.iter_mut().zip(&self.dropped);
-        let own_drops: Vec<_> = drops.map(|(port, before)| port.own_drops().saturating_sub(*before)).collect();
+        let local_drops: Vec<_> = drops.map(|(port, before)| port.local_drops().saturating_sub(*before)).collect();
         let counts: Vec<_> = self.sender.sent().collect();
         let exchanges = self.sync.map(Syncer::finish).unwrap_or_default();
-        let answers = self.answers.map(|answers| answers.finish(&counts, &own_drops));
+        let answers = self.answers.map(|answers| answers.finish(&counts, &local_drops));
         let (flows, rows, not_kept) = self.sender.finish();
         SendOutcome { started, ended, flows, rows, not_kept, exchanges, answers }
     }

@@ -79,7 +79,7 @@ impl Port for Processor {
         Capabilities { framing: Framing::Udp, max_frame: 100, transmit_stamps: false }
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         0
     }
 }

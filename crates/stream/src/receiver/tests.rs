@@ -54,7 +54,7 @@ fn a_synchronisation_is_answered_with_arrival_and_departure() {
     assert_eq!((header.kind, header.seq, header.intended, header.sent), (Kind::SyncReply, 12, Time(500), Time(900)));
     assert_eq!(SyncTail::read(payload), Some(SyncTail { clock: 77, source: Source::Kernel }));
     let outcome = receiver.finish(&[], &[]);
-    assert_eq!((outcome.ports[0].frames, outcome.ports[0].control, outcome.ports[0].foreign), (1, 1, 0));
+    assert_eq!((outcome.ports[0].frames, outcome.ports[0].control, outcome.ports[0].unexpected), (1, 1, 0));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn answers_are_counted_where_none_are_given() {
     }
     let outcome = receiver.finish(&[], &[]);
     let told: Vec<_> = outcome.flows.iter().filter(|flow| flow.node > 0).map(|f| (f.node, f.counts.first)).collect();
-    assert_eq!((told, outcome.ports[0].foreign), (vec![(1, 1), (2, 1)], 0));
+    assert_eq!((told, outcome.ports[0].unexpected), (vec![(1, 1), (2, 1)], 0));
 }
 
 #[test]

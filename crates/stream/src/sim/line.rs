@@ -249,7 +249,7 @@ impl Port for Near {
         Capabilities { framing: self.framing, max_frame: MAX_FRAME_BYTES, transmit_stamps: true }
     }
 
-    fn own_drops(&mut self) -> u64 {
+    fn local_drops(&mut self) -> u64 {
         0
     }
 }

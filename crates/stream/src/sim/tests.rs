@@ -104,8 +104,8 @@ proptest! {
         prop_assert_eq!(frames, received.ports[0].frames);
         let rows = received.rows.iter().filter(|row| !row.is_duplicate && !row.is_corrupted).count() as u64;
         prop_assert_eq!(rows, received.flows.iter().map(|flow| flow.counts.first).sum::<u64>());
-        let dropped: u64 = received.flows.iter().map(|flow| flow.counts.own_drops).sum();
-        prop_assert_eq!(dropped, received.ports[0].own_drops);
+        let dropped: u64 = received.flows.iter().map(|flow| flow.counts.local_drops).sum();
+        prop_assert_eq!(dropped, received.ports[0].local_drops);
     }
 
     #[test]

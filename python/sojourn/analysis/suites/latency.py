@@ -102,7 +102,7 @@ def _of_frames(run: Run, search: Search, step: Step) -> Timed | None:
     delays = (known["arrival_on_sender_ns"] - known["left_ns"]).cast(pl.Float64).to_numpy()
     consecutive = np.diff(known["seq"].to_numpy()) == 1
     bound, error95 = known.select(pl.col("clock_bound_ns").max(), pl.col("clock_error95_ns").max()).row(0)
-    lost = max(0, step.sent - step.own_drops - len(delays))
+    lost = max(0, step.sent - step.local_drops - len(delays))
     variation = np.sort(np.diff(delays)[consecutive])
     ipdv = _spread(variation, np.ones(len(variation)))
     return Timed(search, step.block, np.sort(delays), np.ones(len(delays)), lost, ipdv, bound, error95)
@@ -112,7 +112,7 @@ def _binned(run: Run, search: Search, step: Step) -> Timed | None:
     values, weights = _of_bins(run, step.block, "delay")
     if not len(values):
         return None
-    lost = max(0, step.sent - step.own_drops - int(weights.sum()))
+    lost = max(0, step.sent - step.local_drops - int(weights.sum()))
     ipdv = _spread(*_of_bins(run, step.block, "ipdv"))
     return Timed(search, step.block, values, weights, lost, ipdv, 0.0, 0.0)
 

@@ -67,7 +67,7 @@ STEPS_SCHEMA: dict[str, Any] = {
     "duration_s": pl.Float64,
     "sent": pl.Int64,
     "lost": pl.Int64,
-    "own_drops": pl.Int64,
+    "local_drops": pl.Int64,
     "loss_ratio": pl.Float64,
     "verdict": pl.String,
 }
@@ -184,7 +184,7 @@ def _search_samples(searches: list[Search], terms: Terms) -> Iterator[dict[str, 
 
 
 def _step_samples(searches: list[Search]) -> Iterator[dict[str, Any]]:
-    names = ("block", "load", "duration_s", "sent", "lost", "own_drops", "loss_ratio", "verdict")
+    names = ("block", "load", "duration_s", "sent", "lost", "local_drops", "loss_ratio", "verdict")
     for search in searches:
         for number, step in enumerate(search.steps):
             yield {**_head(search), "step": number, **{name: getattr(step, name) for name in names}}

@@ -42,7 +42,7 @@ class Step:
     duration_s: float
     sent: int
     lost: int
-    own_drops: int
+    local_drops: int
     pace_pps: float
     verdict: str
     """used, missed (its load), repeated (and so not judged), alive (an aliveness check)."""
@@ -170,9 +170,9 @@ def _step(run: Run, event: dict[str, Any], counted: dict[str, Any] | None) -> St
     """A step with its counts from the records; where they have none, from the log."""
     load = float(event.get("frames") or event.get("rate_pps") or 0.0)
     sent, first = int(event.get("sent") or 0), int(event.get("received") or 0)
-    own_drops, pace, off = 0, float(event.get("rate_pps") or 0.0), 0.0
+    local_drops, pace, off = 0, float(event.get("rate_pps") or 0.0), 0.0
     if counted is not None:
-        sent, first, own_drops = (int(counted[name] or 0) for name in ("sent", "first", "own_drops"))
+        sent, first, local_drops = (int(counted[name] or 0) for name in ("sent", "first", "local_drops"))
         pace = float(counted["achieved_pps"] or 0.0)
         asked = float(event.get("rate_pps") or 0.0)
         off = abs(pace / asked - 1) if asked and pace else 0.0
@@ -185,7 +185,9 @@ def _step(run: Run, event: dict[str, Any], counted: dict[str, Any] | None) -> St
     elif "frames" not in event and load * float(event.get("duration_s") or 0.0) <= ALIVE_FRAMES + 0.5:
         verdict = "alive"
     duration = float(event.get("duration_s") or 0.0)
-    return Step(int(event["block"]), load, duration, sent, max(0, sent - first - own_drops), own_drops, pace, verdict)
+    return Step(
+        int(event["block"]), load, duration, sent, max(0, sent - first - local_drops), local_drops, pace, verdict
+    )
 
 
 def _trial(step: Step) -> Trial:
@@ -194,7 +196,13 @@ def _trial(step: Step) -> Trial:
 
 def _counts(run: Run) -> pl.DataFrame:
     """Frames sent, and received at the port that is measured, of every block that is not background."""
-    schema = {"block": pl.Int32, "sent": pl.Int64, "achieved_pps": pl.Float64, "first": pl.Int64, "own_drops": pl.Int64}
+    schema = {
+        "block": pl.Int32,
+        "sent": pl.Int64,
+        "achieved_pps": pl.Float64,
+        "first": pl.Int64,
+        "local_drops": pl.Int64,
+    }
     if "purpose" not in run.streams.columns:
         return pl.DataFrame(schema=schema)
     own = run.streams.filter(pl.col("purpose") != "load")
@@ -202,7 +210,7 @@ def _counts(run: Run) -> pl.DataFrame:
     received = (
         own.filter(pl.col("role") == "receive", pl.col("port") == 0)
         .group_by("block")
-        .agg(pl.col("first", "own_drops").sum())
+        .agg(pl.col("first", "local_drops").sum())
     )
     return sent.join(received, on="block", how="inner").select(list(schema))
 

@@ -42,7 +42,7 @@ STATISTICS_BLOCKS = 1_000_000
 """Slices under the statistics of programs are numbered from here."""
 
 EVERYTHING_DECIMATED = 1_000_000_000
-"""So many packets per log that none of a slice has a record, or one."""
+"""Sampling 1 in so many that a slice has one record at most."""
 
 LONGEST_SECONDS = 86_400.0
 CALIBRATION_SECONDS = 0.1

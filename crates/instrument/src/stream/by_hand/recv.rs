@@ -105,13 +105,13 @@ impl Until {
 
 /// Ends with a sentence where nothing arrived.
 fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), NotTrusted> {
-    let arrived = received.outcome.flows.iter().any(|flow| flow.counts.frames() > flow.counts.foreign);
+    let arrived = received.outcome.flows.iter().any(|flow| flow.counts.frames() > flow.counts.unexpected);
     if arrived {
         return Ok(());
     }
-    let foreign: u64 = received.outcome.ports.iter().map(|port| port.foreign).sum();
-    let advice = match (foreign, arguments.port.groups.is_empty(), arguments.port.udp_port) {
-        (1.., ..) => format!("{foreign} unexpected frames came, of none of the flows asked for; name theirs with --flow"),
+    let unexpected: u64 = received.outcome.ports.iter().map(|port| port.unexpected).sum();
+    let advice = match (unexpected, arguments.port.groups.is_empty(), arguments.port.udp_port) {
+        (1.., ..) => format!("{unexpected} unexpected frames came, of none of the flows asked for; name theirs with --flow"),
         (0, true, Some(port)) => {
             format!(
                 "is it sent to UDP port {port}, and does a firewall let it through? A group must be joined: --group"
@@ -154,7 +154,7 @@ impl Told<'_> {
         let mut found = Findings::new(false);
         found.of_host(&self.received.took);
         for (port, asked) in self.received.outcome.ports.iter().zip(&self.asked.ports) {
-            found.of_own_drops(port.own_drops, asked.via().name());
+            found.of_local_drops(port.local_drops, asked.via().name());
         }
         for (flow, _) in self.flows() {
             let is_one_clock = self.one_way(flow).is_some_and(|one_way| one_way.line.shared);
@@ -250,12 +250,12 @@ impl Told<'_> {
         let lost = numbers::loss(counts.lost, flow.loss_run.count(), counts.packets());
         let mut parts = vec![format!("{sent} sent, {} received, {lost}", counts.first)];
         let others = [
-            (counts.own_drops, "dropped by this machine"),
+            (counts.local_drops, "dropped by this machine"),
             (counts.corrupted, "corrupted"),
             (counts.duplicated, "duplicated"),
             (counts.reordered, "reordered"),
             (counts.late, "late"),
-            (counts.foreign, "foreign"),
+            (counts.unexpected, "unexpected"),
         ];
         parts.extend(others.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
         parts.join(", ")

@@ -135,7 +135,7 @@ impl Told<'_> {
             counts.reordered,
             counts.late,
             counts.corrupted,
-            counts.own_drops,
+            counts.local_drops,
             times(flow, self.one_way(flow))
         )
     }

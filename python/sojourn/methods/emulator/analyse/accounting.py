@@ -51,7 +51,7 @@ def _frames(seen: Seen) -> list[Asked]:
     if not any(seen.pipe.corruption(stage) for stage in ("before", "after")):
         whole = logged.filter(pl.col("disposition") == "sent")
         missed = whole.join(seen.packets.select(at).unique(), on=at, how="anti").height
-        beyond = max(0, missed - int(seen.trials["own_drops"].sum()))
+        beyond = max(0, missed - int(seen.trials["local_drops"].sum()))
         what = "frames that the emulator sent and that did not arrive (without the receiver's local drops)"
         found.append(Asked("frames behind the emulator", "streams", 0.0, "packets", what, exact=beyond, n=whole.height))
     return found

@@ -97,7 +97,7 @@ def _outside(seen: Seen) -> list[Asked]:
     models = [model for stage in STAGES for model in pipe.losses(stage)]
     if not models:
         lost, n = int(sum(row.sum() for row in seen.arrived)), sum(map(len, seen.arrived))
-        beyond = max(0, lost - int(seen.trials["own_drops"].sum()))
+        beyond = max(0, lost - int(seen.trials["local_drops"].sum()))
         what = "frames that did not arrive (without the receiver's local drops)"
         return [Asked("no loss", "streams", 0.0, "packets", what, exact=beyond, n=n)]
     chain = whole_chain(seen)

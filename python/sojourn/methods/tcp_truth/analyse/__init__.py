@@ -301,7 +301,7 @@ def _surroundings(run: Run, found: Found) -> None:
     full = sum(_skipped(one, way) for one in several for way in ("in", "out"))
     if full:
         said = f"the log skipped {counted(full, 'packet')} and counted them; they are not compared"
-        found.findings.append(Finding("own_drops", said, float(full), grade="note"))
+        found.findings.append(Finding("local_drops", said, float(full), grade="note"))
     found.findings += contended(run)
 
 

@@ -1,4 +1,4 @@
-"""What `--dry-run` shows: the expanded cells, the paths, and an honest estimate of the time. Measures nothing."""
+"""What `--dry-run` shows: the expanded cells, the paths, and an estimate of the time. Measures nothing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from sojourn.cli.matrices import print_searches, print_trials
-from sojourn.cli.matrix_costs import print_costs
-from sojourn.cli.matrix_tcp import print_tcp
+from sojourn.cli.dry_run_costs import print_costs
+from sojourn.cli.dry_run_streams import print_searches, print_trials
+from sojourn.cli.dry_run_tcp import print_tcp
 from sojourn.plan.sizes import KINDS
 from sojourn.units import as_duration
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sojourn.plan import Plan
 
 
-def matrix(plan: Plan) -> dict[str, Any]:
+def expansion(plan: Plan) -> dict[str, Any]:
     """Cells, paths, counts and times, with units in their names."""
     head = {"study": plan.study.name, "question": plan.study.question, "backend": plan.bed.backend}
     return head | plan.ask.describe(plan)
@@ -26,14 +26,14 @@ def matrix(plan: Plan) -> dict[str, Any]:
 
 def show_plan(plan: Plan, *, as_json: bool) -> None:
     """What a plan would measure."""
-    shown = matrix(plan)
+    shown = expansion(plan)
     if as_json:
         print(json.dumps(shown))
     else:
-        print_matrix(shown)
+        print_cells(shown)
 
 
-def print_matrix(shown: dict[str, Any]) -> None:
+def print_cells(shown: dict[str, Any]) -> None:
     """The same for a person."""
     console = Console(highlight=False, soft_wrap=False)
     console.print(f"{shown['study']}: {shown['question']}" if shown["question"] else shown["study"], markup=False)
