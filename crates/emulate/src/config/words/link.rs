@@ -76,13 +76,16 @@ pub(super) fn trace(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()
     Ok(())
 }
 
-/// `outage AT LASTS [every T]`.
+/// `outage [at] AT [for] LASTS [every T]`.
 pub(super) fn outage(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     if !std::mem::replace(&mut draft.link.has_outages, true) {
         draft.pipe.link.outages.clear();
     }
     let outage = words.or_none(|words| {
-        let (at, lasts) = (words.time(word)?, words.time(word)?);
+        words.take("at");
+        let at = words.time(word)?;
+        words.take("for");
+        let lasts = words.time(word)?;
         Ok(Outage { at, lasts, every: words.behind("every", Words::time)? })
     })?;
     draft.pipe.link.outages.extend(outage);

@@ -40,6 +40,18 @@ fn every_word_is_declared_once_and_what_it_does_is_recorded() {
     }
 }
 
+/// What help shows in quotes, as "25% gap 5", can be given as it stands.
+#[test]
+fn the_examples_of_help_are_read() {
+    let is_file = |example: &&str| example.contains("FILE");
+    for option in pipe_options() {
+        for example in option.help.split('"').skip(1).step_by(2).filter(|example| !is_file(example)) {
+            let read = pipe_from_options([(option.word, example)], &Pipe::default());
+            assert_ne!(read.unwrap_or_else(|error| panic!("{}: {error}", option.word)), Pipe::default());
+        }
+    }
+}
+
 #[test]
 fn both_tools_words_mix() {
     let pipe = pipe("bw 10Mbit/s delay 20ms 2ms distribution normal plr 0.01 queue 50");
