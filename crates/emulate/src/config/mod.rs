@@ -10,6 +10,7 @@ pub mod files;
 pub mod impair;
 pub mod link;
 mod load;
+pub mod near;
 pub mod queue;
 pub mod rule;
 mod rule_words;
@@ -26,7 +27,6 @@ pub use link::{Cell, Link, Outage, Profile, Trace, TracePoint};
 pub use load::load;
 pub use queue::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Pie, Queue, Red, Scheduler};
 pub use rule::{Action, Direction, Mask, Match, Prefix, Rule};
-pub(crate) use words::did_you_mean;
 pub use words::{PipeOption, pipe_from_options, pipe_from_words, pipe_options, to_words};
 
 use serde::{Deserialize, Serialize};

@@ -49,7 +49,7 @@ fn carry_out(drain: &Drain, request: Request, is_stopped: &mut bool) -> anyhow::
         Request::Status {} => status(drain),
         Request::Flows {} => flows(drain),
         Request::Set(Set { enabled, request }) => {
-            let request: LogOptions = serde_json::from_value(request.into())?;
+            let request: LogOptions = LogOptions::read(request)?;
             drain.with(|logger| {
                 let said = logger.set(&request, enabled)?;
                 Ok(json!({ "ok": true, "options": logger.asked, "said": said }))

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use sojourn_emulate::config::near::{did_you_mean, nearest};
 use sojourn_emulate::config::units;
 use sojourn_tcplog::layout::{NAME_BYTES, Options, PORTS, change, point};
 use sojourn_tcplog::{PREFIXES, Prefix};
@@ -190,10 +191,10 @@ impl Asked {
         }
         (self.on_change, self.resolved.changes) = (Vec::new(), 0);
         for word in words.iter().filter(|word| *word != NONE && *word != "none") {
-            let (name, column, bit) =
-                CHANGES.into_iter().find(|(name, column, _)| name == word || column == word).ok_or_else(|| {
-                    wrong("--on-change", word, &format!("expected {}", CHANGES.map(|known| known.0).join(", ")))
-                })?;
+            let (name, column, bit) = CHANGES
+                .into_iter()
+                .find(|(name, column, _)| name == word || column == word)
+                .ok_or_else(|| wrong("--on-change", word, &expected(word, &CHANGES.map(|known| known.0))))?;
             if absent.iter().any(|absent| absent == column) {
                 return Err(wrong("--on-change", word, "this kernel has no such field"));
             }
@@ -256,9 +257,14 @@ fn number(option: &str, word: &str, least: u32) -> anyhow::Result<u32> {
     number.ok_or_else(|| wrong(option, word, &format!("expected a whole number from {least} to {}", u32::MAX)))
 }
 
+/// Says which words are known, and which of them is most like this one.
+fn expected(word: &str, known: &[&str]) -> String {
+    format!("expected {}{}", known.join(", "), did_you_mean(word, known))
+}
+
 fn one_of(option: &str, word: &str, known: &[&'static str]) -> anyhow::Result<&'static str> {
     let found = known.iter().find(|known| **known == word);
-    found.copied().ok_or_else(|| wrong(option, word, &format!("expected {}", known.join(", "))))
+    found.copied().ok_or_else(|| wrong(option, word, &expected(word, known)))
 }
 
 fn port(word: &str) -> anyhow::Result<u16> {
@@ -379,12 +385,6 @@ fn modules() -> String {
     names.filter_map(|name| name.split('.').next()).collect::<Vec<_>>().join(" ")
 }
 
-/// The word that is most like it, if one is.
-fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let edits = |other: &str| strsim::damerau_levenshtein(word, other);
-    known.iter().copied().min_by_key(|other| edits(other)).filter(|other| edits(other) <= 2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -420,6 +420,9 @@ mod tests {
             (r#"{"prefix":"10.0.0.0/33"}"#, "--prefix 10.0.0.0/33: expected an address"),
             (r#"{"prefix":"nowhere"}"#, "--prefix nowhere"),
             (r#"{"sample":"during"}"#, "--sample during: expected pre, post, both"),
+            (r#"{"sample":"bpth"}"#, "--sample bpth: expected pre, post, both (did you mean \"both\"?)"),
+            (r#"{"ppl_by":"segmnt"}"#, "expected packet, segment (did you mean \"segment\"?)"),
+            (r#"{"on_change":"swnd"}"#, "pacing (did you mean \"cwnd\"?)"),
             (r#"{"ppl":9,"on_change":"mss"}"#, "--on-change mss: this kernel has no such field"),
             (r#"{"on_change":"colour"}"#, "--on-change colour: expected cwnd,"),
             (r#"{"congestion":"much-too-long-a-name"}"#, "--congestion"),

@@ -1,9 +1,12 @@
 //! What can be asked of a log while it runs, as words: from the command line, a control socket or a study alike.
 
-use clap::Args;
+use clap::{Args, Command};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use sojourn_emulate::config::near::did_you_mean;
+
+use crate::failure::WrongRequest;
 
 /// Every option; what is not named stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
@@ -65,6 +68,23 @@ pub struct LogOptions {
     pub one_in: Option<String>,
 }
 
+impl LogOptions {
+    /// Reads options by their names.
+    ///
+    /// # Errors
+    /// When there is no option of a name, or its value is no word.
+    pub fn read(named: Map<String, Value>) -> anyhow::Result<Self> {
+        let command = Self::augment_args(Command::new("options"));
+        let known: Vec<&str> = command.get_arguments().map(|option| option.get_id().as_str()).collect();
+        if let Some(other) = named.keys().find(|name| !known.contains(&name.as_str())) {
+            let near = did_you_mean(other, &known);
+            let problem = format!("{other:?} is not an option of a log{near}; there are {}", known.join(", "));
+            return Err(WrongRequest(problem).into());
+        }
+        Ok(serde_json::from_value(named.into())?)
+    }
+}
+
 const SAMPLING: &str = "How often";
 const FILTERS: &str = "Which flows";
 
@@ -108,7 +128,7 @@ mod tests {
 
     #[test]
     fn words_and_numbers_mean_the_same_and_what_is_unknown_is_refused() {
-        let read = |text: &str| serde_json::from_str::<LogOptions>(text);
+        let read = |text: &str| LogOptions::read(serde_json::from_str(text).unwrap());
         let asked = LogOptions { ppl: Some("10".to_owned()), port: vec!["5201".to_owned()], ..LogOptions::default() };
         for text in [
             r#"{"ppl":10,"port":5201}"#,
@@ -118,7 +138,10 @@ mod tests {
             assert_eq!(read(text).unwrap(), asked, "{text}");
         }
         assert_eq!(read(r#"{"port":[]}"#).unwrap().port, ["all"]);
-        assert!(read(r#"{"pll":10}"#).unwrap_err().to_string().contains("unknown field `pll`"));
+        assert_eq!(
+            read(r#"{"pll":10}"#).unwrap_err().to_string(),
+            "\"pll\" is not an option of a log (did you mean \"ppl\"?); there are ppl, ppl_by, sample, on_change, min_interval, private, port, prefix, cgroup, netns, process, congestion, one_in"
+        );
         assert!(read(r#"{"ppl":{}}"#).is_err());
     }
 }

@@ -104,7 +104,7 @@ const fn yes() -> bool {
 
 impl Options {
     fn request(&self) -> anyhow::Result<LogOptions> {
-        serde_json::from_value(self.request.clone().into()).context("options")
+        LogOptions::read(self.request.clone()).context("options")
     }
 }
 

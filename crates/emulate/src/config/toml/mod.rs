@@ -32,7 +32,8 @@ use std::path::Path;
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 
-use super::words::{Dialect, Draft, Key, Words, did_you_mean, split, words_of};
+use super::near::did_you_mean;
+use super::words::{Dialect, Draft, Key, Words, split, words_of};
 use super::{Config, ConfigError, Pipe, units};
 
 /// A refusal with where it is: a byte of the text.

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use sojourn_time::Nanos;
 
-use super::{ConfigError, Pipe};
-use crate::config::units;
+use super::near::did_you_mean;
+use super::{ConfigError, Pipe, units};
 
 pub use print::to_words;
 pub(super) use table::{Key, words_of};
@@ -273,14 +273,6 @@ fn unknown(word: &str) -> String {
         "{word:?} is not a word that I know{}; the first words are delay, jitter, loss, rate and queue",
         did_you_mean(word, &words_of(|_| true))
     )
-}
-
-/// Returns " (did you mean …?)" where a word is nearly one of those that are known.
-pub(crate) fn did_you_mean(word: &str, known: &[&str]) -> String {
-    let edits = |other: &str| strsim::damerau_levenshtein(word, other);
-    let near = known.iter().min_by_key(|other| edits(other));
-    let near = near.filter(|other| edits(other) <= 2 && edits(other) < word.chars().count().min(other.len()));
-    near.map_or(String::new(), |near| format!(" (did you mean {near:?}?)"))
 }
 
 /// Splits a line into words; quotes hold a name with spaces together.

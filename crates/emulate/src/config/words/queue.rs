@@ -2,7 +2,8 @@
 
 use sojourn_time::Nanos;
 
-use super::{Dialect, Draft, Read, Words, did_you_mean, impair};
+use super::{Dialect, Draft, Read, Words, impair};
+use crate::config::near::did_you_mean;
 use crate::config::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Mask, Pie, Queue, Red, Scheduler, units};
 
 /// A visit's bytes where none are given: a full frame.
