@@ -214,15 +214,18 @@ fn what_is_wrong_is_said_and_the_next_request_is_answered() {
 #[test]
 fn a_request_that_makes_no_sense_leaves_nothing_behind() {
     let folder = Folder::new("nothing");
-    for line in [["send", "127.0.0.1:1"], ["receive", "127.0.0.1:0"]] {
-        let refused = Command::new(BINARY)
-            .arg("tcp")
-            .args(line)
-            .args(["--connections", "0", "--record", folder.argument()])
-            .output()
-            .unwrap();
-        assert_eq!(refused.status.code(), Some(2), "{line:?}");
-        assert!(!folder.0.exists(), "{line:?}");
+    let offered = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    let offered = format!("this kernel offers {}", offered.split_whitespace().collect::<Vec<_>>().join(", "));
+    let wrong = [(["--connections", "0"], "1 to 1000 connections"), (["--congestion", "none"], &offered)];
+    for (line, (option, named)) in
+        [["send", "127.0.0.1:1"], ["receive", "0"]].into_iter().flat_map(|line| wrong.map(|wrong| (line, wrong)))
+    {
+        let command = &mut Command::new(BINARY);
+        let refused =
+            command.arg("tcp").args(line).args(option).args(["--record", folder.argument()]).output().unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(2) && said.contains(named), "{line:?} {option:?}: {said}");
+        assert!(!folder.0.exists(), "{line:?} {option:?}");
     }
 }
 

@@ -69,7 +69,7 @@ impl Listening {
 }
 
 fn listen(request: &Receive) -> Result<(OwnedFd, SocketAddr), TcpError> {
-    let address = request.at.address.unwrap_or(socket::any(true));
+    let address = request.at.own_address();
     let name = SocketAddr::new(address, request.at.port);
     let fd = socket::open(address, &request.sockets.settings)?;
     sockopt::set_socket_reuseaddr(&fd, true).map_err(failed("set SO_REUSEADDR"))?;

@@ -1,6 +1,6 @@
 //! What can be asked: each type is a command line and a JSON request at once.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use clap::Args;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
 
-use crate::TcpError;
+use crate::{TcpError, socket};
 
 const DEFAULT_DURATION: Nanos = Nanos::seconds(10);
 const DEFAULT_MESSAGE_BYTES: u32 = 64 << 10;
@@ -126,12 +126,13 @@ pub(crate) enum End {
 }
 
 impl Send {
-    /// Checks the values.
+    /// Checks the values, and that the kernel takes the settings.
     ///
     /// # Errors
-    /// Says which makes no sense.
+    /// Says which makes no sense, or what the kernel refuses.
     pub fn check(&self) -> Result<(), TcpError> {
-        self.end().map(drop)
+        self.end()?;
+        socket::open(self.to.ip(), &self.sockets.settings).map(drop)
     }
 
     /// Checks the values; returns when a connection has sent enough.
@@ -152,13 +153,14 @@ impl Send {
 }
 
 impl Receive {
-    /// Checks the values.
+    /// Checks the values, and that the kernel takes the settings.
     ///
     /// # Errors
-    /// Says which makes no sense.
+    /// Says which makes no sense, or what the kernel refuses.
     pub fn check(&self) -> Result<(), TcpError> {
         check_connections(self.connections)?;
-        self.sockets.check()
+        self.sockets.check()?;
+        socket::open(self.at.own_address(), &self.sockets.settings).map(drop)
     }
 }
 
@@ -184,6 +186,13 @@ fn check_time(name: &str, time: Option<Nanos>) -> Result<(), TcpError> {
 
 fn wrong(problem: impl Into<String>) -> TcpError {
     TcpError::Wrong(problem.into())
+}
+
+impl Listen {
+    /// Returns our address; without one all of IPv6 and IPv4.
+    pub(crate) fn own_address(&self) -> IpAddr {
+        self.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into())
+    }
 }
 
 impl FromStr for Listen {

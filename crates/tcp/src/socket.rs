@@ -1,7 +1,7 @@
 //! Sockets with the settings that were asked for, what the kernel made of these, and readings of TCP_INFO.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -165,9 +165,4 @@ fn netns_cookie(fd: BorrowedFd<'_>) -> Option<u64> {
 /// Returns an address of IPv4 as such, where a socket for both families has it in the other's form.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-/// Returns the address that stands for all of its family.
-pub fn any(is_ipv6: bool) -> IpAddr {
-    if is_ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
