@@ -77,7 +77,7 @@ def test_a_summary_says_what_ss_says(bed: Bed, tmp_path: Path) -> None:
         mine = flows[port]
         # ss counts the SYN, and later the FIN, as a byte each; the summary counts user data.
         assert mine["acked_bytes"] == SENT + ASKED == pytest.approx(int(said["bytes_acked"]), abs=2)
-        assert mine["received_bytes"] - ANSWERED in {0, 1}, "the FIN counts where data was received"
+        assert mine["received_bytes"] == ANSWERED
         assert mine["retransmitted_segments"] == int(said.get("retrans", "0/0").partition("/")[2])
         assert mine["kernel_rtt_min_us"] <= round(float(said["minrtt"]) * 1000)
         assert mine["rtt_min_us"] <= mine["rtt_p50_us"] <= mine["rtt_p95_us"] <= mine["rtt_max_us"]
@@ -96,8 +96,12 @@ def test_the_mean_deviation_is_what_ss_calls_rttvar(bed: Bed, tmp_path: Path) ->
         logger.end()
     srtt, deviation = (float(part) * 1000 for part in said["rtt"].split("/"))
     sample = flow["sample"]
-    # The last sample is of before the last acknowledgement was dealt with.
-    assert sample["mdev_us"] == pytest.approx(deviation, rel=0.35, abs=20)
+    # The last sample may be of before the last acknowledgement was dealt with: that moves the smoothed RTT by an eighth
+    # of its error, and the mean deviation by a quarter, or less where the RTT fell (tcp_rtt_estimator).
+    before, error = sample["mdev_us"], 8 * (srtt - sample["srtt_us"])
+    excess = abs(error) - before
+    after = before + excess / (32 if error < 0 < excess else 4)
+    assert deviation in (pytest.approx(before, abs=3), pytest.approx(after, abs=3)), (sample, said)
     assert sample["srtt_us"] == pytest.approx(srtt, rel=0.35, abs=20)
     assert sample["rttvar_us"] >= 50_000 > deviation
 

@@ -75,6 +75,29 @@ def test_syn_and_fin_are_no_user_data(made: tuple[Path, Truth], first_state: int
     assert (row["acked_bytes"], row["received_bytes"]) == (9_000, 0)
 
 
+@pytest.mark.parametrize("state", [8, 5], ids=["CLOSE_WAIT", "FIN_WAIT2"])
+def test_a_fin_is_no_user_data_where_data_was_received(made: tuple[Path, Truth], state: int) -> None:
+    """The kernel counts it as a byte when it has come: the state says so, or the FIN's sequence number."""
+    path, truth = made
+    mine = truth.samples.filter(flow=3).sort("time_ns", maintain_order=True)
+    (before,) = summarised(TcpLog.open(path, Chosen(frozenset({3}))))["received_bytes"]
+    last = mine.tail(1)
+    at, seq, received = (int(last[name][0]) for name in ("time_ns", "rcv_nxt", "received_bytes"))
+    bare = last.with_columns(pl.lit(0).cast(last.schema["payload_bytes"]).alias("payload_bytes"))
+    behind = (seq + 1) % 2**32
+    both = [
+        bare.with_columns(time_ns=pl.lit(at + 1_000), point=pl.lit("in"), seq=pl.lit(seq), tcp_flags=pl.lit(0x11)),
+        bare.with_columns(
+            time_ns=pl.lit(at + 2_000), point=pl.lit("out"), tcp_flags=pl.lit(0x10), state=pl.lit(state),
+            rcv_nxt=pl.lit(behind), received_bytes=pl.lit(received + 1),
+        ),
+    ]  # fmt: skip
+    truth.tables["tcp_samples"] = pl.concat([mine, *(one.cast(mine.schema) for one in both)])
+    truth.write_records(path / "records")
+    (row,) = summarised(TcpLog.open(path, Chosen(frozenset({3}))))["received_bytes"]
+    assert row == before > 0
+
+
 def test_time_is_shared_out_among_what_limits(made: tuple[Path, Truth]) -> None:
     path, truth = made
     told = truth.samples.filter(flow=1).sort("time_ns", maintain_order=True).with_row_index("at")

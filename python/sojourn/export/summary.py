@@ -41,11 +41,17 @@ LEAST_STATE_OF_RECOVERY = 2
 
 SAMPLED = (
     *("flow", "time_ns", "point", "rtt_last_us", "rtt_min_us", "limited_by", "ca_state", "flags"),
-    *("state", "in_flight_bytes", "data_segs_in"),
+    *("state", "in_flight_bytes", "data_segs_in", "seq", "payload_bytes", "tcp_flags", "rcv_nxt"),
 )
 
 SYN_STATES = (2, 3)
 """SYN_SENT and SYN_RECV."""
+
+PEER_CLOSED_STATES = (6, 8, 9, 11)
+"""TIME_WAIT, CLOSE_WAIT, LAST_ACK and CLOSING: the peer's FIN has been received."""
+
+FIN = 1
+"""The bit of the header."""
 
 
 def summarised(log: TcpLog) -> pl.DataFrame:
@@ -55,6 +61,11 @@ def summarised(log: TcpLog) -> pl.DataFrame:
     samples = pl.concat(parts).select(columns) if parts else pl.DataFrame(schema={one: kind_of(one) for one in columns})
     limited = _with_limits(samples, log.header.get("tcp_flag_names") or [])
     rtt = pl.col("rtt_last_us").filter(pl.col("point").is_in(["in", "rtt"]) & (pl.col("rtt_last_us") > 0))
+    is_fin_in = (pl.col("point") == "in") & (pl.col("tcp_flags").fill_null(0) & FIN > 0)
+    behind_fin = (pl.col("seq") + pl.col("payload_bytes") + 1) % 2**32
+    # In FIN_WAIT2 the last sample is of before the state changes: there the FIN's sequence number tells.
+    is_fin_taken = (behind_fin.filter(is_fin_in).last() == pl.col("rcv_nxt").last()).fill_null(value=False)
+    was_closed = pl.col("state").is_in(PEER_CLOSED_STATES)
     grouped = limited.group_by("flow", maintain_order=True).agg(
         pl.len().alias("samples"),
         ((pl.col("time_ns").max() - pl.col("time_ns").min()) / NS).alias("span_s"),
@@ -62,6 +73,7 @@ def summarised(log: TcpLog) -> pl.DataFrame:
         (pl.col("data_segs_in").last() - pl.col("data_segs_in").first()).alias("data_segs_in"),
         pl.col("in_flight_bytes").first(),
         pl.col("state").first().is_in(SYN_STATES).alias("has_syn"),
+        (~was_closed.first() & (was_closed.any() | is_fin_taken)).alias("has_fin"),
         rtt.min().alias("rtt_min_us"),
         rtt.quantile(0.5, "nearest").alias("rtt_p50_us"),
         rtt.quantile(0.95, "nearest").alias("rtt_p95_us"),
@@ -76,7 +88,7 @@ def summarised(log: TcpLog) -> pl.DataFrame:
     ends = log.flows.select("flow", "local_address", "local_port", "remote_address", "remote_port", "algorithm")
     return (
         ends.join(grouped.with_columns(*_user_data()), on="flow")
-        .drop("data_segs_in", "in_flight_bytes", "has_syn")
+        .drop("data_segs_in", "in_flight_bytes", "has_syn", "has_fin")
         .with_columns(
             (pl.col("acked_bytes") * rate).alias("goodput_out_bps"),
             (pl.col("received_bytes") * rate).alias("goodput_in_bps"),
@@ -90,7 +102,8 @@ def _user_data() -> tuple[pl.Expr, pl.Expr]:
     unacknowledged = pl.when("has_syn").then(0).otherwise("in_flight_bytes")
     sent = pl.col("sent_bytes") - pl.col("retransmitted_bytes") + unacknowledged
     acked = pl.col("acked_bytes") - (pl.col("has_syn") & (pl.col("acked_bytes") > 0)).cast(pl.Int64)
-    received = pl.when(pl.col("data_segs_in") == 0).then(0).otherwise("received_bytes")
+    had_fin = (pl.col("has_fin") & (pl.col("received_bytes") > 0)).cast(pl.Int64)
+    received = pl.when(pl.col("data_segs_in") == 0).then(0).otherwise(pl.col("received_bytes") - had_fin)
     return pl.min_horizontal(acked, sent).alias("acked_bytes"), received.alias("received_bytes")
 
 
