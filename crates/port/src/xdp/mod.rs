@@ -7,9 +7,10 @@
 
 pub(crate) mod sys;
 
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use sojourn_time::{Clock, HostClock, Source, Stamp, Time};
+use sojourn_time::{Clock, HostClock, Nanos, Source, Stamp, Time};
 use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::HEADER_BYTES;
 
@@ -23,6 +24,9 @@ pub(crate) const LONGEST_FRAME: usize = 4096 - 256 - sys::HEADROOM - 320;
 const ARRIVAL_MARK: u64 = 0x534F_4A41_5252_4956;
 /// How often the kernel is asked to send what it did not send at once, before that counts as a full queue.
 const PUSHES: usize = 4096;
+/// For how long a queue may be busy that nobody has any more, and how long to sleep before asking again.
+const QUEUE_PATIENCE: Nanos = Nanos::seconds(1);
+const QUEUE_NAP: Nanos = Nanos::millis(10);
 
 /// Frames of one EtherType on one interface, past the kernel's network stack.
 pub struct XdpPort {
@@ -189,10 +193,10 @@ impl std::fmt::Debug for XdpPort {
 
 /// Opens the rings: zero-copy where the driver can, else with a copy.
 pub(crate) fn open_rings(interface: &Interface, mode: Mode) -> Result<sys::Rings, PortError> {
-    let opened = match mode {
+    let opened = once_free(&HostClock, || match mode {
         Mode::Native => sys::Rings::open(interface.index, true).or_else(|_| sys::Rings::open(interface.index, false)),
         Mode::Generic => sys::Rings::open(interface.index, false),
-    };
+    });
     opened.map_err(|source| {
         let object = format!("an AF_XDP socket on {}", interface.name);
         match source.raw_os_error() {
@@ -204,6 +208,20 @@ pub(crate) fn open_rings(interface: &Interface, mode: Mode) -> Result<sys::Rings
             _ => PortError::System { operation: "open", object, source },
         }
     })
+}
+
+/// Opens what needs a queue, and waits for one that is busy: the kernel takes it from a closed socket in a worker, some time
+/// after the program that had it has ended (`xp_put_pool`).
+fn once_free<T>(clock: &impl Clock, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let give_up = clock.now() + QUEUE_PATIENCE;
+    loop {
+        match open() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && clock.now() < give_up => {
+                clock.wait_until(clock.now() + QUEUE_NAP, Nanos::ZERO);
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Refuses an interface whose frames may come in by a queue without a socket.
@@ -241,7 +259,25 @@ pub(crate) fn is_busy(error: &std::io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sojourn_time::SimulatedClock;
+
     use super::*;
+
+    #[test]
+    fn a_queue_that_a_closed_socket_still_has_is_waited_for() {
+        let opened_after = |busy: usize, error: i32| {
+            let (clock, mut asked) = (SimulatedClock::default(), 0);
+            let opened = once_free(&clock, || {
+                asked += 1;
+                if asked > busy { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+            });
+            (opened.map_err(|error| error.raw_os_error()), clock.now() - Time(0))
+        };
+        assert_eq!(opened_after(0, libc::EBUSY), (Ok(()), Nanos::ZERO));
+        assert_eq!(opened_after(5, libc::EBUSY), (Ok(()), Nanos::millis(50)));
+        assert_eq!(opened_after(usize::MAX, libc::EBUSY), (Err(Some(libc::EBUSY)), QUEUE_PATIENCE));
+        assert_eq!(opened_after(usize::MAX, libc::ENODEV), (Err(Some(libc::ENODEV)), Nanos::ZERO));
+    }
 
     #[test]
     fn a_time_without_its_mark_is_none() {
