@@ -6,8 +6,6 @@
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
 
-use std::process::{Command, Stdio};
-
 use sojourn_live::{LiveCounter, LiveSender, LiveSent, LiveStream};
 use sojourn_port::kernel::Interface;
 use sojourn_port::packet::{PacketOptions, PacketPort};
@@ -16,20 +14,11 @@ use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::MacAddress;
 use sojourn_wire::stream::{Kind, Link, STREAM_ETHERTYPE, StreamHeader, Tag};
 
-use namespace::{at_far_end, ip, ip_says, link, run, within};
+use namespace::{at_far_end, goes_when_killed, hold, ip, ip_says, link, run, settle, stream_frame, within_permitted};
 
 const HOLDS: &str = "SOJOURN_TEST_HOLDS_A_COUNTER";
 const NEAR: MacAddress = MacAddress([0x02, 0x77, 0, 0, 1, 1]);
 const FAR: MacAddress = MacAddress([0x02, 0x77, 0, 0, 1, 2]);
-
-/// Runs `test` in a namespace of its own where programs in the kernel are permitted.
-fn within_permitted(name: &str, test: fn()) {
-    if std::env::var_os("CI").is_none() && !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: programs in the kernel need root");
-        return;
-    }
-    within(name, test);
-}
 
 #[test]
 fn live_frames_are_all_accounted_for() {
@@ -159,29 +148,12 @@ fn a_counter_goes_with_the_process_that_was_killed() {
     within_permitted("a_counter_goes_with_the_process_that_was_killed", || {
         if std::env::var_os(HOLDS).is_some() {
             let _counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
-            println!("held");
-            loop {
-                HostClock.wait_until(HostClock.now() + Nanos::seconds(1), Nanos::ZERO);
-            }
+            hold();
         }
         link();
-        let program = std::env::current_exe().expect("this test's program");
-        let arguments = ["--exact", "a_counter_goes_with_the_process_that_was_killed", "--nocapture"];
-        let mut holder =
-            Command::new(program).args(arguments).env(HOLDS, "1").stdout(Stdio::null()).spawn().expect("starts");
-        let give_up = HostClock.now() + Nanos::seconds(60);
-        let hangs = || ip_says("-n peer link show dev far").contains("xdp");
-        while !hangs() {
-            assert!(HostClock.now() < give_up, "the program was never there");
-            HostClock.wait_until(HostClock.now() + Nanos::millis(5), Nanos::ZERO);
-        }
-        holder.kill().expect("is killed");
-        holder.wait().expect("ends");
-        let give_up = HostClock.now() + Nanos::seconds(10);
-        while hangs() {
-            assert!(HostClock.now() < give_up, "the program is still there");
-            HostClock.wait_until(HostClock.now() + Nanos::millis(5), Nanos::ZERO);
-        }
+        goes_when_killed("a_counter_goes_with_the_process_that_was_killed", HOLDS, || {
+            ip_says("-n peer link show dev far").contains("xdp")
+        });
     });
 }
 
@@ -232,18 +204,4 @@ fn bridged_link() {
     ip("-n device link set dev bridge up");
     ip("link set dev near up");
     ip("-n peer link set dev far up");
-}
-
-fn stream_frame(kind: Kind, flow: u16, seq: u64, tag: Option<Tag>) -> Vec<u8> {
-    let link = Link { destination: FAR, source: NEAR, tag };
-    let mut frame = vec![0; 60];
-    link.write(&mut frame);
-    let sent = HostClock.now();
-    StreamHeader { kind, node: 0, flow, block: 1, seq, intended: sent, sent }.write(&mut frame[link.header_bytes()..]);
-    frame
-}
-
-/// Gives the kernel time for what is still on its way: others may keep it busy.
-fn settle() {
-    HostClock.wait_until(HostClock.now() + Nanos::millis(300), Nanos::ZERO);
 }

@@ -13,8 +13,8 @@ use sojourn_port::xdp::XdpPort;
 use sojourn_time::{Clock, HostClock, Nanos, Source};
 use sojourn_wire::stream::STREAM_ETHERTYPE;
 
-use cables::{Bridge, FOUR, MEANS, at, cables, hosts, settle, tcp, within_permitted};
-use namespace::{ip, ip_says};
+use cables::{Bridge, FOUR, MEANS, cables, hosts, settle, tcp};
+use namespace::{at, ip, ip_says, within_permitted};
 use twins::Twin;
 
 const HOLDS: &str = "SOJOURN_TEST_HOLDS_A_BRIDGE";

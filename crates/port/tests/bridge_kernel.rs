@@ -17,8 +17,8 @@ use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::ethernet::PROBE_ETHERTYPE;
 use sojourn_wire::stream::STREAM_ETHERTYPE;
 
-use cables::{Bridge, ENOUGH, FOUR, MEANS, SIX, at, cables, hosts, pattern, settle, tcp, udp, within_permitted};
-use namespace::{ip, run};
+use cables::{Bridge, ENOUGH, FOUR, MEANS, SIX, cables, hosts, pattern, settle, tcp, udp};
+use namespace::{at, ip, run, within_permitted};
 
 #[test]
 fn tcp_and_udp_go_through_with_all_that_hosts_leave_to_interfaces() {

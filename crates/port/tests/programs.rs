@@ -5,29 +5,18 @@
 mod namespace;
 mod suite;
 
-use std::process::{Command, Stdio};
-
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::packet::{PacketListener, PacketOptions, PacketPort};
 use sojourn_port::xdp::XdpPort;
 use sojourn_port::{Batch, Listener, Mode, Port};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
-use sojourn_wire::stream::{Kind, Link, STREAM_ETHERTYPE, StreamHeader, Tag};
+use sojourn_wire::stream::{Kind, STREAM_ETHERTYPE, Tag};
 
-use namespace::{at_far_end, ip_says, link, within};
+use namespace::{at_far_end, goes_when_killed, hold, ip_says, link, settle, stream_frame, within_permitted};
 use suite::{Bench, frames};
 
 const HOLDS: &str = "SOJOURN_TEST_HOLDS_A_PROGRAM";
-
-/// Runs `test` in a namespace of its own where programs in the kernel are permitted.
-fn within_permitted(name: &str, test: fn()) {
-    if std::env::var_os("CI").is_none() && !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: programs in the kernel need root");
-        return;
-    }
-    within(name, test);
-}
 
 #[test]
 fn xdp_passes_the_suite() {
@@ -100,29 +89,12 @@ fn programs_go_with_the_process_that_was_killed() {
     within_permitted("programs_go_with_the_process_that_was_killed", || {
         if std::env::var_os(HOLDS).is_some() {
             let _port = XdpPort::open("near", STREAM_ETHERTYPE).expect("opens");
-            println!("held");
-            loop {
-                HostClock.wait_until(HostClock.now() + Nanos::seconds(1), Nanos::ZERO);
-            }
+            hold();
         }
         link();
-        let program = std::env::current_exe().expect("this test's program");
-        let arguments = ["--exact", "programs_go_with_the_process_that_was_killed", "--nocapture"];
-        let mut holder =
-            Command::new(program).args(arguments).env(HOLDS, "1").stdout(Stdio::null()).spawn().expect("starts");
-        let give_up = HostClock.now() + Nanos::seconds(60);
-        let hangs = || ip_says("link show dev near").contains("xdp");
-        while !hangs() {
-            assert!(HostClock.now() < give_up, "the program was never there");
-            HostClock.wait_until(HostClock.now() + Nanos::millis(5), Nanos::ZERO);
-        }
-        holder.kill().expect("is killed");
-        holder.wait().expect("ends");
-        let give_up = HostClock.now() + Nanos::seconds(10);
-        while hangs() {
-            assert!(HostClock.now() < give_up, "the program is still there");
-            HostClock.wait_until(HostClock.now() + Nanos::millis(5), Nanos::ZERO);
-        }
+        goes_when_killed("programs_go_with_the_process_that_was_killed", HOLDS, || {
+            ip_says("link show dev near").contains("xdp")
+        });
     });
 }
 
@@ -134,20 +106,6 @@ fn without_the_right_it_is_said_which_one() {
         let denied = XdpPort::open("near", STREAM_ETHERTYPE).expect_err("is denied").to_string();
         assert!(denied.contains("CAP_BPF"), "{denied}");
     });
-}
-
-fn stream_frame(kind: Kind, flow: u16, seq: u64, tag: Option<Tag>) -> Vec<u8> {
-    let link = Link { destination: frames::FAR, source: frames::NEAR, tag };
-    let mut frame = vec![0; 60];
-    link.write(&mut frame);
-    let sent = HostClock.now();
-    StreamHeader { kind, node: 0, flow, block: 1, seq, intended: sent, sent }.write(&mut frame[link.header_bytes()..]);
-    frame
-}
-
-/// Gives the kernel time for what is still on its way: others may keep it busy.
-fn settle() {
-    HostClock.wait_until(HostClock.now() + Nanos::millis(300), Nanos::ZERO);
 }
 
 /// Answers all that has come in at the far end.

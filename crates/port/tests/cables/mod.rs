@@ -2,17 +2,14 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
 use std::thread::{JoinHandle, spawn};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sojourn_port::bridge::{self, BridgePort, How, Means};
 use sojourn_time::{Clock, HostClock, Nanos};
 
-use super::namespace::{ip, run, within};
+use super::namespace::{at, ip, run};
 
 /// Addresses of west and east.
 pub const FOUR: [&str; 2] = ["10.77.2.1", "10.77.2.2"];
@@ -53,28 +50,6 @@ pub fn quiet(prefix: &str) {
 
 pub fn settle(span: Nanos) {
     HostClock.wait_until(HostClock.now() + span, Nanos::ZERO);
-}
-
-/// Runs `open` in another namespace; the sockets that it opens stay there.
-pub fn at<T>(namespace: &str, open: impl FnOnce() -> T) -> T {
-    let here = File::open("/proc/thread-self/ns/net").expect("this namespace");
-    let there = File::open(format!("/run/netns/{namespace}")).expect("the other namespace");
-    let enter = |namespace: &File| {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("enters the namespace");
-    };
-    enter(&there);
-    let opened = open();
-    enter(&here);
-    opened
-}
-
-/// Runs `test` in a namespace of its own where programs in the kernel are permitted.
-pub fn within_permitted(name: &str, test: fn()) {
-    if std::env::var_os("CI").is_none() && !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: programs in the kernel need root");
-        return;
-    }
-    within(name, test);
 }
 
 /// A bridge without an emulator.

@@ -7,9 +7,12 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sojourn_time::{Clock, HostClock, Nanos};
+use sojourn_wire::MacAddress;
+use sojourn_wire::stream::{Kind, Link, StreamHeader, Tag};
 
 const INSIDE: &str = "SOJOURN_TEST_INSIDE_NAMESPACE";
 const PRIVATE_NAMES: &str = "mount -t tmpfs none /run && exec \"$@\"";
@@ -55,14 +58,73 @@ pub fn link() {
     }
 }
 
+/// Runs `test` as [`within`] does, where programs in the kernel are permitted: a user namespace does not grant them.
+pub fn within_permitted(name: &str, test: fn()) {
+    if std::env::var_os("CI").is_none() && !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: programs in the kernel need root");
+        return;
+    }
+    within(name, test);
+}
+
 /// Runs `open` at the far end; the sockets that it opens stay there.
 pub fn at_far_end<T>(open: impl FnOnce() -> T) -> T {
-    let near = File::open("/proc/thread-self/ns/net").expect("this namespace");
-    let far = File::open("/run/netns/peer").expect("the far namespace");
-    enter(&far);
+    at("peer", open)
+}
+
+/// Runs `open` in another namespace; the sockets that it opens stay there.
+pub fn at<T>(namespace: &str, open: impl FnOnce() -> T) -> T {
+    let here = File::open("/proc/thread-self/ns/net").expect("this namespace");
+    let there = File::open(format!("/run/netns/{namespace}")).expect("the other namespace");
+    enter(&there);
     let opened = open();
-    enter(&near);
+    enter(&here);
     opened
+}
+
+/// Holds what the caller has until the process is killed.
+pub fn hold() -> ! {
+    println!("held");
+    loop {
+        HostClock.wait_until(HostClock.now() + Nanos::seconds(1), Nanos::ZERO);
+    }
+}
+
+/// Starts the test `name` again in this namespace, where it holds a program as the variable `holds` tells it, kills it once
+/// the program is there, and waits until that is gone.
+pub fn goes_when_killed(name: &str, holds: &str, is_there: impl Fn() -> bool) {
+    let program = std::env::current_exe().expect("this test's program");
+    let mut holder = Command::new(program);
+    holder.args(["--exact", name, "--nocapture"]).env(holds, "1").stdout(Stdio::null());
+    let mut holder = holder.spawn().expect("starts");
+    wait_until("the program was never there", 60, &is_there);
+    holder.kill().expect("is killed");
+    holder.wait().expect("ends");
+    wait_until("the program is still there", 10, || !is_there());
+}
+
+fn wait_until(problem: &str, seconds: i64, done: impl Fn() -> bool) {
+    let give_up = HostClock.now() + Nanos::seconds(seconds);
+    while !done() {
+        assert!(HostClock.now() < give_up, "{problem}");
+        HostClock.wait_until(HostClock.now() + Nanos::millis(5), Nanos::ZERO);
+    }
+}
+
+/// Returns a frame of a stream from `near` to `far`.
+pub fn stream_frame(kind: Kind, flow: u16, seq: u64, tag: Option<Tag>) -> Vec<u8> {
+    let [source, destination] = [1, 2].map(|host| MacAddress([0x02, 0x77, 0, 0, 1, host]));
+    let link = Link { destination, source, tag };
+    let mut frame = vec![0; 60];
+    link.write(&mut frame);
+    let sent = HostClock.now();
+    StreamHeader { kind, node: 0, flow, block: 1, seq, intended: sent, sent }.write(&mut frame[link.header_bytes()..]);
+    frame
+}
+
+/// Gives the kernel time for what is still on its way: others may keep it busy.
+pub fn settle() {
+    HostClock.wait_until(HostClock.now() + Nanos::millis(300), Nanos::ZERO);
 }
 
 /// Runs an `ip` command.
