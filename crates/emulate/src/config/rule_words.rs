@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::rule::{Action, Match, Prefix, Rule};
-
-const TCP_FLAGS: [&str; 6] = ["fin", "syn", "rst", "psh", "ack", "urg"];
+use super::selection::TCP_FLAGS;
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,13 +71,14 @@ mod tests {
             direction: Some(Direction::Forward),
             source: Some(Prefix { address: "10.0.0.0".parse().unwrap(), bits: 8 }),
             destination_ports: vec![(80, 80), (8000, 8090)],
-            tcp_set: 2,
-            tcp_clear: 16,
+            tcp_set: 0x02,
+            tcp_clear: 0x50,
             ..Match::default()
         };
         let action = Action::Pipe { pipe: "shared".to_owned(), class: Some("web".to_owned()) };
         let told = Rule { number: 100, on, action }.to_string();
-        let expected = "100 pipe shared class web: forward src-ip 10.0.0.0/8 dst-port 80,8000-8090 tcpflags syn,!ack";
+        let expected =
+            "100 pipe shared class web: forward src-ip 10.0.0.0/8 dst-port 80,8000-8090 tcpflags syn,!ack,!ece";
         assert_eq!(told, expected);
         let all = Rule { number: 7, on: Match::default(), action: Action::Drop };
         assert_eq!(all.to_string(), "7 deny: everything");

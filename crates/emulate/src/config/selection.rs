@@ -4,71 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::{Match, Prefix, units};
 
-/// TCP flags by name, as ipfw and RFC 9293 have them.
-const FLAGS: [(&str, u8); 9] = [
-    ("fin", 0x01),
-    ("syn", 0x02),
-    ("rst", 0x04),
-    ("psh", 0x08),
-    ("push", 0x08),
-    ("ack", 0x10),
-    ("urg", 0x20),
-    ("ece", 0x40),
-    ("cwr", 0x80),
-];
-
-/// Protocols by name.
-const PROTOCOLS: [(&str, u8); 9] = [
-    ("tcp", 6),
-    ("udp", 17),
-    ("icmp", 1),
-    ("ipv6-icmp", 58),
-    ("icmp6", 58),
-    ("igmp", 2),
-    ("sctp", 132),
-    ("dccp", 33),
-    ("gre", 47),
-];
-
-/// EtherTypes by name.
-const ETHERTYPES: [(&str, u16); 7] = [
-    ("ipv4", 0x0800),
-    ("ip4", 0x0800),
-    ("ip", 0x0800),
-    ("ipv6", 0x86dd),
-    ("ip6", 0x86dd),
-    ("arp", 0x0806),
-    ("lldp", 0x88cc),
-];
-
-/// Code points by name (RFC 2474, 2597, 3246, 5865, 8622).
-const CODE_POINTS: [(&str, u8); 25] = [
-    ("be", 0),
-    ("le", 1),
-    ("cs0", 0),
-    ("cs1", 8),
-    ("cs2", 16),
-    ("cs3", 24),
-    ("cs4", 32),
-    ("cs5", 40),
-    ("cs6", 48),
-    ("cs7", 56),
-    ("af11", 10),
-    ("af12", 12),
-    ("af13", 14),
-    ("af21", 18),
-    ("af22", 20),
-    ("af23", 22),
-    ("af31", 26),
-    ("af32", 28),
-    ("af33", 30),
-    ("af41", 34),
-    ("af42", 36),
-    ("af43", 38),
-    ("ef", 46),
-    ("va", 44),
-    ("voice-admit", 44),
-];
+/// TCP flags, as ipfw and RFC 9293 call them, from the lowest bit on.
+pub(super) const TCP_FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
 /// Reads an address or a prefix: `10.0.0.0/8`, `10.0.0.1`, `10.0.0.0:255.0.0.0`, `fd00::/8`; `None`: any.
 pub(super) fn prefix(text: &str) -> Result<Option<Prefix>, String> {
@@ -109,7 +46,7 @@ pub(super) fn protocol(text: &str, on: &mut Match) -> Result<(), String> {
         "ip6" | "ipv6" => on.ethertype = Some(0x86dd),
         name => {
             on.protocol = Some(
-                named(name, &PROTOCOLS)
+                numbered(name, protocol_number)
                     .ok_or_else(|| format!("{text:?} is not a protocol; write tcp, udp, icmp or its number"))?,
             )
         }
@@ -121,13 +58,13 @@ pub(super) fn protocol(text: &str, on: &mut Match) -> Result<(), String> {
 pub(super) fn ethertype(text: &str) -> Result<u16, String> {
     let hexadecimal = text.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
     hexadecimal
-        .or_else(|| named(&text.to_ascii_lowercase(), &ETHERTYPES))
+        .or_else(|| numbered(&text.to_ascii_lowercase(), ethertype_number))
         .ok_or_else(|| format!("{text:?} is not an EtherType; write ipv4, ipv6, arp or a number such as 0x88f7"))
 }
 
 /// Reads a code point: a name or a number.
 pub(super) fn dscp(text: &str) -> Result<u8, String> {
-    named(&text.to_ascii_lowercase(), &CODE_POINTS)
+    numbered(&text.to_ascii_lowercase(), code_point)
         .ok_or_else(|| format!("{text:?} is not a DSCP; write ef, af41, cs1 or a number from 0 to 63"))
 }
 
@@ -136,11 +73,11 @@ pub(super) fn tcp_flags(text: &str) -> Result<(u8, u8), String> {
     let (mut set, mut clear) = (0, 0);
     for part in text.split(',').map(str::trim) {
         let (name, place) = part.strip_prefix('!').map_or((part, &mut set), |name| (name, &mut clear));
-        let found = FLAGS.iter().find(|(flag, _)| flag.eq_ignore_ascii_case(name));
-        let (_, bit) = found.ok_or_else(|| {
+        let lower = if name.eq_ignore_ascii_case("push") { "psh".to_owned() } else { name.to_ascii_lowercase() };
+        let bit = TCP_FLAGS.iter().position(|flag| *flag == lower).ok_or_else(|| {
             format!("{name:?} is not a TCP flag; write fin, syn, rst, psh, ack, urg, ece or cwr, with ! for clear")
         })?;
-        *place |= bit;
+        *place |= 1 << bit;
     }
     Ok((set, clear))
 }
@@ -174,8 +111,46 @@ pub(super) fn vlan(text: &str) -> Result<u16, String> {
     }
 }
 
-fn named<N: Copy + std::str::FromStr>(text: &str, names: &[(&str, N)]) -> Option<N> {
-    names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).or_else(|| text.parse().ok())
+/// Reads a name or a number.
+fn numbered<N: std::str::FromStr>(text: &str, named: fn(&str) -> Option<N>) -> Option<N> {
+    named(text).or_else(|| text.parse().ok())
+}
+
+fn protocol_number(name: &str) -> Option<u8> {
+    Some(match name {
+        "icmp" => 1,
+        "igmp" => 2,
+        "tcp" => 6,
+        "udp" => 17,
+        "dccp" => 33,
+        "gre" => 47,
+        "ipv6-icmp" | "icmp6" => 58,
+        "sctp" => 132,
+        _ => return None,
+    })
+}
+
+fn ethertype_number(name: &str) -> Option<u16> {
+    Some(match name {
+        "ip" | "ip4" | "ipv4" => 0x0800,
+        "ip6" | "ipv6" => 0x86dd,
+        "arp" => 0x0806,
+        "lldp" => 0x88cc,
+        _ => return None,
+    })
+}
+
+/// Returns a code point by its name (RFC 2474, 2597, 3246, 5865, 8622).
+fn code_point(name: &str) -> Option<u8> {
+    Some(match name.as_bytes() {
+        b"be" => 0,
+        b"le" => 1,
+        b"ef" => 46,
+        b"va" | b"voice-admit" => 44,
+        [b'c', b's', class @ b'0'..=b'7'] => 8 * (class - b'0'),
+        [b'a', b'f', class @ b'1'..=b'4', drop @ b'1'..=b'3'] => 8 * (class - b'0') + 2 * (drop - b'0'),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -203,7 +178,15 @@ mod tests {
         assert!(ports("http").is_err());
         assert_eq!(tcp_flags("syn,!ack").unwrap(), (0x02, 0x10));
         assert!(tcp_flags("sin").unwrap_err().contains("is not a TCP flag"));
-        assert_eq!((dscp("ef").unwrap(), dscp("12").unwrap()), (46, 12));
+        assert_eq!(tcp_flags("PUSH,ece,!CWR").unwrap(), (0x48, 0x80));
+        assert_eq!(
+            ["be", "le", "cs0", "cs5", "cs7", "af11", "AF23", "af41", "af43", "ef", "va", "voice-admit", "12"]
+                .map(|name| dscp(name).unwrap()),
+            [0, 1, 0, 40, 56, 10, 22, 34, 38, 46, 44, 44, 12]
+        );
+        for wrong in ["cs8", "af01", "af14", "af51", "cs", "ef1"] {
+            assert!(dscp(wrong).is_err(), "{wrong}");
+        }
         assert_eq!((ethertype("arp").unwrap(), ethertype("0x88f7").unwrap()), (0x0806, 0x88f7));
         assert_eq!((vlan("none").unwrap(), vlan("7").unwrap()), (0, 7));
         assert_eq!(length("64-1514").unwrap(), (64, 1514));

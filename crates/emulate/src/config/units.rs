@@ -36,8 +36,6 @@ pub fn rate(text: &str) -> Result<u64, Refusal> {
 pub(super) fn rate_in(text: &str, dialect: Dialect) -> Result<u64, Refusal> {
     let (number, unit) = split(text).ok_or_else(|| format!("{text:?} is not a rate; write it as 10Mbit/s"))?;
     let (prefix, rest) = prefix_of(unit);
-    let prefix = prefix
-        .ok_or_else(|| format!("{unit:?} is not a unit of rate; write bit/s, Kbit/s, Mbit/s, Gbit/s or Byte/s"))?;
     let bits = bits_of(rest, dialect).ok_or_else(|| {
         if is_ambiguous(rest) {
             let letters = unit.strip_suffix(rest).unwrap_or_default();
@@ -119,26 +117,13 @@ pub(super) fn whole<N: std::str::FromStr>(text: &str) -> Result<N, Refusal> {
 
 /// Writes a time in its largest unit: `20ms`, `1.5us`.
 pub fn time_text(time: Nanos) -> String {
-    let ns = time.0.unsigned_abs();
     let sign = if time.0 < 0 { "-" } else { "" };
-    let (unit, name) = match ns {
-        1_000_000_000.. => (1_000_000_000, "s"),
-        1_000_000.. => (1_000_000, "ms"),
-        1_000.. => (1_000, "us"),
-        _ => (1, "ns"),
-    };
-    format!("{sign}{}{name}", decimal(ns, unit))
+    format!("{sign}{}", in_largest(time.0.unsigned_abs(), ["ns", "us", "ms", "s"]))
 }
 
 /// Writes a rate in its largest unit: `10Mbit/s`.
 pub fn rate_text(bps: u64) -> String {
-    let (unit, name) = match bps {
-        1_000_000_000.. => (1_000_000_000, "Gbit/s"),
-        1_000_000.. => (1_000_000, "Mbit/s"),
-        1_000.. => (1_000, "Kbit/s"),
-        _ => (1, "bit/s"),
-    };
-    format!("{}{name}", decimal(bps, unit))
+    in_largest(bps, ["bit/s", "Kbit/s", "Mbit/s", "Gbit/s"])
 }
 
 /// Writes a size: in bytes, or in a larger unit that divides it.
@@ -156,20 +141,18 @@ pub fn percentage_text(probability: f64) -> String {
     format!("{}%", shifted(&probability.to_string(), 2))
 }
 
-/// Splits a unit of rate into its prefix's factor and the rest; `None`: there is no such prefix.
-fn prefix_of(unit: &str) -> (Option<u128>, &str) {
-    let Some(first) = unit.chars().next() else { return (Some(1), "") };
-    let rest = &unit[first.len_utf8()..];
-    let power = match first.to_ascii_lowercase() {
-        'k' => 1,
-        'm' => 2,
-        'g' => 3,
-        't' => 4,
-        _ => return (Some(1), unit),
+/// Splits a unit of rate into its prefix's factor and the rest.
+fn prefix_of(unit: &str) -> (u128, &str) {
+    let power = match unit.as_bytes().first().map(u8::to_ascii_lowercase) {
+        Some(b'k') => 1,
+        Some(b'm') => 2,
+        Some(b'g') => 3,
+        Some(b't') => 4,
+        _ => return (1, unit),
     };
-    match rest.strip_prefix(['i', 'I']).filter(|rest| !rest.is_empty()) {
-        Some(rest) => (1024_u128.checked_pow(power), rest),
-        None => (1000_u128.checked_pow(power), rest),
+    match unit[1..].strip_prefix(['i', 'I']).filter(|rest| !rest.is_empty()) {
+        Some(rest) => (1024_u128.pow(power), rest),
+        None => (1000_u128.pow(power), &unit[1..]),
     }
 }
 
@@ -213,14 +196,12 @@ fn within_one(value: f64, text: &str) -> Result<f64, Refusal> {
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("{text} is not from 0% to 100%")) }
 }
 
-/// Writes `value / unit` in full.
-fn decimal(value: u64, unit: u64) -> String {
-    let digits = unit.ilog10() as usize;
-    let fraction = format!("{:0digits$}", value % unit);
-    match fraction.trim_end_matches('0') {
-        "" => (value / unit).to_string(),
-        rest => format!("{}.{rest}", value / unit),
-    }
+/// Writes a value in full, in the largest of units that are a factor of 1000 apart.
+fn in_largest(value: u64, names: [&str; 4]) -> String {
+    let step = (value.max(1).ilog10() / 3).min(3);
+    let (unit, digits) = (1000_u64.pow(step), 3 * step as usize);
+    let fraction = format!(".{:0digits$}", value % unit);
+    format!("{}{}{}", value / unit, fraction.trim_end_matches('0').trim_end_matches('.'), names[step as usize])
 }
 
 /// Moves the decimal point of a plain number to the right.

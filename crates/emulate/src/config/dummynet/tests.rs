@@ -1,14 +1,10 @@
-//! ipfw's lines as dummynet reads them.
+//! ipfw's lines as dummynet reads them; what is refused is in `tests/corpus`.
 
 use proptest::prelude::*;
 use sojourn_time::Nanos;
 
 use super::*;
 use crate::config::{Action, Aqm, Direction, Loss, Scheduler, check};
-
-fn refused(text: &str) -> String {
-    config_from_dummynet(text).unwrap_err().to_string()
-}
 
 #[test]
 fn a_script_of_ipfw_is_read() {
@@ -56,45 +52,6 @@ fn queues_may_stand_before_their_pipe_and_schedulers_have_its_number() {
         config_from_dummynet("queue 3 config sched 1 weight 2\nsched 1 config type rr\npipe 1 config bw 1M\n").unwrap();
     assert!(matches!(config.pipes[0].queue.scheduler, Scheduler::Drr { .. }));
     assert_eq!(config.pipes[0].queue.classes[0].name, "3");
-}
-
-#[test]
-fn wrong_lines_are_named_with_their_cure() {
-    for (text, sentence) in [
-        ("pipe 1 config bw 10Mbit/s\npipe 1 config delay 5", "line 2: pipe 1 is configured twice; put it on one line"),
-        ("queue 1 config pipe 4 weight 2", "line 1: queue 1: there is no pipe 4; configure it on a line of its own"),
-        (
-            "add 5 skipto 10 ip from any to any",
-            "line 1: \"skipto\" is not offered as an action; there are pipe N, queue N, allow, deny and count",
-        ),
-        (
-            "\nadd pipe 1 ip from any to any in",
-            "line 2: in: a bridge has two ways, not an inside; write forward (in by the left port) or backward",
-        ),
-        (
-            "add pipe 1 ip from any",
-            "line 1: \"to\" is expected behind the source; groups and lists of addresses are not offered, write several rules",
-        ),
-        (
-            "add pipe 1 ip from any to any keep-state",
-            "line 1: keep-state: rules keep no state here; name ports or TCP flags",
-        ),
-        ("add 5", "line 1: the rule ends too early; pipe 1 is expected"),
-        ("add 5 queue 3 ip from any to any", "rule 5: there is no queue 3; write \"queue 3 config pipe 1 weight 10\""),
-        (
-            "sysctl net.inet.ip.fw.one_pass=0",
-            "line 1: net.inet.ip.fw.one_pass=0 is not offered: a packet goes through one pipe; run a second emulator behind this one",
-        ),
-        (
-            "net.inet.ip.dummynet.hash_size=256",
-            "line 1: net.inet.ip.dummynet.hash_size is not offered: limits belong to each queue here; leave it out",
-        ),
-        ("pipe 1 config bw tun0", "line 1: bw: \"tun0\" is not a rate; write it as 10Mbit/s"),
-    ] {
-        assert_eq!(refused(text), sentence);
-    }
-    assert!(refused("hello there world").contains("is not a line that I know"));
-    assert!(refused("pipe 1 config bw 1M\nqueue 1 config pipe 1 mask all").contains("type wf2q+ without queues"));
 }
 
 proptest! {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sojourn_time::Nanos;
 
-use super::{lines, text};
+use super::lines;
 use crate::config::units;
 use crate::config::words::Dialect;
 
@@ -32,7 +32,7 @@ pub fn table(name: &str, path: &Path) -> Result<Vec<i16>, String> {
     let path = found.ok_or_else(|| {
         format!("distribution: {name:?} is neither uniform, normal, exponential, pareto, paretonormal, \"lomax SHAPE\" or \"gamma SHAPE\" nor a file")
     })?;
-    parse_table(&text(&path)?).map_err(|why| format!("{}: {why}", path.display()))
+    super::read(&path, parse_table)
 }
 
 /// Reads a `.dist` table: whole numbers between comments. They are put in rising order: a table is a set of equally likely values.
@@ -61,7 +61,7 @@ pub(super) fn parse_table(text: &str) -> Result<Vec<i16>, String> {
 /// # Errors
 /// Names the line that is wrong.
 pub fn empirical(path: &Path) -> Result<Vec<(f64, Nanos)>, String> {
-    parse_empirical(&text(path)?).map_err(|why| format!("{}: {why}", path.display()))
+    super::read(path, parse_empirical)
 }
 
 pub(super) fn parse_empirical(text: &str) -> Result<Vec<(f64, Nanos)>, String> {
@@ -159,7 +159,7 @@ mod tests {
     fn installed_tables_agree_with_ours_where_there_are_any() {
         for name in ["pareto", "paretonormal"] {
             let path = PathBuf::from(FOLDERS[0]).join(format!("{name}.dist"));
-            let Ok(text) = text(&path) else { continue };
+            let Ok(text) = super::super::text(&path) else { continue };
             let theirs = parse_table(&text).unwrap();
             let ours = table(name, Path::new("")).unwrap();
             assert_eq!(theirs.len(), ours.len());

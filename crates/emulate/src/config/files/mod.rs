@@ -13,6 +13,11 @@ use std::path::Path;
 /// The largest file that is read, in bytes.
 const MOST: u64 = 64 << 20;
 
+/// Reads a file as `parse` understands it; names it in a refusal.
+fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, String> {
+    parse(&text(path)?).map_err(|why| format!("{}: {why}", path.display()))
+}
+
 /// Reads a whole file, up to a limit.
 pub(super) fn text(path: &Path) -> Result<String, String> {
     let place = path.display();

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::{lines, text};
+use super::lines;
 
 /// Reads a pattern: `0` or `.` goes through, `1` or `x` is lost; spaces and new lines are nothing, `#` begins a comment.
 ///
 /// # Errors
 /// Names the line that is wrong.
 pub fn read(path: &Path) -> Result<Vec<bool>, String> {
-    parse(&text(path)?).map_err(|why| format!("{}: {why}", path.display()))
+    super::read(path, parse)
 }
 
 pub(super) fn parse(text: &str) -> Result<Vec<bool>, String> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sojourn_time::Nanos;
 
-use super::{lines, text};
+use super::lines;
 use crate::config::Profile;
 use crate::config::units;
 use crate::config::words::Dialect;
@@ -27,7 +27,7 @@ pub struct Read {
 /// # Errors
 /// Names the line that is wrong.
 pub fn read(path: &Path) -> Result<Read, String> {
-    parse(&text(path)?).map_err(|why| format!("{}: {why}", path.display()))
+    super::read(path, parse)
 }
 
 /// Its lines while they are read.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sojourn_time::Nanos;
 
-use super::{lines, text};
+use super::lines;
 use crate::config::words::Dialect;
 use crate::config::{Trace, TracePoint, units};
 
@@ -16,7 +16,7 @@ const MOST: usize = 4 << 20;
 /// # Errors
 /// Names the line that is wrong.
 pub fn read(path: &Path, name: &str) -> Result<Trace, String> {
-    parse(&text(path)?, name).map_err(|why| format!("{}: {why}", path.display()))
+    super::read(path, |text| parse(text, name))
 }
 
 pub(super) fn parse(text: &str, name: &str) -> Result<Trace, String> {

@@ -104,10 +104,10 @@ fn pipe(table: &DeTable<'_>, name: Option<&str>, start: usize, folder: &Path) ->
     let mut draft = Draft::new(&Pipe { name, ..Pipe::default() });
     let keys = words_of(|key| key != Key::Text);
     for (key, value) in in_order(table) {
-        match normal(key, &keys).as_str() {
+        match key.get_ref().as_ref() {
             "name" | "after" | "class" => {}
             "words" => read_words(value, &mut draft, folder)?,
-            word => known(key, word, &keys).and_then(|()| put(word, value, &mut draft, folder))?,
+            _ => put(known(key, &keys)?, value, &mut draft, folder)?,
         }
     }
     // What changes the meaning of words behind it comes last.
@@ -133,9 +133,7 @@ fn after(table: &DeTable<'_>, draft: &mut Draft, folder: &Path) -> Result<(), Wr
     place("after", draft)?;
     let keys = words_of(|key| key == Key::Impairment);
     for (key, value) in in_order(table) {
-        let word = normal(key, &keys);
-        known(key, &word, &keys)?;
-        put(&word, value, draft, folder)?;
+        put(known(key, &keys)?, value, draft, folder)?;
     }
     place("before", draft)
 }
@@ -151,10 +149,8 @@ fn class(value: &Spanned<DeValue<'_>>, draft: &mut Draft, folder: &Path) -> Resu
     draft.word("class", &mut head).map_err(|why| at(value, why))?;
     let keys = words_of(|key| key == Key::Queue);
     for (key, value) in in_order(table) {
-        let word = normal(key, &keys);
-        if !matches!(word.as_str(), "name" | "weight") {
-            known(key, &word, &keys)?;
-            put(&word, value, draft, folder)?;
+        if !matches!(key.get_ref().as_ref(), "name" | "weight") {
+            put(known(key, &keys)?, value, draft, folder)?;
         }
     }
     Ok(())
@@ -194,19 +190,13 @@ fn of_options(options: &DeTable<'_>) -> Result<Vec<String>, Wrong> {
     Ok(words)
 }
 
-fn known(key: &Spanned<std::borrow::Cow<'_, str>>, word: &str, words: &[&str]) -> Result<(), Wrong> {
-    if words.contains(&word) {
-        Ok(())
-    } else {
-        let near = did_you_mean(word, words);
-        Err(at(key, format!("{word:?} is not known here{near}; there are {}", words.join(", "))))
-    }
-}
-
 /// Returns a key as the words have it: `half_life` is `half-life`.
-fn normal(key: &Spanned<std::borrow::Cow<'_, str>>, words: &[&str]) -> String {
-    let dashed = key.get_ref().replace('_', "-");
-    if words.contains(&dashed.as_str()) { dashed } else { key.get_ref().to_string() }
+fn known(key: &Spanned<std::borrow::Cow<'_, str>>, words: &[&'static str]) -> Result<&'static str, Wrong> {
+    let (name, dashed) = (key.get_ref().as_ref(), key.get_ref().replace('_', "-"));
+    words.iter().find(|word| **word == dashed || **word == name).copied().ok_or_else(|| {
+        let near = did_you_mean(name, words);
+        at(key, format!("{name:?} is not known here{near}; there are {}", words.join(", ")))
+    })
 }
 
 /// Returns the entries as they stand in the file.

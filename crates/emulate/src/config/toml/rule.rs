@@ -4,7 +4,7 @@ use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 use sojourn_wire::MacAddress;
 
-use super::{Wrong, at, in_order, known, normal, scalar, whole};
+use super::{Wrong, at, in_order, known, scalar, whole};
 use crate::config::selection::{dscp, ethertype, length, ports, prefix, protocol, tcp_flags, vlan};
 use crate::config::{Action, Direction, Match, Rule, units};
 
@@ -42,14 +42,12 @@ pub(super) fn rule(table: &DeTable<'_>, start: usize, rules: &mut Vec<Rule>) -> 
     let mut target = Target::default();
     let mut number = rules.iter().map(|rule| rule.number).max().unwrap_or(0).saturating_add(100);
     for (key, value) in in_order(table) {
-        let name = normal(key, KEYS);
-        known(key, &name, KEYS)?;
-        match name.as_str() {
+        match known(key, KEYS)? {
             "number" => number = whole(value)?,
             "pipe" => target.pipe = Some(scalar(value)?),
             "class" => target.class = Some(scalar(value)?),
             "action" => target.action = Some(scalar(value)?),
-            _ => field(&name, value, &mut on)?,
+            name => field(name, value, &mut on)?,
         }
     }
     let action = target.action().map_err(|problem| Wrong { at: start, problem })?;

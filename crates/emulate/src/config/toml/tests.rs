@@ -1,4 +1,4 @@
-//! Configurations in TOML.
+//! Configurations in TOML; what is refused is in `tests/corpus`.
 
 use sojourn_time::Nanos;
 
@@ -9,10 +9,6 @@ fn of(text: &str) -> Config {
     let config = parse(text, "c.toml", Path::new("")).unwrap_or_else(|error| panic!("{error}"));
     check(&config).unwrap();
     config
-}
-
-fn refused(text: &str) -> String {
-    parse(text, "c.toml", Path::new("")).unwrap_err().to_string()
 }
 
 #[test]
@@ -86,48 +82,4 @@ fn a_whole_file_is_read() {
         (Some(6), 2, 16)
     );
     assert_eq!(config.rules[2].action, Action::Pass);
-}
-
-#[test]
-fn what_is_wrong_is_named_with_its_line() {
-    for (text, sentence) in [
-        (
-            "seed = 1\ncolour = 2\n",
-            "c.toml line 2: \"colour\" is not known here; there are seed, memory, budget, forward, backward, both, pipe and rule",
-        ),
-        ("[forward]\ndelay = 20\n", "c.toml line 2: delay: 20 has no unit that I know; write 20ms, 20us, 20ns or 20s"),
-        ("[forward]\ndelay = \"20ms loss 1%\"\n", "c.toml line 2: delay: \"loss\" is more than it takes"),
-        (
-            "[forward]\nloss = 0.01\n",
-            "c.toml line 2: loss: 0.01 has no percent sign: tc would take it for 0.01 %, dummynet's plr for 1 %; write 0.01% or 1%",
-        ),
-        ("[[pipe]]\ndelay = \"1ms\"\n", "c.toml line 1: this pipe has no name; give it one"),
-        ("[pipe]\nname = \"a\"\n", "c.toml line 1: a list of tables is expected here: a heading in double brackets"),
-        ("[forward]\nname = \"a\"\n", "c.toml line 2: this table is named by its heading; leave the name out"),
-        (
-            "[[rule]]\nsource = \"me\"\npipe = \"a\"\n",
-            "c.toml line 2: source: \"me\" is not an address; write any, 10.0.0.1, 10.0.0.0/8 or fd00::/8",
-        ),
-        (
-            "[[rule]]\nsource = \"any\"\n",
-            "c.toml line 1: what becomes of its packets? give pipe, or action = \"pass\", \"drop\" or \"count\"",
-        ),
-        (
-            "[[rule]]\naction = \"skip\"\n",
-            "c.toml line 1: \"skip\" is not an action; there are pass, drop and count, or give pipe",
-        ),
-        (
-            "[forward.after]\ndelay = \"1ms\"\n",
-            "c.toml line 2: \"delay\" is not known here; there are ber, corrupt, duplicate, loss, plr",
-        ),
-        ("[forward]\ndelay = 1979-05-27\n", "c.toml line 2: a string or a number is expected here"),
-    ] {
-        assert_eq!(refused(text), sentence);
-    }
-    assert!(refused("[forward]\ndleay = \"1ms\"\n").contains("\"dleay\" is not known here (did you mean \"delay\"?)"));
-    assert!(refused("seed = \n").starts_with("c.toml line 1: this is not TOML"));
-    assert!(
-        refused("[forward]\ncolour = \"1ms\"\n")
-            .starts_with("c.toml line 2: \"colour\" is not known here; there are aqm, atm,")
-    );
 }

@@ -171,7 +171,7 @@ fn nanos(value: f64) -> Nanos {
 }
 
 fn shape(words: &mut Words) -> Result<Shape, String> {
-    let name = words.argument("distribution", "normal")?;
+    let (name, path) = words.file("distribution", "normal")?;
     Ok(match name.as_str() {
         "uniform" => Shape::Uniform,
         "normal" => Shape::Normal,
@@ -188,10 +188,7 @@ fn shape(words: &mut Words) -> Result<Shape, String> {
             Shape::Lomax(shape, scale)
         }
         "ecdf" => empirical(words)?,
-        _ => {
-            let values = files::distribution::table(&name, &words.path(&name))?;
-            Shape::Table(values, name)
-        }
+        _ => Shape::Table(files::distribution::table(&name, &path)?, name),
     })
 }
 
@@ -206,7 +203,6 @@ fn shape_and_scale(name: &str, words: &mut Words) -> Result<(f64, Option<Nanos>)
 }
 
 fn empirical(words: &mut Words) -> Result<Shape, String> {
-    let name = words.argument("ecdf", "delays.txt")?;
-    let points = files::distribution::empirical(&words.path(&name))?;
-    Ok(Shape::Empirical(Distribution::Empirical { points, file: name }))
+    let (file, path) = words.file("ecdf", "delays.txt")?;
+    Ok(Shape::Empirical(Distribution::Empirical { points: files::distribution::empirical(&path)?, file }))
 }

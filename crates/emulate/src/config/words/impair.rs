@@ -213,6 +213,6 @@ fn segment(words: &mut Words) -> Read<Loss> {
 
 /// Reads a file's name, and the file.
 fn pattern(word: &str, words: &mut Words) -> Read<(Vec<bool>, String)> {
-    let file = words.argument(word, "losses.txt")?;
-    Ok((files::pattern::read(&words.path(&file))?, file))
+    let (file, path) = words.file(word, "losses.txt")?;
+    Ok((files::pattern::read(&path)?, file))
 }

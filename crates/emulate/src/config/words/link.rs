@@ -58,10 +58,7 @@ pub(super) fn burst(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()
 
 /// dummynet's profile; its `bw` line is the link's rate.
 pub(super) fn profile(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
-    let read = words.or_none(|words| {
-        let name = words.argument(word, "modem.profile")?;
-        files::profile::read(&words.path(&name))
-    })?;
+    let read = words.or_none(|words| files::profile::read(&words.file(word, "modem.profile")?.1))?;
     let link = &mut draft.pipe.link;
     link.rate_bps = read.as_ref().and_then(|read| read.rate_bps).or(link.rate_bps);
     link.profile = read.map(|read| read.profile);
@@ -70,8 +67,8 @@ pub(super) fn profile(draft: &mut Draft, word: &str, words: &mut Words) -> Read<
 
 pub(super) fn trace(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     draft.pipe.link.trace = words.or_none(|words| {
-        let name = words.argument(word, "uplink.csv")?;
-        files::trace::read(&words.path(&name), &name)
+        let (name, path) = words.file(word, "uplink.csv")?;
+        files::trace::read(&path, &name)
     })?;
     Ok(())
 }

@@ -204,9 +204,11 @@ impl Words {
         self.value(word, example, |text| units::real(text).ok_or_else(|| format!("{text:?} is not a number")))
     }
 
-    /// Returns where a file of this name is.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+    /// Takes a file's name, as it stands there; returns where the file is, too.
+    pub fn file(&mut self, word: &str, example: &str) -> Read<(String, PathBuf)> {
+        let name = self.argument(word, example)?;
+        let path = self.folder.join(&name);
+        Ok((name, path))
     }
 }
 

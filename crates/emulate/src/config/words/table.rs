@@ -5,6 +5,8 @@
 //! a command line are shown and applied in the order of this table, however they were given. So an option that says more of
 //! what another one also sets stands behind it: `overhead` behind `rate`, whose words may name one too.
 
+use Key::{Impairment, Pipe, Queue, Text, Unlisted};
+
 use super::{Draft, Words, delay, impair, link, queue};
 
 /// A word.
@@ -57,109 +59,90 @@ pub fn pipe_options() -> impl Iterator<Item = PipeOption> {
 
 #[rustfmt::skip]
 pub(super) const WORDS: &[Word] = &[
-    pipe("delay", delay::delay).number("SPAN", "Constant delay: 20ms"),
-    unlisted("latency", delay::delay),
-    pipe("jitter", delay::jitter).number("SPAN", "Size of the random part of the delay: 2ms"),
-    pipe("distribution", delay::distribution).option("SHAPE", "Distribution of the random part: uniform, normal, exponential, gamma SHAPE, lomax SHAPE, pareto, paretonormal, ecdf FILE, or an iproute2 .dist file"),
-    pipe("ecdf", delay::ecdf),
-    pipe("half-life", delay::half_life).number("SPAN", "Correlation in time: after this time half of a delay's deviation is left"),
-    pipe("order", delay::order).option("ORDER", "Whether packets may overtake: kept, free"),
-    pipe("reorder", delay::reorder).number("CHOICE", "Let packets chosen at random overtake others: 1%, \"25% gap 5\", \"1% by 5ms\""),
-    text("gap", |_, _, _| Err("gap belongs behind reorder: \"reorder 25% gap 5\"".to_owned())),
+    word("delay", Pipe, delay::delay).number("SPAN", "Constant delay: 20ms"),
+    word("latency", Unlisted, delay::delay),
+    word("jitter", Pipe, delay::jitter).number("SPAN", "Size of the random part of the delay: 2ms"),
+    word("distribution", Pipe, delay::distribution).option("SHAPE", "Distribution of the random part: uniform, normal, exponential, gamma SHAPE, lomax SHAPE, pareto, paretonormal, ecdf FILE, or an iproute2 .dist file"),
+    word("ecdf", Pipe, delay::ecdf),
+    word("half-life", Pipe, delay::half_life).number("SPAN", "Correlation in time: after this time half of a delay's deviation is left"),
+    word("order", Pipe, delay::order).option("ORDER", "Whether packets may overtake: kept, free"),
+    word("reorder", Pipe, delay::reorder).number("CHOICE", "Let packets chosen at random overtake others: 1%, \"25% gap 5\", \"1% by 5ms\""),
+    word("gap", Text, |_, _, _| Err("gap belongs behind reorder: \"reorder 25% gap 5\"".to_owned())),
 
-    text("before", impair::before),
-    text("after", impair::after),
-    impairment("loss", impair::loss).numbers("LOSS", "Lose packets: 1%, \"burst 1% 3\", \"gemodel 1% 10%\", \"every 100\", \"syn 1\", \"segment 3\", \"pattern FILE\"; may be repeated"),
-    unlisted("loss-after", impair::loss_after).numbers("LOSS", "Lose packets behind the link, where they have used its bandwidth; may be repeated"),
-    impairment("plr", impair::plr),
-    pipe("drop", queue::drop),
-    impairment("corrupt", impair::corrupt).number("SHARE", "Flip one bit in this share of packets: 0.1%"),
-    impairment("ber", impair::ber).number("P", "Flip each bit with this probability: 1e-6"),
-    impairment("duplicate", impair::duplicate).number("SHARE", "Send this share of packets twice: 0.1%"),
+    word("before", Text, impair::before),
+    word("after", Text, impair::after),
+    word("loss", Impairment, impair::loss).numbers("LOSS", "Lose packets: 1%, \"burst 1% 3\", \"gemodel 1% 10%\", \"every 100\", \"syn 1\", \"segment 3\", \"pattern FILE\"; may be repeated"),
+    word("loss-after", Unlisted, impair::loss_after).numbers("LOSS", "Lose packets behind the link, where they have used its bandwidth; may be repeated"),
+    word("plr", Impairment, impair::plr),
+    word("drop", Pipe, queue::drop),
+    word("corrupt", Impairment, impair::corrupt).number("SHARE", "Flip one bit in this share of packets: 0.1%"),
+    word("ber", Impairment, impair::ber).number("P", "Flip each bit with this probability: 1e-6"),
+    word("duplicate", Impairment, impair::duplicate).number("SHARE", "Send this share of packets twice: 0.1%"),
 
-    pipe("rate", link::rate).number("RATE", "Rate of the bottleneck link: 10Mbit/s"),
-    pipe("bw", link::bandwidth),
-    pipe("bandwidth", link::bandwidth),
-    pipe("overhead", link::overhead).number("BYTES", "Bytes that the link adds to each frame: 24 for Ethernet's preamble, FCS and gap"),
-    pipe("ethernet", link::ethernet),
-    pipe("cell", link::cell),
-    pipe("atm", link::atm),
-    pipe("burst", link::burst).number("SIZE", "Bytes that the link sends at once after idle time: 15KB"),
-    pipe("profile", link::profile),
+    word("rate", Pipe, link::rate).number("RATE", "Rate of the bottleneck link: 10Mbit/s"),
+    word("bw", Pipe, link::bandwidth),
+    word("bandwidth", Pipe, link::bandwidth),
+    word("overhead", Pipe, link::overhead).number("BYTES", "Bytes that the link adds to each frame: 24 for Ethernet's preamble, FCS and gap"),
+    word("ethernet", Pipe, link::ethernet),
+    word("cell", Pipe, link::cell),
+    word("atm", Pipe, link::atm),
+    word("burst", Pipe, link::burst).number("SIZE", "Bytes that the link sends at once after idle time: 15KB"),
+    word("profile", Pipe, link::profile),
 
-    queue("queue", queue::limit).number("LIMIT", "Limit of the queue before the link, in packets or bytes: 50, 64KB [default: rate × delay, 50 packets at least]"),
-    Word { key: Key::Pipe, ..queue("limit", queue::limit) },
-    unlisted("droptail", queue::droptail),
-    pipe("aqm", queue::aqm).option("AQM", "Queue management and scheduler: codel, \"pie target 15ms\", \"red 0.002/5/15/0.1\", fq_codel, dualpi2"),
-    queue("red", queue::management),
-    queue("gred", queue::management),
-    queue("codel", queue::management),
-    queue("pie", queue::management),
-    pipe("ecn", queue::ecn),
-    pipe("type", queue::scheduler_type),
-    text("fifo", queue::scheduler),
-    unlisted("wf2q+", queue::scheduler),
-    pipe("drr", queue::scheduler),
-    pipe("fq_codel", queue::scheduler),
-    unlisted("fq-codel", queue::scheduler),
-    pipe("dualpi2", queue::scheduler),
-    text("class", queue::class),
-    text("classes", queue::classes),
-    text("weight", |_, _, _| Err("weight: weights belong to classes; write \"class NAME weight N\"".to_owned())),
+    word("queue", Queue, queue::limit).number("LIMIT", "Limit of the queue before the link, in packets or bytes: 50, 64KB [default: rate × delay, 50 packets at least]"),
+    Word { is_of_class: true, ..word("limit", Pipe, queue::limit) },
+    word("droptail", Unlisted, queue::droptail),
+    word("aqm", Pipe, queue::aqm).option("AQM", "Queue management and scheduler: codel, \"pie target 15ms\", \"red 0.002/5/15/0.1\", fq_codel, dualpi2"),
+    word("red", Queue, queue::management),
+    word("gred", Queue, queue::management),
+    word("codel", Queue, queue::management),
+    word("pie", Queue, queue::management),
+    word("ecn", Pipe, queue::ecn),
+    word("type", Pipe, queue::scheduler_type),
+    word("fifo", Text, queue::scheduler),
+    word("wf2q+", Unlisted, queue::scheduler),
+    word("drr", Pipe, queue::scheduler),
+    word("fq_codel", Pipe, queue::scheduler),
+    word("fq-codel", Unlisted, queue::scheduler),
+    word("dualpi2", Pipe, queue::scheduler),
+    word("class", Text, queue::class),
+    word("classes", Text, queue::classes),
+    word("weight", Text, |_, _, _| Err("weight: weights belong to classes; write \"class NAME weight N\"".to_owned())),
 
-    pipe("trace", link::trace).option("FILE", "Rate, delay and loss over time: a mahimahi file, or a CSV file of time, rate, delay and loss"),
-    pipe("outage", link::outage).option("OUTAGE", "When the link sends nothing: \"at 10s for 500ms every 60s\""),
+    word("trace", Pipe, link::trace).option("FILE", "Rate, delay and loss over time: a mahimahi file, or a CSV file of time, rate, delay and loss"),
+    word("outage", Pipe, link::outage).option("OUTAGE", "When the link sends nothing: \"at 10s for 500ms every 60s\""),
 
-    pipe("mask", queue::mask).option("MASK", "One pipe for each flow: all, \"src-ip 0xffffff00\", \"dst-port 0xffff\""),
-    unlisted("flow_mask", queue::mask),
-    unlisted("sched_mask", queue::mask),
-    unlisted("buckets", |_, word, words| words.whole::<u32>(word, "64").map(drop)),
-    unlisted("noerror", |_, _, _| Ok(())),
-    unlisted("seed", |_, _, _| Err("seed: the seed is the emulator's, not a pipe's; give it as --seed or beside the pipes in a file".to_owned())),
-    unlisted("slot", |_, _, _| Err("slot: netem's slots are not offered; a profile or a trace file says when a medium lets packets go".to_owned())),
+    word("mask", Pipe, queue::mask).option("MASK", "One pipe for each flow: all, \"src-ip 0xffffff00\", \"dst-port 0xffff\""),
+    word("flow_mask", Unlisted, queue::mask),
+    word("sched_mask", Unlisted, queue::mask),
+    word("buckets", Unlisted, |_, word, words| words.whole::<u32>(word, "64").map(drop)),
+    word("noerror", Unlisted, |_, _, _| Ok(())),
+    word("seed", Unlisted, |_, _, _| Err("seed: the seed is the emulator's, not a pipe's; give it as --seed or beside the pipes in a file".to_owned())),
+    word("slot", Unlisted, |_, _, _| Err("slot: netem's slots are not offered; a profile or a trace file says when a medium lets packets go".to_owned())),
 ];
 
 const fn word(word: &'static str, key: Key, read: Reader) -> Word {
-    Word { word, key, is_of_class: false, read, option: None }
-}
-
-const fn unlisted(name: &'static str, read: Reader) -> Word {
-    word(name, Key::Unlisted, read)
-}
-
-const fn text(name: &'static str, read: Reader) -> Word {
-    word(name, Key::Text, read)
-}
-
-const fn pipe(name: &'static str, read: Reader) -> Word {
-    word(name, Key::Pipe, read)
-}
-
-const fn impairment(name: &'static str, read: Reader) -> Word {
-    word(name, Key::Impairment, read)
-}
-
-const fn queue(name: &'static str, read: Reader) -> Word {
-    Word { is_of_class: true, ..word(name, Key::Queue, read) }
+    Word { word, key, is_of_class: matches!(key, Queue), read, option: None }
 }
 
 impl Word {
     /// It is an option of a command line.
     const fn option(self, value_name: &'static str, help: &'static str) -> Self {
-        let option = PipeOption { word: self.word, value_name, help, takes_hyphen: false, is_repeated: false };
-        Self { option: Some(option), ..self }
+        self.asked(value_name, help, [false, false])
     }
 
     /// It is one whose argument is or begins with a number.
     const fn number(self, value_name: &'static str, help: &'static str) -> Self {
-        let option = PipeOption { word: self.word, value_name, help, takes_hyphen: true, is_repeated: false };
-        Self { option: Some(option), ..self }
+        self.asked(value_name, help, [true, false])
     }
 
     /// It is one with a number that may be given several times.
     const fn numbers(self, value_name: &'static str, help: &'static str) -> Self {
-        let option = PipeOption { word: self.word, value_name, help, takes_hyphen: true, is_repeated: true };
-        Self { option: Some(option), ..self }
+        self.asked(value_name, help, [true, true])
+    }
+
+    const fn asked(self, value_name: &'static str, help: &'static str, [takes_hyphen, is_repeated]: [bool; 2]) -> Self {
+        Self { option: Some(PipeOption { word: self.word, value_name, help, takes_hyphen, is_repeated }), ..self }
     }
 }
 
@@ -170,8 +153,8 @@ pub(super) fn find(word: &str) -> Option<&'static Word> {
 
 /// Returns the words of some kinds, sorted; those that are never suggested are in none.
 pub(in crate::config) fn words_of(of: impl Fn(Key) -> bool) -> Vec<&'static str> {
-    let mut words: Vec<_> =
-        WORDS.iter().filter(|word| word.key != Key::Unlisted && of(word.key)).map(|word| word.word).collect();
+    let listed = WORDS.iter().filter(|word| word.key != Unlisted && of(word.key));
+    let mut words: Vec<_> = listed.map(|word| word.word).collect();
     words.sort_unstable();
     words
 }

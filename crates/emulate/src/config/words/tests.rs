@@ -1,4 +1,4 @@
-//! Words of three tongues, there and back.
+//! Words of three tongues, there and back; what is refused is in `tests/corpus`.
 
 use std::path::PathBuf;
 
@@ -214,58 +214,6 @@ fn masks_are_first_bits() {
         "mask dst-ip: \"0x000000ff\" is not a number of first bits; write /32 for each address by itself, or fewer"
     );
     assert!(refused("mask delay 5ms").starts_with("mask: which bits?"));
-}
-
-#[test]
-fn what_cannot_be_had_says_what_to_write() {
-    for (words, sentence) in [
-        (
-            "delay 20ms 2ms 25%",
-            "delay: 25% would be a correlation from packet to packet, which depends on how fast packets come (and does nothing in netem); write \"half-life 10ms\", the time after which half of a deviation is left",
-        ),
-        ("delay 20ms 25%", "delay: 25% is a percentage; jitter is a time, as in \"delay 20ms 2ms\""),
-        ("delay 20", "delay: 20 has no unit that I know; write 20ms, 20us, 20ns or 20s"),
-        ("delay", "delay needs a value, as in \"delay 20ms\""),
-        (
-            "duplicate 1% 25%",
-            "duplicate: the correlation 25% is not offered (netem's changes the probability itself); leave it out",
-        ),
-        (
-            "reorder 25% 50%",
-            "reorder: the correlation 50% is not offered (netem's changes the probability itself); leave it out",
-        ),
-        ("loss 1% 100%", "loss: with a correlation of 100% the first packet decides for ever; give less"),
-        ("aqm 5", "aqm: write red, gred, codel, pie, fq_codel or dualpi2 behind it, or \"aqm none\" to take it away"),
-        ("gap 5", "gap belongs behind reorder: \"reorder 25% gap 5\""),
-        (
-            "ecn",
-            "ecn: nothing here marks; name red, codel, pie or fq_codel before it (a loss, here, is a loss and not a mark)",
-        ),
-        ("seed 5", "seed: the seed is the emulator's, not a pipe's; give it as --seed or beside the pipes in a file"),
-        (
-            "slot 5ms",
-            "slot: netem's slots are not offered; a profile or a trace file says when a medium lets packets go",
-        ),
-        ("distribution normal", "distribution normal needs its size: write \"jitter 2ms distribution normal\""),
-        ("jitter 1ms distribution lomax 1", "distribution lomax 1: a shape of 1 or less has no mean; give more than 1"),
-        ("type qfq", "type qfq: not offered; wf2q+ gives the same shares with a tighter bound"),
-        ("pie capdrop", "pie: capdrop is not offered, this is RFC 8033 without switches; leave it out"),
-        ("red 0.1/5KB/9slots/0.1", "red: one threshold is in bytes, the other in slots; give both in one unit"),
-        ("20ms", "20ms has no word before it that takes a value; write what it is, as in \"delay 20ms\""),
-        (
-            "delai 20ms",
-            "\"delai\" is not a word that I know (did you mean \"delay\"?); the first words are delay, jitter, loss, rate and queue",
-        ),
-        ("trace \"a b", "a quote is not closed"),
-        ("rate 10Mbps", "rate: 10Mbps: tc means bytes by \"Mbps\", ipfw means bits; write 10Mbit/s or 10MByte/s"),
-        ("plr 0.1,0.2", "plr: 0.1,0.2 is neither one probability nor four (K,p,H,r)"),
-    ] {
-        assert_eq!(refused(words), sentence, "{words}");
-    }
-    assert!(refused("trace /nonexistent").starts_with("/nonexistent cannot be read"));
-    assert!(refused("jitter 1ms distribution elephant").contains("\"elephant\" is neither uniform, normal"));
-    let named = Pipe { name: "forward".to_owned(), ..Pipe::default() };
-    assert!(pipe_from_words("x", &named).unwrap_err().to_string().starts_with("pipe forward: "));
 }
 
 #[test]
