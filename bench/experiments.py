@@ -157,7 +157,7 @@ def experiments() -> tuple[Experiment, ...]:
                 Figure("within_1us", "departures within ±1 µs", "1", "alone", Target("at least", 0.85)),
                 Figure("within_10us", "departures within ±10 µs", "1", "alone", Target("at least", 0.95)),
                 Figure("gaps_within_1us", "gaps within ±1 µs", "1", "alone"),
-                Figure("departure_p99_ns", "99th percentile of departure error", "ns", "alone"),
+                Figure("departure_p99_ns", "99th percentile of pacing error", "ns", "alone"),
                 Figure("achieved", "rate achieved", "1/s", "alone"),
             ),
         ),

@@ -84,8 +84,8 @@ def judged(looks: list[dict[str, float]]) -> list[Row]:
     return [
         line("memory, last quarter over the first, more by", "share", [last / first - 1], Target("at most", GROWTH)),
         line("packets late", "share", [final["late"] / max(final["sent"], 1.0)], Target("at most", LATE)),
-        line("p50 of the departure error", "ns", [final["p50_ns"]], None),
-        line("p99 of the departure error", "ns", [final["p99_ns"]], None),
+        line("p50 of the pacing error", "ns", [final["p50_ns"]], None),
+        line("p99 of the pacing error", "ns", [final["p99_ns"]], None),
         line("packets that left", "1", [final["sent"]], None),
     ]
 

@@ -1,18 +1,14 @@
-"""Counts the retired words of docs/reference/vocabulary.md in what users read; their number may only shrink.
+"""Refuses the retired words of docs/reference/vocabulary.md in what users read.
 
 Reads README, the guide, concepts and reference, the strings of the Python package, and the help and strings of the Rust
-crates. `--update` writes smaller counts into scripts/retired_words.json; without it nothing is changed. Counts are by
-word over the whole tree, so that moving a file changes none.
+crates. What earlier versions wrote keeps its words where it is read: `earlier.py`, and the declarations of columns.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
-import json
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,32 +23,20 @@ EARLIER = ROOT / "python/sojourn/records/earlier.py"
 OLD_NAMES = re.compile(r'\bwas "[a-z_]+"|\bwith( ?"[a-z_]+" as "[a-z_]+",?)+|, formerly `[a-z_]+`')
 """Declarations of columns name what earlier versions called them, and the reference page repeats it."""
 
-ALLOWED = ROOT / "scripts/retired_words.json"
+OWN_NAMES = re.compile(r"\bpackets_per_log\b")
+"""What SIFTR calls its parameter `ppl` (siftr(4)), as a key of plans and a column."""
 
 Text = tuple[str, int, str]
 """File, line and what a user reads there."""
 
 
 def main() -> int:
-    """Compare what is there with what is allowed; status 1 where a word is used more often."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--update", action="store_true", help="lower what is allowed to what is there")
-    parser.add_argument("--list", metavar="WORD", help="every place of one word")
-    asked = parser.parse_args()
+    """Name every place of a retired word; status 1 where there is one."""
     words = retired(VOCABULARY.read_text())
     uses = list(find(words))
-    counts = Counter(word for word, _ in uses)
-    if asked.list:
-        print("\n".join(place for word, place in uses if word == asked.list))
-        return 0
-    allowed: dict[str, int] = json.loads(ALLOWED.read_text()) if ALLOWED.exists() else dict(counts)
-    more = {word: count for word, count in counts.items() if count > allowed.get(word, 0)}
-    for word, count in sorted(more.items()):
-        print(f"'{word}' is retired: {count} uses, {allowed.get(word, 0)} allowed. Write: {words[word]}")
-        print(f"  every place: .venv/bin/python scripts/check_words.py --list '{word}'")
-    if asked.update and not more:
-        ALLOWED.write_text(json.dumps(dict(sorted(counts.items())), indent=2) + "\n")
-    return 1 if more else 0
+    for word, place in uses:
+        print(f"'{word}' is retired; write: {words[word]}\n  {place}")
+    return 1 if uses else 0
 
 
 def retired(page: str) -> dict[str, str]:
@@ -63,11 +47,12 @@ def retired(page: str) -> dict[str, str]:
 
 
 def find(words: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Every use of a retired word: the word, and its place."""
-    pattern = re.compile(r"(?<![\w-])(" + "|".join(sorted(words, key=len, reverse=True)) + r")(?![\w-])", re.IGNORECASE)
+    """Every use of a retired word, of its plural, and of a key that is made of it: the word, and its place."""
+    either = "|".join(sorted(words, key=len, reverse=True)).replace(" ", "[ _]")
+    pattern = re.compile(rf"(?<![\w-])({either})s?(?![\w-])", re.IGNORECASE)
     for path, number, text in texts():
-        for match in pattern.finditer(OLD_NAMES.sub("", text)):
-            yield match[1].lower(), f"{path}:{number}: {text.strip()[:120]}"
+        for match in pattern.finditer(OWN_NAMES.sub("", OLD_NAMES.sub("", text))):
+            yield match[1].lower().replace("_", " "), f"{path}:{number}: {text.strip()[:120]}"
 
 
 def texts() -> Iterator[Text]:

@@ -112,7 +112,7 @@ def hold(verdict: dict[str, Any], expect: dict[str, Any]) -> None:
 
 
 NOT_OF_A_DEVICE = {
-    "departure_error", "departure_within_1us", "departure_within_10us", "late", "resolution",
+    "pacing_error", "pacing_within_1us", "pacing_within_10us", "late", "resolution",
     "rtt_intended", "rtt_user",
 }  # fmt: skip
 """Of the tester itself, or another view of `rtt`: tests/unit/test_analysis.py."""

@@ -108,7 +108,7 @@ class End:
         for flow in request["flows"]:
             missing = missing or flow["rate_pps"] > float(os.environ.get("FAKE_MISS_ABOVE", "inf"))
             sent.append(sent_flow(flow, missing=missing))
-            sent[-1]["departure_error_ns"]["p99"] = 5_000_000 * stalls
+            sent[-1]["pacing_error_ns"]["p99"] = 5_000_000 * stalls
             capacity = request["path"].get("serialiser", {}).get("rate_pps", float("inf"))
             share = min(1.0, capacity / flow["rate_pps"])
             every = int(os.environ.get("FAKE_LOSE_EVERY", "0"))
@@ -129,7 +129,7 @@ def sent_flow(flow: dict[str, Any], *, missing: bool) -> dict[str, Any]:
     return {
         "flow": flow["flow"], "asked": flow["count"], "sent": sent, "refused": 0, "unsent": flow["count"] - sent,
         "asked_pps": rate, "intended_pps": rate, "achieved_pps": rate, "within_1us": 1.0, "within_10us": 1.0,
-        "departure_error_ns": {"p50": 0, "p99": 0, "max": 0}, "anderson_darling": None,
+        "pacing_error_ns": {"p50": 0, "p99": 0, "max": 0}, "anderson_darling": None,
         "first_ns": 0, "last_ns": round((sent - 1) * 1e9 / rate) if rate else 0,
     }  # fmt: skip
 

@@ -122,7 +122,7 @@ def test_samples_hold_what_the_figures_draw(clean: Path) -> None:
         "pairs": {"device", "reference", "latency_ns", "round"},
         "sizes": {"device", "reference", "frame_bytes", "estimate_ns"},
         "lines": {"device", "reference", "frame_bytes", "ci_low_ns", "ci_high_ns"},
-        "departure_errors": {"device", "exceedance", "error_ns"},
+        "pacing_errors": {"device", "exceedance", "error_ns"},
     }
     for name, wanted in columns.items():
         frame = pl.read_parquet(RunFolder(clean).samples / f"{name}.parquet")
@@ -402,16 +402,16 @@ def test_departures_are_judged_by_the_capture(captured: Make) -> None:
         ("ping", 0, flood, np.arange(5000)),
     ).write()
     verdict = analyse(path)
-    assert the(path, probe="probe", quantity="departure_within_10us")["estimate"] > 0.99
-    assert the(path, probe="probe", quantity="departure_error", statistic="p50")["estimate"] == pytest.approx(2023, 0.1)
-    assert the(path, probe="probe", quantity="departure_within_1us")["estimate"] == pytest.approx(0.26, abs=0.05)
-    assert the(path, probe="ping", interval_ns=10**6, quantity="departure_within_10us")["estimate"] < 0.01
+    assert the(path, probe="probe", quantity="pacing_within_10us")["estimate"] > 0.99
+    assert the(path, probe="probe", quantity="pacing_error", statistic="p50")["estimate"] == pytest.approx(2023, 0.1)
+    assert the(path, probe="probe", quantity="pacing_within_1us")["estimate"] == pytest.approx(0.26, abs=0.05)
+    assert the(path, probe="ping", interval_ns=10**6, quantity="pacing_within_10us")["estimate"] < 0.01
     mean = the(path, probe="ping", interval_ns=10**6, quantity="departure_interval", statistic="mean")
     assert mean["estimate"] == pytest.approx(1_050_000)
     assert the(path, probe="ping", interval_ns=0, quantity="departure_rate")["estimate"] == pytest.approx(50_000)
     assert verdict.findings == []
     assert "ping 0" in verdict.sentence
-    assert pl.read_parquet(RunFolder(path).samples / "departure_errors.parquet")["device"].unique().len() == 2
+    assert pl.read_parquet(RunFolder(path).samples / "pacing_errors.parquet")["device"].unique().len() == 2
 
 
 def test_a_trial_that_left_nothing_is_missing(captured: Make) -> None:

@@ -353,7 +353,7 @@ def test_a_short_load_that_the_device_lost_of_is_a_bound_and_one_that_it_carried
 def test_an_evenly_slow_sender_is_short_and_one_that_stood_still_is_not(
     late: dict[str, float] | None, short: bool
 ) -> None:
-    flow = {"intended_pps": 100.0, "achieved_pps": 90.0, "departure_error_ns": late}
+    flow = {"intended_pps": 100.0, "achieved_pps": 90.0, "pacing_error_ns": late}
     assert is_short([flow]) is short
     assert not is_short([flow | {"achieved_pps": 99.9}])
 

@@ -16,6 +16,8 @@ from sojourn.records.earlier import plan_text, read_json, read_toml
         ({"spec": {"decoy": True}}, {"spec": {"bypass": True}}),
         ({"x": {"bridge/decoy": {"path": "wire/decoy"}}}, {"x": {"bridge/bypass": {"path": "wire/bypass"}}}),
         ({"event": "sham", "took_ns": {"on": 3, "sham": 2}}, {"event": "placebo", "took_ns": {"on": 3, "placebo": 2}}),
+        ({"departure_error_ns": {"p99": 4}}, {"pacing_error_ns": {"p99": 4}}),
+        ({"foreign": 1, "own_drops": 2}, {"unexpected": 1, "local_drops": 2}),
         ({"fates": 3, "settle": "2s"}, {"dispositions": 3, "grace": "2s"}),
         ({"devices": {"sham": {"arms": {"settle": {}}}}}, {"devices": {"sham": {"arms": {"settle": {}}}}}),
     ],

@@ -77,7 +77,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_report_is_whole(reported: Path) -> None:
     folder = reported
-    figures = {"rtt_cdf", "rtt_over_time", "size_lines", "paired_differences", "a_a_control", "departure_error"}
+    figures = {"rtt_cdf", "rtt_over_time", "size_lines", "paired_differences", "a_a_control", "pacing_error"}
     assert {path.stem for path in (folder / "report" / "figures").glob("*.svg")} == figures
     assert {path.stem for path in (folder / "report" / "figures").glob("*.pdf")} == figures
     for path in (folder / "report" / "figures").iterdir():

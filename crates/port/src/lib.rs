@@ -31,7 +31,7 @@ use sojourn_time::{Stamp, Time};
 
 /// A place where frames enter and leave.
 pub trait Port {
-    /// Sends one frame. Returns the number under which its late transmit stamp will come, counted from 0.
+    /// Sends one frame. Returns the number under which its late TX timestamp will come, counted from 0.
     ///
     /// # Errors
     /// When the kernel refuses the frame; the frame then has no number.
@@ -43,7 +43,7 @@ pub trait Port {
     /// When the kernel refuses, not when there is nothing to take.
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError>;
 
-    /// Takes the next late transmit stamp, if one is there. Never blocks.
+    /// Takes the next late TX timestamp, if one is there. Never blocks.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -102,7 +102,7 @@ pub enum StampKind {
     Left,
 }
 
-/// Which late transmit stamps a port is to take. Each costs a message on the socket's error queue.
+/// Which late TX timestamps a port is to take. Each costs a message on the socket's error queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
     /// None.

@@ -136,7 +136,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
         }
     }
 
-    /// Takes the frames and the transmit stamps that are there, so many of each at most.
+    /// Takes the frames and the TX timestamps that are there, so many of each at most.
     fn collect(&mut self, most: usize) -> Result<(), PortError> {
         for _ in 0..most {
             match self.port.receive(&mut self.buffer) {

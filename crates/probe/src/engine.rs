@@ -12,7 +12,7 @@ use crate::codec::Codec;
 use crate::departures::Departures;
 use crate::{Request, Schedule};
 
-/// How long to wait at a block's end for transmit stamps that are still out.
+/// How long to wait at a block's end for TX timestamps that are still out.
 const STAMP_PATIENCE: Nanos = Nanos::millis(20);
 
 /// How long to wait for outstanding replies after being stopped, at most.
@@ -44,7 +44,7 @@ pub struct Engine {
     counts: Counts,
     /// The number that the port gave the first probe.
     first_number: Option<u32>,
-    /// How many transmit stamps are still to come; `None` when the port gives none.
+    /// How many TX timestamps are still to come; `None` when the port gives none.
     stamps_due: Option<u64>,
     /// The sequence number after the highest that was answered: `NextExp` of RFC 4737.
     next_expected: u32,
@@ -164,7 +164,7 @@ impl Engine {
         }
     }
 
-    /// Takes a transmit stamp that came late. The better of two stays.
+    /// Takes a TX timestamp that came late. The better of two stays.
     pub fn on_stamp(&mut self, stamp: &TransmitStamp) {
         let Some(first) = self.first_number else { return };
         let Some(row) = self.rows.get_mut(stamp.number.wrapping_sub(first) as usize) else { return };
@@ -215,7 +215,7 @@ impl Engine {
     }
 
     /// All have left: waits for replies until the timeout, then for their duplicates as long as a reply took, then for
-    /// transmit stamps.
+    /// TX timestamps.
     fn poll_end(&self, now: Time) -> Step {
         let until = if self.is_awaiting_reply() {
             let patience = if self.is_stopped { self.timeout.min(STOP_PATIENCE) } else { self.timeout };

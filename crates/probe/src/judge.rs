@@ -70,7 +70,7 @@ fn sender_late(block: &Block, probes: &[Probe]) -> Option<String> {
     }
     let limit = late_limit(block.interval);
     let measured = || probes.iter().filter(|probe| !probe.is_warmup);
-    let late = measured().filter(|probe| probe.departure_error() > limit).count();
+    let late = measured().filter(|probe| probe.pacing_error() > limit).count();
     let share = late as f64 / measured().count().max(1) as f64;
     (share > LATE_SHARE).then(|| late_sentence("probes", share, limit))
 }

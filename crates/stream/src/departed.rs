@@ -43,7 +43,7 @@ pub struct FlowSent {
     /// When the last left.
     pub last: Option<Time>,
     /// Departure less intended departure: by late stamps where the port gives them, else by the calls. None of a flood.
-    pub departure_error: Spread,
+    pub pacing_error: Spread,
     /// Between departures.
     pub inter_departure: Spread,
     /// The share of departures within 1 µs of the intended ones.
@@ -77,9 +77,6 @@ pub struct SendOutcome {
 impl FlowSent {
     /// Returns its histograms with the quantities that records name.
     pub fn histograms(&self) -> [(&'static str, &'static str, Vec<Cell>); 2] {
-        [
-            ("departure_error", "ns", self.departure_error.cells()),
-            ("inter_departure", "ns", self.inter_departure.cells()),
-        ]
+        [("pacing_error", "ns", self.pacing_error.cells()), ("inter_departure", "ns", self.inter_departure.cells())]
     }
 }

@@ -12,7 +12,7 @@ pub struct End {
     /// The mean pacing error: how long after the intended time packets left, where the sender's kernel or interface stamped
     /// nine in ten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub departure_error_ns: Option<f64>,
+    pub pacing_error_ns: Option<f64>,
     /// Whose clock that is, by its id, where several receivers hear it: the others wait for an end of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,

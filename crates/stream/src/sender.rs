@@ -160,7 +160,7 @@ impl Sender {
         self.flows[place].counts.refused += 1;
     }
 
-    /// Takes a transmit stamp that came late.
+    /// Takes a TX timestamp that came late.
     pub fn on_stamp(&mut self, port: usize, stamp: &TransmitStamp) {
         let Some(entry) = self.rings.get_mut(port).and_then(Option::as_mut).and_then(|ring| ring.take(stamp)) else {
             return;
@@ -192,7 +192,7 @@ impl Sender {
         self.lead.0
     }
 
-    /// Returns whether transmit stamps of packets are still to come.
+    /// Returns whether TX timestamps of packets are still to come.
     pub fn awaits_stamps(&self) -> bool {
         self.rings.iter().flatten().any(Ring::is_waiting)
     }
@@ -293,7 +293,7 @@ impl Flow {
             within_10us: track.share_within(Nanos::micros(10)),
             is_by_stamps: by_stamps,
             fit: track.fit(),
-            departure_error: track.error,
+            pacing_error: track.error,
             inter_departure: track.gaps,
         }
     }

@@ -15,7 +15,7 @@ What it writes:
     - `pairs`: device, reference, cell, round, latency_ns (one way); the A/A control is device "a/a".
     - `sizes`: device, reference (null: whole path), probe, frame_bytes, estimate_ns, ci_low_ns, ci_high_ns: the points.
     - `lines`: the same columns on a fine grid of sizes: the fitted line and its 95 % band.
-    - `departure_errors`: device, exceedance, error_ns (absolute); for method "departures" device is the tool, and the
+    - `pacing_errors`: device, exceedance, error_ns (absolute); for method "departures" device is the tool, and the
       factors of its trials stand beside it.
 
 How a figure is made is said where it is made: `pairs` (a device's latency), `sizes` (a + b x size), `paths` (round-trip

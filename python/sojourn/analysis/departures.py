@@ -1,4 +1,4 @@
-"""Who sends when it says: intervals and departure errors of each sender, judged by a capture at the far end.
+"""Who sends when it says: intervals and pacing errors of each sender, judged by a capture at the far end.
 
 A trial's schedule is its asked interval; only its start is fitted (by the median), so a sender that is slow on average
 is not excused. Frames are placed by their ICMP sequence number: what was lost on the way leaves a gap, not a shift.
@@ -93,7 +93,7 @@ def _seen(run: Run) -> dict[tuple[str, int, int], list[tuple[NDArray[np.int64], 
 
 
 def departure_rows(trials: list[Trials]) -> list[Row]:
-    """Intervals, rate and departure errors of every group of trials."""
+    """Intervals, rate and pacing errors of every group of trials."""
     rows = []
     for one in trials:
         gaps, of_trial = one.gaps()

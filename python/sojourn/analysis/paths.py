@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 ERROR_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-WITHIN_NS = {"departure_within_1us": 1_000, "departure_within_10us": 10_000}
+WITHIN_NS = {"pacing_within_1us": 1_000, "pacing_within_10us": 10_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,13 @@ def _departures(run: Run, path: Path) -> list[Row]:
 
 
 def error_rows(like: Row, errors: NDArray[np.float64], rounds: NDArray[np.int64]) -> list[Row]:
-    """Departure errors (absolute, ns) as rows with the factors of `like`: quantiles, maximum, shares within bounds."""
+    """Pacing errors (absolute, ns) as rows with the factors of `like`: quantiles, maximum, shares within bounds."""
     n = len(errors)
     if not n:
         return []
     quantiles = {name: quantile_by_rounds(errors, rounds, p) for name, p in ERROR_QUANTILES.items() if allowed(p, n)}
-    figures = [("departure_error", name, value, "ns") for name, value in quantiles.items()]
-    figures.append(("departure_error", "max", _bare(float(errors.max()), rounds), "ns"))
+    figures = [("pacing_error", name, value, "ns") for name, value in quantiles.items()]
+    figures.append(("pacing_error", "max", _bare(float(errors.max()), rounds), "ns"))
     for quantity, bound in WITHIN_NS.items():
         figures.append((quantity, "ratio", share_by_rounds(errors <= bound, rounds), "1"))
     return [

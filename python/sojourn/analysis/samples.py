@@ -45,7 +45,7 @@ def samples_of_pairs(run: Run, rounds: Rounds, fits: list[BySize]) -> dict[str, 
     }
     return {
         **{name: with_cells(run, frame) for name, frame in of_cells.items()},
-        "departure_errors": _own_departures(run),
+        "pacing_errors": _own_departures(run),
         "lines": _lines(fits),
         "sizes": _sizes(fits),
     }
@@ -60,7 +60,7 @@ def samples_of_departures(trials: list[Trials]) -> dict[str, pl.DataFrame]:
             curve = curve_of(errors).rename({"value": "error_ns"})
             named = {name: pl.lit(value) for name, value in asdict(one.factors).items()}
             curves.append(curve.with_columns(device=pl.lit(one.factors.probe), **named))
-    return {"departure_errors": pl.concat(curves, how="vertical_relaxed")} if curves else {}
+    return {"pacing_errors": pl.concat(curves, how="vertical_relaxed")} if curves else {}
 
 
 def with_cells(run: Run, frame: pl.DataFrame) -> pl.DataFrame:

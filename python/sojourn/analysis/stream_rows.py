@@ -128,7 +128,7 @@ def trial_row(run: Run, trials: pl.DataFrame, quantity: str, statistic: str, val
 
 def departure_rows(run: Run, flows: pl.DataFrame) -> list[Row]:
     """Pacing errors, from the sender's best timestamps."""
-    errors = departure_errors(run, flows)
+    errors = pacing_errors(run, flows)
     rows = []
     for (device, cell), here in errors.partition_by("device", "cell", as_dict=True, maintain_order=True).items():
         factors = run.cells[int(str(cell))]
@@ -139,7 +139,7 @@ def departure_rows(run: Run, flows: pl.DataFrame) -> list[Row]:
     return rows
 
 
-def departure_errors(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
+def pacing_errors(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
     """Actual minus intended departure of every recorded packet: device, cell, block, error_ns."""
     at = flows.select("block", "flow", "device", "cell").unique()
     sends = run.sends.join(at, on=["block", "flow"], how="inner")

@@ -45,7 +45,7 @@ def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
     }
     placed = {name: with_cells(run, frame) for name, frame in found.items()}
     # The curve's own column of that name, beside the cell's.
-    return placed | {"departure_errors": departure_samples(run, of.errors)}
+    return placed | {"pacing_errors": departure_samples(run, of.errors)}
 
 
 def trial_samples(of: Gathered) -> pl.DataFrame:

@@ -30,8 +30,8 @@ from sojourn.analysis.stream_rows import (
     binned_summaries,
     count_rows,
     delay_rows,
-    departure_errors,
     departure_rows,
+    pacing_errors,
     stamp,
     summaries,
 )
@@ -105,7 +105,7 @@ class Gathered:
     @cached_property
     def errors(self) -> pl.DataFrame:
         """Pacing errors of every recorded packet."""
-        return departure_errors(self.run, self.flows)
+        return pacing_errors(self.run, self.flows)
 
     @cached_property
     def summaries(self) -> pl.DataFrame:

@@ -16,7 +16,7 @@ the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", 
     - loss_ratio, duplicated, reordered, late, corrupted, local_drops (of the frames sent; Korn and Graubard's
       intervals); ratio [1]
     - offered_pps, received_pps, achieved_ratio (offered over configured); mean [1/s, 1]
-    - departure_error, departure_within_1us, departure_within_10us; as for probes [ns, 1]
+    - pacing_error, pacing_within_1us, pacing_within_10us; as for probes [ns, 1]
     - device_latency (reference direct: from pairs of trials; one way, not halved); mean pooled [ns]
     - one_way_delay_shift (reference direct: of medians); p50 [ns]
     - resolution (of the bed, from the A/A control); pooled [ns]
@@ -57,7 +57,7 @@ the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", 
 "at_least" in place of "mean": the value is within 10 % of the tester zero-loss rate, so the tester was the limit.
 
 Samples (analysis/samples/*.parquet). All carry the cell's factors (`factors.Factors`) beside `cell`, but for
-departure_errors and rate_lines. Those marked * have the columns of a point: device, reference, cell, quantity,
+pacing_errors and rate_lines. Those marked * have the columns of a point: device, reference, cell, quantity,
 statistic, estimate, ci_low, ci_high, unit, port, node, against.
 
 - trials (all methods): block, device, cell, round, visit, flow, port, elapsed_s, asked_pps, intended_pps, offered_pps,
@@ -72,7 +72,7 @@ statistic, estimate, ci_low, ci_high, unit, port, node, against.
 - inter_arrival_quantiles (all): device, cell, port, exceedance, gap_ns (between arrivals of one flow)
 - loss_runs (all): device, cell, port, run ("loss", "gap"), low, high (lengths, in packets), count
 - pairs (all): device, reference, cell, round, latency_ns (one way, device minus direct; the A/A control is "a/a")
-- departure_errors (all): device, exceedance, error_ns (absolute)
+- pacing_errors (all): device, exceedance, error_ns (absolute)
 - delay_by_interval (one-way) *: one_way_delay and one_way_delay_intended (mean, p50, p99, p99.9) and `stable`
 - min_intervals (one-way) *: min_frame_interval (sustained or at_most, saturated, calculated)
 - growth (one-way): block, device, cell, round, visit, growth, p, loss_ratio, achieved_ratio, stable

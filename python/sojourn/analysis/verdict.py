@@ -106,7 +106,7 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
 
 def departures_sentence(run: Run, rows: list[Row]) -> str:
     """How well each tool kept its schedule at the shortest interval that all of them were asked for."""
-    within = [row for row in rows if row.quantity == "departure_within_10us" and row.factors.interval_ns]
+    within = [row for row in rows if row.quantity == "pacing_within_10us" and row.factors.interval_ns]
     tools = sorted({str(row.factors.probe) for row in within})
     paces = [{row.factors.interval_ns or 0 for row in within if row.factors.probe == tool} for tool in tools]
     shared = set.intersection(*paces) if paces else set()

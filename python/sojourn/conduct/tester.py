@@ -341,7 +341,7 @@ def is_short(sent: Sequence[dict[str, Any]]) -> bool:
 
 def fell_behind_evenly(flow: dict[str, Any]) -> bool:
     """Whether the middle frame was late by a good part of what the last was; live frames do not tell."""
-    late = flow.get("departure_error_ns") or {}
+    late = flow.get("pacing_error_ns") or {}
     return not late.get("max") or late.get("p50", 0) >= EVEN * late["max"]
 
 
@@ -355,7 +355,7 @@ def missed_by(flow: dict[str, Any]) -> float:
 
 def is_late(flow: dict[str, Any], quantile: str, duration_ns: int) -> bool:
     """Whether a sender stood still: what it then catches up with is a burst, and not the stream that was asked."""
-    late_ns = (flow.get("departure_error_ns") or {}).get(quantile) or 0
+    late_ns = (flow.get("pacing_error_ns") or {}).get(quantile) or 0
     return bool(late_ns > max(LEAST_LATE_NS[quantile], MISSED * duration_ns))
 
 

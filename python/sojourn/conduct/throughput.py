@@ -246,5 +246,5 @@ def pacing(outcome: Outcome) -> dict[str, Any]:
         "achieved_pps": flow["achieved_pps"],
         "within_1us": flow.get("within_1us"),
         "within_10us": flow.get("within_10us"),
-        "p99_ns": (flow.get("departure_error_ns") or {}).get("p99"),
+        "p99_ns": (flow.get("pacing_error_ns") or {}).get("p99"),
     }

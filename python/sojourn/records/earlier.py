@@ -14,14 +14,18 @@ KEYS = {
     "arm": "path", "arms": "paths", "decoy": "bypass", "fates": "dispositions", "foreign": "unexpected",
     "laws": "hypotheses", "own_drops": "local_drops", "path_cost": "compensate", "settle": "grace", "sham": "placebo",
 }  # fmt: skip
+TABLES = {"departure_error": "pacing_error", "departure_error_ns": "pacing_error_ns"}
+"""Keys whose value is a table."""
+
 VALUES = {
-    "arm-throughput": "path-throughput", "as-answered": "closed-loop", "own_drops": "local_drops", "sham": "placebo",
-    "sham-explains": "placebo-explains",
+    "arm-throughput": "path-throughput", "as-answered": "closed-loop", "departure_error": "pacing_error",
+    "departure_within_10us": "pacing_within_10us", "departure_within_1us": "pacing_within_1us",
+    "own_drops": "local_drops", "sham": "placebo", "sham-explains": "placebo-explains",
 }  # fmt: skip
 ENDINGS = {"/decoy": "/bypass"}
 """How names of paths end."""
 
-EARLIER = re.compile("|".join(rf"\b{name}\b" for name in (*KEYS, *VALUES)))
+EARLIER = re.compile("|".join(rf"\b{name}\b" for name in (*KEYS, *TABLES, *VALUES)))
 PLAN_KEY = re.compile(rf"^(\s*)({'|'.join(KEYS)})(?=\s*=)", re.MULTILINE)
 PLAN_VALUE = re.compile(rf'"({"|".join(VALUES)})"')
 
@@ -59,7 +63,7 @@ def renamed(value: Any) -> Any:
 
 def _key(key: str, inner: Any) -> str:
     """A table may be a path's, or a device's, which its user has named."""
-    return _path(key) if isinstance(inner, dict) else KEYS.get(key, key)
+    return TABLES.get(key, _path(key)) if isinstance(inner, dict) else KEYS.get(key, key)
 
 
 def _path(name: str) -> str:

@@ -23,7 +23,7 @@ NO_LESS_US = 0.001  # a logarithmic axis has no zero; departures are stamped to 
 
 def departures(run: Run) -> Figure | None:
     """How late or early departures were, by device, or by tool and interval."""
-    found = samples.departure_errors(run)
+    found = samples.pacing_errors(run)
     if found.is_empty() or float(found["us"].max()) <= NO_LESS_US:  # type: ignore[arg-type]
         return None  # a simulation's departures are exact: there is nothing to draw
     drawn = found.with_columns(pl.col("us").clip(lower_bound=NO_LESS_US))
@@ -37,7 +37,7 @@ def departures(run: Run) -> Figure | None:
 
     judge = "A capture at the far end is the judge. " if run.by_tool else ""
     caption = f"Actual minus intended departure. {judge}The darker lines are at 1 µs and 10 µs."
-    return Figure("departure_error", "Pacing error", caption, by_cell(drawn, build), tuple(names))
+    return Figure("pacing_error", "Pacing error", caption, by_cell(drawn, build), tuple(names))
 
 
 def intervals(run: Run) -> Figure | None:

@@ -53,9 +53,9 @@ def points(run: Run) -> pl.DataFrame:
     return _against_size(run, "sizes")
 
 
-def departure_errors(run: Run) -> pl.DataFrame:
+def pacing_errors(run: Run) -> pl.DataFrame:
     """Quantiles of the pacing error: cell ("" where all are together), device or tool, exceedance (= 1 − p), us."""
-    found = run.samples("departure_errors")
+    found = run.samples("pacing_errors")
     if found is None or found.is_empty():
         return pl.DataFrame()
     cell = _trial_label(run) if run.by_tool else pl.lit("")

@@ -172,14 +172,14 @@ def departures(run: Run) -> Table:
     first = ("Tool", "Asked") if run.by_tool else ("Cell", "Device")
     columns = (
         *(Column((title.lower(),), title, numeric=False) for title in first),
-        *(Column((f"departure_error_{name}_us",), name, "µs", group="Error") for name in ("p50", "p90", "p99", "max")),
+        *(Column((f"pacing_error_{name}_us",), name, "µs", group="Error") for name in ("p50", "p90", "p99", "max")),
         Column(("within_1us_percent",), "± 1 µs", "%", group="Within"),
         Column(("within_1us_low_percent", "within_1us_high_percent"), "95 % interval", "%", group="Within"),
         Column(("within_10us_percent",), "± 10 µs", "%", group="Within"),
         Column(("within_10us_low_percent", "within_10us_high_percent"), "95 % interval", "%", group="Within"),
     )
     rows = []
-    for row in _trials(run, "departure_error", "max"):
+    for row in _trials(run, "pacing_error", "max"):
         cell = run.cell_of(row)
         asked = f"{row['icmp_bytes']} B, {every(row['schedule'], row['interval_ns'])}"
         named = (
@@ -367,9 +367,9 @@ def _same(run: Run, like: dict[str, Any], quantity: str, statistic: str) -> dict
 
 
 def _errors(run: Run, like: dict[str, Any]) -> list[Entry]:
-    found = [_same(run, like, "departure_error", name) for name in ("p50", "p90", "p99", "max")]
+    found = [_same(run, like, "pacing_error", name) for name in ("p50", "p90", "p99", "max")]
     entries = [number(shown_of(row)) if row else Entry(NOTHING) for row in found]
-    for quantity in ("departure_within_1us", "departure_within_10us"):
+    for quantity in ("pacing_within_1us", "pacing_within_10us"):
         row = _same(run, like, quantity, "ratio")
         shown = shown_of(row) if row else show(None, None, None, "ratio")
         entries += [number(shown), interval(shown)]

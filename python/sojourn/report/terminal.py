@@ -160,7 +160,7 @@ def _columns(words: tuple[str, ...], numbers: tuple[str, ...], rest: tuple[str, 
 
 
 def _print_pacing(run: Run, console: Console) -> None:
-    rows = run.rows("departure_within_10us", "ratio")
+    rows = run.rows("pacing_within_10us", "ratio")
     if not run.by_tool or rows.is_empty():
         return
     table = _columns(("tool", "asked"), ("interval, µs", "within ± 10 µs, %", "95 % interval"))

@@ -45,7 +45,7 @@ fn receive_stamps() -> Check {
 }
 
 fn transmit_stamps() -> Check {
-    stamped("software transmit stamps", || {
+    stamped("software TX timestamps", || {
         let (mut port, _far) = pair()?;
         let sent = port.transmit(&[0; 64])?;
         let stamp = until_some(|| port.transmit_stamp())?;

@@ -30,7 +30,7 @@ struct Figures {
     rtt: Option<Summary>,
     rtt_intended: Option<Summary>,
     rtt_user: Option<Summary>,
-    departure_error: Option<Summary>,
+    pacing_error: Option<Summary>,
 }
 
 impl Figures {
@@ -42,7 +42,7 @@ impl Figures {
             rtt: over(Probe::rtt),
             rtt_intended: over(Probe::rtt_intended),
             rtt_user: over(Probe::rtt_user),
-            departure_error: over(|probe| Some(probe.departure_error())),
+            pacing_error: over(|probe| Some(probe.pacing_error())),
         }
     }
 }
@@ -86,7 +86,7 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
         "rtt": figures.rtt,
         "rtt_intended": figures.rtt_intended,
         "rtt_user": figures.rtt_user,
-        "departure_error": figures.departure_error,
+        "pacing_error": figures.pacing_error,
         "departure_sources": sources(probes.iter().map(|probe| probe.departure.source)),
         "arrival_sources": sources(arrival_sources(probes)),
         "findings": found.iter().map(finding).collect::<Vec<_>>(),
@@ -167,7 +167,7 @@ fn table(figures: &Figures) -> String {
         ("rtt", figures.rtt),
         ("rtt from intended", figures.rtt_intended),
         ("rtt in user space", figures.rtt_user),
-        ("pacing error", figures.departure_error),
+        ("pacing error", figures.pacing_error),
     ];
     let rows: Vec<(&str, Summary)> = rows.into_iter().filter_map(|(name, row)| Some((name, row?))).collect();
     let shown: Vec<Column> =

@@ -70,7 +70,7 @@ impl Findings {
         self.of_pace(flow);
         let interval = if flow.asked_pps > 0.0 { 1e9 / flow.asked_pps } else { 1e9 };
         let limit = late_limit(Nanos(interval as i64));
-        let late = flow.departure_error.share_above(limit.0);
+        let late = flow.pacing_error.share_above(limit.0);
         self.add_if(late > LATE_SHARE, Finding::SenderLate, || late_sentence("frames", late, limit));
         if let (Pattern::Poisson, Some(fit)) = (schedule.pattern, flow.fit) {
             self.add_if(fit.p < MISFIT, Finding::PoissonMisfit, || gaps(fit));

@@ -114,7 +114,7 @@ fn told(sent: &LiveSent, flow: &FlowRequest, into_device: bool) -> FlowSent {
         achieved_pps: if span > 0 { sent.made.saturating_sub(1) as f64 * 1e9 / span as f64 } else { 0.0 },
         first: (sent.made > 0).then_some(sent.first),
         last: (sent.made > 0).then_some(sent.last),
-        departure_error: Spread::default(),
+        pacing_error: Spread::default(),
         inter_departure: Spread::default(),
         is_by_stamps: false,
         // Not known: no frame is told of by itself.

@@ -20,7 +20,7 @@ pub struct OneWay {
     /// How many arrived before they left.
     pub negative: u64,
     /// The sender's mean pacing error, as it tells.
-    pub departure_error_ns: Option<f64>,
+    pub pacing_error_ns: Option<f64>,
     /// How many were sent before their intended departure, and by how much at most.
     pub early: (u64, Nanos),
 }
@@ -31,7 +31,7 @@ impl OneWay {
         flow: &FlowReceived,
         outcome: &ReceiveOutcome,
         line: Option<EndLine>,
-        departure_error_ns: Option<f64>,
+        pacing_error_ns: Option<f64>,
     ) -> Option<Self> {
         let line = line?;
         let all = flow.counts.packets();
@@ -52,7 +52,7 @@ impl OneWay {
             from_send_call: Quantiles::of(&from_send_call, all)?,
             from_intended: if is_kept { Quantiles::of(&from(|row| row.intended), all) } else { None },
             pdv: Quantiles::of(&pdv, all)?,
-            departure_error_ns,
+            pacing_error_ns,
             early,
         })
     }
@@ -82,7 +82,7 @@ impl OneWay {
     /// Returns the mean delay from the departure: that from the intended departure less the mean pacing error. The send call
     /// would not do: the time in a frame is written a little before it.
     fn mean_from_departure(&self) -> Option<f64> {
-        Some(self.from_intended.as_ref()?.mean - self.departure_error_ns?)
+        Some(self.from_intended.as_ref()?.mean - self.pacing_error_ns?)
     }
 
     /// Returns what is to be known of them, a sentence a line.

@@ -304,7 +304,7 @@ pub fn answer(block: u32, outcome: &SendOutcome, clocks: &[Known]) -> Value {
 
 /// Returns what an answer says of a flow that was sent.
 pub fn flow_json(flow: &FlowSent) -> Value {
-    let error = &flow.departure_error;
+    let error = &flow.pacing_error;
     json!({
         "flow": flow.flow,
         "asked": flow.counts.asked,
@@ -314,7 +314,7 @@ pub fn flow_json(flow: &FlowSent) -> Value {
         "asked_pps": flow.asked_pps,
         "intended_pps": flow.intended_pps,
         "achieved_pps": flow.achieved_pps,
-        "departure_error_ns": {
+        "pacing_error_ns": {
             "p50": error.quantile(0.5), "p99": error.quantile(0.99), "max": error.max(), "min": error.min(),
         },
         "departures_by": if flow.is_by_stamps { "stamps" } else { "calls" },

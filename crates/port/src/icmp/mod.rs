@@ -3,7 +3,7 @@
 //! Uses a raw socket where that is permitted, else the unprivileged echo socket, and hides the difference: each port writes
 //! an identifier of its own into requests (the kernel does it for an echo socket), and only echo replies with that identifier
 //! come in; the IPv4 header of a raw socket is taken off. A message that does not
-//! fit the MTU is fragmented by the kernel; its transmit stamp is then that of the first fragment and its receive stamp
+//! fit the MTU is fragmented by the kernel; its TX timestamp is then that of the first fragment and its receive stamp
 //! that of the last. Does not build echo messages.
 
 use std::collections::hash_map::RandomState;

@@ -1,6 +1,6 @@
 //! Control messages: what the kernel tells beside a packet's bytes, and what it is told beside them.
 //!
-//! Reads receive and transmit stamps, the number of a transmit stamp and the local address of a datagram; writes the local
+//! Reads receive and TX timestamps, the number of a TX timestamp and the local address of a datagram; writes the local
 //! address of an answer. Pure: bytes in, values out; bytes that make no sense are passed over.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,7 +1,7 @@
 //! A kernel socket that stamps what it sends and receives.
 //!
 //! Hides the sources of timestamps (interface, kernel, program), the conversion of the kernel's `CLOCK_REALTIME` to `CLOCK_TAI`,
-//! the numbers of transmit stamps, the error queue and errors that are only news about the peer. Does not know what a
+//! the numbers of TX timestamps, the error queue and errors that are only news about the peer. Does not know what a
 //! frame is. Allocates nothing after it is opened.
 
 use std::collections::VecDeque;
@@ -245,7 +245,7 @@ impl Socket {
         &self.from
     }
 
-    /// Takes the next late transmit stamp.
+    /// Takes the next late TX timestamp.
     pub fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
         match self.waiting.pop_front() {
             Some(stamp) => Ok(Some(stamp)),
@@ -403,7 +403,7 @@ impl Socket {
             let message = match sys::receive(self.fd.as_fd(), parts, &mut name, &mut self.control, flags) {
                 Ok(message) => message,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_news(&error) => return Ok(None),
-                Err(error) => return Err(self.refused("read the transmit stamps of", error)),
+                Err(error) => return Err(self.refused("read the TX timestamps of", error)),
             };
             let control = parse(&self.control, message.control_length);
             if let Some(stamp) = self.transmitted(&control) {

@@ -36,7 +36,7 @@ pub struct PacketPort {
 pub struct PacketOptions {
     /// Whether frames go straight to the driver, past the queueing discipline.
     pub qdisc_bypass: bool,
-    /// Which late transmit stamps are taken.
+    /// Which late TX timestamps are taken.
     pub stamps: Stamps,
     /// Whether frames with an 802.1Q tag come in too, with the tag where it was on the wire.
     pub tagged: bool,

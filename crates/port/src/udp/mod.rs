@@ -1,7 +1,7 @@
 //! UDP payloads, IPv4 and IPv6: to one peer ([`UdpPort`]), or from whoever asks ([`UdpListener`]).
 //!
 //! Hides the socket, the binding to an interface, and that an answer must leave from the address that was asked. A payload
-//! that does not fit the MTU is fragmented by the kernel; its transmit stamp is then that of the first fragment and its
+//! that does not fit the MTU is fragmented by the kernel; its TX timestamp is then that of the first fragment and its
 //! receive stamp that of the last.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -34,7 +34,7 @@ pub struct UdpPort {
 pub struct UdpOptions {
     /// The differentiated services code point of what is sent, 0 to 63 (RFC 2474).
     pub dscp: u8,
-    /// Which late transmit stamps are taken.
+    /// Which late TX timestamps are taken.
     pub stamps: Stamps,
     /// The receive buffer to ask for, in bytes; a large one unless it is said.
     pub buffer_bytes: Option<usize>,

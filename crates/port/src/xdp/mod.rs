@@ -2,7 +2,7 @@
 //!
 //! A program on the interface hands over the frames of the EtherType, tagged or not, each with the time at which it came to
 //! the driver; all others go on to the stack. Hides the rings, the memory behind them and the program. One queue: a device
-//! that spreads frames over several is refused. There are no transmit stamps. Frames that are addressed to other stations
+//! that spreads frames over several is refused. There are no TX timestamps. Frames that are addressed to other stations
 //! come in, too: the program sits before the filter.
 
 pub(crate) mod sys;

@@ -151,7 +151,7 @@ impl<P: Batch> Bench<P> {
                 assert_eq!((stamp.number, stamp.left.source, stamp.kind), expected);
                 return stamp.left.at;
             }
-            assert!(self.clock.now() < deadline, "no transmit stamp came");
+            assert!(self.clock.now() < deadline, "no TX timestamp came");
         }
     }
 

@@ -160,7 +160,7 @@ fn a_burst_of_frames_makes_no_probe_late() {
     let (rows, counts) = measure(&request(20, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
     assert!(counts.duplicated > 1_000, "{counts:?}");
     // One turn: its frames at 2 µs each, and what it costs to look at the clock.
-    let latest = rows.iter().map(Probe::departure_error).max().unwrap();
+    let latest = rows.iter().map(Probe::pacing_error).max().unwrap();
     assert!(latest < Nanos::micros(25), "{latest:?}");
 }
 
@@ -248,6 +248,6 @@ fn a_real_time_thread_that_has_time_to_sleep_need_not_rest() {
     let mut port = unruly();
     let pace = Pace { wait: Wait::SleepThenSpin, is_real_time: true };
     let (rows, _) = measure(&request(20_000, Nanos::micros(40)), &mut port, pace).unwrap();
-    let latest = rows.iter().map(Probe::departure_error).max().unwrap();
+    let latest = rows.iter().map(Probe::pacing_error).max().unwrap();
     assert!(latest < Nanos::micros(10), "{latest:?}");
 }

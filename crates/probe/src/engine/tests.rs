@@ -50,7 +50,7 @@ fn a_constant_line_is_measured_exactly() {
     assert_eq!(counts, Counts { sent: 100, received: 100, ..Counts::default() });
     // 56 bytes of payload are a frame of 102.
     assert!(rtts(&rows).iter().all(|rtt| *rtt == 5_000 + 9_000 + 1_000 + 102), "{:?}", rtts(&rows));
-    assert!(rows.iter().all(|row| row.departure_error() == Nanos::ZERO && row.rtt() == row.rtt_user()));
+    assert!(rows.iter().all(|row| row.pacing_error() == Nanos::ZERO && row.rtt() == row.rtt_user()));
     assert!(rows.iter().all(|row| row.departure.source == Source::Simulated));
 }
 
@@ -176,7 +176,7 @@ fn a_late_sender_shows_in_the_departures_and_not_in_the_rtt() {
     let line = Line { sender_late: Some(late), ..Line::constant(5_000, 5_000) };
     let (rows, _) = measure(&request(line, Schedule::Regular, 10));
     for row in rows {
-        assert_eq!(row.departure_error(), Nanos(40_000));
+        assert_eq!(row.pacing_error(), Nanos(40_000));
         assert_eq!((row.rtt(), row.rtt_intended()), (Some(Nanos(10_000)), Some(Nanos(50_000))));
     }
 }

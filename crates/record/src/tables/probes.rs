@@ -133,7 +133,7 @@ impl Probe {
     }
 
     /// Returns by how much it left later than intended.
-    pub fn departure_error(&self) -> Nanos {
+    pub fn pacing_error(&self) -> Nanos {
         self.departure.at - self.intended
     }
 }

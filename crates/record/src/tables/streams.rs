@@ -133,8 +133,8 @@ table! {
         flow: u16 => flow: Int32("1") "The flow.";
         port: u16 => port: Int32("1") "The port.";
         role: Role => role: Utf8("1") "Which end counted: send, receive, answer.";
-        quantity: &'static str => quantity: Utf8("1")
-            "delay, inter_arrival, ipdv, loss_run, gap_run, departure_error, inter_departure.";
+        quantity: &'static str => quantity: Utf8("1") with "departure_error" as "pacing_error"
+            "delay, inter_arrival, ipdv, loss_run, gap_run, pacing_error, inter_departure.";
         unit: &'static str => unit: Utf8("1") "The unit of low and high: ns, or packets for runs.";
         low: i64 => low: Int64("1") "The least value of the bin.";
         high: i64 => high: Int64("1") "The greatest value of the bin.";

@@ -117,7 +117,7 @@ fn in_real_time_a_twentieth_of_each_second_is_given_back_in_small_pieces() {
                 let slept = processor.slept_within(start, start + Nanos::seconds(1));
                 assert!(slept >= Nanos::millis(50), "{schedule:?} {wait:?} {slept:?}");
             }
-            let late = sent.flows[0].departure_error.max().unwrap_or(0);
+            let late = sent.flows[0].pacing_error.max().unwrap_or(0);
             assert!(late < 5_000_000, "{schedule:?} {wait:?}: {late} ns late");
         }
     }

@@ -99,7 +99,7 @@ fn an_end_is_believed_once_and_acknowledged_each_time() {
         let (_, payload) = Link::split(&reply[..length]).unwrap();
         assert_eq!(StreamHeader::read(payload).unwrap().kind, Kind::EndAck);
     }
-    assert_eq!(receiver.end(1), Some(End { sent: 7, clock: None, departure_error_ns: None, of: None }));
+    assert_eq!(receiver.end(1), Some(End { sent: 7, clock: None, pacing_error_ns: None, of: None }));
     let outcome = receiver.finish(&[], &[]);
     assert_eq!((outcome.flows[0].counts.lost, outcome.flows[1].counts.lost), (7, 0));
 }

@@ -61,7 +61,7 @@ fn a_quiet_path_tells_its_delay_and_the_schedule_exactly() {
     assert_eq!((back.counts.first, back.counts.lost, back.counts.reordered), (1_000, 0, 0));
     assert_eq!(back.delay.mean(), Some(12_345.0));
     assert!((out.achieved_pps - 10_000.0).abs() < 1e-6 && (back.achieved_pps() - 10_000.0).abs() < 1e-6);
-    assert_eq!((out.within_1us, out.within_10us, out.departure_error.max()), (1.0, 1.0, Some(0)));
+    assert_eq!((out.within_1us, out.within_10us, out.pacing_error.max()), (1.0, 1.0, Some(0)));
     for (row, arrival) in sent.rows.iter().zip(&received.rows) {
         assert_eq!((row.seq, row.send_call, row.intended), (arrival.seq, arrival.sent, arrival.intended));
         assert_eq!(arrival.arrival.at - row.departure.at, Nanos(12_345));
@@ -184,7 +184,7 @@ fn a_flood_lets_paced_streams_leave_in_time() {
     let flows = vec![stream(1, Pattern::Flood, 0.0, 10_000), stream(2, Pattern::Regular, 1_000.0, 5)];
     let (sent, _) = run(&Path { send_ns: 400, ..Path::constant(0) }, &sending(flows));
     assert_eq!((sent.flows[0].counts.sent, sent.flows[1].counts.sent), (10_000, 5));
-    assert!(sent.flows[1].departure_error.max() <= Some(1_000), "{:?}", sent.flows[1].departure_error.max());
+    assert!(sent.flows[1].pacing_error.max() <= Some(1_000), "{:?}", sent.flows[1].pacing_error.max());
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_late_departure_makes_no_other_one_late() {
         run(&Path { sender_late: late, ..Path::constant(0) }, &sending(vec![stream(1, Pattern::Regular, 1e4, 1_000)]));
     let out = &sent.flows[0];
     assert!((out.within_1us - 0.9).abs() < 0.04 && out.within_1us == out.within_10us, "{}", out.within_1us);
-    assert_eq!(out.departure_error.quantile(1.0).map(|ns| ns / 100), Some(200));
+    assert_eq!(out.pacing_error.quantile(1.0).map(|ns| ns / 100), Some(200));
     assert!((out.achieved_pps / 1e4 - 1.0).abs() < 1e-3);
 }
 
@@ -274,7 +274,7 @@ fn an_end_is_told_until_it_is_heard() {
         let line = Rc::new(RefCell::new(Line::new(path, 1, (receiver, 1), 1).unwrap()));
         let clock = NearClock::new(Rc::clone(&line));
         let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
-        let end = End { sent: 3, clock: None, departure_error_ns: None, of: None };
+        let end = End { sent: 3, clock: None, pacing_error_ns: None, of: None };
         let heard = driver::conclude(
             &mut near,
             &clock,
@@ -358,7 +358,7 @@ fn a_clock_that_is_set_back_while_clocks_are_compared_is_not_waited_for() {
     let line = Rc::new(RefCell::new(Line::new(&Path { loss: 1.0, ..path }, 1, (receiver, 1), 1).unwrap()));
     let clock = NearClock::new(Rc::clone(&line));
     let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
-    let end = End { sent: 3, clock: None, departure_error_ns: None, of: None };
+    let end = End { sent: 3, clock: None, pacing_error_ns: None, of: None };
     assert!(
         !driver::conclude(
             &mut near,

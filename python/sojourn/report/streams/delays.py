@@ -115,9 +115,9 @@ def added(run: Run) -> Table:
 def pacing(run: Run) -> Table:
     """How well departures kept their schedule."""
     measures = (
-        *(Measure("departure_error", name, name, "Error", interval=False) for name in ("p50", "p90", "p99", "max")),
-        Measure("departure_within_1us", "ratio", "± 1 µs", "Within"),
-        Measure("departure_within_10us", "ratio", "± 10 µs", "Within"),
+        *(Measure("pacing_error", name, name, "Error", interval=False) for name in ("p50", "p90", "p99", "max")),
+        Measure("pacing_within_1us", "ratio", "± 1 µs", "Within"),
+        Measure("pacing_within_10us", "ratio", "± 10 µs", "Within"),
     )
     note = "Absolute difference between actual and intended departure. A flood has no intended departures."
     return measured(run, Ask("departures", "Pacing error", measures, note))

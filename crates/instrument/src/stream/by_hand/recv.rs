@@ -147,7 +147,7 @@ impl Told<'_> {
 
     fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
         let end = self.end(flow.flow)?;
-        OneWay::of(flow, &self.received.outcome, end.clock, end.departure_error_ns)
+        OneWay::of(flow, &self.received.outcome, end.clock, end.pacing_error_ns)
     }
 
     fn findings(&self) -> Findings {

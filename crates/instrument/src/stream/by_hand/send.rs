@@ -74,7 +74,7 @@ fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
     let ended = Ended { head: request.head, block: 0, flow: request.flow };
     let mut is_heard = false;
     for (of, clock) in lines(sent) {
-        let end = End { sent: flow.counts.sent, clock, departure_error_ns: departure_error(sent), of };
+        let end = End { sent: flow.counts.sent, clock, pacing_error_ns: pacing_error(sent), of };
         is_heard |= sojourn_stream::conclude(port, &HostClock, ended, &end, PATIENCE)?;
     }
     Ok(is_heard)
@@ -82,7 +82,7 @@ fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
 
 /// Returns the mean pacing error by the stamps of the kernel or the interface; `None` where these are of fewer than nine in ten
 /// frames.
-fn departure_error(sent: &Sent) -> Option<f64> {
+fn pacing_error(sent: &Sent) -> Option<f64> {
     let rows = &sent.outcome.rows;
     let stamped = rows.iter().filter(|row| row.departure.source < Source::User);
     let spans: Vec<f64> = stamped.map(|row| (row.departure.at - row.intended).0 as f64).collect();
@@ -151,7 +151,7 @@ impl Told<'_> {
         told["frame_bytes"] = json!(self.sending.frame_bytes(at));
         told["payload_bytes"] = json!(self.sending.payload_bytes(at));
         let spread = |spread| Quantiles::of(spread, 0).map(|quantiles| quantiles.json());
-        told["departure_error"] = json!(spread(&flow.departure_error));
+        told["pacing_error"] = json!(spread(&flow.pacing_error));
         told["inter_departure"] = json!(spread(&flow.inter_departure));
         told
     }
@@ -189,7 +189,7 @@ impl Told<'_> {
             counts.asked, counts.sent, counts.refused, counts.unsent
         );
         let _ = writeln!(text, "{}", rates(flow, bytes));
-        if flow.departure_error.count() > 0 {
+        if flow.pacing_error.count() > 0 {
             let (one, ten) = (flow.within_1us * 100.0, flow.within_10us * 100.0);
             let _ = writeln!(text, "departures within 1 µs of intended: {one:.2} %, within 10 µs: {ten:.2} %");
         }
@@ -197,7 +197,7 @@ impl Told<'_> {
             let _ = writeln!(text, "{}", findings::gaps(fit));
         }
         let table = quantiles::table(&[
-            ("pacing error", Quantiles::of(&flow.departure_error, 0)),
+            ("pacing error", Quantiles::of(&flow.pacing_error, 0)),
             ("inter-departure time", Quantiles::of(&flow.inter_departure, 0)),
         ]);
         text + "\n" + &table + "\n\n"
