@@ -14,7 +14,7 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.analysis.comparison import DIFFER, difference
 from sojourn.cli import main
-from sojourn.cli.compare import compare_runs, interval, label, sizes, whole_links
+from sojourn.cli.compare import compare_runs, interval, label, print_comparison, sizes, whole_links
 from sojourn.cli.dry_run import expansion, words
 from sojourn.errors import RequestError
 from sojourn.methods import packages
@@ -84,10 +84,15 @@ def test_probe_becomes_the_instrument_with_its_status(tmp_path: Path) -> None:
             ["run", "ping-wait", "--bed", "sim", "--dry-run"],
             'expected "netns" for departures: ping and a capture need a real kernel',
         ),
-        (["run", "--resume", "nowhere"], "nowhere is no run folder: expected one that holds plan.toml and records/"),
+        (
+            ["run", "--resume", "nowhere"],
+            "nowhere is not there: expected a run folder, which holds plan.toml and",
+        ),
         (["run", "bridge-latency", "--resume", "x"], "--resume goes on with the run's own plan: leave a study away"),
-        (["report", "nowhere"], "nowhere is no run folder"),
-        (["compare", "nowhere", "there"], "cannot be read"),
+        (["report", "nowhere"], "nowhere is not there: expected a run folder"),
+        (["compare", "nowhere", "there"], "nowhere is not there: expected a run folder"),
+        (["compare", "/", "there"], "/ is no run folder: expected one that holds plan.toml and records/"),
+        (["report", "/"], "/ is no run folder: expected one that holds plan.toml and records/"),
         (["bed", "show", "nowhere"], "no study or plan file nowhere"),
         (["measure"], "no such command 'measure': see `sojourn --help`"),
         (["report"], "missing argument 'RUN': see `sojourn report --help`"),
@@ -229,6 +234,22 @@ def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> No
     words = " ".join(done.stdout.split())
     assert "differ beyond their intervals" in words
     assert "clearest: bridge over direct: latency" in words
+
+
+def test_runs_without_a_figure_in_common_have_no_empty_table(
+    synthetic: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = synthetic(rounds=8).write(), synthetic(rounds=8, icmp_bytes=(1000,)).write()
+    for path in (one, two):
+        analyse(path)
+        (path / "bed.json").write_text("{}")
+    compared = compare_runs(one, two)
+    print_comparison(compared | {"results": []})
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("The runs have no figure in common: their devices, probes, sizes or intervals differ.")
+    assert "figure first second" not in told
+    assert "plan: 1 key differs" in told
+    assert "bed: no difference" in told
 
 
 def test_figures_of_an_earlier_version_are_not_dropped_in_silence(synthetic: Callable[..., Any]) -> None:

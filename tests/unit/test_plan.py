@@ -77,11 +77,13 @@ def test_a_simulated_study_keeps_its_lines(name: str, tmp_path: Path) -> None:
     [
         ("rounds = 5", 9, "unknown key probe.rounds: expected pairs.rounds"),
         ("intervall = ['1ms']", 9, "unknown key probe.intervall: expected probe.interval"),
+        ("path_cost = 5", 9, "unknown key probe.path_cost: expected"),
+        ("schedule = ['as-answered']", 9, 'did you mean "closed-loop"?'),
         ("interval = ['1']", 9, 'probe.interval = ["1"]: expected a list'),
         ("interval = ['1 parsec']", 9, 'a time with its unit, such as "1ms", "500us" or "1s"'),
         ("interval = [5]", 9, "probe.interval = [5]: expected a list"),
         ("interval = []", 9, "probe.interval = []: expected a list"),
-        ("interval = ['1ms', '1000us']", 9, "each at most once"),
+        ("interval = ['1ms', '1000us']", 9, "a list of different values"),
         ("interval = ['0ms']", 9, 'between "1us" and "3600s"'),
         ("payload_bytes = [64]", 9, "probe.payload_bytes beside probe.icmp_bytes"),
         ("probe = ['smoke']", 9, '"icmp" or "icmp6"'),
@@ -115,7 +117,7 @@ def test_refusals_name_line_key_and_what_was_expected(line: str, where: int, sai
         ("[64]", "[4]", 8, "probe.icmp_bytes = 4: expected at least 8 for icmp"),
         ("[64]", "[65516]", 8, "at most 65515 for icmp"),
         ('["bridge"]', '["bridge*5"]', 5, '"bridge*N" with N from 2 to 4'),
-        ('["bridge"]', '["bridge", "bridge"]', 5, "each at most once"),
+        ('["bridge"]', '["bridge", "bridge"]', 5, "a list of different values"),
         ('["bridge"]', '["direct"]', 5, '"direct" is always there'),
         ('["bridge"]', '["hub"]', 5, '"wire", "bridge", "emulate" or "bridge*N"'),
         ('["bridge"]', '["wire"]\nmtu = 100', 6, "bed.mtu = 100: expected a whole number from 1280"),
@@ -131,7 +133,8 @@ def test_impossible_values_are_refused(old: str, new: str, where: int, said: str
 
 def test_missing_and_broken_files_are_told_apart(tmp_path: Path) -> None:
     assert "the key study.name is missing" in refusal(tmp_path, "[bed]\ndevices = ['bridge']\n")
-    assert "not TOML" in refusal(tmp_path, "[study\n")
+    assert "mine.toml, line 1, column 7: not TOML: Expected ']'" in refusal(tmp_path, "[study\n")
+    assert "mine.toml, at its end: not TOML: " in refusal(tmp_path, "[study]\nname =")
     with pytest.raises(RequestError, match="cannot be read: No such file"):
         load_plan(tmp_path / "none.toml")
     with pytest.raises(RequestError, match=r"did you mean bridge-latency\?"):
@@ -223,3 +226,15 @@ def test_quick_is_not_taken_in_silence_by_a_plan_that_has_none(tmp_path: Path) -
     assert load_plan(path).pairs.rounds == 12
     with pytest.raises(RequestError, match=r"long\.toml: --quick has nothing to change: expected a \[quick\]"):
         load_plan(path, quick=True)
+
+
+def test_names_of_an_earlier_version_are_answered_with_those_of_today() -> None:
+    with pytest.raises(RequestError, match=r"unknown key trials\.settle: expected trials\.grace$"):
+        load_plan("one-way", sets=["trials.settle=2ms"])
+    with pytest.raises(RequestError, match=r'"placebo": did you mean "placebo"\?$'):
+        load_plan("tcplog-cost", sets=["controls=sham"])
+
+
+def test_a_misspelt_hypothesis_is_refused_in_one_sentence() -> None:
+    with pytest.raises(RequestError, match=r'"md1" for study.method = one-way: did you mean "md1"\?$'):
+        load_plan("one-way", sets=["study.hypotheses=md"])

@@ -141,7 +141,7 @@ def test_names_of_devices_tell_their_cables_and_labels() -> None:
         ("rate =", '[bed.links.bridge]\nrate = ["fast"]\n#', 'a rate in bits, such as "100Mbit/s", or "unlimited"'),
         ("rate =", "[bed.links.bridge]\nspeed = 1\n#", "expected one of the keys rate, delay"),
         ("rate =", '[bed.links.wire]\nrate = ["1Mbit/s"]\n#', "expected one of the paths direct, emulate, bridge"),
-        ('"delay 20ms 2ms"', '"delay 1ms"', "each at most once"),
+        ('"delay 20ms 2ms"', '"delay 1ms"', "a list of different values"),
         ('method = "emulator"', 'method = "rfc2544"', "stream.pipe has no meaning for study.method = rfc2544"),
         ("[bed]", '[bed]\nbackend = "sim"', 'bed.backend = "sim": expected "netns" for emulator'),
     ],

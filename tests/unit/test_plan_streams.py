@@ -131,7 +131,7 @@ def test_a_frame_gives_the_payload_that_gives_the_frame(engine: str, payload: in
 @pytest.mark.parametrize(
     ("line", "where", "said"),
     [
-        ("rate = ['10']", 9, 'stream.rate = ["10"]: expected a list, each at most once, of: a rate with its unit'),
+        ("rate = ['10']", 9, 'stream.rate = ["10"]: expected a list of different values, each a rate with its unit'),
         ("interval = ['1ms']\nrate = ['1kpps']", 10, "stream.rate beside stream.interval: expected one of"),
         ("frame_bytes = [64]\npayload_bytes = [46]", 10, "stream.payload_bytes beside stream.frame_bytes"),
         ("frame_bytes = [63]", 9, "stream.frame_bytes = 63: expected at least 64 for engine auto"),

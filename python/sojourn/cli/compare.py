@@ -16,12 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.analysis.comparison import DIFFER, OPEN, shared_results
-from sojourn.analysis.wording import percent
+from sojourn.analysis.wording import counted, percent
 from sojourn.bed.facts import Change
 from sojourn.bed.facts import compare as bed_changes
 from sojourn.errors import RequestError
 from sojourn.records import RunFolder, earlier
 from sojourn.records.findings import label as finding_label
+from sojourn.records.folder import open_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +49,7 @@ STYLES = {DIFFER: "bold", OPEN: "dim"}
 
 def compare_runs(first: Path, second: Path) -> dict[str, Any]:
     """Differences of bed and plan by dotted key, and the figures that both runs have."""
-    one, two = RunFolder(first), RunFolder(second)
+    one, two = open_folder(first), open_folder(second)
     return {
         "runs": [str(first), str(second)],
         "verdicts": [read_json(folder.verdict)["verdict"] for folder in (one, two)],
@@ -70,9 +71,7 @@ def read_json(path: Path) -> Any:
         return earlier.read_json(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
         folder = path.parent if path.name == "bed.json" else path.parent.parent
-        raise RequestError(
-            f"{path} cannot be read: is {folder} a run? `sojourn report {folder}` makes it again"
-        ) from error
+        raise RequestError(f"{path} cannot be read: `sojourn report {folder}` makes it again") from error
 
 
 def read_results(folder: RunFolder) -> list[dict[str, Any]]:
@@ -88,7 +87,7 @@ def read_plan(path: Path) -> Any:
     try:
         return earlier.read_toml(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise RequestError(f"{path} cannot be read: is {path.parent} a run folder?") from error
+        raise RequestError(f"{path} cannot be read: {error}") from error
 
 
 def differences(one: Any, two: Any) -> list[dict[str, Any]]:
@@ -122,9 +121,9 @@ def print_comparison(compared: dict[str, Any]) -> None:
     console.print(Text(answer(shared), style="bold"))
     for run, verdict, why in zip(compared["runs"], compared["verdicts"], compared["reasons"], strict=True):
         console.print(Text(f"{run}: {verdict}" + "".join(f"\n  {one}" for one in why)))
-    if shared:
+    if shown := [row for row in shared if len(shared) <= MOST_SHOWN or row["answer"] == DIFFER]:
         console.print()
-        console.print(figures(shared))
+        console.print(figures(shown[:MOST_SHOWN]))
         console.print(Text(NOTE, style="dim"))
     for name in ("plan", "bed"):
         console.print()
@@ -132,9 +131,9 @@ def print_comparison(compared: dict[str, Any]) -> None:
 
 
 NOTE = (
-    "Difference: second run minus first, with its 95 % CI. Both runs' intervals are of that bed in "
-    "that minute: two runs of one machine differ by more than they say, so a small difference may be of the runs, not "
-    "of what was changed between them. Repeat both."
+    "Difference: second run minus first, with its 95 % CI. Each interval holds for one bed at one time. Two runs on "
+    "one machine differ by more than their intervals, so a small difference may come from the runs and not from what "
+    "was changed between them. Repeat both."
 )
 
 
@@ -143,19 +142,18 @@ def answer(shared: list[dict[str, Any]]) -> str:
     judged = [row for row in shared if row["answer"] != OPEN]
     differ = [row for row in judged if row["answer"] == DIFFER]
     if not shared:
-        return "No figure is in both: they measured other devices, probes, sizes or intervals."
+        return "The runs have no figure in common: their devices, probes, sizes or intervals differ."
     if not differ:
-        return f"None of {len(judged)} leading figures that both have differs beyond its interval."
+        return f"None of the {len(judged)} leading figures that both runs have differs beyond its interval."
     most = max(differ, key=lambda row: abs(row["difference"]) / (row["ci_high"] - row["ci_low"] or 1))
-    said = f"{len(differ)} of {len(judged)} leading figures that both have differ beyond their intervals"
+    said = f"{len(differ)} of {len(judged)} leading figures that both runs have differ beyond their intervals"
     by_chance = round(0.05 * len(judged))
     chance = f" (by chance about {by_chance} would)" if by_chance else ""
     return f"{said}{chance}; clearest: {label(most)}, by {signed(most)}."
 
 
-def figures(shared: list[dict[str, Any]]) -> Table:
+def figures(shown: list[dict[str, Any]]) -> Table:
     """The leading figures; of very many, those that differ."""
-    shown = shared if len(shared) <= MOST_SHOWN else [row for row in shared if row["answer"] == DIFFER][:MOST_SHOWN]
     table = folding_table("figure", "first", "second", "difference", "")
     for row in sorted(shown, key=lambda row: list(SHOWN).index((row["quantity"], row["statistic"]))):
         sides = (interval(side, row["unit"]) for side in row["runs"])
@@ -171,10 +169,9 @@ def print_changes(console: Console, name: str, compared: dict[str, Any]) -> None
     if not changes:
         console.print(f"{name}: no difference")
         return
-    names = ", ".join(row["key"] for row in shown)
-    console.print(Text(f"{name}: {len(shown)} differ{'s' if len(shown) == 1 else ''}{f': {names}' if shown else ''}"))
+    console.print(f"{name}: {counted(len(shown), 'key')} differ{'s' if len(shown) == 1 else ''}")
     if single:
-        console.print(f"  and {len(single)} settings of hosts and links (addresses, neighbours; --json has them all)")
+        console.print(f"  and {counted(len(single), 'setting')} of hosts and links (addresses, neighbours): see --json")
     if shown:
         table = folding_table("", "first", "second")
         for row in shown:

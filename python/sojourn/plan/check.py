@@ -7,6 +7,7 @@ a method needs beyond this by its own check.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from sojourn import devices
 from sojourn.errors import RequestError
@@ -40,8 +41,9 @@ def check_hypotheses(plan: Plan, given: Given) -> None:
     known = plan.ask.hypotheses
     for asked in plan.study.hypotheses:
         if asked not in known:
-            expected = one_of(*known).expected_for(asked) if known else "none"
-            wanted = f"{expected} for study.method = {plan.study.method}"
+            one = one_of(*known)
+            expected = f"{one.expected or 'none'} for study.method = {plan.study.method}"
+            wanted = replace(one, expected=expected).expected_for(asked)
             raise refuse(Given(asked, given.where), "study.hypotheses", wanted)
 
 

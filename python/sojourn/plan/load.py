@@ -146,7 +146,12 @@ def require_known(table: Table, method: str) -> None:
 
 
 def meant_by(key: str, own: Mapping[str, Declared]) -> str:
-    """What was probably meant, else what the section has."""
+    """What was probably meant, or what an earlier version called so; else what the section has."""
+    from sojourn.records.earlier import KEYS  # only a refusal needs it
+
+    section_name, _, name = key.partition(".")
+    if (today := f"{section_name}.{KEYS.get(name, name)}") in own:
+        return today
     if close := nearest(key, own, 0.75):
         return close
     sections = sorted({name.split(".")[0] for name in own} | {*VARIANTS})

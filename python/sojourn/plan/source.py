@@ -46,7 +46,7 @@ def read_toml(text: str, name: str) -> Table:
     try:
         sections = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise RequestError(f"{name}: not TOML: {error}") from error
+        raise RequestError(not_toml(error, name)) from error
     found: Table = {}
     lines = key_lines(text)
     for section, entries in sections.items():
@@ -55,6 +55,17 @@ def read_toml(text: str, name: str) -> Table:
             raise RequestError(f"{place}: {section} stands outside any section: expected a [section] above it")
         found |= flatten(section, entries, name, lines)
     return found
+
+
+AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+def not_toml(error: tomllib.TOMLDecodeError, name: str) -> str:
+    """The sentence for a text that is no TOML, with the place before the problem as in every refusal."""
+    problem = str(error)
+    at = AT.search(problem)
+    place = f"{name}, line {at[1]}, column {at[2]}" if at and at[1] else f"{name}, at its end"
+    return f"{place}: not TOML: {AT.sub('', problem)}"
 
 
 BY_DEVICE = ("bed.lines", "bed.links", "emulate")

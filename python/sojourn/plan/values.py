@@ -35,9 +35,15 @@ class Reader:
     def expected_for(self, value: Any) -> str:
         """What was expected, and the word that was probably meant."""
         for word in value if isinstance(value, list) else [value]:
-            if isinstance(word, str) and word not in self.choices and (meant := nearest(word, self.choices)):
+            if isinstance(word, str) and word not in self.choices and (meant := self._meant_by(word)):
                 return f'{self.expected}: did you mean "{meant}"?'
         return self.expected
+
+    def _meant_by(self, word: str) -> str | None:
+        """The choice that an earlier version called so, or that is spelt most alike."""
+        from sojourn.records.earlier import VALUES  # only a refusal needs it
+
+        return today if (today := VALUES.get(word)) in self.choices else nearest(word, self.choices)
 
 
 def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -129,5 +135,5 @@ def list_of(item: Reader, *, may_be_empty: bool = False) -> Reader:
         good = all(one is not None for one in items) and len(set(items)) == len(items)
         return items if good and (items or may_be_empty) else None
 
-    expected = f"a list, each at most once, of: {item.expected}"
+    expected = f"a list of different values, each {item.expected}"
     return replace(item, read=read, expected=expected, write=lambda value: [item.write(one) for one in value])

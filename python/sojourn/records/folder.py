@@ -69,6 +69,8 @@ class RunFolder:
 def open_folder(path: Path) -> RunFolder:
     """An existing run folder."""
     folder = RunFolder(path)
+    if not path.exists():
+        raise RequestError(f"{path} is not there: expected a run folder, which holds plan.toml and records/")
     if not folder.plan.is_file() or not folder.records.is_dir():
         raise RequestError(f"{path} is no run folder: expected one that holds plan.toml and records/")
     return folder
