@@ -14,7 +14,8 @@ const MATTERS: f64 = 0.5;
 pub(crate) fn findings(
     pieces: &[Vec<Fit>],
     steps: &[Step],
-    (contradictory, is_within_limits): (u64, bool),
+    contradictory: u64,
+    is_within_limits: bool,
 ) -> (Vec<Found>, f64) {
     let fits: Vec<&Fit> = pieces.iter().flatten().collect();
     let mut found = Vec::new();

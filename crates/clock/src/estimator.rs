@@ -113,7 +113,7 @@ impl Estimator {
             lines.extend(next);
             all_fits.push(fits);
         }
-        let (findings, lean) = findings(&all_fits, &steps, (self.contradictory, is_within_limits));
+        let (findings, lean) = findings(&all_fits, &steps, self.contradictory, is_within_limits);
         for line in &mut lines {
             line.error95_ns = (line.error95_ns + LEAN_SHOWS * lean).min(line.bound_ns);
         }

@@ -86,22 +86,16 @@ impl Engine {
     }
 
     /// Takes a frame of which only the first `known` bytes are known, as [`Engine::arrive`] does.
-    pub fn arrive_cut(&mut self, direction: Direction, (frame, known): (&[u8], usize), at: Time) -> Arrived {
-        self.take_in(direction, (frame, known), Stamp { at, source: Source::Simulated }, at)
+    pub fn arrive_cut(&mut self, direction: Direction, frame: &[u8], known: usize, at: Time) -> Arrived {
+        self.take_in(direction, frame, known, Stamp { at, source: Source::Simulated }, at)
     }
 
     /// Takes a frame that enters its pipe at `entered`, where that was later than its arrival.
     pub(crate) fn arrive_late(&mut self, direction: Direction, frame: &[u8], stamp: Stamp, entered: Time) -> Arrived {
-        self.take_in(direction, (frame, frame.len()), stamp, entered)
+        self.take_in(direction, frame, frame.len(), stamp, entered)
     }
 
-    fn take_in(
-        &mut self,
-        direction: Direction,
-        (frame, known): (&[u8], usize),
-        stamp: Stamp,
-        entered: Time,
-    ) -> Arrived {
+    fn take_in(&mut self, direction: Direction, frame: &[u8], known: usize, stamp: Stamp, entered: Time) -> Arrived {
         let [bytes, known] =
             [frame.len(), known.min(frame.len())].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         let number = self.ledger.numbers.of_arrival();

@@ -242,7 +242,7 @@ impl Short {
 ///
 /// # Errors
 /// When nobody answers, or the answer is a refusal.
-pub fn ask(stream: &mut UnixStream, (who, path): (&str, &Path), request: &Value) -> anyhow::Result<Value> {
+pub fn ask(stream: &mut UnixStream, who: &str, path: &Path, request: &Value) -> anyhow::Result<Value> {
     let answer = exchange(stream, request).map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
             anyhow!("{}: {who} has ended", path.display())

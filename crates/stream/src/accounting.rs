@@ -72,7 +72,7 @@ impl Accounting {
         self.ports[port].frames += 1;
         let is_whole = header.kind == Kind::Live || is_intact(payload);
         let tally = &mut self.tallies[place];
-        let row = tally.take(header, received, (is_whole, payload.len()), &self.counting);
+        let row = tally.take(header, received, is_whole, payload.len(), &self.counting);
         let is_first = is_whole && !row.is_duplicate;
         self.arrived += u64::from(is_first);
         self.last_arrival = Some(received.arrived.at);

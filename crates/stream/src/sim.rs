@@ -53,7 +53,7 @@ pub fn simulate(
     let count = send.flows.iter().map(|flow| flow.port + 1).max().unwrap_or_default();
     send.check(&vec![line::MAX_FRAME_BYTES; count])?;
     let receiver = Receiver::new(&ReceiveRequest { clock: far_clock(path, send, receive), ..receive.clone() });
-    let line = Rc::new(RefCell::new(Line::new(path, send.block, (receiver, receive.ports.len()), count)?));
+    let line = Rc::new(RefCell::new(Line::new(path, send.block, receiver, receive.ports.len(), count)?));
     let framing = |port| match send.flows.iter().find(|flow| flow.port == port).map(|flow| flow.head) {
         Some(Head::Udp) => Framing::Udp,
         _ => Framing::Ethernet,

@@ -67,7 +67,8 @@ impl Tally {
         &mut self,
         header: &StreamHeader,
         received: &Received,
-        (is_whole, bytes): (bool, usize),
+        is_whole: bool,
+        bytes: usize,
         counting: &Counting,
     ) -> Arrival {
         if header.seq >= MOST_SEQ {

@@ -26,10 +26,11 @@ pub fn examine() -> Vec<Check> {
     vec![
         tai_offset(),
         clock_read(),
-        wake_up("wake-up by sleep-then-spin", (SPIN, QUIETER), permitted.is_ok()),
+        wake_up("wake-up by sleep-then-spin", SPIN, QUIETER, permitted.is_ok()),
         wake_up(
             "wake-up by sleep",
-            (Nanos::ZERO, "--wait sleep-then-spin, the default, which does not depend on it"),
+            Nanos::ZERO,
+            "--wait sleep-then-spin, the default, which does not depend on it",
             permitted.is_ok(),
         ),
         fifo(permitted.err()),
@@ -67,7 +68,7 @@ fn clock_read() -> Check {
 }
 
 /// Waits for some deadlines, under SCHED_FIFO where that is permitted, and tells how late it was.
-fn wake_up(name: &'static str, (spin, fix): (Nanos, &str), real_time: bool) -> Check {
+fn wake_up(name: &'static str, spin: Nanos, fix: &str, real_time: bool) -> Check {
     let mut late = on_a_thread(move || {
         // Sleeps of ordinary threads are prolonged by 50 µs unless told otherwise.
         let _ = set_current_timer_slack(NonZeroU64::new(1));

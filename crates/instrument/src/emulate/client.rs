@@ -27,7 +27,7 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
     let words = asked.words.join(" ");
     let pipe = if is_all { "" } else { &asked.pipe };
     let request = json!({ "do": "set", "pipe": pipe, "all": is_all, "words": words, "replace": asked.replace });
-    let answer = control::ask(&mut stream, (WHO, &path), &request)?;
+    let answer = control::ask(&mut stream, WHO, &path, &request)?;
     let mut output = io::stdout().lock();
     let ports: Vec<_> = answer["ports"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     writeln!(output, "changed between {}:", ports.join(" and "))?;
@@ -45,7 +45,7 @@ pub fn show(asked: &Show) -> anyhow::Result<()> {
     let (mut stream, path) = connect(&asked.which)?;
     let mut before = None;
     loop {
-        let answer = control::ask(&mut stream, (WHO, &path), &json!({ "do": "show" }))?;
+        let answer = control::ask(&mut stream, WHO, &path, &json!({ "do": "show" }))?;
         let mut output = io::stdout().lock();
         if asked.json {
             writeln!(output, "{answer}")?;

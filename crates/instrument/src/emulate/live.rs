@@ -10,6 +10,7 @@ use sojourn_emulate::Pipe;
 use sojourn_emulate::config::pipe_from_words;
 use sojourn_emulate::driver::{Flow, Ports, Surroundings};
 use sojourn_port::PortError;
+use sojourn_time::pace::{REST, STRETCH};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::Bridge;
@@ -28,10 +29,11 @@ const DOWN_NAP: Nanos = Nanos::millis(1);
 const PENDING_NAP: Nanos = Nanos::millis(1);
 /// Urgency is judged over so long.
 const JUDGED: Nanos = Nanos::millis(100);
-/// A real-time program that sleeps less than the first share is made an ordinary one, and more than the second a real-time
-/// one again: the kernel stops one that never sleeps for 50 ms in each second, and it starves those who receive.
-const TOO_BUSY: f64 = 0.3;
-const AT_REST: f64 = 0.6;
+/// A real-time program that sleeps less than this share is made an ordinary one: four times what [`REST`] leaves the kernel,
+/// for it also starves those who receive.
+const TOO_BUSY: f64 = 4.0 * REST.0 as f64 / STRETCH.0 as f64;
+/// And one that sleeps more than this share, a real-time one again: twice as much, so that it does not go back and forth.
+const AT_REST: f64 = 2.0 * TOO_BUSY;
 
 /// Everything beside the bridge.
 pub struct Live {
@@ -170,7 +172,7 @@ impl Live {
     fn carry_out(&mut self, bridge: &mut Bridge, request: Request) -> anyhow::Result<Value> {
         match request {
             Request::Show {} => Ok(json!({ "ok": true, "report": self.report(bridge), "config": bridge.config() })),
-            Request::Set { pipe, all, words, replace } => self.set(bridge, (&pipe, all), &words, replace),
+            Request::Set { pipe, all, words, replace } => self.set(bridge, &pipe, all, &words, replace),
             Request::Begin { block, keep } => Ok(self.begin(bridge, block, keep)),
             Request::Stop {} => {
                 self.is_stopped = true;
@@ -182,7 +184,8 @@ impl Live {
     fn set(
         &mut self,
         bridge: &mut Bridge,
-        (name, is_all): (&str, bool),
+        name: &str,
+        is_all: bool,
         words: &str,
         replace: bool,
     ) -> anyhow::Result<Value> {

@@ -32,7 +32,7 @@ pub fn run(asked: &Offline) -> anyhow::Result<()> {
     let mut offline = Passage::new(&config, asked, capture, writer);
     let read = offline.pass();
     let (report, frames, cut) = offline.finish()?;
-    tell(asked, &config, &report, (frames, cut))?;
+    tell(asked, &config, &report, frames, cut)?;
     read
 }
 
@@ -100,7 +100,7 @@ impl<'a> Passage<'a> {
         }
         self.leave(self.latest)?;
         let Some(engine) = &mut self.engine else { return Ok(()) };
-        if let Arrived::Unmatched = engine.arrive_cut(self.direction, (frame, kept), self.latest) {
+        if let Arrived::Unmatched = engine.arrive_cut(self.direction, frame, kept, self.latest) {
             let kept = &frame[..kept];
             self.writer.write_cut(self.latest, kept, frame.len()).with_context(|| writing(self.output))?;
         }
@@ -136,7 +136,7 @@ impl<'a> Passage<'a> {
     }
 }
 
-fn tell(asked: &Offline, config: &Config, report: &Report, (frames, cut): (u64, u64)) -> anyhow::Result<()> {
+fn tell(asked: &Offline, config: &Config, report: &Report, frames: u64, cut: u64) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     if asked.json {
         let told = json!({ "event": "passed", "frames": frames, "cut": cut, "report": report, "config": config });

@@ -48,14 +48,15 @@ pub fn open(to: &To, flow: &FlowRequest, block: u32) -> anyhow::Result<Option<Ou
 /// # Errors
 /// When the kernel refuses.
 pub fn send(
-    (outlets, ports): (&mut [Outlet], &mut [&mut dyn Batch]),
+    outlets: &mut [Outlet],
+    ports: &mut [&mut dyn Batch],
     request: &SendRequest,
     pace: Pace,
     halt: &AtomicBool,
 ) -> Result<SendOutcome, PortError> {
-    let before = sojourn_stream::exchange(request, ports, &HostClock, (pace, Phase::Before), halt)?;
+    let before = sojourn_stream::exchange(request, ports, &HostClock, pace, Phase::Before, halt)?;
     let mut outcome = flood(outlets, request, halt)?;
-    let mut after = sojourn_stream::exchange(request, ports, &HostClock, (pace, Phase::After), halt)?;
+    let mut after = sojourn_stream::exchange(request, ports, &HostClock, pace, Phase::After, halt)?;
     let next = before.last().map_or(0, |last| last.number + 1);
     after.iter_mut().for_each(|exchange| exchange.number += next);
     outcome.exchanges = [before, after].concat();
@@ -130,12 +131,13 @@ fn told(sent: &LiveSent, flow: &FlowRequest, into_device: bool) -> FlowSent {
 /// When the kernel does not tell.
 pub fn account(
     counter: &LiveCounter,
-    (block, late_after, dropped): (u32, Nanos, u64),
+    block: u32,
+    late_after: Nanos,
+    mut dropped: u64,
     flows: &mut [&mut FlowReceived],
 ) -> Result<(), PortError> {
     let counted = counter.flows()?;
     let mut unexpected = counter.others()?.unexpected;
-    let mut dropped = dropped;
     for flow in flows {
         let sent = flow.counts.packets();
         let is_of = |count: &&FlowCount| (count.block, count.flow, count.node) == (block, flow.flow, flow.node);

@@ -89,7 +89,7 @@ impl<'a> Reception<'a> {
         // Who looks without end under SCHED_FIFO is stopped by the kernel's throttle for 50 ms of each second.
         let wait = if self.place.is_real_time { Wait::Sleep } else { self.place.wait };
         let mut is_over = |receiver: &Receiver| halt.load(Ordering::Relaxed) || ended(receiver);
-        Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, (wait, wakers), &mut is_over)?)
+        Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, wait, wakers, &mut is_over)?)
     }
 
     /// Returns what has arrived up to now.
@@ -140,9 +140,9 @@ impl<'a> Reception<'a> {
             let Some(counter) = &open.counter else { continue };
             let mut flows: Vec<&mut FlowReceived> =
                 outcome.flows.iter_mut().filter(|flow| flow.port == index).collect();
-            live::account(counter, (self.asked.head.block, late_after, local_drops[index]), &mut flows)?;
+            live::account(counter, self.asked.head.block, late_after, local_drops[index], &mut flows)?;
         }
-        let rows = rows_of(self.asked, self.place, &self.ports, (&outcome, &took));
+        let rows = rows_of(self.asked, self.place, &self.ports, &outcome, &took);
         Ok(Received { outcome, took, rows })
     }
 }
@@ -177,7 +177,7 @@ fn answering(node: u8, options: &ReceiveOptions) -> Answering {
     Answering { node, payload_bytes: asked.unwrap_or(LEAST) }
 }
 
-fn rows_of(asked: &Receive, place: &Place, ports: &[Open], (outcome, took): (&ReceiveOutcome, &Took)) -> StreamBlock {
+fn rows_of(asked: &Receive, place: &Place, ports: &[Open], outcome: &ReceiveOutcome, took: &Took) -> StreamBlock {
     let common = Common { head: &asked.head, took, place: Some(place), clock_id: host::clock_id() };
     let numbers: Vec<u16> = asked.ports.iter().map(|port| port.port).collect();
     let row = |flow: &FlowReceived| {

@@ -117,7 +117,7 @@ impl<'a> Sending<'a> {
         let outcome = if self.live.is_empty() {
             sojourn_stream::send(&self.request, &mut each, &HostClock, pace, halt)?
         } else {
-            live::send((&mut self.live, &mut each), &self.request, pace, halt)?
+            live::send(&mut self.live, &mut each, &self.request, pace, halt)?
         };
         let took = meter.stop();
         let clocks = self.clocks(&outcome);

@@ -72,7 +72,7 @@ pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
         ClockAsked::None => Vec::new(),
     };
     let clocks: Vec<Known> = asked.flows.iter().flat_map(of_flow).collect();
-    let rows = rows_of(asked, &request, (&sent, &received), &clocks);
+    let rows = rows_of(asked, &request, &sent, &received, &clocks);
     Ok(Simulated { sent, received, clocks, rows })
 }
 
@@ -97,7 +97,8 @@ fn head() -> Head {
 fn rows_of(
     asked: &Simulate,
     request: &SendRequest,
-    (sent, received): (&SendOutcome, &ReceiveOutcome),
+    sent: &SendOutcome,
+    received: &ReceiveOutcome,
     clocks: &[Known],
 ) -> StreamBlock {
     let at = |tai| Reading { tai, monotonic_raw: tai, error: Nanos::ZERO };

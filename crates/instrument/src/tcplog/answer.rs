@@ -83,7 +83,7 @@ pub fn flows(drain: &Drain) -> anyhow::Result<Value> {
     let (flows, status, absent) =
         drain.with(|logger| Ok((logger.flows(), logger.status()?, logger.facts().absent.clone())))?;
     let hertz = u32::try_from(HostClock.jiffies_per_second()).unwrap_or(1);
-    let flows: Vec<Value> = flows.iter().map(|flow| show::flow(flow, (&absent, hertz))).collect();
+    let flows: Vec<Value> = flows.iter().map(|flow| show::flow(flow, &absent, hertz)).collect();
     Ok(json!({
         "event": "flows",
         "time_ns": HostClock.now().0,

@@ -106,7 +106,7 @@ impl Conversation {
     /// # Errors
     /// When nobody answers, or the answer is a refusal.
     pub fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
-        control::ask(&mut self.stream, (WHO, &self.path), request)
+        control::ask(&mut self.stream, WHO, &self.path, request)
     }
 }
 

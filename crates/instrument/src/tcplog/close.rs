@@ -82,7 +82,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let (moment, lasted) = (Moment::now(), HostClock.now() - end.began);
     let settled = place.records.as_ref().map_or(Ok(None), |records| make_records(place, records).map(Some));
     let law = law(&ended);
-    let mut footer = counted(ended.account.totals(), ended.gaps, (ended.flows, &ended.flow_list));
+    let mut footer = counted(ended.account.totals(), ended.gaps, ended.flows, &ended.flow_list);
     let more = json!({
         "ended": moment.iso(),
         "disable_time_secs": moment.seconds,
@@ -110,7 +110,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
 }
 
 /// What a footer says of what was counted.
-pub fn counted(totals: impl IntoIterator<Item = Entry>, gaps: u64, (flows, flow_list): (u64, &[String])) -> Value {
+pub fn counted(totals: impl IntoIterator<Item = Entry>, gaps: u64, flows: u64, flow_list: &[String]) -> Value {
     json!({
         "totals": show::totals(totals),
         "gaps": gaps,

@@ -31,7 +31,7 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
     // What a killed log could not remove.
     let _ = fs::remove_file(out.join(folder::SOCKET));
     let began = header["enable_time_secs"].as_i64().unwrap_or(last.seconds);
-    let mut footer = counted(settled.totals, settled.gaps, (settled.flows, &settled.flow_list));
+    let mut footer = counted(settled.totals, settled.gaps, settled.flows, &settled.flow_list);
     let more = json!({
         "ended": last.iso(),
         "disable_time_secs": last.seconds,

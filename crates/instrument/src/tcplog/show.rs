@@ -26,7 +26,7 @@ pub fn totals(entries: impl IntoIterator<Item = Entry>) -> Value {
 }
 
 /// A flow as `watch` prints it, with its latest sample.
-pub fn flow(Shown { number, flow, latest }: &Shown, (absent, hertz): (&[String], u32)) -> Value {
+pub fn flow(Shown { number, flow, latest }: &Shown, absent: &[String], hertz: u32) -> Value {
     let both: Both = [0, 1].map(|way| Ledger::from(&flow.directions[way]));
     let skipped: u64 =
         both.iter().map(|ledger| ledger.of(Disposition::Full).packets + ledger.of(Disposition::Unparsed).packets).sum();

@@ -30,7 +30,8 @@ pub fn receive(
     receiver: &mut Receiver,
     ports: &mut [&mut dyn Batch],
     clock: &dyn Clock,
-    (wait, wakers): (Wait, &[BorrowedFd<'_>]),
+    wait: Wait,
+    wakers: &[BorrowedFd<'_>],
     ended: &mut dyn FnMut(&Receiver) -> bool,
 ) -> Result<(), PortError> {
     let mut replies = Replies::new(receiver.longest_reply());
@@ -96,7 +97,7 @@ impl Replies {
     ) -> Result<usize, PortError> {
         let mut taken = 0;
         for (index, port) in ports.iter_mut().enumerate() {
-            taken += self.take(receiver, (index, *port), clock)?;
+            taken += self.take(receiver, index, *port, clock)?;
         }
         Ok(taken)
     }
@@ -105,7 +106,8 @@ impl Replies {
     fn take(
         &mut self,
         receiver: &mut Receiver,
-        (index, port): (usize, &mut dyn Batch),
+        index: usize,
+        port: &mut dyn Batch,
         clock: &dyn Clock,
     ) -> Result<usize, PortError> {
         self.kept.clear();

@@ -70,7 +70,7 @@ pub fn send(
         let problem = error.to_string();
         PortError::Wrong { object: format!("block {}", request.block), problem }
     })?;
-    let mut driver = Driver::new(request, ports, capabilities, (clock, pace));
+    let mut driver = Driver::new(request, ports, capabilities, clock, pace);
     driver.drain()?;
     driver.synchronise(request, Phase::Before, stop)?;
     let started = (called + request.start_in).max(clock.now() + driver.pacer.wake.min(LEAD));
@@ -89,13 +89,14 @@ pub fn exchange(
     request: &SendRequest,
     ports: &mut [&mut dyn Batch],
     clock: &dyn Clock,
-    (pace, phase): (Pace, Phase),
+    pace: Pace,
+    phase: Phase,
     stop: &AtomicBool,
 ) -> Result<Vec<Exchange>, PortError> {
     let capabilities: Vec<_> = ports.iter().map(|port| port.capabilities()).collect();
     // No room is taken for the streams themselves.
     let request = SendRequest { keep: Keep::Histograms, ..request.clone() };
-    let mut driver = Driver::new(&request, ports, capabilities, (clock, pace));
+    let mut driver = Driver::new(&request, ports, capabilities, clock, pace);
     driver.drain()?;
     driver.synchronise(&request, phase, stop)?;
     Ok(driver.sync.map(Syncer::finish).unwrap_or_default())
@@ -119,7 +120,8 @@ impl<'a, 'p> Driver<'a, 'p> {
         request: &SendRequest,
         ports: &'a mut [&'p mut dyn Batch],
         capabilities: Vec<Capabilities>,
-        (clock, pace): (&'a dyn Clock, Pace),
+        clock: &'a dyn Clock,
+        pace: Pace,
     ) -> Self {
         let has_stamps: Vec<_> = capabilities.iter().map(|port| port.transmit_stamps).collect();
         let flows: Vec<_> = request.flows.iter().map(|flow| flow.flow).collect();

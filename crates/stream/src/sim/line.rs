@@ -63,7 +63,8 @@ impl Line {
     pub fn new(
         path: &Path,
         block: u32,
-        (receiver, far_ports): (Receiver, usize),
+        receiver: Receiver,
+        far_ports: usize,
         near_ports: usize,
     ) -> Result<Self, PathError> {
         let clocks = path.clocks;
@@ -143,7 +144,7 @@ impl Line {
                 .is_some_and(|header| header.kind == Kind::Data);
             for port in 0..self.dropped.len() {
                 if let Some(fate) = self.draw.forward(through_ns, bytes, is_packet) {
-                    self.meet(fate, (near, port), frame);
+                    self.meet(fate, near, port, frame);
                 }
             }
         }
@@ -151,7 +152,7 @@ impl Line {
         called
     }
 
-    fn meet(&mut self, fate: Fate, (near, port): (usize, usize), frame: &[u8]) {
+    fn meet(&mut self, fate: Fate, near: usize, port: usize, frame: &[u8]) {
         if fate.is_dropped {
             self.dropped[port] += 1;
             return;

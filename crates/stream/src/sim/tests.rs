@@ -271,7 +271,7 @@ fn an_end_is_told_until_it_is_heard() {
     let conclude = |path: &Path| {
         let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
         let receiver = Receiver::new(&receiving(&send, 1));
-        let line = Rc::new(RefCell::new(Line::new(path, 1, (receiver, 1), 1).unwrap()));
+        let line = Rc::new(RefCell::new(Line::new(path, 1, receiver, 1, 1).unwrap()));
         let clock = NearClock::new(Rc::clone(&line));
         let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
         let end = End { sent: 3, clock: None, pacing_error_ns: None, of: None };
@@ -355,7 +355,7 @@ fn a_clock_that_is_set_back_while_clocks_are_compared_is_not_waited_for() {
     assert_eq!((sent.flows[0].counts.sent, sent.flows[0].counts.unsent), (0, 10));
     assert!(sent.ended < Time(0), "{:?}", sent.ended);
     let receiver = Receiver::new(&receiving(&send, 1));
-    let line = Rc::new(RefCell::new(Line::new(&Path { loss: 1.0, ..path }, 1, (receiver, 1), 1).unwrap()));
+    let line = Rc::new(RefCell::new(Line::new(&Path { loss: 1.0, ..path }, 1, receiver, 1, 1).unwrap()));
     let clock = NearClock::new(Rc::clone(&line));
     let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
     let end = End { sent: 3, clock: None, pacing_error_ns: None, of: None };
