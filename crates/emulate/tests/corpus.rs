@@ -85,10 +85,10 @@ fn of_config(read: Result<Config, ConfigError>) -> String {
         Err(error) => return format!("! {error}\n"),
     };
     let mut told = without(json!(config), &json!(Config::default()));
-    for pipe in told["pipes"].as_array_mut().into_iter().flatten() {
+    for pipe in told.get_mut("pipes").and_then(Value::as_array_mut).into_iter().flatten() {
         *pipe = without(pipe.take(), &json!(Pipe::default()));
     }
-    for rule in told["rules"].as_array_mut().into_iter().flatten() {
+    for rule in told.get_mut("rules").and_then(Value::as_array_mut).into_iter().flatten() {
         rule["on"] = without(rule["on"].take(), &json!(Match::default()));
     }
     let rules: String = config.rules.iter().map(|rule| format!("> {rule}\n")).collect();

@@ -2,10 +2,66 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{Match, Prefix, units};
+use sojourn_wire::MacAddress;
+
+use super::{Direction, Match, Prefix, units};
+
+/// What a rule can ask of a packet.
+pub(super) struct Field {
+    /// Its key in TOML.
+    pub key: &'static str,
+    /// The words of ipfw that mean the same.
+    pub ipfw: &'static [&'static str],
+    /// Reads its value.
+    pub read: fn(&str, &mut Match) -> Result<(), String>,
+}
+
+/// All that a rule can ask. What ipfw's words mean otherwise than a key is in [`dummynet`](super::dummynet).
+#[rustfmt::skip]
+pub(super) const FIELDS: &[Field] = &[
+    field("direction", &[], |text, on| direction(text).map(|it| on.direction = it)),
+    field("ethertype", &["mac-type"], |text, on| ethertype(text).map(|it| on.ethertype = Some(it))),
+    field("source-mac", &["src-mac"], |text, on| mac(text).map(|it| on.source_mac = it)),
+    field("destination-mac", &["dst-mac"], |text, on| mac(text).map(|it| on.destination_mac = it)),
+    field("vlan", &["vlan"], |text, on| vlan(text).map(|it| on.vlan = Some(it))),
+    field("source", &["src-ip", "src-ip6", "src-ipv6"], |text, on| prefix(text).map(|it| on.source = it)),
+    field("destination", &["dst-ip", "dst-ip6", "dst-ipv6"], |text, on| prefix(text).map(|it| on.destination = it)),
+    field("protocol", &["proto"], protocol),
+    field("source-port", &["src-port"], |text, on| ports(text).map(|it| on.source_ports = it)),
+    field("destination-port", &["dst-port"], |text, on| ports(text).map(|it| on.destination_ports = it)),
+    field("dscp", &["dscp"], |text, on| dscp(text).map(|it| on.dscp = Some(it))),
+    field("tcp", &[], |text, on| {
+        on.protocol = on.protocol.or(Some(6));
+        tcp_flags(text).map(|it| (on.tcp_set, on.tcp_clear) = it)
+    }),
+    field("length", &["length"], |text, on| length(text).map(|it| on.length = Some(it))),
+    field("probability", &[], |text, on| units::fraction(text).map(|it| on.probability = Some(it))),
+];
+
+const fn field(
+    key: &'static str,
+    ipfw: &'static [&'static str],
+    read: fn(&str, &mut Match) -> Result<(), String>,
+) -> Field {
+    Field { key, ipfw, read }
+}
 
 /// TCP flags, as ipfw and RFC 9293 call them, from the lowest bit on.
 pub(super) const TCP_FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
+
+fn direction(text: &str) -> Result<Option<Direction>, String> {
+    match text {
+        "forward" => Ok(Some(Direction::Forward)),
+        "backward" => Ok(Some(Direction::Backward)),
+        "both" => Ok(None),
+        other => Err(format!("{other:?} is none of forward, backward and both")),
+    }
+}
+
+/// Reads a MAC address; `None`: any.
+pub(super) fn mac(text: &str) -> Result<Option<MacAddress>, String> {
+    if text == "any" { Ok(None) } else { text.parse::<MacAddress>().map(Some).map_err(|why| why.to_string()) }
+}
 
 /// Reads an address or a prefix: `10.0.0.0/8`, `10.0.0.1`, `10.0.0.0:255.0.0.0`, `fd00::/8`; `None`: any.
 pub(super) fn prefix(text: &str) -> Result<Option<Prefix>, String> {
@@ -55,7 +111,7 @@ pub(super) fn protocol(text: &str, on: &mut Match) -> Result<(), String> {
 }
 
 /// Reads an EtherType: a name or a number.
-pub(super) fn ethertype(text: &str) -> Result<u16, String> {
+fn ethertype(text: &str) -> Result<u16, String> {
     let hexadecimal = text.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
     hexadecimal
         .or_else(|| numbered(&text.to_ascii_lowercase(), ethertype_number))
@@ -103,7 +159,7 @@ pub(super) fn ip_length(text: &str) -> Result<(u32, u32), String> {
 }
 
 /// Reads a VLAN: a number, or `none`.
-pub(super) fn vlan(text: &str) -> Result<u16, String> {
+fn vlan(text: &str) -> Result<u16, String> {
     if text == "none" {
         Ok(0)
     } else {

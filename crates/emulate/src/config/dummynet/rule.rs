@@ -1,8 +1,6 @@
 //! ipfw's rules, as far as a bridge between two ports can follow them.
 
-use sojourn_wire::MacAddress;
-
-use crate::config::selection::{dscp, ethertype, ip_length, length, ports, prefix, protocol, tcp_flags, vlan};
+use crate::config::selection::{FIELDS, ip_length, mac, ports, prefix, protocol, tcp_flags};
 use crate::config::{Action, Config, ConfigError, Direction, Match, Rule, units};
 
 /// What ipfw adds to the last number where none is given.
@@ -119,27 +117,19 @@ fn option(word: &str, words: &mut Left<'_>, on: &mut Match) -> Result<(), String
         "backward" => on.direction = Some(Direction::Backward),
         // Everything here is a bridged frame of layer 2.
         "layer2" | "bridged" => {}
-        "mac-type" => on.ethertype = Some(ethertype(words.next(&example)?)?),
         "MAC" | "mac" => {
             // ipfw names the destination first.
             on.destination_mac = mac(words.next(&example)?)?;
             on.source_mac = mac(words.next(&example)?)?;
         }
-        "src-mac" => on.source_mac = mac(words.next(&example)?)?,
-        "dst-mac" => on.destination_mac = mac(words.next(&example)?)?,
-        "src-ip" | "src-ip6" | "src-ipv6" => on.source = prefix(words.next(&example)?)?,
-        "dst-ip" | "dst-ip6" | "dst-ipv6" => on.destination = prefix(words.next(&example)?)?,
-        "src-port" => on.source_ports = ports(words.next(&example)?)?,
-        "dst-port" => on.destination_ports = ports(words.next(&example)?)?,
-        "proto" => protocol(words.next(&example)?, on)?,
-        "dscp" => on.dscp = Some(dscp(words.next(&example)?)?),
         "iplen" => on.length = Some(ip_length(words.next(&example)?)?),
-        "length" => on.length = Some(length(words.next(&example)?)?),
-        "vlan" => on.vlan = Some(vlan(words.next(&example)?)?),
         "prob" => on.probability = Some(share(words.next(&example)?)?),
         "tcpflags" => (on.tcp_set, on.tcp_clear) = tcp_flags(words.next(&example)?)?,
         "setup" => (on.tcp_set, on.tcp_clear) = tcp_flags("syn,!ack")?,
-        _ => return Err(not_offered(word)),
+        _ => {
+            let field = FIELDS.iter().find(|field| field.ipfw.contains(&word)).ok_or_else(|| not_offered(word))?;
+            (field.read)(words.next(&example)?, on)?;
+        }
     }
     Ok(())
 }
@@ -161,11 +151,4 @@ fn not_offered(word: &str) -> String {
 
 fn share(text: &str) -> Result<f64, String> {
     units::fraction(text).map_err(|why| format!("prob: {why}"))
-}
-
-fn mac(text: &str) -> Result<Option<MacAddress>, String> {
-    if text == "any" {
-        return Ok(None);
-    }
-    text.parse::<MacAddress>().map(Some).map_err(|why| why.to_string())
 }

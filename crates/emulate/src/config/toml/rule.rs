@@ -2,32 +2,13 @@
 
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
-use sojourn_wire::MacAddress;
 
 use super::{Wrong, at, in_order, known, scalar, whole};
-use crate::config::selection::{dscp, ethertype, length, ports, prefix, protocol, tcp_flags, vlan};
-use crate::config::{Action, Direction, Match, Rule, units};
+use crate::config::selection::FIELDS;
+use crate::config::{Action, Match, Rule};
 
-const KEYS: &[&str] = &[
-    "action",
-    "class",
-    "destination",
-    "destination-mac",
-    "destination-port",
-    "direction",
-    "dscp",
-    "ethertype",
-    "length",
-    "number",
-    "pipe",
-    "probability",
-    "protocol",
-    "source",
-    "source-mac",
-    "source-port",
-    "tcp",
-    "vlan",
-];
+/// Keys beside those of what a rule asks of a packet.
+const KEYS: [&str; 4] = ["action", "class", "number", "pipe"];
 
 /// What becomes of a packet, while its keys are read.
 #[derive(Default)]
@@ -41,8 +22,10 @@ pub(super) fn rule(table: &DeTable<'_>, start: usize, rules: &mut Vec<Rule>) -> 
     let mut on = Match::default();
     let mut target = Target::default();
     let mut number = rules.iter().map(|rule| rule.number).max().unwrap_or(0).saturating_add(100);
+    let mut keys: Vec<_> = FIELDS.iter().map(|field| field.key).chain(KEYS).collect();
+    keys.sort_unstable();
     for (key, value) in in_order(table) {
-        match known(key, KEYS)? {
+        match known(key, &keys)? {
             "number" => number = whole(value)?,
             "pipe" => target.pipe = Some(scalar(value)?),
             "class" => target.class = Some(scalar(value)?),
@@ -78,41 +61,6 @@ impl Target {
 
 fn field(name: &str, value: &Spanned<DeValue<'_>>, on: &mut Match) -> Result<(), Wrong> {
     let text = scalar(value)?;
-    put(name, &text, on).map_err(|why| at(value, format!("{name}: {why}")))
-}
-
-fn put(name: &str, text: &str, on: &mut Match) -> Result<(), String> {
-    match name {
-        "direction" => on.direction = direction(text)?,
-        "ethertype" => on.ethertype = Some(ethertype(text)?),
-        "source-mac" => on.source_mac = Some(mac(text)?),
-        "destination-mac" => on.destination_mac = Some(mac(text)?),
-        "vlan" => on.vlan = Some(vlan(text)?),
-        "source" => on.source = prefix(text)?,
-        "destination" => on.destination = prefix(text)?,
-        "protocol" => protocol(text, on)?,
-        "source-port" => on.source_ports = ports(text)?,
-        "destination-port" => on.destination_ports = ports(text)?,
-        "dscp" => on.dscp = Some(dscp(text)?),
-        "tcp" => {
-            (on.tcp_set, on.tcp_clear) = tcp_flags(text)?;
-            on.protocol = on.protocol.or(Some(6));
-        }
-        "length" => on.length = Some(length(text)?),
-        _ => on.probability = Some(units::fraction(text)?),
-    }
-    Ok(())
-}
-
-fn direction(text: &str) -> Result<Option<Direction>, String> {
-    match text {
-        "forward" => Ok(Some(Direction::Forward)),
-        "backward" => Ok(Some(Direction::Backward)),
-        "both" => Ok(None),
-        other => Err(format!("{other:?} is none of forward, backward and both")),
-    }
-}
-
-fn mac(text: &str) -> Result<MacAddress, String> {
-    text.parse::<MacAddress>().map_err(|why| why.to_string())
+    let Some(field) = FIELDS.iter().find(|field| field.key == name) else { return Ok(()) };
+    (field.read)(&text, on).map_err(|why| at(value, format!("{name}: {why}")))
 }
