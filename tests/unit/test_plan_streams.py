@@ -229,7 +229,7 @@ def test_impossible_searches_are_refused(search: str, said: str, tmp_path: Path)
 
 @pytest.mark.parametrize("method", ["background", "stages", "multicast", "rfc2889"])
 def test_what_no_simulated_path_has_is_refused_there(method: str) -> None:
-    with pytest.raises(RequestError, match=f'"netns" for {method}: a simulated line has not'):
+    with pytest.raises(RequestError, match=f'"netns" for {method}: a simulated line has'):
         load_plan(method, backend="sim")
 
 

@@ -113,7 +113,8 @@ def _stream_name(known: dict[str, Any]) -> str:
 
 
 def _describe_stream(factors: Factors) -> str:
-    parts = [str(factors.probe), f"{factors.frame_bytes} B", spell_schedule(factors)]
+    kind = str(factors.probe).removeprefix("auto").removeprefix("/")
+    parts = [*([kind] if kind else []), f"{factors.frame_bytes} B", spell_schedule(factors)]
     if factors.to not in (None, "unicast"):
         parts.append(f"to {factors.to}")
     if (factors.senders or 1) > 1:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.rows import finite
+from sojourn.analysis.wording import counted
 from sojourn.records import FINDINGS
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Finding:
         """The finding as verdict.json holds it."""
         where = self.places[0].describe(cells)
         if len(self.places) > 1:
-            where += f" and {len(self.places) - 1} more"
+            where += f"; and {counted(len(self.places) - 1, 'more cell')}"
         return {
             "name": self.name,
             "severity": self.severity,

@@ -30,7 +30,7 @@ from sojourn.analysis.tester import (
     stepped_by,
     truncated,
 )
-from sojourn.analysis.wording import micro, percent
+from sojourn.analysis.wording import fixed, micro, percent
 from sojourn.statistics.modes import find_modes
 
 if TYPE_CHECKING:
@@ -238,7 +238,9 @@ def _notes(flows: pl.DataFrame) -> Iterator[Finding]:
     for name, (column, what) in NOTES.items():
         seen = flows.group_by("device", "cell").agg(pl.col(column).sum(), pl.col("sent").sum())
         rows = seen.filter(pl.col(column) > 0).with_columns(share=pl.col(column) / pl.col("sent").clip(lower_bound=1))
-        yield from _worst(name, rows, f"{int(rows[column].sum())} {what}, " + "at most {} of a cell's")
+        yield from _worst(
+            name, rows, f"{fixed(int(rows[column].sum()), 0)} {what}, " + "at most {} of those of one cell"
+        )
 
 
 def _impossible(rows: list[Row]) -> Iterator[Finding]:

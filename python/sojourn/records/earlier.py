@@ -21,6 +21,7 @@ VALUES = {
     "arm-throughput": "path-throughput", "as-answered": "closed-loop", "departure_error": "pacing_error",
     "departure_within_10us": "pacing_within_10us", "departure_within_1us": "pacing_within_1us",
     "own_drops": "local_drops", "sham": "placebo", "sham-explains": "placebo-explains",
+    "width-grows-with-senders": "delay-spread-grows-with-senders",
 }  # fmt: skip
 ENDINGS = {"/decoy": "/bypass"}
 """How names of paths end."""

@@ -197,7 +197,7 @@ def _print_findings(run: Run, console: Console) -> None:
     for one in found:
         where = f" ({one['where']})" if one.get("where") else ""
         mark = (one["severity"], STYLES.get(one["severity"], ""))
-        console.print(Text.assemble(mark, f" {one['name'].replace('_', ' ')}{where}: {one['sentence']}"))
+        console.print(Text.assemble(mark, f": {one['name'].replace('_', ' ')}{where}: {one['sentence']}"))
 
 
 def _print_paths(run: Run, console: Console) -> None:

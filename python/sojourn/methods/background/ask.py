@@ -21,6 +21,6 @@ def check(plan: Plan, given: Lookup) -> None:
 
 ASK = ask_streams(
     kinds=("one-way", "ping-pong", "request-response"),
-    not_simulated="a simulated line has not a load beside the stream",
+    not_simulated="a simulated line has no load beside the stream",
     check=check,
 )

@@ -43,7 +43,7 @@ ASK = ask_streams(
     overload=True,
     hypotheses=("no-tick", "no-shortfall", "delay-independent-of-rate", "loss-as-configured"),
     more={"limits": LimitsPlan},
-    not_simulated="a simulated line has not an emulator",
+    not_simulated="a simulated line has no emulator",
     logs_emulators=True,
     check=check,
 )

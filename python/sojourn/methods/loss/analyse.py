@@ -89,7 +89,8 @@ def sentence(run: Run, rows: list[Row]) -> str:
         else f" (95 % CI {percent(worst.value.low)} to {percent(worst.value.high)})"
     )
     none = f"no frame at up to {lossless}, and " if lossless else ""
-    return f"{called(device)} lost {none}{percent(worst.value.estimate)}{interval} at {_load(worst, offered)}"
+    share = f"{percent(worst.value.estimate)} of the frames{interval}"
+    return f"{called(device)} lost {none}{share} at {_load(worst, offered)}"
 
 
 def _lossless(rows: list[Row], offered: dict[int | None, float]) -> str:

@@ -155,7 +155,7 @@ def how(run: Run) -> list[str]:
     return words(
         run,
         "Loads are shares of the rate that the path carried just before; the axes show the load actually offered. A "
-        "frame is lost if it has not arrived when the plan's settling time after the last frame ends.",
+        "frame is lost if it has not arrived when the plan's grace period after the last frame ends.",
         delays=False,
     )
 

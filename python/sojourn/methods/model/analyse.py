@@ -39,6 +39,7 @@ from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
 from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro, percent
 from sojourn.statistics.distance import Distances, distances
 from sojourn.statistics.interval import Interval
@@ -204,11 +205,11 @@ def _sentence(run: Run, found: list[Model]) -> str:
     if not pairs:
         return "No load was held out that the queueing model could be held to"
     off, apart = (float(np.median(column)) for column in zip(*pairs, strict=True))
-    service = micro(mine[0].server.mean_ns)
+    service = f"{micro(mine[0].server.mean_ns)} for a frame of {mine[0].factors.frame_bytes} B"
     return (
-        f"Fitted at other loads (service {service} a frame at {mine[0].factors.frame_bytes} B), the queueing model "
-        f"predicts the delays at {len(pairs)} held-out loads of {mine[0].device} with a median Kolmogorov distance of "
-        f"{percent(off)} (two repetitions of the measurement: {percent(apart)})"
+        f"The queueing model, fitted at other loads (service time {service}), predicts the delays over "
+        f"{amid(mine[0].device)} at {len(pairs)} held-out loads with a median Kolmogorov distance of {percent(off)}; "
+        f"two repetitions of the measurement have {percent(apart)}"
     )
 
 

@@ -121,7 +121,7 @@ def distance_over_load(run: Run) -> Figure | None:
     )
     caption = (
         "Training loads and loads held out. No prediction can be closer than two repetitions are to each other. "
-        "The line without a queue is what the lowest load's delays alone would say."
+        "The line without a queue is what the lowest load's delays alone would predict."
     )
     return figure("model_distance", "Distance of prediction and measurement", caption, rows, chart)
 

@@ -4,5 +4,5 @@ from sojourn.plan.matrix import ask_streams
 
 ASK = ask_streams(
     kinds=("one-way", "ping-pong", "request-response", "answers"),
-    not_simulated="a simulated line has not several receivers",
+    not_simulated="a simulated line has only one receiver",
 )

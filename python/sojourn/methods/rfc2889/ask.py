@@ -5,5 +5,5 @@ from sojourn.plan.searches import suite
 ASK = suite(
     ("address-capacity", "learning-rate", "broadcast-forwarding", "broadcast-latency", "forward-pressure"),
     bridges=True,
-    not_simulated="a simulated line has not a table of addresses",
+    not_simulated="a simulated line has no table of addresses",
 )

@@ -3,5 +3,5 @@
 from sojourn.plan.matrix import ask_streams
 
 ASK = ask_streams(
-    kinds=("one-way", "answers"), hypotheses=("stages-sum",), not_simulated="a simulated line has not a kernel's stages"
+    kinds=("one-way", "answers"), hypotheses=("stages-sum",), not_simulated="a simulated line has no stages of a kernel"
 )

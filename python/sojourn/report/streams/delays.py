@@ -9,7 +9,7 @@ import polars as pl
 from sojourn.report.charts import Axis, Distribution, Histogram
 from sojourn.report.figure import Figure, by_cell
 from sojourn.report.marks import symbol_scatter, time_scale
-from sojourn.report.numbers import count, nominal, percent
+from sojourn.report.numbers import count, nominal
 from sojourn.report.palette import ordered
 from sojourn.report.parts import Key
 from sojourn.report.streams.measures import Ask, Measure, clock_entry, measured
@@ -92,7 +92,7 @@ def beyond_offered(run: Run, quantity: str) -> str:
         return ""
     return (
         " Each rate is taken from its own first frame to its own last, so the received rate can exceed the offered one "
-        f"(here by at most {percent(most)})."
+        f"(here by at most {100 * most:.2g} %)."
     )
 
 

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
     from sojourn.statistics.interval import Interval
 
-HYPOTHESIS = "width-grows-with-senders"
+HYPOTHESIS = "delay-spread-grows-with-senders"
 TOTAL = "fan-in-total"
+FLOOD = "flood"
 
 
 def study(run: Run) -> Study:
@@ -102,7 +103,10 @@ def fairness(flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def evaluate_growth(run: Run, each: pl.DataFrame) -> list[Outcome]:
-    """Does the delay spread grow with the number of senders: the slope of log spread over log senders, by rounds."""
+    """Does the delay spread grow with the number of senders: the slope of log spread over log senders, by rounds.
+
+    Floods are left out: each sender more raises their load, and a full queue has a spread of its own.
+    """
     outcomes = []
     by_cell = series(each, "sd")
     for device in [one for one in run.devices if one not in (DIRECT, A_A)]:
@@ -110,7 +114,7 @@ def evaluate_growth(run: Run, each: pl.DataFrame) -> list[Outcome]:
             here = {
                 run.cells[cell].senders or 1: one
                 for (path, cell), one in by_cell.items()
-                if path == device and run.cells[cell].frame_bytes == size
+                if path == device and run.cells[cell].frame_bytes == size and run.cells[cell].schedule != FLOOD
             }
             if len(here) > 1:
                 outcomes.append(_evaluate(device, size, growth(here)))
@@ -141,16 +145,19 @@ def _evaluate(device: str, size: int, slope: Interval) -> Outcome:
 def sentence(run: Run, rows: list[Row]) -> str:
     """The delay spread with the fewest and the most senders of the smallest size, and the fairness."""
     device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
-    spread = [row for row in rows if (row.device, row.quantity, row.statistic) == (device, "delay_spread", "sd")]
+    spread = [
+        row
+        for row in rows
+        if (row.device, row.quantity, row.statistic) == (device, "delay_spread", "sd") and row.factors.schedule != FLOOD
+    ]
     if not spread:
         return _shared(device, rows)
     size = min(row.factors.frame_bytes or 0 for row in spread)
     of_size = [row for row in spread if row.factors.frame_bytes == size]
     of_size.sort(key=lambda row: row.factors.senders or 1)
     least, most = of_size[0], of_size[-1]
-    fair = next(
-        (row for row in rows if row.quantity == "fairness" and row.cell == most.cell and row.device == device), None
-    )
+    of_device = [row for row in rows if (row.device, row.quantity) == (device, "fairness")]
+    fair = next((row for row in of_device if row.cell == most.cell), None)
     jains = f"; Jain's fairness index is {fair.value.estimate:.3f}" if fair else ""
     narrow, broad = micro(least.value.estimate), micro(most.value.estimate)
     return (

@@ -13,7 +13,7 @@ import polars as pl
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.paths import paths_of
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.wording import micro, percent
+from sojourn.analysis.wording import fixed, micro, percent
 from sojourn.statistics.modes import find_modes
 from sojourn.statistics.period import find_period, slow_ones
 from sojourn.statistics.signed_rank import hodges_lehmann
@@ -138,7 +138,9 @@ def _counts(run: Run) -> Iterator[Finding]:
         if found:
             places, worst = worst_first(found)
             total = int(seen["count"].sum())
-            yield Finding(name, f"{total} probes {what}, at worst {percent(worst)} of a cell's", worst, places)
+            yield Finding(
+                name, f"{fixed(total, 0)} probes {what}, at most {percent(worst)} of those of one cell", worst, places
+            )
 
 
 def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
