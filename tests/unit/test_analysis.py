@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.analysis.hypotheses import Margin
 from sojourn.analysis.hypotheses import _judge as judge_law
 from sojourn.errors import RequestError
 from sojourn.records import FINDINGS, RunFolder
@@ -54,7 +55,7 @@ def test_a_clean_run_is_trusted_and_has_no_finding(clean: Path) -> None:
     assert verdict["findings"] == []
     assert verdict["verdict"] == "trusted"
     assert verdict["sentence"].startswith("Over the direct link, the Linux bridge adds 1.3")
-    assert verdict["sentence"].endswith("nothing doubtful was seen.")
+    assert verdict["sentence"].endswith("no doubtful finding.")
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["supported"]
 
 
@@ -496,13 +497,13 @@ def test_an_unknown_law_is_not_answered(synthetic: Make) -> None:
 def test_a_law_is_not_refuted_by_a_deviation_that_may_lie_within_the_margin() -> None:
     """The estimate is beyond the margin of 1 and told from zero, but the truth may be 0.5."""
     near = Deviations([Interval(1.5, 0.5, 2.5, 0.95, 20)], None)
-    assert judge_law("law", near, 1.0, "a line", "bridge").outcome == "inconclusive"
+    assert judge_law("law", near, Margin(1.0, "1 ns"), "a line", "bridge").outcome == "inconclusive"
 
 
 def test_a_refuted_law_names_the_deviation_that_refutes_it() -> None:
     """The largest of all is not known at all; a smaller one is known to be too large."""
     found = Deviations([Interval(9.0, -50.0, 70.0, 0.98, 20), Interval(-3.0, -4.0, -2.0, 0.98, 20)], None)
-    answer = judge_law("law", found, 1.0, "a line", "bridge")
+    answer = judge_law("law", found, Margin(1.0, "1 ns"), "a line", "bridge")
     assert answer.outcome == "rejected"
     assert answer.tidy()["estimate"] == -3.0
 
@@ -534,7 +535,7 @@ def test_the_sentence_says_what_the_run_tells(synthetic: Make, latency: float, p
 def test_each_figure_of_the_sentence_names_its_reference(synthetic: Make) -> None:
     latency = {"wire": 1000.0, "bridge": 1300.0, "emulate": 9500.0}
     sentence = analyse(synthetic(latency_ns=latency, per_byte_ns={}).write()).sentence
-    figures = r"^Over the direct link, .* 9\.[45]\d*.*; over the wire, .* 8\.[45]\d*.*; over the direct link, .* 1\.3"
+    figures = r"^Over the direct link, .* 9\.[45]\d*.*; over the wire .*, 8\.[45]\d*.*; over the direct link, .* 1\.3"
     assert re.search(figures, sentence), sentence
 
 

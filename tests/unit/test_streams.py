@@ -98,7 +98,7 @@ def test_what_lies_over_the_wire_is_told_beside_it(tmp_path: Path) -> None:
     rows = run(tmp_path, "one-way", [cell()], added={"wire": 1200.0, "bridge": 1500.0}, rounds=12)
     assert holds(pick(rows, "device_latency", "pooled", reference="direct"), 1500)
     assert holds(pick(rows, "device_latency", "pooled", reference="wire"), 300)
-    assert re.search(r"over the wire, which has as many links, 0\.(29|3)", verdict(tmp_path)["sentence"])
+    assert re.search(r"over the wire \(2 links joined by a redirect\), 0\.(29|3)", verdict(tmp_path)["sentence"])
 
 
 def test_a_path_with_more_links_than_the_wire_says_both_numbers(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_path_with_more_links_than_the_wire_says_both_numbers(tmp_path: Path) 
     said = verdict(tmp_path)["sentence"]
     assert "same" not in said
     assert re.match(
-        r"Over the direct link, .* 2\.[45].*; over the wire, which has 2 links, its path 4, 1\.[23]", said
+        r"Over the direct link, .* 2\.[45].*; over the wire \(2 links .*; the device's path has 4\), 1\.[23]", said
     ), said
 
 

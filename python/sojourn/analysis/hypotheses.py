@@ -9,7 +9,7 @@ Everything else is inconclusive: a lack of evidence neither supports nor rejects
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from sojourn.analysis.rows import finite
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sizes import by_size
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import micro, percent
 from sojourn.devices import rank
 from sojourn.statistics.line import Deviations, deviations
 from sojourn.statistics.signed_rank import hodges_lehmann
@@ -105,25 +105,29 @@ def _constant_plus_per_byte(name: str, run: Run, rounds: Rounds, bed_ns: float) 
             continue
         if len(fit.sizes) < 3:
             outcomes.append(
-                inconclusive(name, "two sizes always lie on a line: at least three are needed", device, fit.probe)
+                inconclusive(
+                    name, "not tested: two sizes always lie on a line, and at least three are needed", device, fit.probe
+                )
             )
             continue
         found = deviations(fit.sizes, fit.one_way)
         margin = _margin(fit.one_way, bed_ns)
         what = f"a line over {len(fit.sizes)} sizes ({fit.probe})"
-        outcomes.append(_judge(name, found, margin, what, device, fit.probe))
-    return outcomes or [inconclusive(name, "the run has no device measured at several sizes", device)]
+        outcome = _judge(name, found, margin, what, device, fit.probe)
+        slope = _slope(fit.line().slope) if outcome.outcome == "supported" else ""
+        outcomes.append(replace(outcome, sentence=outcome.sentence + slope))
+    return outcomes or [inconclusive(name, "not tested: the run has no device measured at several sizes", device)]
 
 
 def _rate_independent(name: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Outcome]:
     device = main_device(run.devices)
     if device is None or DIRECT not in run.devices:
-        return [inconclusive(name, "the run has no device", device)]
+        return [inconclusive(name, "not tested: the run has no device", device)]
     one_way = rounds.one_way(device, DIRECT)
     paces = [run.cells[cell].interval_ns or 0 for cell in rounds.cells]
     intervals = sorted(set(paces))
     if len(intervals) < 2:
-        return [inconclusive(name, "the run has only one interval", device)]
+        return [inconclusive(name, "not tested: the run has one time between probes only", device)]
     columns = [one_way[np.array(paces) == interval].mean(axis=0) for interval in intervals]
     y = np.stack(columns, axis=1)
     y = y[~np.isnan(y).any(axis=1)]
@@ -148,7 +152,7 @@ def _cascade_adds(name: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Ou
         found = Deviations([hodges_lehmann(excess[known])], None)
         margin = _margin(times * one[known], bed_ns)
         outcomes.append(_judge(name, found, margin, f"{times} times one {single}", device))
-    return outcomes or [inconclusive(name, "the run has no cascade beside a single device", None)]
+    return outcomes or [inconclusive(name, "not tested: the run has no cascade beside a single device", None)]
 
 
 def _unknown(name: str, _run: Run, _rounds: Rounds, _bed_ns: float) -> list[Outcome]:
@@ -163,22 +167,45 @@ HYPOTHESES: dict[str, Hypothesis] = {
 }
 
 
-def _margin(latencies: NDArray[np.float64], bed_ns: float) -> float:
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """How far a deviation may lie from zero, in ns, and what that is."""
+
+    ns: float
+    what: str
+
+
+def _margin(latencies: NDArray[np.float64], bed_ns: float) -> Margin:
     latency = abs(float(np.median(latencies)))
-    return min(max(MARGIN * latency, bed_ns), WIDEST_MARGIN * latency)
+    margin, widest = MARGIN * latency, WIDEST_MARGIN * latency
+    if bed_ns > widest:
+        return Margin(widest, f"{percent(WIDEST_MARGIN)} of the latency")
+    if bed_ns > margin:
+        return Margin(bed_ns, "what the bed can resolve")
+    return Margin(margin, f"{percent(MARGIN)} of the latency")
+
+
+def _slope(slope: Interval) -> str:
+    if slope.excludes(0):
+        return f"; the slope is {slope.estimate:.2g} ns per byte"
+    return "; the slope is not significantly different from zero"
 
 
 def _judge(
-    name: str, found: Deviations, margin: float, what: str, device: str | None, probe: str | None = None
+    name: str, found: Deviations, margin: Margin, what: str, device: str | None, probe: str | None = None
 ) -> Outcome:
-    shown, bound, outcome = found.largest, micro(margin), "inconclusive"
-    if found.lie_within(margin):
-        outcome, sentence = "supported", f"{device} keeps to {what}: every deviation lies within ± {bound}"
-    elif beyond := found.beyond(margin):
+    shown, bound, outcome = found.largest, f"± {micro(margin.ns)} ({margin.what})", "inconclusive"
+    if found.lie_within(margin.ns):
+        outcome, sentence = "supported", f"{device} keeps to {what}: every deviation lies within {bound}"
+    elif beyond := found.beyond(margin.ns):
         outcome, shown = "rejected", beyond
-        sentence = f"{device} departs from {what} by {micro(shown.estimate)}, beyond ± {bound}"
+        sentence = f"{device} departs from {what} by {micro(shown.estimate)}{_span(shown)}, beyond {bound}"
     elif shown.low is None:
         sentence = f"too few rounds ({shown.n}) for an interval of the deviation from {what}"
     else:
-        sentence = f"the deviation of {device} from {what} is not known to within ± {bound}: measure more rounds"
-    return Outcome(name, outcome, sentence, device, probe, found, margin, shown)
+        sentence = f"the deviation of {device} from {what} is not known to within {bound}: measure more rounds"
+    return Outcome(name, outcome, sentence, device, probe, found, margin.ns, shown)
+
+
+def _span(shown: Interval) -> str:
+    return f" ({percent(shown.level)} CI {micro(shown.low or 0.0)} to {micro(shown.high or 0.0)})"

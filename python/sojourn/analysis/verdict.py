@@ -12,7 +12,7 @@ from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import lies_on_line
-from sojourn.analysis.wording import DASH, US, decimals, fixed, micro, percent
+from sojourn.analysis.wording import DASH, US, counted, decimals, fixed, micro, percent
 from sojourn.devices import cables, called
 from sojourn.records.findings import label
 from sojourn.statistics.homogeneity import homogeneity_p
@@ -220,8 +220,10 @@ def _over_wire(run: Run, rows: list[Row], device: str) -> str:
     pooled = find(rows, device, "device_latency", "pooled", WIRE)
     if pooled is not None:
         links, of_wire = cables(device), cables(WIRE)
-        told = "as many links" if links == of_wire else f"{of_wire} links, its path {links}"
-        return f"; over the wire, which has {told}, {_one_way(pooled.value)}"
+        told = f"{of_wire} links joined by a redirect" + (
+            "" if links == of_wire else f"; the device's path has {links}"
+        )
+        return f"; over the wire ({told}), {_one_way(pooled.value)}{_per_byte_over_wire(run, rows, device)}"
     over_direct = find(rows, device, "device_latency", "pooled")
     is_zero = over_direct is not None and over_direct.value.low is not None and not over_direct.value.excludes(0)
     if run.simulated or is_zero or WIRE in run.devices:
@@ -229,6 +231,14 @@ def _over_wire(run: Run, rows: list[Row], device: str) -> str:
     rated = cables_of(run).get(device)
     slowest = "" if rated is None else f", the slowest at {min(rated.known) / 1e6:g} Mbit/s"
     return f"; this includes the further veth links of its path{slowest} (no wire was measured)"
+
+
+def _per_byte_over_wire(run: Run, rows: list[Row], device: str) -> str:
+    """The cost per byte over the wire, where the bed resolves it; several probes have a line each."""
+    bed = next((row.value.estimate for row in rows if row.quantity == "resolution"), None) or 0
+    slopes = [row for row in rows if (row.device, row.quantity, row.reference) == (device, "latency_slope", WIRE)]
+    known = [one for one in slopes if one.value.excludes(0) and _span(run, one) * abs(one.value.estimate) > bed]
+    return "".join(f", {_per_byte(one.value)}{_by_probe(one, rows)}" for one in known)
 
 
 def _span(run: Run, slope: Row) -> float:
@@ -260,7 +270,8 @@ def _one_way(value: Interval) -> str:
 
 def _trust(grade: str, findings: list[Finding]) -> str:
     if grade == "trusted":
-        return "nothing doubtful was seen"
+        notes = len(findings)
+        return "no doubtful finding" + (f", {counted(notes, 'note')}" if notes else "")
     reasons = dict.fromkeys(label(one.name) for one in findings if one.severity == grade)
     return f"{'not to be used' if grade == 'invalid' else 'doubtful'}: {', '.join(reasons)}"
 

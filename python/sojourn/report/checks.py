@@ -56,7 +56,7 @@ def _titled(found: list[Check]) -> str:
 COLUMNS = (
     Column(("configured",), "Expected"),
     Column(("measured", "unit"), "Measured"),
-    Column(("ci_low", "ci_high"), "95 % interval"),
+    Column(("ci_low", "ci_high"), "95 % CI"),
     Column(("limit",), "Limit"),
     Column(("p",), "p"),
 )
@@ -87,7 +87,7 @@ def _singly(found: list[Check], name: str, title: str) -> Table:
 
 
 NOTE = (
-    "Pass: the 95 % interval lies within the limit, or a test for randomness raised no alarm and had enough packets to "
+    "Pass: the 95 % CI lies within the limit, or a test for randomness raised no alarm and had enough packets to "
     "raise one. Fail: a wider interval, whose level allows one false alarm in a hundred whole runs, lies wholly beyond "
     "the limit. Counts of wrong packets have no interval: a single one fails the check."
 )

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 TAI_LESS_UTC_S = 37
 """Since 2017; a leap second more would move no day but at midnight."""
 
+APART = ("findings", "hypotheses")
+"""Tables that are files only: the page has them as lists."""
+
 ONE_MINUTE = (
     "An interval holds for this machine at this time: it says by how much the figure would change if the run were "
     "repeated at once. It does not contain how runs differ on another day, after a reboot or on another machine: "
@@ -42,6 +45,7 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
     """The whole page."""
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     parts = parts_of(run)
+    further = [one for one in tables if one.name not in (*APART, *parts.results)]
     return _template().render(
         run=run,
         policy=policy(scripts.values()),
@@ -49,12 +53,13 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
         facts=_facts(run),
         grave=run.findings("invalid", "doubtful"),
         keys=parts.keys(run),
-        sections=_sections(bool(figures), bool(published or unmatched)),
+        sections=_sections(bool(figures), bool(further), bool(published or unmatched)),
         question=run.plan.get("study", {}).get("question", ""),
         drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),
         method=[*parts.words(run), ONE_MINUTE],
         tables=tables,
         results=parts.results,
+        further=further,
         published=published,
         unmatched=unmatched,
         figures=figures,
@@ -132,12 +137,12 @@ def _sojourn(run: Run) -> str:
     return f"Sojourn {measured.get('version') or sojourn.__version__}" + (f", commit {commit}" if commit else "")
 
 
-def _sections(figures: bool, published: bool) -> list[tuple[str, str]]:
+def _sections(figures: bool, tables: bool, published: bool) -> list[tuple[str, str]]:
     return [
         ("how", "How it was measured"),
         ("results", "Results"),
         *([("figures", "Figures")] if figures else []),
-        ("tables", "Tables"),
+        *([("tables", "Tables")] if tables else []),
         *([("published", "Beside the papers")] if published else []),
         ("findings", "Findings"),
         ("terms", "Terms"),

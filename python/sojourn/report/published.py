@@ -37,13 +37,30 @@ def published_tables(run: Run) -> list[Table]:
     """The shapes, then every published table that the plan names and that we know how to set beside ours."""
     layouts = layouts_of(run)
     beside = [layouts[name](run, name) for name in run.published() if name in layouts]
+    beside = [table for table in beside if has_ours(table)]
     ratios = shapes(run)
     return [ratios, *beside] if ratios.rows else beside
 
 
 def unmatched(run: Run) -> list[str]:
-    """Published tables that the plan names but that nothing of ours stands beside."""
-    return [name for name in run.published() if name not in layouts_of(run)]
+    """Published tables that the plan names but that nothing of ours stands beside, by their titles."""
+    layouts = layouts_of(run)
+    empty = {
+        name: made for name in run.published() if name in layouts and not has_ours(made := layouts[name](run, name))
+    }
+    return [
+        empty[name].title.removesuffix(", beside this run") if name in empty else name
+        for name in run.published()
+        if name in empty or name not in layouts
+    ]
+
+
+def has_ours(table: Table) -> bool:
+    """Whether a figure of this run stands in the table: in a column of ours, or in a row of ours."""
+    ours = [place for place, column in enumerate(table.columns) if column.numeric and column.keys[0].startswith("our_")]
+    if not ours:
+        return any(row[0].text.startswith("ours") for row in table.rows)
+    return any(row[place].values[0] is not None for row in table.rows for place in ours)
 
 
 def layouts_of(run: Run) -> Mapping[str, Layout]:
@@ -65,33 +82,50 @@ def _ping_table(run: Run, name: str) -> Table:
         Column(("table",), "Table", numeric=False),
         Column(("condition",), "Condition", numeric=False),
         Column(("bytes",), "Size", "B"),
-        Column(("interval_ms",), "theirs", "ms", group="Interval"),
-        Column(("our_interval_ms",), "ours", "ms", group="Interval"),
+        Column(("interval_ms",), "theirs", "ms", group="Probe every"),
+        Column(("our_interval_ms",), "ours", "ms", group="Probe every"),
         Column(("published_latency_us",), "theirs", "µs", group="Device latency"),
         Column(("our_latency_us",), "ours", "µs", group="Device latency"),
-        Column(("our_ci_low_us", "our_ci_high_us"), "our 95 % interval", "µs", group="Device latency"),
+        Column(("our_ci_low_us", "our_ci_high_us"), "our 95 % CI", "µs", group="Device latency"),
         *(
             Column((f"{who}_{key}_us",), title, "µs", group=group)
             for key, group in rtts
             for who, title in (("published", "theirs"), ("our", "ours"))
         ),
     )
-    rows = tuple(_ping_row(run, row, [key for key, _ in rtts]) for row in read_published(name))
-    return Table(f"published_{name}", TITLES[name], columns, rows, NOTE, wide=True, grouped=True)
+    seen: set[tuple[str | None, int | None]] = set()
+    rows = tuple(_ping_row(run, row, [key for key, _ in rtts], seen) for row in read_published(name))
+    note = f"{NOTE} {SAME} marks ours where they stand in a row above, of the same path, size and time between probes."
+    return Table(f"published_{name}", TITLES[name], columns, rows, note, wide=True, grouped=True)
 
 
-def _ping_row(run: Run, row: Row, keys: list[str]) -> tuple[Entry, ...]:
+SAME = "\u2033"
+
+
+def _again(entry: Entry) -> Entry:
+    """An entry of ours that a row above has already; files have its value all the same."""
+    return entry if entry.text == NOTHING else Entry(SAME, entry.values)
+
+
+def _first(entry: Entry) -> Entry:
+    return entry
+
+
+def _ping_row(run: Run, row: Row, keys: list[str], seen: set[tuple[str | None, int | None]]) -> tuple[Entry, ...]:
     device, size = _device(run, row["device"]), int(row["payload_bytes"])
     wait_ms = float(row["wait_ms"]) if row.get("wait_ms") else 1000 / float(row["rate_pps"])
     cell = _nearest(run, size, wait_ms * 1e6) if device else None
     ours_ms = (cell.interval_ns or 0) / 1e6 if cell else None
     entries = [text(f"{row['table']}"), text(_condition(row)), printed(row["payload_bytes"]), printed(f"{wait_ms:g}")]
     entries.append(Entry(f"{ours_ms:g}", (ours_ms,)) if ours_ms else Entry(NOTHING))
+    place = (device, cell.number if cell else None)
+    mine = _again if place in seen else _first
+    seen.add(place)
     latency = _shown(run, cell, device, "device_latency", "mean", reference="direct")
-    entries += [printed(row["bridge_latency_us"]), number(latency), interval(latency)]
+    entries += [printed(row["bridge_latency_us"]), mine(number(latency)), mine(interval(latency))]
     for key, statistic in zip(keys, ("min", "mean", "max", "sd"), strict=True):
         theirs = printed(f"{float(row[f'{key}_ms']) * 1000:g}")
-        entries += [theirs, number(_shown(run, cell, device, "rtt", statistic))]
+        entries += [theirs, mine(number(_shown(run, cell, device, "rtt", statistic)))]
     return tuple(entries)
 
 
@@ -104,7 +138,7 @@ def _quantile_table(run: Run, name: str) -> Table:
         Column(("published_rtt_us",), "RTT below", "µs", group="Published"),
         Column(("ours",), "Our cell", numeric=False, group="This run"),
         Column(("our_rtt_us",), "RTT below", "µs", group="This run"),
-        Column(("our_ci_low_us", "our_ci_high_us"), "Interval", "µs", group="This run"),
+        Column(("our_ci_low_us", "our_ci_high_us"), "95 % CI", "µs", group="This run"),
     )
     rows = []
     for row in read_published(name):
@@ -148,9 +182,9 @@ def _fit_table(run: Run, name: str) -> Table:
         Column(("published_slope_ns_per_byte",), "b", "ns/byte", group="Published"),
         Column(("ours",), "Our path", numeric=False, group="This run"),
         Column(("our_intercept_us",), "a", "µs", group="This run"),
-        Column(("our_intercept_low_us", "our_intercept_high_us"), "Interval", "µs", group="This run"),
+        Column(("our_intercept_low_us", "our_intercept_high_us"), "95 % CI", "µs", group="This run"),
         Column(("our_slope_ns_per_byte",), "b", "ns/byte", group="This run"),
-        Column(("our_slope_low", "our_slope_high"), "Interval", "ns/byte", group="This run"),
+        Column(("our_slope_low", "our_slope_high"), "95 % CI", "ns/byte", group="This run"),
     )
     rows = []
     for row in read_published(name):
@@ -172,7 +206,7 @@ def _flood_table(run: Run, name: str) -> Table:
         Column(("published_rate_pps",), "Rate", "1/s", group="Published"),
         Column(("ours",), "Who", numeric=False, group="This run"),
         Column(("our_median_us",), "Median", "µs", group="This run"),
-        Column(("our_low_us", "our_high_us"), "Interval", "µs", group="This run"),
+        Column(("our_low_us", "our_high_us"), "95 % CI", "µs", group="This run"),
     )
     floods = run.rows("departure_interval", "p50").filter(pl.col("interval_ns") == 0)
     rows = []
@@ -199,7 +233,7 @@ def _interval_table(run: Run, name: str) -> Table:
             for kind in ("regular", "poisson")
             for column in (
                 Column((f"our_{kind}_us",), kind.replace("p", "P", 1), "µs", group="This run"),
-                Column((f"our_{kind}_low_us", f"our_{kind}_high_us"), "Interval", "µs", group="This run"),
+                Column((f"our_{kind}_low_us", f"our_{kind}_high_us"), "95 % CI", "µs", group="This run"),
             )
         ),
     )
@@ -242,7 +276,7 @@ def _fan_in_table(run: Run, name: str) -> Table:
         Column(("published_mbytes_per_s",), "Throughput", "MB/s", group="Published"),
         Column(("published_over_one",), "over one sender", group="Published"),
         Column(("our_mbytes_per_s", "our_limit"), "Throughput", "MB/s", group="This run"),
-        Column(("our_low", "our_high"), "Interval", "MB/s", group="This run"),
+        Column(("our_low", "our_high"), "95 % CI", "MB/s", group="This run"),
         Column(("our_over_one",), "over one sender", group="This run"),
     )
     told = read_published(name)
@@ -298,7 +332,7 @@ def _spacing_table(run: Run, name: str) -> Table:
         Column(("nodes",), "Nodes", group="This run"),
         Column(("our_least_us",), "least on the line", "µs", group="This run"),
         Column(("our_spacing_us",), "measured", "µs", group="This run"),
-        Column(("our_low_us", "our_high_us"), "Interval", "µs", group="This run"),
+        Column(("our_low_us", "our_high_us"), "95 % CI", "µs", group="This run"),
     )
     spaced = run.rows("peak_spacing")
     sizes = sorted(spaced["payload_bytes"].drop_nulls().unique().to_list())

@@ -34,7 +34,7 @@ def device_latency(run: Run) -> Table:
         Column(("reference",), "Over", numeric=False),
         cell_column(run),
         Column(("device_latency_us",), "Device latency", "µs"),
-        Column(("ci_low_us", "ci_high_us"), "Interval", "µs"),
+        Column(("ci_low_us", "ci_high_us"), "CI", "µs"),
         Column(("level",), "Level"),
         Column(("pairs",), "Pairs"),
         Column(("probes",), "Probes"),
@@ -49,7 +49,8 @@ def device_latency(run: Run) -> Table:
     note = (
         "Device latency is half the difference of the mean round trips with and without the device; for "
         "request-response that is its latency at the mean of both sizes. Intervals are over pairs, never over packets; "
-        "a/a is the direct link again."
+        "pooled ones are over rounds, each of them the mean over its cells. a/a is the direct link again, pooled over "
+        "all pairs."
     )
     if everywhere:
         note += f" Of every row: {', '.join(sorted(everywhere)).replace('_', ' ')}."
@@ -64,13 +65,13 @@ def rtt(run: Run) -> Table:
         Column(("device",), "Device", numeric=False),
         Column(("rtt_min_us",), "Min", "µs", group="Round trip"),
         Column(("rtt_avg_us",), "Average", "µs", group="Round trip"),
-        Column(("rtt_avg_low_us", "rtt_avg_high_us"), "95 % interval", "µs", group="Round trip"),
+        Column(("rtt_avg_low_us", "rtt_avg_high_us"), "95 % CI", "µs", group="Round trip"),
         Column(("rtt_median_us",), "Median", "µs", group="Round trip"),
         Column(("rtt_max_us",), "Max", "µs", group="Round trip"),
         Column(("rtt_sd_us",), "Std dev", "µs", group="Round trip"),
         Column(("probes",), "Probes"),
         Column(("device_latency_us",), "Latency", "µs", group="Device"),
-        Column(("ci_low_us", "ci_high_us"), "95 % interval", "µs", group="Device"),
+        Column(("ci_low_us", "ci_high_us"), "95 % CI", "µs", group="Device"),
     )
     rows = [row for cell in run.cells for row in _rtt_rows(run, cell)]
     note = "Device latency here is against the direct link. Round trips are from the actual departure."
@@ -84,9 +85,9 @@ def lines(run: Run) -> Table:
         Column(("reference",), "Over", numeric=False),
         Column(("probe",), "Probe", numeric=False),
         Column(("intercept_us",), "a", "µs"),
-        Column(("intercept_low_us", "intercept_high_us"), "Interval of a", "µs"),
+        Column(("intercept_low_us", "intercept_high_us"), "CI of a", "µs"),
         Column(("slope_ns_per_byte",), "b", "ns/byte"),
-        Column(("slope_low_ns_per_byte", "slope_high_ns_per_byte"), "Interval of b", "ns/byte"),
+        Column(("slope_low_ns_per_byte", "slope_high_ns_per_byte"), "CI of b", "ns/byte"),
         Column(("level",), "Level"),
         Column(("rounds",), "Rounds"),
     )
@@ -108,7 +109,7 @@ def tails(run: Run) -> Table:
             for name in names
             for column in (
                 Column((f"rtt_{name}_us",), name, "µs"),
-                Column((f"rtt_{name}_low_us", f"rtt_{name}_high_us"), "95 % interval", "µs"),
+                Column((f"rtt_{name}_low_us", f"rtt_{name}_high_us"), "95 % CI", "µs"),
             )
         ),
     )
@@ -137,7 +138,7 @@ def conservation(run: Run) -> Table:
             for name in COUNTED
             for column in (
                 Column((f"{name}_percent",), name.capitalize(), "%"),
-                Column((f"{name}_low_percent", f"{name}_high_percent"), "95 % interval", "%"),
+                Column((f"{name}_low_percent", f"{name}_high_percent"), "95 % CI", "%"),
             )
         ),
     )
@@ -154,13 +155,13 @@ def intervals(run: Run) -> Table:
     columns = (
         Column(("tool",), "Tool", numeric=False),
         Column(("icmp_bytes",), "ICMP", "B"),
-        Column(("asked_interval_us",), "Asked", "µs", group="Interval"),
-        Column(("mean_interval_us",), "Mean", "µs", group="Interval"),
-        Column(("mean_low_us", "mean_high_us"), "95 % interval", "µs", group="Interval"),
-        Column(("median_interval_us",), "Median", "µs", group="Interval"),
-        Column(("sd_interval_us",), "Std dev", "µs", group="Interval"),
+        Column(("asked_interval_us",), "Asked", "µs", group="Inter-departure time"),
+        Column(("mean_interval_us",), "Mean", "µs", group="Inter-departure time"),
+        Column(("mean_low_us", "mean_high_us"), "95 % CI", "µs", group="Inter-departure time"),
+        Column(("median_interval_us",), "Median", "µs", group="Inter-departure time"),
+        Column(("sd_interval_us",), "Std dev", "µs", group="Inter-departure time"),
         Column(("rate_per_s",), "Rate", "1/s"),
-        Column(("rate_low_per_s", "rate_high_per_s"), "95 % interval", "1/s"),
+        Column(("rate_low_per_s", "rate_high_per_s"), "95 % CI", "1/s"),
     )
     rows = [_trial_row(run, row) for row in _trials(run, "departure_interval", "mean")]
     note = "Judged by a capture at the far end, not by the senders' own clocks; asked 0 is a flood."
@@ -174,9 +175,9 @@ def departures(run: Run) -> Table:
         *(Column((title.lower(),), title, numeric=False) for title in first),
         *(Column((f"pacing_error_{name}_us",), name, "µs", group="Error") for name in ("p50", "p90", "p99", "max")),
         Column(("within_1us_percent",), "± 1 µs", "%", group="Within"),
-        Column(("within_1us_low_percent", "within_1us_high_percent"), "95 % interval", "%", group="Within"),
+        Column(("within_1us_low_percent", "within_1us_high_percent"), "95 % CI", "%", group="Within"),
         Column(("within_10us_percent",), "± 10 µs", "%", group="Within"),
-        Column(("within_10us_low_percent", "within_10us_high_percent"), "95 % interval", "%", group="Within"),
+        Column(("within_10us_low_percent", "within_10us_high_percent"), "95 % CI", "%", group="Within"),
     )
     rows = []
     for row in _trials(run, "pacing_error", "max"):
@@ -188,7 +189,12 @@ def departures(run: Run) -> Table:
             else (_cell(run, cell, "all"), text(row["device"], row["device"]))
         )
         rows.append((*named, *_errors(run, row)))
-    note = "|actual − intended departure|; closed-loop probes have no intended departure."
+    note = "|actual − intended departure|; closed-loop probes have no intended departure. " + (
+        "A schedule begins with its trial: a sender that is a little slow falls behind it further with every packet."
+        if run.by_tool
+        else "A sender wakes up after the intended time, so that every probe leaves late by the median; round trips "
+        "are from the actual departure and do not contain it."
+    )
     return Table("departures", "Pacing error", columns, tuple(rows), note, wide=True, grouped=True)
 
 
@@ -199,7 +205,7 @@ def hypotheses(run: Run) -> Table:
         Column(("outcome",), "Outcome", numeric=False),
         Column(("sentence",), "In words", numeric=False),
         Column(("estimate",), "Estimate"),
-        Column(("ci_low", "ci_high"), "Interval"),
+        Column(("ci_low", "ci_high"), "CI"),
         Column(("expected",), "Expected"),
         Column(("unit",), "Unit", numeric=False),
     )
@@ -278,10 +284,16 @@ def _latency_row(run: Run, row: dict[str, Any], everywhere: set[str]) -> tuple[E
         number(shown),
         interval(shown),
         _level(row),
-        whole(row["n"]),
+        pairs_of(row),
         whole(row["probes"]),
         Entry(", ".join(own).replace("_", " "), (" ".join(row["findings"] or []),)),
     )
+
+
+def pairs_of(row: dict[str, Any]) -> Entry:
+    """How many pairs a latency is from; pooled over cells, how many rounds, for each averages its cells (but A/A's)."""
+    by_round = row["statistic"] == "pooled" and row["device"] != "a/a"
+    return Entry(f"{count(row['n'])}{' rounds' if by_round else ''}", (row["n"],))
 
 
 def _level(row: dict[str, Any]) -> Entry:

@@ -16,9 +16,9 @@ from sojourn.report.checks import SOURCES, named
 from sojourn.report.checks import shown_of as check_numbers
 from sojourn.report.contents import parts_of
 from sojourn.report.glossary import hypothesis_name
-from sojourn.report.numbers import NOTHING, Shown, count, percent
+from sojourn.report.numbers import NOTHING, Shown, percent
 from sojourn.report.run import Run, every
-from sojourn.report.tables import fitted_lines, in_order, shown_of
+from sojourn.report.tables import fitted_lines, in_order, pairs_of, shown_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def _print_verdict(run: Run, console: Console) -> None:
 def _print_keys(run: Run, console: Console) -> None:
     """The numbers that stand large on the page, each with its interval and under which conditions."""
     keys = parts_of(run).keys(run)
-    table = _columns(("",), ("value", ""), ("95 % interval, conditions",))
+    table = _columns(("",), ("value", ""), ("95 % CI, conditions",))
     for key in keys:
         table.add_row(escape(key.what), key.value, key.unit, escape("; ".join(line for line in key.lines if line)))
     if keys:
@@ -109,7 +109,7 @@ def _print_latencies(run: Run, console: Console) -> None:
     cells = run.rows("device_latency", "mean")
     if pooled.is_empty() and cells.is_empty():
         return
-    table = _columns(("device", "over", "cell"), ("latency", "95 % interval", "pairs"))
+    table = _columns(("device", "over", "cell"), ("latency", "95 % CI", "pairs"))
     for row in in_order(pooled):
         table.add_row(*_latency(run, row), style="bold")
     if cells.height <= MOST_CELLS:
@@ -126,7 +126,7 @@ def _latency(run: Run, row: dict[str, Any]) -> tuple[str, ...]:
     shown, cell = shown_of(row), run.cell_of(row)
     words = (row["device"], row["reference"] or "", cell.short if cell else "pooled")
     level = f" ({percent(round(row['level'], 3))})" if cell is None and row["level"] > HIGH_LEVEL else ""
-    return (*map(escape, words), shown.text, shown.interval + level, count(row["n"]))
+    return (*map(escape, words), shown.text, shown.interval + level, pairs_of(row).text)
 
 
 def _print_lines(run: Run, console: Console) -> None:
@@ -163,7 +163,7 @@ def _print_pacing(run: Run, console: Console) -> None:
     rows = run.rows("pacing_within_10us", "ratio")
     if not run.by_tool or rows.is_empty():
         return
-    table = _columns(("tool", "asked"), ("interval, µs", "within ± 10 µs, %", "95 % interval"))
+    table = _columns(("tool", "asked"), ("interval, µs", "within ± 10 µs, %", "95 % CI"))
     means = {_trial(row): shown_of(row) for row in run.rows("departure_interval", "mean").iter_rows(named=True)}
     for row in rows.sort("probe", "icmp_bytes", "interval_ns", descending=[False, False, True]).iter_rows(named=True):
         mean, shown = means.get(_trial(row)), shown_of(row)

@@ -93,7 +93,7 @@ def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | Non
     series = tuple(one for one in SCHEDULES.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Mean time between frames (µs)", log=True), Axis("One-way delay (µs)", log=True), series)
     caption = (
-        "Bars are 95 % intervals over trials. An arrow in place of a point: the queue grows throughout the trial, and "
+        "Bars are 95 % CIs over trials. An arrow in place of a point: the queue grows throughout the trial, and "
         "a longer trial would have a longer delay. Dotted vertical line: the shortest time between frames at which the "
         "queue is stable, where a shorter one was tried. A point is missing where so many frames were lost that the "
         "figure is infinite."

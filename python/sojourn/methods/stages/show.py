@@ -35,7 +35,7 @@ def breakdown_table(run: Run) -> Table:
         Column(("stage",), "Stage", numeric=False),
         Column(("begins", "ends"), "From – to", numeric=False),
         Column(("mean_us",), "Mean", "µs"),
-        Column(("ci_low_us", "ci_high_us"), "95 % interval", "µs"),
+        Column(("ci_low_us", "ci_high_us"), "95 % CI", "µs"),
         *(Column((f"{name}_us",), title, "µs") for name, title in (("p50", "Median"), ("p90", "p90"), ("p99", "p99"))),
         Column(("share_percent",), "Of the total", "%"),
         Column(("trials",), "Trials"),

@@ -36,7 +36,7 @@ def effects(run: Run) -> Table:
         Column(("observable",), "Observable", numeric=False),
         Column(("without", "unit"), "Without the log"),
         Column(("change_percent",), "Change", "%"),
-        Column(("change_low_percent", "change_high_percent"), "95 % interval", "%"),
+        Column(("change_low_percent", "change_high_percent"), "95 % CI", "%"),
         Column(("smallest_percent",), "Smallest change detected", "%"),
         Column(("kolmogorov",), "Kolmogorov's distance", group="Distributions"),
         Column(("p",), "p", group="Distributions"),
@@ -99,7 +99,7 @@ def changes(run: Run) -> Figure | None:
     )
     order = tuple(dict.fromkeys(rows["name"].to_list()))
     caption = (
-        "Change relative to connections without the log, over rounds, with its 95 % interval. “Without it again” is "
+        "Change relative to connections without the log, over rounds, with its 95 % CI. “Without it again” is "
         "the control: its true change is zero."
     )
     return figure("changes", "Changes of TCP's behaviour", caption, rows, Intervals("Change (%)", order), columns=1)

@@ -32,7 +32,7 @@ def checks(run: Run) -> Table:
         Column(("against",), "Against", numeric=False),
         Column(("expected",), "Expected"),
         Column(("measured", "unit"), "Measured", numeric=True),
-        Column(("ci_low", "ci_high"), "95 % interval"),
+        Column(("ci_low", "ci_high"), "95 % CI"),
         Column(("n",), "n"),
         Column(("verdict",), "Verdict", numeric=False),
         Column(("what",), "Measured quantity", numeric=False),
@@ -43,7 +43,7 @@ def checks(run: Run) -> Table:
 
 NOTE = (
     "Counts are of wrong values, packets or back-offs: a single one fails the check. An estimate passes when its whole "
-    "95 % interval lies within 5 % of the expected value."
+    "95 % CI lies within 5 % of the expected value."
 )
 
 
@@ -77,7 +77,7 @@ def fields(run: Run) -> Table:
         Column(("law",), "Expected in the log", numeric=False),
         Column(("pairs",), "Pairs", group="All moments"),
         Column(("agree_percent",), "Agree", "%", group="All moments"),
-        Column(("agree_low_percent", "agree_high_percent"), "95 % interval", "%", group="All moments"),
+        Column(("agree_low_percent", "agree_high_percent"), "95 % CI", "%", group="All moments"),
         Column(("quiet",), "Pairs", group="Quiet moments"),
         Column(("quiet_differ",), "Differ", group="Quiet moments"),
     )
@@ -164,7 +164,7 @@ def laws(run: Run) -> Table:
                          interval(shown), whole(row["n"])))  # fmt: skip
     note = (
         "Bounds of the back-off factor: with any factor between them, every threshold is factor times window, rounded "
-        "down. The other intervals are 95 % intervals."
+        "down. The other intervals are 95 % CIs."
     )
     return Table("laws_of_tcp", "Parameters of congestion control", columns, tuple(rows), note, grouped=True)
 
@@ -200,7 +200,7 @@ def agreement(run: Run) -> Figure | None:
     caption = (
         f"The fields that did not always agree ({len(names)} of {found['field'].n_unique()}), at all moments. Between "
         "the reading and the packet's sample other packets may arrive or leave; at quiet moments no field may differ. "
-        "Bars are 95 % intervals."
+        "Bars are 95 % CIs."
     )
     return figure(
         "agreement", "Agreement with TCP_INFO", caption, rows, Intervals("Pairs that agree (%)", names), columns=1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.report.numbers import count
+from sojourn.report.paths import path_words
 from sojourn.report.stamps import clock_and_stamps
 from sojourn.report.streams.measures import clock_entry
 
@@ -44,7 +45,15 @@ LIMIT = (
 
 def words(run: Run, own: str, *, delays: bool = True, unit: str = UNIT) -> list[str]:
     """The lines; `own` is what is particular to the method."""
-    lines = [unit, own, *(clock_words(run) if delays else ()), *engine_words(run), *tester_words(run), LOST]
+    lines = [
+        unit,
+        own,
+        *path_words(run),
+        *(clock_words(run) if delays else ()),
+        *engine_words(run),
+        *tester_words(run),
+        LOST,
+    ]
     return [line for line in lines if line]
 
 

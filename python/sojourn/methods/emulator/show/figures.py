@@ -162,7 +162,7 @@ def loss_shares(run: Run) -> Figure | None:
         along
     )
     caption = (
-        "Measured minus configured loss ratio, with its 95 % interval (Clopper and Pearson's; for losses in bursts, of "
+        "Measured minus configured loss ratio, with its 95 % CI (Clopper and Pearson's; for losses in bursts, of "
         "the number of independent losses that they are worth). One interval in twenty excludes zero by chance."
     )
     chart = Lines(

@@ -81,7 +81,7 @@ def delay_table(run: Run, name: str) -> Table:
         Column(("published_error_us",), "Error", "µs", group="Theirs"),
         *(Column((f"our_{key}_us",), heading, "µs", group="Ours: one way") for key, heading in spread),
         Column(("our_error_us",), "Error", "µs", group="Ours"),
-        Column(("our_error_low_us", "our_error_high_us"), "95 % interval", "µs", group="Ours"),
+        Column(("our_error_low_us", "our_error_high_us"), "95 % CI", "µs", group="Ours"),
     )  # fmt: skip
     body = []
     for row in rows:
@@ -110,7 +110,7 @@ def interval_table(run: Run, name: str) -> Table:
         Column(("our_interval_ms",), "Time between packets", numeric=False, group="Ours"),
         Column(("our_delay_us",), "Mean delay", "µs", group="Ours"),
         Column(("our_error_us",), "Error", "µs", group="Ours"),
-        Column(("our_error_low_us", "our_error_high_us"), "95 % interval", "µs", group="Ours"),
+        Column(("our_error_low_us", "our_error_high_us"), "95 % CI", "µs", group="Ours"),
     )
     body = []
     for row in rows:
@@ -134,7 +134,7 @@ def loss_table(run: Run, name: str) -> Table:
         Column(("published_deviation_points",), "Error", "points", group="Theirs"),
         Column(("our_interval",), "Time between packets", numeric=False, group="Ours"),
         Column(("our_loss_percent",), "Lost", "%", group="Ours"),
-        Column(("our_low_percent", "our_high_percent"), "95 % interval", "%", group="Ours"),
+        Column(("our_low_percent", "our_high_percent"), "95 % CI", "%", group="Ours"),
         Column(("our_deviation_points",), "Error", "points", group="Ours"),
         Column(("our_packets",), "Packets", group="Ours"),
     )

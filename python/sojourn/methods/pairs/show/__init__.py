@@ -13,6 +13,7 @@ from sojourn.report.numbers import Shown, count, nominal
 from sojourn.report.pacing import departures
 from sojourn.report.paired import control, differences
 from sojourn.report.parts import Key, Parts
+from sojourn.report.paths import path_words
 from sojourn.report.stamps import clock_and_stamps
 from sojourn.report.tables import fitted_lines, in_order, shown_of
 
@@ -23,9 +24,15 @@ if TYPE_CHECKING:
 def words(run: Run) -> list[str]:
     """How it was measured: unit, clock, timestamps, intervals."""
     clock, stamps = clock_and_stamps(run, "rtt")
-    return [line.format(clock=clock, stamps=stamps) for line in METHOD]
+    lines = [line.format(clock=clock, stamps=stamps) for line in METHOD]
+    return [lines[0], *path_words(run), *lines[1:], SIZES[run.size_column]]
 
 
+SIZES = {
+    "icmp_bytes": "A cell's size is the ICMP message's: header and data.",
+    "payload_bytes": "A cell's size is the payload's; a line a + b × size counts the whole frame.",
+    "frame_bytes": "A cell's size is the whole frame's, its check sequence included.",
+}
 METHOD = (
     (
         "Each pair of blocks gives one estimate: short blocks of probes with and without the device follow each other, "
@@ -47,7 +54,9 @@ METHOD = (
 def keys(run: Run) -> list[Key]:
     """What each device adds, what the bed can resolve, and from how many pairs."""
     pooled = run.rows("device_latency", "pooled", reference="direct").filter(pl.col("device") != "a/a")
-    keys = [_device_key(run, row) for row in in_order(pooled)]
+    per_byte = _lines_per_byte(run)
+    by_line = all((row["device"], "direct") in per_byte for row in pooled.iter_rows(named=True))
+    keys = [_device_key(run, row, per_byte, by_line=by_line) for row in in_order(pooled)]
     for row in run.rows("resolution").head(1).iter_rows(named=True):
         control = run.rows("device_latency", "pooled", device="a/a").iter_rows(named=True)
         lines = tuple(f"A/A control pooled: {_interval(one)}" for one in control if one["ci_low"] is not None)
@@ -60,23 +69,37 @@ def keys(run: Run) -> list[Key]:
     return keys
 
 
-def _device_key(run: Run, row: dict[str, Any]) -> Key:
-    """A device's latency as the verdict's sentence has it: a + b × size where b is not zero, else pooled."""
-    lines = {
-        one["reference"]: (one, slope)
-        for one, slope in reversed(list(fitted_lines(run)))
-        if one["device"] == row["device"] and _is_not_zero(slope)
-    }
-    head, slope = lines.get("direct", (row, None))
+Line = tuple[dict[str, Any], dict[str, Any]]
+
+
+def _lines_per_byte(run: Run) -> dict[tuple[str, str | None], Line]:
+    """The lines whose slope is not zero, by device and reference."""
+    lines = reversed(list(fitted_lines(run)))
+    return {(one["device"], one["reference"]): (one, slope) for one, slope in lines if _is_not_zero(slope)}
+
+
+def _device_key(run: Run, row: dict[str, Any], per_byte: dict[tuple[str, str | None], Line], *, by_line: bool) -> Key:
+    """A device's latency: the mean over cells, or the constant of a + b × size where every device has such a line.
+
+    What is not the value stands below it.
+    """
+    line = per_byte.get((row["device"], "direct"))
+    over = per_byte.get((row["device"], "wire")) if by_line else None
+    wire = over[0] if over else _pooled_over_wire(run, row["device"])
+    head = line[0] if line and by_line else row
     shown = shown_of(head)
     said = ["too few pairs for an interval" if head["ci_low"] is None else _interval(head)]
-    if slope:
-        per_byte = _brief(shown_of(slope)).replace("ns/byte", "ns")
-        said += [f"per byte {per_byte}", f"mean over cells {_brief(shown_of(row))}"]
-    wire = lines.get("wire", (None, None))[0] if slope else _pooled_over_wire(run, row["device"])
+    if line:
+        slope = shown_of(line[1])
+        sign = "+" if (slope.value or 0.0) >= 0 else ""
+        constant = "" if by_line else f"{shown_of(line[0]).text} µs "
+        said.append(f"{constant}{sign} {slope.text} ns × frame bytes ({slope.interval})".strip())
+        if by_line:
+            said.append(f"mean over cells {_brief(shown_of(row))}")
     if wire:
         said.append(f"over wire {_brief(shown_of(wire))}")
-    return Key(f"{row['device']} adds, one way", shown.text, shown.unit, tuple(said), row["device"])
+    what = f"{row['device']} adds, one way" + (": constant" if by_line and line else "")
+    return Key(what, shown.text, shown.unit, tuple(said), row["device"])
 
 
 def _is_not_zero(row: dict[str, Any]) -> bool:

@@ -34,7 +34,7 @@ def lines(run: Run) -> Figure | None:
     ]
     caption = (
         "One way, against the frame's bytes (for request-response the mean of request and response). Points are means "
-        "over pairs with their 95 % intervals; the line and its band (95 %, pointwise) come from one fit per round."
+        "over pairs with their 95 % CIs; the line and its band (95 %, pointwise) come from one fit per round."
     )
     devices = tuple(ordered(points["device"].to_list()))
     return Figure("size_lines", "a + b × size", caption, tuple(panels), devices, columns=len(panels) // len(probes))

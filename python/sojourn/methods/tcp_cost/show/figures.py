@@ -33,7 +33,7 @@ def over_detail(run: Run) -> Figure | None:
     """Throughput over the sampling interval, a line for each number of flows, on the sender."""
     caption = (
         "Throughput with the log on the sender, which logs every packet or one in N, over that of the adjacent slices "
-        "without the log. Bars are 95 % intervals. At 100 % the log has no cost."
+        "without the log. Bars are 95 % CIs. At 100 % the log has no cost."
     )
     rows = _left(run, ON_SENDER, lambda row: flows_words(row["flows"]))
     return _figure("cost_over_detail", "Throughput over sampling interval", caption, rows, Lines(PER_LOG, LEFT))
@@ -91,7 +91,7 @@ def programs(run: Run) -> Figure | None:
         pl.Series("name", told), x=pl.col("ns"), low=pl.col("ns_low"), high=pl.col("ns_high")
     ).sort("direction", maintain_order=True)
     caption = (
-        "Mean time per packet in the log's kernel program, minus that of the null program. Bars are 95 % intervals "
+        "Mean time per packet in the log's kernel program, minus that of the null program. Bars are 95 % CIs "
         "over transfers, where there are enough of them."
     )
     chart = Intervals("Time per packet (ns)", tuple(name for name in (ALL, *names) if name in told))

@@ -32,7 +32,7 @@ def baseline_table(run: Run, name: str) -> Table:
         *(Column((f"testbed{i}_mbit_per_s",), f"testbed {i}", "Mbit/s", group="Theirs") for i in (1, 2)),
         *(Column((f"testbed{i}_over_one",), f"{i} over one flow", group="Theirs") for i in (1, 2)),
         Column(("our_mbit_per_s",), "throughput", "Mbit/s", group="Ours"),
-        Column(("our_low", "our_high"), "95 % interval", "Mbit/s", group="Ours"),
+        Column(("our_low", "our_high"), "95 % CI", "Mbit/s", group="Ours"),
         Column(("our_over_one",), "over one flow", group="Ours"),
     )
     body = []
@@ -58,7 +58,7 @@ def disabled_table(run: Run, name: str) -> Table:
         Column(("unloaded_mbit_per_s",), "not loaded", "Mbit/s"),
         Column(("disabled_mbit_per_s",), "loaded, disabled", "Mbit/s"),
         Column(("ratio",), "disabled over not loaded"),
-        Column(("ratio_low", "ratio_high"), "95 % interval"),
+        Column(("ratio_low", "ratio_high"), "95 % CI"),
     )
     body: list[tuple[Entry, ...]] = []
     for row in rows:
@@ -84,7 +84,7 @@ def headlines_table(run: Run, name: str) -> Table:
         Column(("flows",), "Flows", numeric=False),
         Column(("throughput_mbit_per_s",), "Throughput", "Mbit/s"),
         Column(("ratio_percent",), "% of without"),
-        Column(("ratio_low", "ratio_high"), "95 % interval", "%"),
+        Column(("ratio_low", "ratio_high"), "95 % CI", "%"),
         Column(("skipped_per_mbps",), "Skipped per minute", "per Mbit/s"),
         Column(("note",), "", numeric=False),
     )

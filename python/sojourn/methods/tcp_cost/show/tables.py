@@ -18,7 +18,7 @@ TRAFFIC_COLUMNS = (
 )
 RATIO_COLUMNS = (
     Column(("throughput_ratio",), "Throughput", "% of without"),
-    Column(("ratio_low", "ratio_high"), "95 % interval", "%"),
+    Column(("ratio_low", "ratio_high"), "95 % CI", "%"),
 )
 SKIP_COLUMNS = (
     Column(("skipped",), "Skipped"),
@@ -28,7 +28,7 @@ FURTHER_COLUMNS = (
     Column(("throughput_mbit_per_s",), "Throughput with", "Mbit/s"),
     Column(("off_mbit_per_s",), "Throughput without", "Mbit/s"),
     Column(("cpu_per_bit_ratio",), "CPU time per bit", "% of without"),
-    Column(("cpu_low", "cpu_high"), "95 % interval", "%"),
+    Column(("cpu_low", "cpu_high"), "95 % CI", "%"),
     Column(("logger_percent_of_a_core",), "Logging process", "% of a core"),
 )
 
@@ -75,7 +75,7 @@ def traffic(run: Run) -> Table:
         Column(("path",), "Packets", numeric=False),
         Column(("flows",), "Flows"),
         Column(("off_mbit_per_s",), "Throughput", "Mbit/s"),
-        Column(("off_low", "off_high"), "95 % interval", "Mbit/s"),
+        Column(("off_low", "off_high"), "95 % CI", "Mbit/s"),
         Column(("frame_bytes",), "Mean packet", "B"),
         Column(("retransmitted_per_s",), "Retransmitted", "1/s"),
         Column(("resolved_percent",), "Smallest effect detected", "%"),
@@ -100,7 +100,7 @@ def programs(run: Run) -> Table:
         Column(("direction",), "Direction", numeric=False),
         Column(("traffic",), "Traffic", numeric=False),
         Column(("ns",), "Time", "ns"),
-        Column(("ns_low", "ns_high"), "95 % interval", "ns"),
+        Column(("ns_low", "ns_high"), "95 % CI", "ns"),
         Column(("gross_ns",), "with overhead", "ns"),
         Column(("empty_ns",), "null program", "ns"),
         Column(("runs",), "Packets measured"),
