@@ -223,6 +223,21 @@ def test_key_numbers_and_words(made: Callable[[str], Path], method: str) -> None
     assert method in OF_TCP or any("Lost frames stay in the distribution" in line for line in words)
 
 
+def test_what_further_receivers_add_is_told_of_the_streams(tmp_path: Path) -> None:
+    """Requests to a group have such rows too; their delays are others."""
+    cells = [cell(kind=kind, to="multicast", receivers=n) for kind in ("answers", "one-way") for n in (0, 2)]
+
+    def slower(rng: Any, factors: dict[str, Any], n: int) -> Any:
+        return rng.gamma(4, 200, n) + factors["receivers"] * (4_000 if factors["kind"] == "one-way" else 1_000)
+
+    folder = StreamRun(tmp_path / "run", "multicast", cells, delay=slower, **FEW).write()
+    analyse(folder)
+    run = Run.read(folder)
+    told = [key for key in parts_of(run).keys(run) if "further receivers" in key.what]
+    assert told
+    assert all(abs(float(key.value) - 8) < 0.5 for key in told)
+
+
 @pytest.mark.parametrize("method", ["one-way", "loss", "rfc2544"])
 def test_a_page_is_written(made: Callable[[str], Path], method: str) -> None:
     folder = made(method)

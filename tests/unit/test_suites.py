@@ -208,6 +208,20 @@ def test_latency_in_both_definitions_and_rfc8219s(tmp_path: Path) -> None:
     assert rows["latency_typical", "median"]["n"] == 8
 
 
+def test_the_variation_of_other_trials_than_those_of_latency_has_a_name_of_its_own(tmp_path: Path) -> None:
+    suite = Suite("rfc8219")
+    for repetition in range(3):
+        suite.timed("latency", 64, repetition, np.linspace(10_000, 20_000, 12_000))
+        suite.timed("pdv", 64, repetition, np.linspace(10_000, 90_000, 12_000))
+    analyse(path := suite.write(tmp_path / "run"))
+    rows = json.loads((path / "analysis" / "results.json").read_text())
+    told = [(row["device"], row["cell"], row["quantity"], row["statistic"]) for row in rows if "pdv" in row["quantity"]]
+    assert len(told) == len(set(told))
+    found = rows_of(path)
+    assert found["pdv", "median"]["estimate"] < found["latency_worst", "median"]["estimate"]
+    assert found["pdv_test", "median"]["estimate"] == pytest.approx(80_000, rel=0.01)
+
+
 def test_on_links_with_a_rate_the_frames_time_on_them_is_taken_off(tmp_path: Path) -> None:
     suite = Suite("rfc2544")
     for repetition in range(3):

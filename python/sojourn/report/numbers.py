@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 MINUS = "\u2212"
 WHOLE_RATE = 1000.0
-"""Rates from here on are shown in whole frames, however narrow their interval."""
+"""Rates from here on are shown in whole frames, unless both ends of the interval are then the same."""
 
 NOTHING = "\u2013"  # what stands where there is no number
 
@@ -44,7 +44,7 @@ class Shown:
         half = half_width(self.low, self.high)
         if half is None:
             return plain_decimals(self.value)
-        if self.unit == "1/s" and abs(self.value or 0.0) >= WHOLE_RATE:
+        if self.unit == "1/s" and abs(self.value or 0.0) >= WHOLE_RATE and fixed(self.low, 0) != fixed(self.high, 0):
             return 0
         return max(0, min(6, 1 - math.floor(math.log10(half))))
 

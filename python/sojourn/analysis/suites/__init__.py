@@ -19,6 +19,7 @@ Latency at the throughput (test latency; broadcast_latency_... for broadcast), o
   latencies are equal, and `source` says so.
 - latency_typical (RFC 8219: median), latency_worst (99.9th percentile), pdv (99.9th percentile minus minimum), ipdv (of
   consecutive frames: min p50 max); statistic median over trials [ns].
+- pdv_test, ipdv_test: the same of the trials of RFC 8219's own tests of PDV and IPDV (tests pdv and ipdv).
 - tester_delay (device direct; the delay over the direct link at 1000 frames/s, from the tester's qualification): min
   p50 [ns].
 
@@ -63,7 +64,7 @@ from sojourn.analysis.suites.searches import Search, Terms, bounds_of, searches_
 from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.verdict import amid
-from sojourn.analysis.wording import counted, percent
+from sojourn.analysis.wording import counted, fixed, percent
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def study(run: Run) -> Study:
         why = f": {_reasons(searches)}" if searches else ""
         findings.append(Finding("incomplete", f"no result of any device was found{why}", grade="invalid"))
     samples = suite_samples(searches, terms, sought, timed, run.cells)
-    return Study(rows, findings, _sentence(run, sought), [], samples)
+    return Study(rows, findings, _sentence(run, sought, searches, cells), [], samples)
 
 
 def _sought(run: Run, searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> Iterator[Sought]:
@@ -396,8 +397,8 @@ def _not_begun(run: Run) -> list[Finding]:
     return []
 
 
-def _sentence(run: Run, sought: list[Sought]) -> str:
-    """The rates of the device at the smallest frame size that has a result, for each goal."""
+def _sentence(run: Run, sought: list[Sought], searches: list[Search], cells: dict[Factors, int]) -> str:
+    """The rates at the smallest frame size that has a result, for each goal; and what later trials lost."""
     device = main_device(sorted({one.device for one in sought}))
     mine = sorted((one for one in sought if one.device == device), key=lambda one: run.cells[one.cell].frame_bytes or 0)
     if device is None or not mine:
@@ -406,17 +407,46 @@ def _sentence(run: Run, sought: list[Sought]) -> str:
     if not found:
         return f"The throughput of {amid(device)} was not measured"
     size = run.cells[found[0].cell].frame_bytes
-    parts = [_said(one) for one in mine if run.cells[one.cell].frame_bytes == size]
-    return f"With frames of {size} B, {amid(device)} forwards {' and '.join(parts)}"
+    here = [one for one in mine if run.cells[one.cell].frame_bytes == size]
+    rates: dict[str, list[str]] = {}
+    for one in here:
+        rates.setdefault(_rate_said(one), []).append(_goal_said(one))
+    parts = [f"{rate} {' and '.join(goals)}" for rate, goals in rates.items()]
+    later = _later_loss(next(one for one in here if one.has_figure), searches, cells)
+    return f"With frames of {size} B, {amid(device)} forwards {' and '.join(parts)}{later}"
 
 
-def _said(sought: Sought) -> str:
+def _goal_said(sought: Sought) -> str:
     how = "without loss" if sought.goal == 0 else f"with at most {percent(sought.goal)} lost"
-    how += " (binary search)" if sought.algorithm == "binary" else ""
+    how = f"of broadcast {how}" if sought.quantity.startswith("broadcast") else how
+    return f"{how} (binary search)" if sought.algorithm == "binary" else how
+
+
+def _rate_said(sought: Sought) -> str:
+    """The rate with its interval; without one the bounds, for their middle itself was never tried."""
     if not sought.has_figure:
-        return f"an unknown rate {how}"
+        return "an unknown rate"
     if sought.is_tester_limited:
-        return f"at least {sought.highest_lower or 0.0:,.0f} frames/s {how} (limited by the tester)"
+        return f"at least {fixed(sought.highest_lower or 0.0, 0)} frames/s (limited by the tester)"
     rate = sought.rate()
-    known = f" (95 % CI {rate.low:,.0f} to {rate.high:,.0f})" if rate.low is not None and rate.high is not None else ""
-    return f"{rate.estimate:,.0f} frames/s {how}{known}"
+    if rate.low is None or rate.high is None:
+        return f"between {fixed(float(sought.lowers.min()), 0)} and {fixed(float(sought.uppers.max()), 0)} frames/s"
+    return f"{fixed(rate.estimate, 0)} frames/s (95 % CI {fixed(rate.low, 0)} to {fixed(rate.high, 0)})"
+
+
+def _later_loss(sought: Sought, searches: list[Search], cells: dict[Factors, int]) -> str:
+    """What a trial of another test lost below the load that the search for no loss failed at."""
+    if sought.goal > 0 or not len(sought.uppers):
+        return ""
+    below = [
+        step
+        for one in searches
+        if (one.test in TIMED or one.test == "frame-loss")
+        and (one.device, cell_of(one, cells)) == (sought.device, sought.cell)
+        for step in one.used
+        if step.load < float(sought.uppers.max())
+    ]
+    worst = max(below, key=lambda step: step.loss_ratio, default=None)
+    if worst is None or worst.loss_ratio == 0:
+        return ""
+    return f"; but a later trial at {fixed(worst.load, 0)} frames/s lost {percent(worst.loss_ratio)}"

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 TIMED = {"latency": "", "pdv": "", "ipdv": "", "broadcast-latency": "broadcast_"}
 """Tests that time frames, and the prefix of their quantities."""
 
+OF_TEST = {"pdv": "pdv_test", "ipdv": "ipdv_test"}
+"""What the trials of RFC 8219's own tests of variation give: other trials than those of the test of latency."""
+
 LEAST_TAGGED = 500
 """RFC 8219, 7.2: at least this many frames must be timed."""
 
@@ -231,11 +234,11 @@ def _variation(like: Row, several: list[Timed], prefix: str, test: str) -> Itera
         figures.append(("latency_typical", "median", np.array([one.quantile(0.5) for one in several])))
         figures.append(("latency_worst", "median", np.array([one.quantile(WORST) for one in several])))
     if test in ("latency", "pdv"):
-        figures.append(("pdv", "median", np.array([one.pdv for one in several])))
+        figures.append((OF_TEST.get(test, "pdv"), "median", np.array([one.pdv for one in several])))
     if test in ("latency", "ipdv"):
         known = [one.ipdv for one in several if one.ipdv is not None]
         for place, statistic in enumerate(("min", "p50", "max")):
-            figures.append(("ipdv", statistic, np.array([one[place] for one in known])))
+            figures.append((OF_TEST.get(test, "ipdv"), statistic, np.array([one[place] for one in known])))
     for quantity, statistic, values in figures:
         if len(values):
             yield replace(like, quantity=f"{prefix}{quantity}", statistic=statistic, value=_over(values), findings=[])

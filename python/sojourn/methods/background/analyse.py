@@ -94,16 +94,22 @@ def sentence(run: Run, rows: list[Row]) -> str:
     own = [row for row in shifts if row.against == "load_via=beside"] or [row for row in shifts if row.against]
     if not own:
         return f"No load through {named} was measured"
-    worst = max(own, key=lambda row: row.factors.load or 0)
-    what = "a round trip" if worst.quantity.startswith("rtt") else "the one-way delay"
-    value = worst.value
-    load = f"A load of {percent(worst.factors.load or 0)} through {named}"
-    load += " rather than beside it" if worst.against == "load_via=beside" else ""
+    most = max(row.factors.load or 0 for row in own)
+    heaviest = {row.quantity: row for row in reversed(own) if row.factors.load == most}
+    load = f"A load of {percent(most)} through {named}"
+    load += " rather than beside it" if own[0].against == "load_via=beside" else ""
+    # The one-way delay first, then the round trip: a load may change one and not the other.
+    return f"{load} {' and '.join(_change(heaviest[one]) for one in sorted(heaviest))}"
+
+
+def _change(row: Row) -> str:
+    """By how much a load changes what: "lengthens the mean round trip by 71 µs (95 % CI ...)"."""
+    what = "the mean round trip" if row.quantity.startswith("rtt") else "the mean one-way delay"
+    value = row.value
     if value.low is None or value.high is None or value.excludes(0):
         change = "shortens" if value.estimate < 0 else "lengthens"
-        by = negated(value) if value.estimate < 0 else value
-        return f"{load} {change} {what} by {spell(by)}"
-    return f"{load} does not change {what} significantly: {spell(value)}"
+        return f"{change} {what} by {spell(negated(value) if value.estimate < 0 else value)}"
+    return f"does not change {what} significantly: {spell(value)}"
 
 
 def negated(value: Interval) -> Interval:

@@ -137,7 +137,7 @@ def keys(run: Run) -> list[Key]:
 
 def _shift_key(run: Run, row: dict[str, Any], what: str) -> Key:
     cell = run.cell_of(row)
-    title = f"{row['device']} under {percent(row['load'])} load adds {what}"
+    title = f"{percent(row['load'])} load through the {row['device']} adds, {what}"
     return delays.key_of(row, title, "less the same load beside", cell.short if cell else "")
 
 

@@ -14,7 +14,7 @@ from sojourn.analysis.stream_rows import contrasts, per_path, shift_rows, trial_
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
-from sojourn.analysis.wording import fixed, percent
+from sojourn.analysis.wording import counted, fixed, percent
 from sojourn.devices import called
 from sojourn.statistics.interval import Interval
 
@@ -73,32 +73,47 @@ def lengths_by_trial(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """The highest offered rate without loss, and the highest loss ratio."""
+    """The highest offered rate without loss, what was lost below it all the same, and the highest loss ratio."""
     device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
     losses = [row for row in rows if row.device == device and row.quantity == "loss_ratio"]
     offered = {row.cell: row.value.estimate for row in rows if row.device == device and row.quantity == "offered_pps"}
     if not losses:
         return "No loss could be measured"
-    lossless = _lossless([row for row in losses if row.value.estimate == 0 and row.cell in offered], offered)
-    worst = max(losses, key=lambda row: row.value.estimate)
-    if worst.value.estimate == 0:
-        return f"{called(device)} lost no frame{f', at up to {lossless}' if lossless else ''}"
-    interval = (
-        ""
-        if worst.value.low is None or worst.value.high is None
-        else f" (95 % CI {percent(worst.value.low)} to {percent(worst.value.high)})"
-    )
-    none = f"no frame at up to {lossless}, and " if lossless else ""
-    share = f"{percent(worst.value.estimate)} of the frames{interval}"
-    return f"{called(device)} lost {none}{share} at {_load(worst, offered)}"
+    losses = [row for row in losses if row.cell in offered]
+    lossless = _lossless(losses, offered)
+    worst = max(losses, key=lambda row: row.value.estimate, default=None)
+    if worst is None or worst.value.estimate == 0:
+        return f"{called(device)} lost no frame{f' {lossless}' if lossless else ''}"
+    none = f"no frame {lossless}, and " if lossless else ""
+    return f"{called(device)} lost {none}{_share(worst, ' of the frames')} at {_load(worst, offered)}"
 
 
 def _lossless(rows: list[Row], offered: dict[int | None, float]) -> str:
-    """The highest loads without loss, one for each kind of address."""
+    """The highest loads without loss, one for each kind of address, and the most that was lost at lower ones."""
     most: dict[str, Row] = {}
     for row in sorted(rows, key=lambda row: offered[row.cell]):
-        most[_address(row)] = row
-    return " and ".join(_load(most[to], offered) for to in sorted(most, key=lambda to: (to != KNOWN, to)))
+        if row.value.estimate == 0:
+            most[_address(row)] = row
+    said = []
+    for to in sorted(most, key=lambda to: (to != KNOWN, to)):
+        lower = [row for row in rows if is_lossy_below(row, most[to], offered)]
+        worst = max(lower, key=lambda row: row.value.estimate, default=None)
+        but = f", but {_share(worst)} at {fixed(offered[worst.cell], 0)}" if worst else ""
+        said.append(f"in {counted(most[to].value.n, 'trial')} at {_load(most[to], offered)}{but}")
+    return " and ".join(said)
+
+
+def is_lossy_below(row: Row, lossless: Row, offered: dict[int | None, float]) -> bool:
+    """Whether frames of the same size to the same address were lost at a lower load."""
+    alike = (row.factors.frame_bytes, row.factors.to) == (lossless.factors.frame_bytes, lossless.factors.to)
+    return alike and row.value.estimate > 0 and offered[row.cell] < offered[lossless.cell]
+
+
+def _share(row: Row, what: str = "") -> str:
+    """The loss ratio with its interval, and of what it is."""
+    low, high = row.value.low, row.value.high
+    known = "" if low is None or high is None else f" (95 % CI {percent(low)} to {percent(high)})"
+    return f"{percent(row.value.estimate)}{what}{known}"
 
 
 def _load(row: Row, offered: dict[int | None, float]) -> str:

@@ -147,14 +147,14 @@ def keys(run: Run) -> list[Key]:
                     row, f"{device}: mean spacing of the responses of {nodes} nodes", f"responses of {_size(run, row)}"
                 )
             )
-        shifted = delays.extreme(
-            run.rows("one_way_delay_shift", "mean", device=device, against="receivers=0"), "receivers"
-        )
+        added = run.rows("one_way_delay_shift", "mean", device=device, against="receivers=0")
+        # Streams first: the frames of the other kinds are requests, which follow each other at other times.
+        streams = added.filter(pl.col("kind") == "one-way")
+        shifted = delays.extreme(added if streams.is_empty() else streams, "receivers")
         if shifted:
             title = f"{device}: one-way delay added by {shifted['receivers']} further receivers"
-            found.append(
-                delays.key_of(shifted, title, f"{_size(run, shifted)}, to {shifted['to']}", delays.clock_line(shifted))
-            )
+            cell = run.cell_of(shifted)
+            found.append(delays.key_of(shifted, title, cell.short if cell else "", delays.clock_line(shifted)))
     return found
 
 

@@ -197,9 +197,14 @@ def entries_of(measure: Measure, row: dict[str, Any] | None) -> list[Entry]:
     if row and row["statistic"] == AT_LEAST:
         value = Entry(f"≥ {fixed(shown.value, 0)}", (shown.value, AT_LEAST))
         shown = Shown(None, None, None, shown.unit)
-    elif row and row["estimate"] is None and row["statistic"].startswith("p") and row["unit"] == "ns":
+    elif row and row["estimate"] is None and _is_percentile(row["statistic"]) and row["unit"] == "ns":
         value = Entry(INFINITE, ("inf",))
     return [value, interval(shown)] if measure.interval else [value]
+
+
+def _is_percentile(statistic: str) -> bool:
+    """Whether lost frames can make it infinite; "median" is that of a percentile over trials."""
+    return statistic.startswith("p") or statistic in ("median", "max")
 
 
 def clock_entry(rows: Any) -> Entry:

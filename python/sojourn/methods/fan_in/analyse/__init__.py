@@ -134,11 +134,13 @@ def growth(by_senders: dict[int, Series]) -> Interval:
 
 def _evaluate(device: str, size: int, slope: Interval) -> Outcome:
     spread, outcome = f"the delay spread of {size} B frames over {amid(device)}", "inconclusive"
-    said = f"{spread} grows as the number of senders to the power {slope.estimate:.2f}"
+    known = "" if slope.low is None or slope.high is None else f" (95 % CI {slope.low:.2f} to {slope.high:.2f})"
+    said = f"{spread} grows as the number of senders to the power {slope.estimate:.2f}{known}"
     if slope.low is not None and slope.low > 0:
         outcome = "supported"
     elif slope.high is not None and slope.high <= 0:
-        outcome, said = "rejected", f"{spread} does not grow with the number of senders"
+        outcome = "rejected"
+        said = f"{spread} does not grow with the number of senders: it varies as its power {slope.estimate:.2f}{known}"
     return Outcome(HYPOTHESIS, outcome, said, device, None, shown=slope, unit="1")
 
 
@@ -158,7 +160,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
     least, most = of_size[0], of_size[-1]
     of_device = [row for row in rows if (row.device, row.quantity) == (device, "fairness")]
     fair = next((row for row in of_device if row.cell == most.cell), None)
-    jains = f"; Jain's fairness index is {fair.value.estimate:.3f}" if fair else ""
+    jains = f"; Jain's fairness index is {jain_said(fair.value.estimate)}" if fair else ""
     narrow, broad = micro(least.value.estimate), micro(most.value.estimate)
     return (
         f"Over {amid(device)} the one-way delay of {size} B frames has a standard deviation of {narrow} with "
@@ -166,12 +168,16 @@ def sentence(run: Run, rows: list[Row]) -> str:
     )
 
 
+def jain_said(index: float) -> str:
+    """An index with more digits where three would say 1."""
+    return f"{index:.6f}" if index < 1 and f"{index:.3f}" == "1.000" else f"{index:.3f}"
+
+
 def _shared(device: str, rows: list[Row]) -> str:
-    """The fairness with the most senders, of a run whose frames have no delays."""
+    """The fairness with the most senders, of a run without a delay spread: floods have none."""
     fair = [row for row in rows if (row.device, row.quantity) == (device, "fairness")]
     if not fair:
         return "No trial with several senders was measured"
     most = max(fair, key=lambda row: row.factors.senders or 1)
     senders = counted(most.factors.senders or 1, "sender")
-    fairness_ = f"Jain's fairness index is {most.value.estimate:.3f}"
-    return f"With {senders} over {amid(device)}, {fairness_}; no delays were measured"
+    return f"With {senders} over {amid(device)}, Jain's fairness index is {jain_said(most.value.estimate)}"

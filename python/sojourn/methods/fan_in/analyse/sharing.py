@@ -65,7 +65,8 @@ def _evaluate(name: str, run: Run, flows: pl.DataFrame, cables: Cables) -> Outco
     offered = bits * float(np.nanmin(flows["offered_pps"].to_numpy().astype(np.float64)))
     said = (
         f"{senders} sender{'s' if senders > 1 else ''} of {size} B frames through {device} "
-        f"fill{'' if senders > 1 else 's'} {shown.estimate / 1e6:.2f} Mbit/s on the wire; the links carry "
+        f"fill{'' if senders > 1 else 's'} {shown.estimate / 1e6:.2f} Mbit/s on the wire"
+        f"{' while all of them send' if senders > 1 else ''}; the links carry "
         f"{expected / 1e6:.2f} (± {percent(TOTAL)})"
     )
     outcome, fair = against(shown, expected, TOTAL * expected), shares(flows)

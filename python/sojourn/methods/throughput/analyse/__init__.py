@@ -14,11 +14,12 @@ import polars as pl
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
 from sojourn.analysis.rows import Row
-from sojourn.analysis.run import A_A
+from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import BAND_POINTS, with_cells
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, series
-from sojourn.analysis.verdict import rate_sentence
+from sojourn.analysis.verdict import amid
+from sojourn.analysis.wording import decimals, fixed, percent
 from sojourn.methods.throughput.analyse import pacing
 from sojourn.statistics.line import Line, fit
 
@@ -49,7 +50,40 @@ def study(run: Run) -> Study:
     of.rows.extend(row for device, (line, cells, _) in fits.items() for row in line_rows(run, device, line, cells))
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
     of.samples["rate_lines"] = line_samples(fits)
-    return of.conclude(rate_sentence(run, of.rows), limits=True)
+    return of.conclude(sentence(run, of.rows), limits=True)
+
+
+def sentence(run: Run, rows: list[Row]) -> str:
+    """What every device delivers of the smallest frames that it was flooded with, and how many it loses."""
+    through = [row for row in rows if row.quantity == "throughput_pps" and row.device != A_A]
+    through = [row for row in through if row.device != DIRECT] or through
+    if not through:
+        return "No throughput was measured"
+    size = min(row.factors.frame_bytes or 0 for row in through)
+    best: dict[str, Row] = {}
+    for row in sorted(through, key=lambda row: row.value.estimate):
+        if row.factors.frame_bytes == size:
+            best[row.device] = row
+    several = [best[one] for one in run.devices if one in best]
+    rates = {(row.device, row.cell): row.value.estimate for row in rows if row.quantity == "offered_pps"}
+    lost = {(row.device, row.cell): row.value.estimate for row in rows if row.quantity == "loss_ratio"}
+    offered = f"{fixed(rates[several[0].device, several[0].cell], 0)} frames/s" if len(several) == 1 else "frames"
+    how = "Flooded" if all(row.factors.schedule == "flood" for row in several) else "Loaded"
+    parts = [
+        f"{amid(row.device)} delivers {_delivered(row)} and loses {percent(lost[row.device, row.cell])}"
+        for row in several
+    ]
+    return f"{how} with {offered} of {size} B, {'; '.join(parts)}"
+
+
+def _delivered(row: Row) -> str:
+    """A rate with its interval, and with decimals where whole frames do not show the interval."""
+    value, least = row.value, "at least " if row.statistic == "at_least" else ""
+    if value.low is None or value.high is None:
+        return f"{least}{fixed(value.estimate, 0)}/s"
+    places = 0 if fixed(value.low, 0) != fixed(value.high, 0) else decimals((value.high - value.low) / 2)
+    rate, low, high = (fixed(one, places) for one in (value.estimate, value.low, value.high))
+    return f"{least}{rate}/s (95 % CI {low} to {high})"
 
 
 Fits = dict[str, tuple[Line, list[int], "NDArray[np.float64]"]]
