@@ -18,6 +18,7 @@ from sojourn.analysis import analyse
 from sojourn.methods import packages
 from sojourn.records import TABLES
 from sojourn.report import render_terminal, write_report
+from sojourn.report.checks import worst_of
 from sojourn.report.contents import all_figures, all_tables, parts_of
 from sojourn.report.drawing import draw, rows_of
 from sojourn.report.figures import specifications
@@ -405,3 +406,16 @@ def test_tables_for_papers_and_machines_say_how_many_and_which(tmp_path: Path) -
     assert (int(row["n"]) > 1, float(row["level"]) >= 0.95) == (True, True)
     assert "\\multicolumn" in delays.latex()
     assert "95 \\% CI" in delays.latex()
+
+
+def _check(verdict: str, p: float | None, measured: float | None = 1.0) -> dict[str, object]:
+    given = {"verdict": verdict, "p": p, "measured": measured, "configured": 0.0}
+    return {**given, "limit": None, "unit": "1", "what": "Q"}
+
+
+def test_the_worst_of_tests_is_the_least_likely_and_not_what_could_not_be_tested() -> None:
+    untested, likely, least = _check("inconclusive", None, 0.0), _check("inconclusive", 0.4), _check("pass", 0.0098)
+    assert worst_of([untested, likely, least]) is least
+    failed = _check("fail", 0.0001)
+    assert worst_of([failed, least, untested]) is failed
+    assert worst_of([untested]) is untested

@@ -6,6 +6,7 @@ of them stand below. It compares nothing itself.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from sojourn.report.numbers import NOTHING, Shown, count, fixed, show
@@ -87,14 +88,28 @@ def _singly(found: list[Check], name: str, title: str) -> Table:
 
 
 NOTE = (
-    "Pass: the 95 % CI lies within the limit, or a test for randomness raised no alarm and had enough packets to "
-    "raise one. Fail: a wider interval, whose level allows one false alarm in a hundred whole runs, lies wholly beyond "
-    "the limit. Counts of wrong packets have no interval: a single one fails the check."
+    "Pass: the 95 % CI lies within the limit. Where a check has a p and no limit, it passes if p is above the check's "
+    "share of 1 % and there were enough packets or losses for an alarm. Fail: p is below that share, or a wider "
+    "interval, whose level allows one false alarm in a hundred whole runs, lies wholly beyond the limit. What is "
+    "expected of a test statistic (in brackets) is its mean if the configuration is met. Wrong packets have no "
+    "interval: a single one fails the check."
 )
 
 
 def _told(one: Check) -> tuple[Entry, ...]:
-    return text(str(one["check"])), text(SOURCES.get(str(one["of"]), str(one["of"])))
+    statistic = f" ({one['what']})" if _is_statistic(one) else ""
+    check = Entry(f"{one['check']}{statistic}", (str(one["check"]),))
+    return check, text(SOURCES.get(str(one["of"]), str(one["of"])))
+
+
+def _is_statistic(one: Check) -> bool:
+    """Whether a check is a test by a statistic, which has no unit."""
+    return bool(one["unit"] == "1" and one["limit"] is None and one["what"])
+
+
+def _has_p(one: Check) -> bool:
+    """Whether a check is judged by a p, or would be if there were anything to test."""
+    return one["p"] is not None or _is_statistic(one)
 
 
 def verdict_entry(one: Check) -> Entry:
@@ -127,6 +142,12 @@ def _numbers(one: Check) -> tuple[Entry, ...]:
     unit = measured.unit or (str(one["unit"]) if one["unit"] != "1" else "")
     p = one["p"]
     plain = configured in ("0", NOTHING) or unit in ("packets", "A²")
+    if _is_statistic(one) and p is None:
+        return (
+            Entry(NOTHING, (one["configured"],)),
+            Entry(NOTHING, (one["measured"], one["unit"])),
+            *[Entry(NOTHING)] * 3,
+        )
     return (
         Entry(configured if plain else f"{configured} {unit}".strip(), (one["configured"],)),
         Entry(f"{measured.text} {unit}".strip(), (one["measured"], one["unit"])),
@@ -172,11 +193,11 @@ def _kinds(found: list[Check]) -> Table:
 
 
 def worst_of(several: list[Check]) -> Check:
-    """The worst verdict; among equals the least p, or the value that takes most of its limit."""
+    """The worst verdict, and of those the value that takes most of its limit; of tests a failure, else the least p."""
 
     def rank(one: Check) -> tuple[int, float]:
-        if one["p"] is not None:
-            return VERDICTS.index(one["verdict"]), float(one["p"])
+        if _has_p(one):
+            return 0 if one["verdict"] == "fail" else 1, math.inf if one["p"] is None else float(one["p"])
         off = abs((one["measured"] or 0.0) - (one["configured"] or 0.0))
         return VERDICTS.index(one["verdict"]), -off / one["limit"] if one["limit"] else -off
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.checks import ALARM, Checks, limits_of
+from sojourn.analysis.factors import spell_interval
 from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.stream_study import Gathered
@@ -92,18 +93,25 @@ def sentence(rows: list[Row], several: list[Seen], checks: list[dict[str, Any]])
     failed = [one for one in checks if one["verdict"] == "fail"]
     if failed:
         said = f"{name} deviate{verb} from the configuration: {_first(failed, len(checks))}"
+    elif inconclusive:
+        kept = len(checks) - inconclusive
+        said = f"None of {len(checks)} checks of {name[0].lower()}{name[1:]} fails ({_by_chance()}): {kept} pass"
     else:
-        keeps = f"{name} behave{verb} as configured"
-        keeps = (
-            f"No check shows a deviation of {name[0].lower()}{name[1:]} from the configuration"
-            if inconclusive
-            else keeps
-        )
-        said = f"{keeps}: {len(checks) - inconclusive} of {len(checks)} checks pass, none fails"
-        said += f" (in {percent(ALARM)} of such runs one fails by chance)"
-    said += f", {inconclusive} inconclusive" if inconclusive else ""
+        said = f"{name} behave{verb} as configured: all of {len(checks)} checks pass ({_by_chance()})"
+    said += f", {inconclusive} inconclusive{_beyond(checks)}" if inconclusive else ""
     timed = {(one["device"], one["cell"]) for one in checks if one["check"] == "departure, median"}
     return said + _losses(checks) + _exactness([row for row in rows if (row.device, row.cell) in timed])
+
+
+def _by_chance() -> str:
+    return f"in {percent(ALARM)} of such runs one fails by chance"
+
+
+def _beyond(checks: list[dict[str, Any]]) -> str:
+    """How many of the inconclusive checks have an estimate beyond the limit."""
+    known = [one for one in checks if one["verdict"] == "inconclusive" and None not in (one["limit"], one["measured"])]
+    several = [one for one in known if abs(one["measured"] - (one["configured"] or 0.0)) > one["limit"]]
+    return f" ({len(several)} of them with an estimate beyond the limit)" if several else ""
 
 
 def _losses(checks: list[dict[str, Any]]) -> str:
@@ -131,10 +139,25 @@ def _first(failed: list[dict[str, Any]], several: int) -> str:
 def _exactness(rows: list[Row]) -> str:
     """The worst cell's median and 99th percentile of actual minus intended departure."""
     own = [row for row in rows if row.quantity == "emulation_error"]
-    named = {name: [row.value.estimate for row in own if row.statistic == name] for name in ("p50", "p99")}
-    if not named["p50"]:
+    middle, tail = (_largest(own, name) for name in ("p50", "p99"))
+    if middle is None:
         return ""
-    middle = max(named["p50"], key=abs)
-    side = "before" if middle < 0 else "after"
-    said = f"; in the worst cell the median packet leaves {micro(abs(middle))} {side} its intended departure"
-    return said + (f" (99th percentile {micro(max(named['p99'], key=abs))})" if named["p99"] else "")
+    side = "before" if middle.value.estimate < 0 else "after"
+    said = f"; in the worst cell the median packet leaves {micro(abs(middle.value.estimate))} {side} its intended "
+    said += f"departure ({_cell(middle)})"
+    if tail is None:
+        return said
+    percentile = f"the worst 99th percentile is {micro(tail.value.estimate)}"
+    return f"{said}; {percentile}" + ("" if tail.cell == middle.cell else f" ({_cell(tail)})")
+
+
+def _largest(rows: list[Row], statistic: str) -> Row | None:
+    several = [row for row in rows if row.statistic == statistic]
+    return max(several, key=lambda row: abs(row.value.estimate), default=None)
+
+
+def _cell(row: Row) -> str:
+    """The cell's pipe and time between packets."""
+    pace = row.factors.interval_ns
+    parts = [row.factors.pipe, f"packets {spell_interval(pace)} apart" if pace else None]
+    return ", ".join(one for one in parts if one)

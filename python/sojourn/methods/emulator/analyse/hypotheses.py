@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from sojourn.analysis.factors import spell_interval
 from sojourn.analysis.hypotheses import Outcome
 from sojourn.analysis.wording import micro
 from sojourn.statistics.interval import Interval
@@ -65,16 +66,36 @@ def _independent_of_rate(name: str, device: str, told: Told) -> Outcome:
     for row in told[0]:
         if (row.device, row.quantity, row.statistic) == (device, "emulation_error_outside", "p50"):
             groups.setdefault((row.factors.pipe, row.factors.frame_bytes), []).append(row)
-    spans = [_span(rows) for rows in groups.values() if len(rows) > 1]
+    spans = [(_span(rows), rows) for rows in groups.values() if len(rows) > 1]
     limit = told[2]["offset"]
     if not spans:
         return Outcome(name, "inconclusive", "the run has no delay at more than one packet rate", device)
-    worst = max(spans, key=lambda one: one.estimate)
-    said = f"the median delay error changes by at most {micro(worst.estimate)} between packet rates"
+    worst, rows = max(spans, key=lambda one: one[0].estimate)
+    ends = [pick(rows, key=lambda row: row.value.estimate) for pick in (min, max)]
+    least, most = (
+        f"{micro(one.value.estimate)} ({spell_interval(one.factors.interval_ns or 0)} apart)" for one in ends
+    )
+    said = f"between packet rates, the median error of {rows[0].factors.pipe} lies between {least} and {most}"
+    span = f"{micro(worst.estimate)}{_ends(worst)}"
     if worst.high is not None and worst.high <= limit:
-        return Outcome(name, "supported", said, device, margin=limit, shown=worst)
-    beyond = worst.low is not None and worst.low > limit
-    return Outcome(name, "rejected" if beyond else "inconclusive", said, device, margin=limit, shown=worst)
+        return Outcome(
+            name,
+            "supported",
+            f"{said}: {span} is within the limit of {micro(limit)}",
+            device,
+            margin=limit,
+            shown=worst,
+        )
+    if worst.low is not None and worst.low > limit:
+        return Outcome(
+            name, "rejected", f"{said}: {span} is beyond the limit of {micro(limit)}", device, margin=limit, shown=worst
+        )
+    said += f": whether {span} is within the limit of {micro(limit)} is not known"
+    return Outcome(name, "inconclusive", said, device, margin=limit, shown=worst)
+
+
+def _ends(shown: Interval) -> str:
+    return "" if shown.low is None or shown.high is None else f" (95 % CI {micro(shown.low)} to {micro(shown.high)})"
 
 
 def _span(rows: list[Row]) -> Interval:
@@ -98,10 +119,12 @@ def _loss_as_configured(name: str, device: str, told: Told) -> Outcome:
     if alarms:
         where = f"{worst['check']} of {worst['pipe']}"
         return Outcome(name, "rejected", f"{alarms} of {n} checks of losses fail, among them {where}", device)
-    least = min((one["p"] for one in found if one["p"] is not None), default=float("nan"))
-    said = f"none of {n} checks of losses fails: the least p is {least:.2g}"
     inconclusive = sum(one["verdict"] == "inconclusive" for one in found)
-    said += f"; {inconclusive} had too few losses and are inconclusive" if inconclusive else ""
+    said = f"{n - inconclusive} of {n} checks of losses pass, none fails"
+    said += f", {inconclusive} had too few losses and are inconclusive" if inconclusive else ""
+    if known := [one for one in found if one["p"] is not None]:
+        least = min(known, key=lambda one: float(one["p"]))
+        said += f"; the least p of them all is {least['p']:.2g} ({least['check']} of {least['pipe']})"
     return Outcome(name, outcome if inconclusive == n else "supported", said, device)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.checks import number
+from sojourn.analysis.factors import spell_interval
 from sojourn.analysis.wording import micro
 from sojourn.methods.emulator.analyse.seen import parts_of
 from sojourn.statistics.quantile import quantile_by_rounds
@@ -73,6 +74,16 @@ def sentence(run: Run, rows: list[Row]) -> str:
         for row in rows
         if (row.device, row.cell, row.quantity) == (best.device, best.cell, "emulation_error_compensated")
     }
-    said = f"; the path outside the emulator takes {micro(found)} longer than the direct one: with --compensate "
-    said += f"{found / 1e3:.1f}us the median delay error would be {micro(off['p50'])}"
+    said = f"; the path outside the emulator takes {micro(found)} longer than the direct one{_elsewhere(known, best)}: "
+    said += f"with --compensate {found / 1e3:.1f}us the median delay error would be {micro(off['p50'])}"
     return said + (f" and its 99th percentile {micro(off['p99'])}" if "p99" in off else "")
+
+
+def _elsewhere(known: list[Row], best: Row) -> str:
+    """The time between packets that the figure is of, and the largest path delay at others."""
+    pace = best.factors.interval_ns
+    most = max(known, key=lambda row: row.value.estimate)
+    if most.factors.interval_ns in (pace, None) or pace is None:
+        return ""
+    others = f"up to {micro(most.value.estimate)} at {spell_interval(most.factors.interval_ns or 0)}"
+    return f" for packets {spell_interval(pace)} apart ({others})"

@@ -26,7 +26,7 @@ TITLES = {"min": "Min", "mean": "Mean", "p50": "Median", "max": "Max", "sd": "St
 
 def errors(run: Run) -> Table:
     """The emulation error of every cell, by the log and from outside."""
-    groups = {"emulation_error": "Departures, emulator's log",
+    groups = {"emulation_error": "Emulation error, emulator's log",
               "emulation_error_outside": "Delays, from outside",
               "emulation_error_compensated": "From outside, path delay compensated"}  # fmt: skip
     measures = tuple(
@@ -36,11 +36,12 @@ def errors(run: Run) -> Table:
     )
     path = Measure("path_delay", "p50", "Median", "Path delay", interval=True)
     note = (
-        "Emulator's log: actual minus intended departure of each packet. From outside: the stream's one-way delay, "
-        "minus the configured delay of each packet, minus the direct path's median in the same cell. Path delay: the "
-        "time that a frame takes before the emulator timestamps its arrival and after the emulator calls the kernel to "
-        "send it. Compensated: the path delay found in one half of the trials is subtracted from the errors of the "
-        "other half. A percentile is given where at least ten packets lie beyond it."
+        "Emulation error, in the emulator's log: actual minus intended departure of each packet. From outside: the "
+        "stream's one-way delay, minus the configured delay of each packet, minus the direct path's median in the "
+        "same cell. Path delay: the time that a frame takes before the emulator timestamps its arrival and after the "
+        "emulator calls the kernel to send it. Compensated: the path delay found in one half of the trials is "
+        "subtracted from the errors of the other half. Where no delay is configured, the error is the time that the "
+        "emulator holds a packet. A percentile is given where at least ten packets lie beyond it."
     )
     return measured(run, Ask("emulation_error", "Delay error", (*measures, path), note, counted="Parts of trials"))
 
@@ -62,7 +63,7 @@ def emulated(run: Run) -> Table:
 def lost(run: Run) -> Table:
     """The share of the stream's frames that the emulator lost."""
     measures = (Measure("emulated_loss", "ratio", "Lost"),)
-    note = "From the sequence numbers of the stream's frames; the interval is Clopper and Pearson's."
+    note = "From the sequence numbers of the stream's frames; the CI is Clopper and Pearson's, over packets."
     asked = {one["cell"] for one in checks_of(run) if one["check"].startswith("loss")}
     where = pl.col("cell").is_in(sorted(asked)) | (pl.col("estimate") > 0)
     return measured(run, Ask("emulated_loss", "Emulated loss", measures, note, where, counted="Packets"))
@@ -77,7 +78,7 @@ def keys(run: Run) -> list[Key]:
     said = (f"{count(tally['fail'])} fail", f"{count(tally['inconclusive'])} inconclusive")
     keys_ = [Key("Checks passed", f"{count(tally['pass'])} of {count(len(found))}", "", said)]
     for quantity, what in (
-        ("emulation_error", "pacing error, emulator's log"),
+        ("emulation_error", "emulation error, emulator's log"),
         ("emulation_error_outside", "delay error, from outside"),
     ):
         for statistic, title in (("p50", "median"), ("p99", "99th percentile")):
@@ -85,8 +86,19 @@ def keys(run: Run) -> list[Key]:
             if worst:
                 cell = run.cell_of(worst)
                 title_ = f"{worst['device']}: {what}, {title}"
-                keys_.append(delays.key_of(worst, title_, f"worst cell: {cell.short}" if cell else ""))
+                lines = (f"worst cell: {cell.short}" if cell else "", *(WIDE_SAYS if _is_wide(worst) else ()))
+                keys_.append(delays.key_of(worst, title_, *lines))
     return [*keys_, *_loss_key(found)]
+
+
+WIDE = 10.0
+WIDE_SAYS = ("too few packets for a narrower interval",)
+
+
+def _is_wide(row: dict[str, Any]) -> bool:
+    """Whether the interval is many times as wide as the estimate is large."""
+    low, high = row["ci_low"], row["ci_high"]
+    return low is not None and high is not None and high - low > WIDE * abs(row["estimate"])
 
 
 def _loss_key(found: list[dict[str, Any]]) -> list[Key]:
@@ -99,12 +111,12 @@ def _loss_key(found: list[dict[str, Any]]) -> list[Key]:
     lines = (
         f"95 % CI {shown.interval}",
         f"configured: {configured} %, p {worst['p']:.2g}",
-        "of all cells, the least likely",
+        "of all loss ratios, the least likely",
     )
     return [Key(f"{worst['device']}: lost", shown.text, "%", lines, str(worst["device"]))]
 
 
-def _worst(run: Run, quantity: str, statistic: str) -> dict[str, object] | None:
+def _worst(run: Run, quantity: str, statistic: str) -> dict[str, Any] | None:
     """The worst of the cells whose departure times are judged."""
     timed = sorted({one["cell"] for one in checks_of(run) if one["check"].endswith(", median")})
     rows = run.rows(quantity, statistic).drop_nulls("estimate").filter(pl.col("cell").is_in(timed))
@@ -125,8 +137,8 @@ def how(run: Run) -> list[str]:
 
 
 UNIT = (
-    "The unit is the part of a trial: trials are cut into parts, twenty in all where there are packets enough, and "
-    "intervals are over parts. Paths and cells follow each other in random and then mirrored order."
+    "The unit is the part of a trial: trials are cut into parts, about twenty in all where there are packets enough, "
+    "and intervals are over parts. Paths and cells follow each other in random and then mirrored order."
 )
 ALARM = (
     "For an emulator without fault, at most one run in a hundred has a check that fails by chance; every check has an "

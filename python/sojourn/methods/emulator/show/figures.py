@@ -39,9 +39,10 @@ def errors(run: Run) -> Figure | None:
     )
     drawn = thinned(drawn, ("cell", "device"), CURVE_POINTS)
     caption = (
-        "Absolute errors. Emulator's log: actual minus intended departure of each packet. From outside: the stream's "
-        "one-way delay, minus the configured delay of each packet, minus the direct path's median; it includes the "
-        "tester's own jitter. The axis is logarithmic in 1 − p, so that each step up is ten times rarer."
+        "Absolute errors. Emulation error, in the emulator's log: actual minus intended departure of each packet. "
+        "From outside: the stream's one-way delay, minus the configured delay of each packet, minus the direct path's "
+        "median; it includes the tester's own jitter. The axis is logarithmic in 1 − p, so that each step up is ten "
+        "times rarer."
     )
     title = "Absolute error (µs)"
     chart = Distribution(Axis(title, log=True).x("x"), float(drawn["exceedance"].min() or 1e-3), title)  # type: ignore[arg-type]
@@ -63,7 +64,8 @@ def over_delay(run: Run) -> Figure | None:
     caption = (
         "From outside: one-way delay minus the configured delay and the direct path's median, with its interval. An "
         "emulator that acts on clock ticks only sends up to one tick too early, whatever the delay; dummynet in 2003 "
-        "was a quarter of a millisecond too early."
+        "was a quarter of a millisecond too early. A percentile has a point only where at least ten packets lie "
+        "beyond it."
     )
     shown = tuple(one for one in STATISTICS.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Configured delay (ms)", log=True), Axis("Error (µs)", zero=True), shown)
@@ -71,7 +73,7 @@ def over_delay(run: Run) -> Figure | None:
 
 
 def over_rate(run: Run) -> Figure | None:
-    """The median error over the time between packets, one line for each delay."""
+    """The median error over the time between packets, one line for each pipe."""
     rows = _error_rows(run, "interval_ns", 1e-6, "pipe", "interval_ns", "schedule")
     rows = rows.filter(pl.col("series") == STATISTICS["p50"]) if rows.height else rows
     if rows.is_empty() or rows["x"].n_unique() < 2:
@@ -79,8 +81,9 @@ def over_rate(run: Run) -> Figure | None:
     rows = rows.with_columns(series=pl.col("pipe"))
     names = several(rows, "series")
     caption = (
-        "Median error from outside, one line for each delay. If the delay does not depend on the packet rate, the "
-        "lines are level."
+        "Median error from outside, one line for each pipe. If the delay does not depend on the packet rate, the "
+        "lines are level; the hypothesis allows as much as the limit of a median delay. Where no delay is configured, "
+        "the error is the time that the emulator holds a packet."
     )
     chart = Lines(Axis("Mean time between packets (ms)", log=True), Axis("Median error (µs)", zero=True), names)
     return figure("error_over_rate", "Error over the time between packets", caption, rows, chart, columns=1)
