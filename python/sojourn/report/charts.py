@@ -97,6 +97,8 @@ class Lines:
         """The chart of these rows."""
         if self.x.log and rows["x"].n_unique() == 1:  # one value has no decades
             return replace(self, x=replace(self.x, log=False)).draw(rows, devices, palette, width)
+        if self.y.log and not _spans_ticks(rows):
+            return replace(self, y=replace(self.y, log=False)).draw(rows, devices, palette, width)
         known = self._above_zero(rows.drop_nulls(["x", "y"]))
         points, fitted = of_role(known, "point"), of_role(known, "fit")
         layers = [*self._rules(of_role(rows, "rule"), devices, palette), *self._fitted(fitted, devices, palette)]
@@ -141,7 +143,9 @@ class Lines:
         line = self._base(rows, devices, palette).mark_line(strokeWidth=1.6, clip=True).encode(y=self.y.y("y"))
         return [
             line.encode(
-                strokeDash=by_dash(self.series) if len(self.series) > 1 else dash(devices, not palette.for_page)
+                strokeDash=by_dash(self.series).legend(None)
+                if len(self.series) > 1
+                else dash(devices, not palette.for_page)
             )
         ]
 
@@ -155,7 +159,8 @@ class Lines:
                 for name, title in (("y", self.y.title), ("low", "from"), ("high", "to"))
             ),
         ]
-        shape = symbol(devices, not palette.for_page)
+        # A series of one point has no line whose dash tells it: then points differ too.
+        shape = by_shape(self.series) if len(self.series) > 1 else symbol(devices, not palette.for_page)
         values, bounds = rows.filter(~limits), rows.filter(limits)
         drawn = []
         if values.height:
@@ -396,6 +401,24 @@ def of_role(rows: pl.DataFrame, role: str) -> pl.DataFrame:
     if "role" in rows.columns:
         return rows.filter(pl.col("role") == role)
     return rows if role == "point" else rows.clear()
+
+
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+LEAST_TICKS = 3
+
+
+def _spans_ticks(rows: pl.DataFrame) -> bool:
+    """Whether the values reach over so many ticks of a logarithmic axis that it can be read."""
+    ends = pl.concat([rows[name].cast(pl.Float64) for name in ("y", "low", "high") if name in rows.columns])
+    known = ends.drop_nulls().filter(ends.drop_nulls() > 0)
+    low, high = float(known.min() or 0.0), float(known.max() or 0.0)  # type: ignore[arg-type]
+    return sum(low <= tick <= high for tick in TICKS) >= LEAST_TICKS
+
+
+def by_shape(series: tuple[str, ...]) -> alt.Shape:
+    """Series by the marks of their points, with a legend of their own."""
+    scale = alt.Scale(domain=list(series), range=[SHAPES[i % len(SHAPES)] for i in range(len(series))])
+    return alt.Shape("series:N", scale=scale, legend=alt.Legend(title=None, symbolSize=90, labelLimit=260))
 
 
 def by_dash(series: tuple[str, ...]) -> alt.StrokeDash:

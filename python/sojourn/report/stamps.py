@@ -22,11 +22,11 @@ SOURCES = {
 
 
 def clock_and_stamps(run: Run, *quantities: str) -> tuple[str, str]:
-    """The clock of a run's times, and who stamped what these quantities are made from."""
+    """The clock of a run's times, and who stamped what these quantities are made from, as far as it was recorded."""
     stamped = run.results.filter(pl.col("quantity").is_in(quantities))
     sources = [name for name in SOURCES if any(name in one for one in _distinct(stamped, "source"))]
     clock = "; ".join(map(_clock, _distinct(run.results, "clock"))) or "not recorded"
-    return clock, " and ".join(SOURCES[name] for name in sources) or "a source that was not recorded"
+    return clock, " and ".join(SOURCES[name] for name in sources)
 
 
 def _clock(name: str) -> str:

@@ -62,8 +62,10 @@ def throughput(run: Run) -> Table:
         )
     )
     note = (
-        "The rate is the middle between the highest load that kept the goal and the lowest that missed it. Its "
-        "interval covers the search's width and the spread over repetitions. Bit rates are of frames with their FCS."
+        "The rate is the middle between the highest load that kept the goal and the lowest that missed it; that load "
+        "itself was not tried. Its interval covers the search's width and the spread over repetitions. Goals have the "
+        "same bounds where no load between lost some frames, but fewer than the second allows. Bit rates are of frames "
+        "with their FCS."
     )
     return measured(run, Ask("suite_rates", "Throughput", measures, note))
 
@@ -78,11 +80,12 @@ def spread(run: Run) -> Table:
             Measure(quantity, "spread", "Spread", words_, interval=False, share=True),
         )
     )
-    note = (
-        "Conditional: the rate received at the load that kept the goal (MLRsearch). Spread: the largest minus the "
-        "smallest rate of the repetitions, divided by their median."
-    )
-    return measured(run, Ask("suite_spread", "Conditional throughput and spread over repetitions", measures, note))
+    note = "Conditional: the rate received at the load that kept the goal (MLRsearch)."
+    title = "Conditional throughput"
+    if run.results.filter(pl.col("statistic") == "spread").height:
+        title += " and spread over repetitions"
+        note += " Spread: the largest minus the smallest rate of the repetitions, divided by their median."
+    return measured(run, Ask("suite_spread", title, measures, note))
 
 
 def latency(run: Run) -> Table:
@@ -96,21 +99,27 @@ def latency(run: Run) -> Table:
             ("latency_store_and_forward", "p99", "p99", "store and forward (RFC 1242)", False),
             ("latency_bit_forwarding", "mean", "Mean", "bit forwarding (RFC 1242)", True),
             ("latency_bit_forwarding", "p50", "Median", "bit forwarding (RFC 1242)", False),
-            ("latency_typical", "median", "Typical", "RFC 8219", True),
-            ("latency_worst", "median", "Worst", "RFC 8219", True),
-            ("pdv", "median", "PDV", "RFC 8219", True),
-            ("ipdv", "p50", "IPDV", "RFC 8219", False),
+            ("latency_typical", "median", "Typical", "RFC 8219, test of latency", True),
+            ("latency_worst", "median", "Worst", "RFC 8219, test of latency", True),
+            ("pdv", "median", "PDV", "RFC 8219, test of latency", True),
+            ("ipdv", "p50", "IPDV, median", "RFC 8219, test of latency", False),
+            ("pdv_test", "median", "PDV", "RFC 8219, test of PDV", True),
+            ("ipdv_test", "p50", "IPDV, median", "RFC 8219, test of IPDV", False),
         )
     )
     sources = (
         run.results.filter(pl.col("quantity").str.contains("latency_bit"))["source"].drop_nulls().unique().to_list()
     )
     note = (
-        "At the throughput found. Percentiles are of all frames, lost ones with infinite delay; means are of the "
-        "frames that arrived. Estimates are over trials. Typical: median; worst: 99.9th percentile; PDV: 99.9th "
-        "percentile minus "
-        "minimum. Timestamps: " + "; ".join(sorted(one for one in sources if one)) + "."
+        "At the highest load that kept the goal in the search; a trial at it may lose frames all the same. Percentiles "
+        "are of all frames, lost ones with infinite delay; means are of the frames that arrived. Estimates are over "
+        "trials, of delays' logarithms, for delays vary by factors: few trials have wide intervals. Typical: median; "
+        "worst: 99.9th percentile; PDV: 99.9th percentile minus minimum. Each test has its own trials, so the PDV of "
+        "one may exceed the worst latency of another. "
+        + (f"Timestamps: {'; '.join(told)}." if (told := sorted(one for one in sources if one)) else "")
     )
+    if run.method == "rfc8219" and not run.results["quantity"].str.starts_with("ipdv").any():
+        note += " IPDV (RFC 3393) was not measured in this run."
     return measured(run, Ask("suite_latency", "Latency at the throughput", measures, note.strip(), clock=True))
 
 
@@ -161,11 +170,12 @@ def addresses(run: Run) -> Table:
         Measure("learning_rate", "upper", "Some not", "Learning rate, addresses/s", interval=False),
         Measure("forward_pressure", "ratio", "Received over allowed rate", "Forward pressure"),
     )
-    note = (
-        "All learned: the largest number (or rate) at which the device learned every address; some not: the smallest "
-        "at which it did not. ≥: the tester tried no more, or cannot send faster."
-    )
-    return measured(run, Ask("addresses", "MAC address learning and forward pressure", measures, note))
+    rows = run.results.filter(pl.col("quantity").is_in(["address_capacity", "learning_rate"]))
+    note = "All learned: the largest number (or rate) at which the device learned every address"
+    note += "; some not: the smallest at which it did not." if "upper" in rows["statistic"] else "."
+    note += " ≥: the tester tried no more, or cannot send faster."
+    pressure = " and forward pressure" if run.rows("forward_pressure").height else ""
+    return measured(run, Ask("addresses", f"MAC address learning{pressure}", measures, note))
 
 
 def missing(run: Run) -> Table:
@@ -183,7 +193,21 @@ def missing(run: Run) -> Table:
          text("" if row["goal"] is None else f"{percent(row['goal'])} loss"), text(row["why"]))
         for row in found.iter_rows(named=True)
     )  # fmt: skip
-    return Table("not_measured", "Searches without a result, or with a limit only", columns, rows, grouped=True)
+    note = (
+        "A search whose time was up has bounds from single trials, if any, which are farther apart than asked; one "
+        "that was not begun is in no table."
+    )
+    title = "Searches without a result, with a limit only, or cut short"
+    return Table("not_measured", title, columns, rows, note + _not_begun(run), grouped=True)
+
+
+def _not_begun(run: Run) -> str:
+    """How many searches the plan's time did not suffice for."""
+    for event in run.log:
+        if event.get("event") == "time-is-up" and "searches" in event:
+            left = int(event["asked"]) - int(event["searches"])
+            return f" Of this run's {event['asked']} searches {left} were not begun, because the plan's time was up."
+    return ""
 
 
 def rates_over_size(run: Run) -> Figure | None:
@@ -261,22 +285,28 @@ def loss_over_load(run: Run) -> Figure | None:
     return figure("suite_loss", "Frame loss over offered load", caption, rows, chart)
 
 
+TESTS = {"latency": "latency", "pdv": "PDV", "ipdv": "IPDV", "broadcast-latency": "broadcast latency"}
+
+
 def latencies(run: Run) -> Figure | None:
     """Every latency trial: typical and worst."""
     found = run.samples("latency_trials")
     if found is None or found.is_empty():
         return None
-    names = {"p50_ns": "typical (median)", "p99_9_ns": "worst (99.9th percentile)"}
+    names = {"p50_ns": "typical (median)", "p99_9_ns": "worst (99.9th percentile)", "pdv_ns": "PDV"}
     long = found.unpivot(
         on=list(names), index=["device", "frame_bytes", "test", "repetition"], variable_name="what", value_name="ns"
-    )
+    ).filter((pl.col("test") == "pdv") == (pl.col("what") == "pdv_ns"))
     rows = long.drop_nulls("ns").filter(pl.col("ns") > 0).with_columns(
-        pl.format("{}, {}", pl.col("test").str.replace("-", " "), pl.col("what").replace(names)).alias("cell"),
+        pl.format("test of {}, {}", pl.col("test").replace(TESTS), pl.col("what").replace(names)).alias("cell"),
         pl.col("frame_bytes").cast(pl.Float64).alias("x"), (pl.col("ns") / 1e3).alias("y"),
         *NO_INTERVAL,
     )  # fmt: skip
-    caption = "One point for each trial. A trial whose percentile is infinite, because frames were lost, has no point."
-    chart = Lines(SIZE, Axis("Latency (µs)", log=True), joined=False)
+    caption = (
+        "One point for each trial. A trial whose percentile is infinite, because frames were lost, has no point; where "
+        "most have none, the estimate in the table is ∞."
+    )
+    chart = Lines(SIZE, Axis("Latency, or PDV (µs)", log=True), joined=False)
     return figure("latency_trials", "Latency, trial by trial", caption, in_legend_order(rows), chart)
 
 
@@ -305,13 +335,14 @@ def lessons(run: Run) -> Figure | None:
         return None
     rate = pl.col("test") == "learning-rate"
     rows = found.with_columns(
-        pl.when(rate).then(pl.lit("Learning rate")).otherwise(pl.lit("Address capacity")).alias("cell"),
+        pl.when(rate).then(pl.lit("Learning rate: addresses/s"))
+        .otherwise(pl.lit("Address capacity: addresses")).alias("cell"),
         pl.when(rate).then(pl.col("sent_pps")).otherwise(pl.col("addresses").cast(pl.Float64)).alias("x"),
         (pl.col("learned") / pl.col("addresses") * 100).alias("y"),
         *NO_INTERVAL,
     ).filter(pl.col("x") > 0).pipe(along)  # fmt: skip
     caption = "One point for each trial: the share of the addresses sent that the device's table had afterwards."
-    chart = Lines(Axis("Addresses, or addresses/s", log=True), Axis("Learned (%)", zero=True), joined=False)
+    chart = Lines(Axis("Sent, as the panel says", log=True), Axis("Learned (%)", zero=True), joined=False)
     return figure("lessons", "MAC address learning", caption, rows, chart)
 
 
@@ -336,7 +367,8 @@ def keys(run: Run) -> list[Key]:
         row = delays.extreme(rows, "estimate")
         if row:
             mark = "≥ " if row["statistic"] == "at_least" else ""
-            found.append(Key(f"{row['device']}: {what}", f"{mark}{count(row['estimate'])}", "", (), row["device"]))
+            title = f"{row['device']}, {row['frame_bytes']} B: {what}"
+            found.append(Key(title, f"{mark}{count(row['estimate'])}", "", (), row["device"]))
     return found
 
 

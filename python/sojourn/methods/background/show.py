@@ -34,7 +34,7 @@ def shifts(run: Run) -> Table:
     )
     note = (
         "Minus no load: effect of device and host. Minus the same load on a bypass path: effect of the device. "
-        "Pairs of trials of one round."
+        "Pairs of trials of one round; estimates are Hodges and Lehmann's, of the trials' means or medians."
     )
     where = pl.col("against").is_not_null()
     return measured(run, Ask("shifts", "What load does to latency", measures, note, where, clock=True))
@@ -48,7 +48,11 @@ def round_trips(run: Run) -> Table:
         Measure("modes", "count", "Modes", interval=False),
     )  # fmt: skip
     where = (pl.col("quantity") != "modes") | (pl.col("kind") == "request-response")
-    return measured(run, Ask("rtt", "Round trips at each load", measures, "On the asking host's clock alone.", where))
+    note = (
+        "On the asking host's clock alone: it has no clock error. A round trip includes both programs' wake-ups, "
+        "a one-way delay none."
+    )
+    return measured(run, Ask("rtt", "Round trips at each load", measures, note, where))
 
 
 def modes(run: Run) -> Table:
@@ -143,11 +147,13 @@ def _shift_key(run: Run, row: dict[str, Any], what: str) -> Key:
 
 def how(run: Run) -> list[str]:
     """What is particular to it."""
+    loads = sorted({float(one) for one in run.results["load"].drop_nulls() if one})
+    measured_ = f" This run measures {', '.join(percent(one) for one in loads)}." if loads else ""
     return words(
         run,
         "While the measured frames cross the device, other pairs of ports load it with a share of its measured "
         "throughput; in a bypass path the same load runs beside the device, through a twin that the measured frames do "
-        "not cross. What both do is the machine's part; the difference is the device's.",
+        "not cross. What both do is the machine's part; the difference is the device's." + measured_,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from sojourn.report.charts import Axis, Lines
-from sojourn.report.numbers import fixed
+from sojourn.report.numbers import NOTHING, fixed
 from sojourn.report.pacing import departures
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays, rates
@@ -18,7 +19,7 @@ from sojourn.report.streams.words import words
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
     from sojourn.report.run import Run
-    from sojourn.report.table import Table
+    from sojourn.report.table import Entry, Table
 
 SPREADS = {"sd": "standard deviation", "iqr": "p75 − p25", "p99-p1": "p99 − p1"}
 SENDERS = Axis("Senders", zero=True, whole=True)
@@ -35,11 +36,30 @@ def spreads(run: Run) -> Table:
         Measure("loss_ratio", "ratio", "Lost", interval=False),
     )  # fmt: skip
     note = (
-        "Delay spread: of the one-way delays of the first sender's frames within a trial, so that it contains no clock "
-        "offset. Jain's fairness: 1 where all of n senders get the same rate, 1/n where one gets all."
+        "Jain's fairness: 1 where all of n senders get the same rate, 1/n where one gets all. The total rate runs from "
+        "the first arrival of any sender to the last of any, so it is a little below that while all of them send."
     )
-    title = "Delay spread, throughput and fairness by number of senders"
-    return measured(run, Ask("delay_spreads", title, measures, note, clock=True))
+    if run.rows("delay_spread").height:
+        note = (
+            "Delay spread: of the one-way delays of the first sender's frames within a trial, so that it contains no "
+            f"clock offset; the table of one-way delays has all frames of all senders and trials together. {note}"
+        )
+    title = "Delay spread, total rate and fairness by number of senders"
+    return _without_one_sender(measured(run, Ask("delay_spreads", title, measures, note)))
+
+
+def _without_one_sender(table: Table) -> Table:
+    """The table without the fairness of a single sender, which is 1 by definition."""
+    keys = [column.keys[0] for column in table.columns]
+    fair = [place for place, key in enumerate(keys) if key.startswith("fairness")]
+    senders = next((place for place, key in enumerate(table.columns[0].keys) if key == "senders"), None)
+
+    def line(row: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        if senders is None or row[0].values[senders] != 1:
+            return row
+        return tuple(replace(entry, text=NOTHING) if place in fair else entry for place, entry in enumerate(row))
+
+    return replace(table, rows=tuple(line(row) for row in table.rows))
 
 
 def spread_over_senders(run: Run) -> Figure | None:
@@ -48,7 +68,10 @@ def spread_over_senders(run: Run) -> Figure | None:
     rows = rows.with_columns(pl.col("statistic").replace(SPREADS).alias("series")).pipe(along)
     paced = rows.filter(pl.col("schedule") != "flood").drop_nulls("y").filter(pl.col("y") > 0)
     chart = Lines(SENDERS, Axis("Delay spread (µs)", log=True), tuple(SPREADS.values()))
-    caption = "Spread of the first sender's one-way delays within a trial. The total rate is the same for all senders."
+    caption = (
+        "Spread of the first sender's one-way delays within a trial. The total rate is the same for every number of "
+        "senders."
+    )
     return figure("spread_over_senders", "Delay spread", caption, paced, chart)
 
 
@@ -58,8 +81,8 @@ def rate_over_senders(run: Run) -> Figure | None:
     rows = rows_over(run, "throughput_bps", rates.RATE, "senders", where=flood)
     rows = rows.drop_nulls("y").pipe(along)
     caption = f"All senders together; frames count with their FCS. {rates.SOFTWARE}"
-    chart = Lines(SENDERS, Axis("Throughput (Mbit/s)", zero=True))
-    return figure("rate_over_senders", "Total throughput", caption, rows, chart)
+    chart = Lines(SENDERS, Axis("Received (Mbit/s)", zero=True))
+    return figure("rate_over_senders", "Total rate in a flood", caption, rows, chart)
 
 
 def fairness_over_senders(run: Run) -> Figure | None:
@@ -93,7 +116,8 @@ def keys(run: Run) -> list[Key]:
         )
         if fair and (fair["senders"] or 0) > 1:
             said = (f"{fair['senders']} senders, {fair['frame_bytes']} B, flood", "1: all get the same rate")
-            found.append(Key(f"{device}: Jain's fairness", fixed(fair["estimate"], 3), "", said, device))
+            places = 6 if fair["estimate"] < 1 and fixed(fair["estimate"], 3) == "1.000" else 3
+            found.append(Key(f"{device}: Jain's fairness", fixed(fair["estimate"], places), "", said, device))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.report.charts import Axis, Bars, Lines
-from sojourn.report.numbers import count, nominal, show
+from sojourn.report.numbers import count, nominal, percent, show
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays, rates
 from sojourn.report.streams.measures import Ask, Measure, measured
@@ -27,6 +27,7 @@ def losses(run: Run) -> Table:
     """Loss at each offered load, and the lengths of its bursts."""
     measures = (
         Measure("offered_pps", "mean", "Offered", interval=False),
+        Measure("achieved_ratio", "mean", delays.ACHIEVED, interval=False),
         Measure("loss_ratio", "ratio", "Lost"),
         Measure("local_drops", "ratio", "Local drops", interval=False),
         Measure("throughput_pps", "mean", "Received", limit=True),
@@ -35,6 +36,7 @@ def losses(run: Run) -> Table:
         Measure("gap_run", "mean", "Mean", "Frames received in a row", interval=False),
     )
     note = (
+        "A cell is named by its configured load; where less was offered than that, the tester did not keep it. "
         "Local drops are drops by the tester's own receiver; they are not counted as lost. "
         f"{delays.SHARES}{delays.beyond_offered(run, 'throughput_pps')}"
     )
@@ -44,15 +46,41 @@ def losses(run: Run) -> Table:
 def unknown(run: Run) -> Table:
     """Loss and received rate to an unknown address minus those to a known one."""
     measures = (
-        Measure("loss_shift", "mean", "Loss difference", share=True),
+        Measure("loss_shift", "mean", "Loss difference", share=True, unit="percentage points"),
         Measure("throughput_pps_shift", "mean", "Received rate difference"),
     )
     note = (
-        "Value to an unknown address minus value to a known one (loss: in percentage points), from pairs of trials of "
-        "one round. A frame to an address that the bridge has not learned is copied to all ports."
+        "Value to an unknown address minus value to a known one, from pairs of trials of one round. A frame to an "
+        f"address that the bridge has not learned is copied to all ports.{_loads_apart(run)}"
     )
     where = pl.col("against").is_not_null()
     return measured(run, Ask("unknown", "Unknown address minus known address", measures, note, where))
+
+
+def _loads_apart(run: Run) -> str:
+    """By how much the offered loads of a pair differ at most, and both of them."""
+    offered = run.rows("offered_pps", "mean")
+    known, unknown_ = (
+        offered.filter(pl.col("to") == to).select("device", *ALIKE, pl.col("estimate").alias(to)) for to in ADDRESSES
+    )
+    pairs = known.join(unknown_, on=["device", *ALIKE], nulls_equal=True)
+    pairs = pairs.with_columns(apart=(pl.col("unknown") / pl.col("unicast") - 1).abs()).sort("apart", descending=True)
+    if pairs.is_empty():
+        return ""
+    most = pairs.row(0, named=True)
+    return (
+        f" The offered loads of a pair need not be equal: they differ most with {count(most['unicast'])} frames/s to a "
+        f"known and {count(most['unknown'])} to an unknown address ({most['frame_bytes']} B, {most['device']})."
+    )
+
+
+ALIKE = ("engine", "frame_bytes", "schedule", "rate_share", "rate_pps")
+ADDRESSES = {"unicast": "a known address", "unknown": "an unknown address"}
+
+
+def _to(column: str) -> pl.Expr:
+    """The kind of address of a series, in words."""
+    return pl.format("to {}", pl.col(column).fill_null("unicast").replace(ADDRESSES)).alias("series")
 
 
 def over_load(run: Run) -> Figure | None:
@@ -66,7 +94,7 @@ def over_load(run: Run) -> Figure | None:
             (pl.col(key) * 100).alias(name)
             for name, key in (("y", "loss_ratio"), ("low", "loss_low"), ("high", "loss_high"))
         ),
-        pl.format("to {}", pl.col("to").fill_null("unicast")).alias("series"),
+        _to("to"),
         pl.lit("point").alias("role"),
     ).pipe(along)
     tester = found.drop_nulls("tester_zero_loss_pps").select(
@@ -93,7 +121,7 @@ def received_over_load(run: Run) -> Figure | None:
             (pl.col(key)).alias(name)
             for name, key in (("y", "received_pps"), ("low", "received_low_pps"), ("high", "received_high_pps"))
         ),
-        pl.format("to {}", pl.col("to").fill_null("unicast")).alias("series"),
+        _to("to"),
         pl.col("tester_limited").alias("hollow"),
     ).pipe(along)
     chart = Lines(
@@ -128,8 +156,13 @@ def keys(run: Run) -> list[Key]:
         both = mine.join(offered, on="cell", how="inner")
         lossless = delays.extreme(both.filter(pl.col("estimate") == 0), "offered")
         if lossless:
-            lines, rate = (LOSSLESS, f"{lossless['frame_bytes']} B"), count(lossless["offered"])
-            found.append(Key(f"{device}: highest load without loss", rate, "frames/s", lines, device))
+            said = f"{LOSSLESS} in {lossless['n']} trials"
+            lines, rate = [said, f"{lossless['frame_bytes']} B"], count(lossless["offered"])
+            alike = (pl.col("frame_bytes") == lossless["frame_bytes"]) & pl.col("to").eq_missing(pl.lit(lossless["to"]))
+            lower = both.filter(alike & (pl.col("offered") < lossless["offered"]) & (pl.col("estimate") > 0))
+            lossy = delays.extreme(lower, "estimate")
+            lines += [f"but {percent(round(lossy['estimate'], 3))} at {count(lossy['offered'])}"] if lossy else []
+            found.append(Key(f"{device}: highest load without loss", rate, "frames/s", tuple(lines), device))
         worst = delays.extreme(both, "estimate")
         if worst and worst["estimate"]:
             cell = run.cell_of(worst)
@@ -154,10 +187,21 @@ def how(run: Run) -> list[str]:
     """How it was measured."""
     return words(
         run,
-        "Loads are shares of the rate that the path carried just before; the axes show the load actually offered. A "
-        "frame is lost if it has not arrived when the plan's grace period after the last frame ends.",
+        f"Loads are shares of the rate that the path carried just before{_carried(run)}; the axes show the load "
+        "actually offered. Unicast frames go to an address that the bridge knows, unknown ones to one that nobody "
+        "has. A frame is lost if it has not arrived when the plan's grace period after the last frame ends.",
         delays=False,
     )
+
+
+def _carried(run: Run) -> str:
+    """The rates that the loads are shares of."""
+    told = [
+        f"{event['device']}, {event['frame_bytes']} B: {count(event['pps'])} frames/s"
+        for event in run.log
+        if event.get("event") == "path-throughput" and event.get("pps")
+    ]
+    return f" ({'; '.join(told)})" if told else ""
 
 
 PARTS = Parts(

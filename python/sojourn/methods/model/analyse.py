@@ -197,19 +197,23 @@ def _sentence(run: Run, found: list[Model]) -> str:
     device = main_device(run.devices)
     mine = [one for one in found if one.device == device] or found
     pairs = [
-        (load.distances.prediction[0].estimate, load.distances.repetition[0].estimate)
+        (
+            load.distances.prediction[0].estimate,
+            load.distances.repetition[0].estimate,
+            load.distances.each()["no-queue"][0].estimate,
+        )
         for one in mine
         for load in one.held_out
         if load.distances is not None and load.distances.repetition is not None
     ]
     if not pairs:
         return "No load was held out that the queueing model could be held to"
-    off, apart = (float(np.median(column)) for column in zip(*pairs, strict=True))
+    off, apart, idle = (float(np.median(column)) for column in zip(*pairs, strict=True))
     service = f"{micro(mine[0].server.mean_ns)} for a frame of {mine[0].factors.frame_bytes} B"
     return (
         f"The queueing model, fitted at other loads (service time {service}), predicts the delays over "
-        f"{amid(mine[0].device)} at {len(pairs)} held-out loads with a median Kolmogorov distance of {percent(off)}; "
-        f"two repetitions of the measurement have {percent(apart)}"
+        f"{amid(mine[0].device)} at {len(pairs)} held-out loads with a median Kolmogorov's distance of {off:.2f}; "
+        f"two repetitions of the measurement have {apart:.2f}, delays without any queue {idle:.2f}"
     )
 
 

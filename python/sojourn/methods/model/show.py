@@ -39,7 +39,8 @@ def parameters(run: Run) -> Table:
     )
     note = (
         "One server with a fixed and an exponential part of service, stalls, and a delay beyond it that no frame "
-        "waits for."
+        "waits for. The queue is that of sender and path together. The least delay is a constant of the fit: it may be "
+        "negative, as the sender calls early by what its call takes."
     )
     return measured(run, Ask("model_parameters", "The queue that was fitted", measures, note, by_size=True))
 
@@ -48,14 +49,22 @@ def distances(run: Run) -> Table:
     """How far predictions are from what was measured, beside repetitions of the measurement."""
     measures = tuple(
         Measure(quantity, statistic, title, group)
-        for quantity, group in (("model_distance_ks", "Kolmogorov"), ("model_distance_w1", "Wasserstein"))
+        for quantity, group in (("model_distance_ks", "Kolmogorov's distance"), ("model_distance_w1", "Wasserstein"))
         for statistic, title in (("prediction", "Prediction"), ("repetition", "Repetition"), ("no-queue", "No queue"))
     )
     note = (
         "Kolmogorov: the largest difference of the two distributions, lost frames at infinity. Wasserstein: the mean "
-        "shift of the frames that arrived. No prediction can be closer than a repetition of the measurement."
+        "shift of the frames that arrived. A prediction as close as a repetition cannot be told from the measurement. "
+        f"No queue: what the lowest load's delays alone would predict.{_trained(run)}"
     )
     return measured(run, Ask("model_distances", "Prediction against measurement", measures, note))
+
+
+def _trained(run: Run) -> str:
+    """The cells that the model was fitted to."""
+    rows = run.results.filter(pl.col("source") == "model, training load").unique("cell").sort("cell")
+    named = [cell.short for row in rows.iter_rows(named=True) if (cell := run.cell_of(row))]
+    return f" Fitted to {'; '.join(named)}: all others are held out." if named else ""
 
 
 def predicted(run: Run) -> Table:
@@ -120,7 +129,8 @@ def distance_over_load(run: Run) -> Figure | None:
         tuple(DISTANCES.values()),
     )
     caption = (
-        "Training loads and loads held out. No prediction can be closer than two repetitions are to each other. "
+        "Training loads and loads held out. A prediction as close as two repetitions are to each other cannot be told "
+        "from the measurement. "
         "The line without a queue is what the lowest load's delays alone would predict."
     )
     return figure("model_distance", "Distance of prediction and measurement", caption, rows, chart)
@@ -132,7 +142,9 @@ def keys(run: Run) -> list[Key]:
     for device in [one for one in run.devices if one != "a/a"]:
         service = delays.extreme(run.rows("model_service", "mean", device=device), "frame_bytes", least=True)
         if service:
-            found.append(delays.key_of(service, f"{device}: service of a frame", f"{service['frame_bytes']} B"))
+            found.append(
+                delays.key_of(service, f"{device}: service of a frame, sender and path", f"{service['frame_bytes']} B")
+            )
         held = run.rows("model_distance_ks", "prediction", device=device).filter(
             pl.col("source").str.contains("held-out")
         )
@@ -152,7 +164,7 @@ def _worst_key(run: Run, worst: dict[str, object]) -> Key:
         f"a repetition: {row['estimate']:.3f}" for row in same.iter_rows(named=True) if row["estimate"] is not None
     ]
     return Key(
-        f"{worst['device']}: worst prediction (KS)",
+        f"{worst['device']}: worst prediction (Kolmogorov's distance)",
         f"{float(str(worst['estimate'])):.3f}",
         "",
         tuple(lines),

@@ -19,17 +19,22 @@ if TYPE_CHECKING:
     from sojourn.report.table import Table
 
 
+KINDS = (
+    "Answers: every receiver of a request to the group responds; request-response: one host does, and the next request "
+    "is sent when its response is there."
+)
+
+
 def spacing(run: Run) -> Table:
     """The spacing of the responses' peaks."""
-    measures = (
-        Measure("peak_spacing", "mean", "Mean spacing"),
-        Measure("peak_spacing", "calculated", "Minimum at line rate", interval=False),
-    )
+    measures = [Measure("peak_spacing", "mean", "Mean spacing")]
+    if run.rows("peak_spacing", "calculated").drop_nulls("estimate").height:
+        measures.append(Measure("peak_spacing", "calculated", "Minimum at line rate", interval=False))
     note = (
-        "The mean time between successive peaks of the nodes' responses. A node's peak is the median latency of its "
-        "responses in a trial."
+        "The mean time between the median latencies of successive receivers' responses in a trial: a receiver's median "
+        "is where its responses lie together."
     )
-    return measured(run, Ask("peak_spacing", "Spacing of the responses of several nodes", measures, note))
+    return measured(run, Ask("peak_spacing", "Spacing of the responses of several nodes", tuple(measures), note))
 
 
 def shifts(run: Run) -> Table:
@@ -41,8 +46,15 @@ def shifts(run: Run) -> Table:
         Measure("response_latency_shift", "p50", "Median", "Response latency"),
     )
     where = pl.col("against").is_not_null()
-    note = "Each value is a cell's delay minus that of the same cell with unicast, or without further receivers."
-    title = "Group addresses minus unicast, further receivers minus none"
+    bases = run.results["against"].drop_nulls().unique().to_list()
+    kinds = {"to=unicast": ("Group addresses minus unicast", "to unicast"),
+             "receivers=0": ("Further receivers minus none", "without further receivers")}  # fmt: skip
+    there = [words_ for base, words_ in kinds.items() if base in bases] or list(kinds.values())
+    note = (
+        f"Each value is a cell's delay minus that of the same cell {' or '.join(less for _, less in there)}; estimates "
+        f"are Hodges and Lehmann's, over rounds. {KINDS}"
+    )
+    title = "; ".join(name for name, _ in there)
     return measured(run, Ask("shifts", title, measures, note, where, clock=True))
 
 
@@ -51,13 +63,14 @@ def responses(run: Run) -> Table:
     measures = (
         *(Measure("response_latency", name, title, "Response latency", interval=name in ("mean", "p50"))
           for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p99", "p99"))),
-        Measure("peak", "p50", "Peak", interval=False),
+        Measure("peak", "p50", "Median of a trial", interval=False),
         *(Measure("rtt", name, title, "Round trip to one host", interval=name in ("mean", "p50"))
           for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p99", "p99"))),
     )  # fmt: skip
     note = (
         "Response latency: from the departure of the request to the arrival of the response, both read on the "
-        "requesting host's clock. Peak: the median of a trial's responses, estimated over trials."
+        "requesting host's clock. Median: of all responses together; median of a trial: that of each trial, estimated "
+        f"over trials. A node is a receiver that responds. {KINDS}"
     )
     return measured(run, Ask("responses", "Response latency by node", measures, note))
 
@@ -87,7 +100,9 @@ def _by(run: Run, measure: str, column: str, words_: tuple[str, str, str]) -> Fi
         [rows.with_columns(panel), *(_peak_lines(run, panel) if column == "node" else ())], how="diagonal_relaxed"
     )
     caption = "The bulk of each distribution. " + (
-        "Dotted lines: each node's peak." if column == "node" else "Each receiver is shown by itself."
+        "Dotted lines: the median of each node, over trials."
+        if column == "node"
+        else "Each receiver is shown by itself."
     )
     series = tuple(sorted(several(rows, "series"), key=lambda one: int(one.rsplit(" ", 1)[1])))
     return figure(name, title, caption, drawn if rows.height else rows, Histogram(axis, series))
@@ -111,9 +126,12 @@ def peaks(run: Run) -> Figure | None:
         pl.format("node {}", "node").alias("name"),
         *spans(ESTIMATE, 1e-3, "x"),
     )  # fmt: skip
-    caption = "Each node's peak, with its interval over trials. Nodes need not respond in the order of their numbers."
+    caption = (
+        "The median of each node's responses in a trial, with its interval over trials. Nodes need not respond in the "
+        "order of their numbers."
+    )
     return figure(
-        "peaks", "Peaks of the responses", caption, rows, Intervals("Response latency (µs)", several(rows, "name"))
+        "peaks", "Medians of the responses", caption, rows, Intervals("Response latency (µs)", several(rows, "name"))
     )
 
 

@@ -32,12 +32,12 @@ def by_interval(run: Run) -> Table:
         Measure("queue_stable", "ratio", "Trials with a stable queue", interval=False),
         Measure("queue_growth", "trend", "Delay gained", interval=False),
         Measure("loss_ratio", "ratio", "Lost", interval=False),
-        Measure("achieved_ratio", "mean", "Achieved over asked", interval=False),
+        Measure("achieved_ratio", "mean", delays.ACHIEVED, interval=False),
     )
     note = (
         "A queue is stable where delay does not grow through the trial, loss is no higher than at the longest "
         "interval, and the sender met its schedule. Delay gained: by how much the delay from the intended departure "
-        "grows in each second of the trial."
+        "grows in each second of the trial; a growth that is not significant in most trials is no queue."
     )
     return measured(run, Ask("by_interval", "Delay over the time between frames", measures, note, clock=True))
 
@@ -46,7 +46,7 @@ def least_interval(run: Run) -> Table:
     """The minimum time between frames: still stable, saturated, and calculated."""
     measures = (
         Measure("min_frame_interval", "sustained", "Shortest with a stable queue"),
-        Measure("min_frame_interval", "at_most", "Shortest that the tester kept"),
+        Measure("min_frame_interval", "at_most", "Shortest that the tester kept", interval=False),
         Measure("min_frame_interval", "saturated", "Between arrivals in overload"),
         Measure("min_frame_interval", "calculated", "From the link's rate", interval=False),
     )
@@ -54,13 +54,25 @@ def least_interval(run: Run) -> Table:
     why = {str(one) for one in rows.filter(pl.col("estimate").is_null())["source"]}
     note = (
         "The queue is stable at this inter-departure time, and not at the next shorter one that was tried, where the "
-        "interval ends. In overload, frames arrive as fast as the path forwards them."
+        f"interval ends.{_next_tried(run)} In overload, frames arrive as fast as sender and path together let them."
     )
     note += f" Where there is no figure from the link's rate, the reason is: {'; '.join(sorted(why))}." if why else ""
     asked = Ask(
         "min_frame_interval", "Minimum sustainable inter-departure time", measures, note, without=("interval_ns",)
     )
     return measured(run, asked)
+
+
+def _next_tried(run: Run) -> str:
+    """The times that the tester did not keep: they bound nothing of the path."""
+    limits = run.rows("min_frame_interval", "at_most").drop_nulls("ci_low")
+    tried = sorted(set(limits["ci_low"].to_list()))
+    if not tried:
+        return ""
+    said = ", ".join(f"{one / 1e3:g} µs" for one in tried)
+    return (
+        f" Where the tester was the limit, the next shorter time that was tried is {said}: the sender did not keep it."
+    )
 
 
 def over_interval(run: Run) -> Figure | None:
@@ -93,8 +105,9 @@ def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | Non
     series = tuple(one for one in SCHEDULES.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Mean time between frames (µs)", log=True), Axis("One-way delay (µs)", log=True), series)
     caption = (
-        "Bars are 95 % CIs over trials. An arrow in place of a point: the queue grows throughout the trial, and "
-        "a longer trial would have a longer delay. Dotted vertical line: the shortest time between frames at which the "
+        "Bars are 95 % CIs over trials. Points stand at the configured time; the sender may have "
+        "needed longer. An arrow in place of a point: the queue is not stable there, and from the intended departure a "
+        "longer trial would have a longer delay. Dotted vertical line: the shortest time between frames at which the "
         "queue is stable, where a shorter one was tried. A point is missing where so many frames were lost that the "
         "figure is infinite."
     )

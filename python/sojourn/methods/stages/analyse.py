@@ -32,7 +32,9 @@ from sojourn.analysis.hypotheses import Outcome, main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro, percent
+from sojourn.devices import called
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.signed_rank import hodges_lehmann
 
@@ -293,7 +295,7 @@ def sum_of_stages(found: list[Breakdown]) -> tuple[str, str, int]:
     apart = max((_means_apart(one) for one in found), default=0.0)
     return (
         "supported",
-        f"the stages of each of {frames} frames sum to its total exactly, their means within {apart:.1g} ns",
+        f"the stages of each of {frames} frames sum to its total exactly, their plain averages within {apart:.1g} ns",
         0,
     )
 
@@ -402,7 +404,23 @@ def _sentence(run: Run, found: list[Breakdown]) -> str:
     means = np.median(breakdown.means, axis=0)
     named = sorted(zip(breakdown.stages[:-1], means[:-1], strict=True), key=lambda pair: -pair[1])
     parts = ", ".join(f"{stage.replace('_', ' ')} {micro(float(mean))}" for stage, mean in named[:4])
-    path = "the direct link" if breakdown.device == DIRECT else breakdown.device
+    path = amid(breakdown.device)
     where = run.cells[breakdown.cell].describe()
     whole = micro(float(means[-1]))
-    return f"Through {path} ({where}) a frame takes {whole} on average from its intended departure: {parts}"
+    added = _added_sentence(breakdown, found)
+    begin = f"{added}{'through' if added else 'Through'} {path} ({where})"
+    return f"{begin} a frame takes {whole} on average from its intended departure: {parts}"
+
+
+def _added_sentence(breakdown: Breakdown, found: list[Breakdown]) -> str:
+    """What the device adds between the sender's driver and the arrival, or to the whole where these are not known."""
+    for device, reference, points in _pairs(found):
+        if device is breakdown:
+            names = [*(stage_name(begin, end) for begin, end in pairwise(points)), "total"]
+            stage = "path" if "path" in names else "total"
+            values = differences(device, reference, points)[:, names.index(stage)]
+            if len(values):
+                value = hodges_lehmann(values)
+                known = f" (95 % CI {micro(value.low)} to {micro(value.high)})" if value.low and value.high else ""
+                return f"{called(device.device)} adds {micro(value.estimate)}{known} to the stage {stage}; "
+    return ""

@@ -34,7 +34,7 @@ def breakdown_table(run: Run) -> Table:
         Column(("reference",), "over", numeric=False),
         Column(("stage",), "Stage", numeric=False),
         Column(("begins", "ends"), "From – to", numeric=False),
-        Column(("mean_us",), "Mean", "µs"),
+        Column(("mean_us",), "Mean over trials", "µs"),
         Column(("ci_low_us", "ci_high_us"), "95 % CI", "µs"),
         *(Column((f"{name}_us",), title, "µs") for name, title in (("p50", "Median"), ("p90", "p90"), ("p99", "p99"))),
         Column(("share_percent",), "Of the total", "%"),
@@ -45,8 +45,11 @@ def breakdown_table(run: Run) -> Table:
     strong = frozenset(i for i, stage in enumerate(found["stage"].to_list() if found.height else ()) if stage == TOTAL)
     note = (
         "Only frames that have all timestamps of their cell, so that the stages of each frame sum to its total to the "
-        "nanosecond. A median is not the sum of medians. With a reference: the device less the direct link, paired "
-        "within rounds."
+        "nanosecond. Means over trials are Hodges and Lehmann's, which need not sum: the sum holds frame by frame and "
+        "for plain averages. A median is not the sum of medians. Percentiles are of each trial: here their medians "
+        "over trials, in the key figures Hodges and Lehmann's estimates. With a reference: the device less the direct "
+        "link, paired within rounds, which need not be the difference of both means. Where the way of an answer back "
+        "has no stamps, the breakdown ends at the receive call."
     )
     title = "Latency stage by stage"
     return Table("latency_breakdown", title, columns, rows, note + _clock_note(run), strong, wide=True, grouped=True)
@@ -115,7 +118,8 @@ def breakdown(run: Run) -> Figure | None:
     caption = (
         "Means, from top to bottom in the order of the way: each bar begins where the one above it ended, the last "
         "is the "
-        "total. Stages whose stamp could not be had are drawn together with the next."
+        "total, estimated by itself. A stage whose stamp could not be had is drawn together with the next (“send + "
+        "qdisc”), and has no bar of its own there."
     )
     chart = Waterfall("Time since the intended departure (µs)", _in_order(stages))
     return figure("latency_breakdown", "Latency breakdown", caption, rows, chart, columns=1)
@@ -191,8 +195,8 @@ def how(run: Run) -> list[str]:
         run,
         "A frame's latency is split at every stamp that could be had on its way: as intended, as the program called to "
         "send, at the queue, at the driver, on arrival, as the program received it, and for answers the way back. A "
-        "stage runs from one stamp to the next, so that stages sum to the whole frame by frame. A negative first stage "
-        "is the sender's intent: it calls early by what its call takes.",
+        "stage runs from one stamp to the next, so that stages sum to the whole frame by frame. The sender "
+        "calls early by what its call takes, so pacing is negative.",
     )
 
 

@@ -27,7 +27,7 @@ def line(run: Run) -> Table:
     measures = (Measure("inter_frame_intercept", "fit", "a"), Measure("inter_frame_slope", "fit", "b"))
     note = (
         "Fitted per round, for each frame size to the cell with the highest offered rate: a is the time of each frame, "
-        "b that of each byte."
+        "b that of each byte. Below six rounds there is no interval, and b may be negative by chance."
     )
     return measured(run, Ask("inter_frame", "Time between frames as a + b × frame size", measures, note, by_size=True))
 
@@ -44,7 +44,7 @@ def frames_over_size(run: Run) -> Figure | None:
 
 def bits_over_size(run: Run) -> Figure | None:
     """Bits per second."""
-    words_ = ("bits_over_size", "Throughput over frame size", f"{AT_BEST} Frames count with their FCS.")
+    words_ = ("bits_over_size", "Bit rate over frame size", f"{AT_BEST} Frames count with their FCS.")
     return rates.over_size(run, "throughput_bps", words_)
 
 
@@ -64,11 +64,12 @@ def gap_over_size(run: Run) -> Figure | None:
         )  # fmt: skip
         rows = pl.concat([rows, line_], how="diagonal_relaxed")
     rows = rows.pipe(along)
+    banded = fitted is not None and bool(fitted.drop_nulls(["ci_low_ns", "ci_high_ns"]).height)
     caption = (
-        "Mean time between received frames. The line and its 95 % band: at each size, the estimate over the lines "
-        "a + b × frame size of all rounds."
+        f"Mean time between received frames. The line{' and its 95 % band' if banded else ''}: at each size, the "
+        f"estimate over the lines a + b × frame size of all rounds{'' if banded else '; they are too few for a band'}."
     )
-    chart = Lines(SIZE, Axis("Time between frames (µs)", zero=True))
+    chart = Lines(SIZE, rates.axis("Time between frames (µs)", rows))
     return figure("gap_over_size", "Time between frames over frame size", caption, rows, chart)
 
 

@@ -12,7 +12,7 @@ from sojourn.report.marks import symbol_scatter, time_scale
 from sojourn.report.numbers import count, nominal
 from sojourn.report.palette import ordered
 from sojourn.report.parts import Key
-from sojourn.report.streams.measures import Ask, Measure, clock_entry, measured
+from sojourn.report.streams.measures import Ask, Measure, clock_entry, is_scattered, measured
 from sojourn.report.streams.points import figure, sample
 from sojourn.report.tables import in_order, shown_of
 
@@ -24,6 +24,7 @@ CURVE_POINTS = 80
 SCATTER_POINTS = 3500
 TAIL = ("p90", "p99", "p99.9")
 LOST_STAY = "Lost frames are in the distribution with infinite delay."
+ACHIEVED = "Offered over configured rate"
 SHARES = (
     "Intervals of shares are Korn and Graubard's, over trials. Where no frame was lost, the interval assumes "
     "independent losses: it is too narrow for losses in bursts."
@@ -37,7 +38,7 @@ def delays(run: Run) -> Table:
                  for name in ("p50", "p99"))  # fmt: skip
     note = (
         f"{LOST_STAY} A percentile is given where at least ten frames lie beyond it. It is ∞ where so many frames were "
-        "lost that it falls among them."
+        "lost that it falls among them. Means and standard deviations are of the frames that arrived."
     )
     return measured(run, Ask("one_way_delay", "One-way delay", (*body, *late), note, clock=True))
 
@@ -72,7 +73,7 @@ def conservation(run: Run) -> Table:
     pace = (
         Measure("offered_pps", "mean", "Offered", "Rate", interval=False),
         Measure("received_pps", "mean", "Received", "Rate", interval=False),
-        Measure("achieved_ratio", "mean", "Offered over configured", interval=False),
+        Measure("achieved_ratio", "mean", ACHIEVED, interval=False),
     )
     shares = tuple(Measure(key, "ratio", title, interval=key == "loss_ratio") for key, title in names.items())
     note = (
@@ -104,8 +105,8 @@ def added(run: Run) -> Table:
         Measure("one_way_delay_shift", "p50", "Median"),
     )
     note = (
-        "One-way delay with the device minus that without it, from pairs of trials of one round. a/a is the A/A "
-        "control: the direct link minus itself."
+        "One-way delay with the device minus that without it, from pairs of trials of one round; estimates are Hodges "
+        "and Lehmann's, of the trials' means or medians. a/a is the A/A control: the direct link minus itself."
     )
     where = pl.col("reference").is_not_null()
     title = "One-way delay that the device adds"
@@ -245,6 +246,8 @@ def key_of(row: dict[str, Any], what: str, *lines: str) -> Key:
     said = (
         "too few trials for an interval"
         if row["ci_low"] is None and row["ci_high"] is None
+        else "trials too scattered for an interval"
+        if is_scattered(row)
         else f"{level} CI {shown.interval}"
     )
     return Key(what, shown.text, unit, (said, *lines), row["device"])

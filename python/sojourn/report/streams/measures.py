@@ -44,6 +44,8 @@ class Measure:
     """Whether a row may be a limit of the tester ("at_least") instead."""
     share: bool = False
     """Whether it is shown in percent."""
+    unit: str = ""
+    """What stands under its head in place of the unit, where that would mislead."""
 
     @property
     def key(self) -> str:
@@ -91,7 +93,9 @@ def measured(run: Run, ask: Ask) -> Table:
         cells.setdefault(place[0], set()).update(row["cell"] for row in found.values())
     names = {name: cell_entry(run, name, several) for name, several in cells.items()}
     rows = tuple((names[place[0]], *_row(place, found, present, keys, ask.clock)) for place, found in places.items())
-    note = f"{ask.note} {MARK}".strip() if any(one.limit for one in present) and _limited(places) else ask.note
+    marks = [MARK] if any(one.limit for one in present) and _limited(places) else []
+    marks += [SCATTERED] if any(entry.text == TOO_SCATTERED for row in rows for entry in row) else []
+    note = " ".join([ask.note, *marks]).strip()
     wide = len(columns) > 7
     return Table(ask.name, ask.title, tuple(columns), rows if present else (), note, wide=wide, grouped=True)
 
@@ -105,6 +109,14 @@ def _behind(rows: dict[tuple[str, str], dict[str, Any]], measures: list[Measure]
     level = "" if row["ci_low"] is None else nominal(row["level"])
     return Entry(f"{count(row['n'])}{f', at {level}' if level not in ('', '95 %') else ''}", (row["n"], row["level"]))
 
+
+TOO_SCATTERED = "too scattered"
+SCATTERED = "Too scattered: the trials differ so much that the interval of a time would reach below zero."
+DURATIONS = (
+    "rtt", "one_way_delay", "response_latency", "peak", "peak_spacing", "inter_frame_time", "inter_arrival",
+    "latency_typical", "latency_worst", "latency_store_and_forward", "latency_bit_forwarding", "pdv", "pdv_test",
+)  # fmt: skip
+"""Times that cannot be negative; a difference of two of them can."""
 
 MARK = "≥ marks a rate that the tester limited: the device can do at least that."
 
@@ -143,6 +155,7 @@ def _columns(measure: Measure, places: dict[Place, dict[tuple[str, str], dict[st
     unit = _shown(measure, first).unit
     key, suffix = measure.key, SUFFIXES.get(unit, "")
     limit = (f"{key}_limit",) if measure.limit else ()
+    unit = measure.unit or unit
     columns = [Column((f"{key}{suffix}", *limit), measure.title, unit, group=measure.group)]
     if measure.interval:
         ends = (f"{key}_low{suffix}", f"{key}_high{suffix}")
@@ -199,7 +212,20 @@ def entries_of(measure: Measure, row: dict[str, Any] | None) -> list[Entry]:
         shown = Shown(None, None, None, shown.unit)
     elif row and row["estimate"] is None and _is_percentile(row["statistic"]) and row["unit"] == "ns":
         value = Entry(INFINITE, ("inf",))
+    if row and is_scattered(row):
+        return [value, Entry(TOO_SCATTERED, (shown.low, shown.high))] if measure.interval else [value]
     return [value, interval(shown)] if measure.interval else [value]
+
+
+ROUND_TRIPS = ("rtt", "response_latency")
+"""What one host reads on its own clock alone."""
+
+
+def is_scattered(row: dict[str, Any]) -> bool:
+    """Whether an interval of a duration reaches below zero; with two clocks one way, that may be the clocks' doing."""
+    alone = row["reference"] is None and row["against"] is None and not row["clock_bound_ns"]
+    low = row["ci_low"]
+    return alone and row["quantity"] in DURATIONS and low is not None and low < 0 <= (row["estimate"] or 0)
 
 
 def _is_percentile(statistic: str) -> bool:
@@ -209,7 +235,10 @@ def _is_percentile(statistic: str) -> bool:
 
 def clock_entry(rows: Any) -> Entry:
     """The largest clock error of these rows: its 95 % error and its maximum, or that both ends have one clock."""
+    rows = list(rows)
     known = [row for row in rows if row["clock_bound_ns"] is not None]
+    if not known and rows and all(str(row["quantity"]).startswith(ROUND_TRIPS) for row in rows):
+        return Entry("one clock", (0.0, 0.0))
     if not known:
         return Entry("not known")
     error = max(float(row["clock_error95_ns"] or 0.0) for row in known)

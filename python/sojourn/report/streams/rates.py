@@ -26,7 +26,7 @@ def rates(run: Run) -> Table:
     """Throughput in frames and bits, offered and received."""
     measures = (
         Measure("offered_pps", "mean", "Offered", interval=False),
-        Measure("throughput_pps", "mean", "Throughput", limit=True),
+        Measure("throughput_pps", "mean", "Received in a flood" if is_flood(run) else "Received", limit=True),
         Measure("throughput_bps", "mean", "Frames", "Bit rate", interval=False, limit=True),
         Measure("l1_bps", "mean", "On the line", "Bit rate", interval=False, limit=True),
         Measure("user_bps", "mean", "User data", "Bit rate", interval=False, limit=True),
@@ -36,19 +36,39 @@ def rates(run: Run) -> Table:
     )
     note = (
         "Bit rates: of frames with their FCS; on the line with 20 bytes more for each frame (preamble and inter-frame "
-        f"gap); of user data without any header.{beyond_offered(run, 'throughput_pps')}"
+        "gap); of user data without any header. Rates of received frames run to the last arrival, which may come after "
+        "sending has ended: they cannot be subtracted from the offered ones. They run from the first arrival, of any "
+        "sender: over a link with a rate they exceed it slightly where the first frame is handed on later than the "
+        "last. The time between frames is estimated over trials by itself: it need not be the inverse of the rate."
+        f"{beyond_offered(run, 'throughput_pps')}"
     )
     return measured(run, Ask("rates", "Offered and received rates", measures, note))
+
+
+def is_flood(run: Run) -> bool:
+    """Whether every rate of the run was received in a flood."""
+    return run.rows("throughput_pps")["schedule"].unique().to_list() == ["flood"]
 
 
 def tester(run: Run) -> Table:
     """The tester zero-loss rate, by size."""
     measures = (Measure("tester_zero_loss_pps", "mean", "Zero-loss rate", interval=False),)
     note = (
-        "The highest rate that the tester reaches without loss on the direct link, measured before the run. A device's "
-        "rate within 10 % of it is marked as limited by the tester."
+        "The highest rate that the tester reaches without loss on the direct link, measured before the run; a flood of "
+        "the run itself may be somewhat faster. A device's rate within 10 % of it is marked as limited by the tester; "
+        "the direct link's own rates are the tester's, and are not marked."
     )
     return measured(run, Ask("tester", "Tester zero-loss rate", measures, note, by_size=True))
+
+
+def axis(title: str, rows: pl.DataFrame) -> Axis:
+    """An axis from zero, or a logarithmic one where some paths are so slow that they would lie on it together."""
+    most = rows.filter(pl.col("y") > 0).group_by("device").agg(pl.col("y").max())["y"]
+    wide = len(most) > 1 and float(most.max() or 0) > FLAT * float(most.min() or 0)  # type: ignore[arg-type]
+    return Axis(title, log=wide, zero=not wide)
+
+
+FLAT = 30
 
 
 def over_size(run: Run, quantity: str, words: tuple[str, str, str]) -> Figure | None:
@@ -59,7 +79,7 @@ def over_size(run: Run, quantity: str, words: tuple[str, str, str]) -> Figure | 
     both = [rows, *(_zero_loss(run, rows) if quantity == "throughput_pps" else ())]
     drawn = pl.concat(both, how="diagonal_relaxed").drop_nulls("y").pipe(along)
     series = tuple(str(one["series"][0]) for one in both if one.height)
-    chart = Lines(Axis("Frame (bytes)"), Axis(SAID[quantity], zero=True), series)
+    chart = Lines(Axis("Frame (bytes)"), axis(SAID[quantity], drawn), series)
     return figure(name, title, f"{caption} {SOFTWARE}", drawn, chart)
 
 
@@ -83,5 +103,6 @@ def throughput_keys(run: Run) -> list[Key]:
             size = extreme(mine, "frame_bytes", least=least)
             best = extreme(mine.filter(pl.col("frame_bytes") == size["frame_bytes"]), "estimate") if size else None
             if best:
-                found.append(key_of(best, f"{device}, frames of {best['frame_bytes']} B"))
+                how = "received in a flood" if best["schedule"] == "flood" else "received"
+                found.append(key_of(best, f"{device}, frames of {best['frame_bytes']} B: {how}"))
     return found

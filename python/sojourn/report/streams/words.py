@@ -24,14 +24,19 @@ ENGINES = {
     "live": "XDP programs in the kernel (live frames at the sender, counters at the receiver)",
     "sim": "simulation",
 }
+AUTO = "the fastest engine that this machine has for raw frames"
+"""What the plan may name in place of an engine."""
+
 CROSSING = ("one_way_delay", "stage_total", "latency_typical", "latency_store_and_forward")
 """What is read on the clocks of both ends."""
 
 UNIT = (
     "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other "
-    "in random and then mirrored order. Intervals are over trials: from six trials on, Hodges and Lehmann's with the "
-    "exact signed-rank interval, at 95 % or the next level that the number of trials allows. What a device adds is "
-    "the mean difference between trials of one round with and without it."
+    "in random and then mirrored order. Intervals are over trials. From six trials on, an estimate over trials is "
+    "Hodges and Lehmann's, the middle of the trials' values and not their average, with the exact signed-rank "
+    "interval, at 95 % or the next level that the number of trials allows; of three to five trials it is their average "
+    "with Student's interval; of fewer it has no interval. What a device adds is estimated so from the differences "
+    "between trials of one round with and without it."
 )
 LOST = (
     "Every frame sent is counted once: as received, lost, corrupted, or dropped by the receiver's own socket or ring. "
@@ -39,7 +44,7 @@ LOST = (
 )
 LIMIT = (
     "A device's rate within 10 % of the zero-loss rate is limited by the tester: it is marked ≥, and the device can "
-    "do at least that."
+    "do at least that. The direct link's own rates are the tester's, and are not marked."
 )
 
 
@@ -66,7 +71,7 @@ def clock_words(run: Run) -> list[str]:
     if said == "one clock":
         told = "Sender and receiver read one clock, so that a one-way delay carries no clock error"
     elif said == "not known":
-        return ["No one-way delay with a known error of the clocks was measured."]
+        return []
     else:
         error, _, bound = said.partition(" (")
         told = (
@@ -74,7 +79,8 @@ def clock_words(run: Run) -> list[str]:
             f"converted time is at most {bound.rstrip(')')} µs; if the shortest delays of both directions are equal, "
             f"it is below {error} µs with 95 % probability (values of the worst trial)"
         )
-    return [f"{told}. Times are of {clock}; departures and arrivals were stamped by {stamps}."]
+    stamped = f"; departures and arrivals were stamped by {stamps}" if stamps else ""
+    return [f"{told}. Times are of {clock}{stamped}."]
 
 
 def engine_words(run: Run) -> list[str]:
@@ -85,7 +91,10 @@ def engine_words(run: Run) -> list[str]:
     received = _listed(name.split(" sendmmsg")[0] for name in told.get("receive") or _engines(run, "receive"))
     if not sent:
         return []
-    return [f"Sending: {sent}." + (f" Receiving: {received}." if received else "")]
+    own = sorted(set(run.results["engine"].drop_nulls().to_list()) & {"auto", *ENGINES})
+    meant = ", ".join(f"{one} is {AUTO if one == 'auto' else ENGINES[one]}" for one in own)
+    named = f" In the names of cells and findings, {meant}." if meant else ""
+    return [f"Sending: {sent}." + (f" Receiving: {received}." if received else "") + named]
 
 
 def _engines(run: Run, end: str) -> list[str]:

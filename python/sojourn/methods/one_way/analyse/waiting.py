@@ -158,8 +158,8 @@ def _recursion(name: str, load: Load, trials: pl.DataFrame) -> Outcome:
     if not shown.n:
         return inconclusive(name, f"random frames of {load.words}: too few had to wait", load.device)
     said = (
-        f"random frames of {load.words} wait {percent(shown.estimate)} of what those before them, as they really left, "
-        "make each wait"
+        f"random frames of {load.words}: each frame's wait is {percent(shown.estimate)} of that computed from the "
+        "actual departures before it"
     )
     outcome = against(shown, 1.0, RECURSION)
     said += f" (± {percent(RECURSION)} is allowed)"
