@@ -22,7 +22,7 @@ from sojourn.report.checks import worst_of
 from sojourn.report.contents import all_figures, all_tables, parts_of
 from sojourn.report.drawing import draw, rows_of
 from sojourn.report.figures import specifications
-from sojourn.report.palette import Palette
+from sojourn.report.palette import Palette, ink
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
 from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages
@@ -211,6 +211,8 @@ def test_specifications_are_valid_and_have_data(made: Callable[[str], Path], met
             alt.Chart.from_dict({**spec, "datasets": {}}, validate=True)
             assert any(len(rows) for rows in spec["datasets"].values()), figure.name
         assert "var(--" not in figure.file(), f"{figure.name} needs the page's style"
+        inks = [ink(device) for device in figure.devices]
+        assert len(set(inks)) == len(inks), f"two of {figure.devices} in {figure.name} look alike"
 
 
 @pytest.mark.parametrize("method", MAKERS)

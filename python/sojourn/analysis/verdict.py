@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 DISAGREE_P = 0.01
+SOJOURN = "Sojourn's probe"
 MEASURED = ("measure", "search")
 ROLES = ("send", "receive")
 
@@ -113,11 +114,14 @@ def departures_sentence(run: Run, rows: list[Row]) -> str:
     if not shared:
         return f"No departures of {run.study.get('name', 'this run')} were captured"
     pace = min(shared)
-    parts = []
+    parts, several = [], False
     for tool in tools:
         shares = [row.value.estimate for row in within if row.factors.probe == tool and row.factors.interval_ns == pace]
-        parts.append(f"{tool} {percent(min(shares))}")
-    return f"At {pace / 1e6:g} ms, departures within 10 {US} of the schedule, as captured at host B: {', '.join(parts)}"
+        parts.append(f"{SOJOURN if tool == 'probe' else tool} {percent(min(shares))}")
+        several = several or len(shares) > 1
+    told = ", ".join(parts)
+    of = f"within 10 {US} of the schedule" + (" (of each sender's worst size)" if several else "")
+    return f"At {pace / 1e6:g} ms, arrivals at host B, taken for departures, {of}: {told}"
 
 
 def added_sentence(run: Run, rows: list[Row]) -> str:

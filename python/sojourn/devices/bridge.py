@@ -47,6 +47,8 @@ DEVICE = Mode(
         "*2": Ink("bridge2", "#c84f00", "#ff9355", (10, 3, 2, 3), "diamond"),
         "*3": Ink("bridge3", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
         "*4": Ink("bridge4", "#a97a00", "#eabb3f", (2, 2), "triangle-right"),
+        ":mixed": Ink("bridge-mixed", "#6b7a1f", "#bfd15c", (7, 2, 2, 2), "triangle-up"),
+        "*2:uplink": Ink("bridge2-uplink", "#7a5cc0", "#b9a3f0", (3, 3), "triangle-left"),
     },
     place=20,
     rank=2,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ROW_HEIGHT = 30
 A_A = "a/a"
+FAR = 4.0
+"""Pairs that lie farther from the middle half of all pairs than so many times its width are not drawn."""
 Range = tuple[float, float]
 
 
@@ -80,7 +82,7 @@ def _chart(
     frames: tuple[pl.DataFrame, pl.DataFrame], device: str, order: list[str], shown: Range, palette: Palette
 ) -> Any:
     ticks, marks = frames
-    axis = alt.Axis(labelLimit=160, domain=False, ticks=False, grid=True)
+    axis = alt.Axis(labelLimit=240, domain=False, ticks=False, grid=True)
     y = alt.Y("cell:N", title=None, sort=order, scale=alt.Scale(domain=order), axis=axis)
     scale = alt.Scale(domain=list(shown), nice=False)
     x = alt.X("us:Q", title="Device latency, one way (µs)", scale=scale, axis=alt.Axis(tickCount=6))
@@ -122,7 +124,10 @@ def _range(cells: pl.DataFrame, pooled: pl.DataFrame, pairs: pl.DataFrame, left_
     """Zero, every estimate and interval, and all pairs but a share at either end."""
     columns = ("estimate", "ci_low", "ci_high")
     ends = [float(value) / 1e3 for rows in (cells, pooled) for key in columns for value in rows[key].drop_nulls()]
-    near = [pairs["us"].quantile(share) or 0.0 for share in (left_out, 1 - left_out)]
+    shares = (left_out, 0.25, 0.75, 1 - left_out)
+    least, first, third, most = (pairs["us"].quantile(share) or 0.0 for share in shares)
+    reach = FAR * (third - first)  # a few stalls would else fill the axis
+    near = [max(least, first - reach), min(most, third + reach)]
     low, high = min(0.0, *ends, *near), max(0.0, *ends, *near)
     margin = (high - low) * 0.04 or 1.0
     return low - margin, high + margin

@@ -18,7 +18,7 @@ from sojourn.report.numbers import NOTHING, Shown, duration, show
 from sojourn.report.palette import ordered
 from sojourn.report.shapes import shapes
 from sojourn.report.table import Column, Entry, Table, interval, number, printed, text
-from sojourn.report.tables import of_cell, shown_of
+from sojourn.report.tables import of_cell, shown_of, tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -205,18 +205,35 @@ def _flood_table(run: Run, name: str) -> Table:
         Column(("published_median_us",), "Median", "µs", group="Published"),
         Column(("published_rate_pps",), "Rate", "1/s", group="Published"),
         Column(("ours",), "Who", numeric=False, group="This run"),
+        Column(("our_mean_us",), "Mean interval", "µs", group="This run"),
         Column(("our_median_us",), "Median", "µs", group="This run"),
         Column(("our_low_us", "our_high_us"), "95 % CI", "µs", group="This run"),
+        Column(("our_rate_pps",), "Rate", "1/s", group="This run"),
     )
-    floods = run.rows("departure_interval", "p50").filter(pl.col("interval_ns") == 0)
+    flood = pl.col("interval_ns") == 0
+    floods = run.rows("departure_interval", "p50").filter(flood)
     rows = []
     for row in read_published(name):
         theirs = tuple(printed(row[key]) for key in ("payload_bytes", "mean_us", "median_us", "rate_pps"))
         same = floods.filter(pl.col("icmp_bytes") == int(row["payload_bytes"])).to_dicts()
         for ours in same or [{}]:
             shown = shown_of(ours) if ours else show(None, None, None, "ns")
-            rows.append((*theirs, text(str(ours.get("probe", NOTHING))), number(shown), interval(shown)))
+            like = (
+                flood
+                & pl.col("icmp_bytes").eq_missing(ours.get("icmp_bytes"))
+                & pl.col("probe").eq_missing(ours.get("probe"))
+            )
+            mean, rate = (
+                _only(run.rows(quantity, "mean").filter(like)) for quantity in ("departure_interval", "departure_rate")
+            )
+            who = tool(ours) if ours else Entry(NOTHING)
+            rows.append((*theirs, who, number(mean), number(shown), interval(shown), number(rate)))
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE)
+
+
+def _only(rows: pl.DataFrame) -> Shown:
+    row = next(rows.iter_rows(named=True), None)
+    return shown_of(row) if row else show(None, None, None, "ns")
 
 
 def _interval_table(run: Run, name: str) -> Table:

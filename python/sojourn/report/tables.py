@@ -164,7 +164,9 @@ def intervals(run: Run) -> Table:
         Column(("rate_low_per_s", "rate_high_per_s"), "95 % CI", "1/s"),
     )
     rows = [_trial_row(run, row) for row in _trials(run, "departure_interval", "mean")]
-    note = "Judged by a capture at the far end, not by the senders' own clocks; asked 0 is a flood."
+    note = "Arrivals in a capture at the far end, taken for departures; a flood has no asked time."
+    if all(entry.text == NOTHING for row in rows for entry in (row[4], row[8])):
+        note += " One trial of each gives no CI."
     return Table("intervals", "Asked and achieved intervals", columns, tuple(rows), note, wide=True, grouped=True)
 
 
@@ -173,6 +175,7 @@ def departures(run: Run) -> Table:
     first = ("Tool", "Asked") if run.by_tool else ("Cell", "Device")
     columns = (
         *(Column((title.lower(),), title, numeric=False) for title in first),
+        Column(("departures",), "Departures"),
         *(Column((f"pacing_error_{name}_us",), name, "µs", group="Error") for name in ("p50", "p90", "p99", "max")),
         Column(("within_1us_percent",), "± 1 µs", "%", group="Within"),
         Column(("within_1us_low_percent", "within_1us_high_percent"), "95 % CI", "%", group="Within"),
@@ -184,11 +187,9 @@ def departures(run: Run) -> Table:
         cell = run.cell_of(row)
         asked = f"{row['icmp_bytes']} B, {every(row['schedule'], row['interval_ns'])}"
         named = (
-            (text(row["probe"], row["probe"]), text(asked))
-            if run.by_tool
-            else (_cell(run, cell, "all"), text(row["device"], row["device"]))
+            (tool(row), text(asked)) if run.by_tool else (_cell(run, cell, "all"), text(row["device"], row["device"]))
         )
-        rows.append((*named, *_errors(run, row)))
+        rows.append((*named, whole(row["probes"]), *_errors(run, row)))
     note = "|actual − intended departure|; closed-loop probes have no intended departure. " + (
         "A schedule begins with its trial: a sender that is a little slow falls behind it further with every packet."
         if run.by_tool
@@ -388,6 +389,14 @@ def _errors(run: Run, like: dict[str, Any]) -> list[Entry]:
     return entries
 
 
+def tool(row: dict[str, Any]) -> Entry:
+    """Whose departures a row is of."""
+    return Entry(TOOLS.get(row["probe"], row["probe"]), (row["probe"],), row["probe"])
+
+
+TOOLS = {"probe": "Sojourn's probe"}
+
+
 def _trial_row(run: Run, row: dict[str, Any]) -> tuple[Entry, ...]:
     mean = shown_of(row)
     others = [_same(run, row, "departure_interval", name) for name in ("p50", "sd")]
@@ -395,7 +404,7 @@ def _trial_row(run: Run, row: dict[str, Any]) -> tuple[Entry, ...]:
     pace = shown_of(rate) if rate else show(None, None, None, "1/s")
     asked = row["interval_ns"] or 0
     return (
-        text(row["probe"], row["probe"]),
+        tool(row),
         whole(row["icmp_bytes"]),
         Entry("flood" if asked == 0 else count(asked / 1e3), (asked / 1e3,)),
         number(mean),

@@ -18,7 +18,7 @@ from sojourn.report.contents import parts_of
 from sojourn.report.glossary import hypothesis_name
 from sojourn.report.numbers import NOTHING, Shown, percent
 from sojourn.report.run import Run, every
-from sojourn.report.tables import fitted_lines, in_order, pairs_of, shown_of
+from sojourn.report.tables import fitted_lines, in_order, pairs_of, shown_of, tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,7 +168,7 @@ def _print_pacing(run: Run, console: Console) -> None:
     for row in rows.sort("probe", "icmp_bytes", "interval_ns", descending=[False, False, True]).iter_rows(named=True):
         mean, shown = means.get(_trial(row)), shown_of(row)
         asked = f"{row['icmp_bytes']} B, {every(row['schedule'], row['interval_ns'])}"
-        table.add_row(escape(row["probe"]), asked, mean.text if mean else NOTHING, shown.text, shown.interval)
+        table.add_row(escape(tool(row).text), asked, mean.text if mean else NOTHING, shown.text, shown.interval)
     console.print(Padding(table, (1, 0, 0, 0)))
 
 

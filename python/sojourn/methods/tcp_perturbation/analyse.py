@@ -275,14 +275,18 @@ def sentence(compared: Sequence[Compared]) -> str:
     control = [one for one in compared if one.against == AGAIN]
     checked = ""
     if control:
-        does = "differs too" if any(one.differs for one in control) else "does not differ"
+        does = (
+            "differs too"
+            if any(one.differs for one in control)
+            else "does not differ (p adjusted for the number of tests)"
+        )
         checked = f"; the control, without the log in both, {does}"
     if differ:
         worst = differ[0]
         said = f"With the log TCP behaves differently: its {_changed(worst)}"
         said += f" (and {len(differ) - 1} more of {len(own)} comparisons)" if len(differ) > 1 else ""
         return said + checked
-    return f"The log changes nothing significantly: {_limits(own)}{checked}"
+    return f"With the log no change is seen: {_limits(own)}{checked}"
 
 
 def _changed(one: Compared) -> str:
@@ -305,5 +309,5 @@ def _limits(own: Sequence[Compared]) -> str:
             if effect.low is not None and effect.high is not None:
                 change += f" ({percent(effect.low)} to {percent(effect.high)})"
             seen = percent(worst.least["median"])
-            parts.append(f"{OBSERVABLES[name][0]} {change}, where {seen} would be detected")
+            parts.append(f"{OBSERVABLES[name][0]} {change}, where changes below {seen} would be missed")
     return "; ".join(parts)

@@ -49,10 +49,10 @@ def effects(run: Run) -> Table:
 
 NOTE = (
     "Change: with the setting minus without the log, of each trial's median or 95th percentile; Hodges and Lehmann's "
-    "estimate over rounds with its exact interval, relative to the median without the log. Smallest change detected: a "
-    "change of this size would be significant in four of five such runs. p: of the energy distance between the pooled "
-    "distributions (of the mean difference where a trial has one number), by a sign-flip permutation test with rounds "
-    "as units. Adjusted p: for the number of tests (Holm)."
+    "estimate over rounds with its exact interval, relative to the median without the log. Smallest change detected: "
+    "a change of this size would be significant in four of five such runs (the power is 80 %). p: of the energy "
+    "distance between the pooled distributions (of the mean difference where a trial has one number), by a sign-flip "
+    "permutation test with rounds as units. Adjusted p: for the number of tests (Holm)."
 )
 
 
@@ -127,7 +127,7 @@ def distributions(run: Run) -> Figure | None:
         "Each curve is the mean of its trials' distributions, quantile by quantile. Where the curve with the log lies "
         "no further from the other two than these from each other, the log has no visible effect."
     )
-    chart = Lines(Axis("Value (unit in the panel's title)"), Axis("Readings below (%)", zero=True))
+    chart = Lines(Axis("Reading, in the unit above"), Axis("Readings below (%)", zero=True))
     return figure("distributions", "Distributions with the log and without", caption, rows, chart)
 
 

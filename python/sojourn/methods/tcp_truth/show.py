@@ -31,6 +31,7 @@ def checks(run: Run) -> Table:
         Column(("check",), "Check", numeric=False),
         Column(("against",), "Against", numeric=False),
         Column(("expected",), "Expected"),
+        Column(("limit",), "Tolerance"),
         Column(("measured", "unit"), "Measured", numeric=True),
         Column(("ci_low", "ci_high"), "95 % CI"),
         Column(("n",), "n"),
@@ -42,31 +43,40 @@ def checks(run: Run) -> Table:
 
 
 NOTE = (
-    "Counts are of wrong values, packets or back-offs: a single one fails the check. An estimate passes when its whole "
-    "95 % CI lies within 5 % of the expected value."
+    "Counts are of wrong values, packets or back-offs: a single one fails the check. An estimate passes when its "
+    "whole 95 % CI lies within the tolerance, 5 % of the expected value (2 % for steps that grow by what was "
+    "delivered): it need not contain the expected value itself."
 )
 
 
 def _row(one: dict[str, Any]) -> tuple[Entry, ...]:
     shown = show(one["measured"], one["ci_low"], one["ci_high"], one["unit"])
     wanted = show(one["configured"], None, None, one["unit"])
+    limit = show(one["limit"], None, None, one["unit"])
     counted = one["unit"] in UNITS
-    value = (
-        Entry(f"{count(one['measured'])} {one['unit']}", (one["measured"], one["unit"])) if counted else number(shown)
-    )
+    value = Entry(f"{count(one['measured'])} wrong", (one["measured"], one["unit"])) if counted else number(shown)
     return (
         text(str(one["device"])),
-        text(str(one["check"])),
+        Entry(_check(str(one["check"])), (str(one["check"]),)),
         text(str(one["of"])),
         Entry(
             NOTHING if wanted.value is None else fixed(wanted.value, 4).rstrip("0").rstrip("."), (one["configured"],)
         ),
+        Entry(NOTHING if limit.value is None else f"± {fixed(limit.value, 3)}", (one["limit"],)),
         value,
         interval(shown),
         whole(one["n"]),
         verdict_entry(one),
         text(str(one["what"])),
     )
+
+
+def _check(name: str) -> str:
+    """A check's name with a packet's direction as elsewhere."""
+    for way, words in WAYS.items():
+        if name.startswith(f"packets {way}, "):
+            return f"packets {words}, {name.removeprefix(f'packets {way}, ')}"
+    return name
 
 
 def fields(run: Run) -> Table:
@@ -92,7 +102,8 @@ def fields(run: Run) -> Table:
     note = (
         "A pair is a reading of TCP_INFO immediately before the application writes data, and the log's sample of the "
         "first packet with that data. At a quiet moment no other packet and no event of the connection lies between 1 "
-        "ms before the reading and the sample. At other moments the state may change in between, so pairs may differ. "
+        "ms before the reading and the sample. At other moments the state may change in between, so pairs may differ: "
+        "acknowledgements that arrive meanwhile count in segs_in. "
         "Intervals are Clopper and Pearson's."
     )
     return Table("fields", "Fields of the log against TCP_INFO", columns, tuple(rows), note, wide=True)

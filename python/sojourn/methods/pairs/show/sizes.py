@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 KINDS = (("Whole path", None), ("Device alone, over direct", "direct"), ("Device alone, over wire", "wire"))
+FEW = 3
+"""Bands of more devices than these are drawn thinner: they lie on each other."""
+
 SCALE = alt.Scale(zero=False, nice=True)
 AXIS = alt.Axis(tickCount=6)
 
@@ -68,7 +71,7 @@ def _chart(run: Run, band: pl.DataFrame, points: pl.DataFrame, palette: Palette,
     ]
     tips = ["device:N", alt.Tooltip("frame:Q", title="frame (bytes)"), *times]
     return alt.layer(
-        fitted.mark_area(opacity=0.18).encode(**span),
+        fitted.mark_area(opacity=0.18 if band["device"].n_unique() <= FEW else 0.07).encode(**span),
         fitted.mark_line(strokeWidth=1.6).encode(y=y, strokeDash=dash(run.devices, named)),
         measured.mark_rule(strokeWidth=1.6).encode(**span),
         measured.mark_point(filled=True, size=46, opacity=1).encode(

@@ -34,7 +34,7 @@ DRIFT = 0.05
 
 CHANCE = 0.01
 ON, SENDER = "on", "sender"
-PATHS = {"gso": "packets as large as the kernel makes them", "mtu": "packets of one segment"}
+PATHS = {"gso": "packets up to 64 kB", "mtu": "packets of one segment"}
 
 
 def findings(run: Run, seen: Seen, cells: list[Cell]) -> list[Finding]:
@@ -122,7 +122,7 @@ def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
             pairs.append(_over(most.ratio, least.ratio))
     found = _combined(pairs)
     if found is None:
-        return Outcome(name, "inconclusive", "the log was measured with one sampling interval only")
+        return Outcome(name, "inconclusive", "not tested: the log was measured with one sampling interval only")
     said = f"with the fewest records, throughput is {times(found)} times that with the most records"
     if found.low is not None and found.low > 1 + MARGIN / 2:
         return Outcome(name, "supported", said, shown=found, unit="1", margin=MARGIN)
@@ -156,7 +156,7 @@ def _nothing_skipped(name: str, cells: list[Cell]) -> Outcome:
     logs = [cell for cell in cells if cell.skipped is not None]
     skipped, packets = sum(cell.skipped or 0 for cell in logs), sum(cell.packets or 0 for cell in logs)
     if not packets:
-        return Outcome(name, "inconclusive", "no packet was logged")
+        return Outcome(name, "inconclusive", "not tested: no packet was logged")
     if not skipped:
         return Outcome(name, "supported", f"of {packets:,} packets none was skipped")
     worst = max(logs, key=lambda cell: cell.skipped_per_mbps or 0.0)
@@ -178,7 +178,7 @@ HYPOTHESES: dict[str, Callable[[str, list[Cell]], Outcome]] = {
 def _same(name: str, found: Interval | None, said: str) -> Outcome:
     """Whether a ratio is one, within the margin."""
     if found is None:
-        return Outcome(name, "inconclusive", "it was not measured")
+        return Outcome(name, "inconclusive", "not tested: the run has no such control")
     outcome = "inconclusive"
     if _within(found):
         outcome = "supported"
@@ -234,7 +234,7 @@ def sentence(cells: list[Cell], spent: list[Spent]) -> str:
         return "No packet was logged, so the cost of the log is not known"
     detail = [cell for cell in logs if cell.where == logs[0].where and cell.packets_per_log == _most_detail(logs)]
     left = [
-        f"{_share(both)} of that without the log for {PATHS.get(path, path)}"
+        f"{_share(both)} of that without the log for {PATHS.get(path, path)}{_seen(both)}"
         for path in dict.fromkeys(cell.path for cell in detail)
         if (both := _combined([cell.ratio for cell in detail if cell.path == path])) is not None
     ]
@@ -244,6 +244,10 @@ def sentence(cells: list[Cell], spent: list[Spent]) -> str:
     skipped = sum(cell.skipped or 0 for cell in logs)
     said += "; no packet was skipped" if not skipped else f"; {skipped:,} packets were skipped"
     return said + _time(spent) + _resolution(cells)
+
+
+def _seen(ratio: Interval) -> str:
+    return "" if ratio.low is None or ratio.excludes(1) else " (no significant change)"
 
 
 def _most_detail(logs: list[Cell]) -> int:
@@ -270,12 +274,10 @@ def _resolution(cells: list[Cell]) -> str:
     controls = [cell.ratio for cell in cells if cell.is_control]
     both = _combined(controls)
     if both is None:
-        return "; without an A/A control, the smallest effect that would be detected is not known"
+        return "; without an A/A control, the resolution is not known"
     said = f"; in the A/A control, adjacent slices without the log differ by {change(both.estimate)}"
     reach = max((max(abs(one.low - 1), abs(one.high - 1)) for one in controls if one.low and one.high), default=None)
-    return (
-        said if reach is None else f"{said}; effects from {percent(reach)} on would be detected with any of the traffic"
-    )
+    return said if reach is None else f"{said}; changes below {percent(reach)} would be missed with some of the traffic"
 
 
 def name_of(cell: Cell) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sojourn.methods.tcp_cost.show import figures, tables
-from sojourn.methods.tcp_cost.show.frames import DETAIL, PATHS, flows_words, sample, too_few
+from sojourn.methods.tcp_cost.show.frames import DETAIL, PATHS, SETTINGS, flows_words, sample, too_few
 from sojourn.methods.tcp_cost.show.published import PUBLISHED
 from sojourn.report.numbers import show
 from sojourn.report.parts import Key, Parts
@@ -74,7 +74,25 @@ def words(run: Run) -> list[str]:
         control=asked.get("congestion_control", "?"), mss=asked.get("mss_bytes", "?"),
         send=asked.get("send_buffer_bytes", "?"), receive=asked.get("receive_buffer_bytes", "?"),
     )  # fmt: skip
-    return [form, conditions, *METHOD]
+    return [form, conditions, *METHOD[:2], _controls(run), *METHOD[2:]]
+
+
+def _controls(run: Run) -> str:
+    """The controls that were measured, and those that were not."""
+    cells = sample(run, "cost_ratios")
+    measured = set(cells["mode"].to_list())
+    there = [words for mode, words in CONTROLS.items() if mode in measured]
+    absent = [SETTINGS[mode] for mode in CONTROLS if mode not in measured]
+    said = f"Controls: {'; '.join(there)}." if there else "No control was measured."
+    return said + (f" Not measured here: {'; '.join(absent)}." if there and absent else "")
+
+
+CONTROLS = {
+    "off": "without the log again (a/a), which gives the resolution",
+    "disabled": "attached but disabled",
+    "empty": "null programs, which return at once",
+    "placebo": "a placebo, a busy loop that takes as long as logging, like the empty loop of 2007",
+}
 
 
 FORMS = {
@@ -101,13 +119,8 @@ METHOD = (
     ),
     (
         "The log is attached to the cgroups of the programs of A and B; at the root cgroup it would log every packet "
-        "at both ends. “gso” packets are as large as the kernel makes them, up to 64 kB; “mtu” packets have one "
-        "segment each, which needs gso_max_segs 1, because TCP makes large packets even with offloads off."
-    ),
-    (
-        "Four controls: without the log again (a/a), which gives the smallest effect that can be detected; attached "
-        "but disabled; null programs, which return at once; and a placebo, a busy loop that takes as long as logging, "
-        "like the empty loop of 2007."
+        "at both ends. Packets up to 64 kB (“gso”) are as large as the kernel makes them; packets of one segment "
+        "(“mtu”)  needs gso_max_segs 1, because TCP makes large packets even with offloads off."
     ),
     (
         "Time per packet is from the kernel's statistics of BPF programs, minus that of the null programs in the same "

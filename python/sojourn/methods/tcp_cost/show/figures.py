@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
-from sojourn.methods.tcp_cost.show.frames import DETAIL, ON, ON_SENDER, PATHS, flows_words, sample, setting_words
+from sojourn.methods.tcp_cost.show.frames import DETAIL, ON, ON_SENDER, PATHS, WHAT, flows_words, sample, setting_words
 from sojourn.report.charts import Axis, Intervals, Lines
 from sojourn.report.figure import Figure, by_cell
 from sojourn.report.marks import symbol_scatter
@@ -83,16 +83,19 @@ def programs(run: Run) -> Figure | None:
     rows = found.filter(pl.col("host").is_null())
     if rows.is_empty():
         return None
-    rows = _named(rows, lambda row: row["what"], lambda row: f"packets {_way(row['direction'])}")
-    told = [ALL if row["path"] is None else f"{flows_words(row['flows'])}, {row['path']}"
+    rows = _named(rows, lambda row: WHAT.get(row["what"], row["what"]), lambda row: f"packets {_way(row['direction'])}")
+    told = [ALL if row["path"] is None else f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
             for row in rows.iter_rows(named=True)]  # fmt: skip
-    names = [f"{flows_words(flows)}, {path}" for path in PATHS for flows in sorted(set(rows["flows"].drop_nulls()))]
+    names = [
+        f"{flows_words(flows)}, {path}" for path in PATHS.values() for flows in sorted(set(rows["flows"].drop_nulls()))
+    ]
     rows = rows.with_columns(
         pl.Series("name", told), x=pl.col("ns"), low=pl.col("ns_low"), high=pl.col("ns_high")
     ).sort("direction", maintain_order=True)
     caption = (
-        "Mean time per packet in the log's kernel program, minus that of the null program. Bars are 95 % CIs "
-        "over transfers, where there are enough of them."
+        "Mean time per packet in the log's kernel program, minus that of the null program. Bars are 95 % CIs over "
+        "transfers, where there are enough of them. Between samples: packets without a record, at a sampling of 1 in "
+        "many."
     )
     chart = Intervals("Time per packet (ns)", tuple(name for name in (ALL, *names) if name in told))
     return _figure("cost_programs", "Time in the kernel", caption, rows, chart)

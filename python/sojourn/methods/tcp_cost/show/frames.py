@@ -48,6 +48,10 @@ COLUMNS: dict[str, dict[str, pl.DataType]] = {
 }
 
 
+WHAT = {"decimated": "between samples", "empty": "null program"}
+"""What a program ran for, where figures and tables name it otherwise."""
+
+
 def flows_words(flows: int) -> str:
     """The number of flows, as a phrase."""
     return "1 flow" if flows == 1 else f"{flows} flows"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sojourn.methods.tcp_cost.show.frames import ON, PATHS, flows_words, sample, setting_words, too_few
+from sojourn.methods.tcp_cost.show.frames import ON, PATHS, WHAT, flows_words, sample, setting_words, too_few
 from sojourn.report.numbers import NOTHING, show
 from sojourn.report.table import Column, Entry, Table, interval, number, rounded, text, whole
 
@@ -48,9 +48,10 @@ def ratios(run: Run) -> Table:
         skipped = (whole(row["skipped"]), _plain(row["skipped_per_mbps"]), whole(row["logged_per_s"]))
         rows.append((*_named(row), *_ratio(row), *skipped, *_further(row), whole(row["pairs"])))
     note = (
-        "Throughput with the log over throughput in the adjacent slice without it. CPU time per bit: the CPU time of "
-        "both hosts and the logging process for each bit that arrived, as the same kind of ratio. Skipped packets are "
-        "given as in the paper: per minute and for each Mbit/s of throughput."
+        "Throughput, % of without: the typical ratio of two adjacent slices, with the log and without (Hodges and "
+        "Lehmann's); it is not the ratio of both throughputs on its right, which are of all slices. CPU time per bit: "
+        "the CPU time of both hosts and the logging process for each bit that arrived, as the same kind of ratio. "
+        "Skipped packets are given as in the paper: per minute and for each Mbit/s of throughput."
     )
     return Table("cost_ratios", "Throughput with the log", columns, tuple(rows), note, wide=True, grouped=True)
 
@@ -64,7 +65,7 @@ def controls(run: Run) -> Table:
     )
     note = (
         "a/a: adjacent slices that are both without the log. Its true value is 100 %; how far its interval reaches "
-        "from 100 % is the smallest effect that this run detects with that traffic."
+        "from 100 % is the resolution of this run with that traffic."
     )
     return Table("cost_controls", "Controls", columns, rows, note, wide=True, grouped=True)
 
@@ -78,7 +79,7 @@ def traffic(run: Run) -> Table:
         Column(("off_low", "off_high"), "95 % CI", "Mbit/s"),
         Column(("frame_bytes",), "Mean packet", "B"),
         Column(("retransmitted_per_s",), "Retransmitted", "1/s"),
-        Column(("resolved_percent",), "Smallest effect detected", "%"),
+        Column(("resolved_percent",), "Resolution", "%"),
         Column(("slices",), "Slices"),
     )
     rows = []
@@ -90,7 +91,8 @@ def traffic(run: Run) -> Table:
             (text(PATHS[row["path"]]), whole(row["flows"]), number(shown), interval(shown), whole(row["frame_bytes"]),
              again, rounded(least.value, 1), whole(row["slices"]))
         )  # fmt: skip
-    return Table("cost_traffic", "Throughput without the log", columns, tuple(rows), grouped=True)
+    note = "Resolution: how far the interval of the A/A control reaches from 100 % with that traffic."
+    return Table("cost_traffic", "Throughput without the log", columns, tuple(rows), note, grouped=True)
 
 
 def programs(run: Run) -> Table:
@@ -117,12 +119,14 @@ def programs(run: Run) -> Table:
         few = too_few(row)
         reach = Entry(few, (None, None)) if few else interval(shown)
         took = (number(shown), reach, rounded(row["gross_ns"], 0), rounded(row["empty_ns"], 0))
-        rows.append((text(row["what"]), text(row["direction"]), text(where), *took, whole(row["runs"]),
-                     whole(row["slices"]), whole(row["transfers"])))  # fmt: skip
+        what = Entry(WHAT.get(row["what"], row["what"]), (row["what"],))
+        counted = (whole(row[name]) for name in ("runs", "slices", "transfers"))
+        rows.append((what, _way(row["direction"]), text(where), *took, *counted))
     note = (
         "From the kernel's statistics of BPF programs, both ends together: the mean time of a run minus that of the "
-        "null program in the same turn. Slices within one iperf3 run are correlated: intervals are over transfers: "
-        "Hodges and Lehmann's, of the transfers' means."
+        "null program in the same turn. Packets between samples have no record, at a sampling of 1 in many. Slices "
+        "within one iperf3 run are correlated: intervals are over transfers: Hodges and Lehmann's, of the transfers' "
+        "means."
     )
     strong = frozenset(place for place, row in enumerate(rows) if row[2].text == "all")
     return Table("cost_programs", "Time per packet in the kernel", columns, tuple(rows), note, strong, wide=True)
@@ -154,6 +158,10 @@ def _further(row: dict[str, Any]) -> tuple[Entry, ...]:
     rates = (show(row[name], row[f"{name}_low"], row[f"{name}_high"], "bit/s") for name in ("bps", "off_bps"))
     own = rounded(None if row["logger_cores"] is None else 100 * row["logger_cores"], 1)
     return *(number(rate) for rate in rates), number(cpu), interval(cpu), own
+
+
+def _way(direction: str) -> Entry:
+    return Entry("received" if direction == "in" else "sent", (direction,))
 
 
 def _plain(value: float | None) -> Entry:

@@ -320,7 +320,10 @@ def sentence(checks: Sequence[dict[str, Any]]) -> str:
     else:
         true = "No check contradicts the log" if undecided else "The log is correct in every check"
         said = f"{true}: {len(checks) - undecided} of {counted(len(checks), 'check')} pass, none fails"
-    said += f", {undecided} inconclusive" if undecided else ""
+    if undecided:
+        first = next(one for one in checks if one["verdict"] == INCONCLUSIVE)
+        named = f"{first['check']} ({first['device']})"
+        said += f", {undecided} inconclusive: {named}" + (" and others" if undecided > 1 else "")
     return said + _exactness(checks)
 
 
