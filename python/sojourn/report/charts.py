@@ -45,6 +45,8 @@ class Axis:
     """Logarithmic, with a zero: of shares in percent."""
     whole: bool = False
     """Whether only whole numbers have a meaning."""
+    most: float | None = None
+    """Where it ends, if not at the largest value: a single value would lie on the edge."""
 
     @classmethod
     def fitting(cls, title: str, values: pl.Series) -> Axis:
@@ -55,7 +57,11 @@ class Axis:
         """The scale without a domain: that of its values."""
         if self.symlog:
             return alt.Scale(type="symlog", constant=0.001, nice=False)
-        return alt.Scale(type="log", nice=False, padding=8) if self.log else alt.Scale(zero=self.zero, nice=True)
+        return alt.Scale(type="log", nice=False, padding=8) if self.log else self._linear()
+
+    def _linear(self) -> alt.Scale:
+        most = alt.Undefined if self.most is None else self.most
+        return alt.Scale(zero=self.zero, nice=True, domainMax=most)
 
     def x(self, name: str) -> alt.X:
         """The axis as x of a column."""
@@ -143,7 +149,7 @@ class Lines:
         line = self._base(rows, devices, palette).mark_line(strokeWidth=1.6, clip=True).encode(y=self.y.y("y"))
         return [
             line.encode(
-                strokeDash=by_dash(self.series).legend(None)
+                strokeDash=by_dash(self.series).legend(legend_of_series())
                 if len(self.series) > 1
                 else dash(devices, not palette.for_page)
             )
@@ -416,9 +422,14 @@ def _spans_ticks(rows: pl.DataFrame) -> bool:
 
 
 def by_shape(series: tuple[str, ...]) -> alt.Shape:
-    """Series by the marks of their points, with a legend of their own."""
+    """Series by the marks of their points."""
     scale = alt.Scale(domain=list(series), range=[SHAPES[i % len(SHAPES)] for i in range(len(series))])
-    return alt.Shape("series:N", scale=scale, legend=alt.Legend(title=None, symbolSize=90, labelLimit=260))
+    return alt.Shape("series:N", scale=scale, legend=legend_of_series())
+
+
+def legend_of_series() -> alt.Legend:
+    """One legend of dashes and marks: Vega-Lite merges those that are alike, and drops both where one is off."""
+    return alt.Legend(title=None, symbolSize=90, symbolOpacity=1, labelLimit=260)
 
 
 def by_dash(series: tuple[str, ...]) -> alt.StrokeDash:

@@ -116,7 +116,7 @@ def shift_over_load(run: Run) -> Figure | None:
         *spans(ESTIMATE, 1e-3),
     ).sort("cell", "series", "x", maintain_order=True)
     chart = Lines(
-        Axis("Load (% of the device's throughput)", zero=True),
+        Axis("Load (% of the device's throughput)", zero=True, most=100),
         Axis("Mean shift (µs)", zero=True),
         several(rows, "series"),
     )

@@ -224,9 +224,19 @@ def _first(rows: pl.DataFrame) -> pl.DataFrame:
 def added_keys(run: Run) -> list[Key]:
     """What each device adds one way, and the bed's resolution, as key numbers."""
     pooled = run.rows("device_latency", "pooled").filter(pl.col("device") != "a/a")
-    keys = [key_of(row, _adds(row), clock_line(row)) for row in in_order(pooled)]
+    keys = [key for row in in_order(pooled) for key in _added_key(run, row)]
     resolution = run.rows("resolution")["estimate"].head(1).to_list()
     return [*keys, *(Key("The bed can resolve", f"{one / 1e3:.2g}", "µs", (), "a/a") for one in resolution)]
+
+
+def _added_key(run: Run, pooled: dict[str, Any]) -> list[Key]:
+    """What a device adds in all cells; where cells differ beyond their intervals, where it is least and most."""
+    each = run.rows("device_latency", "mean", device=pooled["device"], reference=pooled["reference"])
+    least, most = extreme(each, "ci_high", least=True), extreme(each, "ci_low")
+    if least is None or most is None or most["ci_low"] <= least["ci_high"]:
+        return [key_of(pooled, _adds(pooled), clock_line(pooled))]
+    cells = ((row, run.cell_of(row)) for row in (least, most))
+    return [key_of(row, _adds(row), cell.short if cell else "", clock_line(row)) for row, cell in cells]
 
 
 def _adds(row: dict[str, Any]) -> str:

@@ -80,10 +80,10 @@ def _delivered(row: Row) -> str:
     """A rate with its interval, and with decimals where whole frames do not show the interval."""
     value, least = row.value, "at least " if row.statistic == "at_least" else ""
     if value.low is None or value.high is None:
-        return f"{least}{fixed(value.estimate, 0)}/s"
+        return f"{least}{fixed(value.estimate, 0)} frames/s"
     places = 0 if fixed(value.low, 0) != fixed(value.high, 0) else decimals((value.high - value.low) / 2)
     rate, low, high = (fixed(one, places) for one in (value.estimate, value.low, value.high))
-    return f"{least}{rate}/s (95 % CI {low} to {high})"
+    return f"{least}{rate} frames/s (95 % CI {low} to {high})"
 
 
 Fits = dict[str, tuple[Line, list[int], "NDArray[np.float64]"]]
