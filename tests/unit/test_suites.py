@@ -12,6 +12,8 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.analysis.suites import Sought
 from sojourn.analysis.suites.cells import of_positive
+from sojourn.report.run import Run as ReportRun
+from sojourn.report.suites import latency
 from sojourn.statistics.bounds import (
     Bounds,
     Goal,
@@ -220,6 +222,8 @@ def test_the_variation_of_other_trials_than_those_of_latency_has_a_name_of_its_o
     found = rows_of(path)
     assert found["pdv", "median"]["estimate"] < found["latency_worst", "median"]["estimate"]
     assert found["pdv_test", "median"]["estimate"] == pytest.approx(80_000, rel=0.01)
+    keys = [key for column in latency(ReportRun.read(path)).columns for key in column.keys]
+    assert {"pdv_median_us", "pdv_test_median_us"} <= set(keys), "the report shows both"
 
 
 def test_on_links_with_a_rate_the_frames_time_on_them_is_taken_off(tmp_path: Path) -> None:

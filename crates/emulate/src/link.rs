@@ -184,7 +184,7 @@ impl Link {
     fn resume(&mut self, ride: &mut Ride, now: Time) {
         ride.since = now;
         if self.opportunities.is_some() {
-            ride.done = Time::NEVER;
+            (ride.done, self.free_at) = (Time::NEVER, now);
             return;
         }
         let (through, debt) = self.rates.finish(now, ride.left);

@@ -106,6 +106,27 @@ fn a_link_earns_no_credit_while_a_packet_of_an_earlier_rate_keeps_it() {
 }
 
 #[test]
+fn a_link_earns_credit_again_when_what_was_on_it_has_left_by_an_opportunity() {
+    let pipe = |link| Pipe { link, queue: endless(), ..Pipe::default() };
+    let opportunities =
+        Trace::Opportunities { at: vec![Nanos::millis(1)], period: Nanos::millis(1), file: String::new() };
+    let slow = pipe(Link { rate_bps: Some(8_000), burst_bytes: 15_000, ..Link::default() });
+    let by_opportunity = pipe(Link { trace: Some(opportunities), burst_bytes: 15_000, ..Link::default() });
+    let fast = pipe(Link { rate_bps: Some(1_000_000), burst_bytes: 15_000, ..Link::default() });
+    let mut engine = Engine::new(&one(slow), START).expect("holds");
+    // A second at 8 kbit/s; an opportunity takes it after 10 ms.
+    drive::keep(&mut engine, &[0; 1_000], START);
+    for (to, millis) in [(&by_opportunity, 10), (&fast, 20)] {
+        engine.advance(at(millis * 1_000_000));
+        engine.set("p", to, at(millis * 1_000_000)).expect("holds");
+    }
+    // Idle since 20 ms: all of the burst is there.
+    drive::keep(&mut engine, &[0; 1_000], at(500_000_000));
+    let left: Vec<_> = std::iter::from_fn(|| engine.due(at(900_000_000))).map(|due| (due.intended - START).0).collect();
+    assert_eq!(left, [11_000_000, 500_000_000]);
+}
+
+#[test]
 fn idle_time_earns_credit_up_to_the_burst() {
     // 8 Mbit/s: a byte a microsecond. Idle for 1.5 ms at first, and for 10 ms later.
     let config = of(Link { rate_bps: Some(8_000_000), burst_bytes: 2_500, ..Link::default() });

@@ -156,9 +156,6 @@ pub fn sentence(error: &clap::Error) -> String {
     words.join(" ") + &meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"))
 }
 
-/// Reads a time with its unit, from ns to h: "1.5ms", "2min".
-pub use sojourn_time::text::time as span;
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

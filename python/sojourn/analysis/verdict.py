@@ -140,22 +140,6 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
     return f"{_subject(rows, device)} adds {added}{_over_wire(run, rows, device)}"
 
 
-def rate_sentence(run: Run, rows: list[Row]) -> str:
-    """ "The Linux bridge forwards 412,000 frames/s of 64 B (95 % CI ...)", or that the tester was the limit."""
-    device = main_device(run.devices) or DIRECT
-    through = [row for row in rows if row.device == device and row.quantity == "throughput_pps"]
-    if not through:
-        return "No throughput was measured"
-    best = max(through, key=lambda row: row.value.estimate)
-    value, name = best.value, called(device)
-    low = (
-        "" if value.low is None or value.high is None else f" (95 % CI {fixed(value.low, 0)} to {fixed(value.high, 0)})"
-    )
-    more = "at least " if best.statistic == "at_least" else ""
-    verb = "carries" if device == DIRECT else "forwards"
-    return f"{name} {verb} {more}{fixed(value.estimate, 0)} frames/s of {best.factors.frame_bytes} B{low}"
-
-
 def find(rows: list[Row], device: str | None, quantity: str, statistic: str, reference: str = DIRECT) -> Row | None:
     """The first row of this kind."""
     return next(

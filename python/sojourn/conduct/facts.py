@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sojourn.bed.facts import compare
 from sojourn.conduct.archive import rewrite
 from sojourn.conduct.neighbours import contention
+from sojourn.records.earlier import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ def keep_facts(part: Part, site: Site, log: Log) -> None:
     facts, path = site.facts(), part.folder.bed
     began = {"part": part.number, "before": facts["moment"], "after": None}
     if path.is_file():
-        first = json.loads(path.read_text(encoding="utf-8"))
+        first = read_json(path.read_text(encoding="utf-8"))
         changes = [asdict(change) for change in compare(first, facts)]
         if changes:
             log("bed-changed", changes=changes)

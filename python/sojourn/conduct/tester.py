@@ -126,8 +126,8 @@ class Tester:
     """Whether all timestamps of a departure are taken (the latency breakdown), and frames pass the sender's queue."""
     engines: Engines = PLAIN
     times_regular: bool = False
-    """Whether streams that are no floods use the plain engines, which timestamp every frame: the fastest receiver only
-    counts frames."""
+    """Whether planned streams with an interval use the plain engines, which timestamp every frame: the fastest receiver
+    only counts frames. Shares of a path's throughput are of the fastest pair, and are sent by it."""
     _learned: set[str] = field(default_factory=set)
 
     def number(self) -> int:
@@ -139,7 +139,8 @@ class Tester:
         """A trial with its link, its engines and its rate decided."""
         link = self.link(trial.path)
         engine, simulated = trial.factors.engine, self.session.site.simulated
-        chosen = PLAIN if self.times_regular and trial.factors.schedule != "flood" else self.engines
+        is_timed = self.times_regular and trial.purpose == "measure" and trial.factors.interval_ns is not None
+        chosen = PLAIN if is_timed else self.engines
         engines = chosen if engine == "auto" or simulated else Engines(engine, engine)
         load_link, load_pps = load or (None, 0.0)
         site = self.session.site

@@ -8,9 +8,9 @@ use sojourn_emulate::Direction;
 use sojourn_emulate::config::units;
 use sojourn_port::bridge::Means;
 use sojourn_time::Nanos;
+use sojourn_time::text::time;
 
 use super::pipe_options::PipeOptions;
-use crate::arguments::span;
 
 /// What to do with an emulator.
 #[derive(Debug, Subcommand)]
@@ -95,7 +95,7 @@ pub struct Asked {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
     /// A packet that leaves later than this after its intended departure counts as late [default: 100us]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    #[arg(long, value_name = "SPAN", value_parser = time)]
     pub budget: Option<Nanos>,
 }
 
@@ -152,10 +152,10 @@ pub struct RunOptions {
     pub fifo: bool,
     /// Path delay compensation: send each packet earlier by the delay that `emulate verify` found outside the emulator (before
     /// the RX timestamp, and behind the call that sends)
-    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "0ns")]
+    #[arg(long, value_name = "SPAN", value_parser = time, default_value = "0ns")]
     pub compensate: Nanos,
     /// End after this time [default: at SIGINT or SIGTERM]
-    #[arg(long = "for", value_name = "SPAN", value_parser = span)]
+    #[arg(long = "for", value_name = "SPAN", value_parser = time)]
     pub lasts: Option<Nanos>,
     /// Print JSON: a line when frames flow, a line at the end
     #[arg(long)]

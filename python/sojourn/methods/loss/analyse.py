@@ -79,10 +79,9 @@ def sentence(run: Run, rows: list[Row]) -> str:
     offered = {row.cell: row.value.estimate for row in rows if row.device == device and row.quantity == "offered_pps"}
     if not losses:
         return "No loss could be measured"
-    losses = [row for row in losses if row.cell in offered]
     lossless = _lossless(losses, offered)
-    worst = max(losses, key=lambda row: row.value.estimate, default=None)
-    if worst is None or worst.value.estimate == 0:
+    worst = max(losses, key=lambda row: row.value.estimate)
+    if worst.value.estimate == 0:
         return f"{called(device)} lost no frame{f' {lossless}' if lossless else ''}"
     none = f"no frame {lossless}, and " if lossless else ""
     return f"{called(device)} lost {none}{_share(worst, ' of the frames')} at {_load(worst, offered)}"
@@ -117,7 +116,7 @@ def _share(row: Row, what: str = "") -> str:
 
 
 def _load(row: Row, offered: dict[int | None, float]) -> str:
-    return f"{fixed(offered.get(row.cell, 0), 0)} frames/s of {row.factors.frame_bytes} B to {_address(row)}"
+    return f"{fixed(offered[row.cell], 0)} frames/s of {row.factors.frame_bytes} B to {_address(row)}"
 
 
 def _address(row: Row) -> str:

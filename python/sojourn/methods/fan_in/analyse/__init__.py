@@ -158,9 +158,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
     of_size = [row for row in spread if row.factors.frame_bytes == size]
     of_size.sort(key=lambda row: row.factors.senders or 1)
     least, most = of_size[0], of_size[-1]
-    of_device = [row for row in rows if (row.device, row.quantity) == (device, "fairness")]
-    fair = next((row for row in of_device if row.cell == most.cell), None)
-    jains = f"; Jain's fairness index is {jain_said(fair.value.estimate)}" if fair else ""
+    jains = f"; {_fairness(device, rows)}" if _fairness(device, rows) else ""
     narrow, broad = micro(least.value.estimate), micro(most.value.estimate)
     return (
         f"Over {amid(device)} the one-way delay of {size} B frames has a standard deviation of {narrow} with "
@@ -169,15 +167,27 @@ def sentence(run: Run, rows: list[Row]) -> str:
 
 
 def jain_said(index: float) -> str:
-    """An index with more digits where three would say 1."""
-    return f"{index:.6f}" if index < 1 and f"{index:.3f}" == "1.000" else f"{index:.3f}"
+    """An index with more digits where three would say 1; 1 itself is all senders at one rate."""
+    if f"{index:.3f}" != "1.000" or index == 1:
+        return f"{index:.3f}"
+    return f"{index:.6f}" if index < 0.9999995 else "above 0.999999"
+
+
+def _fairness(device: str, rows: list[Row]) -> str:
+    """The index with the most senders: of floods where there are any, for senders with an interval are paced alike."""
+    of_device = [row for row in rows if (row.device, row.quantity) == (device, "fairness")]
+    fair = [row for row in of_device if (row.factors.senders or 1) > 1]
+    if not fair:
+        return ""
+    most = max(fair, key=lambda row: (row.factors.schedule == FLOOD, row.factors.senders or 1))
+    of = f"{most.factors.senders} senders{' that flood' if most.factors.schedule == FLOOD else ''}"
+    return f"Jain's fairness index of {of} is {jain_said(most.value.estimate)}"
 
 
 def _shared(device: str, rows: list[Row]) -> str:
-    """The fairness with the most senders, of a run without a delay spread: floods have none."""
-    fair = [row for row in rows if (row.device, row.quantity) == (device, "fairness")]
-    if not fair:
+    """The fairness, of a run that has no delay spread of streams with an interval."""
+    said = _fairness(device, rows)
+    if not said:
         return "No trial with several senders was measured"
-    most = max(fair, key=lambda row: row.factors.senders or 1)
-    senders = counted(most.factors.senders or 1, "sender")
-    return f"With {senders} over {amid(device)}, Jain's fairness index is {jain_said(most.value.estimate)}"
+    is_timed = any(row.quantity == "delay_spread" for row in rows)
+    return f"Over {amid(device)}, {said}{'' if is_timed else '; no delays were measured'}"
