@@ -57,6 +57,9 @@ def _terms() -> re.Pattern[str]:
     return re.compile(rf"(?<![\w/&#-])({'|'.join(longest_first)})s?(?![\w/-]|\strip)", re.IGNORECASE)
 
 
+SPELLED = {"md1": "M/D/1", "slope-is-sum-of-rates": "slope is the sum of 8/R"}
+
+
 def hypothesis_name(name: str) -> str:
     """A hypothesis of a plan in words: "no-tick" is no tick, "md1" the queue M/D/1."""
-    return "M/D/1" if name == "md1" else name.replace("-", " ")
+    return SPELLED.get(name) or name.replace("-", " ")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 WIRE = (
     "The path “wire” has the links of a path through one box; a redirect in the kernel (tc mirred) joins them instead "
-    "of a device. A difference from it contains what the device does, and no further link."
+    "of a device. The path of a cascade has further links."
 )
 
 

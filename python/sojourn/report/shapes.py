@@ -50,7 +50,7 @@ def shapes(run: Run) -> Table:
     rows = [_shape_row(shape, shown) for shape in named if (shown := _ratio(*shape.ours(run))) is not None]
     note = (
         "Ratios within one machine, which may be compared across decades. Our bounds are those that both 95 % "
-        "intervals allow together; a published span is from its tests and clock rates."
+        "CIs allow together; a published span is from its tests and clock rates."
     )
     return Table("shapes", "Shapes: what may be compared", columns, tuple(rows), note)
 

@@ -50,8 +50,13 @@ def device_latency(run: Run) -> Table:
         "Device latency is half the difference of the mean round trips with and without the device; for "
         "request-response that is its latency at the mean of both sizes. Intervals are over pairs, never over packets; "
         "pooled ones are over rounds, each of them the mean over its cells. a/a is the direct link again, pooled over "
-        "all pairs."
+        "all pairs. Rows whose intervals overlap are not shown to differ."
     )
+    if outside := _beyond_cells(pooled, single):
+        note += (
+            f" The pooled value of {', '.join(outside)} lies outside those of its cells: a mean over cells has the "
+            "stalls of all of them, which an estimate of one cell mostly leaves out."
+        )
     if everywhere:
         note += f" Of every row: {', '.join(sorted(everywhere)).replace('_', ' ')}."
     title = "Device latency, pooled and by cell"
@@ -289,6 +294,15 @@ def _latency_row(run: Run, row: dict[str, Any], everywhere: set[str]) -> tuple[E
         whole(row["probes"]),
         Entry(", ".join(own).replace("_", " "), (" ".join(row["findings"] or []),)),
     )
+
+
+def _beyond_cells(pooled: pl.DataFrame, single: pl.DataFrame) -> list[str]:
+    """The devices whose pooled latency is not among those of their cells."""
+    keys = ["device", "reference"]
+    ends = single.group_by(keys).agg(least=pl.col("estimate").min(), most=pl.col("estimate").max())
+    beside = pooled.filter(pl.col("device") != "a/a").join(ends, on=keys, nulls_equal=True)
+    beyond = beside.filter(~pl.col("estimate").is_between("least", "most"))
+    return ordered(beyond["device"].to_list())
 
 
 def pairs_of(row: dict[str, Any]) -> Entry:

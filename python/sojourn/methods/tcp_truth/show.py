@@ -162,7 +162,7 @@ def laws(run: Run) -> Table:
         Column(("quantity",), "Parameter", numeric=False),
         Column(("law",), "Expected"),
         Column(("estimate",), "Estimate"),
-        Column(("ci_low", "ci_high"), "95 % interval, or bounds"),
+        Column(("ci_low", "ci_high"), "95 % CI, or bounds"),
         Column(("n",), "n"),
     )
     rows = []

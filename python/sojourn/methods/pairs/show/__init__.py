@@ -9,7 +9,7 @@ import polars as pl
 from sojourn.methods.pairs.show.sizes import lines
 from sojourn.report import tables
 from sojourn.report.figures import cdfs, over_time
-from sojourn.report.numbers import Shown, count, nominal
+from sojourn.report.numbers import MINUS, Shown, count, nominal
 from sojourn.report.pacing import departures
 from sojourn.report.paired import control, differences
 from sojourn.report.parts import Key, Parts
@@ -91,9 +91,9 @@ def _device_key(run: Run, row: dict[str, Any], per_byte: dict[tuple[str, str | N
     said = ["too few pairs for an interval" if head["ci_low"] is None else _interval(head)]
     if line:
         slope = shown_of(line[1])
-        sign = "+" if (slope.value or 0.0) >= 0 else ""
+        sign = MINUS if slope.text.startswith(MINUS) else "+"
         constant = "" if by_line else f"{shown_of(line[0]).text} µs "
-        said.append(f"{constant}{sign} {slope.text} ns × frame bytes ({slope.interval})".strip())
+        said.append(f"{constant}{sign} {slope.text.removeprefix(MINUS)} ns × frame bytes ({slope.interval})")
         if by_line:
             said.append(f"mean over cells {_brief(shown_of(row))}")
     if wire:

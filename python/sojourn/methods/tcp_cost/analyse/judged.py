@@ -228,7 +228,7 @@ def _reaches(several: list[Interval]) -> float | None:
 
 
 def sentence(cells: list[Cell], spent: list[Spent]) -> str:
-    """The throughput kept at the most detail, skipped packets, time per packet, and the smallest effect detected."""
+    """The throughput kept at the most detail, skipped packets, time per packet, and the resolution."""
     logs = [cell for cell in cells if cell.mode == ON]
     if not logs:
         return "No packet was logged, so the cost of the log is not known"
