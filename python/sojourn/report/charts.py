@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 DASHES = ([1, 0], [6, 4], [2, 3], [9, 3, 2, 3], [4, 2, 1, 2], [12, 4])
 SPELLED = "datum.value < 10000 ? format(datum.value, ',.6~f') : format(datum.value, '~s')"
+RARE = f"datum.value && abs(datum.value) < 0.0001 ? format(datum.value, '.2~e') : {SPELLED}"
+"""As small shares too: with six decimals, neighbouring ticks would read alike."""
+
 TICKS = [digit * 10.0**power for power in range(-4, 10) for digit in (1, 2, 5)]
 
 
@@ -73,7 +76,7 @@ class Axis:
 
     def _axis(self) -> alt.Axis:
         if self.log:
-            return alt.Axis(values=TICKS, labelExpr=SPELLED, labelOverlap="greedy")
+            return alt.Axis(values=TICKS, labelExpr=SPELLED, labelOverlap="greedy", labelSeparation=5)
         if self.symlog:
             return alt.Axis(values=[0, 0.001, 0.01, 0.1, 1, 10, 50, 100], format=",.6~f")
         least = 1 if self.whole else alt.Undefined
@@ -237,9 +240,7 @@ class Histogram:
         hue = by_colour(self.series, palette) if self.series else colour(devices, palette, not palette.for_page)
         x = alt.X("low:Q", title=self.x, scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(tickCount=6))
         # Bins differ in width between devices and loads: only shares per width can be compared.
-        y = alt.Y(
-            "density:Q", title="Share of frames per µs", axis=alt.Axis(tickCount=4, labelExpr=SPELLED), stack=None
-        )
+        y = alt.Y("density:Q", title="Share of frames per µs", axis=alt.Axis(tickCount=4, labelExpr=RARE), stack=None)
         dense = of_role(rows, "point").with_columns(
             (pl.col("share") / (pl.col("high") - pl.col("low"))).round_sig_figs(4).alias("density")
         )
