@@ -40,6 +40,8 @@ NAMED = {
     "siftr-2007 (which compares its log with no other source)": "siftr-2007 logs what nobody compared with anything",
     "siftr-2007 section V (throughput rose with the log; the cause is assumed)":
         "siftr-2007, section V, saw throughput rise with logging, and guessed why",
+    "How do the delay spread, the total throughput and its fairness change from one sender to eight?":
+        "How do the width of the latencies, the total throughput and its fairness change from one sender to eight?",
 }  # fmt: skip
 """What is called otherwise by now, and what it was called when the digests were recorded."""
 
