@@ -151,6 +151,11 @@ quiet_install() {
 python_environment() {
     if ! [ -x .venv/bin/python ]; then
         find_python
+        if [ -z "$python" ] && has apt-get; then
+            install_packages python3.11 python3.11-venv # python3 has come, and is too old: Ubuntu 22.04
+            hash -r
+            find_python
+        fi
         [ -n "$python" ] || die 3 "Sojourn needs Python 3.11 or newer, and this distribution has none: install one, then again"
         say "making .venv with $("$python" --version)"
         "$python" -m venv .venv || die 3 "python venv failed: apt-get install $(basename "$python")-venv"

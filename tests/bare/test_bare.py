@@ -34,7 +34,7 @@ pytestmark = [
 def archive(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bare system, packed."""
     packed = tmp_path_factory.mktemp("bare") / f"{request.param}.tar"
-    argv = ["mmdebstrap", "--variant=apt", "--include=git,make,sudo,ca-certificates"]
+    argv = ["mmdebstrap", "--variant=apt", "--include=git,make,sudo,passwd,ca-certificates"]
     argv += ["--components=main,universe"] if request.param != "bookworm" else []
     argv += ["--aptopt=Acquire::AllowInsecureRepositories true", "--aptopt=APT::Get::AllowUnauthenticated true"]
     done = subprocess.run([*argv, request.param, str(packed)], capture_output=True, text=True, check=False, timeout=900)
