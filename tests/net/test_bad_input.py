@@ -142,7 +142,7 @@ def test_a_plan_is_refused_with_file_line_key_and_what_was_expected(
     (tmp_path / "mine.toml").write_text(PLAN.replace(was, now, 1))
     done = sojourn("run", "mine.toml", cwd=tmp_path)
     said = refused(done, 2)
-    assert said.startswith(f"mine.toml, line {line}: " if line else "mine.toml: "), said
+    assert said.startswith(f"mine.toml, line {line}: " if line else "mine.toml, line "), said
     assert all(word in said for word in words), said
     assert done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"], "nothing is made before the plan is right"
@@ -159,7 +159,7 @@ def test_a_plan_is_refused_with_file_line_key_and_what_was_expected(
         (["run", "frame-size", "--out", "full"], ["full exists and is not an empty folder", "--resume"]),
         (["run", "--resume", "full"], ["full is no run folder"]),
         (["report", "full"], ["full is no run folder", "plan.toml"]),
-        (["compare", "full", "full"], ["full", "is full a run?"]),
+        (["compare", "full", "full"], ["full is no run folder"]),
         (["report"], ["missing argument", "sojourn report --help"]),
         (["measure"], ["no such command", "sojourn --help"]),
     ],

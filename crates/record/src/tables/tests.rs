@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int8Type, Int32Type, Int64Type};
@@ -23,7 +24,10 @@ use crate::table::{Row, Rows, Unfit};
 
 /// Writes a row to a file and reads it again: its values by the names of their columns.
 fn columns<R: Row>(row: R, context: &R::Context) -> Value {
-    let folder = std::env::temp_dir().join(format!("sojourn-columns-{}-{}", std::process::id(), R::NAME));
+    // Tests run side by side, and several write one table.
+    static FOLDERS: AtomicU32 = AtomicU32::new(0);
+    let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("sojourn-columns-{}-{number}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     let mut files = Files::create(&folder, &[Table::of::<R>()], "000", (&Origin::default(), None)).unwrap();
     let batch = files.batch(&[row], context).unwrap();
