@@ -4,6 +4,14 @@
 #ifndef SOJOURN_TCPLOG_KERNEL_H
 #define SOJOURN_TCPLOG_KERNEL_H
 
+/* The helper that reads CLOCK_TAI. The headers of the machine that compiles may be older (Ubuntu 22.04 has those of 5.15) than
+ * the kernel that runs, so it is named here; the loader leaves out what stands behind "___".
+ */
+enum bpf_func_id___sojourn {
+	BPF_FUNC_ktime_get_tai_ns___sojourn = 208,
+};
+#define HAS_TAI bpf_core_enum_value_exists(enum bpf_func_id___sojourn, BPF_FUNC_ktime_get_tai_ns___sojourn)
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct net {

@@ -150,7 +150,7 @@ static __always_inline struct totals *totals_here(void)
 /* CLOCK_TAI, or CLOCK_MONOTONIC where there is no helper for it (before 6.1). */
 static __always_inline __u64 time_now(void)
 {
-	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_ktime_get_tai_ns))
+	if (HAS_TAI)
 		return bpf_ktime_get_tai_ns();
 	return bpf_ktime_get_ns();
 }

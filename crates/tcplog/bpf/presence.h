@@ -29,7 +29,7 @@ int find_facts(void *ctx)
 {
 	(void)ctx;
 	STATE_FIELDS(LOOKED_FOR, LOOKED_FOR)
-	facts.has_tai = bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_ktime_get_tai_ns);
+	facts.has_tai = HAS_TAI;
 	/* Two looks at one clock are apart too. */
 	facts.offset_ns = facts.has_tai ? time_now() - bpf_ktime_get_ns() : 0;
 	facts.types = bpf_core_type_id_local(struct sample) + bpf_core_type_id_local(struct private_state) +
