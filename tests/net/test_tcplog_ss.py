@@ -7,6 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
 from tests.net.tcplog_bed import PORT, Bed, logging, made_bed, run, sojourn_says
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: programs 
 
 SENT = 3_000_000
 FLOWS = 2
+FIN = 1
 
 ASKED, ANSWERED = 1, 1
 """Bytes with which a sender asks whether all has arrived, and its peer answers."""
@@ -87,22 +89,20 @@ def test_a_summary_says_what_ss_says(bed: Bed, tmp_path: Path) -> None:
 
 
 def test_the_mean_deviation_is_what_ss_calls_rttvar(bed: Bed, tmp_path: Path) -> None:
+    """Held at the FIN, the next packet after `ss` has looked at a connection at rest: nothing was measured since."""
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", str(PORT)) as logger:
         sending = bed.send(1, SENT)
         bed.await_rest()
         ((port, said),) = ss(bed).items()
-        (flow,) = (flow for flow in logger.flows() if flow["local_port"] == port)
         sending.close()
-        logger.end()
+        log = logger.end()
     srtt, deviation = (float(part) * 1000 for part in said["rtt"].split("/"))
-    sample = flow["sample"]
-    # The last sample may be of before the last acknowledgement was dealt with: that moves the smoothed RTT by an eighth
-    # of its error, and the mean deviation by a quarter, or less where the RTT fell (tcp_rtt_estimator).
-    before, error = sample["mdev_us"], 8 * (srtt - sample["srtt_us"])
-    excess = abs(error) - before
-    after = before + excess / (32 if error < 0 < excess else 4)
-    assert deviation in (pytest.approx(before, abs=3), pytest.approx(after, abs=3)), (sample, said)
-    assert sample["srtt_us"] == pytest.approx(srtt, rel=0.35, abs=20)
+    ((flow,),) = log.flows.filter(local_port=port).select("flow").iter_rows()
+    mine = log.of_packets.filter(pl.col("flow") == flow, pl.col("point") == "out", pl.col("tcp_flags") & FIN > 0)
+    sample = mine.row(0, named=True)
+    # Each says whole microseconds, or three decimals of a millisecond, of what the kernel keeps as 8 srtt and 4 mdev.
+    assert sample["mdev_us"] == pytest.approx(deviation, abs=1)
+    assert sample["srtt_us"] == pytest.approx(srtt, abs=1)
     assert sample["rttvar_us"] >= 50_000 > deviation
 
 
