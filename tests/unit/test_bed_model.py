@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,26 @@ def test_the_control_path_is_the_direct_link_again() -> None:
     assert list(topology.paths) == ["direct", "bridge"]
 
 
+def test_a_twin_is_a_second_link_of_the_same_kind() -> None:
+    topology = Topology.of_spec(BedSpec(devices=("wire", "bridge"), near=2, twins=("direct", "bridge")))
+    assert list(topology.paths) == ["direct", "wire", "bridge", "a/a", "bridge/2"]
+    control, second = topology.link("a/a"), topology.link("bridge/2")
+    assert (control.a_dev, len(control.cables), control.stations) == ("a-direct-t", 1, ())
+    assert [port.dev for port in second.ports] == ["a-bridge-t", "d-bridge-t-1l", "d-bridge-t-1r", "b-bridge-t"]
+    assert control is not topology.link("direct")
+
+
+def test_a_drawn_layout_has_other_numbers_and_another_order() -> None:
+    spec = BedSpec(devices=("wire", "bridge", "bridge*2"), twins=("direct", "bridge"))
+    plain, *drawn = [Topology.of_spec(replace(spec, layout=seed)) for seed in (None, *range(20))]
+    assert [link.path for link in plain.laid] == list(plain.paths)
+    assert all(one.paths.keys() == plain.paths.keys() for one in drawn)
+    assert len({one.link("bridge").a_ip4 for one in drawn}) > 10
+    assert len({tuple(link.path for link in one.laid) for one in drawn}) > 10
+    assert len({tuple(cable.left.dev for cable in one.cables) for one in drawn}) > 10
+    assert drawn[3] == Topology.of_spec(replace(spec, layout=3))
+
+
 def test_a_device_has_one_more_cable_than_stations() -> None:
     topology = Topology.of(ALL)
     assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3, 4, 5, 2, 2]
@@ -41,8 +63,11 @@ def test_a_device_has_one_more_cable_than_stations() -> None:
 
 @pytest.mark.parametrize(("near", "far", "bypass"), [(1, 1, False), (1, 1, True), (MOST_ENDS, MOST_ENDS, True)])
 @pytest.mark.parametrize("links", [{}, dict.fromkeys(("direct", *ALL), LinkSpec((10_000_000,)))])
-def test_no_name_index_or_mac_is_there_twice(near: int, far: int, bypass: bool, links: dict[str, LinkSpec]) -> None:
-    topology = Topology.of(ALL, near, far, bypass=bypass, links=links)
+@pytest.mark.parametrize("drawn", [{}, {"twins": ("direct", "bridge*4"), "layout": 7}])
+def test_no_name_index_or_mac_is_there_twice(
+    near: int, far: int, bypass: bool, links: dict[str, LinkSpec], drawn: dict[str, Any]
+) -> None:
+    topology = Topology.of_spec(BedSpec(devices=ALL, near=near, far=far, bypass=bypass, links=links, **drawn))
     recorded = [one.name for one in topology.emulated]
     assert len(set(recorded)) == len(recorded)
     assert all(name.isalnum() and len(name) <= 16 for name in recorded)

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import random
 import resource
 import signal
 import stat
@@ -226,6 +227,8 @@ def test_cores_are_chosen_apart_and_checked() -> None:
     assert chosen.prober != chosen.responder or len(usable) == 1
     with pytest.raises(RequestError, match=r"host\.prober_cpu = 4095: expected one of the cores"):
         cores_of(replace(load_plan("bridge-latency").host, prober_cpu=4095), usable)
+    drawn = {cores_of(load_plan("bridge-latency").host, [0, 1, 2], random.Random(seed)) for seed in range(20)}
+    assert drawn == {(1, 2), (2, 1)}
     with LocalMachine().without(usable[0]):
         assert usable[0] not in os.sched_getaffinity(0) or len(usable) == 1
     assert sorted(os.sched_getaffinity(0)) == usable
@@ -255,6 +258,55 @@ def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Pat
     asked = asked_in(folder.plan)
     assert asked[:2] == ["--quick", "--bed sim"]
     assert asked[-1] == "pairs.rounds = 20; the time of pairs.at_most was up after 8"
+
+
+def test_each_session_has_a_bed_of_its_own_and_its_part_of_the_rounds(tmp_path: Path) -> None:
+    plan = small("rounds=7", "bed.sessions=3", "bed.twins=true")
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, silent())
+    blocks = read_table(folder.records, "blocks").frame
+    assert sorted(blocks["block"]) == [block.block for block in plan.expand()]
+    by_part = {
+        part: sorted(rows["round"].unique()) for (part,), rows in blocks.partition_by("part", as_dict=True).items()
+    }
+    assert by_part == {0: [0, 1, 2], 1: [3, 4], 2: [5, 6]}
+    assert set(blocks["device"]) == {"direct", "a/a", "bridge", "bridge/2"}
+    log = read_log(folder.log)
+    assert [one["event"] for one in log].count("finished") == 1
+    assert log[-1]["event"] == "finished"
+    assert len({one["draw"]["environment_bytes"] for one in log if one["event"] == "started"}) == 3
+    assert not [one for one in log if one["event"] == "bed-changed"]
+    assert [one["part"] for one in json.loads(folder.bed.read_text())["parts"]] == [0, 1, 2]
+
+
+def test_time_that_is_up_is_shared_by_the_sessions(tmp_path: Path) -> None:
+    plan = small("rounds=20", "at_most=1ms", "bed.sessions=4")
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, silent())
+    blocks = read_table(folder.records, "blocks").frame
+    assert sorted(blocks.unique(["part", "round"])["part"]) == [0, 1, 2, 3, 3, 3, 3, 3]
+    assert load_plan(folder.plan).pairs.rounds == 8
+
+
+def test_sessions_that_are_owed_are_measured_on_beds_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = small("rounds=6", "bed.sessions=3")
+    folder = create_folder(plan, tmp_path / "run")
+    monkeypatch.setenv("FAKE_DIE_AT", "14")
+    with pytest.raises(MachineError, match="fan fell off"):
+        conduct(plan, folder, silent())
+    monkeypatch.delenv("FAKE_DIE_AT")
+    resume(folder, silent())
+    blocks = read_table(folder.records, "blocks").frame
+    assert set(blocks["block"]) == {block.block for block in plan.expand()}
+    assert set(blocks["part"]) == {0, 1, 2}
+    assert events(folder)[-1] == "finished"
+
+
+def test_a_method_that_measures_over_no_twin_refuses_them() -> None:
+    with pytest.raises(RequestError, match=r"bed\.twins.* expected false for throughput"):
+        load_plan("throughput", sets=["bed.twins=true"])
 
 
 def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path: Path) -> None:

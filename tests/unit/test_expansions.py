@@ -100,4 +100,3 @@ def test_a_plan_expands_into_the_recorded_trials(name: str) -> None:
         assert digest(tomllib.loads(effective_toml(plan))) == values, options
         told = plan.ask.describe(plan)
         assert digest({key: told[key] for key in ("measuring_ns", "total_ns")}) == times, options
-        assert all(one.session == 0 for one in every)

@@ -81,14 +81,29 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     }
     if not backend.simulated:
         stable["hosts"] = {host.name: _host(backend, host.name) for host in topology.hosts}
+    layout = None if spec.layout is None else _take_layout(stable)
     return {
         "schema": "sojourn.bed",
         "version": 1,
         "hash": digest(stable),
         "stable": stable,
+        "layout": layout,
         "moment": moment(backend, topology, spec, cores),
         "drawing": drawing(topology),
     }
+
+
+def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
+    """Takes out what each session draws: seed, cores of the ends, addresses and MACs, and with them the neighbours."""
+    bed, hosts = stable["bed"], stable["hosts"]
+    layout = {key: bed["spec"].pop(key) for key in ("layout", "prober_cpu", "responder_cpu")}
+    layout |= {"paths": bed.pop("paths"), "device_cpu": bed.pop("device_cpu")}
+    layout["neighbours"] = {name: host.pop("neighbours") for name, host in hosts.items()}
+    layout["macs"] = {dev: link.pop("address", None) for host in hosts.values() for dev, link in host["links"].items()}
+    for host in hosts.values():
+        host["qdiscs"] = sorted(host["qdiscs"], key=lambda qdisc: str(qdisc.get("dev")))
+        host["links"] = dict(sorted(host["links"].items()))
+    return layout
 
 
 def moment(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCores) -> dict[str, Any]:

@@ -9,8 +9,13 @@ i has a left port `d-<path>-<i>l` (towards A) and a right one `d-<path>-<i>r`. A
 j-th (from 2) `a-<path>-<j>` with 10.77.k.(10+j), ::(10+j hex) and 02:77:00:00:k:(10+j hex) at `d-<path>-1l<j>`, and
 further far ends `b-<path>-<j>` with 10.77.k.(100+j), ::(40+j hex) and 02:77:00:00:k:(40+j hex) at its last station's
 `…r<j>`. A bypass is one more link with a second device of the same kind; its path is `<device>/bypass`, its names end
-in `-y`. Its load loads the machine as the device does, and not the device. Nobody has 02:77:00:00:k:fe. Interface
-indexes differ everywhere: two veth ends with the same index stay down for up to a second.
+in `-y`. Its load loads the machine as the device does, and not the device. A twin is one more link of the same kind
+that is measured as the first is; its names end in `-t`, its path is `a/a` for the direct link and `<device>/2` for a
+device. Nobody has 02:77:00:00:k:fe. Interface indexes differ everywhere: two veth ends with the same index stay down
+for up to a second.
+
+A bed may draw its layout: then k is random, and links are laid in a random order. So addresses, MACs, indexes and
+places in the kernel's tables are others in each session of a run.
 
 A device may have a label, which then stands for it in the names: several of one kind can so be told apart. Where a
 cable is held to a rate, an emulator stands in it (bed/emulated.py): its ports are `l-<path>-<i>l` and `…r`, i from 1 at
@@ -19,6 +24,7 @@ A, and `l-<path>-n<j>l` or `-f<j>l` on the cables of further ends.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
 
 MOST_ENDS = 17  # sixteen senders, and one more pair that loads the device meanwhile
 BYPASS = "/bypass"
+NUMBERS = range(1, 251)
+"""What a drawn layout numbers links with: an octet of addresses and of MACs, and the stem of indexes."""
 ETHERNET_BYTES = 18  # header and FCS
 LEAST_MTU_BYTES = 1280  # what IPv6 needs; every link carries both families
 GREATEST_MTU_BYTES = 65535
@@ -65,6 +73,10 @@ class BedSpec:
     """By path, what its cables are held to."""
     cgroups: bool = False
     """Whether hosts A and B have a cgroup each, in which their programs run."""
+    twins: tuple[str, ...] = ()
+    """Paths, "direct" among them, that have a second link of the same kind."""
+    layout: int | None = None
+    """The seed by which numbers and order of links are drawn; None: the same on every machine."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +169,8 @@ class Link:
     far_ends: int = 1
     rated: tuple[Rated | None, ...] = ()
     """What each cable from A to B is held to; empty where none is. Further ends have what their side's cable has."""
+    is_twin: bool = False
+    """Whether it is the second of its kind."""
 
     @property
     def is_bypass(self) -> bool:
@@ -166,7 +180,7 @@ class Link:
     @property
     def slug(self) -> str:
         """The path as it appears in interface names."""
-        return self.device.slug + "-y" * self.is_bypass
+        return self.device.slug + "-y" * self.is_bypass + "-t" * self.is_twin
 
     @cached_property
     def near(self) -> tuple[End, ...]:
@@ -334,6 +348,8 @@ class Topology:
 
     links: tuple[Link, ...]
     hosts: tuple[Host, ...] = field(default=HOSTS)
+    laid: tuple[Link, ...] = ()
+    """The links in the order in which they are laid."""
 
     @classmethod
     def of(
@@ -345,47 +361,52 @@ class Topology:
         bypass: bool = False,
         links: Mapping[str, LinkSpec] | None = None,
     ) -> Topology:
-        """Lays out the direct link and one link per device, bridges with their further ends; then the bypasses."""
-        parsed = [device_modes.parse(name) for name in devices]
-        _require_names_of_their_own(parsed)
-        row = [device_modes.parse("direct"), *(device for device in parsed if device.stations)]
-        for name, ends in (("near", near), ("far", far)):
-            if not 1 <= ends <= MOST_ENDS:
-                raise RequestError(f"{name} = {ends}: a bridge has from 1 to {MOST_ENDS} ports on a side")
-        paths = [(device.name, device) for device in row]
-        paths += [(f"{device.name}{BYPASS}", device) for device in row if bypass]
-        found = (_link(path, number, device, near, far) for number, (path, device) in enumerate(paths, start=1))
-        return cls(tuple(_rated(link, links or {}) for link in found))
+        """The layout that is the same on every machine."""
+        return cls.of_spec(BedSpec(devices=devices, near=near, far=far, bypass=bypass, links=links or {}))
 
     @classmethod
     def of_spec(cls, spec: BedSpec) -> Topology:
-        """The layout that a spec asks."""
-        return cls.of(spec.devices, spec.near, spec.far, bypass=spec.bypass, links=spec.links)
+        """Lays out the direct link and a link a device, bridges with their further ends; then bypasses and twins."""
+        parsed = [device_modes.parse(name) for name in spec.devices]
+        _require_names_of_their_own(parsed)
+        row = [device_modes.parse("direct"), *(device for device in parsed if device.stations)]
+        for name, ends in (("near", spec.near), ("far", spec.far)):
+            if not 1 <= ends <= MOST_ENDS:
+                raise RequestError(f"{name} = {ends}: a bridge has from 1 to {MOST_ENDS} ports on a side")
+        paths = [(device.name, device) for device in row]
+        paths += [(f"{device.name}{BYPASS}", device) for device in row if spec.bypass]
+        paths += [(device_modes.twin_of(device.name), device) for device in row if device.name in spec.twins]
+        draw = None if spec.layout is None else random.Random(spec.layout)
+        numbers = range(1, len(paths) + 1) if draw is None else draw.sample(NUMBERS, len(paths))
+        numbered = zip(numbers, paths, strict=True)
+        plain = [_link(path, number, device, spec.near, spec.far) for number, (path, device) in numbered]
+        found = tuple(_rated(link, spec.links) for link in plain)
+        return cls(found, laid=found if draw is None else tuple(draw.sample(found, len(found))))
 
     @cached_property
     def paths(self) -> Mapping[str, Link]:
-        """The links by the name of their path, direct first; the A/A control has no link of its own."""
+        """The links by the name of their path, direct first; the A/A control has one where that has a twin."""
         return {link.path: link for link in self.links}
 
     def link(self, path: str) -> Link:
-        """The link of a path; `a/a` is the direct link again."""
+        """The link of a path; `a/a` is the direct link again where that has no twin."""
         try:
-            return self.paths["direct" if path == "a/a" else path]
+            return self.paths[device_modes.DIRECT if path == device_modes.A_A not in self.paths else path]
         except KeyError:
             raise RequestError(f"the bed has no path '{path}'; it has {', '.join(self.paths)} and a/a") from None
 
     @property
     def cables(self) -> tuple[Cable, ...]:
-        return tuple(cable for link in self.links for cable in (*link.cables, *link.further_cables))
+        return tuple(cable for link in self.laid for cable in (*link.cables, *link.further_cables))
 
     @property
     def stations(self) -> tuple[Station, ...]:
-        return tuple(station for link in self.links for station in link.stations)
+        return tuple(station for link in self.laid for station in link.stations)
 
     @property
     def emulated(self) -> tuple[Emulated, ...]:
         """Everything that only running emulators join."""
-        return tuple(one for link in self.links for one in link.emulated)
+        return tuple(one for link in self.laid for one in link.emulated)
 
     def ports(self, host: HostName) -> tuple[Port, ...]:
         """Every cable end at a host."""
@@ -399,6 +420,8 @@ def _plain_name(dashed: str) -> str:
 
 def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
     """Only a switch has further ends, and a bypass has as many as a load needs: one pair."""
+    if path == device_modes.twin_of(device.name):
+        return Link(path, number, device, is_twin=True)
     if not device.mode.is_switch or path.endswith(BYPASS):
         return Link(path, number, device)
     return Link(path, number, device, near, far)

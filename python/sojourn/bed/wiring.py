@@ -85,9 +85,9 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
         for host in topology.hosts:
             _switch_offloads_off(backend, host.name, topology)
     _set_up_devices(backend, topology)
-    _batch(backend, "d", "tc", [line for link in topology.links for line in _shaper(link, spec)])
+    _batch(backend, "d", "tc", [line for link in topology.laid for line in _shaper(link, spec)])
     for end in END_HOSTS:
-        lines = ["link set dev lo up", *(line for link in topology.links for line in _end_host(link, end))]
+        lines = ["link set dev lo up", *(line for link in topology.laid for line in _end_host(link, end))]
         _batch(backend, end, "ip", lines)
     _wait_until_up(backend, topology)
 

@@ -30,26 +30,39 @@ class Bench(ABC):
 
 
 class Clock:
-    """The time that measuring may take, from when the first trial begins."""
+    """The time that measuring may take: that of trials, without what is set up before them in each session."""
 
     def __init__(self, at_most_ns: int | None) -> None:
         self._seconds = None if at_most_ns is None else at_most_ns / 1e9
-        self._end: float | None = None
+        self._spent = 0.0
+        self._began: float | None = None
 
     def start(self) -> None:
-        """Begin to count."""
-        self._end = None if self._seconds is None else time.monotonic() + self._seconds
+        """Begin to count, or go on."""
+        self._began = time.monotonic()
+
+    def stop(self) -> None:
+        """Count no further until the next start."""
+        self._spent, self._began = self.spent_seconds, None
+
+    @property
+    def spent_seconds(self) -> float:
+        """What was counted."""
+        return self._spent + (0.0 if self._began is None else time.monotonic() - self._began)
 
     @property
     def left_seconds(self) -> float | None:
         """What is left, below 0 when the time is up; None where there is no limit."""
-        return None if self._end is None else self._end - time.monotonic()
+        return None if self._seconds is None else self._seconds - self.spent_seconds
 
     @property
     def is_up(self) -> bool:
         """Whether no further batch may begin."""
-        left = self.left_seconds
-        return left is not None and left < 0
+        return self.has_spent(1.0)
+
+    def has_spent(self, share: float) -> bool:
+        """Whether such a part of the time is over; never, where there is no limit."""
+        return self._seconds is not None and self.spent_seconds > share * self._seconds
 
 
 class Measure(NamedTuple):

@@ -108,7 +108,7 @@ def warm_up(session: Session, options: list[str]) -> None:
         for block in reversed(session.part.owed)
         if block.factors.tool == "probe"
     }
-    screen.say("warming up")
+    screen.note("warming up")
     with tempfile.TemporaryDirectory(prefix="sojourn-warm-up-") as scratch:
         folder = site.bed.backend.folder("a", Path(scratch))
         prober = BlocksInstrument(site.start("a"), blocks_argv(session.instrument, folder, 0, options))

@@ -8,6 +8,8 @@ from sojourn.backends import load
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
+    from random import Random
+
     from sojourn.plan.types import HostPlan, Plan
 
 
@@ -18,14 +20,19 @@ class Cores(NamedTuple):
     responder: int
 
 
-def choose_cores(plan: Plan) -> Cores:
-    """What was asked, or two cores that are not the busiest: the first serves most interrupts, if there are others."""
-    return cores_of(plan.host, load(plan.bed.backend).cores())
+def choose_cores(plan: Plan, draw: Random | None = None) -> Cores:
+    """What was asked, or two cores that are not the busiest: the first serves most interrupts, if there are others.
+
+    Where there is a choice, `draw` makes it.
+    """
+    return cores_of(plan.host, load(plan.bed.backend).cores(), draw)
 
 
-def cores_of(host: HostPlan, usable: list[int]) -> Cores:
+def cores_of(host: HostPlan, usable: list[int], draw: Random | None = None) -> Cores:
     """The same, of known cores."""
     spare = usable[1:] if len(usable) > 2 else usable
+    if draw is not None:
+        spare = draw.sample(spare, len(spare))
     prober = spare[0] if host.prober_cpu is None else host.prober_cpu
     others = [cpu for cpu in spare if cpu != prober] or [prober]
     responder = others[0] if host.responder_cpu is None else host.responder_cpu

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 def keep_facts(part: Part, site: Site, log: Log) -> None:
     """Write what the machines are; a later part must find them as the first did, or the log says what changed."""
-    facts, path = site.facts(), part.folder.bed
-    began = {"part": part.number, "before": facts["moment"], "after": None}
+    facts, path = json.loads(json.dumps(site.facts())), part.folder.bed  # as it is read again
+    layout = facts.pop("layout")
+    began = {"part": part.number, "before": facts["moment"], "after": None} | ({"layout": layout} if layout else {})
     if path.is_file():
         first = read_json(path.read_text(encoding="utf-8"))
         changes = [asdict(change) for change in compare(first, facts)]

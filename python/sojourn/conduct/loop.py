@@ -1,41 +1,58 @@
-"""The one loop over trials: batch by batch in the plan's order, within the time that the plan allows."""
+"""The one loop over trials: batch by batch in the plan's order, within the time that the plan allows.
+
+What a run owes is divided over its sessions, whole batches each: as many as there are left for each session that is
+left. A session whose share of the time is up leaves the rest of its batches to the next.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct.archive import asked_in, rewrite
-from sojourn.conduct.bench import Clock
 from sojourn.plan import effective_toml
 
 if TYPE_CHECKING:
-    from sojourn.conduct.bench import Measure
+    from collections.abc import Sequence
+
+    from sojourn.conduct.archive import Log
+    from sojourn.conduct.bench import Clock, Measure
     from sojourn.conduct.part import Session
     from sojourn.plan import Plan
-    from sojourn.plan.ask import Limit
+    from sojourn.plan.trial import Trial
+    from sojourn.records import RunFolder
 
 
-def measure_trials(session: Session, how: Measure) -> None:
-    """Measure every trial that the part owes, unless the plan's time is up before."""
-    limit, owed, screen = session.plan.ask.limit, session.part.owed, session.screen
-    clock = Clock(at_most_ns(session.plan))
+def batches_of(trials: Sequence[Trial[Any]]) -> list[list[Trial[Any]]]:
+    """Trials that follow each other and share what is set up once."""
+    return [list(several) for _, several in groupby(trials, key=lambda trial: trial.batch)]
+
+
+def of_one_session(owed: Sequence[Trial[Any]], sessions: int) -> list[Trial[Any]]:
+    """What the first of so many sessions is to measure: its part of the batches, at least one."""
+    batches = batches_of(owed)
+    return [trial for batch in batches[: -(-len(batches) // sessions)] for trial in batch]
+
+
+def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -> int:
+    """Measure the trials that the part owes, and return how many: all, unless that share of the plan's time is up."""
+    limit, screen = session.plan.ask.limit, session.screen
+    done = 0
     with how.open(session, clock) as bench:
-        screen.begin(len(owed))
+        screen.begin(session.part.to_go)
         clock.start()
-        done = 0
-        for _, several in groupby(owed, key=lambda trial: trial.batch):
-            batch = list(several)
-            if limit and clock.is_up and done and batch[0].round >= limit.least:
-                give_back(session, limit, batch[0].round, done)
+        for batch in batches_of(session.part.owed):
+            is_last, has_enough = share >= 1, limit is not None and batch[0].round >= limit.least
+            if limit and done and clock.has_spent(share) and (has_enough or not is_last):
                 break
             with bench.batch(batch):
                 for trial in batch:
                     bench.measure(trial)
                     screen.step()
             done += len(batch)
-        screen.end()
+        clock.stop()
+    return done
 
 
 def at_most_ns(plan: Plan) -> int | None:
@@ -45,15 +62,16 @@ def at_most_ns(plan: Plan) -> int | None:
     return found
 
 
-def give_back(session: Session, limit: Limit, rounds: int, done: int) -> None:
+def give_back(plan: Plan, folder: RunFolder, owed: Sequence[Trial[Any]], done: int, log: Log) -> None:
     """Let the effective plan ask for the rounds that there was time for, and say what was asked before."""
-    plan, path = session.plan, session.part.folder.plan
-    if limit.rounds is None:
-        session.log("time-is-up", searches=done, asked=len(session.part.owed))
+    limit, path = plan.ask.limit, folder.plan
+    if limit is None or limit.rounds is None:
+        log("time-is-up", searches=done, asked=len(owed))
         return
+    rounds = owed[done].round
     own = plan.sections[limit.section]
     asked, key = getattr(own, limit.rounds), f"{limit.section}.{limit.rounds}"
     said = f"{key} = {asked}; the time of {limit.section}.at_most was up after {rounds}"
     shorter = plan.with_section(limit.section, replace(own, **{limit.rounds: rounds}))
     rewrite(path, effective_toml(replace(shorter, asked=(*asked_in(path), said))))
-    session.log("time-is-up", rounds=rounds, asked=asked)
+    log("time-is-up", rounds=rounds, asked=asked)

@@ -35,6 +35,8 @@ class Part:
     owed: Sequence[Trial[Any]]
     every: int
     """Trials of the whole run."""
+    to_go: int = 0
+    """Trials that the run still owed when it began, this session's and those of all after it."""
 
 
 @dataclass(frozen=True, slots=True)

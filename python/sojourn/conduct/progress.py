@@ -30,13 +30,22 @@ class Screen:
         self._total = 0
         self._done = 0
         self._began = 0.0
+        self._noted: set[str] = set()
+
+    def note(self, words: str) -> None:
+        """One line, the first time alone: later sessions of a run have the same to say."""
+        if words not in self._noted:
+            self._noted.add(words)
+            self.say(words)
 
     def say(self, words: str) -> None:
         """One line; text of others in it is not taken for markup."""
         self._console.print(words, markup=False, soft_wrap=True)
 
     def begin(self, total: int) -> None:
-        """Begin to count trials."""
+        """Begin to count trials; a later session goes on where the one before it was."""
+        if self._began:
+            return
         self._total, self._done, self._began = total, 0, time.monotonic()
         self._drawn = self._began
         if self._console.is_terminal:

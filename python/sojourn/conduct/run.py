@@ -9,14 +9,17 @@ import errno
 import secrets
 import signal
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sojourn
 from sojourn.conduct.archive import Log
+from sojourn.conduct.bench import Clock
 from sojourn.conduct.cores import choose_cores
+from sojourn.conduct.draw import Draw
 from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
-from sojourn.conduct.loop import measure_trials
+from sojourn.conduct.loop import at_most_ns, give_back, measure_trials, of_one_session
 from sojourn.conduct.part import Part, Session, wants_fifo
 from sojourn.conduct.remaining import is_finished, next_part
 from sojourn.conduct.site import open_site
@@ -26,10 +29,11 @@ from sojourn.plan import Plan, plan_from_text
 from sojourn.records.earlier import plan_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sojourn.conduct.bench import Measure
     from sojourn.conduct.progress import Screen
+    from sojourn.plan.trial import Trial
     from sojourn.records import RunFolder
 
 
@@ -42,7 +46,7 @@ class Interrupted(SojournError):  # noqa: N818 - an event, not a fault
 def conduct(plan: Plan, folder: RunFolder, screen: Screen) -> None:
     """Measure everything that the plan asks into a fresh folder."""
     every = plan.expand()
-    sit(Part(plan, folder, 0, every, len(every)), screen)
+    sit(Owed(plan, folder, 0, every, len(every)), screen)
 
 
 def resume(folder: RunFolder, screen: Screen) -> None:
@@ -55,7 +59,7 @@ def resume(folder: RunFolder, screen: Screen) -> None:
         screen.say(f"{folder.path} is finished: nothing to measure")
         return
     screen.say(f"{len(every) - len(owed)} of {len(every)} trials are recorded, {len(owed)} to go")
-    sit(Part(plan, folder, next_part(folder), owed, len(every)), screen)
+    sit(Owed(plan, folder, next_part(folder), owed, len(every)), screen)
 
 
 def measure_of(plan: Plan) -> Measure:
@@ -64,13 +68,25 @@ def measure_of(plan: Plan) -> Measure:
     return found
 
 
-def sit(part: Part, screen: Screen) -> None:
-    """Measure one part, and turn whatever ends it early into a sentence."""
-    path = part.folder.path
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What is to be measured now: a whole run, or what an interrupted one still owes."""
+
+    plan: Plan
+    folder: RunFolder
+    first_part: int
+    trials: Sequence[Trial[Any]]
+    every: int
+    """Trials of the whole run."""
+
+
+def sit(owed: Owed, screen: Screen) -> None:
+    """Measure all of it, and turn whatever ends it early into a sentence."""
+    path = owed.folder.path
     again = f"go on with: sojourn run --resume {path}"
-    with Log(part.folder.log) as log, signals_as_interrupts(), screen:
+    with Log(owed.folder.log) as log, signals_as_interrupts(), screen:
         try:
-            measure(part, log, screen)
+            measure(owed, log, screen)
         except KeyboardInterrupt as stop:
             log("interrupted")
             raise Interrupted(f"interrupted; what was measured is in {path}; {again}") from stop
@@ -110,14 +126,33 @@ def signals_as_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def measure(part: Part, log: Log, screen: Screen) -> None:
-    """Build, measure by the plan's method, take down."""
+def measure(owed: Owed, log: Log, screen: Screen) -> None:
+    """Measure session after session, each a part of the run with a bed of its own, until nothing is owed."""
+    plan, done, part = owed.plan, 0, owed.first_part
+    clock, sessions = Clock(at_most_ns(plan)), max(1, plan.bed.sessions - owed.first_part)
+    first = True
+    for session in range(1, sessions + 1):
+        left = owed.trials[done:]
+        if not left and not first:
+            break
+        several = of_one_session(left, sessions - session + 1)
+        one = Part(plan, owed.folder, part, several, owed.every, len(owed.trials) if first else 0)
+        done += measure_session(one, clock, session / sessions, log, screen)
+        part, first = part + 1, False
+    if done < len(owed.trials):
+        give_back(plan, owed.folder, owed.trials, done, log)
+    log("finished", part=part - 1)
+
+
+def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Screen) -> int:
+    """Build, measure by the plan's method, take down; returns how many trials were measured."""
     plan = part.plan
-    cores = choose_cores(plan)
+    draw = draw_of(part)
+    cores = choose_cores(plan, None if draw is None else draw.cores)
     log("started", part=part.number, run=part.folder.path.resolve().name, study=plan.study.name, blocks=part.every,
-        owed=len(part.owed), version=sojourn.__version__)  # fmt: skip
-    screen.say(f"building the bed ({plan.bed.backend})")
-    with open_site(plan, cores, secrets.token_hex(2)) as site:
+        owed=len(part.owed), version=sojourn.__version__, draw=None if draw is None else draw.told())  # fmt: skip
+    screen.note(f"building the bed ({plan.bed.backend})")
+    with open_site(plan, cores, secrets.token_hex(2), draw) as site:
         log(
             "bed",
             backend=plan.bed.backend,
@@ -125,11 +160,19 @@ def measure(part: Part, log: Log, screen: Screen) -> None:
             missing=site.bed.backend.missing,
         )
         for sentence in site.bed.backend.missing:
-            screen.say(sentence)
+            screen.note(sentence)
         keep_facts(part, site, log)
         instrument = site.bed.backend.instrument()
         with Emulators(part, site, cores, instrument, log, fifo=wants_fifo(plan)) as emulators:
             session = Session(part, site, cores, instrument, log, screen, emulators)
-            measure_trials(session, measure_of(plan))
+            done = measure_trials(session, measure_of(plan), clock, share)
         keep_moment(part, site)
-    log("finished", part=part.number)
+    return done
+
+
+def draw_of(part: Part) -> Draw | None:
+    """What the session draws; nothing, where there is one session alone. A simulated one draws the same each time."""
+    bed = part.plan.bed
+    if bed.sessions == 1:
+        return None
+    return Draw(part.number if bed.simulated else secrets.randbits(32))

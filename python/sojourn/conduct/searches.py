@@ -336,7 +336,7 @@ class Searcher:
     def _step(self, factors: Factors, count: int, duration_ns: int) -> Trial[Factors]:
         of, number = self.trial, self.limits.tester.number()
         return Trial(number, of.device, of.round, 0, 0, factors, of.seed, count, duration_ns=duration_ns,
-                     purpose="search", session=of.session)  # fmt: skip
+                     purpose="search")  # fmt: skip
 
     def _log_step(self, outcome: Outcome, *, verifies: bool, **load: Any) -> None:
         before = self.blocks[-1] if verifies and self.blocks else None

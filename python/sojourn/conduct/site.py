@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
 from sojourn.bed import Bed, BedSpec, LinkSpec, build_bed
+from sojourn.plan.line import BETWEEN_SESSIONS
 from sojourn.plan.sizes import KINDS
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.conduct.cores import Cores
+    from sojourn.conduct.draw import Draw
     from sojourn.instruments import Start
     from sojourn.plan import Plan
     from sojourn.plan.probes import Probing
@@ -42,6 +44,8 @@ class Site:
 
     bed: Bed
     lines: Mapping[str, Mapping[str, Any]]
+    draw: Draw | None = None
+    """What this session has drawn, where a run has several."""
 
     @property
     def simulated(self) -> bool:
@@ -50,7 +54,9 @@ class Site:
 
     def start(self, host: HostName) -> Start:
         """How programs start on a host."""
-        return partial(self.bed.backend.start, host)
+        if self.draw is None:
+            return partial(self.bed.backend.start, host)
+        return partial(self.bed.backend.start, host, env=self.draw.environment())
 
     def to(self, trial: Trial[Probing]) -> dict[str, Any]:
         """How the instrument reaches the trial's peer: by the path's own addresses, bound to its interface."""
@@ -65,8 +71,10 @@ class Site:
         return peer | ({"port": UDP_PORT} if kind.via == "udp" else {})
 
     def line(self, path: str) -> dict[str, Any]:
-        """What the line of a path does to streams."""
-        return dict(self.lines[path])
+        """What the line of a path does to frames; that of a twin is as its fellow's, and has an offset of its own."""
+        line = dict(self.lines.get(path) or self.lines[devices.fellow_of(path)])
+        sd_ns = line.pop(BETWEEN_SESSIONS, 0)
+        return line if self.draw is None else slower(line, self.draw.offset_ns(path, sd_ns))
 
     def facts(self) -> dict[str, Any]:
         """What the machines are, and the lines, where these alone matter."""
@@ -75,16 +83,31 @@ class Site:
 
 
 @contextmanager
-def open_site(plan: Plan, cores: Cores, run_id: str) -> Iterator[Site]:
+def open_site(plan: Plan, cores: Cores, run_id: str, draw: Draw | None = None) -> Iterator[Site]:
     """The place that the plan asks, for the time of a block of code."""
-    with build_bed(bed_spec(plan, cores), run_id) as bed:
+    with build_bed(bed_spec(plan, cores, draw), run_id) as bed:
         try:
-            yield Site(bed, plan.bed.lines)
+            yield Site(bed, plan.bed.lines, draw)
         finally:
             bed.backend.gather()
 
 
-def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
+def slower(line: dict[str, Any], by_ns: float) -> dict[str, Any]:
+    """The same line with a longer delay, each way."""
+    changed = {way: shifted(line[way], by_ns) for way in ("forward", "backward", "delay") if way in line}
+    return line | changed
+
+
+def shifted(delay: dict[str, Any], by_ns: float) -> dict[str, Any]:
+    """The same distribution, farther right; one that has no place to shift is left as it is."""
+    if "constant_ns" in delay:
+        return {"constant_ns": delay["constant_ns"] + by_ns}
+    (kind, shape) = next(iter(delay.items()))
+    place = {"normal": "mean_ns", "gamma": "shift_ns"}.get(kind)
+    return delay if place is None else {kind: shape | {place: shape[place] + by_ns}}
+
+
+def bed_spec(plan: Plan, cores: Cores, draw: Draw | None = None) -> BedSpec:
     """What the plan asks of a bed."""
     return BedSpec(
         backend=plan.bed.backend,
@@ -102,6 +125,8 @@ def bed_spec(plan: Plan, cores: Cores) -> BedSpec:
         burst_bytes=plan.bed.burst_bytes,
         queue_bytes=plan.bed.queue_bytes,
         cgroups=plan.ask.cgroups,
+        twins=plan.twins,
+        layout=None if draw is None else draw.layout,
         links={
             path: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes)
             for path, link in plan.bed.links.items()

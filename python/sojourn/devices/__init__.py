@@ -28,6 +28,10 @@ GROUP = "sojourn.devices"
 NAME = r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+)?"
 """What a name may look like; a simulated line may have one that is no device's."""
 
+DIRECT, A_A = "direct", "a/a"
+TWIN = "/2"
+"""Ends the path of a second link of a device's kind; that of the direct link is the A/A control."""
+
 LABEL = re.compile(r"[a-z0-9]{1,8}")
 LONGEST_SLUG = 8
 """Characters of a label, a mode's name or that of a row of it: more, and interfaces pass the kernel's 15."""
@@ -62,6 +66,16 @@ def parse(name: str) -> Device:
     if star and not 2 <= boxes <= mode.longest:
         raise RequestError(f"device '{name}': a cascade has from 2 to {mode.longest} {kind}s")
     return Device(f"{kind}{star}{boxes if star else ''}{colon}{label}", mode, boxes, label)
+
+
+def twin_of(path: str) -> str:
+    """The path of a second link of the same kind."""
+    return A_A if path == DIRECT else f"{path}{TWIN}"
+
+
+def fellow_of(path: str) -> str:
+    """The path whose twin it is; any other path itself."""
+    return DIRECT if path == A_A else path.removesuffix(TWIN)
 
 
 def known(name: str) -> Device | None:

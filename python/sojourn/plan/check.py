@@ -31,6 +31,8 @@ def check(plan: Plan, table: Table, name: str) -> None:
         )
     if "bed.devices" not in ask.unread:
         check_devices(plan, given("bed.devices", list(plan.bed.devices)))
+    if plan.bed.twins and not ask.twins:
+        raise refuse(given("bed.twins", value=True), "bed.twins", f"false for {method}, which measures over no twin")
     ask.check(plan, given)
     check_emulators(plan, given)
     check_links(plan, given)

@@ -61,6 +61,9 @@ def delay(value: Any) -> bool:
     return kind in DELAYS and DELAYS[kind](shape)
 
 
+BETWEEN_SESSIONS = "session_sd_ns"
+"""By how much the delay of a line differs between sessions, as a standard deviation; the conductor draws it."""
+
 A_DELAY = "a delay such as { constant_ns = 5000 }, { normal = { mean_ns = 5000, sd_ns = 100 } }, a gamma or a pareto"
 A_PROBABILITY = "a probability from 0 to 1"
 FIELDS: dict[str, tuple[Check, str]] = {
@@ -78,6 +81,7 @@ FIELDS: dict[str, tuple[Check, str]] = {
     "two_modes": (table({"probability": probability, "extra_ns": number}), "{ probability = P, extra_ns = N }"),
     "block_sd_ns": (number, "a number of nanoseconds"),
     "responder_ns": (number, "a number of nanoseconds"),
+    BETWEEN_SESSIONS: (number, "a number of nanoseconds"),
     "seed": (whole_number, "a whole number"),
     "clock_step": (table({"at_ns": number, "by_ns": number}), "{ at_ns = N, by_ns = N }"),
     "sender_late": (table({"probability": probability, "by_ns": number}), "{ probability = P, by_ns = N }"),

@@ -130,7 +130,8 @@ class Probing:
 
 def paths(plan: Plan) -> tuple[str, ...]:
     """Every path of a round, the direct one first."""
-    return (DIRECT, *([A_A] if plan.pairs.a_a else []), *plan.bed.devices)
+    twins = tuple(devices.twin_of(one) for one in plan.twins if one != DIRECT)
+    return (DIRECT, *([A_A] if plan.pairs.a_a else []), *plan.bed.devices, *twins)
 
 
 def combine(plan: Plan, tools: Sequence[str] = ("probe",)) -> list[Probing]:
@@ -183,7 +184,7 @@ def order_trials(
                 count, warmup = length(factors)
                 trials.append(
                     Trial(len(trials), device, turn, visit, cell, factors, order.getrandbits(62), count, warmup,
-                          batch=turn)
+                          batch=turn, own_link=DIRECT in plan.twins)
                 )  # fmt: skip
     return trials
 

@@ -32,12 +32,12 @@ class Trial(Generic[F]):
     duration_ns: int = 0
     purpose: str = "measure"
     """measure, qualify, search, warm-up, load."""
+    own_link: bool = False
+    """Whether the A/A control has a link of its own, a twin of the direct one."""
     batch: int = 0
     """Trials of one batch follow each other and share what is set up once; a run ends early between two batches."""
-    session: int = 0
-    """In which session of the run; a run has one so far, of number 0."""
 
     @property
     def path(self) -> str:
-        """The link that it takes: the A/A control takes the direct one again."""
-        return DIRECT if self.device == A_A else self.device
+        """The link that it takes: the A/A control takes the direct one again, unless it has one of its own."""
+        return DIRECT if self.device == A_A and not self.own_link else self.device

@@ -107,6 +107,8 @@ class BedPlan:
     )
     link_delay_ns: int = key(duration(0, HOUR_NS), 0, "delay of every cable, each way", quiet=True)
     """Both are spread over `links` when a plan is read, and have their defaults from then on."""
+    sessions: int = key(whole(1, 1000), 1, "beds of the run, each made anew", quiet=True)
+    twins: bool = key(flag(), False, "whether the direct link and the device have a second link each", quiet=True)  # noqa: FBT003
     links: Mapping[str, LinkPlan] = field(default_factory=dict)
     """By path: cables in whose place our own emulator's link stands."""
     lines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -170,6 +172,13 @@ class Plan:
     """By label; "" is what a label without a section of its own has."""
     asked: tuple[str, ...] = ()
     """What was asked beyond the file, as typed: "--quick", "--set rounds=8"."""
+
+    @property
+    def twins(self) -> tuple[str, ...]:
+        """The paths that have a second link of their kind: the direct one, and the device that the run is about."""
+        tested = [one for one in self.bed.devices if one not in self.bed.links and devices.emulator_label(one) is None]
+        main = max(tested, key=devices.rank, default=None)
+        return (DIRECT, *([] if main is None else [main])) if self.bed.twins else ()
 
     @property
     def ask(self) -> Ask:
