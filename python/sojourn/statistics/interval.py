@@ -51,6 +51,6 @@ def student_t(values: NDArray[np.float64], level: float = 0.95) -> Interval:
     return Interval(average, average - reach, average + reach, level, n)
 
 
-def student_quantile(degrees: int, level: float) -> float:
-    """The two-sided Student quantile: 2.0 and a bit for many degrees of freedom at 0.95."""
+def student_quantile(degrees: float, level: float) -> float:
+    """The two-sided Student quantile: 2.0 and a bit for many degrees of freedom at 0.95, 1.96 for infinitely many."""
     return float(special.stdtrit(degrees, (1 + level) / 2))

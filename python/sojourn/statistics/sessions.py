@@ -1,0 +1,294 @@
+"""What a measurement made in several sessions says: the mean, how far it repeats, and where another run would lie.
+
+A session sets up bed and instruments anew, so sessions differ by more than the scatter within them. Each contributes
+one value, the arithmetic mean of its pair differences. The model is that of ISO 5725-2: session effects are independent
+draws from one population, and pair differences have the same variance within all sessions, which is pooled. The module
+does not choose which sessions count, and it knows nothing of errors that all sessions share: `budget` combines those
+with what is computed here. It hides the fit of the between-session variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy import special
+
+from sojourn.statistics.interval import Interval, student_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+Estimator = Literal["student-t", "reml-hartung-knapp"]
+
+LEAST_SESSIONS = 3
+"""Below this many sessions no interval is given that depends on how sessions differ."""
+
+MOST_STEPS = 100
+TOLERANCE = 1e-10
+"""Fisher scoring ends when a step changes tau² by less than this share of the variance of the session values."""
+
+ROUNDING = 16 * float(np.finfo(np.float64).eps)
+"""An interval of less than this share of its centre is the rounding of numbers, not scatter."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcrossSessions:
+    """The mean over sessions and what its uncertainty is made of; all in the unit of the values.
+
+    `mean`, `between` and `next_run` count sessions (`n`), `repeatability` counts pairs. `standard_error` is that of
+    `mean` and has `degrees` degrees of freedom (sessions less one); it is None where `mean` has no interval.
+    """
+
+    estimator: Estimator
+    mean: Interval
+    standard_error: float | None
+    degrees: int
+    repeatability: Interval
+    """Around the same mean: as if only the scatter within sessions mattered."""
+    between: Interval
+    """The standard deviation of session effects, tau."""
+    next_run: Interval
+    """Where the mean of another run under the same conditions lies."""
+
+
+def across_sessions(
+    values: NDArray[np.float64],
+    standard_errors: NDArray[np.float64],
+    pairs: NDArray[np.int64],
+    level: float = 0.95,
+    next_sessions: int | None = None,
+) -> AcrossSessions:
+    """The mean over k sessions with its interval, and its repeatability, between-session and next-run parts.
+
+    `values`, `standard_errors` (of each value, from the scatter within its session) and `pairs` have one entry for each
+    session. `next_sessions` is the number of sessions of the other run, k where it is None.
+
+    Sessions of equal size: the plain average and Student's interval with k - 1 degrees of freedom ("student-t").
+    Sessions of unequal size (interrupted ones): weights 1/(tau² + v_i) with tau² by REML (Viechtbauer, 2005, "Bias and
+    efficiency of meta-analytic variance estimators in the random-effects model") and the interval of Hartung and Knapp
+    (2001, "On tests of the overall treatment effect in meta-analysis with normally distributed responses") with the
+    factor q at least 1 (Röver, Knapp and Friede, 2015, "Hartung-Knapp-Sidik-Jonkman approach and its modification for
+    random-effects meta-analysis with few studies"): "reml-hartung-knapp". v_i is the pooled variance of a pair over the
+    session's pairs: a short session's own standard error is too poorly known to be a weight.
+
+    The interval of another run has half the width t·s·sqrt(1/k + 1/k'), s the standard error of the mean times sqrt(k)
+    (Hahn and Meeker, 1991, "Statistical Intervals", on the mean of a future sample). Its sessions are meant to be of
+    these sizes, and it to be analysed in this way.
+
+    `low` and `high` are None of `mean`, `between` and `next_run` below three sessions; of `repeatability` below two
+    degrees of freedom; of any that would have no width, for lack of scatter does not show that there is none (values
+    coarser than their scatter are equal); and of `between` where the sessions differ less than their scatter within
+    allows at this level, so that no tau fits.
+
+    The intervals of `mean` and `next_run` are those of normal session effects. Where effects are not normal, and larger
+    than the scatter within, the interval of the mean held it in so many simulated runs: two equally frequent modes,
+    93 to 97 %; exponential effects, 90 % with six sessions and 92 % with twenty; a mode of one session in five, 74 %
+    with six sessions, for some runs do not meet it at all, and 92 % with twenty. The interval of `between` does not
+    hold for skewed effects, however many sessions there are. Where sessions of unequal size have no effects of their
+    own, Hartung and Knapp's interval is too wide: it held the mean in 97 to 99.5 % of runs.
+
+    ValueError: sizes that differ, no session, values that are not finite, a negative standard error, a session of fewer
+    than two pairs, no next session.
+    """
+    y, errors, n = _checked(values, standard_errors, pairs)
+    k = len(y)
+    others = k if next_sessions is None else next_sessions
+    if others < 1:
+        raise ValueError("another run has at least one session")
+    variance, degrees = _pooled(errors[None, :], n)
+    fit = _fit(y[None, :], variance, n)
+    mean, error = float(fit.mean[0]), float(fit.error[0])
+    within = float(np.sqrt((fit.weights[0] ** 2 * variance[0] / n).sum()))
+    t = student_quantile(k - 1, level) if k >= LEAST_SESSIONS else None
+    repeats = student_quantile(degrees, level) if degrees >= 2 else None
+    interval = _around(mean, t, error, level, k)
+    low, high = _tau_bounds(y, variance[0] / n, interval)
+    return AcrossSessions(
+        estimator=fit.estimator,
+        mean=interval,
+        standard_error=None if interval.low is None else error,
+        degrees=k - 1,
+        repeatability=_around(mean, repeats, within, level, int(n.sum())),
+        between=Interval(float(fit.between[0]) ** 0.5, low, high, level, k),
+        next_run=_around(mean, t, error * (1 + k / others) ** 0.5, level, k),
+    )
+
+
+def mean_and_error_rows(
+    values: NDArray[np.float64], standard_errors: NDArray[np.float64], pairs: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Mean and standard error of every run (rows) over its sessions (columns): the same as row by row, for simulations.
+
+    `pairs` has one entry for each column. The result has two columns; an error of 0 means that no interval exists.
+    """
+    variance, _ = _pooled(standard_errors, pairs)
+    fit = _fit(values, variance, pairs)
+    return np.stack([fit.mean, fit.error], axis=1)
+
+
+def reml_variances(values: NDArray[np.float64], variances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The between-session variance tau² of every row, by restricted maximum likelihood; at least 0.
+
+    `variances` are those of the values within sessions, of the same shape, and known; in a row they are positive, or
+    all 0. Fisher scoring from the estimate of equal weights (Viechtbauer, 2005); a row that has not converged after
+    MOST_STEPS is searched between bounds.
+    """
+    spread = np.var(values, axis=1, ddof=1) + variances.mean(axis=1)
+    unit = np.where(spread > 0, spread, 1.0)
+    y = (values - values.mean(axis=1, keepdims=True)) / np.sqrt(unit)[:, None]
+    v = variances / unit[:, None]
+    found = np.maximum(0.0, np.var(y, axis=1, ddof=1) - v.mean(axis=1))
+    open_rows = np.flatnonzero(spread > 0)
+    for _ in range(MOST_STEPS):
+        if not len(open_rows):
+            break
+        before = found[open_rows]
+        found[open_rows] = np.maximum(0.0, before + _scoring_step(y[open_rows], v[open_rows], before))
+        open_rows = open_rows[~(np.abs(found[open_rows] - before) <= TOLERANCE)]  # what is not a number stays open
+    for row in open_rows:
+        found[row] = _most_likely(y[row], v[row])
+    return np.asarray(found * unit, dtype=np.float64)
+
+
+def q_profile(
+    values: NDArray[np.float64], variances: NDArray[np.float64], level: float = 0.95
+) -> tuple[float, float] | None:
+    """The interval of the between-session variance tau², not of its square root; None where it is empty.
+
+    It holds every tau² for which the weighted sum of squares Q(tau²) lies between the quantiles of chi-square with k-1
+    degrees of freedom (Viechtbauer, 2007, "Confidence intervals for the amount of heterogeneity in meta-analysis"). For
+    equal variances this is the interval of a variance by chi-square, less the variance within. It is empty where
+    Q(0) is below both. Effects that are not normal are not held at this level, however many sessions there are.
+    """
+    y = values - values[0]
+    y -= y.mean()
+    squares = float((y**2).sum())
+    if not squares:
+        return None
+    upper, lower = (float(special.chdtri(len(y) - 1, (1 - side * level) / 2)) for side in (1, -1))
+    if np.ptp(variances) <= TOLERANCE * float(variances.max()):
+        low, high = (squares / quantile - float(variances.mean()) for quantile in (upper, lower))
+        return (max(0.0, low), high) if high > 0 else None
+    from scipy import optimize
+
+    above_upper, above_lower = (_q_above(y, variances, quantile) for quantile in (upper, lower))
+    if above_lower(0.0) <= 0:
+        return None
+    low = optimize.brentq(above_upper, 0.0, squares / upper, xtol=squares * TOLERANCE) if above_upper(0.0) > 0 else 0.0
+    return low, optimize.brentq(above_lower, 0.0, squares / lower, xtol=squares * TOLERANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """One entry for each row; weights sum to 1 over a row's sessions, `between` is tau²."""
+
+    estimator: Estimator
+    mean: NDArray[np.float64]
+    error: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    between: NDArray[np.float64]
+
+
+def _checked(
+    values: NDArray[np.float64], standard_errors: NDArray[np.float64], pairs: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    y = np.asarray(values, dtype=np.float64)
+    errors = np.asarray(standard_errors, dtype=np.float64)
+    n = np.asarray(pairs)
+    if y.ndim != 1 or not len(y) or not y.shape == errors.shape == n.shape:
+        raise ValueError("values, standard errors and pairs have one entry for each session, of at least one session")
+    if not (np.isfinite(y).all() and np.isfinite(errors).all()):
+        raise ValueError("values and standard errors of sessions are finite")
+    if (errors < 0).any() or (n < 2).any() or (n % 1 != 0).any():
+        raise ValueError("a session has two pairs or more, and a standard error that is not negative")
+    return y, errors, n.astype(np.int64)
+
+
+def _pooled(errors: NDArray[np.float64], pairs: NDArray[np.int64]) -> tuple[NDArray[np.float64], int]:
+    """The variance of one pair within sessions, a column with one entry for each row, and its degrees of freedom."""
+    degrees = int((pairs - 1).sum())
+    return (errors**2 * (pairs * (pairs - 1))).sum(axis=1, keepdims=True) / degrees, degrees
+
+
+def _fit(values: NDArray[np.float64], variance: NDArray[np.float64], pairs: NDArray[np.int64]) -> _Fit:
+    """Fit every row; differences to the first value are fitted, so that equal values have no scatter by rounding."""
+    first = values[:, :1]
+    equal = bool((pairs == pairs[0]).all())
+    fit = (_plain if equal else _hartung_knapp)(values - first, variance / pairs)
+    return replace(fit, mean=fit.mean + first[:, 0])
+
+
+def _plain(y: NDArray[np.float64], within: NDArray[np.float64]) -> _Fit:
+    m, k = y.shape
+    scatter = np.var(y, axis=1, ddof=1) if k > 1 else np.full(m, np.nan)
+    between = np.maximum(0.0, scatter - within.mean(axis=1))
+    return _Fit("student-t", y.mean(axis=1), np.sqrt(scatter / k), np.full((m, k), 1 / k), between)
+
+
+def _hartung_knapp(y: NDArray[np.float64], within: NDArray[np.float64]) -> _Fit:
+    between = reml_variances(y, within)
+    total = between[:, None] + within
+    scatters = total > 0
+    weights = 1 / np.where(scatters, total, 1.0)
+    whole = weights.sum(axis=1)
+    mean = (weights * y).sum(axis=1) / whole
+    q = (weights * (y - mean[:, None]) ** 2).sum(axis=1) / (y.shape[1] - 1)
+    error = np.sqrt(np.maximum(1.0, q) / whole) * scatters.all(axis=1)
+    return _Fit("reml-hartung-knapp", mean, error, weights / whole[:, None], between)
+
+
+def _scoring_step(y: NDArray[np.float64], v: NDArray[np.float64], tau2: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Score over expected information of the restricted likelihood; not finite where weights differ too much."""
+    with np.errstate(all="ignore"):
+        w = 1 / (tau2[:, None] + v)
+        share = w / w.sum(axis=1, keepdims=True)
+        deviation = y - (share * y).sum(axis=1, keepdims=True)
+        score = (np.square(w * deviation) - w * (1 - share)).sum(axis=1)
+        information = (w**2 * (1 - 2 * share)).sum(axis=1) + (w * share).sum(axis=1) ** 2
+        return np.asarray(score / information, dtype=np.float64)
+
+
+def _most_likely(y: NDArray[np.float64], v: NDArray[np.float64]) -> float:
+    """The tau² of the greatest restricted likelihood: from a grid up to where it must fall, then around its best."""
+    from scipy import optimize
+
+    def loss(tau2: float) -> float:
+        w = 1 / (tau2 + v)
+        deviation = y - np.average(y, weights=w)
+        return float(-np.log(w).sum() + np.log(w.sum()) + (w * deviation**2).sum())
+
+    grid = np.concatenate([[0.0] if v.all() else [], np.geomspace(1e-10, len(y) * np.ptp(y) ** 2, 400)])
+    losses = [loss(float(tau2)) for tau2 in grid]
+    best = int(np.argmin(losses))
+    between = (float(grid[max(0, best - 1)]), float(grid[min(best + 1, len(grid) - 1)]))
+    found = optimize.minimize_scalar(loss, bounds=between, method="bounded", options={"xatol": TOLERANCE * between[1]})
+    return float(found.x) if found.fun < losses[best] else float(grid[best])
+
+
+def _q_above(values: NDArray[np.float64], variances: NDArray[np.float64], quantile: float) -> Callable[[float], float]:
+    """By how much the weighted sum of squares is above a quantile, as a function of tau²."""
+
+    def above(tau2: float) -> float:
+        w = 1 / (tau2 + variances)
+        return float((w * (values - np.average(values, weights=w)) ** 2).sum()) - quantile
+
+    return above
+
+
+def _tau_bounds(
+    values: NDArray[np.float64], variances: NDArray[np.float64], mean: Interval
+) -> tuple[float, float] | tuple[None, None]:
+    """The interval of tau, at the level of that of the mean; there is none where the mean has none."""
+    found = None if mean.low is None else q_profile(values, variances, mean.level)
+    return (None, None) if found is None else (found[0] ** 0.5, found[1] ** 0.5)
+
+
+def _around(centre: float, t: float | None, error: float, level: float, n: int) -> Interval:
+    """The interval of so many standard errors, or none where it has no width beyond rounding."""
+    if t is None or not t * error > ROUNDING * abs(centre):
+        return Interval(centre, None, None, level, n)
+    return Interval(centre, centre - t * error, centre + t * error, level, n)
