@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import typer
 from sojourn.analysis import analyse
 from sojourn.analysis.checks import ALARM, Asked, Checks
 from sojourn.cli.emulate import conclude
+from sojourn.methods.emulator.analyse.loss import LEAST_LOSSES, Share
 from sojourn.methods.emulator.analyse.seen import cut_blocks
 from sojourn.records import RunFolder
 from sojourn.statistics.interval import Interval
+from sojourn.statistics.randomness import runs_test
 from sojourn.statistics.service import leave
 from tests.unit.made_up_emulator import Cell, Made, Rng, constant, losing, stays
 
@@ -312,3 +315,79 @@ def test_of_a_killed_emulators_blocks_the_log_may_lack_the_end() -> None:
     assert cut_blocks([*killed, *resumed]) == {1, 2}
     assert cut_blocks(killed) == {1, 2}
     assert cut_blocks(resumed) == frozenset()
+
+
+def lossy(words: str, asked: float, truth: float, packets: int, interval_ns: int = MS) -> Cell:
+    """A pipe that is to lose one share and loses another."""
+    model = losing({"independent": {"probability": asked}})
+    return Cell(words, model, stays(0), bernoulli(truth), packets=packets, interval_ns=interval_ns)
+
+
+BURSTS = Cell("loss 10%", losing({"independent": {"probability": 0.1}}), stays(0), gilbert(1 / 27, 1 / 3), packets=4000)
+LOSSES = {
+    "as configured": ([lossy("loss 10%", 0.1, 0.1, 4000)], "supported", "to within 10 %"),
+    "twice the loss": ([lossy("loss 10%", 0.1, 0.2, 4000)], "rejected", "where 10 % are configured"),
+    "half the loss": ([lossy("loss 10%", 0.1, 0.05, 4000)], "rejected", "where 10 % are configured"),
+    "no loss at all": ([lossy("loss 10%", 0.1, 0.0, 500)], "rejected", "loses 0 % (95 % CI 0 % to"),
+    "in bursts": ([BURSTS], "rejected", "checks of losses fail"),
+    "too few packets": ([lossy("loss 2%", 0.02, 0.02, 500)], "inconclusive", "with 2,000 packets; at least 63,"),
+    "twice of too few": ([lossy("loss 2%", 0.02, 0.04, 50)], "inconclusive", "at least 63,"),
+    "one pipe of two can tell": (
+        [lossy("loss 10%", 0.1, 0.1, 4000), lossy("loss 2%", 0.02, 0.02, 500)], "inconclusive", "loss 2% loses",
+    ),
+    "a cell too small, of a pipe large enough": (
+        [lossy("loss 10%", 0.1, 0.1, 4000), lossy("loss 10%", 0.1, 0.1, 100, 10 * MS)], "supported",
+        "2 shares of single cells are inconclusive",
+    ),
+    "a pattern that no cell can test": (
+        [lossy("loss 50%", 0.5, 0.5, 90, pace * MS) for pace in (1, 2, 3, 4)], "inconclusive", "is not tested",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_as_configured_are_supported_by_evidence_alone(tmp_path: Path, name: str) -> None:
+    cells, outcome, said = LOSSES[name]
+    verdict = analysed(tmp_path, Made(cells, seed=SEED))
+    found = next(one for one in verdict["hypotheses"] if one["hypothesis"] == "loss-as-configured")
+    assert (found["outcome"], said in found["sentence"]) == (outcome, True), found["sentence"]
+
+
+def test_a_loss_by_count_in_trials_shorter_than_the_count_is_inconclusive(tmp_path: Path) -> None:
+    every = {"before": {"loss": [{"every": {"every": 1000, "first": 1}}]}}
+    kept = Cell("every 1000", every, stays(0), packets=500)
+    lost = Cell("every 1000", every, stays(0), lambda _rng, n: np.arange(n) % 1000 == 0, packets=2000)
+    for cell, wanted in ((kept, "inconclusive"), (lost, "pass")):
+        verdict = analysed(tmp_path / wanted, Made([cell], seed=SEED))
+        assert verdict["by"][0, "loss before the link", "log"]["verdict"] == wanted
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 0.95])
+def test_the_power_of_the_check_of_a_share_is_as_stated(share: float) -> None:
+    """With as many packets as it says it needs: passes nine in ten, at the zone's edge one in forty, twice never."""
+    rng, runs, alpha = np.random.default_rng(SEED), 2000, ALARM / 500
+    need = Share("loss", "log", share, 0, 1, 1.0).needed
+    odds = share / (1 - share)
+
+    def verdicts(truth: float) -> Counter[str]:
+        lost = rng.binomial(need, truth, runs)
+        several = (Share("loss", "log", share, int(one), need, float(need)) for one in lost)
+        return Counter(one.asked().answer(alpha).verdict for one in several)
+
+    true, edge = verdicts(share), verdicts(share + Share("loss", "log", share, 0, 1, 1.0).margin)
+    other = [verdicts(odds * times / (1 + odds * times)) for times in (0.5, 2.0)]
+    print(f"seed {SEED}: {share} {need} {true} {edge} {other}")
+    assert 0.87 * runs <= true["pass"] <= 0.94 * runs
+    assert true["fail"] == 0
+    assert edge["pass"] <= 0.035 * runs
+    assert all(one["fail"] >= 0.99 * runs for one in other)
+
+
+@pytest.mark.parametrize(("burst", "power"), [(1.5, 0.9), (2.0, 0.99)])
+def test_bursts_are_found_by_their_pattern_where_it_is_tested(burst: float, power: float) -> None:
+    """Of a loss of 10 % in bursts in place of single losses, with the fewest losses for which a test may pass."""
+    rng, p, runs = np.random.default_rng(SEED), 0.1, 300
+    lose = gilbert(p / (1 - p) / burst, 1 / burst)
+    found = sum(runs_test([lose(rng, LEAST_LOSSES * 10)]).p < ALARM / 500 for _ in range(runs)) / runs
+    print(f"seed {SEED}: bursts of {burst}: {found:.3f}")
+    assert found >= power

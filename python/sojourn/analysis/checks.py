@@ -55,7 +55,8 @@ class Asked:
 
     `reading` gives the measured value and its interval for a probability of error; `zone` is where the interval must
     lie. Without a zone, `p` is a test's, and `enough` says whether it had enough packets. `exact` in place of both is
-    the number of wrong packets, where a single one is a failure.
+    the number of wrong packets, where a single one is a failure. `needed` is how many packets a check within a zone
+    needs to pass nine times in ten where everything is as configured.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Asked:
     exact: int | None = None
     measured: float | None = None
     n: int = 0
+    needed: int | None = None
 
     def answer(self, alpha: float) -> Answered:
         """The value and the verdict, at this probability of a false alarm."""
@@ -82,7 +84,7 @@ class Asked:
             shown = self.reading(0.05)
         if self.zone is None or self.reading is None:
             return Answered(self, shown, self._by_p(alpha))
-        return Answered(self, shown, _place(shown, self.reading(alpha), self.zone))
+        return Answered(self, shown, place(shown, self.reading(alpha), self.zone))
 
     def _by_p(self, alpha: float) -> str:
         if self.p is None or math.isnan(self.p):
@@ -92,7 +94,7 @@ class Asked:
         return PASS if self.enough else INCONCLUSIVE
 
 
-def _place(shown: Interval, sure: Interval, zone: tuple[float, float]) -> str:
+def place(shown: Interval, sure: Interval, zone: tuple[float, float]) -> str:
     """Pass by the interval that is shown; fail by the wider one, whose level allows an alarm."""
     if shown.low is not None and shown.high is not None and zone[0] <= shown.low and shown.high <= zone[1]:
         return PASS
@@ -149,5 +151,6 @@ def _tidy(place: tuple[str, int | None, str], one: Answered) -> dict[str, Any]:
         "limit": finite(asked.limit),
         "p": finite(asked.p),
         "n": asked.n or value.n,
+        "needed": asked.needed,
         "verdict": one.verdict,
     }

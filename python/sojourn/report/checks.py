@@ -109,7 +109,7 @@ def _is_statistic(one: Check) -> bool:
 
 def _has_p(one: Check) -> bool:
     """Whether a check is judged by a p, or would be if there were anything to test."""
-    return one["p"] is not None or _is_statistic(one)
+    return (one["p"] is not None and one["limit"] is None) or _is_statistic(one)
 
 
 def verdict_entry(one: Check) -> Entry:
@@ -158,7 +158,7 @@ def _numbers(one: Check) -> tuple[Entry, ...]:
 
 
 def _both_ways(one: Check) -> bool:
-    return one["unit"] in ("ns", "bit/s") and "quantisation" not in one["check"] and ", p9" not in one["check"]
+    return one["unit"] in ("ns", "bit/s", "ratio") and "quantisation" not in one["check"] and ", p9" not in one["check"]
 
 
 def _p(p: float | None) -> str:

@@ -57,7 +57,7 @@ class Deviations:
 
     def lie_within(self, margin: float) -> bool:
         """Whether every interval lies within ± margin."""
-        return all(
+        return bool(self.each) and all(
             one.low is not None and one.high is not None and max(-one.low, one.high) <= margin for one in self.each
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,15 @@ def worth_pearson(successes: int, trials: int, worth: float, level: float = 0.95
         return Interval(float("nan"), None, None, level, 0)
     share = successes / trials
     return Interval(share, *_exact(share * worth, worth, level), level, trials)
+
+
+def trials_needed(share: float, margin: float, power: float = 0.9, level: float = 0.95) -> int:
+    """Independent trials after which the interval of a true `share` lies within ± `margin` of it with this power.
+
+    The two one-sided tests of an equivalence trial (Schuirmann, 1987), by the normal approximation.
+    """
+    reach = float(special.ndtri((1 + level) / 2) + special.ndtri((1 + power) / 2))
+    return math.ceil(reach**2 * share * (1 - share) / margin**2)
 
 
 def korn_graubard(successes: NDArray[np.float64], trials: NDArray[np.float64], level: float = 0.95) -> Interval:

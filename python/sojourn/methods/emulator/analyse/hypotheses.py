@@ -1,13 +1,19 @@
-"""Published hypotheses about emulators: no quantisation error, no delay too short, no dependence on the packet rate."""
+"""Published hypotheses about emulators: no quantisation error, no delay too short, no dependence on the packet rate.
+
+And losses as configured. A hypothesis is supported where the whole interval of every figure that it is about lies
+within its limit; a figure without an interval leaves it inconclusive.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
+from sojourn.analysis.checks import ALARM, FAIL, INCONCLUSIVE, PASS, place
 from sojourn.analysis.factors import spell_interval
 from sojourn.analysis.hypotheses import Outcome
-from sojourn.analysis.wording import micro
+from sojourn.analysis.wording import counted, micro, percent
+from sojourn.methods.emulator.analyse import loss
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
+    from sojourn.methods.emulator.analyse.loss import Share
     from sojourn.methods.emulator.analyse.seen import Seen
 
     Told = tuple[list[Row], list[dict[str, Any]], dict[str, float]]
@@ -24,8 +31,15 @@ ORDER = ("fail", "inconclusive", "pass")
 
 def evaluate(run: Run, several: list[Seen], told: Told) -> list[Outcome]:
     """The plan's hypotheses that are about emulators; of every path with one."""
-    devices = list(dict.fromkeys(one.device for one in several))
-    return [HYPOTHESES[name](name, device, told) for name in run.hypotheses if name in HYPOTHESES for device in devices]
+    outcomes = []
+    for name in run.hypotheses:
+        for device in dict.fromkeys(one.device for one in several):
+            if name in HYPOTHESES:
+                outcomes.append(HYPOTHESES[name](name, device, told))
+            elif name == "loss-as-configured":
+                own = [one for one in several if one.device == device]
+                outcomes.append(_loss_as_configured(name, device, told[1], loss.pooled(own)))
+    return outcomes
 
 
 def _no_tick(name: str, device: str, told: Told) -> Outcome:
@@ -42,12 +56,13 @@ def _no_shortfall(name: str, device: str, told: Told) -> Outcome:
     if not known:
         return Outcome(name, "inconclusive", "no delay has a direct path to compare it with", device)
     worst = min(known, key=lambda one: one.estimate)
-    if all((one.low or 0.0) >= -limit for one in known):
+    if len(known) == len(rows) and all((one.low or 0.0) >= -limit for one in known):
         side = "below" if worst.estimate < 0 else "above"
         said = f"no median delay is more than {micro(limit)} below the configured one"
         said += f": the smallest is {micro(abs(worst.estimate))} {side} it"
         return Outcome(name, "supported", said, device, margin=limit, shown=worst)
     if any((one.high or 0.0) < -limit for one in known):
+        worst = min((one for one in known if (one.high or 0.0) < -limit), key=lambda one: one.estimate)
         said = f"a median delay is {micro(-worst.estimate)} below the configured one"
         return Outcome(name, "rejected", said, device, margin=limit, shown=worst)
     return Outcome(
@@ -70,7 +85,9 @@ def _independent_of_rate(name: str, device: str, told: Told) -> Outcome:
     limit = told[2]["offset"]
     if not spans:
         return Outcome(name, "inconclusive", "the run has no delay at more than one packet rate", device)
-    worst, rows = max(spans, key=lambda one: one[0].estimate)
+    beyond = [one for one in spans if (one[0].low or 0.0) > limit]
+    doubtful = [one for one in spans if one[0].high is None or one[0].high > limit]
+    worst, rows = max(beyond or doubtful or spans, key=lambda one: one[0].estimate)
     ends = [pick(rows, key=lambda row: row.value.estimate) for pick in (min, max)]
     least, most = (
         f"{micro(one.value.estimate)} ({spell_interval(one.factors.interval_ns or 0)} apart)" for one in ends
@@ -109,23 +126,79 @@ def _span(rows: list[Row]) -> Interval:
     return Interval(span, max(0.0, span - reach), span + reach, low.level, len(rows))
 
 
-def _loss_as_configured(name: str, device: str, told: Told) -> Outcome:
-    found = [one for one in told[1] if one["device"] == device and one["check"].startswith("loss")]
-    outcome, worst = _worst(found)
-    if worst is None:
+def _loss_as_configured(
+    name: str, device: str, checks: list[dict[str, Any]], shares: dict[str, list[Share]]
+) -> Outcome:
+    """Of every pipe, over all of its cells: the share lies within a tenth of the configured one, the pattern is random.
+
+    A cell that fails by itself rejects the hypothesis; one that has too few packets by itself does not decide.
+    """
+    found = [one for one in checks if one["device"] == device and one["check"].startswith("loss")]
+    if not found:
         return Outcome(name, "inconclusive", "no losses were configured", device)
-    n = len(found)
-    alarms = sum(one["verdict"] == "fail" for one in found)
-    if alarms:
-        where = f"{worst['check']} of {worst['pipe']}"
-        return Outcome(name, "rejected", f"{alarms} of {n} checks of losses fail, among them {where}", device)
-    inconclusive = sum(one["verdict"] == "inconclusive" for one in found)
-    said = f"{n - inconclusive} of {n} checks of losses pass, none fails"
-    said += f", {inconclusive} had too few losses and are inconclusive" if inconclusive else ""
-    if known := [one for one in found if one["p"] is not None]:
-        least = min(known, key=lambda one: float(one["p"]))
-        said += f"; the least p of them all is {least['p']:.2g} ({least['check']} of {least['pipe']})"
-    return Outcome(name, outcome if inconclusive == n else "supported", said, device)
+    every = [(words, one) for words, several in shares.items() for one in several]
+    alpha = ALARM / max(1, len(every))
+    placed = [(place(one.reading(0.05), one.reading(alpha), one.zone), words, one) for words, one in every]
+    beyond, unknown = ([it[1:] for it in placed if it[0] == verdict] for verdict in (FAIL, INCONCLUSIVE))
+    failed = [one for one in found if one["verdict"] == FAIL]
+    if beyond:
+        words, worst = max(beyond, key=lambda it: _off(it[1]))
+        return _shared(name, "rejected", f"{words} loses {_share(worst)}", device, worst)
+    if failed:
+        said = f"{len(failed)} of {counted(len(found), 'check')} of losses fail, among them {failed[0]['check']}"
+        return Outcome(name, "rejected", f"{said} of {failed[0]['pipe']}", device)
+    if unknown:
+        words, worst = max(unknown, key=lambda it: it[1].needed / it[1].n)
+        said = f"{words} loses {_share(worst)}: whether that is within {percent(loss.ZONE)} of it is not known"
+        if worst.n < worst.needed:
+            said += f" with {worst.n:,} packets; at least {worst.needed:,} are needed"
+        return _shared(name, "inconclusive", said, device, worst)
+    if untested := _untested(found, every):
+        return Outcome(name, "inconclusive", untested, device)
+    return _as_configured(name, device, found, every)
+
+
+def _untested(found: list[dict[str, Any]], every: list[tuple[str, Share]]) -> str:
+    """The first pipe whose pattern of losses no test could judge, or whose count is shorter than a trial."""
+    for words, one in every:
+        patterns = [it for it in found if it["pipe"] == words and it["check"].startswith(f"{one.check}, ")]
+        if not any(it["verdict"] == PASS for it in patterns):
+            least = loss.LEAST_LOSSES
+            return (
+                f"the pattern of the losses of {words} is not tested: no cell has {least} packets lost and {least} kept"
+            )
+    for it in found:
+        if it["unit"] == "packets" and it["verdict"] == INCONCLUSIVE:
+            return f"no trial of {it['pipe']} is as long as the pattern of its losses"
+    return ""
+
+
+def _as_configured(name: str, device: str, found: list[dict[str, Any]], every: list[tuple[str, Share]]) -> Outcome:
+    patterns = sum(it["verdict"] == PASS and ", " in it["check"] for it in found)
+    if not every:
+        return Outcome(name, "supported", "every packet is lost or kept as the count says", device)
+    words, worst = max(every, key=lambda it: _off(it[1]))
+    said = f"every pipe loses what is configured to within {percent(loss.ZONE)}: the farthest off, {words}, loses "
+    said += f"{_share(worst)}; {counted(patterns, 'test')} of the pattern raise{'s' * (patterns == 1)} no alarm"
+    alone = [it for it in found if it["limit"] is not None and it["verdict"] == INCONCLUSIVE]
+    if alone:
+        said += f"; {counted(len(alone), 'share')} of single cells {'are' if len(alone) > 1 else 'is'} inconclusive"
+    return _shared(name, "supported", said, device, worst)
+
+
+def _off(share: Share) -> float:
+    return abs(share.lost / share.n - share.configured) / share.margin
+
+
+def _share(one: Share) -> str:
+    value = one.reading(0.05)
+    known = f" (95 % CI {percent(value.low or 0.0)} to {percent(value.high or 0.0)})"
+    return f"{percent(value.estimate)}{known} of its packets where {percent(one.configured)} are configured"
+
+
+def _shared(name: str, outcome: str, said: str, device: str, one: Share) -> Outcome:
+    value = one.reading(0.05)
+    return Outcome(name, outcome, said, device, None, None, one.margin, value, "ratio", one.configured)
 
 
 def _by_checks(name: str, device: str, found: list[dict[str, Any]], limit: float) -> Outcome:
@@ -157,5 +230,4 @@ HYPOTHESES: dict[str, Callable[[str, str, Told], Outcome]] = {
     "no-tick": _no_tick,
     "no-shortfall": _no_shortfall,
     "delay-independent-of-rate": _independent_of_rate,
-    "loss-as-configured": _loss_as_configured,
 }

@@ -6,12 +6,17 @@ of gaps and bursts, and Ljung and Box's test of correlation. Losses of a chain a
 for the chain's memory, and with the lengths where the losses reveal its state, else with the correlation of neighbours.
 Losses by count are checked exactly.
 
-A test of randomness can fail a wrong emulator, but cannot prove a right one: without an alarm, losses are as configured
-as far as this many losses show. With fewer than 200 losses the check is inconclusive.
+A share passes by an equivalence test: its whole 95 % interval lies within a tenth of the configured share (`ZONE`). A
+share as configured passes with a probability of 90 % if there are as many packets as the check says it needs; with so
+many, twice and half the loss fail. With fewer packets the check is inconclusive.
+
+A test of randomness can fail a wrong emulator, but cannot prove a right one: without an alarm, losses are as random as
+this many losses show. With fewer than 200 losses the test is inconclusive.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +26,7 @@ from sojourn.analysis.checks import Asked
 from sojourn.methods.emulator.analyse.delay import binomial_p
 from sojourn.methods.emulator.analyse.pipe import HEADER_BYTES
 from sojourn.statistics.chain import Chain, bernoulli
-from sojourn.statistics.proportion import clopper_pearson, worth_pearson
+from sojourn.statistics.proportion import trials_needed, worth_pearson
 from sojourn.statistics.randomness import Test, age_test, autocorrelation, ljung_box, runs_test, two_sided
 
 if TYPE_CHECKING:
@@ -32,6 +37,10 @@ if TYPE_CHECKING:
     from sojourn.methods.emulator.analyse.seen import Seen
     from sojourn.statistics.interval import Interval
 
+ZONE = 0.1
+"""The equivalence zone of a share, relative to what is configured: the precision for which `emulate verify --quick`
+computes its packets. Of a share above one half, relative to what is left."""
+
 LEAST_LOSSES = 200
 LAGS = 10
 STAGES = ("before", "after")
@@ -39,10 +48,84 @@ PASSED = {"before": [], "after": ["before", "full", "managed", "profile", "rule"
 """The causes of loss before each stage."""
 
 
+@dataclass(frozen=True)
+class Share:
+    """So many lost of so many packets, and the configured share; they tell as much as `worth` independent ones."""
+
+    check: str
+    of: str
+    configured: float
+    lost: int
+    n: int
+    worth: float
+
+    @property
+    def margin(self) -> float:
+        """How far the share may be from the configured one."""
+        return ZONE * min(self.configured, 1 - self.configured)
+
+    @property
+    def zone(self) -> tuple[float, float]:
+        """Where the whole interval must lie."""
+        return self.configured - self.margin, self.configured + self.margin
+
+    @property
+    def needed(self) -> int:
+        """Packets after which a share as configured passes nine times in ten."""
+        return round(trials_needed(self.configured, self.margin) * self.n / self.worth)
+
+    def reading(self, alpha: float) -> Interval:
+        """The share with its interval, for a probability that the interval misses the truth."""
+        return worth_pearson(self.lost, self.n, self.worth, 1 - alpha)
+
+    def asked(self, what: str = "share of packets that were lost") -> Asked:
+        """The check; a share of none or of all needs no interval."""
+        share, n = self.configured, self.n
+        if share in (0.0, 1.0):
+            wrong = self.lost if share == 0 else n - self.lost
+            return Asked(self.check, self.of, 0.0, "packets", f"packets against: {what}", exact=wrong, n=n)
+        p = binomial_p(self.lost, n, share) if self.worth >= n else _worth_p(self.lost / n, share, self.worth)
+        return Asked(
+            self.check, self.of, share, "ratio", what, self.reading, self.zone, self.margin, p, n=n, needed=self.needed
+        )
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Which packets were lost, trial by trial, and the chain that is to lose them."""
+
+    check: str
+    of: str
+    rows: Sequence[NDArray[np.bool_]]
+    chain: Chain
+
+    @property
+    def share(self) -> Share:
+        """How many were lost."""
+        n, lost = sum(map(len, self.rows)), int(sum(row.sum() for row in self.rows))
+        return Share(self.check, self.of, self.chain.loss, lost, n, min(float(n), n / self.chain.inflation))
+
+
 def asked(seen: Seen, _limits: dict[str, float]) -> list[Asked]:
     """All checks of one pipe's losses, duplicates, bit errors and reordering."""
     found = [one for stage in STAGES for one in _stage(seen, stage)]
-    return [*found, *_outside(seen), *_copies(seen), *_bit_errors(seen), *_reordering(seen)]
+    found += [*_none_outside(seen), *(check for one in losses(seen) for check in against(one))]
+    return [*found, *_copies(seen), *_bit_errors(seen), *_reordering(seen)]
+
+
+def losses(seen: Seen) -> list[Losses]:
+    """Random losses that a chain describes: of each stage in the log, and of both from outside."""
+    found = []
+    for stage in STAGES if seen.has_log else ():
+        chain = None if seen.pipe.periodic(stage) else seen.pipe.chain(stage, seen.interval_ns)
+        if chain is not None:
+            found.append(
+                Losses(f"loss {stage} the link" if _both(seen) else "loss", "log", rows_of(seen, stage), chain)
+            )
+    outside = whole_chain(seen) if _is_countable(seen) else None
+    if outside is not None:
+        found.append(Losses("loss", "streams", seen.arrived, outside))
+    return [one for one in found if any(map(len, one.rows))]
 
 
 def rows_of(seen: Seen, stage: str) -> list[NDArray[np.bool_]]:
@@ -52,16 +135,12 @@ def rows_of(seen: Seen, stage: str) -> list[NDArray[np.bool_]]:
 
 
 def _stage(seen: Seen, stage: str) -> list[Asked]:
+    """Losses of a stage that are not random: by count, or none at all."""
     if not seen.has_log:
         return []
-    counted = seen.pipe.periodic(stage)
-    rows = rows_of(seen, stage)
-    if counted:
-        return [_by_count(rows, *counted, stage)]
-    chain = seen.pipe.chain(stage, seen.interval_ns)
-    if chain is None:
-        return [_none(rows, stage)] if not seen.pipe.losses(stage) else []
-    return against(rows, chain, "log", f"loss {stage} the link" if _both(seen) else "loss")
+    if counted := seen.pipe.periodic(stage):
+        return [_by_count(rows_of(seen, stage), *counted, stage)]
+    return [] if seen.pipe.losses(stage) else [_none(rows_of(seen, stage), stage)]
 
 
 def _both(seen: Seen) -> bool:
@@ -75,33 +154,39 @@ def _none(rows: Sequence[NDArray[np.bool_]], stage: str) -> Asked:
 
 
 def _by_count(rows: Sequence[NDArray[np.bool_]], name: str, told: Any, stage: str) -> Asked:
-    """Every n-th, or a pattern: how many packets deviate from it. The count may continue from trial to trial."""
+    """Every n-th, or a pattern: how many packets deviate from it. The count may continue from trial to trial.
+
+    A trial shorter than the pattern does not count towards the packets compared: it may well lack every loss.
+    """
     if name == "every":
         period, start = int(told["every"]), int(told["first"]) - 1
         pattern = np.arange(period) == start % period
     else:
         pattern, start = np.array(told["lost"], dtype=np.bool_), 0
     wrong = 0
+    whole = [row for row in rows if len(row) >= len(pattern)]
     for row in rows:
         tiled = np.tile(pattern, len(row) // len(pattern) + 2)
         wrong += min(int((tiled[at : at + len(row)] != row).sum()) for at in range(len(pattern)))
     what = f"packets that were lost or kept against the {name} model"
-    return Asked(f"loss {stage} the link", "log", 0.0, "packets", what, exact=wrong, n=sum(map(len, rows)))
+    return Asked(f"loss {stage} the link", "log", 0.0, "packets", what, exact=wrong, n=sum(map(len, whole)))
 
 
-def _outside(seen: Seen) -> list[Asked]:
-    """The stream's losses, where all of them are configured."""
-    pipe = seen.pipe
-    if pipe.loss_varies or any(pipe.corruption(stage) for stage in STAGES) or not seen.sends.height:
+def _is_countable(seen: Seen) -> bool:
+    """Whether frames that did not arrive are the configured losses alone."""
+    return bool(
+        seen.sends.height and not seen.pipe.loss_varies and not any(seen.pipe.corruption(stage) for stage in STAGES)
+    )
+
+
+def _none_outside(seen: Seen) -> list[Asked]:
+    """Frames that did not arrive, where no loss is configured."""
+    if not _is_countable(seen) or any(seen.pipe.losses(stage) for stage in STAGES):
         return []
-    models = [model for stage in STAGES for model in pipe.losses(stage)]
-    if not models:
-        lost, n = int(sum(row.sum() for row in seen.arrived)), sum(map(len, seen.arrived))
-        beyond = max(0, lost - int(seen.trials["local_drops"].sum()))
-        what = "frames that did not arrive (without the receiver's local drops)"
-        return [Asked("no loss", "streams", 0.0, "packets", what, exact=beyond, n=n)]
-    chain = whole_chain(seen)
-    return [] if chain is None else against(seen.arrived, chain, "streams", "loss")
+    lost, n = int(sum(row.sum() for row in seen.arrived)), sum(map(len, seen.arrived))
+    beyond = max(0, lost - int(seen.trials["local_drops"].sum()))
+    what = "frames that did not arrive (without the receiver's local drops)"
+    return [Asked("no loss", "streams", 0.0, "packets", what, exact=beyond, n=n)]
 
 
 def whole_chain(seen: Seen) -> Chain | None:
@@ -121,13 +206,12 @@ def whole_chain(seen: Seen) -> Chain | None:
     )
 
 
-def against(rows: Sequence[NDArray[np.bool_]], chain: Chain, of: str, name: str) -> list[Asked]:
+def against(losses: Losses) -> list[Asked]:
     """Losses against a chain: their share, and their pattern."""
-    n, lost = sum(map(len, rows)), int(sum(row.sum() for row in rows))
-    if not n:
-        return []
-    enough = min(lost, n - lost) >= LEAST_LOSSES
-    found = [_share(n, lost, chain, of, name)]
+    rows, chain, of, name = losses.rows, losses.chain, losses.of, losses.check
+    share = losses.share
+    enough = min(share.lost, share.n - share.lost) >= LEAST_LOSSES
+    found = [share.asked()]
     if not 0 < chain.loss < 1:
         return found
     if len(chain.loses) == 1:
@@ -142,17 +226,17 @@ def against(rows: Sequence[NDArray[np.bool_]], chain: Chain, of: str, name: str)
     return found
 
 
-def _share(n: int, lost: int, chain: Chain, of: str, name: str) -> Asked:
-    worth = min(float(n), n / chain.inflation)
-
-    def reading(alpha: float) -> Interval:
-        return worth_pearson(lost, n, worth, 1 - alpha)
-
-    # A test whether the configured share lies in the interval; its p is the binomial's of as many as they are worth.
-    share = chain.loss
-    p = binomial_p(lost, n, share) if worth >= n else _worth_p(lost / n, share, worth)
-    enough = n * share >= 10 or share in (0.0, 1.0)
-    return Asked(name, of, share, "ratio", "share of packets that were lost", reading, p=p, enough=enough, n=n)
+def pooled(several: Sequence[Seen]) -> dict[str, list[Share]]:
+    """For every pipe the shares of random losses, over all the cells that have this pipe."""
+    found: dict[str, list[Share]] = {}
+    for words in dict.fromkeys(one.words for one in several):
+        shares = [one.share for seen in several if seen.words == words for one in losses(seen)]
+        shares = [one for one in shares if 0 < one.configured < 1]
+        for check, of in dict.fromkeys((one.check, one.of) for one in shares):
+            own = [one for one in shares if (one.check, one.of) == (check, of)]
+            lost, n, worth = (sum(getattr(one, name) for one in own) for name in ("lost", "n", "worth"))
+            found.setdefault(words, []).append(Share(check, of, own[0].configured, lost, n, worth))
+    return found
 
 
 def _worth_p(found: float, share: float, worth: float) -> float:
@@ -202,8 +286,7 @@ def _copies(seen: Seen) -> list[Asked]:
 
 
 def _proportion(name: str, what: str, found: int, n: int, share: float) -> Asked:
-    return Asked(name, "log", share, "ratio", what, lambda alpha: clopper_pearson(found, n, 1 - alpha),
-                 p=binomial_p(found, n, share), enough=n * share >= 10, n=n)  # fmt: skip
+    return Share(name, "log", share, found, n, float(n)).asked(what)
 
 
 def _bit_errors(seen: Seen) -> list[Asked]:
