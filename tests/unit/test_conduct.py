@@ -34,7 +34,8 @@ from sojourn.records.folder import open_folder
 from sojourn.records.log import read_log
 
 FAKE = Path(__file__).with_name("fake_instrument.py")
-SMALL = ("rounds=2", "devices=bridge", "icmp_bytes=64", "probes_per_block=6", "warmup_probes=1")
+ONE_BED = ("bed.sessions=1", "bed.twins=false")
+SMALL = ("rounds=2", "devices=bridge", "icmp_bytes=64", "probes_per_block=6", "warmup_probes=1", *ONE_BED)
 
 
 @pytest.fixture(autouse=True)

@@ -55,7 +55,7 @@ from sojourn.conduct.blocks import Blocks, open_prober, probed_blocks
 class Toy(Blocks):
     def measure(self, trial):
         super().measure(trial)
-        self.session.log("toy", block=trial.block, session=trial.session)
+        self.session.log("toy", block=trial.block, session=self.session.part.number)
 
 @contextmanager
 def opened(session, clock):

@@ -35,8 +35,8 @@ def test_a_round_of_a_cell_goes_there_and_back_again() -> None:
         blocks = list(group)
         devices = [block.device for block in blocks]
         assert devices == devices[::-1]
-        assert sorted(devices[:4]) == ["a/a", "bridge", "direct", "wire"]
-        assert [block.visit for block in blocks] == [0] * 4 + [1] * 4
+        assert sorted(devices[:5]) == ["a/a", "bridge", "bridge/2", "direct", "wire"]
+        assert [block.visit for block in blocks] == [0] * 5 + [1] * 5
 
 
 def test_every_cell_has_every_path_in_every_round() -> None:
@@ -45,7 +45,8 @@ def test_every_cell_has_every_path_in_every_round() -> None:
     for block in plan.expand():
         seen[block.round, block.cell].append(block.device)
     assert len(seen) == 3 * len(cells(plan))
-    assert all(sorted(devices) == sorted(["direct", "a/a", "wire", "bridge"] * 2) for devices in seen.values())
+    every = sorted(["direct", "a/a", "wire", "bridge", "bridge/2"] * 2)
+    assert all(sorted(devices) == every for devices in seen.values())
 
 
 def test_blocks_are_numbered_in_order_and_depend_on_the_seed_alone() -> None:
@@ -62,12 +63,13 @@ def test_both_cells_and_paths_are_shuffled() -> None:
     first_cells = {next(group).cell for _, group in groupby(blocks, key=lambda block: block.round)}
     first_arms = {next(group).device for _, group in groupby(blocks, key=lambda block: (block.round, block.cell))}
     assert first_cells == {0, 1, 2}
-    assert first_arms == {"direct", "a/a", "wire", "bridge"}
+    assert first_arms == {"direct", "a/a", "wire", "bridge", "bridge/2"}
 
 
-def test_the_aa_control_takes_the_direct_link() -> None:
-    control = next(block for block in quick().expand() if block.device == "a/a")
-    assert control.path == "direct"
+@pytest.mark.parametrize(("twins", "path"), [("false", "direct"), ("true", "a/a")])
+def test_the_control_takes_the_direct_link_or_its_twin(twins: str, path: str) -> None:
+    control = next(block for block in quick(f"bed.twins={twins}").expand() if block.device == "a/a")
+    assert control.path == path
 
 
 def test_slow_intervals_get_shorter_blocks_but_keep_a_warm_up() -> None:

@@ -14,7 +14,7 @@ from sojourn.records.results import RESULTS
 
 VALUES = frozenset({
     "estimate", "ci_low", "ci_high", "level", "unit", "n", "probes", "q_value", "cell", "clock", "source", "findings",
-    "clock_bound_ns", "clock_error95_ns",
+    "clock_bound_ns", "clock_error95_ns", "sessions",
 })  # fmt: skip
 FACTORS = tuple(name for name in RESULTS if name not in VALUES)
 """What makes two rows the same figure."""

@@ -129,8 +129,7 @@ def _rate_independent(name: str, run: Run, rounds: Rounds, bed_ns: float) -> lis
     if len(intervals) < 2:
         return [inconclusive(name, "not tested: the run has one time between probes only", device)]
     columns = [one_way[np.array(paces) == interval].mean(axis=0) for interval in intervals]
-    y = np.stack(columns, axis=1)
-    y = y[~np.isnan(y).any(axis=1)]
+    y = rounds.by_session(np.stack(columns, axis=1))
     if not len(y):
         return [inconclusive(name, "no round has every interval", device)]
     what = f"one constant over {len(intervals)} intervals"

@@ -1,11 +1,12 @@
 """What a device adds: differences of mean round-trip times, paired within rounds, halved to one way.
 
-The unit is the pair: (device - reference) of one cell in one round, each the average of its two visits. Hodges-Lehmann
-runs over the pairs of a cell; "pooled" first averages a round over all its cells. Half a round trip is one way: with
-equal sizes both ways it is the device's latency at that size, and for request-response the mean of its latencies at
-request and at response size, which for a device of constant plus cost per byte is its latency at the mean of both
-sizes. The whole extra round trip of request-response is reported beside it as `device_round_trip`.
-A difference of medians is called a shift; no other quantile is subtracted.
+The unit is the pair: (device - reference) of one cell in one round, each the average of its visits, over both instances
+where the device has a twin. A figure is the arithmetic mean of pairs: over sessions where the run has several beds, the
+mean of each being one value; Hodges and Lehmann's pseudomedian stands beside it. "pooled" first averages a round over
+all its cells. Half a round trip is one way: with equal sizes both ways it is the device's latency at that size, and for
+request-response the mean of its latencies at request and at response size, which for a device of constant plus cost per
+byte is its latency at the mean of both sizes. The whole extra round trip of request-response is reported beside it as
+`device_round_trip`. A difference of medians is called a shift; no other quantile is subtracted.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ import polars as pl
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, against
-from sojourn.statistics.discovery import benjamini_hochberg, signed_rank_p
-from sojourn.statistics.interval import Interval, student_t
-from sojourn.statistics.signed_rank import hodges_lehmann
+from sojourn.analysis.sessions import Figure, across, figure_of
+from sojourn.statistics.discovery import benjamini_hochberg
+from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.run import Run
 
-A_A_LEVEL = 0.999
+CONTROL_LEVEL = 0.999
+"""The A/A control is doubted where its interval of this level excludes zero: once in a thousand runs by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +39,26 @@ class Rounds:
 
     cells: list[int]
     devices: list[str]
+    session: NDArray[np.int64]
+    """Of each round; all 0 where the run has one bed."""
     mean: dict[str, NDArray[np.float64]]
     median: dict[str, NDArray[np.float64]]
     variance: dict[str, NDArray[np.float64]]
     probes: dict[str, NDArray[np.float64]]
+    instances: dict[str, NDArray[np.float64]]
+    """The mean over the second instance less that over the first."""
 
     def one_way(self, device: str, reference: str | None) -> NDArray[np.float64]:
         """Half the (extra) round trip per cell and round."""
         whole = self.mean[device]
         return whole / 2 if reference is None else (whole - self.mean[reference]) / 2
+
+    def by_session(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rows of rounds as means of sessions, where the run has several; rows with a gap are left out before."""
+        several = [values[self.session == one] for one in np.unique(self.session)]
+        several = [rows[~np.isnan(rows).any(axis=1)] for rows in several]
+        means = several[0] if len(several) == 1 else [rows.mean(axis=0) for rows in several if len(rows)]
+        return np.array(means, dtype=np.float64).reshape(-1, values.shape[1])
 
     def pairs(self) -> list[tuple[str, str]]:
         """Every (device, reference) that can be subtracted, a/a first."""
@@ -58,29 +71,54 @@ class Rounds:
 
 
 def rounds_of(run: Run) -> Rounds:
-    """Block means, averaged over the visits of a round; a round that lacks a visit of a device has no value for it."""
-    rtt = pl.col("rtt")
+    """Block means, averaged over the visits of a round; a round that lacks a visit of a device has no value for it.
+
+    Of a run of several sessions, a round that was begun on one bed and ended on another has no value either.
+    """
+    rtt, instance = pl.col("rtt"), pl.col("instance")
     blocks = (
         run.measured.drop_nulls("rtt")
-        .group_by("device", "cell", "round", "visit")
-        .agg(rtt.mean().alias("mean"), rtt.median().alias("median"), rtt.var().alias("variance"), pl.len().alias("n"))
+        .group_by("device", "cell", "round", "visit", "instance")
+        .agg(
+            rtt.mean().alias("mean"),
+            rtt.median().alias("median"),
+            rtt.var().alias("variance"),
+            pl.len().alias("n"),
+            pl.col("part").first(),
+        )
+        .sort("device", "cell", "round", "visit", "instance")
     )
     visits = blocks["visit"].n_unique()
+    session = _session_of_rounds(run, blocks)
     whole = (
         blocks.group_by("device", "cell", "round")
         .agg(
             pl.col("mean", "median", "variance").mean(),
             pl.col("n").sum(),
-            pl.col("visit").n_unique().alias("visits"),
+            (pl.col("mean").filter(instance == 2).mean() - pl.col("mean").filter(instance == 1).mean()).alias("apart"),
+            pl.len().alias("blocks"),
         )
-        .filter(pl.col("visits") == visits)
+        .join(blocks.group_by("device").agg(instance.n_unique().alias("instances")), on="device")
+        .filter(pl.col("blocks") == visits * pl.col("instances"), pl.col("round").is_in(list(session)))
     )
     cells, devices = list(run.cells), run.devices
     width = int(whole["round"].to_numpy().max()) + 1 if whole.height else 0
-    return Rounds(cells, devices, *(_matrices(whole, one, cells, devices, width) for one in _COLUMNS))
+    of_rounds = np.array([session.get(one, 0) for one in range(width)], dtype=np.int64)
+    return Rounds(cells, devices, of_rounds, *(_matrices(whole, one, cells, devices, width) for one in _COLUMNS))
 
 
-_COLUMNS = ("mean", "median", "variance", "n")
+_COLUMNS = ("mean", "median", "variance", "n", "apart")
+
+
+def _session_of_rounds(run: Run, blocks: pl.DataFrame) -> dict[int, int]:
+    """The session of each round that has one."""
+    parts = blocks.group_by("round").agg(pl.col("part").min().alias("first"), pl.col("part").max().alias("last"))
+    several = run.sessions > 1
+    return {
+        round_: first if several else 0
+        for round_, first, last in parts.select("round", "first", "last").iter_rows()
+        if first == last or not several
+    }
 
 
 def _matrices(
@@ -102,15 +140,19 @@ def latency_rows(run: Run, rounds: Rounds) -> list[Row]:
         rows += [row for several in per_cell for row in several]
         tell_q_values(rounds, [several[0] for several in per_cell if several])
         rows += _pooled_rows(run, rounds, device, reference)
-    return rows
+    return [*rows, *_instance_rows(run, rounds)]
 
 
-def pooled(rounds: Rounds, device: str, reference: str, level: float = 0.95) -> Interval:
-    """The latency over all cells: per round the average over cells, then Hodges-Lehmann over rounds.
+def pooled(rounds: Rounds, device: str, reference: str, level: float = 0.95) -> Figure:
+    """The latency over all cells: per round the average over cells, then the mean over rounds.
 
     The A/A control pools every pair instead: all its cells share one truth, zero, so nothing need be averaged away.
     """
-    return hodges_lehmann(_pooled_pairs(rounds, device, reference), level)
+    differences = rounds.one_way(device, reference)
+    if device == A_A:
+        return figure_of(differences.ravel(), np.tile(rounds.session, len(differences)), level)
+    averages = differences.mean(axis=0) if len(differences) else np.empty(0)
+    return figure_of(np.asarray(averages, dtype=np.float64), rounds.session, level)
 
 
 def resolution(rounds: Rounds) -> Interval | None:
@@ -120,52 +162,64 @@ def resolution(rounds: Rounds) -> Interval | None:
     """
     if A_A not in rounds.devices or DIRECT not in rounds.devices:
         return None
-    return resolution_of(_pooled_pairs(rounds, A_A, DIRECT))
+    return resolution_of(pooled(rounds, A_A, DIRECT).mean)
 
 
-def resolution_of(differences: NDArray[np.float64]) -> Interval | None:
-    """The end of the 95 % interval of the A/A differences that is farther from zero; None with too few of them."""
-    control = hodges_lehmann(differences)
+def resolution_of(control: Interval) -> Interval | None:
+    """The end of the interval of the A/A difference that is farther from zero; None where it has none."""
     if control.low is None or control.high is None:
         return None
     return Interval(max(abs(control.low), abs(control.high)), None, None, control.level, control.n)
 
 
-def _pooled_pairs(rounds: Rounds, device: str, reference: str) -> NDArray[np.float64]:
-    differences = rounds.one_way(device, reference)
-    if device == A_A:
-        return differences[~np.isnan(differences)]
-    averages = differences.mean(axis=0) if len(differences) else np.empty(0)
-    return np.asarray(averages[~np.isnan(averages)], dtype=np.float64)
+def doubtful_control(rounds: Rounds) -> Interval | None:
+    """The A/A difference where it is not zero far beyond chance; None where it may be."""
+    if A_A not in rounds.devices or DIRECT not in rounds.devices:
+        return None
+    found = pooled(rounds, A_A, DIRECT, CONTROL_LEVEL).mean
+    return found if found.excludes(0) else None
 
 
 def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) -> list[Row]:
-    """One cell's latency, arithmetic average, shift and variance."""
+    """One cell's latency, what it is within a bed and between beds, its shift and variance."""
     cell = rounds.cells[row]
     differences = rounds.one_way(device, reference)[row]
     used = ~np.isnan(differences)
-    d = differences[used]
-    if not len(d):
+    if not used.any():
         return []
     mask = np.zeros(rounds.mean[device].shape, dtype=np.bool_)
     mask[row] = used
     probes = rounds.counted(device, reference, mask)
-    shift = (rounds.median[device] - rounds.median[reference])[row][used]
+    latency = figure_of(differences, rounds.session)
+    shift = (rounds.median[device] - rounds.median[reference])[row]
     variance = (rounds.variance[device] - rounds.variance[reference])[row] / 2
     figures = [
-        ("device_latency", "mean", hodges_lehmann(d), "ns"),
-        ("device_latency", "arithmetic", student_t(d), "ns"),
-        ("rtt_shift", "p50", hodges_lehmann(shift), "ns"),
-        ("device_latency_variance", "variance", hodges_lehmann(variance[~np.isnan(variance)]), "ns^2"),
+        ("device_latency", "mean", latency.mean, "ns"),
+        *_beside(latency),
+        ("rtt_shift", "p50", figure_of(shift, rounds.session).mean, "ns"),
+        ("device_latency_variance", "variance", figure_of(variance, rounds.session).mean, "ns^2"),
     ]
     if run.cells[cell].payload_bytes != run.cells[cell].response_payload_bytes:
-        figures.append(("device_round_trip", "mean", hodges_lehmann(2 * d), "ns"))
+        figures.append(("device_round_trip", "mean", figure_of(2 * differences, rounds.session).mean, "ns"))
     rows = [
-        Row(device, quantity, statistic, value, unit, reference, run.cells[cell], cell, probes)
+        Row(device, quantity, statistic, value, unit, reference, run.cells[cell], cell, probes,
+            sessions=latency.sessions if run.sessions > 1 else None)
         for quantity, statistic, value, unit in figures
         if value.n
-    ]
+    ]  # fmt: skip
     return [*rows, *_model_sd(rows)]
+
+
+def _beside(latency: Figure) -> list[tuple[str, str, Interval, str]]:
+    """What stands beside a mean: its pseudomedian, and over several beds what it is within one and between them."""
+    found = [("device_latency", "hodges_lehmann", latency.pseudomedian, "ns")]
+    if latency.between is not None and latency.next_run is not None:
+        found += [
+            ("device_latency", "within_bed", latency.within, "ns"),
+            ("device_latency", "next_run", latency.next_run, "ns"),
+            ("between_beds", "sd", latency.between, "ns"),
+        ]
+    return found
 
 
 def _model_sd(rows: list[Row]) -> list[Row]:
@@ -184,23 +238,45 @@ def _model_sd(rows: list[Row]) -> list[Row]:
     )
     row = Row(found.device, "device_latency", "sd", root, "ns", found.reference, found.factors, found.cell)
     row.probes, row.source = found.probes, "model: independent delays, var(device) = var(with) - var(without)"
+    row.sessions = found.sessions
     return [row]
 
 
 def _pooled_rows(run: Run, rounds: Rounds, device: str, reference: str) -> list[Row]:
-    level = A_A_LEVEL if device == A_A else 0.95
-    value = pooled(rounds, device, reference, level)
-    if not value.n:
+    found = pooled(rounds, device, reference)
+    if not found.mean.n:
         return []
     used = ~np.isnan(rounds.one_way(device, reference))
     if device != A_A:
         used &= used.all(axis=0)
     common = in_common(run.cells.values())
     probes = rounds.counted(device, reference, used)
-    rows = [Row(device, "device_latency", "pooled", value, "ns", reference, common, None, probes)]
-    bed = resolution(rounds)
+    sessions = found.sessions if run.sessions > 1 else None
+    rows = [
+        Row(device, "device_latency", "pooled", found.mean, "ns", reference, common, None, probes, sessions=sessions)
+    ]
+    bed = resolution_of(found.mean)
     if device == A_A and bed is not None:
-        rows.append(Row(A_A, "resolution", "pooled", bed, "ns", DIRECT, common, None, probes))
+        rows.append(Row(A_A, "resolution", "pooled", bed, "ns", DIRECT, common, None, probes, sessions=sessions))
+    return rows
+
+
+def _instance_rows(run: Run, rounds: Rounds) -> list[Row]:
+    """How much instances of a link or of a device in one bed differ, one way: the standard deviation of one.
+
+    Of the direct link, the A/A control is the other instance.
+    """
+    rows = []
+    for device in rounds.devices:
+        second_less_first = rounds.mean[device] - rounds.mean[DIRECT] if device == A_A else rounds.instances[device]
+        averages = second_less_first.mean(axis=0) / 2
+        used = ~np.isnan(averages)
+        found = across(averages[used], rounds.session[used]) if used.any() else None
+        if found is not None:
+            apart = found.between.scaled(0.5**0.5)
+            common = in_common(run.cells.values())
+            rows.append(Row(DIRECT if device == A_A else device, "between_instances", "sd", apart, "ns", None, common))
+            rows[-1].sessions = found.mean.n
     return rows
 
 
@@ -208,6 +284,6 @@ def tell_q_values(rounds: Rounds, rows: list[Row]) -> None:
     """Write on the latencies of cells the q-values of their differing from zero, all cells together."""
     if rows:
         cells = [rounds.one_way(row.device, row.reference)[rounds.cells.index(row.cell or 0)] for row in rows]
-        p = np.array([signed_rank_p(d[~np.isnan(d)]) for d in cells], dtype=np.float64)
+        p = np.array([figure_of(d, rounds.session).p for d in cells], dtype=np.float64)
         for row, q in zip(rows, benjamini_hochberg(p), strict=True):
             row.q_value = float(q)

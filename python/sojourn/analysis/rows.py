@@ -57,6 +57,8 @@ class Row:
     port: int | None = None
     node: int | None = None
     setting: LogSetting | None = None
+    sessions: int | None = None
+    """Over how many beds made anew; None where a run has one."""
 
     def tidy(self) -> dict[str, Any]:
         """The row as results.json holds it; what is not a number is null."""
@@ -86,6 +88,7 @@ class Row:
             "port": self.port,
             "node": self.node,
             **of_streams,
+            "sessions": self.sessions,
             **({} if self.setting is None else asdict(self.setting)),
         }
 

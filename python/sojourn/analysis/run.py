@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
+from sojourn.devices import TWIN
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, RunFolder, Table, read_table
 from sojourn.records.earlier import VALUES, read_json, read_toml
@@ -83,6 +84,11 @@ class Run:
     def method(self) -> str:
         """How the study goes about it: "pairs", "departures", "one-way", ..."""
         return str(self.study.get("method", "pairs"))
+
+    @property
+    def sessions(self) -> int:
+        """How many beds the plan asks for, each made anew; what they found has the number of a part."""
+        return int(self.plan.get("bed", {}).get("sessions", 1))
 
     @property
     def simulated(self) -> bool:
@@ -179,7 +185,7 @@ def load(path: Path) -> Run:
     folder = RunFolder(path)
     plan = _plan(folder)
     tables = {name: read_table(folder.records, name) for name in ("probes", "blocks", "captures")}
-    blocks = _latest(tables["blocks"].frame).with_columns(pl.col("schedule").replace(VALUES))
+    blocks = _by_instance(_latest(tables["blocks"].frame)).with_columns(pl.col("schedule").replace(VALUES))
     log = read_log(folder.log)
     cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
     cells |= _cells_of_streams(log)
@@ -213,8 +219,16 @@ def _latest(blocks: pl.DataFrame) -> pl.DataFrame:
     return blocks.sort("block", "part").unique("block", keep="last", maintain_order=True)
 
 
+def _by_instance(blocks: pl.DataFrame) -> pl.DataFrame:
+    """Blocks over a twin as blocks of its device, whose second instance it is."""
+    is_twin = pl.col("device").str.ends_with(TWIN)
+    return blocks.with_columns(
+        pl.when(is_twin).then(2).otherwise(1).alias("instance"), pl.col("device").str.strip_suffix(TWIN)
+    )
+
+
 def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
-    names = ["block", "part", "device", "round", "visit", "cell", "schedule", "interval_ns"]
+    names = ["block", "part", "device", "instance", "round", "visit", "cell", "schedule", "interval_ns"]
     rtt = pl.col("arrival_ns")
     return (
         probes.join(blocks.select(names), on=["block", "part"], how="inner")

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BySize:
-    """One-way times of a device (against a reference, or of the whole path) per round (rows) and size (columns)."""
+    """One-way times of a device (against a reference, or of the whole path) per round (rows) and size (columns).
+
+    Of a run of several sessions, a row is the mean of a session's rounds.
+    """
 
     device: str
     reference: str | None
@@ -94,4 +97,5 @@ def _gather(run: Run, rounds: Rounds, probe: str, cells: list[int], pair: tuple[
     used = np.zeros(one_way.shape, dtype=np.bool_)
     used[cells] = complete
     factors = in_common(run.cells[rounds.cells[row]] for row in cells)
-    return BySize(device, reference, probe, factors, sizes, per_size[complete], rounds.counted(device, reference, used))
+    rows = rounds.by_session(per_size)
+    return BySize(device, reference, probe, factors, sizes, rows, rounds.counted(device, reference, used))

@@ -17,6 +17,7 @@ from scipy import special
 from sojourn.analysis.clocks import asymmetries, clock_findings
 from sojourn.analysis.finding import Finding, Place, worst_apart, worst_first
 from sojourn.analysis.packets import ACTUAL, ROUND_TRIP, Values
+from sojourn.analysis.run import A_A
 from sojourn.analysis.soundness import soundness_findings
 from sojourn.analysis.stream_rows import OPEN_LOOPS, bed_resolution
 from sojourn.analysis.surroundings import contended, offloads
@@ -86,7 +87,9 @@ def stream_findings(
 
 def sound(rows: list[Row]) -> list[Finding]:
     """Findings about the results themselves."""
-    return [*soundness_findings(rows, bed_resolution(rows)), *_impossible(rows)]
+    of_control = [row.value for row in rows if row.device == A_A and row.statistic == "pooled"]
+    control = next((value for value in of_control if value.excludes(0)), None)
+    return [*soundness_findings(rows, bed_resolution(rows), control), *_impossible(rows)]
 
 
 def missing_trials(run: Run, flows: pl.DataFrame) -> int:

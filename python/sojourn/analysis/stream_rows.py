@@ -272,7 +272,7 @@ def _pooled(run: Run, device: str, reference: str, pairs: dict[int, dict[int, fl
     every = np.concatenate([values_of(d) for d in pairs.values()])
     level = next((level for level in A_A_LEVELS if least_pairs(level) <= len(every)), A_A_LEVELS[-1])
     rows = [Row(A_A, "device_latency", "pooled", hodges_lehmann(every, level), "ns", DIRECT, common)]
-    limit = resolution_of(every)
+    limit = resolution_of(hodges_lehmann(every))
     return rows if limit is None else [*rows, Row(A_A, "resolution", "pooled", limit, "ns", DIRECT, common)]
 
 

@@ -29,6 +29,8 @@ class Study:
     samples: dict[str, pl.DataFrame] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
     """Configured against measured, each with its verdict (`emulator.checks`)."""
+    headline: Row | None = None
+    """The one measurand that the sentence begins with, where the method has it; else what is pooled over cells."""
 
 
 class Method(Protocol):

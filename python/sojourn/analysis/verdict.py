@@ -11,7 +11,6 @@ import polars as pl
 from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.run import A_A, DIRECT, WIRE
-from sojourn.analysis.sizes import lies_on_line
 from sojourn.analysis.wording import DASH, US, counted, decimals, fixed, micro, percent
 from sojourn.devices import cables, called
 from sojourn.records.findings import label
@@ -73,7 +72,7 @@ def judge(run: Run, study: Study) -> Verdict:
         f"{study.sentence}; {_trust(grade, study.findings)}.",
         [one.tidy() for one in study.hypotheses],
         [one.tidy(run.cells) for one in study.findings],
-        _pairs(run, study.rows),
+        _pairs(run, study),
         _coverage(study.rows),
         engines_of(run),
         study.checks,
@@ -86,23 +85,6 @@ def engines_of(run: Run) -> dict[str, list[str]]:
         return {"send": [], "receive": []}
     measured = run.streams.filter(pl.col("purpose").is_in(MEASURED))
     return {role: sorted(set(measured.filter(pl.col("role") == role)["engine"].drop_nulls())) for role in ROLES}
-
-
-def latency_sentence(run: Run, rows: list[Row]) -> str:
-    """ "The Linux bridge adds 1.31 us one way (95 % CI 1.24-1.38) + 0.4 ns per byte; the bed can resolve 0.06 us".
-
-    Where other references or devices are compared in it, it says that this is over the direct link.
-    """
-    device = main_device(run.devices)
-    pooled = find(rows, device, "device_latency", "pooled")
-    if device is None or pooled is None:
-        return "No device was measured against the direct link"
-    bed = next((row.value.estimate for row in rows if row.quantity == "resolution"), None)
-    limit = f"the bed can resolve {micro(bed)}" if bed is not None else "no A/A control says what the bed can resolve"
-    beside = find(rows, "bridge", "device_latency", "pooled") if device != "bridge" else None
-    other = f"; over the direct link, the Linux bridge adds {_one_way(beside.value)}" if beside is not None else ""
-    named = _subject(rows, device, several=beside is not None)
-    return f"{named} {_adds(run, device, pooled, rows, bed)}{_over_wire(run, rows, device)}{other}; {limit}"
 
 
 def departures_sentence(run: Run, rows: list[Row]) -> str:
@@ -165,25 +147,6 @@ def _subject(rows: list[Row], device: str, *, several: bool = False) -> str:
     return called(device)
 
 
-def _adds(run: Run, device: str, pooled: Row, rows: list[Row], bed: float | None) -> str:
-    """Constant and cost per byte where the run tells them, else the average over its cells."""
-    value = pooled.value
-    slope, constant = find(rows, device, "latency_slope", "fit"), find(rows, device, "latency_intercept", "fit")
-    told = slope is not None and slope.value.excludes(0) and _span(run, slope) * abs(slope.value.estimate) > (bed or 0)
-    if told and slope is not None and constant is not None and slope.value.estimate > 0:
-        return f"adds {_one_way(constant.value)} + {_per_byte(slope.value)}{_by_probe(slope, rows)}"
-    if value.low is not None and not value.excludes(0):
-        return f"adds nothing significantly different from zero: {_one_way(value)}"
-    if bed is not None and abs(value.estimate) < bed:
-        return f"adds less than the bed can resolve: {_one_way(value)}"
-    if told and slope is not None:
-        return f"adds {_one_way(value)} on average, and less the longer the frame: {_per_byte(slope.value)}"
-    if slope is None or slope.value.low is None:
-        return f"adds {_by_cell(rows, device) or _one_way(value)}"
-    limit = "that the bed can resolve" if slope.value.excludes(0) else "significantly different from zero"
-    return f"adds {_by_cell(rows, device) or _one_way(value)}, and no cost per byte {limit}"
-
-
 def _by_cell(rows: list[Row], device: str) -> str:
     """The range over cells, where one number would be true of none of them; empty where they agree.
 
@@ -211,7 +174,7 @@ def _over_wire(run: Run, rows: list[Row], device: str) -> str:
         told = f"{of_wire} links joined by a redirect" + (
             "" if links == of_wire else f"; the device's path has {links}"
         )
-        return f"; over the wire ({told}), {_one_way(pooled.value)}{_per_byte_over_wire(run, rows, device)}"
+        return f"; over the wire ({told}), {_one_way(pooled.value)}"
     over_direct = find(rows, device, "device_latency", "pooled")
     is_zero = over_direct is not None and over_direct.value.low is not None and not over_direct.value.excludes(0)
     if run.simulated or is_zero or WIRE in run.devices:
@@ -219,32 +182,6 @@ def _over_wire(run: Run, rows: list[Row], device: str) -> str:
     rated = cables_of(run).get(device)
     slowest = "" if rated is None else f", the slowest at {min(rated.known) / 1e6:g} Mbit/s"
     return f"; this includes the further veth links of its path{slowest} (no wire was measured)"
-
-
-def _per_byte_over_wire(run: Run, rows: list[Row], device: str) -> str:
-    """The cost per byte over the wire, where the bed resolves it; several probes have a line each."""
-    bed = next((row.value.estimate for row in rows if row.quantity == "resolution"), None) or 0
-    slopes = [row for row in rows if (row.device, row.quantity, row.reference) == (device, "latency_slope", WIRE)]
-    known = [one for one in slopes if one.value.excludes(0) and _span(run, one) * abs(one.value.estimate) > bed]
-    return "".join(f", {_per_byte(one.value)}{_by_probe(one, rows)}" for one in known)
-
-
-def _span(run: Run, slope: Row) -> float:
-    """How many bytes lie between the shortest and the longest frame of a fit."""
-    probe = str(slope.factors.probe)
-    sizes = [factors.mean_frame_bytes for cell, factors in run.cells.items() if lies_on_line(run, cell, probe)]
-    return max(sizes) - min(sizes)
-
-
-def _per_byte(value: Interval) -> str:
-    return f"{fixed(value.estimate, decimals(value.half_width or abs(value.estimate)))} ns per byte"
-
-
-def _by_probe(slope: Row, rows: list[Row]) -> str:
-    """Whose line it is, where several probes have one each."""
-    kind = (slope.device, slope.quantity, slope.reference)
-    several = sum((row.device, row.quantity, row.reference) == kind for row in rows) > 1
-    return f" (by {slope.factors.probe})" if several else ""
 
 
 def _one_way(value: Interval) -> str:
@@ -264,18 +201,21 @@ def _trust(grade: str, findings: list[Finding]) -> str:
     return f"{'not to be used' if grade == 'invalid' else 'doubtful'}: {', '.join(reasons)}"
 
 
-def _pairs(run: Run, rows: list[Row]) -> dict[str, Any]:
+def _pairs(run: Run, study: Study) -> dict[str, Any]:
     device = main_device(run.devices)
-    per_cell = [row.value.n for row in rows if row.quantity == "device_latency" and row.statistic == "mean"]
-    pooled = find(rows, device, "device_latency", "pooled")
+    per_cell = [row.value.n for row in study.rows if row.quantity == "device_latency" and row.statistic == "mean"]
+    head = study.headline or find(study.rows, device, "device_latency", "pooled")
     return {
         "cells": len(run.cells),
         "per_cell_least": min(per_cell, default=0),
         "per_cell_most": max(per_cell, default=0),
         "device": device,
-        "estimate": None if pooled is None else pooled.value.estimate,
-        "ci_low": None if pooled is None else pooled.value.low,
-        "ci_high": None if pooled is None else pooled.value.high,
+        "reference": None if head is None else head.reference,
+        "cell": None if head is None else head.cell,
+        "sessions": None if head is None else head.sessions,
+        "estimate": None if head is None else head.value.estimate,
+        "ci_low": None if head is None else head.value.low,
+        "ci_high": None if head is None else head.value.high,
         "unit": "ns",
     }
 

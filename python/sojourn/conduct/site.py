@@ -74,7 +74,7 @@ class Site:
         """What the line of a path does to frames; that of a twin is as its fellow's, and has an offset of its own."""
         line = dict(self.lines.get(path) or self.lines[devices.fellow_of(path)])
         sd_ns = line.pop(BETWEEN_SESSIONS, 0)
-        return line if self.draw is None else slower(line, self.draw.offset_ns(path, sd_ns))
+        return line if self.draw is None else slower(line, self.draw.offset_ns(f"{path}/{line.get('seed', 0)}", sd_ns))
 
     def facts(self) -> dict[str, Any]:
         """What the machines are, and the lines, where these alone matter."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 AROUND_NS, AROUND_SIMULATED_NS = 4_000_000_000, 1_000_000_000
 """Building the bed, its facts before and after, warm-up."""
 
+SESSION_NS, SESSION_SIMULATED_NS = 1_700_000_000, 200_000_000
+"""Each further bed: taken down, built, warmed up. Measured on two cores."""
+
 AFTERWARDS_NS = 6_000_000_000
 """Analysis and report of a short run."""
 
@@ -28,4 +31,5 @@ def estimated(plan: Plan, blocks: int, probes: int, measuring_ns: int) -> Estima
     at_most = getattr(plan.sections[limit.section], "at_most_ns", None) if limit else None
     measuring = measuring_ns if at_most is None else min(measuring_ns, at_most)
     around = AROUND_SIMULATED_NS if plan.bed.simulated else AROUND_NS
+    around += (plan.bed.sessions - 1) * (SESSION_SIMULATED_NS if plan.bed.simulated else SESSION_NS)
     return Estimate(blocks, probes, measuring, measuring + around + AFTERWARDS_NS)

@@ -32,6 +32,11 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("unsteady", "doubtful", "The level of the delay changed within the run."),
     FindingKind("too_few_pairs", "doubtful", "Too few pairs for an interval at the stated level."),
     FindingKind("a_a_nonzero", "doubtful", "The direct link, measured twice, differs significantly from itself."),
+    FindingKind(
+        "estimators_disagree",
+        "note",
+        "The mean of the pairs lies outside the interval of their pseudomedian: few pairs make it.",
+    ),
     FindingKind("truncated_record", "doubtful", "A record ends before its end."),
     FindingKind(
         "columns_missing",

@@ -67,6 +67,7 @@ RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
     "load": (pl.Float64(), "Load beside the stream, as a share of the throughput."),
     "load_via": (pl.String(), "Where that load goes: through the device, or beside it."),
     "pipe": (pl.String(), "What the emulator was told."),
+    "sessions": (pl.Int64(), "Over how many beds, each made anew, the figure is; null: of one."),
 }
 
 COLUMNS: Final[dict[str, pl.DataType]] = {name: kind for name, (kind, _) in RESULTS.items()}

@@ -36,8 +36,8 @@ APART = ("findings", "hypotheses")
 
 ONE_MINUTE = (
     "An interval holds for this machine at this time: it says by how much the figure would change if the run were "
-    "repeated at once. It does not contain how runs differ on another day, after a reboot or on another machine: "
-    "measure several runs for that, and compare them."
+    "repeated at once, on another bed where it is over several. It does not contain how runs differ on another day, "
+    "after a reboot or on another machine: measure several runs for that, and compare them."
 )
 
 

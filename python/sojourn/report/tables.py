@@ -36,6 +36,7 @@ def device_latency(run: Run) -> Table:
         Column(("device_latency_us",), "Device latency", "µs"),
         Column(("ci_low_us", "ci_high_us"), "CI", "µs"),
         Column(("level",), "Level"),
+        Column(("sessions",), "Beds"),
         Column(("pairs",), "Pairs"),
         Column(("probes",), "Probes"),
         Column(("findings",), "Findings", numeric=False),
@@ -48,9 +49,9 @@ def device_latency(run: Run) -> Table:
     rows = [_latency_row(run, row, everywhere) for row in shown]
     note = (
         "Device latency is half the difference of the mean round trips with and without the device; for "
-        "request-response that is its latency at the mean of both sizes. Intervals are over pairs, never over packets; "
-        "pooled ones are over rounds, each of them the mean over its cells. a/a is the direct link again, pooled over "
-        "all pairs. Rows whose intervals overlap are not shown to differ."
+        "request-response that is its latency at the mean of both sizes. Intervals are over beds where there are "
+        "several, else over pairs, never over packets; pooled ones are of rounds, each the mean over its cells. "
+        "a/a is the direct link again, pooled over all pairs. Rows whose intervals overlap are not shown to differ."
     )
     if outside := _beyond_cells(pooled, single):
         note += (
@@ -290,6 +291,7 @@ def _latency_row(run: Run, row: dict[str, Any], everywhere: set[str]) -> tuple[E
         number(shown),
         interval(shown),
         _level(row),
+        whole(row["sessions"] or 1),
         pairs_of(row),
         whole(row["probes"]),
         Entry(", ".join(own).replace("_", " "), (" ".join(row["findings"] or []),)),

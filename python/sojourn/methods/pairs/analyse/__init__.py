@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sojourn.analysis.hypotheses import evaluate_hypotheses
-from sojourn.analysis.pairs import latency_rows, resolution, rounds_of
+from sojourn.analysis.pairs import doubtful_control, latency_rows, resolution, rounds_of
 from sojourn.analysis.paths import path_rows
 from sojourn.analysis.samples import samples_of_pairs
 from sojourn.analysis.sizes import by_size, size_rows
 from sojourn.analysis.soundness import soundness_findings
 from sojourn.analysis.study import Study
 from sojourn.analysis.tester import stamp_sources, tester_findings
-from sojourn.analysis.verdict import latency_sentence
 from sojourn.methods.pairs.analyse import slope
+from sojourn.methods.pairs.analyse.headline import headline, latency_sentence
 from sojourn.methods.pairs.analyse.shape import shape_findings
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ def study(run: Run) -> Study:
     rows = [*latency_rows(run, rounds), *size_rows(fits), *path_rows(run)]
     bed = resolution(rounds)
     bed_ns = 0.0 if bed is None else bed.estimate
-    findings = [*tester_findings(run), *soundness_findings(rows, bed_ns), *shape_findings(run, rounds, bed_ns)]
+    findings = [
+        *tester_findings(run),
+        *soundness_findings(rows, bed_ns, doubtful_control(rounds)),
+        *shape_findings(run, rounds, bed_ns),
+    ]
     stamp_sources(run, rows)
     hypotheses = evaluate_hypotheses(run, rounds, bed_ns, slope.HYPOTHESES)
-    return Study(rows, findings, latency_sentence(run, rows), hypotheses, samples_of_pairs(run, rounds, fits))
+    samples = samples_of_pairs(run, rounds, fits)
+    return Study(rows, findings, latency_sentence(run, rows), hypotheses, samples, headline=headline(run, rows))

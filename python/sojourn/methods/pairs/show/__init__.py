@@ -9,7 +9,7 @@ import polars as pl
 from sojourn.methods.pairs.show.sizes import lines
 from sojourn.report import tables
 from sojourn.report.figures import cdfs, over_time
-from sojourn.report.numbers import MINUS, Shown, count, nominal
+from sojourn.report.numbers import count, nominal
 from sojourn.report.pacing import departures
 from sojourn.report.paired import control, differences
 from sojourn.report.parts import Key, Parts
@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 def words(run: Run) -> list[str]:
     """How it was measured: unit, clock, timestamps, intervals."""
     clock, stamps = clock_and_stamps(run, "rtt")
-    lines = [line.format(clock=clock, stamps=stamps) for line in METHOD]
+    beds = int(run.plan.get("bed", {}).get("sessions", 1))
+    over = (
+        f"{beds} beds, each made anew with its numbers, order of links, processes and cores drawn anew: the mean of a "
+        "bed is one value, and Student's t runs over them"
+        if beds > 1
+        else "the pairs of one bed by Student's t: what another bed differs by is not in them"
+    )
+    control = CONTROLS[bool(run.plan.get("bed", {}).get("twins"))]
+    lines = [line.format(clock=clock, stamps=stamps, control=control, over=over) for line in METHOD]
     return [lines[0], *path_words(run), *lines[1:], SIZES[run.size_column]]
 
 
@@ -45,18 +53,22 @@ METHOD = (
         "from the intended one where probes were scheduled."
     ),
     (
-        "Estimates over pairs are Hodges and Lehmann's with the exact Wilcoxon interval, 95 % unless said otherwise; "
-        "the A/A control, the direct link against itself, tells what the bed can resolve: nothing smaller is claimed."
+        "A latency is the arithmetic mean of its pairs; Hodges and Lehmann's pseudomedian stands beside it in "
+        "results.json, and a finding says where the two disagree. The A/A control, {control}, tells what the bed can "
+        "resolve: nothing smaller is claimed. Intervals are 95 % ones, over {over}."
     ),
 )
+CONTROLS = {False: "the direct link against itself", True: "one direct link against another of the same bed"}
 
 
 def keys(run: Run) -> list[Key]:
-    """What each device adds, what the bed can resolve, and from how many pairs."""
-    pooled = run.rows("device_latency", "pooled", reference="direct").filter(pl.col("device") != "a/a")
-    per_byte = _lines_per_byte(run)
-    by_line = all((row["device"], "direct") in per_byte for row in pooled.iter_rows(named=True))
-    keys = [_device_key(run, row, per_byte, by_line=by_line) for row in in_order(pooled)]
+    """The headline first, then what each device adds over the direct link in the same cell; the bed's resolution."""
+    head = run.verdict.get("pairs") or {}
+    kind = (head.get("device"), head.get("reference"))
+    cell = head.get("cell", min((one.number for one in run.cells), default=None))
+    found = run.rows("device_latency", "mean").filter(pl.col("cell") == cell, pl.col("device") != "a/a")
+    means = sorted(in_order(found), key=lambda row: (row["device"], row["reference"]) != kind)
+    keys = [_latency_key(run, row) for row in means if (row["device"], row["reference"]) == kind or _is_direct(row)]
     for row in run.rows("resolution").head(1).iter_rows(named=True):
         control = run.rows("device_latency", "pooled", device="a/a").iter_rows(named=True)
         lines = tuple(f"A/A control pooled: {_interval(one)}" for one in control if one["ci_low"] is not None)
@@ -65,54 +77,43 @@ def keys(run: Run) -> list[Key]:
     if pairs:
         most = max(pairs)
         cells = f"{len(run.cells)} cells" if len(run.cells) > 1 else "one cell"
-        keys.append(Key("Pairs", count(sum(pairs)), "", (f"{cells}, up to {most} per cell and device",)))
+        beds = (f"on {head['sessions']} beds, each made anew",) if head.get("sessions") else ()
+        keys.append(Key("Pairs", count(sum(pairs)), "", (f"{cells}, up to {most} per cell and device", *beds)))
     return keys
 
 
-Line = tuple[dict[str, Any], dict[str, Any]]
+def _is_direct(row: dict[str, Any]) -> bool:
+    return bool(row["reference"] == "direct")
 
 
-def _lines_per_byte(run: Run) -> dict[tuple[str, str | None], Line]:
-    """The lines whose slope is not zero, by device and reference."""
-    lines = reversed(list(fitted_lines(run)))
-    return {(one["device"], one["reference"]): (one, slope) for one, slope in lines if _is_not_zero(slope)}
+def _latency_key(run: Run, row: dict[str, Any]) -> Key:
+    """A device's latency in one cell; what its interval is made of stands below it."""
+    shown, cell = shown_of(row), run.cell_of(row)
+    beds = f" over {row['sessions']} beds" if row["sessions"] else ", one bed"
+    said = ["too few pairs for an interval" if row["ci_low"] is None else f"{_interval(row)}{beds}"]
+    for statistic, quantity, words in BESIDE:
+        found = run.rows(quantity, statistic, device=row["device"], reference=row["reference"])
+        for beside in found.filter(pl.col("cell") == row["cell"]).iter_rows(named=True):
+            one = shown_of(beside)
+            said.append(words.format(value=one.text, interval=one.interval, unit=one.unit))
+    for line, slope in fitted_lines(run):
+        if (line["device"], line["reference"]) == (row["device"], row["reference"]) and _is_not_zero(slope):
+            one = shown_of(slope)
+            said.append(f"{one.text} ns for each byte more ({one.interval})")
+    where = f", {cell.short}" if cell and len(run.cells) > 1 else ""
+    return Key(f"{row['device']} over {row['reference']}{where}", shown.text, shown.unit, tuple(said), row["device"])
 
 
-def _device_key(run: Run, row: dict[str, Any], per_byte: dict[tuple[str, str | None], Line], *, by_line: bool) -> Key:
-    """A device's latency: the mean over cells, or the constant of a + b × size where every device has such a line.
-
-    What is not the value stands below it.
-    """
-    line = per_byte.get((row["device"], "direct"))
-    over = per_byte.get((row["device"], "wire")) if by_line else None
-    wire = over[0] if over else _pooled_over_wire(run, row["device"])
-    head = line[0] if line and by_line else row
-    shown = shown_of(head)
-    said = ["too few pairs for an interval" if head["ci_low"] is None else _interval(head)]
-    if line:
-        slope = shown_of(line[1])
-        sign = MINUS if slope.text.startswith(MINUS) else "+"
-        constant = "" if by_line else f"{shown_of(line[0]).text} µs "
-        said.append(f"{constant}{sign} {slope.text.removeprefix(MINUS)} ns × frame bytes ({slope.interval})")
-        if by_line:
-            said.append(f"mean over cells {_brief(shown_of(row))}")
-    if wire:
-        said.append(f"over wire {_brief(shown_of(wire))}")
-    what = f"{row['device']} adds, one way" + (": constant" if by_line and line else "")
-    return Key(what, shown.text, shown.unit, tuple(said), row["device"])
+BESIDE = (
+    ("within_bed", "device_latency", "within one bed: {interval} {unit}"),
+    ("sd", "between_beds", "beds differ by sd {value} {unit} ({interval})"),
+    ("next_run", "device_latency", "another run of as many beds: {interval} {unit}"),
+)
+"""Rows that stand beside a mean over beds, and how they are said."""
 
 
 def _is_not_zero(row: dict[str, Any]) -> bool:
     return row["ci_low"] is not None and row["ci_high"] is not None and not row["ci_low"] <= 0 <= row["ci_high"]
-
-
-def _pooled_over_wire(run: Run, device: str) -> dict[str, Any] | None:
-    rows = run.rows("device_latency", "pooled", device=device, reference="wire")
-    return next(rows.iter_rows(named=True), None)
-
-
-def _brief(shown: Shown) -> str:
-    return f"{shown.text} {shown.unit} ({shown.interval})"
 
 
 def _interval(row: dict[str, Any]) -> str:

@@ -1,0 +1,167 @@
+"""The sentence of a run of pairs: one measurand, fixed by the plan, and what its interval covers.
+
+The measurand is the latency of the device at the plan's reference cell, the first value of each list: over the wire
+where one was measured, since that has as many links, else over the direct link. Other cells are never averaged into it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sojourn.analysis.hypotheses import main_device
+from sojourn.analysis.run import DIRECT, WIRE
+from sojourn.analysis.sizes import lies_on_line
+from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
+from sojourn.devices import cables, called
+from sojourn.statistics.homogeneity import homogeneity_p
+
+if TYPE_CHECKING:
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.statistics.interval import Interval
+
+DISAGREE_P = 0.01
+"""Cells differ where Cochran's Q rejects at this level that all of them have one latency."""
+
+
+def reference_cell(run: Run) -> int | None:
+    """The first combination of the plan's factors."""
+    return min(run.cells, default=None)
+
+
+def headline(run: Run, rows: list[Row]) -> Row | None:
+    """The row of the measurand; None where no device was measured."""
+    device = main_device(run.devices)
+    over = WIRE if WIRE in run.devices and device != WIRE else DIRECT
+    return None if device is None else _at(rows, device, over, "mean", reference_cell(run))
+
+
+def latency_sentence(run: Run, rows: list[Row]) -> str:
+    """ "At 64 B, the Linux bridge adds 0.26 us one way over the wire (95 % CI 0.21-0.31 over 8 beds; ...); ..."."""
+    row = headline(run, rows)
+    if row is None:
+        return "No device was measured against the direct link"
+    bed = _resolution(rows)
+    parts = [
+        f"{called(row.device)} {_adds(run, row, bed)}{_reference(row)} ({_covers(rows, row)})",
+        *_other_cells(rows, row),
+        *_beside(rows, row),
+        *_bridge(rows, row),
+        *_per_byte(run, rows, row, bed or 0.0),
+        "no A/A control says what the bed can resolve" if bed is None else f"the bed can resolve {micro(bed)}",
+        "reboots and other days are not covered" if row.sessions is not None else "another bed is not covered",
+    ]
+    return "; ".join(parts)
+
+
+def _at(rows: list[Row], device: str, reference: str, statistic: str, cell: int | None) -> Row | None:
+    wanted = (device, reference, "device_latency", statistic, cell)
+    return next(
+        (row for row in rows if (row.device, row.reference, row.quantity, row.statistic, row.cell) == wanted), None
+    )
+
+
+def _adds(run: Run, row: Row, bed: float | None) -> str:
+    """What it adds, and in which cell where there are several."""
+    value, of = row.value, f" ({row.factors.describe()})" if len(run.cells) > 1 else ""
+    if value.low is not None and not value.excludes(0):
+        return f"adds nothing significantly different from zero one way{of}, {_figure(value)},"
+    if bed is not None and abs(value.estimate) < bed:
+        return f"adds less than the bed can resolve one way{of}, {_figure(value)},"
+    return f"adds {_figure(value)} one way{of}"
+
+
+def _figure(value: Interval) -> str:
+    return f"{fixed(value.estimate / 1000, _places(value))} {US}"
+
+
+def _places(value: Interval) -> int:
+    return decimals((value.half_width or abs(value.estimate)) / 1000)
+
+
+def _range(value: Interval) -> str:
+    places = _places(value)
+    if value.low is None or value.high is None:
+        return "no interval"
+    low, high = fixed(value.low / 1000, places), fixed(value.high / 1000, places)
+    return f"{low}{f' to {high}' if value.low < 0 else f'{DASH}{high}'}"
+
+
+def _reference(row: Row) -> str:
+    """What it is over, with both numbers of links where they differ."""
+    if row.reference != WIRE:
+        return " over the direct link, further links of its path included"
+    links, of_wire = cables(row.device), cables(WIRE)
+    same = f"a path of as many links ({links}) joined by a redirect"
+    return f" over the wire, {same if links == of_wire else f'which has {of_wire} links where the device has {links}'}"
+
+
+def _covers(rows: list[Row], row: Row) -> str:
+    """The interval, over how many beds, and what it is within one."""
+    if row.value.low is None:
+        return "too few beds for an interval" if row.sessions is not None else "too few pairs for an interval"
+    told = f"95 % CI {_range(row.value)}"
+    if row.sessions is None:
+        return f"{told} within one bed"
+    within = _at(rows, row.device, row.reference or DIRECT, "within_bed", row.cell)
+    width = None if within is None else within.value.half_width
+    beside = "" if width is None else f"; within one bed ± {fixed(width / 1000, _places(row.value))}"
+    return f"{told} over {row.sessions} beds{beside}"
+
+
+def _other_cells(rows: list[Row], row: Row) -> list[str]:
+    """The range over cells, where they differ by more than their intervals."""
+    kind = (row.device, row.reference, "device_latency", "mean")
+    cells = [one for one in rows if (one.device, one.reference, one.quantity, one.statistic) == kind]
+    cells = [one for one in cells if (one.value.half_width or 0) > 0]
+    values = np.array([one.value.estimate for one in cells])
+    if len(cells) < 2 or homogeneity_p(values, np.array([one.value.half_width for one in cells])) > DISAGREE_P:
+        return []
+    least, most = cells[int(values.argmin())], cells[int(values.argmax())]
+    places = min(_places(one.value) for one in cells)
+    low, high = (fixed(one.value.estimate / 1000, places) for one in (least, most))
+    where = f"{least.factors.describe()} and {most.factors.describe()}"
+    return [f"it is {low} to {high} {US} depending on the cell ({where})"]
+
+
+def _beside(rows: list[Row], row: Row) -> list[str]:
+    """The same over the direct link, where the headline is over the wire."""
+    direct = _at(rows, row.device, DIRECT, "mean", row.cell) if row.reference == WIRE else None
+    return [] if direct is None else [f"over the direct link, {_figure(direct.value)} ({_range(direct.value)})"]
+
+
+def _bridge(rows: list[Row], row: Row) -> list[str]:
+    """The Linux bridge's over the same reference, where another device is the subject."""
+    bridge = _at(rows, "bridge", row.reference or DIRECT, "mean", row.cell) if row.device != "bridge" else None
+    return (
+        []
+        if bridge is None
+        else [f"over the same, the Linux bridge adds {_figure(bridge.value)} ({_range(bridge.value)})"]
+    )
+
+
+def _per_byte(run: Run, rows: list[Row], row: Row, bed: float) -> list[str]:
+    """The cost per byte over the same reference, where it is not zero and the bed resolves it; a line a probe."""
+    kind = (row.device, row.reference, "latency_slope")
+    slopes = [one for one in rows if (one.device, one.reference, one.quantity) == kind]
+    told = []
+    for one in slopes:
+        if one.value.excludes(0) and _span(run, one) * abs(one.value.estimate) > bed:
+            places = decimals(one.value.half_width or abs(one.value.estimate))
+            low, high = (fixed(end or 0, places) for end in (one.value.low, one.value.high))
+            by = f" by {one.factors.probe}" if len(slopes) > 1 else ""
+            told.append(f"{fixed(one.value.estimate, places)} ns for each byte more{by} ({low} to {high})")
+    return told
+
+
+def _span(run: Run, slope: Row) -> float:
+    """How many bytes lie between the shortest and the longest frame of a fit."""
+    probe = str(slope.factors.probe)
+    sizes = [factors.mean_frame_bytes for cell, factors in run.cells.items() if lies_on_line(run, cell, probe)]
+    return max(sizes) - min(sizes)
+
+
+def _resolution(rows: list[Row]) -> float | None:
+    return next((row.value.estimate for row in rows if row.quantity == "resolution"), None)
