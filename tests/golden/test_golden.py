@@ -26,8 +26,6 @@ HERE = Path(__file__).parent
 RUNS = ("bridge-latency", "throughput", "emulator-delay", "rfc2544", "tcplog-cost")
 """Pairs on simulated lines; on real frames a stream, an emulator, a suite of searches, and TCP."""
 
-LOG_SETTING = ("path", "flows", "where", "packets_per_log")
-
 
 @pytest.fixture
 def recorded(tmp_path: Path, request: pytest.FixtureRequest) -> RunFolder:
@@ -51,8 +49,7 @@ def numbers(verdict: dict[str, Any], rows: Iterable[dict[str, Any]]) -> dict[str
     """What is kept of an analysis, by name."""
     results: dict[str, Any] = {}
     for row in rows:
-        factors = [*key_of(row), *(row.get(name) for name in LOG_SETTING)]
-        name = " ".join(str(one) for one in factors if one is not None)
+        name = " ".join(str(one) for one in key_of(row) if one is not None)
         assert name not in results, f"two figures are called {name}"
         results[name] = [row["estimate"], row["ci_low"], row["ci_high"], row["n"], row["unit"]]
     return {

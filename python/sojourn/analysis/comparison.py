@@ -1,37 +1,87 @@
 """Two analysed runs side by side: for every figure that both have, the difference, its interval, and what it says.
 
 The interval is Zou and Donner's of a difference of two independent estimates (MOVER): it is made of both runs' own
-intervals, whatever their shape. It reaches as far as they do: what differs between any two runs of one machine, with
-beds built anew, is in neither. It reads rows of results and nothing else.
+intervals, whatever their shape, each brought to 95 % by Student's quantiles for the `n` that it is over. Its p of no
+difference is Student's too, and agrees with it: p is below 0.05 exactly where the interval excludes zero. The degrees
+of freedom are Welch and Satterthwaite's.
+
+A figure is equivalent where its whole interval lies within the margin. Otherwise it is better, worse or, where no
+direction is known, differs, if Benjamini and Hochberg's q over the leading figures is at most 0.05 (over the others
+for those that do not lead); and inconclusive if not. The rule holds under positive dependence (Benjamini and
+Yekutieli, 2001), as cells that share their direct link have.
+
+It reaches as far as the two intervals do: `covers` says whether that is one bed, or beds made anew. It reads rows of
+results and nothing else.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from scipy import special
+
+from sojourn.analysis.leading import direction_of, leading_of
 from sojourn.records.results import RESULTS
+from sojourn.statistics.discovery import benjamini_hochberg
+
+LEVEL = 0.95
+MOST_FALSE = 1 - LEVEL
+"""The share of false ones among the differences that are reported, at most and on average."""
 
 VALUES = frozenset({
-    "estimate", "ci_low", "ci_high", "level", "unit", "n", "probes", "q_value", "cell", "clock", "source", "findings",
-    "clock_bound_ns", "clock_error95_ns", "sessions",
+    "estimate", "ci_low", "ci_high", "level", "unit", "n", "sessions", "probes", "q_value", "cell", "clock", "source",
+    "findings", "clock_bound_ns", "clock_error95_ns",
 })  # fmt: skip
-FACTORS = tuple(name for name in RESULTS if name not in VALUES)
+SETTING = ("path", "flows", "where", "packets_per_log")
+"""Factors that only figures of the log of TCP's state have, and that are no columns of the others."""
+FACTORS = (*(name for name in RESULTS if name not in VALUES), *SETTING)
 """What makes two rows the same figure."""
 
-DIFFER, NO_DIFFERENCE, OPEN = "differ", "no difference seen", "inconclusive"
-SIDE = ("estimate", "ci_low", "ci_high", "level", "n", "findings")
+BETTER, WORSE, DIFFERS, EQUIVALENT, OPEN = "better", "worse", "differs", "equivalent", "inconclusive"
+NOTHING_SHARED = "nothing in common"
+ONE_BED, BEDS = "one bed", "rebuilt beds"
+SIDE = ("estimate", "ci_low", "ci_high", "level", "n", "sessions", "findings")
+LEAST_SESSIONS = 2
 
 
-def shared_results(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures under the same factors: both sides, the second less the first, and whether they differ."""
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """Differences that do not matter: the larger of a share of the first run's figure and of an absolute part.
+
+    The absolute part is a time for times, and a share for ratios; a figure that no part applies to has no margin.
+    """
+
+    relative: float | None = None
+    time_ns: float | None = None
+    share: float | None = None
+
+    def of(self, estimate: float, unit: str | None) -> float | None:
+        """The margin of a figure, in its unit."""
+        absolute = self.time_ns if unit == "ns" else self.share if unit == "1" else None
+        relative = None if self.relative is None else self.relative * abs(estimate)
+        return max((part for part in (relative, absolute) if part is not None), default=None)
+
+
+USUAL_MARGIN = Margin(relative=0.05, time_ns=50.0, share=0.001)
+
+
+def shared_results(
+    one: list[dict[str, Any]], two: list[dict[str, Any]], margin: Margin = USUAL_MARGIN
+) -> list[dict[str, Any]]:
+    """The figures under the same factors: both sides, the second less the first, and what that says."""
     others = {key_of(row): row for row in two}
     found = []
     for row in one:
         if other := others.get(key_of(row)):
             sides = [{key: side.get(key) for key in SIDE} for side in (row, other)]
             names = {factor: row.get(factor) for factor in FACTORS} | {"unit": row.get("unit")}
+            names |= {"leading": leading_of(row) is not None, "covers": covered(*sides)}
             found.append(names | {"runs": sides, **difference(*sides)})
+    for leads in (True, False):
+        decide([row for row in found if row["leading"] is leads], margin)
     return found
 
 
@@ -40,13 +90,94 @@ def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row.get(factor) for factor in FACTORS)
 
 
+def covered(one: dict[str, Any], two: dict[str, Any]) -> str:
+    """Which beds both intervals speak of: the one that was measured on, or others made like it."""
+    over_beds = all((side.get("sessions") or 1) >= LEAST_SESSIONS for side in (one, two))
+    return BEDS if over_beds else ONE_BED
+
+
 def difference(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
-    """The second less the first, its 95 % interval where both have one, and what it says."""
+    """The second less the first; its 95 % interval and the p of no difference where both have an interval."""
+    nothing = {"difference": None, "ci_low": None, "ci_high": None, "p": None}
     if one["estimate"] is None or two["estimate"] is None:
-        return {"difference": None, "ci_low": None, "ci_high": None, "answer": OPEN}
+        return nothing
     d = two["estimate"] - one["estimate"]
     if None in (one["ci_low"], one["ci_high"], two["ci_low"], two["ci_high"]):
-        return {"difference": d, "ci_low": None, "ci_high": None, "answer": OPEN}
-    low = d - math.hypot(two["estimate"] - two["ci_low"], one["ci_high"] - one["estimate"])
-    high = d + math.hypot(two["ci_high"] - two["estimate"], one["estimate"] - one["ci_low"])
-    return {"difference": d, "ci_low": low, "ci_high": high, "answer": NO_DIFFERENCE if low <= 0 <= high else DIFFER}
+        return nothing | {"difference": d}
+    (below1, above1), (below2, above2) = arms(one), arms(two)
+    reaches = math.hypot(below2, above1), math.hypot(above2, below1)
+    p = p_of(abs(d), reaches[0 if d > 0 else 1], degrees_of((one, two)))
+    return {"difference": d, "ci_low": d - reaches[0], "ci_high": d + reaches[1], "p": p}
+
+
+def arms(side: dict[str, Any]) -> tuple[float, float]:
+    """How far an interval reaches below and above its estimate, brought to 95 % from the level that it has."""
+    level = side.get("level") or LEVEL
+    scale = reach_in_errors(side, LEVEL) / reach_in_errors(side, level) if level < 1 else 1.0
+    return scale * (side["estimate"] - side["ci_low"]), scale * (side["ci_high"] - side["estimate"])
+
+
+def reach_in_errors(side: dict[str, Any], level: float) -> float:
+    """Student's quantile for what the interval is over; the normal one where that is not known or below three."""
+    return quantile(degrees_of_side(side), level)
+
+
+def quantile(degrees: float, level: float) -> float:
+    """Student's two-sided quantile, the normal one for infinitely many degrees of freedom."""
+    share = (1 + level) / 2
+    return float(special.ndtri(share) if math.isinf(degrees) else special.stdtrit(degrees, share))
+
+
+def degrees_of_side(side: dict[str, Any]) -> float:
+    """One less than the pairs, rounds or trials that a figure is over; where it is over sessions, than those."""
+    n = side.get("sessions") if (side.get("sessions") or 1) >= LEAST_SESSIONS else side.get("n")
+    return n - 1 if n and n >= 3 else math.inf
+
+
+def degrees_of(sides: tuple[dict[str, Any], ...]) -> float:
+    """Welch and Satterthwaite's degrees of freedom of the difference."""
+    known = [(sum(arms(side)) / 2 / reach_in_errors(side, LEVEL), degrees_of_side(side)) for side in sides]
+    below = sum(error**4 / degrees for error, degrees in known)
+    return sum(error**2 for error, _ in known) ** 2 / below if below > 0 else math.inf
+
+
+def p_of(distance: float, reach: float, degrees: float) -> float:
+    """Two-sided p of an estimate this far from zero, whose 95 % interval reaches so far towards it."""
+    if distance == 0 or reach == 0:
+        return float(distance == 0)
+    errors = distance / reach * quantile(degrees, LEVEL)
+    return float(2 * (special.ndtr(-errors) if math.isinf(degrees) else special.stdtr(degrees, -errors)))
+
+
+def decide(rows: list[dict[str, Any]], margin: Margin) -> None:
+    """Add to each figure its q over all of them, its margin, and the answer."""
+    for row in rows:
+        row |= {"q_value": None, "margin": None, "answer": OPEN}
+    judged = [row for row in rows if row["p"] is not None]
+    if not judged:
+        return
+    for row, value in zip(judged, benjamini_hochberg(np.array([row["p"] for row in judged])), strict=True):
+        row["q_value"] = float(value)
+        row["margin"] = margin.of(row["runs"][0]["estimate"], row["unit"])
+        row["answer"] = answer_of(row)
+
+
+def answer_of(row: dict[str, Any]) -> str:
+    """Better, worse, differs, equivalent or inconclusive."""
+    if row["margin"] is not None and -row["margin"] <= row["ci_low"] and row["ci_high"] <= row["margin"]:
+        return EQUIVALENT
+    if row["q_value"] > MOST_FALSE:
+        return OPEN
+    direction = direction_of(row)
+    if direction is None:
+        return DIFFERS
+    return BETTER if (row["difference"] < 0) is (direction == "less") else WORSE
+
+
+def over_all(rows: list[dict[str, Any]]) -> str:
+    """One answer of the leading figures: worse if any is, else better or differs if any is; equivalent if all are."""
+    answers = {row["answer"] for row in rows if row["leading"] and row["p"] is not None}
+    if not any(row["leading"] for row in rows):
+        return NOTHING_SHARED
+    first = next((one for one in (WORSE, BETTER, DIFFERS) if one in answers), None)
+    return first or (EQUIVALENT if answers == {EQUIVALENT} else OPEN)

@@ -121,16 +121,46 @@ def report(run: RunArgument, *, as_json: JsonOutput = False) -> None:
     conclude(open_folder(run), as_json=as_json)
 
 
-@app.command(short_help="What differed between two runs, and their results.")
-def compare(first: RunArgument, second: RunArgument, *, as_json: JsonOutput = False) -> None:
-    """Two runs: what differed between the machines, and the results side by side."""
-    from sojourn.cli.compare import compare_runs, print_comparison
+@app.command(short_help="Whether a second run is better, worse or equivalent.")
+def compare(
+    first: RunArgument,
+    second: RunArgument,
+    *,
+    margin: Annotated[
+        str,
+        typer.Option(
+            metavar="5%,50ns,0.1pp",
+            help="Differences that do not matter: a share of the first run's figure, at least this time for times, and "
+            "at least these percentage points for ratios; any of the three.",
+        ),
+    ] = "5%,50ns,0.1pp",
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="worse|difference|inconclusive|never",
+            help="Which answer over all ends with status 1: worse; any difference; worse or inconclusive; none.",
+        ),
+    ] = "worse",
+    as_json: JsonOutput = False,
+) -> None:
+    """Compare two runs: each figure of the second is better, worse, equivalent within the margin, or inconclusive.
 
-    compared = compare_runs(first, second)
+    Where no direction is better, it differs. Then what differed between the plans and the beds.
+
+    Exit status: 0; 1 if a leading figure is worse (see --fail-on); 2 if the runs have no figure in common; 4 if one of
+    them is invalid.
+    """
+    from sojourn.cli.compare import compare_runs, print_comparison, read_margin, status_of
+
+    compared = compare_runs(first, second, read_margin(margin))
+    status = status_of(compared, fail_on)
     if as_json:
         print(json.dumps(compared))
     else:
         print_comparison(compared)
+    if status:
+        raise typer.Exit(status)
 
 
 @app.command("list")

@@ -1,4 +1,4 @@
-"""Two runs side by side: which figures differ, why each is doubtful, and what differed of their plans and machines.
+"""Two runs side by side: which figures are better or worse, why a run is doubtful, what differed of plan and bed.
 
 Reads run folders only; which figures differ, and by how much, is worked out in `analysis.comparison`.
 """
@@ -8,56 +8,107 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from sojourn.analysis.comparison import DIFFER, OPEN, shared_results
+from sojourn.analysis.comparison import (
+    BEDS,
+    BETTER,
+    DIFFERS,
+    EQUIVALENT,
+    NOTHING_SHARED,
+    ONE_BED,
+    OPEN,
+    USUAL_MARGIN,
+    WORSE,
+    Margin,
+    over_all,
+    shared_results,
+)
+from sojourn.analysis.leading import place_of
 from sojourn.analysis.wording import counted, percent
 from sojourn.bed.facts import Change
 from sojourn.bed.facts import compare as bed_changes
-from sojourn.errors import RequestError
+from sojourn.cli.figures import SHARES, Scale, clipped, columns, conditions, folded, label, shared_conditions, title
+from sojourn.errors import DoubtfulError, RequestError
 from sojourn.records import RunFolder, earlier
 from sojourn.records.findings import label as finding_label
 from sojourn.records.folder import open_folder
+from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 LINK = re.compile(r"hosts\.\w+\.links\.[^.]+")
-SHOWN = {
-    ("device_latency", "pooled"): "latency, all cells",
-    ("device_latency", "mean"): "latency",
-    ("latency_intercept", "fit"): "latency at 0 bytes",
-    ("latency_slope", "fit"): "latency per byte",
-    ("resolution", "pooled"): "what the bed can resolve",
-    ("rtt", "mean"): "mean round trip",
-    ("one_way_delay", "p50"): "median one-way delay",
-    ("throughput_pps", "mean"): "throughput",
-    ("throughput_pps", "at_least"): "throughput, at least",
-    ("loss_ratio", "ratio"): "loss",
-    ("min_frame_interval", "sustained"): "least time between frames",
-}
-"""The leading figures, in the order in which they stand, and what a person calls them."""
-
 MOST_SHOWN = 40
-STYLES = {DIFFER: "bold", OPEN: "dim"}
+MOST_COLUMNS = 100
+STYLES = {WORSE: "bold red", BETTER: "bold green", DIFFERS: "bold", OPEN: "dim", EQUIVALENT: "green"}
+FAIL_ON = {
+    "worse": (WORSE,),
+    "difference": (WORSE, BETTER, DIFFERS),
+    "inconclusive": (WORSE, OPEN),
+    "never": (),
+}
+"""For each word of --fail-on the answers over all that end with status 1."""
+
+ONE_BED_NOTE = (
+    "* On one bed each: the interval holds for the bed that was measured, as it was set up then. Another bed is not "
+    "covered: set up again, the same machine gives figures that differ by more than their intervals, so a small "
+    "difference may come from the runs and not from what was changed between them. Repeat both, or measure in "
+    "sessions (--set bed.sessions=8)."
+)
+BEDS_NOTE = "Runs in sessions: their intervals hold for beds set up anew. Reboots and other days are not covered."
+NO_FIGURE = "The runs have no figure in common: their devices, probes, sizes or intervals differ."
 
 
-def compare_runs(first: Path, second: Path) -> dict[str, Any]:
-    """Differences of bed and plan by dotted key, and the figures that both runs have."""
+def compare_runs(first: Path, second: Path, margin: Margin = USUAL_MARGIN) -> dict[str, Any]:
+    """The answer over all, the figures that both runs have, and differences of bed and plan by dotted key."""
     one, two = open_folder(first), open_folder(second)
+    results = shared_results(read_results(one), read_results(two), margin)
     return {
         "runs": [str(first), str(second)],
+        "answer": over_all(results),
+        "margin": asdict(margin),
         "verdicts": [read_json(folder.verdict)["verdict"] for folder in (one, two)],
         "reasons": [reasons(read_json(folder.verdict)) for folder in (one, two)],
         "bed": [bed_change(change) for change in bed_changes(read_json(one.bed), read_json(two.bed))],
         "plan": differences(read_plan(one.plan), read_plan(two.plan)),
-        "results": shared_results(*(read_results(folder) for folder in (one, two))),
+        "results": results,
     }
+
+
+def read_margin(text: str) -> Margin:
+    """The margin that an option says: "5%", "100ns", "0.1pp", or several with commas between them."""
+    found: dict[str, float] = {}
+    for part in (one.strip() for one in text.split(",")):
+        number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|pp)", part)
+        nanos = nanoseconds(part)
+        if number:
+            found["relative" if number[2] == "%" else "share"] = float(number[1]) / 100
+        elif nanos is not None:
+            found["time_ns"] = float(nanos)
+        else:
+            raise RequestError(f"--margin {text}: {part!r} is none of 5%, 100ns, 0.1pp (percentage points)")
+    return Margin(**found)
+
+
+def status_of(compared: dict[str, Any], fail_on: str) -> int:
+    """The exit status: 1 where the answer is one to fail on; a request without an answer, or a run without worth, more.
+
+    An invalid run is not to be used, whatever its figures say; runs with no figure in common cannot be compared.
+    """
+    if fail_on not in FAIL_ON:
+        raise RequestError(f"--fail-on {fail_on}: expected {', '.join(FAIL_ON)}")
+    if compared["answer"] == NOTHING_SHARED:
+        return RequestError.status
+    if "invalid" in compared["verdicts"]:
+        return DoubtfulError.status
+    return int(compared["answer"] in FAIL_ON[fail_on])
 
 
 def bed_change(change: Change) -> dict[str, Any]:
@@ -117,51 +168,132 @@ def reasons(verdict: dict[str, Any]) -> list[str]:
 def print_comparison(compared: dict[str, Any]) -> None:
     """The same for a person: the answer first, then the leading figures, then what differed between plans and beds."""
     console = Console(highlight=False)
-    shared = [row for row in compared["results"] if (row["quantity"], row["statistic"]) in SHOWN]
-    console.print(Text(answer(shared), style="bold"))
+    width = min(console.width, MOST_COLUMNS)
+    say(console, answer(compared), width, "bold")
     for run, verdict, why in zip(compared["runs"], compared["verdicts"], compared["reasons"], strict=True):
-        console.print(Text(f"{run}: {verdict}" + "".join(f"\n  {one}" for one in why)))
-    if shown := [row for row in shared if len(shared) <= MOST_SHOWN or row["answer"] == DIFFER]:
-        console.print()
-        console.print(figures(shown[:MOST_SHOWN]))
-        console.print(Text(NOTE, style="dim"))
+        say(console, f"{run}: {verdict}", width)
+        for one in why:
+            say(console, f"  {one}", width)
+    if compared["answer"] != NOTHING_SHARED:
+        print_figures(console, compared, width)
     for name in ("plan", "bed"):
         console.print()
-        print_changes(console, name, compared)
+        print_changes(console, name, compared, width)
 
 
-NOTE = (
-    "Difference: second run minus first, with its 95 % CI. Each interval holds for one bed at one time. Two runs on "
-    "one machine differ by more than their intervals, so a small difference may come from the runs and not from what "
-    "was changed between them. Repeat both."
-)
+def say(console: Console, text: str, width: int, style: str = "") -> None:
+    """A sentence in lines that fit."""
+    for line in folded(text, width):
+        console.print(Text(line, style=style), soft_wrap=True)
 
 
-def answer(shared: list[dict[str, Any]]) -> str:
-    """How many of the leading figures differ, and which most, measured by its interval."""
-    judged = [row for row in shared if row["answer"] != OPEN]
-    differ = [row for row in judged if row["answer"] == DIFFER]
-    if not shared:
-        return "The runs have no figure in common: their devices, probes, sizes or intervals differ."
-    if not differ:
-        return f"None of the {len(judged)} leading figures that both runs have differs beyond its interval."
-    most = max(differ, key=lambda row: abs(row["difference"]) / (row["ci_high"] - row["ci_low"] or 1))
-    said = f"{len(differ)} of {len(judged)} leading figures that both runs have differ beyond their intervals"
-    by_chance = round(0.05 * len(judged))
-    chance = f" (by chance about {by_chance} would)" if by_chance else ""
-    return f"{said}{chance}; clearest: {label(most)}, by {signed(most)}."
+def answer(compared: dict[str, Any]) -> str:
+    """The answer over all, on which beds it holds, and what it is made of."""
+    judged = [row for row in compared["results"] if row["leading"] and row["p"] is not None]
+    if compared["answer"] == NOTHING_SHARED:
+        return NO_FIGURE
+    counts = [(one, sum(row["answer"] == one for row in judged)) for one in (WORSE, BETTER, DIFFERS, EQUIVALENT, OPEN)]
+    several = ", ".join(f"{count} {one}" for one, count in counts if count) or "none can be judged"
+    figures = counted(len(judged), "leading figure")
+    said = f"{compared['answer'].capitalize()}, {reach_of(judged)}: of {figures} {several}"
+    told = [row for row in judged if row["answer"] in (WORSE, BETTER, DIFFERS)]
+    if not told:
+        return f"{said}."
+    most = max(told, key=lambda row: abs(row["difference"]) / (row["ci_high"] - row["ci_low"] or 1))
+    return f"{said}; clearest: {label(most)}, by {signed(most)}."
 
 
-def figures(shown: list[dict[str, Any]]) -> Table:
-    """The leading figures; of very many, those that differ."""
-    table = folding_table("figure", "first", "second", "difference", "")
-    for row in sorted(shown, key=lambda row: list(SHOWN).index((row["quantity"], row["statistic"]))):
-        sides = (interval(side, row["unit"]) for side in row["runs"])
-        table.add_row(label(row), *sides, signed(row), Text(row["answer"], style=STYLES.get(row["answer"], "")))
-    return table
+def reach_of(judged: Sequence[dict[str, Any]]) -> str:
+    """On which beds the answer holds."""
+    covers = {row["covers"] for row in judged}
+    if covers == {BEDS}:
+        return "over rebuilt beds"
+    return "on one bed each" if BEDS not in covers else "over rebuilt beds but for figures with *"
 
 
-def print_changes(console: Console, name: str, compared: dict[str, Any]) -> None:
+def signed(row: dict[str, Any]) -> str:
+    """The difference with its interval, its sign always said."""
+    scale = Scale.of(row["unit"], [row["difference"]], share=row["quantity"] in SHARES)
+    places = scale.places(row["ci_low"], row["ci_high"], row["difference"])
+    interval = scale.interval(row["ci_low"], row["ci_high"], places)
+    return f"{scale.signed(row['difference'], places)} {scale.unit}".strip() + f" ({interval})"
+
+
+def print_figures(console: Console, compared: dict[str, Any], width: int) -> None:
+    """The leading figures that are shown, and what the table means."""
+    leading = [row for row in compared["results"] if row["leading"]]
+    shown = in_groups(chosen(leading))
+    common = shared_conditions(shown)
+    console.print()
+    if common:
+        say(console, f"All figures: {', '.join(common)}.", width, "dim")
+    for line in table(shown, common, width):
+        last = line.rsplit(" ", 1)[-1].rstrip("*")
+        console.print(Text(line, style=STYLES.get(last, "")), soft_wrap=True)
+    if len(shown) < len(leading):
+        say(console, f"{len(leading) - len(shown)} more leading figures: see --json", width, "dim")
+    console.print()
+    for note in notes(leading, Margin(**compared["margin"])):
+        say(console, note, width, "dim")
+
+
+def chosen(leading: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All of them; of very many those that are better, worse or differ, where any is."""
+    if len(leading) <= MOST_SHOWN:
+        return leading
+    told = [row for row in leading if row["answer"] not in (OPEN, EQUIVALENT)]
+    return (told or sorted(leading, key=place_of))[:MOST_SHOWN]
+
+
+def in_groups(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, what has one heading side by side, in the order of the leading figures."""
+    first: dict[str, tuple[int, int]] = {}
+    for number, row in enumerate(sorted(rows, key=place_of)):
+        first.setdefault(title(row), (place_of(row), number))
+    return sorted(rows, key=lambda row: (first[title(row)], place_of(row)))
+
+
+def table(shown: Sequence[dict[str, Any]], common: Sequence[str], width: int) -> list[str]:
+    """A heading for each device and quantity, and below it a line for each cell."""
+    rows: list[Sequence[str] | str] = []
+    for (name, unit), group in groupby(shown, lambda row: (title(row), row["unit"])):
+        inside = list(group)
+        values = [side["estimate"] for row in inside for side in row["runs"]]
+        scale = Scale.of(unit, values, share=inside[0]["quantity"] in SHARES)
+        rows.append(f"{name}, {scale.unit}" if scale.unit else name)
+        rows += [figure(row, scale, common) for row in inside]
+    return columns(("", "first", "second", "difference", "95 % CI", "answer"), rows, width)
+
+
+def figure(row: dict[str, Any], scale: Scale, common: Sequence[str]) -> tuple[str, ...]:
+    """One line: both runs, the difference with its interval, the answer; * where another bed is not covered."""
+    name = ", ".join(one for one in conditions(row) if one not in common)
+    places = scale.places(row["ci_low"], row["ci_high"], row["runs"][0]["estimate"])
+    sides = [scale.number(side["estimate"], places) for side in row["runs"]]
+    interval = scale.interval(row["ci_low"], row["ci_high"], places)
+    limited = "*" if row["covers"] == ONE_BED and row["p"] is not None else ""
+    return (f"  {name}", *sides, scale.signed(row["difference"], places), interval, f"{row['answer']}{limited}")
+
+
+def notes(leading: Sequence[dict[str, Any]], margin: Margin) -> list[str]:
+    """What the table means, and which beds it speaks of."""
+    said = (
+        "Difference: second run minus first. Of those called better, worse or different on average at most 5 % are so "
+        f"by chance. Equivalent: the whole interval lies within {margin_in_words(margin)}."
+    )
+    covers = {row["covers"] for row in leading if row["p"] is not None}
+    return [said, *(note for reach, note in ((ONE_BED, ONE_BED_NOTE), (BEDS, BEDS_NOTE)) if reach in covers)]
+
+
+def margin_in_words(margin: Margin) -> str:
+    """The margin: "5 % of the first run's figure, for times 50 ns if that is more"."""
+    parts = [] if margin.relative is None else [f"{percent(margin.relative)} of the first run's figure"]
+    parts += [] if margin.time_ns is None else [f"{margin.time_ns:g} ns for times"]
+    parts += [] if margin.share is None else [f"{margin.share * 100:g} percentage points for ratios"]
+    return ", or ".join(parts) + (", whichever is more" if len(parts) > 1 else "")
+
+
+def print_changes(console: Console, name: str, compared: dict[str, Any], width: int) -> None:
     """What differs of the plan, or of the bed; single settings of links and neighbours are counted only."""
     changes = whole_links(compared[name])
     single = [row for row in changes if name == "bed" and row["key"].startswith("hosts.")]
@@ -171,20 +303,23 @@ def print_changes(console: Console, name: str, compared: dict[str, Any]) -> None
         return
     console.print(f"{name}: {counted(len(shown), 'key')} differ{'s' if len(shown) == 1 else ''}")
     if single:
-        console.print(f"  and {counted(len(single), 'setting')} of hosts and links (addresses, neighbours): see --json")
-    if shown:
-        table = folding_table("", "first", "second")
-        for row in shown:
-            table.add_row(row["key"], *(clipped(value) for value in row["values"]))
-        console.print(table)
+        say(
+            console,
+            f"  and {counted(len(single), 'setting')} of hosts and links (addresses, neighbours): see --json",
+            width,
+        )
+    for row in shown:
+        for line in change(row, width):
+            console.print(Text(line), soft_wrap=True)
 
 
-def folding_table(*columns: str) -> Table:
-    """A table in which nothing is cut off, however narrow the terminal is."""
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(Text(column), overflow="fold")
-    return table
+def change(row: dict[str, Any], width: int) -> list[str]:
+    """A key with both of its values, on one line where that is long enough."""
+    first, second = (written(value) for value in row["values"])
+    whole = f"  {row['key']}: {first} → {second}"
+    if len(whole) <= width:
+        return [whole]
+    return [clipped(f"  {row['key']}:", width), *(clipped(f"    {one}", width) for one in (first, f"→ {second}"))]
 
 
 def whole_links(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -206,60 +341,6 @@ def link_of(change: dict[str, Any]) -> str | None:
     return found[0] if found else None
 
 
-def clipped(value: Any) -> str:
-    """A value short enough for a column."""
-    words = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
-    return words if len(words) <= 60 else words[:57] + "..."
-
-
-def label(row: dict[str, Any]) -> str:
-    """A figure in words: "bridge over direct: latency, icmp, 64 B, every 1 ms"."""
-    over = f" over {row['reference']}" if row["reference"] else ""
-    parts = [SHOWN.get((row["quantity"], row["statistic"]), f"{row['quantity']} {row['statistic']}")]
-    parts += [str(row["probe"])] if row["probe"] else []
-    parts += [sizes(row)] if row["payload_bytes"] is not None or row["frame_bytes"] is not None else []
-    parts += [pace(row)] if row["interval_ns"] else [beat(row)] if row["schedule"] else []
-    parts += [f"to {row['to']}"] if row["to"] else []
-    parts += [f"{row['senders']} senders"] if (row["senders"] or 1) > 1 else []
-    parts += [f"{row['receivers']} other receivers"] if row["receivers"] else []
-    parts += [f"load {row['load'] * 100:g} % {row['load_via'] or ''}".strip()] if row["load"] else []
-    parts += [str(row["pipe"])] if row["pipe"] else []
-    parts += [f"less {row['against']}"] if row["against"] else []
-    parts += [f"{name} {row[name]}" for name in ("port", "node") if row[name] is not None]
-    return f"{row['device']}{over}: {', '.join(parts)}"
-
-
-def pace(row: dict[str, Any]) -> str:
-    """How often packets left: "every 1 ms", "Poisson, 0.5 ms on average"."""
-    ms = f"{row['interval_ns'] / 1e6:g} ms"
-    return f"Poisson, {ms} on average" if row["schedule"] == "poisson" else f"every {ms}"
-
-
-def beat(row: dict[str, Any]) -> str:
-    """The schedule of what has no interval of its own: "poisson at 50 % of the throughput", "flood"."""
-    share = row["rate_share"]
-    return str(row["schedule"]).replace("-", " ") + ("" if share is None else f" at {percent(share)} of the throughput")
-
-
-def signed(row: dict[str, Any]) -> str:
-    """The difference with its interval, its sign always said."""
-    side = {"estimate": row["difference"], "ci_low": row["ci_low"], "ci_high": row["ci_high"]}
-    words = interval(side, row["unit"])
-    return f"+{words}" if row["difference"] and row["difference"] > 0 else words
-
-
-def sizes(row: dict[str, Any]) -> str:
-    """The frame of a stream; of probes user data asked with, and answered with where that differs."""
-    if row.get("engine") and row.get("frame_bytes"):
-        return f"frames of {row['frame_bytes']} B"
-    there, back = row["payload_bytes"], row["response_payload_bytes"]
-    return f"{there} B" if back in {None, there} else f"{there} B for {back} B"
-
-
-def interval(side: dict[str, Any], unit: str | None) -> str:
-    """An estimate with its interval; times in microseconds, as everywhere that a person reads."""
-    if side["estimate"] is None:
-        return "-"
-    scale, shown = (1e3, "µs") if unit == "ns" else (1, unit or "")
-    bounds = "" if side["ci_low"] is None else f" [{side['ci_low'] / scale:.4g}, {side['ci_high'] / scale:.4g}]"
-    return f"{side['estimate'] / scale:.4g}{bounds} {shown}".strip()
+def written(value: Any) -> str:
+    """A value of a plan or of a bed as a person reads it."""
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,292 @@
+"""Two runs compared: intervals that hold the true difference, answers that are right, a table of 80 columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from sojourn.analysis.comparison import (
+    BEDS,
+    BETTER,
+    DIFFERS,
+    EQUIVALENT,
+    NOTHING_SHARED,
+    ONE_BED,
+    OPEN,
+    USUAL_MARGIN,
+    WORSE,
+    Margin,
+    difference,
+    key_of,
+    over_all,
+    shared_results,
+)
+from sojourn.analysis.leading import LEADING, LESS_IS_BETTER, MORE_IS_BETTER
+from sojourn.cli import compare as command
+from sojourn.cli.compare import read_margin, status_of
+from sojourn.errors import RequestError
+from sojourn.records.results import RESULTS
+from sojourn.statistics.interval import Interval, student_t
+from tests.unit.in_process import sojourn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NO_MARGIN = Margin()
+
+
+def row_of(value: Interval, **factors: Any) -> dict[str, Any]:
+    """A row of results; by default of the bridge's latency."""
+    named = {"device": "bridge", "reference": "direct", "quantity": "device_latency", "statistic": "mean", "unit": "ns"}
+    ends: dict[str, Any] = {
+        "ci_low": value.low,
+        "ci_high": value.high,
+        "level": value.level,
+        "n": value.n,
+        "findings": [],
+    }
+    return dict.fromkeys(RESULTS) | named | {"estimate": value.estimate} | ends | factors
+
+
+def around(estimate: float, half: float = 10.0, n: int = 30, **factors: Any) -> dict[str, Any]:
+    return row_of(Interval(estimate, estimate - half, estimate + half, 0.95, n), **factors)
+
+
+def answered(one: dict[str, Any], two: dict[str, Any], margin: Margin = NO_MARGIN) -> dict[str, Any]:
+    """The one figure that two runs share."""
+    return shared_results([one], [two], margin)[0]
+
+
+@pytest.mark.parametrize(("sizes", "level"), [((12, 12), 0.95), ((8, 20), 0.95), ((12, 12), 0.99)])
+def test_the_interval_of_a_difference_holds_it(sizes: tuple[int, int], level: float) -> None:
+    """Runs that differ by 130: 95 % of the intervals hold it, whatever level their own intervals have."""
+    rng = np.random.default_rng(7)
+    held = 0
+    for _ in range(600):
+        pair = [row_of(student_t(rng.normal(m, 100, n), level)) for m, n in zip((0, 130), sizes, strict=True)]
+        found = difference(*pair)
+        held += found["ci_low"] <= 130 <= found["ci_high"]
+    assert 0.93 <= held / 600 <= 0.985
+
+
+def test_p_says_what_the_interval_says() -> None:
+    rng = np.random.default_rng(3)
+    seen = set()
+    for _ in range(400):
+        low, high = rng.exponential(10, 2)
+        lopsided = row_of(Interval(shift := rng.normal(0, 20), shift - low, shift + high, 0.95, 9))
+        found = difference(around(0, 8, n=14), lopsided)
+        assert (found["p"] < 0.05) == (not found["ci_low"] <= 0 <= found["ci_high"])
+        seen.add(found["p"] < 0.05)
+    assert seen == {True, False}
+
+
+def test_p_is_uniform_where_nothing_differs() -> None:
+    rng = np.random.default_rng(5)
+    p = [difference(*(row_of(student_t(rng.normal(0, 1, 10))) for _ in range(2)))["p"] for _ in range(1000)]
+    assert 0.03 <= np.mean(np.array(p) < 0.05) <= 0.065
+    assert 0.45 <= np.mean(np.array(p) < 0.5) <= 0.55
+
+
+def test_few_of_the_reported_differences_are_false() -> None:
+    """40 figures of which 30 are alike: of those reported, 5 % at most are among the 30."""
+    rng = np.random.default_rng(11)
+    shares = []
+    for _ in range(100):
+        one = [row_of(student_t(rng.normal(0, 1, 12)), icmp_bytes=size) for size in range(40)]
+        two = [row_of(student_t(rng.normal(2.0 * (size < 10), 1, 12)), icmp_bytes=size) for size in range(40)]
+        told = [row["icmp_bytes"] for row in shared_results(one, two, NO_MARGIN) if row["answer"] != OPEN]
+        shares.append(sum(size >= 10 for size in told) / max(1, len(told)))
+        assert sum(size < 10 for size in told) >= 7
+    assert np.mean(shares) <= 0.06
+
+
+def test_less_latency_is_better_and_more_throughput_is() -> None:
+    assert answered(around(1000), around(1100))["answer"] == WORSE
+    assert answered(around(1000), around(900))["answer"] == BETTER
+    rate: dict[str, Any] = {"quantity": "throughput_pps", "unit": "1/s", "reference": None}
+    assert answered(around(1000, **rate), around(1100, **rate))["answer"] == BETTER
+    assert answered(around(1000, **rate), around(900, **rate))["answer"] == WORSE
+    assert answered(around(1000), around(1005))["answer"] == OPEN
+
+
+def test_neither_is_better_where_no_direction_is_known() -> None:
+    assert answered(around(0, device="a/a"), around(100, device="a/a"))["answer"] == DIFFERS
+    error: dict[str, Any] = {"quantity": "emulated_delay_error"}
+    assert answered(around(1000, **error), around(900, **error))["answer"] == DIFFERS
+    assert not LESS_IS_BETTER & MORE_IS_BETTER
+    known = LESS_IS_BETTER | MORE_IS_BETTER | {"emulated_delay_error", "resolution"}
+    assert {quantity for quantity, _ in LEADING} <= known
+
+
+def test_equivalent_is_what_lies_within_the_margin_wholly() -> None:
+    near = around(1000, 20), around(1010, 20)  # 1000 to 1010: -18 to 38
+    assert answered(*near, Margin(relative=0.05))["answer"] == EQUIVALENT
+    assert answered(*near, Margin(relative=0.03))["answer"] == OPEN
+    assert answered(*near, Margin(relative=0.001, time_ns=40))["answer"] == EQUIVALENT
+    assert answered(*near, NO_MARGIN)["answer"] == OPEN
+    surely = around(1000, 1), around(1010, 1)
+    assert answered(*surely, Margin(relative=0.05))["answer"] == EQUIVALENT, "surely not zero, but it does not matter"
+    assert answered(*surely, Margin(relative=0.005))["answer"] == WORSE
+    loss: dict[str, Any] = {"quantity": "loss_ratio", "statistic": "ratio", "unit": "1"}
+    nothing = row_of(Interval(0, 0, 0.0005, 0.95, 10), **loss)
+    assert answered(nothing, nothing, Margin(relative=0.05))["answer"] == OPEN, "a share of nothing is nothing"
+    assert answered(nothing, nothing, USUAL_MARGIN)["answer"] == EQUIVALENT
+
+
+def test_a_figure_without_an_interval_decides_nothing() -> None:
+    bare = row_of(Interval(5000, None, None, 0.95, 1))
+    found = answered(around(1000), bare)
+    assert (found["difference"], found["p"], found["answer"]) == (4000, None, OPEN)
+    assert over_all([found]) == OPEN
+
+
+def test_the_answer_over_all_is_the_worst_one() -> None:
+    def over(*seconds: float) -> str:
+        one = [around(1000, icmp_bytes=number) for number in range(len(seconds))]
+        two = [around(value, icmp_bytes=number) for number, value in enumerate(seconds)]
+        return over_all(shared_results(one, two, Margin(relative=0.02)))
+
+    assert over(1001, 1000) == EQUIVALENT
+    assert over(1001, 1010) == OPEN
+    assert over(800, 1010) == BETTER
+    assert over(800, 1200, 1000) == WORSE
+    assert over_all([]) == NOTHING_SHARED
+
+
+def test_what_does_not_lead_decides_nothing() -> None:
+    figures = [around(value, quantity="pdv", statistic="p50") for value in (1000, 2000)]
+    found = shared_results([figures[0], around(7)], [figures[1], around(7)], NO_MARGIN)
+    assert [row["answer"] for row in found] == [WORSE, OPEN]
+    assert over_all(found) == OPEN
+
+
+def test_only_intervals_over_sessions_of_both_runs_cover_another_bed() -> None:
+    assert answered(around(1), around(1))["covers"] == ONE_BED
+    assert answered(around(1, sessions=8), around(1))["covers"] == ONE_BED
+    assert answered(around(1, sessions=8), around(1, sessions=20))["covers"] == BEDS
+    over_eight = difference(around(0, 10, n=50, sessions=8), around(16, 10, n=50, sessions=8))
+    over_pairs = difference(around(0, 10, n=50), around(16, 10, n=50))
+    assert over_eight["p"] > over_pairs["p"], "eight beds have seven degrees of freedom, however many pairs there are"
+
+
+def test_settings_of_the_log_tell_its_figures_apart() -> None:
+    assert key_of(around(1) | {"flows": 1}) != key_of(around(1) | {"flows": 10})
+
+
+@pytest.mark.parametrize(
+    ("text", "margin"),
+    [
+        ("5%", Margin(relative=0.05)),
+        ("100ns", Margin(time_ns=100)),
+        ("1.5%, 0.2us", Margin(relative=0.015, time_ns=200)),
+        ("0.1pp", Margin(share=0.001)),
+        ("5%,50ns,0.1pp", USUAL_MARGIN),
+    ],
+)
+def test_a_margin_is_read(text: str, margin: Margin) -> None:
+    assert read_margin(text) == margin
+
+
+@pytest.mark.parametrize("text", ["", "5", "5 bananas", "-5%", "5%;1ns"])
+def test_a_wrong_margin_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match=r"is none of 5%, 100ns, 0\.1pp"):
+        read_margin(text)
+
+
+def test_the_exit_status_is_what_was_asked_for() -> None:
+    def status(answer: str, fail_on: str = "worse", verdict: str = "trusted") -> int:
+        return status_of({"answer": answer, "verdicts": ["trusted", verdict]}, fail_on)
+
+    assert [status(one) for one in (WORSE, BETTER, DIFFERS, EQUIVALENT, OPEN)] == [1, 0, 0, 0, 0]
+    assert [status(one, "difference") for one in (WORSE, BETTER, DIFFERS, EQUIVALENT, OPEN)] == [1, 1, 1, 0, 0]
+    assert [status(one, "inconclusive") for one in (WORSE, BETTER, DIFFERS, EQUIVALENT, OPEN)] == [1, 0, 0, 0, 1]
+    assert status(WORSE, "never") == 0
+    assert status(EQUIVALENT, verdict="invalid") == 4
+    assert status(NOTHING_SHARED) == 2
+    with pytest.raises(RequestError, match="--fail-on sometimes: expected worse, difference, inconclusive, never"):
+        status(WORSE, "sometimes")
+
+
+def made_up_run(path: Path, rows: list[dict[str, Any]], plan: str = "") -> Path:
+    """A run folder with nothing in it but what is compared."""
+    (path / "analysis").mkdir(parents=True)
+    (path / "records").mkdir()
+    (path / "plan.toml").write_text(f'[study]\nname = "made-up"\n{plan}')
+    (path / "bed.json").write_text(json.dumps({"stable": {"kernel": path.name * 30}}))
+    finding = {"name": "drift", "severity": "doubtful", "where": "bridge", "sentence": "it drifted " * 12}
+    (path / "analysis/verdict.json").write_text(json.dumps({"verdict": "doubtful", "findings": [finding]}))
+    (path / "analysis/results.json").write_text(json.dumps(rows))
+    return path
+
+
+@pytest.fixture
+def long_named(tmp_path: Path) -> tuple[Path, Path]:
+    """Two runs whose figures have every condition that a figure can have, and large numbers."""
+    stream: dict[str, Any] = {
+        "engine": "packet", "frame_bytes": 1518, "payload_bytes": 1472, "interval_ns": 123_456, "schedule": "poisson",
+        "to": "multicast", "senders": 4, "receivers": 3, "load": 0.9, "load_via": "beside", "port": 3, "node": 2,
+        "pipe": "delay 10ms loss 2% rate 100Mbit/s queue 100", "against": "load=0.0", "probe": "request-response",
+    }  # fmt: skip
+    rate: dict[str, Any] = {"quantity": "throughput_pps", "unit": "1/s", "statistic": "at_least", "reference": None}
+    paths = []
+    for number, shift in enumerate((0, 7)):
+        rows = [
+            around(123_456_789.0 + 1e6 * shift, 4321, device="emulate-bridge", reference="wire", **stream),
+            around(1300.0 + 40 * shift, 31, sessions=8, frame_bytes=102, payload_bytes=56, probe="icmp"),
+            around(4e6 + 1e5 * shift, 20_000, **rate),
+            around(40.0 + shift, 2, **rate, frame_bytes=64, engine="xdp"),
+        ]
+        paths.append(made_up_run(tmp_path / f"run-{number}", rows, f"[pairs]\nrounds = [{number}{', 123456' * 30}]\n"))
+    return paths[0], paths[1]
+
+
+def test_the_table_fits_80_columns_and_wraps_no_cell(
+    long_named: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "Console", lambda **asked: Console(width=80, **asked))
+    compared = command.compare_runs(*long_named)
+    command.print_comparison(compared)
+    lines = capsys.readouterr().out.splitlines()
+    runs = [line for line in lines if not line.startswith("/")]  # a path is one word, however long
+    assert max(len(line) for line in runs) <= 80, "\n".join(lines)
+    told = [line for line in lines if re.search(r" (better|worse|equivalent|inconclusive)\*?$", line)]
+    assert len(told) == 4, "one line has all numbers of a figure"
+    assert all(" to " in line for line in told)
+    assert sum(line.endswith("*") for line in told) == 3, "all but that over sessions"
+
+
+def test_the_answer_says_on_which_beds_it_holds(tmp_path: Path) -> None:
+    one = made_up_run(tmp_path / "one", [around(1000)])
+    two = made_up_run(tmp_path / "two", [around(1500)])
+    done = sojourn("compare", str(one), str(two))
+    assert done.returncode == 1
+    words = " ".join(done.stdout.split())
+    assert words.startswith("Worse, on one bed each: of 1 leading figure 1 worse;")
+    assert "Another bed is not covered" in words
+    beds = [made_up_run(tmp_path / f"beds-{at}", [around(at, sessions=8)]) for at in (1000, 1500)]
+    words = " ".join(sojourn("compare", *map(str, beds)).stdout.split())
+    assert words.startswith("Worse, over rebuilt beds: of 1 leading figure 1 worse;")
+    assert "Another bed is not covered" not in words
+    assert "Reboots and other days are not covered" in words
+
+
+def test_options_reach_the_answer(tmp_path: Path) -> None:
+    runs = [str(made_up_run(tmp_path / f"at-{at}", [around(at, 1)])) for at in (1000, 1040)]
+    assert sojourn("compare", *runs).returncode == 0, "40 ns are within the usual margin"
+    assert sojourn("compare", *runs, "--margin", "1%").returncode == 1
+    assert sojourn("compare", *runs, "--margin", "1%", "--fail-on", "never").returncode == 0
+    done = sojourn("compare", *runs, "--margin", "much")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_runs_with_nothing_in_common_are_no_success(tmp_path: Path) -> None:
+    runs = [str(made_up_run(tmp_path / name, [around(1000, device=name)])) for name in ("bridge", "wire")]
+    done = sojourn("compare", *runs)
+    assert done.returncode == 2
+    assert done.stdout.startswith("The runs have no figure in common")
