@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.methods.tcp_cost.analyse import judged
 from sojourn.plan import load_plan
+from sojourn.statistics.interval import Interval
 from tests.unit.made_up_costs import DECIMATED_NS, NS, Machine, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+SEED = 20_261_123
 LEFT = {1: 0.9, 2: 0.95, "placebo": 0.9}
 FEW = ["flows=1,10", "path=gso"]
 
@@ -54,9 +59,61 @@ def test_a_known_cost_is_found_and_drift_is_nobodys(tmp_path: Path) -> None:
     assert "every packet logged" in verdict.sentence
 
 
-def found_findings(verdict: Any) -> list[Any]:
-    from types import SimpleNamespace
+@pytest.mark.parametrize(
+    ("left", "noise", "outcome"),
+    [
+        ({1: 0.9}, 0.02, "supported"),
+        ({1: 0.985}, 0.002, "rejected"),
+        ({1: 0.98}, 0.03, "inconclusive"),
+        ({1: 1.0}, 0.002, "rejected"),
+        ({1: 1.1}, 0.002, "rejected"),
+        ({1: 1.0}, 0.3, "inconclusive"),
+    ],
+)
+def test_detail_costs_what_is_beyond_one_margin(
+    tmp_path: Path, left: dict[Any, float], noise: float, outcome: str
+) -> None:
+    """A cost of 1.5 % was supported by one rule and rejected by another."""
+    verdict = analyse(write(tmp_path / "run", Machine(noise=noise, left=left), FEW).path)
+    found = next(one for one in verdict.hypotheses if one["hypothesis"] == "detail-costs")
+    assert found["outcome"] == outcome, found["sentence"]
 
+
+def test_a_good_control_is_doubted_once_in_a_hundred_runs() -> None:
+    """Of all its tests together; a difference of 3 % in one traffic of four, at a noise of 2 %, is always found."""
+    rng, runs, pairs = np.random.default_rng(SEED), 1500, 24
+
+    def doubted(off: float) -> float:
+        alarms = 0
+        for _ in range(runs if off == 1 else 200):
+            ratio = np.exp(0.02 * 2**0.5 * rng.standard_normal(4 * pairs))
+            ratio[:pairs] *= off
+            paths = np.repeat(["gso", "gso", "mtu", "mtu"], pairs)
+            flows = np.tile(np.repeat([1, 10], pairs), 2)
+            table = pl.DataFrame({"path": paths, "flows": flows, "setting": "off", "bps": ratio, "off_bps": 1.0})
+            alarms += bool(list(judged._a_a(cast("Any", SimpleNamespace(pairs=table)))))
+        return alarms / (runs if off == 1 else 200)
+
+    good, bad = doubted(1.0), doubted(1.03)
+    print(f"seed {SEED}: {good:.4f} of good runs, {bad:.3f} of bad ones")
+    assert good <= 0.016
+    assert bad >= 0.9
+
+
+def test_no_packet_skipped_in_few_slices_supports_nothing() -> None:
+    def cells(slices: int, skipped: int = 0) -> list[Any]:
+        ratio = Interval(1.0, 0.99, 1.01, 0.95, slices)
+        return [
+            SimpleNamespace(
+                pairs=slices, packets=10_000, skipped=skipped, skipped_per_mbps=1.0, ratio=ratio, flows=1, path="gso"
+            )
+        ]
+
+    outcomes = [judged._nothing_skipped("nothing-skipped", cells(*told)).outcome for told in ((58,), (59,), (59, 1))]
+    assert outcomes == ["inconclusive", "supported", "rejected"]
+
+
+def found_findings(verdict: Any) -> list[Any]:
     return [SimpleNamespace(**one) for one in verdict.findings]
 
 

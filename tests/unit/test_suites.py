@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.analysis.suites import Sought
+from sojourn.analysis.factors import Factors
+from sojourn.analysis.suites import Sought, _rises
 from sojourn.analysis.suites.cells import of_positive
 from sojourn.report.run import Run as ReportRun
 from sojourn.report.suites import latency
@@ -25,6 +26,8 @@ from sojourn.statistics.bounds import (
     verified,
 )
 from tests.unit.made_up_suites import Device, Suite
+
+SEED = 20_261_124
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,6 +177,29 @@ def test_rates_that_rise_with_the_frame_are_a_finding(tmp_path: Path) -> None:
     assert "rate_rises_with_size" not in found(CAPACITY * 0.8)
     assert "rate_rises_with_size" not in found(CAPACITY * 1.001)
     assert "rate_rises_with_size" in found(CAPACITY * 1.2)
+
+
+def test_rates_of_many_sizes_that_do_not_rise_are_seldom_a_finding() -> None:
+    """Seven sizes of one rate: all 21 pairs together alarm in 1 % of runs at most; a rise of three sigmas is found."""
+    rng, sizes = np.random.default_rng(SEED), (64, 128, 256, 512, 1024, 1280, 1518)
+    cells = {at: Factors(frame_bytes=size) for at, size in enumerate(sizes)}
+
+    def alarms(runs: int, last: float) -> float:
+        found = 0
+        for _ in range(runs):
+            middles = rng.normal(1.0, 0.01, (len(sizes), 6))
+            middles[-1] += last
+            sought = [
+                Sought("ndr", "b", at, 0.0, "mlr", [Bounds(float(one), float(one), None) for one in row], 9.0)
+                for at, row in enumerate(middles)
+            ]
+            found += bool(_rises(sought, cells))
+        return found / runs
+
+    none, rise = alarms(250, 0.0), alarms(30, 0.05)
+    print(f"seed {SEED}: {none:.4f} without a rise, {rise:.3f} with one")
+    assert none <= 0.02
+    assert rise >= 0.9
 
 
 def test_a_trial_whose_load_was_missed_and_our_local_drops_do_not_count(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""False discovery over a matrix of cells (Benjamini-Hochberg), and the signed-rank p-value that feeds it."""
+"""False discovery over a matrix of cells (Benjamini-Hochberg), and p-values of differences that feed it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from sojourn.statistics.signed_rank import EXACT_UP_TO
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+LEAST_VALUES = 3
+"""Fewer have no p of a difference of means."""
 
 
 def signed_rank_p(differences: NDArray[np.float64]) -> float:
@@ -28,3 +31,17 @@ def benjamini_hochberg(p: NDArray[np.float64]) -> NDArray[np.float64]:
     from scipy import stats
 
     return np.asarray(stats.false_discovery_control(p, method="bh"), dtype=np.float64)
+
+
+def greater_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """One-sided p of the mean of `first` being no greater than that of `second`: Welch's test.
+
+    Below three values on a side there is no p: 1. Values without any scatter are compared as they are.
+    """
+    from scipy import stats
+
+    if min(len(first), len(second)) < LEAST_VALUES:
+        return 1.0
+    if not np.ptp(first) and not np.ptp(second):
+        return 0.0 if first[0] > second[0] else 1.0
+    return float(stats.ttest_ind(first, second, equal_var=False, alternative="greater").pvalue)

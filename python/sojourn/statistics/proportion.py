@@ -34,6 +34,11 @@ def worth_pearson(successes: int, trials: int, worth: float, level: float = 0.95
     return Interval(share, *_exact(share * worth, worth, level), level, trials)
 
 
+def none_among(trials: int, confidence: float = 0.95) -> float:
+    """The largest share that has not one success in so many independent trials with a probability of 1 - confidence."""
+    return 1.0 if trials < 1 else 1 - (1 - confidence) ** (1 / trials)
+
+
 def trials_needed(share: float, margin: float, power: float = 0.9, level: float = 0.95) -> int:
     """Independent trials after which the interval of a true `share` lies within ± `margin` of it with this power.
 

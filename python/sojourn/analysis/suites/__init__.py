@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sojourn.analysis.checks import ALARM
 from sojourn.analysis.clocks import asymmetries
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.hypotheses import main_device
@@ -65,7 +66,9 @@ from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, fixed, percent
+from sojourn.statistics.discovery import LEAST_VALUES, greater_p
 from sojourn.statistics.interval import Interval
+from sojourn.statistics.permutation import holm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -252,20 +255,31 @@ def _tester_limited(sought: list[Sought]) -> list[Finding]:
 
 
 def _rises(sought: list[Sought], cells: dict[int, Factors]) -> list[Finding]:
-    """Frame rates that rise with the frame's size, beyond their intervals: longer frames are never less work."""
-    found: dict[Place, float] = {}
+    """Frame rates that rise with the frame's size: longer frames are never less work.
+
+    All pairs of sizes are tested together (Holm), each by Welch's test of the lower bounds of the longer frames against
+    the upper bounds of the shorter ones, over repetitions. With fewer than three there is no level: bounds that do not
+    overlap are a finding.
+    """
     groups: dict[tuple[str, str, str | None], list[Sought]] = {}
     for one in sought:
         if len(one.lowers) and not one.is_tester_limited:
             groups.setdefault((one.quantity, one.device, cells[one.cell].engine), []).append(one)
-    for several in groups.values():
-        ordered = sorted(several, key=lambda one: cells[one.cell].frame_bytes or 0)
-        for i, longer in enumerate(ordered):
-            for shorter in ordered[:i]:
-                low, high = _ends(longer)[0], _ends(shorter)[1]
-                if low > high:
-                    place = Place(longer.device, longer.cell)
-                    found[place] = max(low / high - 1, found.get(place, 0.0))
+    pairs = [
+        (shorter, longer)
+        for several in groups.values()
+        for shorter in several
+        for longer in several
+        if (cells[shorter.cell].frame_bytes or 0) < (cells[longer.cell].frame_bytes or 0)
+    ]
+    found: dict[Place, float] = {}
+    chances = holm([greater_p(longer.lowers, shorter.uppers) for shorter, longer in pairs])
+    for (shorter, longer), chance in zip(pairs, chances, strict=True):
+        is_few = min(len(longer.lowers), len(shorter.uppers)) < LEAST_VALUES
+        if chance < ALARM or (is_few and longer.lowers.min() > shorter.uppers.max()):
+            place = Place(longer.device, longer.cell)
+            rise = float(longer.lowers.mean() / shorter.uppers.mean()) - 1
+            found[place] = max(rise, found.get(place, 0.0))
     if not found:
         return []
     places, worst = worst_first(found)
@@ -274,13 +288,6 @@ def _rises(sought: list[Sought], cells: dict[int, Factors]) -> list[Finding]:
         "is limited by something other than the device"
     )
     return [Finding("rate_rises_with_size", sentence, worst, places)]
-
-
-def _ends(sought: Sought) -> tuple[float, float]:
-    """The interval of a rate; the bounds themselves where repetitions are too few for one."""
-    rate = sought.rate()
-    low = float(sought.lowers.min()) if rate.low is None else rate.low
-    return low, float(sought.uppers.max()) if rate.high is None else rate.high
 
 
 def _disagreements(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
