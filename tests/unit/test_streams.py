@@ -16,6 +16,9 @@ from sojourn.analysis.factors import Factors
 from sojourn.analysis.rows import Row as Figure
 from sojourn.analysis.stream_findings import modes_apart, sound
 from sojourn.analysis.wording import percent
+from sojourn.methods.background import analyse as background
+from sojourn.methods.multicast import analyse as multicast
+from sojourn.methods.stages import analyse as stages
 from sojourn.records import RunFolder, read_table
 from sojourn.statistics.interval import Interval
 from tests.unit import made_up_streams as made_up
@@ -615,3 +618,28 @@ def test_a_rate_that_our_own_receiver_could_not_follow_is_a_limit(tmp_path: Path
     rows = run(tmp_path, "throughput", [cell(**FLOOD)], alter=counted("local_drops", 100))
     assert pick(rows, "throughput_pps", "at_least")["unit"] == "1/s"
     assert found(tmp_path)["local_drops"]["severity"] == "doubtful"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "than_unicast", "stage", "load"),
+    [
+        (
+            1000.0,
+            3000.0,
+            "takes 2.0 µs (95 % CI 1.0 µs to 3.0 µs) longer",
+            "adds 2.0 µs (95 % CI 1.0 µs to 3.0 µs)",
+            "lengthens",
+        ),
+        (-3000.0, -1000.0, "takes 2.0 µs (95 % CI 1.0 µs to 3.0 µs) less", "changes the stage path by", "shortens"),
+        (-1000.0, 5000.0, "do not differ significantly", "does not change the stage path significantly", "does not"),
+        (None, None, "too few trials for an interval", "too few trials for an interval", "too few trials"),
+    ],
+)
+def test_a_sentence_claims_no_effect_whose_interval_holds_zero(
+    low: float | None, high: float | None, than_unicast: str, stage: str, load: str
+) -> None:
+    middle = 2000.0 if low is None or high is None else (low + high) / 2
+    value = Interval(middle, low, high, 0.95, 10)
+    assert than_unicast in multicast._than_unicast(value)
+    assert stage in stages._adds("The bridge", "path", value)
+    assert load in background._change(Figure("bridge", "rtt_shift", "mean", value, "ns"))

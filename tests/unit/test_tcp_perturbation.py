@@ -12,7 +12,7 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.tcp_trials import Done
-from sojourn.methods.tcp_perturbation.analyse import AGAIN, ON, Seen, compare, smallest
+from sojourn.methods.tcp_perturbation.analyse import AGAIN, ON, Seen, adjust, compare, sentence, smallest
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
 from sojourn.records import TABLES
@@ -164,3 +164,49 @@ def test_among_many_questions_only_a_larger_effect_is_seen() -> None:
     assert among == pytest.approx(alone * (3.420 + 0.858) / (2.069 + 0.858), rel=0.02)
     least = [compare(*cell(5, 0.0), questions)[0].least["median"] for questions in (1, 20)]
     assert least[1] > least[0]
+
+
+def test_a_run_without_a_difference_seldom_says_that_there_is_one_and_never_with_zero_in_its_interval() -> None:
+    seeds, said = 100, 0
+    for seed in range(seeds):
+        compared = compare(*cell(1000 + seed, 0.0))
+        adjust(compared)
+        changes = [one for it in compared if it.against == ON for one in it.changes]
+        assert all(one.value.excludes(0) for one in changes)
+        said += "behaves differently" in sentence(compared)
+    print(f"{said} of {seeds} runs without a difference say that there is one")
+    assert said / seeds <= 0.08
+
+
+@pytest.mark.parametrize("shift", [0.5, -0.4])
+def test_a_difference_that_is_there_is_said_with_an_interval_without_zero(shift: float) -> None:
+    for seed in range(10):
+        compared = compare(*cell(seed, shift))
+        adjust(compared)
+        said = sentence(compared)
+        assert "TCP behaves differently" in said, said
+        change = min((one for it in compared if it.against == ON for one in it.changes), key=lambda one: one.q)
+        assert change.value.excludes(0)
+        assert (change.value.estimate > 0) == (shift > 0)
+
+
+def test_a_distribution_that_differs_without_a_change_of_a_figure_is_not_a_change() -> None:
+    """Twice the spread about the same median: the 95th percentiles are held alike, so that no figure changes."""
+    done, seen = cell(4, 0.0)
+    rng = np.random.default_rng(12)
+    plain, wide = (
+        np.concatenate([np.full(10, 20.0), np.linspace(30 - spread, 30 + spread, 80), np.full(10, 40.0)])
+        for spread in (1, 8)
+    )
+    for one in done:
+        series = wide if one.setting == ON else plain
+        seen[one.block] = Seen(
+            {name: series + rng.normal(0, 0.05) for name in NAMES},
+            {"throughput_bps": 30e6 + rng.normal(0, 1e5), "retransmitted": 20.0 + rng.normal(0, 0.1)},
+        )
+    compared = compare(done, seen)
+    adjust(compared)
+    assert any(one.differs for one in compared if one.against == ON)
+    said = sentence(compared)
+    assert "behaves differently" not in said
+    assert "no change of a figure is significant, though the distribution of the" in said, said

@@ -33,6 +33,16 @@ def benjamini_hochberg(p: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(stats.false_discovery_control(p, method="bh"), dtype=np.float64)
 
 
+def selected_level(q_values: NDArray[np.float64], rate: float) -> float:
+    """The level for intervals of the figures with a q-value of at most `rate`, of which as few then miss the truth.
+
+    The false coverage rate of Benjamini and Yekutieli (2005): intervals of figures that were chosen because they are
+    extreme would else miss the truth too often.
+    """
+    chosen = max(1, int((q_values <= rate).sum()))
+    return 1 - rate * chosen / max(1, len(q_values))
+
+
 def greater_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     """One-sided p of the mean of `first` being no greater than that of `second`: Welch's test.
 

@@ -106,7 +106,9 @@ def _change(row: Row) -> str:
     """By how much a load changes what: "lengthens the mean round trip by 71 µs (95 % CI ...)"."""
     what = "the mean round trip" if row.quantity.startswith("rtt") else "the mean one-way delay"
     value = row.value
-    if value.low is None or value.high is None or value.excludes(0):
+    if value.low is None or value.high is None:
+        return f"changes {what} by {micro(value.estimate)} (too few trials for an interval)"
+    if value.excludes(0):
         change = "shortens" if value.estimate < 0 else "lengthens"
         return f"{change} {what} by {spell(negated(value) if value.estimate < 0 else value)}"
     return f"does not change {what} significantly: {spell(value)}"

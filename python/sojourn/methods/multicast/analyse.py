@@ -22,7 +22,7 @@ from sojourn.analysis.stream_samples import histogram_samples, quantile_samples,
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
 from sojourn.analysis.verdict import amid
-from sojourn.analysis.wording import counted, micro
+from sojourn.analysis.wording import counted, micro, percent
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
@@ -144,6 +144,18 @@ def sentence(run: Run, rows: list[Row]) -> str:
     shifted = [row for row in own if row.quantity == "one_way_delay_shift" and row.against == "to=unicast"]
     if shifted:
         first = shifted[0]
-        return f"Over {amid(device)} {first.factors.to} takes {micro(first.value.estimate)} longer than unicast"
+        return f"Over {amid(device)} {first.factors.to} {_than_unicast(first.value)}"
     receivers = {row.port for row in own if row.port is not None}
     return f"Delays of {len(receivers)} receivers over {amid(device)} were measured"
+
+
+def _than_unicast(value: Interval) -> str:
+    """How much longer it takes, where the interval does not hold zero."""
+    if value.low is None or value.high is None:
+        return f"and unicast differ by {micro(value.estimate)} (too few trials for an interval)"
+    between = f" ({percent(value.level)} CI {micro(value.low)} to {micro(value.high)})"
+    if not value.excludes(0):
+        return f"and unicast do not differ significantly: {micro(value.estimate)}{between}"
+    if value.estimate < 0:
+        between = f" ({percent(value.level)} CI {micro(-value.high)} to {micro(-value.low)})"
+    return f"takes {micro(abs(value.estimate))}{between} {'longer' if value.estimate > 0 else 'less'} than unicast"

@@ -421,6 +421,19 @@ def _added_sentence(breakdown: Breakdown, found: list[Breakdown]) -> str:
             values = differences(device, reference, points)[:, names.index(stage)]
             if len(values):
                 value = hodges_lehmann(values)
-                known = f" (95 % CI {micro(value.low)} to {micro(value.high)})" if value.low and value.high else ""
-                return f"{called(device.device)} adds {micro(value.estimate)}{known} to the stage {stage}; "
+                return f"{_adds(called(device.device), stage, value)}; "
     return ""
+
+
+def _adds(name: str, stage: str, value: Interval) -> str:
+    """What a device adds to a stage, where the interval does not hold zero."""
+    if value.low is None or value.high is None:
+        return f"{name} changes the stage {stage} by {micro(value.estimate)} (too few trials for an interval)"
+    between = f"{micro(value.estimate)} ({percent(value.level)} CI {micro(value.low)} to {micro(value.high)})"
+    if not value.excludes(0):
+        return f"{name} does not change the stage {stage} significantly: {between}"
+    return (
+        f"{name} adds {between} to the stage {stage}"
+        if value.estimate > 0
+        else f"{name} changes the stage {stage} by {between}"
+    )

@@ -6,6 +6,10 @@ delivery rate and throughput of each trial. The unit is the trial, because readi
 Distributions are compared over flips of whole rounds (`statistics.permutation`), summaries by Hodges and Lehmann's
 estimate over rounds with its exact interval. The control, twice without the log, is tested in the same way and shows
 which differences the run can detect.
+
+A change is significant where its q-value says so (signed-rank tests, false discovery rate over all changes of a
+setting) and its interval, at the level for figures chosen that way, does not hold zero. Of a distribution that differs
+without any such change the sentence says only that.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from sojourn.analysis.surroundings import contended
 from sojourn.analysis.tcp_trials import Done, by_cell, trials_of
 from sojourn.analysis.wording import percent
 from sojourn.records import read_table
+from sojourn.statistics.discovery import benjamini_hochberg, selected_level, signed_rank_p
 from sojourn.statistics.interval import Interval, student_quantile
 from sojourn.statistics.permutation import Apart, apart, holm, least_p, paired_p
 from sojourn.statistics.signed_rank import hodges_lehmann
@@ -50,6 +55,9 @@ OBSERVABLES = {
     "retransmitted": ("retransmitted segments", "1/s"),
 }
 """What the application observes, with name and unit; the last two are one number for each trial."""
+
+CHANGES = 8
+"""Figures of a cell: two statistics of each series, and one of each of the others."""
 
 SERIES = ("snd_cwnd", "srtt_us", "delivery_rate_bps")
 STATISTICS = ("median", "p95")
@@ -87,12 +95,39 @@ class Compared:
     """By statistic, the median without the log."""
     least: dict[str, float] = field(default_factory=dict)
     """By statistic, the smallest relative change that would be detected in four of five such runs."""
+    differences: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """By statistic, the relative difference of each round."""
     adjusted: float = 1.0
+    q_values: dict[str, float] = field(default_factory=dict)
+    """By statistic, the q-value of the effect among all effects of this pair of settings."""
+    chosen_level: float = 1 - ALARM
+    """Of the interval of an effect that is reported because it is significant."""
 
     @property
     def differs(self) -> bool:
         """Whether the difference is significant, over all tests of this pair of settings together."""
         return self.adjusted < ALARM
+
+    @property
+    def changes(self) -> list[Change]:
+        """The effects that are significant, with intervals that do not hold zero."""
+        found = [
+            Change(self.cell, self.name, statistic, hodges_lehmann(self.differences[statistic], self.chosen_level), q)
+            for statistic, q in self.q_values.items()
+            if q <= ALARM
+        ]
+        return [one for one in found if one.value.excludes(0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A significant effect: its interval is at the level for figures that are chosen."""
+
+    cell: str
+    name: str
+    statistic: str
+    value: Interval
+    q: float
 
 
 def study(run: Run) -> Study:
@@ -102,15 +137,26 @@ def study(run: Run) -> Study:
     skip_ns = float(nanoseconds(run.plan.get("perturbation", {}).get("skip", "0s")) or 0)
     seen = {one.block: found for one in several if (found := seen_of(readings, one, skip_ns)) is not None}
     cells = by_cell(several)
-    compared = [one for cell in cells for one in compare(cell, seen, len(cells) * len(OBSERVABLES))]
-    for against in (ON, AGAIN):
-        own = [one for one in compared if one.against == against]
-        for one, chance in zip(own, holm([one.p for one in own]), strict=True):
-            one.adjusted = chance
+    compared = [one for cell in cells for one in compare(cell, seen, len(cells) * CHANGES)]
+    adjust(compared)
     rows = [row for one in compared for row in rows_of(one)]
     samples = {"effects": _effects(compared), **_drawn(several, seen)}
     doubts = [*contended(run), *_findings(compared)]
     return Study(rows, doubts, sentence(compared), samples=samples)
+
+
+def adjust(compared: Sequence[Compared]) -> None:
+    """Adjust each setting's tests for their number: distributions by Holm, effects by their false discovery rate."""
+    for against in (ON, AGAIN):
+        own = [one for one in compared if one.against == against]
+        for one, chance in zip(own, holm([one.p for one in own]), strict=True):
+            one.adjusted = chance
+        effects = [(one, statistic) for one in own for statistic in one.effects]
+        if not effects:
+            continue
+        q = benjamini_hochberg(np.array([signed_rank_p(one.differences[statistic]) for one, statistic in effects]))
+        for (one, statistic), value in zip(effects, q, strict=True):
+            one.q_values[statistic], one.chosen_level = float(value), selected_level(q, ALARM)
 
 
 def seen_of(readings: pl.DataFrame, one: Done, skip_ns: float) -> Seen | None:
@@ -161,6 +207,7 @@ def _compared(cell: str, name: str, against: str, pairs: Sequence[tuple[Seen, Se
         values = np.array([[one.summary(name, statistic) for one in pair] for pair in pairs])
         level = float(np.median(values[:, 0]))
         differences = (values[:, 1] - values[:, 0]) / (abs(level) or 1.0)
+        found.differences[statistic] = differences
         found.effects[statistic] = hodges_lehmann(differences)
         found.level[statistic] = level
         found.least[statistic] = smallest(differences, questions)
@@ -179,7 +226,7 @@ def rows_of(one: Compared) -> list[Row]:
     reference = OFF
     rows = [
         Row(one.against, f"{one.name}_change", statistic, value, "ratio", reference=reference, against=one.cell,
-            clock="TAI", source="user", q_value=one.adjusted)
+            clock="TAI", source="user", q_value=one.q_values.get(statistic))
         for statistic, value in one.effects.items()
     ]  # fmt: skip
     if one.distance is not None:
@@ -206,6 +253,7 @@ def _effects(compared: Sequence[Compared]) -> pl.DataFrame:
             "change": value.estimate,
             "low": value.low,
             "high": value.high,
+            "q": one.q_values.get(statistic),
             "smallest": one.least[statistic],
             "kolmogorov": one.distance.kolmogorov if one.distance else None,
             "kolmogorov_p": one.distance.kolmogorov_p if one.distance else None,
@@ -259,7 +307,7 @@ def _findings(compared: Sequence[Compared]) -> list[Finding]:
         )
         found.append(Finding("a_a_nonzero", said, wrong[0].adjusted))
     rounds = min((one.rounds for one in compared), default=0)
-    asked = sum(one.against == ON for one in compared)
+    asked = sum(len(one.effects) for one in compared if one.against == ON)
     if not compared or least_p(rounds) * asked > ALARM:
         said = f"{rounds} rounds are too few to detect any difference with {asked} tests"
         found.append(Finding("too_few_pairs", said, float(rounds)))
@@ -271,7 +319,6 @@ def sentence(compared: Sequence[Compared]) -> str:
     own = [one for one in compared if one.against == ON]
     if not own:
         return "Too little was measured to test whether the log changes the behaviour of TCP"
-    differ = sorted((one for one in own if one.differs), key=lambda one: one.adjusted)
     control = [one for one in compared if one.against == AGAIN]
     checked = ""
     if control:
@@ -281,20 +328,29 @@ def sentence(compared: Sequence[Compared]) -> str:
             else "does not differ (p adjusted for the number of tests)"
         )
         checked = f"; the control, without the log in both, {does}"
-    if differ:
-        worst = differ[0]
-        said = f"With the log TCP behaves differently: its {_changed(worst)}"
-        said += f" (and {len(differ) - 1} more of {len(own)} comparisons)" if len(differ) > 1 else ""
+    changes = sorted((change for one in own for change in one.changes), key=lambda one: one.q)
+    if changes:
+        said = f"With the log TCP behaves differently: its {_changed(changes[0])}"
+        several = sum(len(one.effects) for one in own)
+        said += f" (and {len(changes) - 1} more of {several} figures)" if len(changes) > 1 else ""
         return said + checked
-    return f"With the log no change is seen: {_limits(own)}{checked}"
+    return f"With the log {_unchanged(own)}: {_limits(own)}{checked}"
 
 
-def _changed(one: Compared) -> str:
-    effect, what = one.effects["median"], OBSERVABLES[one.name][0]
-    between = "" if effect.low is None or effect.high is None else (
-        f", 95 % CI {percent(effect.low)} to {percent(effect.high)}"
-    )  # fmt: skip
-    return f"{what} changes by {percent(effect.estimate)} ({one.cell}; p {one.adjusted:.2g}{between})"
+def _changed(one: Change) -> str:
+    what = OBSERVABLES[one.name][0] + ("" if one.statistic == "median" or one.name not in SERIES else " (p95)")
+    low, high = (percent(end or 0.0) for end in (one.value.low, one.value.high))
+    between = f"{percent(one.value.level)} CI {low} to {high}, for figures that are chosen"
+    return f"{what} changes by {percent(one.value.estimate)} ({one.cell}; q {one.q:.2g}, {between})"
+
+
+def _unchanged(own: Sequence[Compared]) -> str:
+    """No change of a figure is significant; a distribution may differ all the same."""
+    differ = sorted((one for one in own if one.differs), key=lambda one: one.adjusted)
+    if not differ:
+        return "no change is seen"
+    what = f"the distribution of the {OBSERVABLES[differ[0].name][0]} differs ({differ[0].cell}; adjusted p "
+    return f"no change of a figure is significant, though {what}{differ[0].adjusted:.2g})"
 
 
 def _limits(own: Sequence[Compared]) -> str:

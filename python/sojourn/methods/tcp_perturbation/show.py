@@ -37,6 +37,7 @@ def effects(run: Run) -> Table:
         Column(("without", "unit"), "Without the log"),
         Column(("change_percent",), "Change", "%"),
         Column(("change_low_percent", "change_high_percent"), "95 % CI", "%"),
+        Column(("q",), "q"),
         Column(("smallest_percent",), "Smallest change detected", "%"),
         Column(("kolmogorov",), "Kolmogorov's distance", group="Distributions"),
         Column(("p",), "p", group="Distributions"),
@@ -49,7 +50,8 @@ def effects(run: Run) -> Table:
 
 NOTE = (
     "Change: with the setting minus without the log, of each trial's median or 95th percentile; Hodges and Lehmann's "
-    "estimate over rounds with its exact interval, relative to the median without the log. Smallest change detected: "
+    "estimate over rounds with its exact interval, relative to the median without the log. q: of the "
+    "signed-rank test of the change, false discovery rate over all changes of the setting. Smallest change detected: "
     "a change of this size would be significant in four of five such runs (the power is 80 %). p: of the energy "
     "distance between the pooled distributions (of the mean difference where a trial has one number), by a sign-flip "
     "permutation test with rounds as units. Adjusted p: for the number of tests (Holm)."
@@ -71,6 +73,7 @@ def _row(one: dict[str, Any]) -> tuple[Entry, ...]:
         Entry(f"{fixed(level, 1 if level >= 10 else 2)} {unit}", (level, unit)),
         number(change),
         interval(change),
+        _chance(one["q"]),
         Entry(fixed(least.value, 1), (least.value,)),
         number(show(one["kolmogorov"] if whole_curve else None, None, None, "1")),
         _chance(one["p"] if whole_curve else None),

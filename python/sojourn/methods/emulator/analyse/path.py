@@ -67,8 +67,10 @@ def sentence(run: Run, rows: list[Row]) -> str:
     found = best.value.estimate
     if already := number((run.plan.get("emulate") or {}).get("compensate") or 0.0):
         return f"; beyond the {micro(already)} that are compensated, the path outside the emulator takes {micro(found)}"
-    if round(found, -2) <= 0:
-        return "; the path outside the emulator takes no longer than the direct one"
+    if round(found, -2) <= 0 or not best.value.excludes(0):
+        known_to = f"{micro(best.value.low or 0.0)} to {micro(best.value.high or 0.0)}"
+        said = "; the path outside the emulator does not take significantly longer than the direct one"
+        return f"{said} (95 % CI {known_to})"
     off = {
         row.statistic: row.value.estimate
         for row in rows
