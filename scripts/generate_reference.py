@@ -36,6 +36,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("run",),
     ("report",),
     ("compare",),
+    ("history",),
     ("list",),
     ("doctor",),
     ("bed",),

@@ -1,4 +1,5 @@
 """For all tests. A skipped one fails in continuous integration (`CI` is set): a feature lost there must not go unseen.
+None writes into the user's history.
 
 Hypothesis judges no times: a first call that imports a library on a busy machine takes longer than its limit.
 """
@@ -6,6 +7,8 @@ Hypothesis judges no times: a first call that imports a library on a busy machin
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +19,15 @@ if TYPE_CHECKING:
 
 settings.register_profile("sojourn", deadline=None)
 settings.load_profile("sojourn")
+
+HISTORY = "SOJOURN_DATA"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the runs of all tests a history of their own: that of whoever runs the tests is not theirs to write."""
+    folder = tempfile.mkdtemp(prefix="sojourn-tests-")
+    os.environ[HISTORY] = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.hookimpl(wrapper=True)

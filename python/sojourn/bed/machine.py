@@ -117,6 +117,7 @@ def moment() -> dict[str, Any]:
     """Load, interrupts, frequencies and such, as they are now."""
     return {
         "taken_tai_ns": time.clock_gettime_ns(time.CLOCK_TAI),
+        "boot_id": _read("/proc/sys/kernel/random/boot_id"),
         "uptime_s": float((_read("/proc/uptime") or "0").split()[0]),
         "load_average": list(os.getloadavg()),
         "cpu_ticks": cpu_ticks(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.tcplog import app as tcplogs
 from sojourn.errors import RequestError
+
+if TYPE_CHECKING:
+    from sojourn.records import RunFolder
 
 app = typer.Typer(
     name="sojourn",
@@ -72,12 +75,16 @@ def run(  # noqa: PLR0913 - one for each option
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Analyse only; `sojourn report RUN` makes the report when it is wanted.")
     ] = False,
+    no_history: Annotated[
+        bool, typer.Option("--no-history", help="Do not add the figures to this user's history (`sojourn history`).")
+    ] = False,
 ) -> None:
     """Run a study: build the bed, measure the plan's trials, analyse, report."""
     if resume is not None:
         beside = {"a study": study, "--set": sets, "--bed": bed, "--out": out, "--quick": quick, "--full": full}
         beside["--dry-run"] = dry_run
-        resume_run(resume, [name for name, value in beside.items() if value], as_json=as_json, report=not no_report)
+        resumed = resume_run(resume, [name for name, value in beside.items() if value])
+        conclude(resumed, as_json=as_json, report=not no_report, history=not no_history)
         return
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
@@ -94,11 +101,11 @@ def run(  # noqa: PLR0913 - one for each option
         return
     folder = create_folder(plan, out)
     conduct(plan, folder, Screen())
-    conclude(folder, as_json=as_json, report=not no_report)
+    conclude(folder, as_json=as_json, report=not no_report, history=not no_history)
 
 
-def resume_run(path: Path, beside: list[str], *, as_json: bool, report: bool) -> None:
-    """The rest of an interrupted run, which knows its plan."""
+def resume_run(path: Path, beside: list[str]) -> RunFolder:
+    """Measure the rest of an interrupted run, which knows its plan."""
     if beside:
         raise RequestError(f"--resume goes on with the run's own plan: leave {', '.join(beside)} away")
     from sojourn.conduct import Screen
@@ -107,7 +114,7 @@ def resume_run(path: Path, beside: list[str], *, as_json: bool, report: bool) ->
 
     folder = open_folder(path)
     resume_measuring(folder, Screen())
-    conclude(folder, as_json=as_json, report=report)
+    return folder
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -161,6 +168,29 @@ def compare(
         print_comparison(compared)
     if status:
         raise typer.Exit(status)
+
+
+@app.command(short_help="A study's figures over runs, boots and kernels.")
+def history(
+    study: Annotated[
+        str | None, typer.Argument(metavar="[STUDY]", help="Whose runs; without it, every study is listed.")
+    ] = None,
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every leading figure run by run, not the headline alone.")
+    ] = False,
+    as_json: JsonOutput = False,
+) -> None:
+    """Show what the runs of a study said, bed by bed, with control limits and what differs between boots and days.
+
+    Each `sojourn run` is added to the history of the user who runs it; `run --no-history` is not.
+    """
+    from sojourn.cli.history import list_history, show_study
+
+    if study is None:
+        list_history(as_json=as_json)
+    else:
+        show_study(study, every=every, as_json=as_json)
 
 
 @app.command("list")

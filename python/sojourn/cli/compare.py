@@ -33,7 +33,18 @@ from sojourn.analysis.leading import place_of
 from sojourn.analysis.wording import counted, percent
 from sojourn.bed.facts import Change
 from sojourn.bed.facts import compare as bed_changes
-from sojourn.cli.figures import SHARES, Scale, clipped, columns, conditions, folded, label, shared_conditions, title
+from sojourn.cli.figures import (
+    SHARES,
+    Scale,
+    clipped,
+    columns,
+    conditions,
+    folded,
+    in_groups,
+    label,
+    shared_conditions,
+    title,
+)
 from sojourn.errors import DoubtfulError, RequestError
 from sojourn.records import RunFolder, earlier
 from sojourn.records.findings import label as finding_label
@@ -222,7 +233,7 @@ def signed(row: dict[str, Any]) -> str:
 def print_figures(console: Console, compared: dict[str, Any], width: int) -> None:
     """The leading figures that are shown, and what the table means."""
     leading = [row for row in compared["results"] if row["leading"]]
-    shown = in_groups(chosen(leading))
+    shown = [row for group in in_groups(chosen(leading), lambda row: row) for row in group]
     common = shared_conditions(shown)
     console.print()
     if common:
@@ -245,22 +256,13 @@ def chosen(leading: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return (told or sorted(leading, key=place_of))[:MOST_SHOWN]
 
 
-def in_groups(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, what has one heading side by side, in the order of the leading figures."""
-    first: dict[str, tuple[int, int]] = {}
-    for number, row in enumerate(sorted(rows, key=place_of)):
-        first.setdefault(title(row), (place_of(row), number))
-    return sorted(rows, key=lambda row: (first[title(row)], place_of(row)))
-
-
 def table(shown: Sequence[dict[str, Any]], common: Sequence[str], width: int) -> list[str]:
     """A heading for each device and quantity, and below it a line for each cell."""
     rows: list[Sequence[str] | str] = []
-    for (name, unit), group in groupby(shown, lambda row: (title(row), row["unit"])):
-        inside = list(group)
+    for inside in in_groups(shown, lambda row: row):
         values = [side["estimate"] for row in inside for side in row["runs"]]
-        scale = Scale.of(unit, values, share=inside[0]["quantity"] in SHARES)
-        rows.append(f"{name}, {scale.unit}" if scale.unit else name)
+        scale = Scale.of(inside[0]["unit"], values, share=inside[0]["quantity"] in SHARES)
+        rows.append(scale.headed(title(inside[0])))
         rows += [figure(row, scale, common) for row in inside]
     return columns(("", "first", "second", "difference", "95 % CI", "answer"), rows, width)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 INVALID = 4
 
 
-def conclude(folder: RunFolder, *, as_json: bool, report: bool = True) -> None:
-    """Analyse and, unless it is not wanted, report; exit 4 where the run must not be trusted."""
+def conclude(folder: RunFolder, *, as_json: bool, report: bool = True, history: bool = False) -> None:
+    """Analyse and, where they are wanted, report and add to the history; exit 4 where the run must not be trusted."""
     import sys
 
     from rich.console import Console
@@ -28,6 +28,8 @@ def conclude(folder: RunFolder, *, as_json: bool, report: bool = True) -> None:
     if report:
         told.print("writing the report", markup=False)
         write_report(folder.path)
+    if history:
+        keep(folder)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
     if as_json:
         results = json.loads(folder.results.read_text(encoding="utf-8"))
@@ -37,3 +39,17 @@ def conclude(folder: RunFolder, *, as_json: bool, report: bool = True) -> None:
         render_terminal(folder.path, Console(highlight=False))
     if verdict["verdict"] == "invalid":
         raise typer.Exit(INVALID)
+
+
+def keep(folder: RunFolder) -> None:
+    """Add the run to the history; where that cannot be, a sentence says so, and the run ends as it would have."""
+    import sys
+
+    from sojourn.errors import SojournError
+
+    try:
+        from sojourn.history import entry_of, find_history
+
+        find_history().append(entry_of(folder))
+    except SojournError as error:
+        print(f"sojourn: not in the history: {error}", file=sys.stderr)

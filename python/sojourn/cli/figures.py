@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sojourn.analysis.comparison import SETTING
-from sojourn.analysis.leading import leading_of
+from sojourn.analysis.leading import leading_of, place_of
 from sojourn.analysis.wording import THIN, decimals, fixed, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
 
 GAP = "  "
 NOTHING = "–"
@@ -41,6 +43,10 @@ class Scale:
             if most >= 10 * size:
                 return Scale(1 / size, shown)
         return Scale(*SCALES.get(unit or "", (1.0, "" if unit == "1" else unit or "")))
+
+    def headed(self, name: str) -> str:
+        """A heading with the unit of what stands below it."""
+        return f"{name}, {self.unit}" if self.unit else name
 
     def number(self, value: float | None, places: int) -> str:
         """A value with so many decimals; a dash for none."""
@@ -102,6 +108,15 @@ def shared_conditions(rows: Sequence[dict[str, Any]]) -> list[str]:
         return []
     several = [conditions(row) for row in rows]
     return [one for one in several[0] if all(one in other for other in several)]
+
+
+def in_groups(things: Sequence[T], row_of: Callable[[T], dict[str, Any]]) -> list[list[T]]:
+    """What has one heading side by side, in the order of the leading figures."""
+    groups: dict[tuple[str, str], list[T]] = {}
+    for thing in sorted(things, key=lambda one: place_of(row_of(one))):
+        row = row_of(thing)
+        groups.setdefault((title(row), row["unit"]), []).append(thing)
+    return list(groups.values())
 
 
 def pace(row: dict[str, Any]) -> str:

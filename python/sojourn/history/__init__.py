@@ -1,0 +1,12 @@
+"""The local history: the leading figures of every run of this user on this machine, and what they say together.
+
+A run folder in, a row for each leading figure in one SQLite file; `over_runs` puts the runs of one bed side by side. It
+keeps names of studies, runs and figures, and no names of users, hosts or folders. It never changes a run folder.
+"""
+
+from sojourn.history.entry import Entry, Figure, entry_of
+from sojourn.history.over_runs import OfBed, Series, Value, over_runs
+from sojourn.history.place import find_history
+from sojourn.history.store import History
+
+__all__ = ["Entry", "Figure", "History", "OfBed", "Series", "Value", "entry_of", "find_history", "over_runs"]

@@ -1,0 +1,145 @@
+"""One run as the history keeps it: which study on which bed, boot and kernel, and its leading figures.
+
+Reads plan, bed, log, verdict and results of a run folder, and nothing else of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.analysis.comparison import FACTORS
+from sojourn.analysis.leading import leading_of
+from sojourn.records.earlier import read_json, read_toml
+from sojourn.records.log import read_log
+
+if TYPE_CHECKING:
+    from sojourn.records import RunFolder
+
+OWN = ("quantity", "statistic", "device", "reference")
+"""Factors that have columns of their own; the others stand together in `factors`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A leading figure of a run: what it is of, and its value with its interval."""
+
+    quantity: str
+    statistic: str
+    device: str
+    reference: str | None
+    factors: str
+    """The other factors as JSON, those alone that the figure has, by name."""
+    estimate: float
+    ci_low: float | None
+    ci_high: float | None
+    level: float | None
+    unit: str
+    n: int | None
+    sessions: int | None
+    headline: bool = False
+    """Whether it is the one measurand that the study is about."""
+
+    @property
+    def of(self) -> tuple[str, str, str, str | None, str]:
+        """What makes two figures of different runs the same one."""
+        return self.quantity, self.statistic, self.device, self.reference, self.factors
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """All factors by name, as a row of results has them, and the unit."""
+        others: dict[str, Any] = json.loads(self.factors)
+        own = {name: getattr(self, name) for name in OWN}
+        return dict.fromkeys(FACTORS) | others | own | {"unit": self.unit}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A run. `bed` is the hash of what is stable of machine and bed; `boot` is None where there were several."""
+
+    study: str
+    run: str
+    began_ns: int
+    """The start of the run, UTC, since 1970."""
+    verdict: str
+    bed: str
+    boot: str | None
+    kernel: str
+    version: str
+    simulated: bool
+    figures: tuple[Figure, ...] = ()
+
+
+def entry_of(folder: RunFolder) -> Entry:
+    """The run in this folder, which is analysed."""
+    verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
+    rows = json.loads(folder.results.read_text(encoding="utf-8"))
+    bed = read_json(folder.bed.read_text(encoding="utf-8")) if folder.bed.is_file() else {}
+    stable = bed.get("stable", {})
+    machine = stable.get("machine", {})
+    return Entry(
+        study=study_of(folder),
+        run=str(verdict.get("run", "")),
+        began_ns=began_ns(folder, machine),
+        verdict=str(verdict["verdict"]),
+        bed=str(bed.get("hash", "")),
+        boot=boot_of(bed),
+        kernel=str(machine.get("kernel", {}).get("release") or ""),
+        version=str(stable.get("sojourn", {}).get("version") or ""),
+        simulated=stable.get("bed", {}).get("spec", {}).get("backend") == "sim",
+        figures=tuple(
+            figure_of(row, headline=is_headline(row, verdict.get("pairs", {})))
+            for row in rows
+            if leading_of(row) and row["estimate"] is not None
+        ),
+    )
+
+
+def study_of(folder: RunFolder) -> str:
+    """The name of the study, as its plan has it."""
+    try:
+        plan = read_toml(folder.plan.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError:
+        return ""
+    return str(plan.get("study", {}).get("name", ""))
+
+
+def began_ns(folder: RunFolder, machine: dict[str, Any]) -> int:
+    """When the run was started first; the log has it in TAI, as far as the kernel was told how far that is from UTC."""
+    first = next((int(event["tai_ns"]) for event in read_log(folder.log) if "tai_ns" in event), 0)
+    return first - int(machine.get("clocks", {}).get("tai_minus_utc_s") or 0) * 1_000_000_000
+
+
+def boot_of(bed: dict[str, Any]) -> str | None:
+    """The boot that all parts of a run were measured on; None where there were several, or nobody noted it."""
+    parts = bed.get("parts") or [{"before": bed.get("moment") or {}}]
+    boots = {(part.get("before") or {}).get("boot_id") for part in parts}
+    return boots.pop() if len(boots) == 1 else None
+
+
+def is_headline(row: dict[str, Any], headline: dict[str, Any]) -> bool:
+    """Whether a row is the one that the verdict names as the study's measurand."""
+    names = ("device", "reference", "cell", "estimate")
+    return row["quantity"] == "device_latency" and all(row.get(name) == headline.get(name) for name in names)
+
+
+def figure_of(row: dict[str, Any], *, headline: bool) -> Figure:
+    """A row of results as the history keeps it."""
+    others = {name: row[name] for name in FACTORS if name not in OWN and row.get(name) is not None}
+    return Figure(
+        quantity=row["quantity"],
+        statistic=row["statistic"],
+        device=row["device"],
+        reference=row.get("reference"),
+        factors=json.dumps(others, sort_keys=True),
+        estimate=row["estimate"],
+        ci_low=row.get("ci_low"),
+        ci_high=row.get("ci_high"),
+        level=row.get("level"),
+        unit=row.get("unit") or "",
+        n=row.get("n"),
+        sessions=row.get("sessions"),
+        headline=headline,
+    )

@@ -1,0 +1,99 @@
+"""The standard deviation between groups of values: of runs on several boots, how far the boots themselves differ.
+
+The model is one-way and nested: a value is the mean, its group's effect, and its own; effects are independent draws.
+The estimate is that of the analysis of variance, for groups of any sizes (Searle, Casella and McCulloch, "Variance
+Components", 3.6). The interval is Williams and Tukey's, exact for equal groups in its parts and close otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+LEAST_GROUPS = 6
+"""Fewer groups have no standard deviation worth naming: five give one within a factor of three."""
+
+LEAST_WITHIN = 6
+"""From so many degrees of freedom within groups on, the scatter within them is estimated from the values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """How far groups differ, and values within a group; standard deviations in the unit of the values."""
+
+    between: float
+    low: float
+    high: float
+    degrees: float
+    """Satterthwaite's, of the variance between groups; 0 where that is zero."""
+    within: float
+    within_degrees: float
+    """Infinite where `within` comes from the values' own standard errors."""
+    groups: int
+    values: int
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether the scatter within groups was seen, and not taken from the values' own standard errors."""
+        return bool(np.isfinite(self.within_degrees))
+
+
+def between_groups(
+    values: NDArray[np.float64],
+    groups: Sequence[Hashable],
+    errors: NDArray[np.float64],
+    level: float = 0.95,
+) -> Component | None:
+    """The component between groups; None for fewer than six groups, or where the scatter within them is not known.
+
+    `errors` are the values' own standard errors (not a number where unknown). They stand for the scatter within groups
+    where there are too few groups with several values.
+    """
+    names = list(dict.fromkeys(groups))
+    if len(names) < LEAST_GROUPS:
+        return None
+    members = [values[[group == name for group in groups]] for name in names]
+    sizes = np.array([len(one) for one in members], dtype=np.float64)
+    n, degrees = len(values), len(names) - 1
+    found = scatter_within(members, errors)
+    if found is None:
+        return None
+    within, within_degrees = found
+    size = (n - float(np.sum(sizes**2)) / n) / degrees
+    means = np.array([one.mean() for one in members])
+    squares = float(np.sum(sizes * (means - np.mean(values)) ** 2))
+    between = max(0.0, (squares / degrees - within) / size)
+    low, high = williams_tukey(squares / size, (degrees, within_degrees), within / size, level)
+    own = (squares / degrees / size) ** 2 / degrees + (within / size) ** 2 / within_degrees
+    freedom = between**2 / own if own > 0 else 0.0
+    return Component(between**0.5, low, high, freedom, within**0.5, within_degrees, len(names), n)
+
+
+def scatter_within(members: list[NDArray[np.float64]], errors: NDArray[np.float64]) -> tuple[float, float] | None:
+    """The variance within groups and its degrees of freedom: pooled, or the mean of the values' own."""
+    degrees = sum(len(one) - 1 for one in members)
+    if degrees >= LEAST_WITHIN:
+        return sum(float(np.sum((one - one.mean()) ** 2)) for one in members) / degrees, degrees
+    known = errors[np.isfinite(errors)]
+    return (float(np.mean(known**2)), float("inf")) if len(known) else None
+
+
+def williams_tukey(squares: float, degrees: tuple[int, float], within: float, level: float) -> tuple[float, float]:
+    """Both ends of the standard deviation between groups; sums of squares are those of group means."""
+    if squares <= 0:
+        return 0.0, 0.0
+    ratio = within * degrees[0] / squares
+    ends = []
+    for tail in ((1 - level) / 2, (1 + level) / 2):  # the upper tail gives the lower end
+        chi2 = float(special.chdtri(degrees[0], tail))
+        f = chi2 / degrees[0] if np.isinf(degrees[1]) else float(special.fdtri(degrees[0], degrees[1], 1 - tail))
+        ends.append(max(0.0, squares * (1 - f * ratio) / chi2) ** 0.5)
+    return ends[0], ends[1]
