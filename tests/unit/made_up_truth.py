@@ -12,11 +12,10 @@ from sojourn.analysis import analyse
 from sojourn.analysis.checks import Asked
 from sojourn.analysis.study import Study
 from sojourn.analysis.tcp_trials import Done
-from sojourn.methods.tcp_truth.analyse import Found, agreed, sentence
+from sojourn.methods.tcp_truth.analyse import Found, agreed, by_trial, sentence
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import clopper_pearson
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +54,9 @@ def asked(found: Found, done: Done) -> None:
     """Fields beside TCP_INFO: at quiet moments all agree, amid a bulk some do not."""
     for place, name in enumerate(FIELDS):
         agree = PAIRS - (20 * place if done.kind == "direct" else 0)
-        share = clopper_pearson(agree, PAIRS)
+        trials = [(agree // 4, PAIRS // 4)] * 4
+        share = by_trial(trials)
+        found.trials.setdefault((name, done.kind), []).extend(trials)
         found.sample(
             "oracle", cell=done.label, kind=done.kind, field=name, law="same", pairs=PAIRS, agree=agree, low=share.low,
             high=share.high, quiet=QUIET, quiet_agree=QUIET,

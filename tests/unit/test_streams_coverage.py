@@ -98,6 +98,37 @@ def test_loss_ratios_hold_the_truth_in_bursts_too(losses: Callable[[np.random.Ge
     assert 0.93 <= held <= 0.985  # an exact interval of counts is never too narrow
 
 
+@pytest.mark.parametrize("clusters", [3, 6, 10, 20, 50])
+@pytest.mark.parametrize("correlation", [0.0, 0.01, 0.1, 0.5, 0.95])
+def test_shares_hold_the_truth_however_clustered(clusters: int, correlation: float) -> None:
+    """Beta-binomial clusters, from independent frames to trials that lose nearly all or nothing."""
+    rng, runs = np.random.default_rng(SEED + clusters), 2000
+    held = {}
+    for truth in (0.001, 0.01, 0.1, 0.5):
+        shares = np.full((runs, clusters), truth)
+        if correlation:
+            shape = 1 / correlation - 1
+            shares = rng.beta(truth * shape, (1 - truth) * shape, (runs, clusters))
+        found = (korn_graubard(one, np.full(clusters, 1000.0)) for one in rng.binomial(1000, shares).astype(float))
+        held[truth] = 1 - sum(one.excludes(truth) for one in found) / runs
+    print(f"seed {SEED + clusters}: {clusters} clusters, correlation {correlation}: {held}")
+    assert min(held.values()) >= 0.92
+
+
+def test_a_share_of_none_is_bound_by_trial_and_few_trials_have_no_interval() -> None:
+    none, size = np.zeros(10), np.full(10, 1e6)
+    bound = korn_graubard(none, size)
+    assert bound.low == 0.0
+    assert bound.high == pytest.approx(1 - 0.05**0.1)
+    all_ = korn_graubard(size, size)
+    assert all_.low == pytest.approx(0.05**0.1)
+    assert all_.high == 1.0
+    assert korn_graubard(np.array([1.0, 2.0]), np.full(2, 100.0)).low is None
+    single = korn_graubard(np.eye(10)[0] * 5, size)
+    assert single.high is not None
+    assert single.estimate < single.high < 1 - 0.05**0.1, "a loss in one trial of ten says little of its size"
+
+
 def test_widths_hold_the_truth() -> None:
     held = share(lambda rng: over_trials(rng.normal(0, 500, (TRIALS, PACKETS)).std(axis=1, ddof=1)), 500.0)
     assert 0.93 <= held <= 0.975

@@ -12,7 +12,7 @@ import numpy as np
 
 from sojourn.analysis.rows import Row
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import clopper_pearson, share_by_rounds
+from sojourn.statistics.proportion import share_by_rounds
 from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
 
 if TYPE_CHECKING:
@@ -83,20 +83,28 @@ def _times(run: Run, path: Path, quantity: str) -> list[Row]:
 
 def _counts(run: Run, path: Path) -> list[Row]:
     probes = path.probes
-    sent = probes.height
+    replies = probes["replies"].to_numpy()
     counted = {
-        "loss": int((probes["replies"] == 0).sum()),
-        "duplicated": int((probes["replies"] > 1).sum()),
-        "reordered": int(probes["reordered"].sum()),
-        "late": int(probes["late"].sum()),
+        "loss": replies == 0,
+        "duplicated": replies > 1,
+        "reordered": probes["reordered"].to_numpy(),
+        "late": probes["late"].to_numpy(),
     }
-    factors, n = run.cells[path.cell], probes["round"].n_unique()
-    rows = []
-    for quantity, count in counted.items():
-        share = clopper_pearson(count, sent)
-        value = Interval(share.estimate, share.low, share.high, share.level, n)
-        rows.append(Row(path.device, quantity, "ratio", value, "1", None, factors, path.cell, sent))
-    return rows
+    _, rounds = np.unique(probes["round"].to_numpy(), return_inverse=True)
+    return [
+        Row(
+            path.device,
+            quantity,
+            "ratio",
+            share_by_rounds(are, rounds.astype(np.int64)),
+            "1",
+            None,
+            run.cells[path.cell],
+            path.cell,
+            probes.height,
+        )
+        for quantity, are in counted.items()
+    ]
 
 
 def _departures(run: Run, path: Path) -> list[Row]:

@@ -15,7 +15,7 @@ from sojourn.analysis.streams import over_trials
 from sojourn.analysis.suites.cells import bare, cell_of, search_factors
 from sojourn.analysis.suites.searches import Search, burst_bounds, lesson_bounds
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.proportion import clopper_pearson, korn_graubard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,20 +34,17 @@ def loss_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[Row
 
 
 def loss_curve(searches: list[Search]) -> Iterator[dict[str, Any]]:
-    """Loss at each share of the highest rate, over repetitions; a single trial has Clopper and Pearson's interval."""
-    groups: dict[tuple[str, str, int, float], list[tuple[float, float, int, int]]] = {}
+    """Loss at each share of the highest rate, over repetitions; fewer than three have no interval."""
+    groups: dict[tuple[str, str, int, float], list[tuple[float, int, int]]] = {}
     for search in searches:
         used = search.used if search.test == "frame-loss" else []
         highest = max((one.load for one in used), default=0.0)
         for one in used:
             key = (search.device, search.engine, search.frame_bytes, round(one.load / highest, 4))
-            groups.setdefault(key, []).append((one.load, one.loss_ratio, one.lost, one.sent))
+            groups.setdefault(key, []).append((one.load, one.lost, one.sent))
     for (device, engine, size, share), several in sorted(groups.items()):
-        ratios = np.array([ratio for _, ratio, _, _ in several])
-        sent = sum(count for *_, count in several)
-        value = over_trials(ratios)
-        if len(several) == 1:
-            value = clopper_pearson(several[0][2], several[0][3])
+        lost, sent = (np.array([one[at] for one in several], dtype=np.float64) for at in (1, 2))
+        value = korn_graubard(lost, sent)
         yield {
             "device": device,
             "engine": engine,
@@ -55,10 +52,10 @@ def loss_curve(searches: list[Search]) -> Iterator[dict[str, Any]]:
             "offered_pps": float(np.mean([load for load, *_ in several])),
             "rate_share": share,
             "loss_ratio": value.estimate,
-            "ci_low": None if value.low is None else max(0.0, value.low),
-            "ci_high": None if value.high is None else min(1.0, value.high),
+            "ci_low": value.low,
+            "ci_high": value.high,
             "trials": len(several),
-            "sent": sent,
+            "sent": int(sent.sum()),
         }
 
 

@@ -35,7 +35,7 @@ from sojourn.analysis.streams import elapsed_s
 from sojourn.methods.emulator.analyse import delay, loss, path
 from sojourn.methods.emulator.analyse.seen import parts_of
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import worth_pearson
+from sojourn.statistics.proportion import korn_graubard, worth_pearson
 from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
 from sojourn.statistics.randomness import autocorrelation, run_lengths
 
@@ -115,7 +115,11 @@ def _lost(run: Run, seen: Seen) -> list[Row]:
     if not n:
         return []
     chain = loss.whole_chain(seen)
-    value = worth_pearson(lost, n, min(float(n), n / chain.inflation) if chain else float(n))
+    if chain is not None:
+        value = worth_pearson(lost, n, min(float(n), n / chain.inflation))
+    else:
+        counts = np.array([(row.sum(), len(row)) for row in rows], dtype=np.float64)
+        value = korn_graubard(counts[:, 0], counts[:, 1])
     row = _row(run, seen, ("emulated_loss", "ratio", "1"), value, n)
     row.source = "the stream's sequence numbers"
     return [row]

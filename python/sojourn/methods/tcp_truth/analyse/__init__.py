@@ -22,7 +22,7 @@ from sojourn.analysis.tcp_trials import Done, by_cell, of_block, readings_of, sa
 from sojourn.analysis.wording import counted, percent
 from sojourn.methods.tcp_truth.analyse import backoff, cubic, oracle, reno, witness
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import clopper_pearson
+from sojourn.statistics.proportion import clopper_pearson, korn_graubard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,8 @@ class Found:
     rows: list[Row] = field(default_factory=list)
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    trials: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
+    """By field and kind, for each trial: how many values agree with TCP_INFO, of how many."""
 
     def row(self, done: Done, quantity: str, statistic: str, value: Interval, unit: str) -> None:
         """Add a figure of a cell."""
@@ -90,7 +92,10 @@ def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
         several.append(oracle.agreements(beside, TICK_US))
     told = oracle.pooled(several)
     for one in told:
-        share = clopper_pearson(one.agree, one.pairs)
+        trials = [trial for each in several for trial in each if trial.field == one.field]
+        counts = [(trial.agree, trial.pairs) for trial in trials]
+        found.trials.setdefault((one.field, cell[0].kind), []).extend(counts)
+        share = by_trial(counts)
         found.sample(
             "oracle",
             cell=cell[0].label,
@@ -109,8 +114,8 @@ def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
     what = f"values that differ from TCP_INFO, in {len(told)} fields at {quiet} quiet moments{said}"
     check = Asked("quiet moments", "TCP_INFO", 0.0, "values", what, exact=sum(breaks.values()), n=quiet * len(told))
     found.checks.add(cell[0].label, cell[0].cell, cell[0].pipe, [check])
-    agree, of = sum(one.agree for one in told), sum(one.pairs for one in told)
-    found.row(cell[0], "tcp_info_agreement", "ratio", clopper_pearson(agree, of), "ratio")
+    each = [(sum(one.agree for one in trial), sum(one.pairs for one in trial)) for trial in several]
+    found.row(cell[0], "tcp_info_agreement", "ratio", by_trial(each), "ratio")
     found.row(cell[0], "tcp_info_pairs", "count", Interval(pairs, None, None, 1.0, pairs), "1")
 
 
@@ -123,8 +128,16 @@ def agreed(found: Found) -> None:
             for name in COUNTS:
                 own[name] += one[name]
     for (name, kind), own in sums.items():
-        share = clopper_pearson(own["agree"], own["pairs"])
+        share = by_trial(
+            [one for at, trials in found.trials.items() if at[0] == name and kind in (None, at[1]) for one in trials]
+        )
         found.sample("agreement", kind=kind, field=name, **own, low=share.low, high=share.high)
+
+
+def by_trial(counts: Sequence[tuple[int, int]]) -> Interval:
+    """The share of values that agree, with the trial as the unit: `counts` are those that agree, and all, of each."""
+    agree, of = np.array(counts, dtype=np.float64).reshape(-1, 2).T
+    return korn_graubard(agree, of)
 
 
 COUNTS = ("pairs", "agree", "quiet", "quiet_agree")
@@ -237,10 +250,10 @@ def _zone(wanted: float) -> tuple[float, float]:
 
 def _reno(found: Found, done: Done, several: Sequence[backoff.Stretch]) -> list[Asked]:
     grown = [reno.growth(one) for one in several]
-    steps, exact = sum(one.steps for one in grown), sum(one.exact for one in grown)
+    steps = sum(one.steps for one in grown)
     slopes = reno.slopes(several)
     found.row(done, "reno_slope", "hl", reno.mean_slope(slopes), "1")
-    found.row(done, "reno_growth_exact", "ratio", clopper_pearson(exact, steps), "ratio")
+    found.row(done, "reno_growth_exact", "ratio", _exact(grown), "ratio")
     for place, one in enumerate(sorted(several, key=lambda one: -len(one.seconds))[:CURVES]):
         thin = np.unique(np.linspace(0, len(one.seconds) - 1, FEW_POINTS).astype(int))
         trips, window = one.round_trips, one.window + one.counted / np.maximum(one.window, 1)
@@ -251,11 +264,22 @@ def _reno(found: Found, done: Done, several: Sequence[backoff.Stretch]) -> list[
         found.sample("reno_slopes", cell=done.label, slope=value)
     return [
         Asked("growth, to the segment", "law", 1.0, "ratio", "steps that grew by exactly what was delivered",
-              reading=lambda alpha: clopper_pearson(exact, steps, 1 - alpha), zone=(LEAST_GROWTH, 1.0),
+              reading=lambda alpha: _exact(grown, 1 - alpha), zone=(LEAST_GROWTH, 1.0),
               limit=1 - LEAST_GROWTH, n=steps),
         Asked("growth, over time", "law", 1.0, "1", "segments per round trip, over all stretches",
               reading=lambda alpha: reno.mean_slope(slopes, 1 - alpha), zone=_zone(1.0), limit=LAW_ZONE, n=len(slopes)),
     ]  # fmt: skip
+
+
+def _exact(grown: Sequence[reno.Growth], level: float = 0.95) -> Interval:
+    """The share of steps that are exact, with the stretch as the unit where any is not.
+
+    Where all are, nothing scatters: as of any rule without randomness, each step then counts by itself.
+    """
+    exact, steps = (np.array([getattr(one, name) for one in grown], dtype=np.float64) for name in ("exact", "steps"))
+    if exact.sum() == steps.sum():
+        return clopper_pearson(int(exact.sum()), int(steps.sum()), level)
+    return korn_graubard(exact[steps > 0], steps[steps > 0], level)
 
 
 def _cubic(found: Found, done: Done, several: Sequence[cubic.Curve]) -> list[Asked]:
