@@ -229,7 +229,7 @@ def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> No
     assert done.returncode == 1, "the second bridge is slower"
     assert "machine.kernel: 6.0 → 6.1" in done.stdout
     words = " ".join(done.stdout.split())
-    assert words.startswith("Worse, on one bed each: of ")
+    assert words.startswith("Worse (another bed is not covered): of ")
     assert "clearest: bridge over direct: latency" in words
     assert json.loads(sojourn("compare", str(two), str(one), "--json").stdout)["answer"] == "better"
 

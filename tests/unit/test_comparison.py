@@ -13,6 +13,7 @@ from rich.console import Console
 from sojourn.analysis.comparison import (
     BEDS,
     BETTER,
+    BOOTS,
     DIFFERS,
     EQUIVALENT,
     NOTHING_SHARED,
@@ -20,6 +21,7 @@ from sojourn.analysis.comparison import (
     OPEN,
     USUAL_MARGIN,
     WORSE,
+    Known,
     Margin,
     difference,
     key_of,
@@ -32,6 +34,7 @@ from sojourn.cli.compare import read_margin, status_of
 from sojourn.errors import RequestError
 from sojourn.records.results import RESULTS
 from sojourn.statistics.interval import Interval, student_t
+from sojourn.statistics.nested import Component, between_groups
 from tests.unit.in_process import sojourn
 
 if TYPE_CHECKING:
@@ -68,8 +71,8 @@ def test_the_interval_of_a_difference_holds_it(sizes: tuple[int, int], level: fl
     rng = np.random.default_rng(7)
     held = 0
     for _ in range(600):
-        pair = [row_of(student_t(rng.normal(m, 100, n), level)) for m, n in zip((0, 130), sizes, strict=True)]
-        found = difference(*pair)
+        one, two = (row_of(student_t(rng.normal(m, 100, n), level)) for m, n in zip((0, 130), sizes, strict=True))
+        found = difference(one, two)
         held += found["ci_low"] <= 130 <= found["ci_high"]
     assert 0.93 <= held / 600 <= 0.985
 
@@ -88,7 +91,8 @@ def test_p_says_what_the_interval_says() -> None:
 
 def test_p_is_uniform_where_nothing_differs() -> None:
     rng = np.random.default_rng(5)
-    p = [difference(*(row_of(student_t(rng.normal(0, 1, 10))) for _ in range(2)))["p"] for _ in range(1000)]
+    pairs = [[row_of(student_t(rng.normal(0, 1, 10))) for _ in range(2)] for _ in range(1000)]
+    p = [difference(one, two)["p"] for one, two in pairs]
     assert 0.03 <= np.mean(np.array(p) < 0.05) <= 0.065
     assert 0.45 <= np.mean(np.array(p) < 0.5) <= 0.55
 
@@ -173,6 +177,61 @@ def test_only_intervals_over_sessions_of_both_runs_cover_another_bed() -> None:
     over_eight = difference(around(0, 10, n=50, sessions=8), around(16, 10, n=50, sessions=8))
     over_pairs = difference(around(0, 10, n=50), around(16, 10, n=50))
     assert over_eight["p"] > over_pairs["p"], "eight beds have seven degrees of freedom, however many pairs there are"
+
+
+def component(between: float, within: float = 20.0, groups: int = 8) -> Component:
+    return Component(between, 0.0, 2 * between, within, 3.0 * groups, groups, 4 * groups)
+
+
+def with_history(sides: tuple[dict[str, Any], dict[str, Any]], of: Component, *, same: bool = False) -> dict[str, Any]:
+    """Both rows compared where the history has this component of both beds."""
+    one, two = sides
+    known = {key_of(one): of}
+    return shared_results([one], [two], NO_MARGIN, Known((known, known), same))[0]
+
+
+def test_what_boots_differ_by_is_in_the_interval() -> None:
+    beds = around(1000, 20, sessions=8), around(1060, 20, sessions=8)
+    alone, widened = answered(*beds), with_history(beds, component(50.0))
+    assert (alone["answer"], alone["covers"], alone["between_boots"]) == (WORSE, BEDS, None)
+    assert (widened["answer"], widened["covers"]) == (OPEN, BOOTS)
+    assert widened["between_boots"] == {"sd": 50.0, "occasions": 8}
+    assert widened["ci_high"] - widened["difference"] > 2 * 50 * 2**0.5
+    assert with_history(beds, component(0.0))["answer"] == WORSE, "boots that are alike widen nothing"
+    same = with_history(beds, component(50.0), same=True)
+    assert (same["answer"], same["covers"], same["ci_low"]) == (WORSE, BEDS, alone["ci_low"])
+
+
+def test_runs_of_one_bed_take_the_scatter_of_runs_from_the_history() -> None:
+    bed = around(1000, 20), around(1060, 20)
+    assert answered(*bed)["answer"] == WORSE
+    same = with_history(bed, component(0.0, within=60.0), same=True)
+    assert (same["answer"], same["covers"]) == (OPEN, BEDS)
+    assert with_history(bed, component(0.0, within=60.0))["covers"] == BOOTS
+    one_run_each = Component(0.0, 0.0, 0.0, 60.0, float("inf"), 8, 8)
+    assert with_history(bed, one_run_each, same=True)["covers"] == ONE_BED, "nobody saw two beds of one boot"
+
+
+@pytest.mark.parametrize(("between", "sessions"), [(0.0, 8), (20.0, 8), (60.0, 8), (60.0, None)])
+def test_with_the_history_an_interval_holds_across_boots(between: float, sessions: int | None) -> None:
+    """Runs on boots of their own, beds that differ by 30, and a history of eight boots with three runs each."""
+    rng = np.random.default_rng(9)
+    held = 0
+
+    def run_of(boot: float) -> dict[str, Any]:
+        if sessions:
+            return row_of(student_t(rng.normal(boot, 30, sessions)), sessions=sessions)
+        return row_of(student_t(rng.normal(boot + rng.normal(0, 30), 40, 30)))
+
+    for _ in range(400):
+        boots = np.repeat(rng.normal(1000, between, 8), 3)
+        runs = [run_of(boot) for boot in boots]
+        values = np.array([one["estimate"] for one in runs])
+        of = between_groups(values, [number // 3 for number in range(24)], np.full(24, np.nan))
+        assert of is not None
+        found = with_history((run_of(rng.normal(1000, between)), run_of(rng.normal(1000, between))), of)
+        held += found["ci_low"] <= 0 <= found["ci_high"]
+    assert held / 400 >= 0.93
 
 
 def test_settings_of_the_log_tell_its_figures_apart() -> None:
@@ -267,11 +326,11 @@ def test_the_answer_says_on_which_beds_it_holds(tmp_path: Path) -> None:
     done = sojourn("compare", str(one), str(two))
     assert done.returncode == 1
     words = " ".join(done.stdout.split())
-    assert words.startswith("Worse, on one bed each: of 1 leading figure 1 worse;")
+    assert words.startswith("Worse (another bed is not covered): of 1 leading figure 1 worse;")
     assert "Another bed is not covered" in words
     beds = [made_up_run(tmp_path / f"beds-{at}", [around(at, sessions=8)]) for at in (1000, 1500)]
     words = " ".join(sojourn("compare", *map(str, beds)).stdout.split())
-    assert words.startswith("Worse, over rebuilt beds: of 1 leading figure 1 worse;")
+    assert words.startswith("Worse (reboots and other days are not covered): of 1 leading figure 1 worse;")
     assert "Another bed is not covered" not in words
     assert "Reboots and other days are not covered" in words
 

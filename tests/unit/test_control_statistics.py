@@ -86,7 +86,7 @@ def test_single_values_without_errors_tell_nothing() -> None:
 def test_values_that_are_all_alike_differ_by_nothing() -> None:
     found = between_groups(np.full(24, 5.0), [number % 6 for number in range(24)], np.full(24, np.nan))
     assert found is not None
-    assert (found.between, found.low, found.high, found.degrees) == (0, 0, 0, 0)
+    assert (found.between, found.low, found.high) == (0, 0, 0)
 
 
 def test_values_that_are_all_alike_lie_inside() -> None:

@@ -21,6 +21,7 @@ from sojourn.bed import machine
 from sojourn.cli.conclude import keep
 from sojourn.errors import MachineError
 from sojourn.history import Entry, Figure, History, entry_of, find_history, over_runs
+from sojourn.history.entry import is_kept
 from sojourn.history.place import FILE, is_of_root
 from sojourn.records import RunFolder
 from tests.unit.in_process import sojourn
@@ -104,6 +105,12 @@ def test_a_run_whose_bed_is_not_known_is_kept_as_well(synthetic: Callable[..., A
     analyse(path)
     kept = entry_of(RunFolder(path))
     assert (kept.bed, kept.boot, kept.kernel) == ("", None, "")
+
+
+def test_a_figure_at_a_load_that_only_this_run_has_is_not_kept() -> None:
+    row = {"quantity": "loss_ratio", "statistic": "ratio", "estimate": 0.1, "rate_pps": None, "rate_share": 0.5}
+    assert is_kept(row)
+    assert not is_kept(row | {"rate_pps": 504_684.4})
 
 
 def test_the_boot_is_noted_among_what_changes() -> None:
@@ -373,6 +380,38 @@ def test_runs_are_added_unless_that_is_not_wanted(own_history: History, tmp_path
     assert done.returncode == 0
     assert json.loads(done.stdout)["verdict"] == "trusted"
     assert "sojourn: not in the history: " in done.stderr
+
+
+def test_two_runs_are_compared_with_what_boots_differ_by(own_history: History, synthetic: Callable[..., Any]) -> None:
+    """Two bridges that differ by 80 ns, on boots that differ by some 60."""
+    paths = []
+    for boot, latency in (("one", 1300.0), ("two", 1380.0)):
+        bed = BED | {"parts": [{"before": {"boot_id": boot}}]}
+        started = {"event": "started", "tai_ns": BEGAN_NS}
+        paths.append(synthetic(rounds=30, latency_ns={"bridge": latency}, bed=bed, log=(started,)).write())
+        analyse(paths[-1])
+    asked = ("compare", *map(str, paths), "--json")
+    alone = json.loads(sojourn(*asked).stdout)
+    assert alone["answer"] == "worse"
+    made = entry_of(RunFolder(paths[0]))
+    for number, shift in enumerate(np.random.default_rng(5).normal(0, 60, 8)):
+        for run in range(2):
+            began = BEGAN_NS + 2 * number * DAY_NS + run
+            figures = tuple(replace(one, estimate=one.estimate + shift + run) for one in made.figures)
+            name = f"{number}-{run}"
+            own_history.append(replace(made, run=name, boot=f"boot-{number}", began_ns=began, figures=figures))
+    told = json.loads(sojourn(*asked).stdout)
+    [pooled] = [row for row in told["results"] if (row["device"], row["statistic"]) == ("bridge", "pooled")]
+    assert pooled["covers"] == "boots and days"
+    assert pooled["between_boots"]["occasions"] == 8
+    assert told["answer"] != "worse"
+    assert json.loads(sojourn(*asked, "--no-history").stdout) == alone
+    words = " ".join(sojourn(*asked[:-1]).stdout.split())
+    assert "Between boots and days: what the history knows of 8 of them is in the intervals" in words
+    own_history.path.write_text("damaged " * 100)
+    done = sojourn(*asked)
+    assert json.loads(done.stdout) == alone
+    assert done.stderr.startswith("sojourn: compared without the history: ")
 
 
 def test_neither_user_nor_host_is_in_it(own_history: History, synthetic: Callable[..., Any]) -> None:

@@ -10,15 +10,17 @@ direction is known, differs, if Benjamini and Hochberg's q over the leading figu
 for those that do not lead); and inconclusive if not. The rule holds under positive dependence (Benjamini and
 Yekutieli, 2001), as cells that share their direct link have.
 
-It reaches as far as the two intervals do: `covers` says whether that is one bed, or beds made anew. It reads rows of
-results and nothing else.
+It reaches as far as the two intervals do: `covers` says whether that is the bed that was measured, or beds made anew.
+Where a history knows how far runs of the same bed differ between boots and days (`Known`), that is part of the interval
+of two runs on different ones; and for figures of one bed, how far runs on one boot differ beyond their own intervals.
+It reads rows of results and nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
@@ -26,6 +28,11 @@ from scipy import special
 from sojourn.analysis.leading import direction_of, leading_of
 from sojourn.records.results import RESULTS
 from sojourn.statistics.discovery import benjamini_hochberg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sojourn.statistics.nested import Component
 
 LEVEL = 0.95
 MOST_FALSE = 1 - LEVEL
@@ -42,7 +49,7 @@ FACTORS = (*(name for name in RESULTS if name not in VALUES), *SETTING)
 
 BETTER, WORSE, DIFFERS, EQUIVALENT, OPEN = "better", "worse", "differs", "equivalent", "inconclusive"
 NOTHING_SHARED = "nothing in common"
-ONE_BED, BEDS = "one bed", "rebuilt beds"
+ONE_BED, BEDS, BOOTS = "one bed", "rebuilt beds", "boots and days"
 SIDE = ("estimate", "ci_low", "ci_high", "level", "n", "sessions", "findings")
 LEAST_SESSIONS = 2
 
@@ -67,9 +74,45 @@ class Margin:
 
 USUAL_MARGIN = Margin(relative=0.05, time_ns=50.0, share=0.001)
 
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a history knows of each run's bed: the components of figures, by `key_of` their rows."""
+
+    beds: tuple[Mapping[Key, Component], Mapping[Key, Component]] = field(default_factory=lambda: ({}, {}))
+    same_occasion: bool = False
+    """Whether both runs were made on one boot and one day, which then is no part of their difference."""
+
+    def of(self, key: Key) -> tuple[Component, Component] | None:
+        """The components of a figure for the first run and the second; that of the other bed where only it is known."""
+        first, second = (bed.get(key) for bed in self.beds)
+        either = first or second
+        return None if either is None else (first or either, second or either)
+
+
+NOTHING_KNOWN = Known()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A variance that is part of a difference beside both runs' own, and its degrees of freedom."""
+
+    variance: float
+    degrees: float
+
+    @property
+    def reach(self) -> float:
+        """Half the width of its 95 % interval."""
+        return quantile(self.degrees, LEVEL) * math.sqrt(self.variance)
+
 
 def shared_results(
-    one: list[dict[str, Any]], two: list[dict[str, Any]], margin: Margin = USUAL_MARGIN
+    one: list[dict[str, Any]],
+    two: list[dict[str, Any]],
+    margin: Margin = USUAL_MARGIN,
+    known: Known = NOTHING_KNOWN,
 ) -> list[dict[str, Any]]:
     """The figures under the same factors: both sides, the second less the first, and what that says."""
     others = {key_of(row): row for row in two}
@@ -78,10 +121,44 @@ def shared_results(
         if other := others.get(key_of(row)):
             sides = [{key: side.get(key) for key in SIDE} for side in (row, other)]
             names = {factor: row.get(factor) for factor in FACTORS} | {"unit": row.get("unit")}
-            names |= {"leading": leading_of(row) is not None, "covers": covered(*sides)}
-            found.append(names | {"runs": sides, **difference(*sides)})
+            names["leading"] = leading_of(row) is not None
+            found.append(names | {"runs": sides, **judged_with(sides, known.of(key_of(row)), known)})
     for leads in (True, False):
         decide([row for row in found if row["leading"] is leads], margin)
+    return found
+
+
+def judged_with(
+    sides: Sequence[dict[str, Any]], components: tuple[Component, Component] | None, known: Known
+) -> dict[str, Any]:
+    """The difference of two sides, what it covers, and what of a history is in it."""
+    one, two = sides
+    nothing = {"between_boots": None, "covers": covered(one, two)}
+    if components is None or not has_interval(one) or not has_interval(two):
+        return difference(one, two) | nothing
+    parts = beyond_one_bed(sides, components)
+    replaced = all(side_covers_beds(side) or c.is_replicated for side, c in zip(sides, components, strict=True))
+    if known.same_occasion:
+        return difference(one, two, parts) | nothing | ({"covers": BEDS} if replaced else {})
+    boots = {"sd": max(one.between for one in components), "occasions": min(one.groups for one in components)}
+    return difference(one, two, [*parts, *between_boots(components)]) | {"between_boots": boots, "covers": BOOTS}
+
+
+def between_boots(components: tuple[Component, Component]) -> list[Part]:
+    """The variance that boots and days add to both runs; of one bed it is known once only."""
+    first, second = components
+    if first == second:
+        return [Part(2 * first.between**2, first.degrees)] if first.between > 0 else []
+    return [Part(one.between**2, one.degrees) for one in components if one.between > 0]
+
+
+def beyond_one_bed(sides: Sequence[dict[str, Any]], components: tuple[Component, Component]) -> list[Part]:
+    """What runs on one boot differ by beyond their own intervals, of each side whose interval is of one bed."""
+    found = []
+    for side, component in zip(sides, components, strict=True):
+        if not side_covers_beds(side) and component.is_replicated:
+            more = component.within**2 - standard_error(side) ** 2
+            found += [Part(more, component.within_degrees)] if more > 0 else []
     return found
 
 
@@ -92,25 +169,36 @@ def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def covered(one: dict[str, Any], two: dict[str, Any]) -> str:
     """Which beds both intervals speak of: the one that was measured on, or others made like it."""
-    over_beds = all((side.get("sessions") or 1) >= LEAST_SESSIONS for side in (one, two))
-    return BEDS if over_beds else ONE_BED
+    return BEDS if side_covers_beds(one) and side_covers_beds(two) else ONE_BED
 
 
-def difference(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
+def side_covers_beds(side: dict[str, Any]) -> bool:
+    """Whether an interval is over several beds."""
+    return (side.get("sessions") or 1) >= LEAST_SESSIONS
+
+
+def has_interval(side: dict[str, Any]) -> bool:
+    """Whether there is an estimate with both ends of its interval."""
+    return None not in (side["estimate"], side["ci_low"], side["ci_high"])
+
+
+def difference(one: dict[str, Any], two: dict[str, Any], parts: Sequence[Part] = ()) -> dict[str, Any]:
     """The second less the first; its 95 % interval and the p of no difference where both have an interval."""
     nothing = {"difference": None, "ci_low": None, "ci_high": None, "p": None}
     if one["estimate"] is None or two["estimate"] is None:
         return nothing
     d = two["estimate"] - one["estimate"]
-    if None in (one["ci_low"], one["ci_high"], two["ci_low"], two["ci_high"]):
+    if not has_interval(one) or not has_interval(two):
         return nothing | {"difference": d}
-    (below1, above1), (below2, above2) = arms(one), arms(two)
-    reaches = math.hypot(below2, above1), math.hypot(above2, below1)
-    p = p_of(abs(d), reaches[0 if d > 0 else 1], degrees_of((one, two)))
-    return {"difference": d, "ci_low": d - reaches[0], "ci_high": d + reaches[1], "p": p}
+    (below1, above1), (below2, above2) = reaches(one), reaches(two)
+    more = [part.reach for part in parts]
+    below, above = math.hypot(below2, above1, *more), math.hypot(above2, below1, *more)
+    own = [Part(standard_error(side) ** 2, degrees_of_side(side)) for side in (one, two)]
+    p = p_of(abs(d), below if d > 0 else above, degrees_of([*own, *parts]))
+    return {"difference": d, "ci_low": d - below, "ci_high": d + above, "p": p}
 
 
-def arms(side: dict[str, Any]) -> tuple[float, float]:
+def reaches(side: dict[str, Any]) -> tuple[float, float]:
     """How far an interval reaches below and above its estimate, brought to 95 % from the level that it has."""
     level = side.get("level") or LEVEL
     scale = reach_in_errors(side, LEVEL) / reach_in_errors(side, level) if level < 1 else 1.0
@@ -134,11 +222,15 @@ def degrees_of_side(side: dict[str, Any]) -> float:
     return n - 1 if n and n >= 3 else math.inf
 
 
-def degrees_of(sides: tuple[dict[str, Any], ...]) -> float:
-    """Welch and Satterthwaite's degrees of freedom of the difference."""
-    known = [(sum(arms(side)) / 2 / reach_in_errors(side, LEVEL), degrees_of_side(side)) for side in sides]
-    below = sum(error**4 / degrees for error, degrees in known)
-    return sum(error**2 for error, _ in known) ** 2 / below if below > 0 else math.inf
+def standard_error(side: dict[str, Any]) -> float:
+    """From the mean of how far the interval reaches to both sides."""
+    return sum(reaches(side)) / 2 / reach_in_errors(side, LEVEL)
+
+
+def degrees_of(parts: Sequence[Part]) -> float:
+    """Welch and Satterthwaite's degrees of freedom of a sum of variances."""
+    below = sum(part.variance**2 / part.degrees for part in parts)
+    return sum(part.variance for part in parts) ** 2 / below if below > 0 else math.inf
 
 
 def p_of(distance: float, reach: float, degrees: float) -> float:

@@ -149,6 +149,9 @@ def compare(
             help="Which answer over all ends with status 1: worse; any difference; worse or inconclusive; none.",
         ),
     ] = "worse",
+    no_history: Annotated[
+        bool, typer.Option("--no-history", help="Leave out what the history knows of how far boots and days differ.")
+    ] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Compare two runs: each figure of the second is better, worse, equivalent within the margin, or inconclusive.
@@ -160,7 +163,7 @@ def compare(
     """
     from sojourn.cli.compare import compare_runs, print_comparison, read_margin, status_of
 
-    compared = compare_runs(first, second, read_margin(margin))
+    compared = compare_runs(first, second, read_margin(margin), history=not no_history)
     status = status_of(compared, fail_on)
     if as_json:
         print(json.dumps(compared))

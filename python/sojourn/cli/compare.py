@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from dataclasses import asdict
 from itertools import groupby
@@ -18,13 +19,16 @@ from rich.text import Text
 from sojourn.analysis.comparison import (
     BEDS,
     BETTER,
+    BOOTS,
     DIFFERS,
     EQUIVALENT,
+    NOTHING_KNOWN,
     NOTHING_SHARED,
     ONE_BED,
     OPEN,
     USUAL_MARGIN,
     WORSE,
+    Known,
     Margin,
     over_all,
     shared_results,
@@ -45,7 +49,7 @@ from sojourn.cli.figures import (
     shared_conditions,
     title,
 )
-from sojourn.errors import DoubtfulError, RequestError
+from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.records import RunFolder, earlier
 from sojourn.records.findings import label as finding_label
 from sojourn.records.folder import open_folder
@@ -68,19 +72,24 @@ FAIL_ON = {
 """For each word of --fail-on the answers over all that end with status 1."""
 
 ONE_BED_NOTE = (
-    "* On one bed each: the interval holds for the bed that was measured, as it was set up then. Another bed is not "
-    "covered: set up again, the same machine gives figures that differ by more than their intervals, so a small "
-    "difference may come from the runs and not from what was changed between them. Repeat both, or measure in "
-    "sessions (--set bed.sessions=8)."
+    "* Another bed is not covered: the interval holds for the beds that were measured, as they were set up then. Set "
+    "up again, the same machine gives figures that differ by more than their intervals, so a small difference may come "
+    "from the runs and not from what was changed between them. Repeat both, or measure in sessions "
+    "(--set bed.sessions=8)."
 )
-BEDS_NOTE = "Runs in sessions: their intervals hold for beds set up anew. Reboots and other days are not covered."
+BEDS_NOTE = "Without *, an interval holds for other beds, set up anew. Reboots and other days are not covered."
+BOOTS_NOTE = (
+    "Between boots and days: what the history knows of {occasions} of them is in the intervals, so other boots and "
+    "days are covered."
+)
 NO_FIGURE = "The runs have no figure in common: their devices, probes, sizes or intervals differ."
 
 
-def compare_runs(first: Path, second: Path, margin: Margin = USUAL_MARGIN) -> dict[str, Any]:
+def compare_runs(first: Path, second: Path, margin: Margin = USUAL_MARGIN, *, history: bool = True) -> dict[str, Any]:
     """The answer over all, the figures that both runs have, and differences of bed and plan by dotted key."""
     one, two = open_folder(first), open_folder(second)
-    results = shared_results(read_results(one), read_results(two), margin)
+    rows = read_results(one), read_results(two)
+    results = shared_results(*rows, margin, known_of(one, two) if history else NOTHING_KNOWN)
     return {
         "runs": [str(first), str(second)],
         "answer": over_all(results),
@@ -91,6 +100,20 @@ def compare_runs(first: Path, second: Path, margin: Margin = USUAL_MARGIN) -> di
         "plan": differences(read_plan(one.plan), read_plan(two.plan)),
         "results": results,
     }
+
+
+def known_of(one: RunFolder, two: RunFolder) -> Known:
+    """What the history knows of both runs' beds; nothing, and a sentence, where it cannot be read."""
+    try:
+        from sojourn.history import components_of, entry_of, find_history, occasion
+
+        first, second = entry_of(one), entry_of(two)
+        history = find_history()
+        beds = [components_of(history.read(entry.study), entry.bed) for entry in (first, second)]
+    except SojournError as error:
+        print(f"sojourn: compared without the history: {error}", file=sys.stderr)
+        return NOTHING_KNOWN
+    return Known((beds[0], beds[1]), first.boot is not None and occasion(first) == occasion(second))
 
 
 def read_margin(text: str) -> Margin:
@@ -206,7 +229,7 @@ def answer(compared: dict[str, Any]) -> str:
     counts = [(one, sum(row["answer"] == one for row in judged)) for one in (WORSE, BETTER, DIFFERS, EQUIVALENT, OPEN)]
     several = ", ".join(f"{count} {one}" for one, count in counts if count) or "none can be judged"
     figures = counted(len(judged), "leading figure")
-    said = f"{compared['answer'].capitalize()}, {reach_of(judged)}: of {figures} {several}"
+    said = f"{compared['answer'].capitalize()} ({reach_of(judged)}): of {figures} {several}"
     told = [row for row in judged if row["answer"] in (WORSE, BETTER, DIFFERS)]
     if not told:
         return f"{said}."
@@ -215,11 +238,11 @@ def answer(compared: dict[str, Any]) -> str:
 
 
 def reach_of(judged: Sequence[dict[str, Any]]) -> str:
-    """On which beds the answer holds."""
+    """What the answer does not cover."""
     covers = {row["covers"] for row in judged}
-    if covers == {BEDS}:
-        return "over rebuilt beds"
-    return "on one bed each" if BEDS not in covers else "over rebuilt beds but for figures with *"
+    if ONE_BED in covers:
+        return "another bed is not covered" + (" for figures with *" if len(covers) > 1 else "")
+    return "reboots and other days are not covered" if BEDS in covers else "other boots and days are covered"
 
 
 def signed(row: dict[str, Any]) -> str:
@@ -284,7 +307,13 @@ def notes(leading: Sequence[dict[str, Any]], margin: Margin) -> list[str]:
         f"by chance. Equivalent: the whole interval lies within {margin_in_words(margin)}."
     )
     covers = {row["covers"] for row in leading if row["p"] is not None}
-    return [said, *(note for reach, note in ((ONE_BED, ONE_BED_NOTE), (BEDS, BEDS_NOTE)) if reach in covers)]
+    occasions = [row["between_boots"]["occasions"] for row in leading if row["between_boots"]]
+    of_reach = {
+        ONE_BED: ONE_BED_NOTE,
+        BEDS: BEDS_NOTE,
+        BOOTS: BOOTS_NOTE.format(occasions=min(occasions, default=0)),
+    }
+    return [said, *(note for reach, note in of_reach.items() if reach in covers)]
 
 
 def margin_in_words(margin: Margin) -> str:

@@ -5,8 +5,20 @@ keeps names of studies, runs and figures, and no names of users, hosts or folder
 """
 
 from sojourn.history.entry import Entry, Figure, entry_of
-from sojourn.history.over_runs import OfBed, Series, Value, over_runs
+from sojourn.history.over_runs import OfBed, Series, Value, components_of, occasion, over_runs
 from sojourn.history.place import find_history
 from sojourn.history.store import History
 
-__all__ = ["Entry", "Figure", "History", "OfBed", "Series", "Value", "entry_of", "find_history", "over_runs"]
+__all__ = [
+    "Entry",
+    "Figure",
+    "History",
+    "OfBed",
+    "Series",
+    "Value",
+    "components_of",
+    "entry_of",
+    "find_history",
+    "occasion",
+    "over_runs",
+]

@@ -77,22 +77,18 @@ def entry_of(folder: RunFolder) -> Entry:
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
     rows = json.loads(folder.results.read_text(encoding="utf-8"))
     bed = read_json(folder.bed.read_text(encoding="utf-8")) if folder.bed.is_file() else {}
-    stable = bed.get("stable", {})
-    machine = stable.get("machine", {})
     return Entry(
         study=study_of(folder),
         run=str(verdict.get("run", "")),
-        began_ns=began_ns(folder, machine),
+        began_ns=began_ns(folder, at(bed, "stable.machine.clocks.tai_minus_utc_s") or 0),
         verdict=str(verdict["verdict"]),
         bed=str(bed.get("hash", "")),
         boot=boot_of(bed),
-        kernel=str(machine.get("kernel", {}).get("release") or ""),
-        version=str(stable.get("sojourn", {}).get("version") or ""),
-        simulated=stable.get("bed", {}).get("spec", {}).get("backend") == "sim",
+        kernel=str(at(bed, "stable.machine.kernel.release") or ""),
+        version=str(at(bed, "stable.sojourn.version") or ""),
+        simulated=at(bed, "stable.bed.spec.backend") == "sim",
         figures=tuple(
-            figure_of(row, headline=is_headline(row, verdict.get("pairs", {})))
-            for row in rows
-            if leading_of(row) and row["estimate"] is not None
+            figure_of(row, headline=is_headline(row, verdict.get("pairs", {}))) for row in rows if is_kept(row)
         ),
     )
 
@@ -106,17 +102,30 @@ def study_of(folder: RunFolder) -> str:
     return str(plan.get("study", {}).get("name", ""))
 
 
-def began_ns(folder: RunFolder, machine: dict[str, Any]) -> int:
+def at(facts: Any, path: str) -> Any:
+    """A fact of bed.json by its dotted name; None where it is not there."""
+    for name in path.split("."):
+        facts = facts.get(name) if isinstance(facts, dict) else None
+    return facts
+
+
+def began_ns(folder: RunFolder, tai_minus_utc_s: int) -> int:
     """When the run was started first; the log has it in TAI, as far as the kernel was told how far that is from UTC."""
     first = next((int(event["tai_ns"]) for event in read_log(folder.log) if "tai_ns" in event), 0)
-    return first - int(machine.get("clocks", {}).get("tai_minus_utc_s") or 0) * 1_000_000_000
+    return first - tai_minus_utc_s * 1_000_000_000
 
 
 def boot_of(bed: dict[str, Any]) -> str | None:
     """The boot that all parts of a run were measured on; None where there were several, or nobody noted it."""
-    parts = bed.get("parts") or [{"before": bed.get("moment") or {}}]
-    boots = {(part.get("before") or {}).get("boot_id") for part in parts}
+    parts = bed.get("parts") or [{"before": bed.get("moment")}]
+    boots = {at(part, "before.boot_id") for part in parts}
     return boots.pop() if len(boots) == 1 else None
+
+
+def is_kept(row: dict[str, Any]) -> bool:
+    """Whether a row leads, has a value, and can be met again: a load that a search found is this run's alone."""
+    was_found = row.get("rate_pps") is not None and row.get("rate_share") is not None
+    return leading_of(row) is not None and row["estimate"] is not None and not was_found
 
 
 def is_headline(row: dict[str, Any], headline: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special
 
+from sojourn.analysis.comparison import key_of
 from sojourn.analysis.leading import place_of
 from sojourn.statistics.control_chart import Limits, individuals
 from sojourn.statistics.nested import Component, between_groups
@@ -75,6 +76,12 @@ def over_runs(entries: Sequence[Entry]) -> list[OfBed]:
         beds.setdefault(entry.bed, []).append(entry)
     newest_last = sorted(beds.items(), key=lambda item: item[1][-1].began_ns)
     return [OfBed(bed, tuple(runs), tuple(series_of(runs))) for bed, runs in newest_last]
+
+
+def components_of(entries: Sequence[Entry], bed: str) -> dict[tuple[object, ...], Component]:
+    """How far boots differ by the runs on one bed, of the figures where that is known, by `key_of` their rows."""
+    known = (series for one in over_runs(entries) if one.bed == bed for series in one.series)
+    return {key_of(one.figure.row): one.between for one in known if one.between is not None}
 
 
 def series_of(entries: Sequence[Entry]) -> list[Series]:

@@ -32,13 +32,16 @@ class Component:
     between: float
     low: float
     high: float
-    degrees: float
-    """Satterthwaite's, of the variance between groups; 0 where that is zero."""
     within: float
     within_degrees: float
     """Infinite where `within` comes from the values' own standard errors."""
     groups: int
     values: int
+
+    @property
+    def degrees(self) -> int:
+        """Those of the sum of squares that `between` is made of: one less than the groups."""
+        return self.groups - 1
 
     @property
     def is_replicated(self) -> bool:
@@ -72,9 +75,7 @@ def between_groups(
     squares = float(np.sum(sizes * (means - np.mean(values)) ** 2))
     between = max(0.0, (squares / degrees - within) / size)
     low, high = williams_tukey(squares / size, (degrees, within_degrees), within / size, level)
-    own = (squares / degrees / size) ** 2 / degrees + (within / size) ** 2 / within_degrees
-    freedom = between**2 / own if own > 0 else 0.0
-    return Component(between**0.5, low, high, freedom, within**0.5, within_degrees, len(names), n)
+    return Component(between**0.5, low, high, within**0.5, within_degrees, len(names), n)
 
 
 def scatter_within(members: list[NDArray[np.float64]], errors: NDArray[np.float64]) -> tuple[float, float] | None:
