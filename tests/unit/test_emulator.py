@@ -306,6 +306,13 @@ def test_a_verdict_is_where_the_interval_lies(low: float, high: float, verdict: 
     assert asked.answer(0.001).verdict == verdict
 
 
+@pytest.mark.parametrize(("most", "verdict"), [(4.0, "pass"), (6.0, "fail")])
+def test_an_extreme_is_judged_without_an_interval(most: float, verdict: str) -> None:
+    found = Asked("a", "log", 0.0, "ns", "", None, (0.0, 5.0), 5.0, measured=most, n=10).answer(0.001)
+    assert found.verdict == verdict
+    assert (found.value.estimate, found.value.low, found.value.high) == (most, None, None)
+
+
 def test_of_a_killed_emulators_blocks_the_log_may_lack_the_end() -> None:
     def event(name: str, block: int = 0) -> dict[str, Any]:
         return {"event": name, "block": block}

@@ -54,9 +54,10 @@ class Asked:
     """What a check compares: the configured value, the measured one, and where the truth may lie (in one unit).
 
     `reading` gives the measured value and its interval for a probability of error; `zone` is where the interval must
-    lie. Without a zone, `p` is a test's, and `enough` says whether it had enough packets. `exact` in place of both is
-    the number of wrong packets, where a single one is a failure. `needed` is how many packets a check within a zone
-    needs to pass nine times in ten where everything is as configured.
+    lie; without a reading, where what was `measured` must: an extreme, which has no interval. Without a zone, `p` is a
+    test's, and `enough` says whether it had enough packets. `exact` in place of both is the number of wrong packets,
+    where a single one is a failure. `needed` is how many packets a check within a zone needs to pass nine times in ten
+    where everything is as configured.
     """
 
     name: str
@@ -82,6 +83,9 @@ class Asked:
         shown = Interval(float("nan") if self.measured is None else self.measured, None, None, 0.95, self.n)
         if self.reading is not None:
             shown = self.reading(0.05)
+        if self.zone is not None and self.measured is not None:
+            within = PASS if self.zone[0] <= self.measured <= self.zone[1] else FAIL
+            return Answered(self, shown, INCONCLUSIVE if math.isnan(self.measured) else within)
         if self.zone is None or self.reading is None:
             return Answered(self, shown, self._by_p(alpha))
         return Answered(self, shown, place(shown, self.reading(alpha), self.zone))

@@ -23,8 +23,10 @@ the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", 
 - one-way:
     - queue_growth (seconds of delay per second of trial; 0: stable); trend [s/s]
     - queue_stable (share of trials); ratio [1]
-    - min_frame_interval (interval: the last tried one whose queue was not stable to this one); sustained [ns]
+    - min_frame_interval (the shortest tried one whose queue was stable); sustained [ns]
     - min_frame_interval (the same where the sender did not keep the next shorter one); at_most [ns]
+    - min_frame_interval (the next shorter one that was tried: the truth lies between, a bracket without a level);
+      next_tried [ns]
     - min_frame_interval (mean arrival interval of what was asked for too much); saturated [ns]
     - min_frame_interval (null, and `source` says why, where no line rate is known); calculated [ns]
 - throughput:
@@ -74,7 +76,7 @@ statistic, estimate, ci_low, ci_high, unit, port, node, against.
 - pairs (all): device, reference, cell, round, latency_ns (one way, device minus direct; the A/A control is "a/a")
 - pacing_errors (all): device, exceedance, error_ns (absolute)
 - delay_by_interval (one-way) *: one_way_delay and one_way_delay_intended (mean, p50, p99, p99.9) and `stable`
-- min_intervals (one-way) *: min_frame_interval (sustained or at_most, saturated, calculated)
+- min_intervals (one-way) *: min_frame_interval (sustained or at_most, next_tried, saturated, calculated)
 - growth (one-way): block, device, cell, round, visit, growth, p, loss_ratio, achieved_ratio, stable
 - rates (throughput, loss, fan-in): device, cell, offered_pps, received_pps, received_low_pps, received_high_pps,
   user_bps, throughput_bps, loss_ratio, loss_low, loss_high, inter_frame_ns, inter_frame_low_ns, inter_frame_high_ns,

@@ -265,8 +265,8 @@ def _interval_table(run: Run, name: str) -> Table:
             ours = [entry for one in kinds for entry in (number(one), interval(one))]
             rows.append((*theirs, text(device or NOTHING, device or None), number(calculated), *ours))
     note = (
-        f"{NOTE} Ours is the shortest tried time at which queues stay bounded; the interval reaches to the next "
-        "shorter. Where links have rates, it is the time between frames of a flood, and the calculated one is theirs."
+        f"{NOTE} Ours is the shortest tried time at which queues stay bounded. Where links have rates, it is the time "
+        "between frames of a flood, and the calculated one is theirs."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
 

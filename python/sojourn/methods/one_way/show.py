@@ -45,16 +45,18 @@ def by_interval(run: Run) -> Table:
 def least_interval(run: Run) -> Table:
     """The minimum time between frames: still stable, saturated, and calculated."""
     measures = (
-        Measure("min_frame_interval", "sustained", "Shortest with a stable queue"),
+        Measure("min_frame_interval", "sustained", "Shortest with a stable queue", interval=False),
         Measure("min_frame_interval", "at_most", "Shortest that the tester kept", interval=False),
+        Measure("min_frame_interval", "next_tried", "Next shorter that was tried", interval=False),
         Measure("min_frame_interval", "saturated", "Between arrivals in overload"),
         Measure("min_frame_interval", "calculated", "From the link's rate", interval=False),
     )
     rows = run.rows("min_frame_interval", "calculated")
     why = {str(one) for one in rows.filter(pl.col("estimate").is_null())["source"]}
     note = (
-        "The queue is stable at this inter-departure time, and not at the next shorter one that was tried, where the "
-        f"interval ends.{_next_tried(run)} In overload, frames arrive as fast as sender and path together let them."
+        "The queue is stable at this inter-departure time, and not at the next shorter one that was tried: the limit "
+        "lies between them, a bracket without a level."
+        f"{_next_tried(run)} In overload, frames arrive as fast as sender and path together let them."
     )
     note += f" Where there is no figure from the link's rate, the reason is: {'; '.join(sorted(why))}." if why else ""
     asked = Ask(
@@ -65,8 +67,9 @@ def least_interval(run: Run) -> Table:
 
 def _next_tried(run: Run) -> str:
     """The times that the tester did not keep: they bound nothing of the path."""
-    limits = run.rows("min_frame_interval", "at_most").drop_nulls("ci_low")
-    tried = sorted(set(limits["ci_low"].to_list()))
+    limits = run.rows("min_frame_interval", "at_most")
+    beyond = run.rows("min_frame_interval", "next_tried").join(limits, on=["device", "cell"], how="semi")
+    tried = sorted(set(beyond["estimate"].to_list()))
     if not tried:
         return ""
     said = ", ".join(f"{one / 1e3:g} µs" for one in tried)
@@ -120,7 +123,9 @@ def _sustained(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     found = sample(run, "min_intervals", "interval_ns", "schedule")
     if found.is_empty() or rows.is_empty():
         return pl.DataFrame()
-    told = found.filter((pl.col("statistic") == "sustained") & pl.col("ci_low").is_not_null())
+    shorter = found.filter(pl.col("statistic") == "next_tried")
+    told = found.filter(pl.col("statistic") == "sustained")
+    told = told.join(shorter, on=["cell", "device", "schedule"], how="semi")
     return told.select("cell", "device", (pl.col("estimate") / 1e3).alias("x"), pl.lit("rule").alias("role"))
 
 
@@ -131,8 +136,8 @@ def least_over_size(run: Run) -> Figure | None:
     series = tuple(one for one in MEANINGS.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Frame (bytes)"), Axis("Time between frames (µs)", zero=True), series)
     caption = (
-        "The shortest time between frames at which the queue is stable (its bar reaches to the next shorter one that "
-        "was tried), the time between arrivals in overload, and what the link's rate allows where it has one."
+        "The shortest time between frames at which the queue is stable, of those that were tried, the time between "
+        "arrivals in overload, and what the link's rate allows where it has one."
     )
     return figure("min_frame_interval", "Minimum sustainable inter-departure time", caption, rows, chart)
 
@@ -144,7 +149,7 @@ def keys(run: Run) -> list[Key]:
     for device in run.devices:
         smallest = delays.extreme(shortest.filter(pl.col("device") == device), "frame_bytes", least=True)
         if smallest:
-            found.append(_sustained_key(smallest))
+            found.append(_sustained_key(run, smallest))
     direct = run.rows("one_way_delay", "p50", device="direct")
     for row in direct.sort("frame_bytes", "interval_ns", descending=[False, True]).head(1).iter_rows(named=True):
         cell = run.cell_of(row)
@@ -154,10 +159,11 @@ def keys(run: Run) -> list[Key]:
     return found
 
 
-def _sustained_key(row: dict[str, object]) -> Key:
-    stable = row["ci_low"] is None
+def _sustained_key(run: Run, row: dict[str, object]) -> Key:
+    beyond = run.rows("min_frame_interval", "next_tried", device=str(row["device"])).filter(cell=row["cell"])
+    shorter = None if beyond.is_empty() else float(beyond["estimate"][0])
     what = f"{row['device']}: queue stable down to"
-    said = "the shortest that was tried" if stable else f"at {float(str(row['ci_low'])) / 1e3:g} µs it grows"
+    said = "the shortest that was tried" if shorter is None else f"at {shorter / 1e3:g} µs it grows"
     value = f"{float(str(row['estimate'])) / 1e3:g}"
     return Key(what, value, "µs", (said, f"{row['frame_bytes']} B, {row['schedule']}"), str(row["device"]))
 

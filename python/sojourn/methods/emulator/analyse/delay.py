@@ -123,7 +123,7 @@ def mean_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> Int
     each = [float(np.var(one, ddof=1)) / len(one) for one in (own, floor)]
     whole = sum(each)
     if whole <= 0:
-        return Interval(shift, shift, shift, 1 - alpha, n)
+        return Interval(shift, None, None, 1 - alpha, n)
     degrees = whole**2 / sum(part**2 / (len(one) - 1) for part, one in zip(each, (own, floor), strict=True))
     reach = student_quantile(max(1, int(degrees)), 1 - alpha) * whole**0.5
     return Interval(shift, shift - reach, shift + reach, 1 - alpha, n)

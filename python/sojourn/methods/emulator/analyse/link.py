@@ -189,11 +189,7 @@ def _in_windows(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float])
 
 def _deviation(name: str, of: str, what: str, worst: float, limit: float, n: int) -> Asked:
     """A largest deviation is an observation and has no interval."""
-
-    def reading(alpha: float) -> Interval:
-        return Interval(worst, worst, worst, 1 - alpha, n)
-
-    return Asked(name, of, 0.0, "ratio", what, reading, (0.0, limit), limit, n=n)
+    return Asked(name, of, 0.0, "ratio", what, None, (0.0, limit), limit, measured=worst, n=n)
 
 
 def _queue(seen: Seen) -> list[Asked]:
@@ -229,10 +225,7 @@ def _queue(seen: Seen) -> list[Asked]:
 
 
 def _most(name: str, what: str, most: float, limit: float, unit: str, n: int) -> Asked:
-    def reading(alpha: float) -> Interval:
-        return Interval(most, most, most, 1 - alpha, n)
-
-    return Asked(name, "log", limit, unit, what, reading, (0.0, limit), limit, n=n)
+    return Asked(name, "log", limit, unit, what, None, (0.0, limit), limit, measured=most, n=n)
 
 
 def _fairness(seen: Seen) -> list[Asked]:

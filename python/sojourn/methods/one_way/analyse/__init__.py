@@ -209,20 +209,24 @@ def _shortest_stable(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
     if shortest is None:
         return []
     at = float(run.cells[one.cells[shortest]].interval_ns or 0)
+    row = _row(one, one.cells[shortest], "sustained", _tried(at))
     if shortest + 1 == len(one.cells):
-        row = _row(one, one.cells[shortest], "sustained", Interval(at, None, None, 0.95, len(one.cells)))
         row.source = "the shortest that was tried: queues were stable there too"
         return [row]
     beyond = one.cells[shortest + 1]
     here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == beyond))
     testers = float(np.nanmedian(here["achieved_ratio"].to_numpy())) < 1 - MISSED
-    low = float(run.cells[beyond].interval_ns or 0)
-    row = _row(
-        one, one.cells[shortest], "at_most" if testers else "sustained", Interval(at, low, at, 0.95, len(one.cells))
-    )
+    row.statistic = "at_most" if testers else "sustained"
     row.findings = ["tester_limited"] if testers else []
     row.source = "the sender did not keep the next shorter one" if testers else "the tried intervals"
-    return [row]
+    shorter = _row(one, one.cells[shortest], "next_tried", _tried(float(run.cells[beyond].interval_ns or 0)))
+    shorter.source = row.source
+    return [row, shorter]
+
+
+def _tried(at: float) -> Interval:
+    """A time that was configured. Together with the next it is a bracket of the truth, of no level."""
+    return Interval(at, None, None, 0.95, 0)
 
 
 def tester_limited(found: list[Sweep], limits: list[Row]) -> list[Finding]:
@@ -234,12 +238,18 @@ def tester_limited(found: list[Sweep], limits: list[Row]) -> list[Finding]:
     ended = [one for one in found if any((one.device, cell) in paths for cell in one.cells)]
     beyond = [Place(one.device, cell) for one in ended for cell in one.beyond]
     shortest = min(limited, key=lambda row: row.value.estimate)
-    least, low = shortest.value.estimate, shortest.value.low or 0.0
+    least, low = shortest.value.estimate, next_tried(limits, shortest) or 0.0
     sentence = (
         f"the sender could not keep the next shorter time that was tried, {spell_interval(int(low))}: below "
         f"{spell_interval(int(least))} what the device can do is not known"
     )
     return [Finding("tester_limited", sentence, least, tuple(dict.fromkeys(beyond)), "note")]
+
+
+def next_tried(rows: list[Row], of: Row) -> float | None:
+    """The next shorter time that was tried; None where there is none."""
+    place = (of.device, of.cell, "next_tried")
+    return next((row.value.estimate for row in rows if (row.device, row.cell, row.statistic) == place), None)
 
 
 def _row(one: Sweep, cell: int, statistic: str, value: Interval) -> Row:
@@ -268,10 +278,11 @@ def sentence(run: Run, rows: list[Row], limits: list[Row]) -> str:
         return said
     shortest = min(found, key=lambda row: row.factors.frame_bytes or 0)
     at = spell_interval(int(shortest.value.estimate))
-    if shortest.value.low is None:
+    shorter = next_tried(limits, shortest)
+    if shorter is None:
         limit = ", the shortest time that was tried"
     else:
-        next_ = spell_interval(int(shortest.value.low))
+        next_ = spell_interval(int(shorter))
         grow = f"at the next shorter that was tried, {next_}, they grow"
         missed = f"the tester could not keep the next shorter time that was tried, {next_}"
         limit = f"; {missed if shortest.statistic == 'at_most' else grow}"
