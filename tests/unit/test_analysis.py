@@ -539,7 +539,11 @@ def test_a_refuted_law_names_the_deviation_that_refutes_it() -> None:
             0.4,
             r"^The Linux bridge adds 1\.34\d* µs one way \(icmp, 64 B .*; 0\.\d+ ns for each byte more \(.*; the bed",
         ),
-        (1300.0, 0.0, r"adds 1\.[23]\d* µs one way \(icmp.* included \(95 % CI [\d.–]+ within one bed\); the bed"),
+        (
+            1300.0,
+            0.0,
+            r"adds 1\.[23]\d* µs one way \(icmp.*\) over the direct link \(95 % CI [\d.–]+ within one bed\); the bed",
+        ),
         (2300.0, -0.4, r"adds 2\.26\d* µs one way .*; it is 1\.69\d* to 2\.26.*; −0\.4\d* ns for each byte more"),
         (0.0, 0.0, r"adds nothing significantly different from zero"),
         (-900.0, 0.0, r"adds −0\.[89]\d* µs one way .*; not to be used: below floor"),
@@ -555,9 +559,9 @@ def test_the_sentence_says_what_the_run_tells(synthetic: Make, latency: float, p
 def test_each_figure_of_the_sentence_names_its_reference(synthetic: Make) -> None:
     latency = {"wire": 1000.0, "bridge": 1300.0, "emulate": 9500.0}
     sentence = analyse(synthetic(latency_ns=latency, per_byte_ns={}).write()).sentence
-    first = r"^The emulator adds 8\.5.* over the wire, .*; over the direct link, 9\.[45]"
+    first = r"^The emulator adds 8\.5.* over the wire .*; over the direct link, 9\.[45]"
     second = r"the Linux bridge adds 0\.3"
-    figures = f"{first}.*; over the same, {second}"
+    figures = f"{first}.*; over the wire, {second}"
     assert re.search(figures, sentence), sentence
 
 

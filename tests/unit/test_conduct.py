@@ -230,6 +230,8 @@ def test_cores_are_chosen_apart_and_checked() -> None:
         cores_of(replace(load_plan("bridge-latency").host, prober_cpu=4095), usable)
     drawn = {cores_of(load_plan("bridge-latency").host, [0, 1, 2], random.Random(seed)) for seed in range(20)}
     assert drawn == {(1, 2), (2, 1)}
+    own = replace(load_plan("bridge-latency").host, responder_cpu=2)
+    assert all(cores_of(own, [0, 1, 2, 3], random.Random(seed)).prober != 2 for seed in range(20))
     with LocalMachine().without(usable[0]):
         assert usable[0] not in os.sched_getaffinity(0) or len(usable) == 1
     assert sorted(os.sched_getaffinity(0)) == usable
@@ -285,8 +287,18 @@ def test_time_that_is_up_is_shared_by_the_sessions(tmp_path: Path) -> None:
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
     blocks = read_table(folder.records, "blocks").frame
-    assert sorted(blocks.unique(["part", "round"])["part"]) == [0, 1, 2, 3, 3, 3, 3, 3]
+    assert sorted(blocks.unique(["part", "round"])["part"]) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert load_plan(folder.plan).pairs.rounds == 8
+
+
+@pytest.mark.parametrize(("rounds", "beds"), [(1, 1), (3, 1), (5, 2), (12, 6), (40, 8)])
+def test_each_session_has_two_rounds_at_least(tmp_path: Path, rounds: int, beds: int) -> None:
+    plan = small(f"rounds={rounds}", "bed.sessions=8")
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, silent())
+    by_part = read_table(folder.records, "blocks").frame.unique(["part", "round"])["part"].value_counts()["count"]
+    assert len(by_part) == beds
+    assert min(by_part) >= min(2, rounds)
 
 
 def test_sessions_that_are_owed_are_measured_on_beds_of_their_own(
@@ -303,6 +315,12 @@ def test_sessions_that_are_owed_are_measured_on_beds_of_their_own(
     assert set(blocks["block"]) == {block.block for block in plan.expand()}
     assert set(blocks["part"]) == {0, 1, 2}
     assert events(folder)[-1] == "finished"
+
+
+@pytest.mark.parametrize("key", ["bed.sessions=2", "bed.twins=true"])
+def test_a_method_that_does_not_judge_by_beds_refuses_them(key: str) -> None:
+    with pytest.raises(RequestError, match=rf"{key.partition('=')[0]}.* for rfc2544"):
+        load_plan("rfc2544", sets=[key])
 
 
 def test_a_method_that_measures_over_no_twin_refuses_them() -> None:

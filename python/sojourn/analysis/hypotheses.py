@@ -145,11 +145,11 @@ def _cascade_adds(name: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Ou
         times = int(count)
         one = rounds.one_way(single, DIRECT).mean(axis=0)
         excess = rounds.one_way(device, DIRECT).mean(axis=0) - times * one
-        known = ~np.isnan(excess)
-        if not known.any():
+        values = rounds.by_session(np.stack([excess, times * one], axis=1))
+        if not len(values):
             continue
-        found = Deviations([hodges_lehmann(excess[known])], None)
-        margin = _margin(times * one[known], bed_ns)
+        found = Deviations([hodges_lehmann(values[:, 0])], None)
+        margin = _margin(values[:, 1], bed_ns)
         outcomes.append(_judge(name, found, margin, f"{times} times one {single}", device))
     return outcomes or [inconclusive(name, "not tested: the run has no cascade beside a single device", None)]
 
@@ -200,7 +200,7 @@ def _judge(
         outcome, shown = "rejected", beyond
         sentence = f"{device} departs from {what} by {micro(shown.estimate)}{_span(shown)}, beyond {bound}"
     elif shown.low is None:
-        sentence = f"too few rounds ({shown.n}) for an interval of the deviation from {what}"
+        sentence = f"too few rounds or beds ({shown.n}) for an interval of the deviation from {what}"
     else:
         sentence = f"the deviation of {device} from {what} is not known to within {bound}: measure more rounds"
     return Outcome(name, outcome, sentence, device, probe, found, margin.ns, shown)

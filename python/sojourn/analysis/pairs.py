@@ -20,7 +20,7 @@ import polars as pl
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, against
-from sojourn.analysis.sessions import Figure, across, figure_of
+from sojourn.analysis.sessions import NO_SESSION, Figure, across, by_session, figure_of
 from sojourn.statistics.discovery import benjamini_hochberg
 from sojourn.statistics.interval import Interval
 
@@ -55,10 +55,9 @@ class Rounds:
 
     def by_session(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows of rounds as means of sessions, where the run has several; rows with a gap are left out before."""
-        several = [values[self.session == one] for one in np.unique(self.session)]
-        several = [rows[~np.isnan(rows).any(axis=1)] for rows in several]
-        means = several[0] if len(several) == 1 else [rows.mean(axis=0) for rows in several if len(rows)]
-        return np.array(means, dtype=np.float64).reshape(-1, values.shape[1])
+        whole = ~np.isnan(values).any(axis=1) & (self.session != NO_SESSION)
+        rows, session = values[whole], self.session[whole]
+        return by_session(rows, session) if len(np.unique(session)) > 1 else rows
 
     def pairs(self) -> list[tuple[str, str]]:
         """Every (device, reference) that can be subtracted, a/a first."""
@@ -103,7 +102,7 @@ def rounds_of(run: Run) -> Rounds:
     )
     cells, devices = list(run.cells), run.devices
     width = int(whole["round"].to_numpy().max()) + 1 if whole.height else 0
-    of_rounds = np.array([session.get(one, 0) for one in range(width)], dtype=np.int64)
+    of_rounds = np.array([session.get(one, NO_SESSION) for one in range(width)], dtype=np.int64)
     return Rounds(cells, devices, of_rounds, *(_matrices(whole, one, cells, devices, width) for one in _COLUMNS))
 
 
@@ -203,7 +202,7 @@ def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) 
         figures.append(("device_round_trip", "mean", figure_of(2 * differences, rounds.session).mean, "ns"))
     rows = [
         Row(device, quantity, statistic, value, unit, reference, run.cells[cell], cell, probes,
-            sessions=latency.sessions if run.sessions > 1 else None)
+            sessions=latency.sessions)
         for quantity, statistic, value, unit in figures
         if value.n
     ]  # fmt: skip
@@ -251,7 +250,7 @@ def _pooled_rows(run: Run, rounds: Rounds, device: str, reference: str) -> list[
         used &= used.all(axis=0)
     common = in_common(run.cells.values())
     probes = rounds.counted(device, reference, used)
-    sessions = found.sessions if run.sessions > 1 else None
+    sessions = found.sessions
     rows = [
         Row(device, "device_latency", "pooled", found.mean, "ns", reference, common, None, probes, sessions=sessions)
     ]
@@ -268,6 +267,8 @@ def _instance_rows(run: Run, rounds: Rounds) -> list[Row]:
     """
     rows = []
     for device in rounds.devices:
+        if device == A_A and not run.has_twins:
+            continue
         second_less_first = rounds.mean[device] - rounds.mean[DIRECT] if device == A_A else rounds.instances[device]
         averages = second_less_first.mean(axis=0) / 2
         used = ~np.isnan(averages)
@@ -284,6 +285,9 @@ def tell_q_values(rounds: Rounds, rows: list[Row]) -> None:
     """Write on the latencies of cells the q-values of their differing from zero, all cells together."""
     if rows:
         cells = [rounds.one_way(row.device, row.reference)[rounds.cells.index(row.cell or 0)] for row in rows]
-        p = np.array([figure_of(d, rounds.session).p for d in cells], dtype=np.float64)
-        for row, q in zip(rows, benjamini_hochberg(p), strict=True):
-            row.q_value = float(q)
+        every = zip(rows, (figure_of(d, rounds.session).p for d in cells), strict=True)
+        judged = [(row, p) for row, p in every if p is not None]
+        if judged:
+            q_values = benjamini_hochberg(np.array([p for _, p in judged]))
+            for (row, _), q in zip(judged, q_values, strict=True):
+                row.q_value = float(q)

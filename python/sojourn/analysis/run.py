@@ -91,6 +91,11 @@ class Run:
         return int(self.plan.get("bed", {}).get("sessions", 1))
 
     @property
+    def has_twins(self) -> bool:
+        """Whether the A/A control has a link of its own, and the device a second one."""
+        return bool(self.plan.get("bed", {}).get("twins", False))
+
+    @property
     def simulated(self) -> bool:
         """Whether time was simulated."""
         return self.clock == "simulated"

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LEAST_PAIRS = 2
 """A session that was cut to fewer has no scatter of its own, and is left out."""
 
+NO_SESSION = -1
+"""Of rounds that were begun on one bed and ended on another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -33,34 +36,40 @@ class Figure:
 
     mean: Interval
     pseudomedian: Interval
+    """Over beds that are centred on their common mean: how far beds differ is not taken for a tail."""
     within: Interval
     """As if only the scatter within beds mattered: repeatability."""
     between: Interval | None
     """The standard deviation of beds made anew."""
     next_run: Interval | None
     """Where the mean of another run of as many beds lies."""
-    sessions: int
-    p: float
+    sessions: int | None
+    p: float | None
     """Of a mean that is zero: by Student's t over sessions, or Wilcoxon's over the pairs of one bed."""
 
 
 def figure_of(differences: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> Figure:
     """The figure of differences (NaN: none) by their sessions; all of one session: one bed.
 
-    Where each session has one pair, pairs are as good as sessions.
+    Beside sessions of two pairs and more, one of a single pair is left out: of the mean, and of what is counted.
     """
-    used = ~np.isnan(differences)
+    used = ~np.isnan(differences) & (session != NO_SESSION)
     d, of = differences[used], session[used]
-    pseudomedian = hodges_lehmann(d, level)
-    found = across(d, of, level) if len(np.unique(of)) > 1 else None
-    if found is None:
+    if len(np.unique(of)) < 2:
         mean = student_t(d, level)
         if len(d) < least_pairs(level):  # so few show nothing of the shape of their scatter
             mean = Interval(mean.estimate, None, None, level, len(d))
-        return Figure(mean, pseudomedian, mean, None, None, len(np.unique(of)), signed_rank_p(d))
+        return Figure(mean, hodges_lehmann(d, level), mean, None, None, None, signed_rank_p(d))
+    counted = np.isin(of, [one for one in np.unique(of) if (of == one).sum() >= LEAST_PAIRS])
+    found = across(d[counted], of[counted], level) if counted.any() else None
+    if found is None:
+        bare = Interval(float(d.mean()), None, None, level, len(d))
+        return Figure(bare, hodges_lehmann(d, level), bare, None, None, len(np.unique(of)), None)
+    d, of = d[counted], of[counted]
+    centred = d - by_session(d, of)[np.unique(of, return_inverse=True)[1]] + d.mean()
     return Figure(
         replace(found.mean, n=len(d)),
-        pseudomedian,
+        hodges_lehmann(centred, level),
         replace(found.repeatability, n=len(d)),
         found.between,
         found.next_run,
@@ -71,7 +80,7 @@ def figure_of(differences: NDArray[np.float64], session: NDArray[np.int64], leve
 
 def across(d: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> AcrossSessions | None:
     """What differences without gaps say over sessions; None where fewer than two sessions have pairs enough."""
-    several = [d[session == one] for one in np.unique(session)]
+    several = [d[session == one] for one in np.unique(session) if one != NO_SESSION]
     several = [one for one in several if len(one) >= LEAST_PAIRS]
     if len(several) < 2:
         return None
@@ -80,7 +89,12 @@ def across(d: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.
     return across_sessions(means, errors, np.array([len(one) for one in several]), level)
 
 
-def _p(found: AcrossSessions) -> float:
+def by_session(values: NDArray[np.float64], session: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Rows without gaps as the means of their sessions, in the order of the sessions' numbers."""
+    return np.array([values[session == one].mean(axis=0) for one in np.unique(session)], dtype=np.float64)
+
+
+def _p(found: AcrossSessions) -> float | None:
     if found.standard_error is None:
-        return float("nan")
+        return None
     return float(2 * special.stdtr(found.degrees, -abs(found.mean.estimate) / found.standard_error))

@@ -30,7 +30,7 @@ def _too_few(rows: list[Row]) -> Iterator[Finding]:
         worst = short[0].value
         needed = least_pairs(worst.level)
         sentence = f"{worst.n} pairs give no interval of {percent(worst.level)}: at least {needed} are needed"
-        if (sessions := short[0].sessions) is not None:
+        if (sessions := short[0].sessions) is not None and sessions < LEAST_SESSIONS:
             sentence = f"{sessions} beds give no interval between beds: at least {LEAST_SESSIONS} are needed"
         yield Finding("too_few_pairs", sentence, float(worst.n), tuple(Place(row.device, row.cell) for row in short))
 
@@ -56,7 +56,7 @@ def _estimators_disagree(rows: list[Row]) -> Iterator[Finding]:
     told: dict[Place, str] = {}
     for row in rows:
         mean = means.get((row.device, row.reference, row.cell))
-        is_beside = (row.quantity, row.statistic) == ("device_latency", "hodges_lehmann") and row.reference == DIRECT
+        is_beside = (row.quantity, row.statistic) == ("device_latency", "hodges_lehmann") and row.device != A_A
         if is_beside and mean is not None and row.value.excludes(mean):
             place = Place(row.device, row.cell)
             found[place] = abs(mean - row.value.estimate)

@@ -278,5 +278,6 @@ def _missing(run: Run) -> int:
         return missing_trials(run, rounds)
     recorded = run.probes.group_by("block").len()
     whole = run.blocks.join(recorded, on="block", how="inner").filter(pl.col("len") >= pl.col("sent"))
-    paths = {DIRECT, *run.planned_devices} | ({A_A} if asked.get("a_a", True) else set())
+    paths = {(one, 1) for one in (DIRECT, *run.planned_devices)} | ({(A_A, 1)} if asked.get("a_a", True) else set())
+    paths |= set(run.blocks.select("device", "instance").unique().iter_rows())  # twins
     return max(0, rounds * len(run.cells) * len(paths) * VISITS - whole.height)

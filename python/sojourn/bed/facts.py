@@ -97,7 +97,12 @@ def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
     """Takes out what each session draws: seed, cores of the ends, addresses and MACs, and with them the neighbours."""
     bed, hosts = stable["bed"], stable["hosts"]
     layout = {key: bed["spec"].pop(key) for key in ("layout", "prober_cpu", "responder_cpu")}
-    layout |= {"paths": bed.pop("paths"), "device_cpu": bed.pop("device_cpu")}
+    layout |= {"device_cpu": bed.pop("device_cpu"), "paths": [dict(path) for path in bed["paths"]]}
+    kept = ("path", "a_dev", "b_dev", "rated")
+    bed["paths"] = [
+        {key: path[key] for key in kept if key in path} | {"stations": [one["kind"] for one in path["stations"]]}
+        for path in bed["paths"]
+    ]
     layout["neighbours"] = {name: host.pop("neighbours") for name, host in hosts.items()}
     layout["macs"] = {dev: link.pop("address", None) for host in hosts.values() for dev, link in host["links"].items()}
     for host in hosts.values():

@@ -33,7 +33,8 @@ def cores_of(host: HostPlan, usable: list[int], draw: Random | None = None) -> C
     spare = usable[1:] if len(usable) > 2 else usable
     if draw is not None:
         spare = draw.sample(spare, len(spare))
-    prober = spare[0] if host.prober_cpu is None else host.prober_cpu
+    left = [cpu for cpu in spare if cpu != host.responder_cpu] or spare
+    prober = left[0] if host.prober_cpu is None else host.prober_cpu
     others = [cpu for cpu in spare if cpu != prober] or [prober]
     responder = others[0] if host.responder_cpu is None else host.responder_cpu
     for key, cpu in (("host.prober_cpu", prober), ("host.responder_cpu", responder)):

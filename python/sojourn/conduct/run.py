@@ -19,7 +19,7 @@ from sojourn.conduct.cores import choose_cores
 from sojourn.conduct.draw import Draw
 from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
-from sojourn.conduct.loop import at_most_ns, give_back, measure_trials, of_one_session
+from sojourn.conduct.loop import at_most_ns, give_back, measure_trials, of_one_session, sessions_for
 from sojourn.conduct.part import Part, Session, wants_fifo
 from sojourn.conduct.remaining import is_finished, next_part
 from sojourn.conduct.site import open_site
@@ -129,7 +129,7 @@ def signals_as_interrupts() -> Iterator[None]:
 def measure(owed: Owed, log: Log, screen: Screen) -> None:
     """Measure session after session, each a part of the run with a bed of its own, until nothing is owed."""
     plan, done, part = owed.plan, 0, owed.first_part
-    clock, sessions = Clock(at_most_ns(plan)), max(1, plan.bed.sessions - owed.first_part)
+    clock, sessions = Clock(at_most_ns(plan)), sessions_for(owed.trials, plan.bed.sessions - owed.first_part)
     first = True
     for session in range(1, sessions + 1):
         left = owed.trials[done:]

@@ -74,7 +74,11 @@ class Site:
         """What the line of a path does to frames; that of a twin is as its fellow's, and has an offset of its own."""
         line = dict(self.lines.get(path) or self.lines[devices.fellow_of(path)])
         sd_ns = line.pop(BETWEEN_SESSIONS, 0)
-        return line if self.draw is None else slower(line, self.draw.offset_ns(f"{path}/{line.get('seed', 0)}", sd_ns))
+        return (
+            line
+            if self.draw is None or not sd_ns
+            else slower(line, self.draw.offset_ns(f"{path}/{line.get('seed', 0)}", sd_ns))
+        )
 
     def facts(self) -> dict[str, Any]:
         """What the machines are, and the lines, where these alone matter."""
@@ -99,12 +103,12 @@ def slower(line: dict[str, Any], by_ns: float) -> dict[str, Any]:
 
 
 def shifted(delay: dict[str, Any], by_ns: float) -> dict[str, Any]:
-    """The same distribution, farther right; one that has no place to shift is left as it is."""
+    """The same distribution, farther right."""
     if "constant_ns" in delay:
-        return {"constant_ns": delay["constant_ns"] + by_ns}
+        return {"constant_ns": round(delay["constant_ns"] + by_ns)}
     (kind, shape) = next(iter(delay.items()))
-    place = {"normal": "mean_ns", "gamma": "shift_ns"}.get(kind)
-    return delay if place is None else {kind: shape | {place: shape[place] + by_ns}}
+    place = {"normal": "mean_ns", "gamma": "shift_ns"}[kind]
+    return {kind: shape | {place: shape[place] + by_ns}}
 
 
 def bed_spec(plan: Plan, cores: Cores, draw: Draw | None = None) -> BedSpec:

@@ -81,8 +81,8 @@ class Ask:
     """What the bed must have, from the method's sections."""
     cgroups: bool = False
     """Whether each host has a cgroup of its own."""
-    twins: bool = False
-    """Whether it measures over second links of a kind, too."""
+    sessions: bool = False
+    """Whether it judges by beds made anew, and measures over second links of a kind."""
     probes: bool = False
     """Whether a simulated line is asked for probes, there and back, and not for streams."""
     not_simulated: str | None = None

@@ -141,6 +141,9 @@ def read_lines(given: Table, *, one_way: bool = False) -> dict[str, dict[str, An
             raise refuse(value, key, expected)
         lines.setdefault(device, {})[field] = value.value
     for device, line in lines.items():
+        if BETWEEN_SESSIONS in line and any("pareto" in line[way] for way in needed if way in line):
+            key = f"bed.lines.{device}.{BETWEEN_SESSIONS}"
+            raise refuse(given[key], key, "a line whose delays have a place: constant_ns, normal or gamma")
         for field in needed:
             if field not in line:
                 raise refuse(first_of(given, device), f"bed.lines.{device}", f"a key {field}: {A_DELAY}")

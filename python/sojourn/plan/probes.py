@@ -211,9 +211,10 @@ def answer_ns(plan: Plan, trial: Trial[Probing]) -> int:
     own = ANSWER_NS[KINDS[factors.probe].via]
     both = factors.request_payload_bytes + factors.response_payload_bytes
     emulators = 2 * EMULATOR_NS if devices.emulator_label(trial.path) is not None else 0
-    if trial.path not in plan.bed.links:
+    path = devices.fellow_of(trial.path)
+    if path not in plan.bed.links:
         return own + emulators
-    link, cables = plan.bed.links[trial.path], devices.cables(trial.path)
+    link, cables = plan.bed.links[path], devices.cables(path)
     rates = link.rates_bps * cables if len(link.rates_bps) == 1 else link.rates_bps
     delays = link.delays_ns * cables if len(link.delays_ns) == 1 else link.delays_ns
     hops = sum(both * 8_000_000_000 // bps + 2 * EMULATOR_NS for bps in rates if bps)

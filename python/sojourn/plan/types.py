@@ -175,10 +175,13 @@ class Plan:
 
     @property
     def twins(self) -> tuple[str, ...]:
-        """The paths that have a second link of their kind: the direct one, and the device that the run is about."""
-        tested = [one for one in self.bed.devices if one not in self.bed.links and devices.emulator_label(one) is None]
-        main = max(tested, key=devices.rank, default=None)
-        return (DIRECT, *([] if main is None else [main])) if self.bed.twins else ()
+        """The paths that have a second link of their kind: the direct one, and the device that the run is about.
+
+        An emulator, and a path with rated links, has none: what runs there would be another instance of a program.
+        """
+        main = max(self.bed.devices, key=devices.rank, default=None)
+        can = main is not None and main not in self.bed.links and devices.emulator_label(main) is None
+        return (DIRECT, *([main] if main is not None and can else [])) if self.bed.twins else ()
 
     @property
     def ask(self) -> Ask:

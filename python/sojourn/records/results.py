@@ -12,7 +12,7 @@ import polars as pl
 RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
     "device": (
         pl.String(),
-        "The path: a device under test, `direct` (the link without one), `a/a` (that link again), or a sender's name.",
+        "The path: a device under test, `direct` (the link without one), `a/a` (it again, or its twin), or a sender.",
     ),
     "reference": (pl.String(), "The path that was subtracted; null: the figure is of the whole path."),
     "probe": (pl.String(), "The kind of probe or the engine of a stream; of senders under test the tool."),

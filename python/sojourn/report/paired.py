@@ -39,11 +39,7 @@ def differences(run: Run) -> Figure | None:
         if run.by_stream
         else "half the difference of two mean round trips, measured next to each other"
     )
-    caption = (
-        f"Each tick is one pair: {one}. The diamond is the Hodges–Lehmann estimate over the pairs of its row, the "
-        "bar its "
-        "interval."
-    )
+    caption = f"Each tick is one pair: {one}. The diamond is the figure of its row in the table, the bar its interval."
     return Figure("paired_differences", "Paired differences", caption + _outside(pairs, shared), tuple(panels))
 
 
@@ -55,9 +51,14 @@ def control(run: Run) -> Figure | None:
         return None
     kind, shared, close = (A_A, "direct"), _shared_range(run, pairs), _own_range(run, own)
     panels = (_panel(run, pairs, kind, shared, "On the devices' scale"), _panel(run, pairs, kind, close, "Enlarged"))
+    level = (
+        "99.9 % one and must contain zero; one in twenty of the others may miss it"
+        if run.by_stream
+        else ("95 % one; that of 99.9 % must contain zero. One in twenty of all of them may miss it")
+    )
     caption = (
-        "The direct link against itself, drawn like a device: what shows here is the bed. The pooled interval is a "
-        "99.9 % one and must contain zero; one in twenty of the others may miss it."
+        f"The direct link against itself, or against its twin, drawn like a device: what shows here is the bed. The "
+        f"pooled interval is a {level}."
     )
     return Figure("a_a_control", "A/A control", caption + _outside(own, close, " enlarged"), panels)
 

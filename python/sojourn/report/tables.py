@@ -51,12 +51,13 @@ def device_latency(run: Run) -> Table:
         "Device latency is half the difference of the mean round trips with and without the device; for "
         "request-response that is its latency at the mean of both sizes. Intervals are over beds where there are "
         "several, else over pairs, never over packets; pooled ones are of rounds, each the mean over its cells. "
-        "a/a is the direct link again, pooled over all pairs. Rows whose intervals overlap are not shown to differ."
+        "a/a is the direct link again, or its twin, pooled over all pairs. Rows whose intervals overlap are not shown "
+        "to differ."
     )
     if outside := _beyond_cells(pooled, single):
         note += (
-            f" The pooled value of {', '.join(outside)} lies outside those of its cells: a mean over cells has the "
-            "stalls of all of them, which an estimate of one cell mostly leaves out."
+            f" The pooled value of {', '.join(outside)} lies outside those of its cells: it is over the "
+            "rounds in which every cell was measured."
         )
     if everywhere:
         note += f" Of every row: {', '.join(sorted(everywhere)).replace('_', ' ')}."
@@ -98,7 +99,7 @@ def lines(run: Run) -> Table:
         Column(("rounds",), "Rounds"),
     )
     rows = [_line_row(row, slope) for row, slope in fitted_lines(run)]
-    note = "One way, against the frame's bytes; fitted once per round, then Hodges–Lehmann over rounds."
+    note = "One way, against the frame's bytes; fitted once per round, or bed of several, then Hodges–Lehmann."
     return Table("lines", "Latency as a + b × size", columns, tuple(rows), note)
 
 

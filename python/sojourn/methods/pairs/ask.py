@@ -57,5 +57,5 @@ ASK = Ask(
     hypotheses=("constant-plus-per-byte", "rate-independent", "cascade-adds", "slope-is-sum-of-rates"),
     words={"device": "bed.devices", "size": "probe.icmp_bytes"},
     probes=True,
-    twins=True,
+    sessions=True,
 )

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sojourn.analysis.hypotheses import main_device
-from sojourn.analysis.run import DIRECT, WIRE
+from sojourn.analysis.links.cables import cables_of
+from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import lies_on_line
 from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
 from sojourn.devices import cables, called
 from sojourn.statistics.homogeneity import homogeneity_p
+from sojourn.statistics.sessions import LEAST_SESSIONS
 
 if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
@@ -27,8 +29,8 @@ DISAGREE_P = 0.01
 
 
 def reference_cell(run: Run) -> int | None:
-    """The first combination of the plan's factors."""
-    return min(run.cells, default=None)
+    """The first combination of the plan's factors; None where it was not measured."""
+    return 0 if 0 in run.cells else None
 
 
 def headline(run: Run, rows: list[Row]) -> Row | None:
@@ -42,15 +44,17 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
     """ "At 64 B, the Linux bridge adds 0.26 us one way over the wire (95 % CI 0.21-0.31 over 8 beds; ...); ..."."""
     row = headline(run, rows)
     if row is None:
-        return "No device was measured against the direct link"
+        missing = run.cells and reference_cell(run) is None
+        return "The plan's first cell was not measured" if missing else "No device was measured against the direct link"
     bed = _resolution(rows)
+    said = f"{called(row.device)} {_adds(run, row, max(bed or 0.0, _control(rows, row)))}"
     parts = [
-        f"{called(row.device)} {_adds(run, row, bed)}{_reference(row)} ({_covers(rows, row)})",
+        f"{said}{_reference(run, row)} ({_covers(rows, row)})",
         *_other_cells(rows, row),
         *_beside(rows, row),
         *_bridge(rows, row),
         *_per_byte(run, rows, row, bed or 0.0),
-        "no A/A control says what the bed can resolve" if bed is None else f"the bed can resolve {micro(bed)}",
+        "what the bed can resolve is not known" if bed is None else f"the bed can resolve {micro(bed)}",
         "reboots and other days are not covered" if row.sessions is not None else "another bed is not covered",
     ]
     return "; ".join(parts)
@@ -63,12 +67,19 @@ def _at(rows: list[Row], device: str, reference: str, statistic: str, cell: int 
     )
 
 
-def _adds(run: Run, row: Row, bed: float | None) -> str:
+def _control(rows: list[Row], row: Row) -> float:
+    """What the A/A control of the same cell leaves possible; 0 where it has no interval."""
+    own = _at(rows, A_A, DIRECT, "mean", row.cell)
+    ends = () if own is None else (own.value.low or 0.0, own.value.high or 0.0)
+    return max(map(abs, ends), default=0.0)
+
+
+def _adds(run: Run, row: Row, bed: float) -> str:
     """What it adds, and in which cell where there are several."""
     value, of = row.value, f" ({row.factors.describe()})" if len(run.cells) > 1 else ""
     if value.low is not None and not value.excludes(0):
         return f"adds nothing significantly different from zero one way{of}, {_figure(value)},"
-    if bed is not None and abs(value.estimate) < bed:
+    if abs(value.estimate) < bed:
         return f"adds less than the bed can resolve one way{of}, {_figure(value)},"
     return f"adds {_figure(value)} one way{of}"
 
@@ -89,10 +100,15 @@ def _range(value: Interval) -> str:
     return f"{low}{f' to {high}' if value.low < 0 else f'{DASH}{high}'}"
 
 
-def _reference(row: Row) -> str:
-    """What it is over, with both numbers of links where they differ."""
+def _reference(run: Run, row: Row) -> str:
+    """What it is over, with both numbers of links where they differ; a simulated path has none."""
     if row.reference != WIRE:
-        return " over the direct link, further links of its path included"
+        return " over the direct link" + ("" if run.simulated else ", further links of its path included")
+    if run.simulated:
+        return " over the wire"
+    rated = cables_of(run)
+    if row.device in rated and WIRE not in rated:
+        return " over the wire, whose links have no rate where the device's have"
     links, of_wire = cables(row.device), cables(WIRE)
     same = f"a path of as many links ({links}) joined by a redirect"
     return f" over the wire, {same if links == of_wire else f'which has {of_wire} links where the device has {links}'}"
@@ -101,7 +117,8 @@ def _reference(row: Row) -> str:
 def _covers(rows: list[Row], row: Row) -> str:
     """The interval, over how many beds, and what it is within one."""
     if row.value.low is None:
-        return "too few beds for an interval" if row.sessions is not None else "too few pairs for an interval"
+        few = row.sessions is not None and row.sessions < LEAST_SESSIONS
+        return "too few beds for an interval" if few else "too few pairs for an interval"
     told = f"95 % CI {_range(row.value)}"
     if row.sessions is None:
         return f"{told} within one bed"
@@ -135,11 +152,9 @@ def _beside(rows: list[Row], row: Row) -> list[str]:
 def _bridge(rows: list[Row], row: Row) -> list[str]:
     """The Linux bridge's over the same reference, where another device is the subject."""
     bridge = _at(rows, "bridge", row.reference or DIRECT, "mean", row.cell) if row.device != "bridge" else None
-    return (
-        []
-        if bridge is None
-        else [f"over the same, the Linux bridge adds {_figure(bridge.value)} ({_range(bridge.value)})"]
-    )
+    over = "wire" if row.reference == WIRE else "direct link"
+    said = "" if bridge is None else f"{_figure(bridge.value)} ({_range(bridge.value)})"
+    return [f"over the {over}, the Linux bridge adds {said}"] if said else []
 
 
 def _per_byte(run: Run, rows: list[Row], row: Row, bed: float) -> list[str]:

@@ -13,6 +13,7 @@ import polars as pl
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.paths import paths_of
 from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.sessions import NO_SESSION
 from sojourn.analysis.wording import fixed, micro, percent
 from sojourn.statistics.modes import find_modes
 from sojourn.statistics.period import find_period, slow_ones
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.pairs import Rounds
+    from sojourn.analysis.paths import Path
     from sojourn.analysis.run import Run
 
 DRIFT_P = 1e-4
@@ -55,25 +57,35 @@ def shape_findings(run: Run, rounds: Rounds, bed_ns: float) -> list[Finding]:
 
 
 def _periods(run: Run) -> Iterator[Finding]:
-    """Probes counted as they pass the device, over all cells and with the warm-up, for the device counts them all."""
-    link = pl.col("device").replace({A_A: DIRECT})
-    found: dict[Place, float] = {}
-    for (device,), probes in run.probes.with_columns(link).partition_by("device", as_dict=True).items():
-        slow = np.zeros(probes.height, dtype=np.bool_)
-        place_of = np.arange(probes.height)
-        for cell in probes.with_columns(place=pl.Series(place_of)).partition_by("cell"):
-            answered = cell.filter(pl.col("rtt").is_not_null() & ~pl.col("warmup"))
-            if answered.height >= 20:
-                at = answered["place"].to_numpy()
-                slow[at] = slow_ones(answered["rtt"].cast(float).to_numpy())
-        block = int(probes.group_by("block").len()["len"].mode().max())  # type: ignore[arg-type]
-        period = find_period(np.flatnonzero(slow), probes.height)
-        # What recurs once a block is the block's own beginning, not the device's.
-        if period is not None and period.every % block:
-            found[Place(str(device))] = float(period.every)
+    """What recurs in a device; of several beds, in the devices of two beds at least, for each counts for itself."""
+    told: dict[str, list[float]] = {}
+    link = pl.col("device").replace({} if run.has_twins else {A_A: DIRECT})
+    box = ["device", *(["part", "instance"] if run.sessions > 1 else ["instance"] if run.has_twins else [])]
+    beds = run.probes["part"].n_unique() if run.sessions > 1 else 1
+    for (device, *_), probes in run.probes.with_columns(link).partition_by(box, as_dict=True).items():
+        if (every := _period_of(probes)) is not None:
+            told.setdefault(str(device), []).append(every)
+    found = {
+        Place(device): float(np.median(several)) for device, several in told.items() if len(several) >= min(2, beds)
+    }
     if found:
         places, worst = worst_first(found)
         yield Finding("periodic_delay", f"about every {worst:.0f}th probe is slow, with a period", worst, places)
+
+
+def _period_of(probes: pl.DataFrame) -> float | None:
+    """Probes counted as they pass one box, over all cells and with the warm-up, for it counts them all."""
+    slow = np.zeros(probes.height, dtype=np.bool_)
+    place_of = np.arange(probes.height)
+    for cell in probes.with_columns(place=pl.Series(place_of)).partition_by("cell"):
+        answered = cell.filter(pl.col("rtt").is_not_null() & ~pl.col("warmup"))
+        if answered.height >= 20:
+            at = answered["place"].to_numpy()
+            slow[at] = slow_ones(answered["rtt"].cast(float).to_numpy())
+    block = int(probes.group_by("block").len()["len"].mode().max())  # type: ignore[arg-type]
+    period = find_period(np.flatnonzero(slow), probes.height)
+    # What recurs once a block is the block's own beginning, not the device's.
+    return float(period.every) if period is not None and period.every % block else None
 
 
 def _drifts(run: Run, least_ns: float) -> Iterator[Finding]:
@@ -82,9 +94,14 @@ def _drifts(run: Run, least_ns: float) -> Iterator[Finding]:
         blocks = (
             run.measured.filter(pl.col("device") == device)
             .drop_nulls("rtt")
-            .group_by("block", "cell", maintain_order=True)
+            .with_columns(bed=pl.col("part") if run.sessions > 1 else pl.lit(0))
+            .group_by("block", "cell", "bed", maintain_order=True)
             .agg(pl.col("rtt").median().alias("level"), pl.col("intended_ns").min().alias("at"))
-            .with_columns((pl.col("level") / pl.col("level").median().over("cell")).alias("relative"))
+            .with_columns(
+                (pl.col("level") / pl.col("level").median().over("cell", "bed")).alias("relative"),
+                pl.col("at") - pl.col("at").min().over("bed"),
+            )
+            .sort("at", "block")
         )
         if not blocks.height:
             continue
@@ -103,7 +120,7 @@ def _modes(run: Run) -> Iterator[Finding]:
     found: dict[Place, float] = {}
     where: dict[Place, list[float]] = {}
     for path in paths_of(run):
-        values, _ = path.answered("rtt")
+        values = _within_beds(run, path)
         if len(values) < LEAST_FOR_MODES:
             continue
         modes = find_modes(values)
@@ -114,6 +131,16 @@ def _modes(run: Run) -> Iterator[Finding]:
         places, worst = worst_first(found)
         told = ", ".join(micro(mode) for mode in where[places[0]])
         yield Finding("several_modes", f"the RTT distribution has {worst:.0f} modes, at {told}", worst, places)
+
+
+def _within_beds(run: Run, path: Path) -> NDArray[np.float64]:
+    """The round trips, those of each bed about their common median: beds that differ are no modes."""
+    if run.sessions == 1:
+        return path.answered("rtt")[0]
+    box = ("part", "instance")
+    rtt = pl.col("rtt").cast(pl.Float64)
+    centred = path.probes.drop_nulls("rtt").select(rtt - rtt.median().over(box) + rtt.median())
+    return np.asarray(centred["rtt"].to_numpy(), dtype=np.float64)
 
 
 def _interference(run: Run) -> Iterator[Finding]:
@@ -177,16 +204,30 @@ def _settling(run: Run, rounds: Rounds, bed_ns: float) -> Iterator[Finding]:
         if reference != DIRECT or device == A_A:
             continue
         averages = rounds.one_way(device, reference).mean(axis=0)
-        known = averages[~np.isnan(averages)]
-        cut = len(known) // 3
-        if cut < 6:
+        early, later, level = _early_and_later(averages, rounds.session)
+        if len(early) < 6:
             continue
-        change = _two_sample(known[:cut], known[cut:])
-        size = abs(float(np.median(known[:cut]) - np.median(known[cut:])))
-        level = abs(float(np.median(known[cut:])))
+        change = _two_sample(early, later)
+        size = abs(float(np.median(early) - np.median(later)))
         if change and size > max(bed_ns, 0.1 * level):
             sentence = f"{device} was not steady: its first rounds differ by {micro(size)} from the later ones"
             yield Finding("unsteady", sentence, size, (Place(device),))
+
+
+def _early_and_later(
+    averages: NDArray[np.float64], session: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """The first third of each bed's rounds and the others, both less the mean of their bed; and the level."""
+    known = ~np.isnan(averages) & (session != NO_SESSION)
+    early, later = [], []
+    for one in np.unique(session[known]):
+        rows = averages[known & (session == one)]
+        cut = len(rows) // 3
+        early.append(rows[:cut] - rows.mean())
+        later.append(rows[cut:] - rows.mean())
+    if not early:
+        return np.empty(0), np.empty(0), 0.0
+    return np.concatenate(early), np.concatenate(later), abs(float(np.median(averages[known])))
 
 
 def _two_sample(first: NDArray[np.float64], rest: NDArray[np.float64]) -> bool:

@@ -44,10 +44,16 @@ def evaluate(name: str, run: Run, _rounds: Rounds, _bed_ns: float) -> list[Outco
 
 
 def _fastest(run: Run) -> pl.DataFrame:
-    """Device, cell, round: half the fastest round trip of each block, the mean of the round's visits."""
+    """Device, cell, round: half the fastest round trip of each block, the mean of the round's visits.
+
+    Of a run of several sessions, a session stands for its rounds.
+    """
     half = pl.col("rtt").cast(pl.Float64) / 2
-    blocks = run.measured.drop_nulls("rtt").group_by("device", "cell", "round", "visit").agg(half.min())
-    return blocks.group_by("device", "cell", "round").agg(pl.col("rtt").mean())
+    unit = "part" if run.sessions > 1 else "round"
+    visits = ["device", "cell", "round", "part", "visit", "instance"]
+    blocks = run.measured.drop_nulls("rtt").group_by(visits).agg(half.min())
+    by_unit = blocks.group_by("device", "cell", unit).agg(pl.col("rtt").mean())
+    return by_unit.rename({unit: "round"})
 
 
 def _evaluate(name: str, run: Run, fastest: pl.DataFrame, device: str, probe: str, cables: Cables) -> Outcome | None:
