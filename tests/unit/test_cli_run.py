@@ -69,7 +69,7 @@ def test_a_finished_run_is_reported_again_and_not_measured_again(
     assert json.loads(again.stdout)["results"] == json.loads(done.stdout)["results"]
     files = [path.name for path in sorted((where / "run/records").iterdir())]
     assert files == [
-        f"{table}-{part:03}.arrow" for table in ("blocks", "probes") for part in range(8)
+        f"{table}-{part:03}.arrow" for table in ("blocks", "probes") for part in range(6)
     ]  # a session each
 
 

@@ -20,7 +20,6 @@ from sojourn.analysis.sizes import by_size
 from sojourn.analysis.wording import micro, percent
 from sojourn.devices import rank
 from sojourn.statistics.line import Deviations, deviations
-from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,7 +109,7 @@ def _constant_plus_per_byte(name: str, run: Run, rounds: Rounds, bed_ns: float) 
                 )
             )
             continue
-        found = deviations(fit.sizes, fit.one_way)
+        found = deviations(fit.sizes, fit.one_way, over=rounds.over)
         margin = _margin(fit.one_way, bed_ns)
         what = f"a line over {len(fit.sizes)} sizes ({fit.probe})"
         outcome = _judge(name, found, margin, what, device, fit.probe)
@@ -133,7 +132,7 @@ def _rate_independent(name: str, run: Run, rounds: Rounds, bed_ns: float) -> lis
     if not len(y):
         return [inconclusive(name, "no round has every interval", device)]
     what = f"one constant over {len(intervals)} intervals"
-    return [_judge(name, deviations(None, y), _margin(y, bed_ns), what, device)]
+    return [_judge(name, deviations(None, y, over=rounds.over), _margin(y, bed_ns), what, device)]
 
 
 def _cascade_adds(name: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Outcome]:
@@ -148,7 +147,7 @@ def _cascade_adds(name: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Ou
         values = rounds.by_session(np.stack([excess, times * one], axis=1))
         if not len(values):
             continue
-        found = Deviations([hodges_lehmann(values[:, 0])], None)
+        found = Deviations([rounds.over(values[:, 0], 0.95)], None)
         margin = _margin(values[:, 1], bed_ns)
         outcomes.append(_judge(name, found, margin, f"{times} times one {single}", device))
     return outcomes or [inconclusive(name, "not tested: the run has no cascade beside a single device", None)]

@@ -22,12 +22,14 @@ from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, against
 from sojourn.analysis.sessions import NO_SESSION, Figure, across, by_session, figure_of
 from sojourn.statistics.discovery import benjamini_hochberg
-from sojourn.statistics.interval import Interval
+from sojourn.statistics.interval import Interval, student_t
+from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.run import Run
+    from sojourn.statistics.line import Over
 
 CONTROL_LEVEL = 0.999
 """The A/A control is doubted where its interval of this level excludes zero: once in a thousand runs by chance."""
@@ -52,6 +54,12 @@ class Rounds:
         """Half the (extra) round trip per cell and round."""
         whole = self.mean[device]
         return whole / 2 if reference is None else (whole - self.mean[reference]) / 2
+
+    @property
+    def over(self) -> Over:
+        """What makes an interval of rows: of sessions, which are averages of rounds, Student's t."""
+        beds = {one for one in self.session.tolist() if one != NO_SESSION}
+        return student_t if len(beds) > 1 else hodges_lehmann
 
     def by_session(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows of rounds as means of sessions, where the run has several; rows with a gap are left out before."""

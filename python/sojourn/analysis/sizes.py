@@ -16,7 +16,6 @@ from sojourn.analysis.factors import RAW_OVERHEAD, in_common
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
 from sojourn.statistics.line import Line, fit
-from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.pairs import Rounds
     from sojourn.analysis.run import Run
     from sojourn.statistics.interval import Interval
+    from sojourn.statistics.line import Over
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,16 @@ class BySize:
     sizes: NDArray[np.float64]
     one_way: NDArray[np.float64]
     probes: int
+    over: Over
+    """What makes an interval of the values of rows."""
 
     def line(self) -> Line:
         """The fitted line."""
-        return fit(self.sizes, self.one_way)
+        return fit(self.sizes, self.one_way, over=self.over)
 
     def at_each_size(self) -> list[Interval]:
         """The latency at each size."""
-        return [hodges_lehmann(column) for column in self.one_way.T]
+        return [self.over(column, 0.95) for column in self.one_way.T]
 
 
 def by_size(run: Run, rounds: Rounds) -> list[BySize]:
@@ -98,4 +100,4 @@ def _gather(run: Run, rounds: Rounds, probe: str, cells: list[int], pair: tuple[
     used[cells] = complete
     factors = in_common(run.cells[rounds.cells[row]] for row in cells)
     rows = rounds.by_session(per_size)
-    return BySize(device, reference, probe, factors, sizes, rows, rounds.counted(device, reference, used))
+    return BySize(device, reference, probe, factors, sizes, rows, rounds.counted(device, reference, used), rounds.over)

@@ -99,7 +99,10 @@ def lines(run: Run) -> Table:
         Column(("rounds",), "Rounds"),
     )
     rows = [_line_row(row, slope) for row, slope in fitted_lines(run)]
-    note = "One way, against the frame's bytes; fitted once per round, or bed of several, then Hodges–Lehmann."
+    note = (
+        "One way, against the frame's bytes; fitted once per round, then Hodges–Lehmann; of several beds once per bed, "
+        "then Student's t."
+    )
     return Table("lines", "Latency as a + b × size", columns, tuple(rows), note)
 
 

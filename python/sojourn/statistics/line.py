@@ -1,12 +1,14 @@
 """Straight lines per round: slope, intercept and what a line leaves over, each then judged over rounds.
 
 A line is fitted to every round by itself and Hodges-Lehmann runs over the rounds (it covers what it says, where a
-bootstrap of clusters covers 90 %). `Residuals` serve both hypotheses: a + b*size (deviations from a line) and
-independence of rate (deviations from a constant).
+bootstrap of clusters covers 90 %). Where rows are sessions, which are few and are averages of rounds already, it is
+Student's t. Deviations serve both hypotheses: a + b*size (deviations from a line) and independence of rate (deviations
+from a constant).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 
+Over = Callable[["NDArray[np.float64]", float], "Interval"]
+"""What makes an interval of the values of rows, at a level."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """Slope and intercept over rounds, and those of every round."""
@@ -29,18 +35,19 @@ class Line:
     slope: Interval
     intercepts: NDArray[np.float64]
     slopes: NDArray[np.float64]
+    over: Over = hodges_lehmann
 
     def band(self, x: NDArray[np.float64], level: float = 0.95) -> list[Interval]:
         """The line's height at each x with its (pointwise) interval."""
-        return [hodges_lehmann(self.intercepts + self.slopes * at, level) for at in x]
+        return [self.over(self.intercepts + self.slopes * at, level) for at in x]
 
 
-def fit(x: NDArray[np.float64], y: NDArray[np.float64], level: float = 0.95) -> Line:
+def fit(x: NDArray[np.float64], y: NDArray[np.float64], level: float = 0.95, over: Over = hodges_lehmann) -> Line:
     """Least squares to each row of `y` (rounds by sizes) over `x` (at least two distinct values)."""
     centre = x.mean()
     slopes = (y - y.mean(axis=1, keepdims=True)) @ (x - centre) / np.square(x - centre).sum()
     intercepts = y.mean(axis=1) - slopes * centre
-    return Line(hodges_lehmann(intercepts, level), hodges_lehmann(slopes, level), intercepts, slopes)
+    return Line(over(intercepts, level), over(slopes, level), intercepts, slopes, over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,9 @@ class Deviations:
         )
 
 
-def deviations(x: NDArray[np.float64] | None, y: NDArray[np.float64], level: float = 0.95) -> Deviations:
+def deviations(
+    x: NDArray[np.float64] | None, y: NDArray[np.float64], level: float = 0.95, over: Over = hodges_lehmann
+) -> Deviations:
     """Deviations of the rows of `y` (rounds by levels) from a line over `x`, or from a constant when `x` is None.
 
     The intervals are Bonferroni's over the levels; p is Hotelling's test that all deviations are zero on average.
@@ -86,7 +95,7 @@ def deviations(x: NDArray[np.float64] | None, y: NDArray[np.float64], level: flo
     scores = y @ contrasts
     residuals = scores @ contrasts.T
     together = 1 - (1 - level) / columns
-    return Deviations([hodges_lehmann(column, together) for column in residuals.T], hotelling(scores))
+    return Deviations([over(column, together) for column in residuals.T], hotelling(scores))
 
 
 def hotelling(scores: NDArray[np.float64]) -> float | None:

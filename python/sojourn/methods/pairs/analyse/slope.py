@@ -18,7 +18,9 @@ from sojourn.analysis.hypotheses import Hypothesis, Outcome, against, inconclusi
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.run import A_A
 from sojourn.analysis.sizes import lies_on_line
+from sojourn.statistics.interval import student_t
 from sojourn.statistics.line import fit
+from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +65,8 @@ def _evaluate(name: str, run: Run, fastest: pl.DataFrame, device: str, probe: st
     x, y = _by_round(fastest, sizes)
     if not len(y):
         return inconclusive(name, "no round has every size", device, probe)
-    shown, expected = fit(x, y).slope, cables.per_byte_ns
+    over = student_t if run.sessions > 1 else hodges_lehmann
+    shown, expected = fit(x, y, over=over).slope, cables.per_byte_ns
     margin = MARGIN * expected
     said = (
         f"over {device}, {len(cables.known)} rated link{'s' if len(cables.known) > 1 else ''}, the fastest {probe} "
