@@ -133,7 +133,7 @@ def test_a_dry_run_shows_the_matrix_and_makes_nothing(tmp_path: Path) -> None:
     done = sojourn("run", "bridge-latency", "--dry-run", cwd=tmp_path)
     assert done.returncode == 0
     assert "fragments" in done.stdout
-    assert "7200 blocks" in done.stdout
+    assert "8000 blocks" in done.stdout
     assert "h of measuring" in done.stdout
     assert list(tmp_path.iterdir()) == []
     shown = json.loads(sojourn("run", "bridge-latency", "--dry-run", "--quick", "--json", cwd=tmp_path).stdout)

@@ -88,7 +88,7 @@ def test_the_instrument_is_asked_as_the_plan_says(tmp_path: Path) -> None:
     blocks = read_table(folder.records, "blocks").frame.to_dicts()
     for asked, block in zip(blocks, plan.expand(), strict=True):
         assert (asked["device"], asked["round"], asked["visit"]) == (block.device, block.round, block.visit)
-        assert (asked["count"], asked["warmup"], asked["interval_ns"]) == (6, 1, 1_000_000)
+        assert (asked["count"], asked["warmup"], asked["interval_ns"]) == (6, 1, 250_000)
         assert asked["request_payload_bytes"] == 56
 
 
