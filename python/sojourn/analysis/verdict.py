@@ -118,7 +118,7 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
         return f"No device was measured against the direct link; of one-way delays, {said}"
     if pooled.value.low is not None and not pooled.value.excludes(0):
         return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled.value)}"
-    added = _by_cell(rows, device) or _one_way(pooled.value)
+    added = range_of_cells(rows, device, DIRECT) or _one_way(pooled.value)
     return f"{_subject(rows, device)} adds {added}{_over_wire(run, rows, device)}"
 
 
@@ -140,20 +140,20 @@ def amid(device: str) -> str:
     return name[0].lower() + name[1:]
 
 
-def _subject(rows: list[Row], device: str, *, several: bool = False) -> str:
-    """The device, with the reference of its figure where the sentence has others too."""
-    if several or (device != WIRE and find(rows, device, "device_latency", "pooled", WIRE)):
+def _subject(rows: list[Row], device: str) -> str:
+    """The device, with the reference of its figure where the sentence has another too."""
+    if device != WIRE and find(rows, device, "device_latency", "pooled", WIRE):
         return f"Over the direct link, {amid(device)}"
     return called(device)
 
 
-def _by_cell(rows: list[Row], device: str) -> str:
+def range_of_cells(rows: list[Row], device: str, reference: str) -> str:
     """The range over cells, where one number would be true of none of them; empty where they agree.
 
     They disagree where Cochran's Q rejects at 1 % that all cells have one latency.
     """
     cells = [row for row in rows if (row.device, row.quantity, row.statistic) == (device, "device_latency", "mean")]
-    cells = [row for row in cells if row.reference == DIRECT and (row.value.half_width or 0) > 0]
+    cells = [row for row in cells if row.reference == reference and (row.value.half_width or 0) > 0]
     values = np.array([row.value.estimate for row in cells])
     if len(cells) < 2 or homogeneity_p(values, np.array([row.value.half_width for row in cells])) > DISAGREE_P:
         return ""

@@ -74,11 +74,9 @@ class Site:
         """What the line of a path does to frames; that of a twin is as its fellow's, and has an offset of its own."""
         line = dict(self.lines.get(path) or self.lines[devices.fellow_of(path)])
         sd_ns = line.pop(BETWEEN_SESSIONS, 0)
-        return (
-            line
-            if self.draw is None or not sd_ns
-            else slower(line, self.draw.offset_ns(f"{path}/{line.get('seed', 0)}", sd_ns))
-        )
+        if self.draw is None or not sd_ns:
+            return line
+        return slower(line, self.draw.offset_ns(f"{path}/{line.get('seed', 0)}", sd_ns))
 
     def facts(self) -> dict[str, Any]:
         """What the machines are, and the lines, where these alone matter."""

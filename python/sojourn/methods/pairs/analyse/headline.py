@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import lies_on_line
+from sojourn.analysis.verdict import range_of_cells
 from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
 from sojourn.devices import cables, called
-from sojourn.statistics.homogeneity import homogeneity_p
 from sojourn.statistics.sessions import LEAST_SESSIONS
 
 if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.statistics.interval import Interval
-
-DISAGREE_P = 0.01
-"""Cells differ where Cochran's Q rejects at this level that all of them have one latency."""
 
 
 def reference_cell(run: Run) -> int | None:
@@ -130,17 +125,8 @@ def _covers(rows: list[Row], row: Row) -> str:
 
 def _other_cells(rows: list[Row], row: Row) -> list[str]:
     """The range over cells, where they differ by more than their intervals."""
-    kind = (row.device, row.reference, "device_latency", "mean")
-    cells = [one for one in rows if (one.device, one.reference, one.quantity, one.statistic) == kind]
-    cells = [one for one in cells if (one.value.half_width or 0) > 0]
-    values = np.array([one.value.estimate for one in cells])
-    if len(cells) < 2 or homogeneity_p(values, np.array([one.value.half_width for one in cells])) > DISAGREE_P:
-        return []
-    least, most = cells[int(values.argmin())], cells[int(values.argmax())]
-    places = min(_places(one.value) for one in cells)
-    low, high = (fixed(one.value.estimate / 1000, places) for one in (least, most))
-    where = f"{least.factors.describe()} and {most.factors.describe()}"
-    return [f"it is {low} to {high} {US} depending on the cell ({where})"]
+    several = range_of_cells(rows, row.device, row.reference or DIRECT)
+    return [f"it is {several}"] if several else []
 
 
 def _beside(rows: list[Row], row: Row) -> list[str]:

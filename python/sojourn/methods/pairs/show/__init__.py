@@ -26,8 +26,8 @@ def words(run: Run) -> list[str]:
     clock, stamps = clock_and_stamps(run, "rtt")
     beds = int(run.plan.get("bed", {}).get("sessions", 1))
     over = (
-        f"{beds} beds, each made anew with its numbers, order of links, processes and cores drawn anew: the mean of a "
-        "bed is one value; Student's t, or REML with Hartung and Knapp's where beds have unequal numbers of pairs"
+        f"{beds} beds, each set up anew with other numbers, order of links, processes and cores: the mean of a bed is "
+        "one value, judged by Student's t, or by REML with Hartung and Knapp's where beds have unequal numbers of pairs"
         if beds > 1
         else "the pairs of one bed by Student's t: what another bed differs by is not in them"
     )

@@ -36,8 +36,8 @@ def lines(run: Run) -> Figure | None:
         if (panel := _panel(run, (band, points), probe, (title, reference), len(probes) > 1))
     ]
     caption = (
-        "One way, against the frame's bytes (for request-response the mean of request and response). Points are means "
-        "over pairs with their 95 % CIs; the line and its band (95 %, pointwise) come from one fit per round."
+        "One way, against the frame's bytes (for request-response the mean of request and response). Points have "
+        "their 95 % CIs; the line and its band (95 %, pointwise) come from one fit a round, or a bed of several."
     )
     devices = tuple(ordered(points["device"].to_list()))
     return Figure("size_lines", "a + b × size", caption, tuple(panels), devices, columns=len(panels) // len(probes))
