@@ -56,6 +56,9 @@ class Suite:
     frames: list[pl.DataFrame] = field(default_factory=list)
     arrivals: list[pl.DataFrame] = field(default_factory=list)
     searches: int = 0
+    sessions: int = 1
+    asked: str = ""
+    """Further lines of the plan's section."""
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
@@ -95,6 +98,11 @@ class Suite:
         return {"search": self.searches, "test": test, "algorithm": algorithm, "device": "bridge",
                 "frame_bytes": size, "repetition": repetition}  # fmt: skip
 
+    def session(self, part: int) -> None:
+        """What follows is of a bed of its own."""
+        self.sessions = max(self.sessions, part + 1)
+        self.log.append({"event": "started", "part": part, "blocks": 0})
+
     def result(self, head: dict[str, Any], goal: float | None = None, **other: Any) -> None:
         told: dict[str, Any] = {"goal": goal, "lower_pps": None, "upper_pps": None, "sentence": None, "extra": {}}
         told["tester_pps"] = self.clean_pps
@@ -117,13 +125,13 @@ class Suite:
 
     def _goal(self, loss_ratio: float) -> SearchGoal:
         return SearchGoal(
-            loss_ratio=loss_ratio, exceed_ratio=0.5, relative_width=0.005, initial_trial_duration=self.seconds,
-            final_trial_duration=self.seconds, duration_sum=self.sum_seconds, preceding_targets=2,
-            expansion_coefficient=2, fail_fast=False,
+            loss_ratio=loss_ratio, exceed_ratio=0.5 if loss_ratio else 0.0, relative_width=0.005,
+            initial_trial_duration=self.seconds, final_trial_duration=self.seconds, duration_sum=self.sum_seconds,
+            preceding_targets=2, expansion_coefficient=2, fail_fast=False,
         )  # fmt: skip
 
     def halve(self, device: Device, size: int, repetition: int, most: float) -> None:
-        """Halving, each loss verified by a second trial."""
+        """Halving: a load holds when all trials of it keep the goal, each loss verified by a second trial."""
         head = self.head("throughput", size, repetition, "binary")
         for goal in self.goals:
             low, high = most / 1e3, most
@@ -132,7 +140,10 @@ class Suite:
                     break
                 middle = (low + high) / 2
                 count = round(middle * self.seconds)
-                good = any(self.step(head, device, middle, self.seconds) <= goal * count for _ in range(2))
+                good = all(
+                    any(self.step(head, device, middle, self.seconds) <= goal * count for _ in range(2))
+                    for _ in range(round(self.sum_seconds / self.seconds))
+                )
                 low, high = (middle, high) if good else (low, middle)
             self.result(head, goal, lower_pps=low, upper_pps=high)
 
@@ -155,9 +166,9 @@ class Suite:
         goals = ", ".join(str(one) for one in self.goals)
         plan = (
             f'[study]\nname = "{self.method}"\nmethod = "{self.method}"\n'
-            '[bed]\nbackend = "netns"\ndevices = ["bridge"]\n'
+            f'[bed]\nbackend = "netns"\ndevices = ["bridge"]\nsessions = {self.sessions}\n'
             f'[search]\ngoals = [{goals}]\nduration = "{self.seconds:g}s"\nduration_sum = "{self.sum_seconds:g}s"\n'
-            "exceed_ratio = 0.5\nverify_loss = true\n"
+            f"exceed_ratio = 0.5\nverify_loss = true\n{self.asked}"
         )
         tables = {("streams", "a"): pl.DataFrame(self.sent), ("streams", "b"): pl.DataFrame(self.received)}
         if self.frames:

@@ -374,7 +374,44 @@ def test_drops_are_counted_once_where_there_was_no_room() -> None:
 def test_a_device_that_loses_at_any_load_has_no_throughput(algorithm: str) -> None:
     found = only(find(algorithm, Device(50_000, accident_every=1), 1e5, terms(0)))
     assert found.lower_pps is None
-    assert found.sentence == "more than 0.000% is lost at every load that was tried"
+    assert found.sentence == "frames are lost at every load that was tried"
+
+
+@pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
+@pytest.mark.parametrize("truth", [3_000.0, 77_777.0, 900_000.0])
+def test_no_trial_at_the_zero_loss_rate_lost_a_frame_and_several_were_made(algorithm: str, truth: float) -> None:
+    tried: dict[float, list[int]] = {}
+    device = Device(truth, accident_every=37)
+
+    def measure(rate_pps: float, seconds: float, *, verifies: bool = False) -> Trial:
+        outcome = device(rate_pps, seconds, verifies=verifies)
+        if seconds == 10.0:
+            tried.setdefault(rate_pps, []).append(outcome.lost)
+        return outcome
+
+    asked = terms(0, sum_seconds=30.0, verify_loss=False, at_most_seconds=1e3)
+    found = only(find(algorithm, measure, 1e6, asked))
+    assert asked.trials == 3
+    assert found.lower_pps is not None
+    at = next(several for load, several in tried.items() if math.isclose(load, found.lower_pps, rel_tol=1e-9))
+    assert (len(at), sum(at)) == (3, 0)
+    assert found.lower_pps <= truth
+
+
+@pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
+def test_a_device_that_loses_one_frame_in_ten_thousand_has_no_zero_loss_rate(algorithm: str) -> None:
+    """All trials have more frames than that: it is told, and no rate is made up."""
+
+    def measure(rate_pps: float, seconds: float, *, verifies: bool = False) -> Trial:
+        del verifies
+        sent = round(rate_pps * seconds)
+        return Trial(sent, sent // 10_000)
+
+    ndr, pdr = find(algorithm, measure, 1e8, terms(0, 0.005, sum_seconds=20.0))
+    assert ndr.lower_pps is None
+    assert ndr.upper_pps is not None
+    assert ndr.upper_pps < 1e8 * 1.1e-4, "down to the least load that a search tries"
+    assert pdr.lower_pps == 1e8
 
 
 def test_a_search_without_time_gives_what_single_trials_say() -> None:

@@ -1,4 +1,4 @@
-"""Searches for the highest load that meets a loss ratio: MLRsearch, and halving with loss verification. No I/O.
+"""Searches for the highest load that meets a loss ratio: MLRsearch, and halving. No I/O.
 
 Each is given something that measures one load for one duration, and its bounds. A trial whose sender was *short*,
 evenly slower than asked, still counts: a device that lost too much of less would lose too much of more. Where it did
@@ -76,9 +76,15 @@ class Terms:
     final_seconds: float
     sum_seconds: float
     exceed_ratio: float
+    """Of the time at one load, what may miss a goal above 0: of a goal of 0, no trial may."""
     verify_loss: bool
     at_most_seconds: float
     """The search itself takes no longer, and gives the bounds that it has by then."""
+
+    @property
+    def trials(self) -> int:
+        """Trials of the final length that decide a load."""
+        return max(1, math.ceil(self.sum_seconds / self.final_seconds - 1e-9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +140,7 @@ def search_goal(ratio: float, terms: Terms) -> SearchGoal:
     """One goal in the library's terms."""
     return SearchGoal(
         loss_ratio=ratio,
-        exceed_ratio=terms.exceed_ratio,
+        exceed_ratio=terms.exceed_ratio if ratio > 0 else 0.0,
         relative_width=terms.width,
         initial_trial_duration=min(terms.initial_seconds, terms.final_seconds),
         final_trial_duration=terms.final_seconds,
@@ -151,7 +157,7 @@ def bounds_of(search: MultipleLossRatioSearch, ratio: float, goal: SearchGoal, s
     result = GoalResult.from_bounds(search.database.get_relevant_bounds(target=target))
     lower, upper = result.relevant_lower_bound, result.relevant_upper_bound
     if lower is None and sentence is None:
-        sentence = f"more than {ratio:.3%} is lost at every load that was tried"
+        sentence = lost_everywhere(ratio)
     conditional = result.conditional_throughput
     return Bounds(
         ratio,
@@ -160,6 +166,12 @@ def bounds_of(search: MultipleLossRatioSearch, ratio: float, goal: SearchGoal, s
         None if conditional is None else float(conditional),
         sentence,
     )
+
+
+def lost_everywhere(goal: float) -> str:
+    """Why a search has no lower bound."""
+    what = f"more than {goal:.3%} of the frames is" if goal else "frames are"
+    return f"{what} lost at every load that was tried"
 
 
 @dataclass
@@ -215,7 +227,11 @@ class Measurer(AbstractMeasurer):  # type: ignore[misc]
 
 
 def halve(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
-    """Halving for each goal by itself: a load is too high only when two trials in a row have lost too much there."""
+    """Halving for each goal by itself: a load is a lower bound when all its trials keep the goal.
+
+    With `verify_loss` a trial that does not is made again at once, and counts only if it misses again (ETSI GS NFV-TST
+    009, 12.3.3: binary search with loss verification).
+    """
     end = time.monotonic() + terms.at_most_seconds
     return [halve_for(goal, measure, max_pps, terms, end) for goal in terms.goals]
 
@@ -225,15 +241,19 @@ def halve_for(goal: float, measure: Measure, max_pps: float, terms: Terms, end: 
     kept: dict[float, float] = {}
     reach = Reach()
 
-    def holds(rate: float) -> bool:
+    def keeps(rate: float) -> bool:
         for verifies in (False, True) if terms.verify_loss else (False,):
             outcome = measure(rate, terms.final_seconds, verifies=verifies)
             reach.note(rate, outcome)
-            if outcome.loss_ratio <= goal and outcome.short:
-                return False
             if outcome.loss_ratio <= goal:
-                kept[rate] = outcome.loss_ratio
-                return True
+                kept[rate] = max(outcome.loss_ratio, kept.get(rate, 0.0))
+                return not outcome.short
+        return False
+
+    def holds(rate: float) -> bool:
+        if all(keeps(rate) for _ in range(terms.trials)):
+            return True
+        kept.pop(rate, None)
         return False
 
     if holds(max_pps):
@@ -245,7 +265,7 @@ def halve_for(goal: float, measure: Measure, max_pps: float, terms: Terms, end: 
         middle = (lower + upper) / 2 if lower in kept else math.sqrt(lower * upper)
         lower, upper = (middle, upper) if holds(middle) else (lower, middle)
     if lower not in kept:
-        return bounds(goal, None, upper, kept, f"more than {goal:.3%} is lost at every load that was tried")
+        return bounds(goal, None, upper, kept, lost_everywhere(goal))
     return reach.judged(bounds(goal, lower, upper, kept))
 
 

@@ -54,19 +54,17 @@ class SearchPlan:
     """What is sought, how, and how it ends."""
 
     tests: tuple[str, ...] = key(list_of(one_of(*TESTS)), (), "what is sought; by default all of the suite")
-    algorithm: tuple[str, ...] = key(
-        list_of(one_of("mlrsearch", "binary")), ("mlrsearch",), "binary: halving, each loss verified first"
-    )
+    algorithm: tuple[str, ...] = key(list_of(one_of("mlrsearch", "binary")), ("mlrsearch",), "binary: halving")
     goals: tuple[float, ...] = key(list_of(number(0, 0.5)), (0.0, 0.005), "loss ratios: 0 is the zero-loss rate")
     """0 asks for the zero-loss rate (NDR), 0.005 for the partial one (PDR)."""
     width: float = key(number(0.0001, 0.5), 0.005, "relative width at which a search ends")
     initial_duration_ns: int = key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of a search's first trials")
     duration_ns: int = key(duration(1_000_000, HOUR_NS), 60_000_000_000, "of its last trials")
-    duration_sum_ns: int = key(duration(1_000_000, DAY_NS), 60_000_000_000, "of all trials at one load")
-    exceed_ratio: float = key(number(0, 0.99), 0.5, "share of them that may miss the goal")
+    duration_sum_ns: int = key(duration(1_000_000, DAY_NS), 60_000_000_000, "of all trials that decide a load")
+    exceed_ratio: float = key(number(0, 0.99), 0.5, "share of them that may miss a goal above 0")
     max_rate: Rate | None = key(auto_or(rate(shares=False)), AUTO, "highest load; auto: the tester's zero-loss rate")
     repetitions: int = key(whole(1, 1000), 1, "of every search")
-    verify_loss: bool = key(flag(), True, "a loss is seen twice before a search turns down")  # noqa: FBT003
+    verify_loss: bool = key(flag(), True, "binary: a loss counts when a second trial repeats it")  # noqa: FBT003
     latency_duration_ns: int = key(duration(1_000_000, HOUR_NS), 120_000_000_000, "a stream at the throughput found")
     latency_repetitions: int = key(whole(1, 1000), 20, "such streams")
     loss_step: float = key(number(0.01, 0.5), 0.1, "steps of the offered load, down from the whole")

@@ -28,9 +28,11 @@ LIMITED = (
 )
 UNIT = (
     "The unit is the search, repeated as often as the plan says; a trial within it is one stream at one load. Bounds "
-    "are recomputed from the trials: the highest load that kept the goal, and the lowest that did not. MLRsearch "
-    "judges a load by several trials; a binary search counts a loss only if a second trial shows it again. A trial in "
-    "which the sender stalled is repeated and not judged; one that was evenly slower is judged at the load it reached."
+    "are recomputed from the trials. The rate is the lower bound: the highest offered load that was tried and kept the "
+    "goal. A load keeps the goal of no loss when none of its trials lost a frame (exceed ratio 0). Rates are averages "
+    "over repetitions with Student's interval: over rebuilt beds where there are several, else over the repetitions on "
+    "one bed. Fewer than three have no interval. A trial in which the sender stalled is repeated and not judged; one "
+    "that was evenly slower is judged at the load it reached."
 )
 
 
@@ -56,18 +58,46 @@ def throughput(run: Run) -> Table:
         for quantity, words_ in goals(run)
         for measure in (
             Measure(quantity, "rate", "Rate", words_, limit=True),
-            Measure(quantity, "lower", "Goal kept", words_, interval=False),
-            Measure(quantity, "upper", "Goal missed", words_, interval=False),
+            Measure(quantity, "below", "Less than", words_, interval=False),
+            Measure(quantity, "upper", "Goal missed from", words_, interval=False),
             Measure(quantity, "bits", "Bit rate", words_, interval=False),
         )
     )
     note = (
-        "The rate is the middle between the highest load that kept the goal and the lowest that missed it; that load "
-        "itself was not tried. Its interval covers the search's width and the spread over repetitions. Goals have the "
-        "same bounds where no load between lost some frames, but fewer than the second allows. Bit rates are of frames "
-        "with their FCS."
+        "Rate: the highest offered load that was tried and kept the goal (the search's lower bound). Goal missed from: "
+        "the lowest load that did not keep it (upper bound). Rate and upper bound are a bracket: the search ends at a "
+        "plan's width, and no level belongs to it. The 95 % interval is that of the average over repetitions. Bit "
+        "rates are of frames with their FCS."
     )
-    return measured(run, Ask("suite_rates", "Throughput", measures, note))
+    return measured(run, Ask("suite_rates", "Throughput", measures, note, counted="Searches"))
+
+
+def decisions(run: Run) -> Table:
+    """What each rate rests on: trials, frames, and what they do not exclude."""
+    columns = (
+        Column(("frame_bytes",), "Frame", "B"),
+        Column(("device",), "Device", numeric=False),
+        Column(("goal",), "Goal", numeric=False),
+        Column(("trials",), "Trials"),
+        Column(("frames",), "Frames"),
+        Column(("seconds",), "Time", "s"),
+        Column(("unseen_loss_percent",), "Loss not excluded", "%"),
+        Column(("offered_off_percent",), "Offered rate off by", "%"),
+    )
+    found = run.samples("suite_rates")
+    known = [] if found is None else found.filter(pl.col("frames") > 0).iter_rows(named=True)
+    note = (
+        "The trials at the lower bound, of the repetition that had the fewest. Loss not excluded: the largest loss "
+        "ratio that would have passed these trials with a probability of 5 %, if frames are lost independently."
+    )
+    return Table("suite_decisions", "What the rates rest on", columns, tuple(map(_decision_row, known)), note,
+                 grouped=True)  # fmt: skip
+
+
+def _decision_row(row: dict[str, Any]) -> tuple[Any, ...]:
+    shares = (number(show(row[name], None, None, "ratio")) for name in ("unseen_loss", "offered_off"))
+    head = (whole(row["frame_bytes"]), text(row["device"], row["device"]), text(_goal(row)))
+    return (*head, whole(row["trials"]), whole(row["frames"]), number(show(row["seconds"], None, None, "s")), *shares)
 
 
 def spread(run: Run) -> Table:
@@ -112,8 +142,9 @@ def latency(run: Run) -> Table:
     )
     note = (
         "At the highest load that kept the goal in the search; a trial at it may lose frames all the same. Percentiles "
-        "are of all frames, lost ones with infinite delay; means are of the frames that arrived. Estimates are over "
-        "trials, of delays' logarithms, for delays vary by factors: few trials have wide intervals. Typical: median; "
+        "are of all frames, lost ones with infinite delay; means are of the frames that arrived. RFC 2544's latencies "
+        "are averages over trials with Student's interval, RFC 8219's are medians over trials with the sign test's "
+        "interval, which six trials or beds are needed for. Typical: median; "
         "worst: 99.9th percentile; PDV: 99.9th percentile minus minimum. Each test has its own trials, so the PDV of "
         "one may exceed the worst latency of another. "
         + (f"Timestamps: {'; '.join(told)}." if (told := sorted(one for one in sources if one)) else "")
@@ -149,16 +180,19 @@ def _loss_row(row: dict[str, Any]) -> tuple[Any, ...]:
 def buffers(run: Run) -> Table:
     """Back-to-back bursts and the buffer that they imply."""
     measures = (
-        Measure("back_to_back_frames", "mean", "Longest burst without loss", limit=True),
-        Measure("burst_survival", "ratio", "Bursts of that length without loss"),
+        Measure("back_to_back_frames", "mean", "Longest burst without loss, average", limit=True),
+        Measure("back_to_back_frames", "min", "Least", interval=False),
+        Measure("back_to_back_frames", "max", "Greatest", interval=False),
+        Measure("back_to_back_frames", "sd", "Standard deviation", interval=False),
         Measure("buffer_time_implied", "mean", "Implied", "Buffer time"),
         Measure("buffer_time_corrected", "mean", "Corrected (RFC 9004)", "Buffer time"),
     )
     note = (
-        "Corrected: minus the time of the frames that the device forwarded while the burst still arrived. ≥: the "
-        "longest burst of the plan passed without loss."
+        "Over whole searches, each independent of the others (RFC 9004, section 5.3). Corrected: minus the time of the "
+        "frames that the device forwarded while the burst still arrived. ≥: in some search the longest burst of the "
+        "plan passed without loss."
     )
-    return measured(run, Ask("back_to_back", "Back-to-back frames", measures, note))
+    return measured(run, Ask("back_to_back", "Back-to-back frames", measures, note, counted="Searches"))
 
 
 def addresses(run: Run) -> Table:
@@ -350,11 +384,12 @@ def keys(run: Run) -> list[Key]:
     """The rates of the smallest and largest frame, latency, and address learning."""
     found = []
     for quantity, words_ in goals(run)[:2]:
-        mine = run.results.filter((pl.col("quantity") == quantity) & pl.col("statistic").is_in(["rate", "at_least"]))
+        rates = pl.col("statistic").is_in(["rate", "at_least"])
+        mine = run.results.filter((pl.col("quantity") == quantity) & rates)
         for device in ordered(mine["device"].to_list()):
             own = mine.filter(pl.col("device") == device)
             found += [
-                delays.key_of(row, f"{device}, {row['frame_bytes']} B: {words_}")
+                delays.key_of(row, f"{device}, {row['frame_bytes']} B: {words_}", *_missed_from(run, row))
                 for row in delays.ends(own, "frame_bytes")
             ]
     for quantity, what in (("latency_typical", "typical latency"), ("latency_store_and_forward", "mean latency")):
@@ -372,20 +407,26 @@ def keys(run: Run) -> list[Key]:
     return found
 
 
+def _missed_from(run: Run, row: dict[str, Any]) -> tuple[str, ...]:
+    """The other end of the bracket."""
+    like = (pl.col("device") == row["device"]) & (pl.col("cell") == row["cell"]) & (pl.col("statistic") == "upper")
+    upper = run.rows(row["quantity"]).filter(like)
+    return (f"goal missed from {count(upper['estimate'][0])} on",) if upper.height else ()
+
+
 def how(run: Run) -> list[str]:
     """How it was measured."""
     method = run.method.upper().replace("RFC", "RFC ")
     return words(
         run,
-        f"Raw frames at regular intervals. The tests follow {method}, except that the plan sets the duration of "
-        "trials. MLRsearch searches for all loss goals at once, with short trials first. Where the plan asks for it, "
-        "a binary search is run as well.",
+        f"Raw frames at regular intervals. The tests follow {method}. MLRsearch searches for all loss goals at once, "
+        "with short trials first. Where the plan asks for it, a binary search is run as well.",
         unit=UNIT,
     )
 
 
 PARTS = Parts(
-    tables=(throughput, latency, losses, buffers, addresses, spread, missing),
+    tables=(throughput, latency, losses, buffers, addresses, decisions, spread, missing),
     figures=(rates_over_size, steps, loss_over_load, latencies, bursts, lessons),
     keys=keys,
     words=how,

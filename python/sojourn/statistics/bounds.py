@@ -44,6 +44,8 @@ class Bounds:
     upper: float | None
     conditional: float | None
     undecided: tuple[float, ...] = ()
+    trials: int = 0
+    """Trials of the lower bound's load that count by themselves: all that decided it."""
 
 
 def relevant_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
@@ -55,7 +57,8 @@ def relevant_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
     lower = max(below, default=None)
     conditional = None if lower is None else lower * (1 - quantile_loss(loads[lower], goal))
     undecided = tuple(load for load, keeps in verdicts.items() if keeps is None)
-    return Bounds(lower, upper, conditional, undecided)
+    deciding = 0 if lower is None else sum(is_long(one, goal) for one in loads[lower])
+    return Bounds(lower, upper, conditional, undecided, deciding)
 
 
 def loose_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
@@ -67,7 +70,13 @@ def loose_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
     best = max(kept, key=lambda one: one.load, default=None)
     if best is None:
         return Bounds(None, upper, None)
-    return Bounds(best.load, upper, best.load * (1 - best.loss_ratio))
+    deciding = sum(abs(one.load - best.load) <= SAME_LOAD * best.load for one in kept)
+    return Bounds(best.load, upper, best.load * (1 - best.loss_ratio), trials=deciding)
+
+
+def is_long(trial: Trial, goal: Goal) -> bool:
+    """Whether a trial is as long as the goal asks, and so counts by itself."""
+    return trial.duration_s >= goal.final_s - 1e-9
 
 
 def by_load(trials: Iterable[Trial]) -> dict[float, list[Trial]]:
@@ -95,7 +104,7 @@ def classify(trials: list[Trial], goal: Goal) -> bool | None:
 
 def quantile_loss(trials: list[Trial], goal: Goal) -> float:
     """The loss ratio that long trials exceed for no more than the exceed ratio of the time; missing time lost all."""
-    long = sorted((one for one in trials if one.duration_s >= goal.final_s - 1e-9), key=lambda one: one.loss_ratio)
+    long = sorted((one for one in trials if is_long(one, goal)), key=lambda one: one.loss_ratio)
     remaining = max(goal.duration_sum_s, sum(one.duration_s for one in long)) * (1 - goal.exceed_ratio)
     for trial in long:
         remaining -= trial.duration_s
@@ -106,9 +115,7 @@ def quantile_loss(trials: list[Trial], goal: Goal) -> float:
 
 def _seconds(trials: list[Trial], goal: Goal, *, long: bool, good: bool) -> float:
     return sum(
-        one.duration_s
-        for one in trials
-        if (one.duration_s >= goal.final_s - 1e-9) == long and (one.loss_ratio <= goal.loss_ratio) == good
+        one.duration_s for one in trials if is_long(one, goal) == long and (one.loss_ratio <= goal.loss_ratio) == good
     )
 
 

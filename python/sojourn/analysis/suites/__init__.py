@@ -3,11 +3,14 @@
 Throughput of each goal (`ndr` for a loss ratio of 0, `pdr` for 0.005, `pdr_<goal>` for others; with the suffix
 `_binary` where a binary search found it; for broadcast `broadcast_ndr`, ...), statistics:
 
-- rate: the middle between the bounds; its interval is from the lower bounds' low end to the upper bounds' high end,
-  over repetitions (Hodges-Lehmann from six, Student's from three, none below): it covers the search's width and the
-  spread.
-- lower, upper: the bounds themselves; conditional: MLRsearch's conditional throughput at the lower one.
-- bits: rate in bits of frames with FCS [bit/s]; spread: (largest minus smallest) / median [1].
+- rate: the lower bound of the search, the highest offered rate whose trials kept the goal: of a goal of 0 all of them
+  (exceed ratio 0). Over repetitions their average with Student's interval: over beds where there are several, else over
+  the repetitions of one bed; none below three. A repetition that lost at every load it tried counts as 0.
+- upper: the lowest load that did not keep it (average): with the rate the bracket, which is no interval of any level.
+- within_bed, next_run: the rate's interval as if only the scatter within beds mattered, and where another run's lies.
+- conditional: MLRsearch's conditional throughput at the rate; bits: the rate in bits of frames with FCS [bit/s];
+  spread: (largest minus smallest) / median [1].
+- below, in place of all these: every load that was tried lost too much; the least of them.
 - at_least, in place of all these, where the lower bound is within 10 % of the tester zero-loss rate, or every load kept
   the goal: the tester was the limit, not the device.
 
@@ -17,16 +20,18 @@ Latency at the throughput (test latency; broadcast_latency_... for broadcast), o
   bit out): mean (of those that arrived) p50 p99 [ns]. Timestamps are taken at the first bit in and the last bit out.
   Where the links have a rate, the frame's serialisation time is subtracted, twice or once; where they have none, both
   latencies are equal, and `source` says so.
+  RFC 2544 reports the average over trials, with Student's interval over beds or trials.
 - latency_typical (RFC 8219: median), latency_worst (99.9th percentile), pdv (99.9th percentile minus minimum), ipdv (of
-  consecutive frames: min p50 max); statistic median over trials [ns].
+  consecutive frames: min p50 max); statistic median over trials, as RFC 8219 reports it [ns]: its interval is the sign
+  test's, over trials or the medians of beds, from six on.
 - pdv_test, ipdv_test: the same of the trials of RFC 8219's own tests of PDV and IPDV (tests pdv and ipdv).
 - tester_delay (device direct; the delay over the direct link at 1000 frames/s, from the tester's qualification): min
   p50 [ns].
 
-Others: loss_ratio at each offered rate (rate_pps, rate_share: of the highest), ratio [1]; back_to_back_frames (mean),
-burst_survival (ratio: share of the repeated longest bursts without loss), buffer_time_implied and
-buffer_time_corrected (RFC 9004; mean) [ns]; address_capacity (rate, upper), learning_rate (rate, upper; at_least),
-forward_pressure (ratio: received over allowed rate) [1].
+Others: loss_ratio at each offered rate (rate_pps, rate_share: of the highest), ratio [1]; back_to_back_frames (RFC
+9004: of N whole searches; mean min max sd; at_least where a search found no burst that filled the buffer),
+buffer_time_implied and buffer_time_corrected (RFC 9004; mean) [ns]; address_capacity (rate, upper), learning_rate
+(rate, upper; at_least), forward_pressure (ratio: received over allowed rate) [1].
 
 Each engine and frame size is a cell. Samples: `suite_rates`, `searches`, `search_steps`, `loss_curve`,
 `latency_trials`, `bursts`, `lessons`, `not_measured` (columns: `suite_samples`).
@@ -35,7 +40,7 @@ Each engine and frame size is a cell. Samples: `suite_rates`, `searches`, `searc
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,9 +52,8 @@ from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.rates import zero_loss_rates
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
-from sojourn.analysis.streams import over_trials
 from sojourn.analysis.study import Study
-from sojourn.analysis.suites.cells import bare, cell_of, cells_of
+from sojourn.analysis.suites.cells import Repeated, bare, cell_of, cells_of, over_repetitions
 from sojourn.analysis.suites.latency import (
     TIMED,
     floor_rows,
@@ -61,13 +65,22 @@ from sojourn.analysis.suites.latency import (
 )
 from sojourn.analysis.suites.limits import address_rows, burst_rows, loss_rows
 from sojourn.analysis.suites.samples import suite_samples
-from sojourn.analysis.suites.searches import Search, Terms, bounds_of, searches_of, terms_of, unverified
+from sojourn.analysis.suites.searches import (
+    Decision,
+    Search,
+    Terms,
+    bounds_of,
+    decision_of,
+    searches_of,
+    terms_of,
+    unverified,
+)
 from sojourn.analysis.surroundings import contended, offloads
 from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, fixed, percent
 from sojourn.statistics.discovery import LEAST_VALUES, greater_p
-from sojourn.statistics.interval import Interval
+from sojourn.statistics.loss_decision import unseen_loss
 from sojourn.statistics.permutation import holm
 
 if TYPE_CHECKING:
@@ -104,17 +117,27 @@ class Sought:
     algorithm: str
     bounds: list[Bounds]
     tester_pps: float | None
-    """The tester zero-loss rate."""
+    """The tester zero-loss rate; of several beds the least."""
+    sessions: list[int] = field(default_factory=list)
+    """The bed of each repetition; empty: all of one."""
+    decisions: list[Decision] = field(default_factory=list)
+    """What each lower bound rests on."""
 
     @property
     def lowers(self) -> NDArray[np.float64]:
-        """The lower bounds of the repetitions that have both."""
-        return np.array([one.lower for one in self.bounds if one.lower and one.upper], dtype=np.float64)
+        """The lower bounds of the repetitions that have an upper one; 0 where every load lost too much."""
+        return np.array([one.lower or 0.0 for one in self.bounds if one.upper], dtype=np.float64)
 
     @property
     def uppers(self) -> NDArray[np.float64]:
         """The upper bounds of the same."""
-        return np.array([one.upper for one in self.bounds if one.lower and one.upper], dtype=np.float64)
+        return np.array([one.upper for one in self.bounds if one.upper], dtype=np.float64)
+
+    @property
+    def beds(self) -> list[int]:
+        """The beds of the same."""
+        of = self.sessions or [0] * len(self.bounds)
+        return [bed for one, bed in zip(self.bounds, of, strict=True) if one.upper]
 
     @property
     def conditionals(self) -> NDArray[np.float64]:
@@ -128,8 +151,18 @@ class Sought:
 
     @property
     def has_figure(self) -> bool:
-        """Whether there is a rate or a limit: some load kept the goal."""
+        """Whether there is a rate or a limit."""
         return bool(self.is_tester_limited or len(self.lowers))
+
+    @property
+    def is_below(self) -> bool:
+        """Whether every load of every repetition lost too much."""
+        return not self.is_tester_limited and len(self.lowers) > 0 and not self.lowers.any()
+
+    @property
+    def trials(self) -> int:
+        """Trials that decided a lower bound, of the repetition that had the fewest."""
+        return min((one.trials for one in self.decisions), default=0)
 
     @property
     def is_tester_limited(self) -> bool:
@@ -139,11 +172,9 @@ class Sought:
             return False
         return not len(self.lowers) or float(np.median(known)) > LIMIT * (self.tester_pps or float("inf"))
 
-    def rate(self) -> Interval:
-        """The middle between the bounds; the interval covers the search's width and the spread over repetitions."""
-        middle = over_trials((self.lowers + self.uppers) / 2)
-        low, high = over_trials(self.lowers).low, over_trials(self.uppers).high
-        return Interval(middle.estimate, low, high, middle.level, middle.n)
+    def rate(self) -> Repeated:
+        """The lower bounds over repetitions."""
+        return over_repetitions(self.lowers, self.beds)
 
 
 def study(run: Run) -> Study:
@@ -165,6 +196,7 @@ def study(run: Run) -> Study:
         *_disagreements(searches, terms, cells),
         *_set_aside(searches, terms, cells),
         *_not_sustained(searches, terms, cells),
+        *_undecided(sought),
         *too_few(timed, cells),
         *timed_clocks(run, timed, cells),
         *without_delays(searches, timed, cells),
@@ -192,9 +224,23 @@ def _sought(run: Run, searches: list[Search], terms: Terms, cells: dict[Factors,
         known = known or [
             float(one["tester_pps"]) for search in several for one in search.results if one.get("tester_pps")
         ]
-        tester = max(known, default=None)
-        bounds = [bounds_of(one, terms, goal) for one in several]
-        yield Sought(_quantity(test, goal, algorithm), device, cell, goal, algorithm, bounds, tester)
+        bounds = [_known(one, bounds_of(one, terms, goal), goal) for one in several]
+        decisions = [
+            decision_of(one, terms, goal, bound.lower)
+            for one, bound in zip(several, bounds, strict=True)
+            if bound.lower is not None
+        ]
+        sessions = [one.session for one in several]
+        quantity = _quantity(test, goal, algorithm)
+        yield Sought(quantity, device, cell, goal, algorithm, bounds, min(known, default=None), sessions, decisions)
+
+
+def _known(search: Search, found: Bounds, goal: float) -> Bounds:
+    """No bounds, where no load kept the goal but lower ones were not tried often enough, or not at all."""
+    if found.lower is not None or found.upper is None:
+        return found
+    is_open = search.cut_short(goal) or any(load < found.upper for load in found.undecided)
+    return replace(found, upper=None) if is_open else found
 
 
 def _quantity(test: str, goal: float, algorithm: str) -> str:
@@ -204,30 +250,37 @@ def _quantity(test: str, goal: float, algorithm: str) -> str:
 
 def _rate_rows(sought: Sought, cells: dict[int, Factors]) -> Iterator[Row]:
     factors = cells[sought.cell]
-    source = "binary search with verified losses" if sought.algorithm == "binary" else "MLRsearch"
+    source = "binary search" if sought.algorithm == "binary" else "MLRsearch"
     like = Row(sought.device, sought.quantity, "", bare(0.0), "1/s", None, factors, sought.cell, source=source)
     if sought.is_tester_limited:
         limited = f"{source}; the tester zero-loss rate is {sought.tester_pps or float('nan'):.0f}/s"
         limit = bare(float(sought.highest_lower or 0.0), len(sought.bounds))
         yield replace(like, statistic="at_least", value=limit, source=limited, findings=["tester_limited"])
         return
+    if sought.is_below:
+        least = bare(float(sought.uppers.max()), len(sought.uppers))
+        yield replace(like, statistic="below", value=least, source=f"{source}; every load that was tried lost too much")
+        return
     if not len(sought.lowers):
         return
     rate = sought.rate()
+    like.sessions = rate.sessions
+    like.source = f"{source}; {counted(sought.trials, 'trial')} at the lower bound"
     figures = {
-        "rate": rate,
-        "lower": over_trials(sought.lowers),
-        "upper": over_trials(sought.uppers),
-        "conditional": over_trials(sought.conditionals),
+        "rate": rate.mean,
+        "upper": bare(float(sought.uppers.mean()), len(sought.uppers)),
+        "conditional": over_repetitions(sought.conditionals, [0] * len(sought.conditionals)).mean,
+        "within_bed": rate.within,
+        "next_run": rate.next_run,
     }
     for statistic, value in figures.items():
-        yield replace(like, statistic=statistic, value=value, findings=[])
-    bits = rate.scaled(8.0 * (factors.frame_bytes or 0))
+        if value is not None and value.n:
+            yield replace(like, statistic=statistic, value=value, findings=[])
+    bits = rate.mean.scaled(8.0 * (factors.frame_bytes or 0))
     yield replace(like, statistic="bits", value=bits, unit="bit/s", findings=[])
     if len(sought.lowers) > 1:
-        middle = (sought.lowers + sought.uppers) / 2
-        spread = float(np.ptp(middle) / np.median(middle))
-        yield replace(like, statistic="spread", value=bare(spread, len(middle)), unit="1", findings=[])
+        spread = float(np.ptp(sought.lowers) / np.median(sought.lowers)) if np.median(sought.lowers) else float("inf")
+        yield replace(like, statistic="spread", value=bare(spread, len(sought.lowers)), unit="1", findings=[])
 
 
 def _tester(run: Run, searches: list[Search]) -> list[Finding]:
@@ -353,6 +406,24 @@ def _not_sustained(searches: list[Search], terms: Terms, cells: dict[Factors, in
     return [Finding("rate_not_sustained", sentence, worst, places)]
 
 
+def _undecided(sought: list[Sought]) -> list[Finding]:
+    """Zero-loss rates whose trials do not exclude, at 95 %, a loss ratio above that of the partial-drop rate."""
+    found: dict[Place, float] = {}
+    for one in sought:
+        if one.goal == 0 and one.has_figure and not one.is_below:
+            frames = min((each.frames for each in one.decisions if each.frames), default=0)
+            if frames and unseen_loss(frames) > PARTIAL:
+                found[Place(one.device, one.cell)] = unseen_loss(frames)
+    if not found:
+        return []
+    places, worst = worst_first(found)
+    sentence = (
+        f"a zero-loss rate rests on so few frames that a loss ratio of up to {percent(worst)} would have passed with a "
+        "probability of 5 %"
+    )
+    return [Finding("too_few_frames", sentence, worst, places)]
+
+
 def _unfound(
     sought: list[Sought], timed: list[Timed], searches: list[Search], cells: dict[Factors, int]
 ) -> list[Finding]:
@@ -430,15 +501,21 @@ def _goal_said(sought: Sought) -> str:
 
 
 def _rate_said(sought: Sought) -> str:
-    """The rate with its interval; without one the bounds, for their middle itself was never tried."""
+    """The lower bound with its interval; without one the bracket."""
     if not sought.has_figure:
         return "an unknown rate"
     if sought.is_tester_limited:
         return f"at least {fixed(sought.highest_lower or 0.0, 0)} frames/s (limited by the tester)"
-    rate = sought.rate()
+    if sought.is_below:
+        return f"less than {fixed(float(sought.uppers.max()), 0)} frames/s, the least that was tried,"
+    found = sought.rate()
+    rate, repeated = found.mean, counted(found.mean.n, "search", "searches")
+    said = f"{fixed(rate.estimate, 0)} frames/s"
     if rate.low is None or rate.high is None:
-        return f"between {fixed(float(sought.lowers.min()), 0)} and {fixed(float(sought.uppers.max()), 0)} frames/s"
-    return f"{fixed(rate.estimate, 0)} frames/s (95 % CI {fixed(rate.low, 0)} to {fixed(rate.high, 0)})"
+        next_tried = f"loss from {fixed(float(sought.uppers.mean()), 0)} on"
+        return f"{said} ({next_tried}; {repeated}, no interval)"
+    beds = f" over {found.sessions} rebuilt beds" if found.sessions else ""
+    return f"{said} (95 % CI {fixed(rate.low, 0)} to {fixed(rate.high, 0)}, {repeated}{beds})"
 
 
 def _later_loss(sought: Sought, searches: list[Search], cells: dict[Factors, int]) -> str:

@@ -1,18 +1,19 @@
-"""What the results of a suite have in common: the cell of a search, and how repetitions become an interval."""
+"""What the results of a suite have in common: the cell of a search, and how repetitions become a figure."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sojourn.analysis.factors import Factors
-from sojourn.analysis.streams import over_trials
-from sojourn.statistics.interval import Interval
+from sojourn.analysis.sessions import across, by_session
+from sojourn.statistics.interval import Interval, student_t
+from sojourn.statistics.order import median_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,13 +36,54 @@ def cell_of(search: Search, cells: dict[Factors, int]) -> int:
     return cells[search_factors(search.engine, search.frame_bytes)]
 
 
-def of_positive(values: NDArray[np.float64]) -> Interval:
-    """An estimate over trials of positive values that vary by factors, such as delays: of their logarithms."""
-    if not (values > 0).all():
-        return over_trials(values)
-    found = over_trials(np.log(values))
-    low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
-    return replace(found, estimate=float(np.exp(found.estimate)), low=low, high=high)
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A value that each repetition has, as one figure; intervals count repetitions.
+
+    `within` and `next_run` are None where they are not known: no bed has two repetitions, or there is one bed alone.
+    """
+
+    mean: Interval
+    within: Interval | None = None
+    """As if only the scatter within beds mattered: repeatability."""
+    next_run: Interval | None = None
+    """Where the mean of another run of as many beds lies."""
+    sessions: int | None = None
+    """Beds made anew; None where there was one."""
+
+
+def over_repetitions(values: NDArray[np.float64], sessions: Sequence[int], level: float = 0.95) -> Repeated:
+    """The average of repetitions and Student's interval: over the means of beds, or of one bed over its repetitions.
+
+    A single repetition has no interval, nor have two; equal values have none either, for they do not show that there is
+    no scatter.
+    """
+    known = np.isfinite(values)
+    y, of = np.asarray(values, dtype=np.float64)[known], np.asarray(sessions)[known]
+    beds, counts = np.unique(of, return_counts=True)
+    if len(beds) < 2:
+        return Repeated(_with_width(student_t(y, level)))
+    found = across(y, of, level) if counts.min() >= 2 else None
+    if found is None:
+        mean = replace(_with_width(student_t(by_session(y, of), level)), n=len(y))
+        return Repeated(mean, sessions=len(beds))
+    mean = replace(found.mean, n=len(y))
+    return Repeated(mean, found.repeatability, found.next_run, len(beds))
+
+
+def median_over(values: NDArray[np.float64], sessions: Sequence[int], level: float = 0.95) -> Interval:
+    """The median of all trials; its interval is that of trials of one bed, or of the medians of several beds."""
+    y, of = np.asarray(values, dtype=np.float64), np.asarray(sessions)
+    whole = median_of(y, level)
+    beds = np.unique(of)
+    if len(beds) < 2:
+        return whole
+    medians = median_of(np.array([np.median(y[of == bed]) for bed in beds]), level)
+    return replace(medians, estimate=whole.estimate, n=len(y))
+
+
+def _with_width(value: Interval) -> Interval:
+    return value if value.half_width else replace(value, low=None, high=None)
 
 
 def bare(estimate: float, n: int = 1) -> Interval:

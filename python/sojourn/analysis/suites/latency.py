@@ -15,7 +15,7 @@ from sojourn.analysis.clocks import clock_findings, on_sender_clock, shared_bloc
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
-from sojourn.analysis.suites.cells import bare, cell_of, of_positive
+from sojourn.analysis.suites.cells import bare, cell_of, median_over, over_repetitions
 from sojourn.statistics.quantile import allowed
 
 if TYPE_CHECKING:
@@ -216,6 +216,7 @@ def _definitions(run: Run, like: Row, several: list[Timed], prefix: str) -> Iter
     said = "the links have no rate, so both latencies of RFC 1242 are equal"
     said = said if rate is None else f"{on_link:.0f} ns of serialisation on each link are subtracted"
     source = "; ".join(filter(None, (like.source, said)))
+    beds = [one.search.session for one in several]
     figures = {
         "mean": np.array([one.mean for one in several]),
         "p50": np.array([one.quantile(0.5) for one in several]),
@@ -223,32 +224,52 @@ def _definitions(run: Run, like: Row, several: list[Timed], prefix: str) -> Iter
     }
     for name, times in (("store_and_forward", 2), ("bit_forwarding", 1)):
         for statistic, values in figures.items():
-            value = _over(values - times * on_link)
+            value, sessions = _average(values - times * on_link, beds)
             quantity = f"{prefix}latency_{name}"
-            yield replace(like, quantity=quantity, statistic=statistic, value=value, source=source, findings=[])
+            yield replace(
+                like, quantity=quantity, statistic=statistic, value=value, source=source, sessions=sessions, findings=[]
+            )
 
 
 def _variation(like: Row, several: list[Timed], prefix: str, test: str) -> Iterator[Row]:
     figures: list[tuple[str, str, NDArray[np.float64]]] = []
+    known = several
     if test in ("latency", "broadcast-latency"):
         figures.append(("latency_typical", "median", np.array([one.quantile(0.5) for one in several])))
         figures.append(("latency_worst", "median", np.array([one.quantile(WORST) for one in several])))
     if test in ("latency", "pdv"):
         figures.append((OF_TEST.get(test, "pdv"), "median", np.array([one.pdv for one in several])))
+    yield from _medians(like, figures, known, prefix)
     if test in ("latency", "ipdv"):
-        known = [one.ipdv for one in several if one.ipdv is not None]
-        for place, statistic in enumerate(("min", "p50", "max")):
-            figures.append((OF_TEST.get(test, "ipdv"), statistic, np.array([one[place] for one in known])))
+        known = [one for one in several if one.ipdv is not None]
+        spreads = [one.ipdv for one in several if one.ipdv is not None]
+        named = OF_TEST.get(test, "ipdv")
+        of_ipdv = [
+            (named, statistic, np.array([one[place] for one in spreads]))
+            for place, statistic in enumerate(("min", "p50", "max"))
+        ]
+        yield from _medians(like, of_ipdv, known, prefix)
+
+
+def _medians(
+    like: Row, figures: list[tuple[str, str, NDArray[np.float64]]], several: list[Timed], prefix: str
+) -> Iterator[Row]:
+    """Medians over trials, as RFC 8219 reports them."""
+    beds = [one.search.session for one in several]
+    sessions = len(set(beds)) if len(set(beds)) > 1 else None
     for quantity, statistic, values in figures:
         if len(values):
-            yield replace(like, quantity=f"{prefix}{quantity}", statistic=statistic, value=_over(values), findings=[])
+            value = median_over(values, beds)
+            yield replace(like, quantity=f"{prefix}{quantity}", statistic=statistic, value=value, sessions=sessions,
+                          findings=[])  # fmt: skip
 
 
-def _over(values: NDArray[np.float64]) -> Interval:
-    """The estimate over trials; their median without an interval where some are infinite."""
-    if np.isfinite(values).all():
-        return of_positive(values)
-    return bare(float(np.median(values)), len(values))
+def _average(values: NDArray[np.float64], beds: list[int]) -> tuple[Interval, int | None]:
+    """The average over trials, as RFC 2544 reports it; their median without an interval where some are infinite."""
+    if not np.isfinite(values).all():
+        return bare(float(np.median(values)), len(values)), None
+    found = over_repetitions(values, beds)
+    return found.mean, found.sessions
 
 
 def floor_rows(run: Run, cells: dict[Factors, int]) -> Iterator[Row]:

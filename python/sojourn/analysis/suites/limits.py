@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sojourn.analysis.rows import Row
-from sojourn.analysis.streams import over_trials
-from sojourn.analysis.suites.cells import bare, cell_of, search_factors
+from sojourn.analysis.suites.cells import bare, cell_of, over_repetitions, search_factors
 from sojourn.analysis.suites.searches import Search, burst_bounds, lesson_bounds
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import clopper_pearson, korn_graubard
+from sojourn.statistics.proportion import korn_graubard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.suites import Sought
@@ -34,17 +35,19 @@ def loss_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[Row
 
 
 def loss_curve(searches: list[Search]) -> Iterator[dict[str, Any]]:
-    """Loss at each share of the highest rate, over repetitions; fewer than three have no interval."""
-    groups: dict[tuple[str, str, int, float], list[tuple[float, int, int]]] = {}
+    """Loss at each share of the highest rate, over beds, or repetitions on one; fewer than three have no interval."""
+    groups: dict[tuple[str, str, int, float], list[tuple[float, int, int, int]]] = {}
+    several_beds = len({search.session for search in searches}) > 1
     for search in searches:
         used = search.used if search.test == "frame-loss" else []
         highest = max((one.load for one in used), default=0.0)
         for one in used:
             key = (search.device, search.engine, search.frame_bytes, round(one.load / highest, 4))
-            groups.setdefault(key, []).append((one.load, one.lost, one.sent))
+            groups.setdefault(key, []).append((one.load, one.lost, one.sent, search.session))
     for (device, engine, size, share), several in sorted(groups.items()):
         lost, sent = (np.array([one[at] for one in several], dtype=np.float64) for at in (1, 2))
-        value = korn_graubard(lost, sent)
+        clusters = np.array([one[3] for one in several]) if several_beds else np.arange(len(several))
+        value = korn_graubard(of_clusters(lost, clusters), of_clusters(sent, clusters))
         yield {
             "device": device,
             "engine": engine,
@@ -59,6 +62,11 @@ def loss_curve(searches: list[Search]) -> Iterator[dict[str, Any]]:
         }
 
 
+def of_clusters(counts: NDArray[np.float64], clusters: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The sums of counts over each cluster."""
+    return np.array([counts[clusters == one].sum() for one in np.unique(clusters)])
+
+
 def burst_rows(searches: list[Search], sought: list[Sought], cells: dict[Factors, int]) -> Iterator[Row]:
     groups: dict[tuple[str, int], list[Search]] = {}
     for search in searches:
@@ -69,31 +77,41 @@ def burst_rows(searches: list[Search], sought: list[Sought], cells: dict[Factors
 
 
 def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sought]) -> Iterator[Row]:
-    """RFC 9004: the buffer time is the duration of the burst, minus that of the frames forwarded meanwhile."""
+    """RFC 9004: average, least, greatest and standard deviation over N whole searches, and the buffer time.
+
+    The buffer time is the duration of the burst, minus that of the frames forwarded meanwhile.
+    """
     first = several[0]
     like = Row(device, "", "", bare(0.0), "1", None, search_factors(first.engine, first.frame_bytes), cell)
-    known = [(lower, upper, one) for one in several for lower, upper in [burst_bounds(one)] if lower]
+    known = [(lower or 0, upper, one) for one in several for lower, upper in [burst_bounds(one)] if lower or upper]
     if not known:
         return
     frames = np.array([float(lower) for lower, _, _ in known])
-    filled = any(upper is not None for _, upper, _ in known)
-    value = over_trials(frames) if filled else bare(float(frames.max()), len(frames))
-    yield replace(like, quantity="back_to_back_frames", statistic="mean" if filled else "at_least", value=value)
-    whole = [step.lost == 0 for lower, _, one in known for step in one.used if int(step.load) == lower]
-    yield replace(like, quantity="burst_survival", statistic="ratio", value=clopper_pearson(sum(whole), len(whole)))
+    beds = [one.session for _, _, one in known]
+    like.quantity = "back_to_back_frames"
+    if not all(upper for _, upper, _ in known):
+        yield replace(like, statistic="at_least", value=bare(float(frames.mean()), len(frames)), findings=[])
+        return
+    value = over_repetitions(frames, beds)
+    like.sessions = value.sessions
+    yield replace(like, statistic="mean", value=value.mean, findings=[])
+    several_searches = {"min": frames.min(), "max": frames.max(), "sd": frames.std(ddof=1)} if len(frames) > 1 else {}
+    for statistic, figure in several_searches.items():
+        yield replace(like, statistic=statistic, value=bare(float(figure), len(frames)), findings=[])
     pace = np.array([_burst_pace(one, lower) for lower, _, one in known])
     served = next((one for one in sought if (one.quantity, one.device, one.cell) == ("ndr", device, cell)), None)
-    if not filled or not np.all(pace > 0):
+    if not np.all(pace > 0):
         return
     implied = frames / pace * 1e9
-    like = replace(like, unit="ns", statistic="mean")
-    yield replace(like, quantity="buffer_time_implied", value=over_trials(implied))
+    like = replace(like, unit="ns", statistic="mean", findings=[])
+    yield replace(like, quantity="buffer_time_implied", value=over_repetitions(implied, beds).mean)
     if served is None or not len(served.lowers) or served.is_tester_limited:
         return
     left = 1 - float(np.mean(served.lowers)) / pace
     source = "RFC 9004: minus the frames forwarded during the burst"
     if np.all(left > 0):
-        yield replace(like, quantity="buffer_time_corrected", value=over_trials(implied * left), source=source)
+        value = over_repetitions(implied * left, beds)
+        yield replace(like, quantity="buffer_time_corrected", value=value.mean, source=source)
 
 
 def _burst_pace(search: Search, frames: int) -> float:
@@ -115,33 +133,37 @@ def address_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[
         quantity, load, unit = named[test]
         first = several[0]
         like = Row(device, quantity, "", bare(0.0), unit, None, search_factors(first.engine, first.frame_bytes), cell)
-        bounds = [lesson_bounds(one.extra["lessons"], load) for one in several]
+        bounds = [(*lesson_bounds(one.extra["lessons"], load), one.session) for one in several]
         yield from _bound_rows(like, bounds)
     yield from _pressure_rows(searches, cells)
 
 
-def _bound_rows(like: Row, bounds: list[tuple[float | None, float | None]]) -> Iterator[Row]:
-    lowers = np.array([lower for lower, upper in bounds if lower is not None and upper is not None])
-    uppers = np.array([upper for lower, upper in bounds if lower is not None and upper is not None])
-    if len(lowers):
-        yield replace(like, statistic="rate", value=over_trials(lowers), findings=[])
-        yield replace(like, statistic="upper", value=over_trials(uppers), findings=[])
-    elif any(lower is not None for lower, _ in bounds):
-        most = max(lower for lower, _ in bounds if lower is not None)
+def _bound_rows(like: Row, bounds: list[tuple[float | None, float | None, int]]) -> Iterator[Row]:
+    both = [(lower, upper, bed) for lower, upper, bed in bounds if lower is not None and upper is not None]
+    if both:
+        lowers, uppers = (np.array([one[at] for one in both], dtype=np.float64) for at in (0, 1))
+        rate = over_repetitions(lowers, [bed for *_, bed in both])
+        like.sessions = rate.sessions
+        yield replace(like, statistic="rate", value=rate.mean, findings=[])
+        yield replace(like, statistic="upper", value=bare(float(uppers.mean()), len(uppers)), findings=[])
+    elif any(lower is not None for lower, *_ in bounds):
+        most = max(lower for lower, *_ in bounds if lower is not None)
         source = "the most, or the fastest, that the tester tried"
         yield replace(like, statistic="at_least", value=bare(most, len(bounds)), source=source, findings=[])
 
 
 def _pressure_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[Row]:
     """Received over allowed rate when more than the link's rate is offered: above one is forward pressure."""
-    groups: dict[tuple[str, int], list[float]] = {}
+    groups: dict[tuple[str, int], list[tuple[float, int]]] = {}
     for search in searches:
         if search.test == "forward-pressure" and search.extra.get("allowed_pps") and search.used:
             last = search.used[-1]
             allowed = float(search.extra["allowed_pps"])
             ratio = last.pace_pps * (1 - last.loss_ratio) / allowed
-            groups.setdefault((search.device, cell_of(search, cells)), []).append(ratio)
+            groups.setdefault((search.device, cell_of(search, cells)), []).append((ratio, search.session))
     by_cell = {number: factors for factors, number in cells.items()}
     for (device, cell), ratios in groups.items():
-        value = over_trials(np.array(ratios))
-        yield Row(device, "forward_pressure", "ratio", value, "1", None, by_cell[cell], cell)
+        value = over_repetitions(np.array([ratio for ratio, _ in ratios]), [bed for _, bed in ratios])
+        row = Row(device, "forward_pressure", "ratio", value.mean, "1", None, by_cell[cell], cell)
+        row.sessions = value.sessions
+        yield row

@@ -10,6 +10,7 @@ import polars as pl
 from sojourn.analysis.suites.latency import WORST, Timed
 from sojourn.analysis.suites.limits import loss_curve
 from sojourn.analysis.suites.searches import Search, Terms, bounds_of, unverified
+from sojourn.statistics.loss_decision import unseen_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +30,23 @@ RATES_SCHEMA: dict[str, Any] = {
     "pps": pl.Float64,
     "ci_low_pps": pl.Float64,
     "ci_high_pps": pl.Float64,
-    "lower_pps": pl.Float64,
     "upper_pps": pl.Float64,
     "conditional_pps": pl.Float64,
     "bps": pl.Float64,
     "tester_pps": pl.Float64,
     "tester_limited": pl.Boolean,
+    "below": pl.Boolean,
     "repetitions": pl.Int64,
+    "sessions": pl.Int64,
+    "trials": pl.Int64,
+    "frames": pl.Int64,
+    "seconds": pl.Float64,
+    "unseen_loss": pl.Float64,
+    "offered_off": pl.Float64,
 }
+"""`pps` is the lower bound, `upper_pps` the lowest load that failed. `trials`, `frames` and `seconds` are those that
+decided the lower bound, of the repetition that had the fewest; `unseen_loss` is the largest loss ratio that they do not
+exclude at 95 %; `offered_off` is the largest deviation of their offered rate from the nominal one, as a share."""
 SEARCHES_SCHEMA: dict[str, Any] = {
     "search": pl.Int64,
     "test": pl.String,
@@ -45,6 +55,7 @@ SEARCHES_SCHEMA: dict[str, Any] = {
     "engine": pl.String,
     "frame_bytes": pl.Int64,
     "repetition": pl.Int64,
+    "session": pl.Int64,
     "goal": pl.Float64,
     "lower": pl.Float64,
     "upper": pl.Float64,
@@ -143,16 +154,18 @@ def _frame(rows: list[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
 
 
 def _head(search: Search) -> dict[str, Any]:
-    names = ("test", "algorithm", "device", "engine", "frame_bytes", "repetition")
+    names = ("test", "algorithm", "device", "engine", "frame_bytes", "repetition", "session")
     return {"search": search.number, **{name: getattr(search, name) for name in names}}
 
 
 def _rate_sample(sought: Sought, cells: dict[int, Factors]) -> dict[str, Any]:
     factors = cells[sought.cell]
-    limited = sought.is_tester_limited
-    rate = sought.rate() if len(sought.lowers) and not limited else None
+    limited, below = sought.is_tester_limited, sought.is_below
+    found = sought.rate() if len(sought.lowers) and not limited and not below else None
+    rate = None if found is None else found.mean
     pps = sought.highest_lower if rate is None else rate.estimate
-    conditional = sought.conditionals
+    conditional, decisions = sought.conditionals, sought.decisions
+    frames = min((one.frames for one in decisions), default=0)
     return {
         "device": sought.device,
         "engine": factors.engine,
@@ -163,13 +176,19 @@ def _rate_sample(sought: Sought, cells: dict[int, Factors]) -> dict[str, Any]:
         "pps": pps,
         "ci_low_pps": None if rate is None else rate.low,
         "ci_high_pps": None if rate is None else rate.high,
-        "lower_pps": None if rate is None else float(np.mean(sought.lowers)),
-        "upper_pps": None if rate is None else float(np.mean(sought.uppers)),
+        "upper_pps": float(np.mean(sought.uppers)) if len(sought.uppers) and not limited else None,
         "conditional_pps": None if rate is None or not len(conditional) else float(np.mean(conditional)),
         "bps": None if pps is None else pps * 8 * (factors.frame_bytes or 0),
         "tester_pps": sought.tester_pps,
         "tester_limited": limited,
+        "below": below,
         "repetitions": len(sought.bounds),
+        "sessions": None if found is None else found.sessions,
+        "trials": sought.trials,
+        "frames": frames,
+        "seconds": min((one.seconds for one in decisions), default=0.0),
+        "unseen_loss": unseen_loss(frames) if frames and sought.goal == 0 else None,
+        "offered_off": max((one.offered_off for one in decisions), default=None),
     }
 
 

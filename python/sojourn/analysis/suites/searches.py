@@ -9,12 +9,12 @@ loss that its verification did not repeat. Local drops are no losses.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.statistics.bounds import Bounds, Goal, Trial, loose_bounds, relevant_bounds, verified
+from sojourn.statistics.bounds import SAME_LOAD, Bounds, Goal, Trial, loose_bounds, relevant_bounds, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,6 +66,8 @@ class Search:
     repetition: int
     steps: list[Step]
     results: list[dict[str, Any]]
+    session: int = 0
+    """The part of the run, and so the bed, that it was made on."""
 
     @property
     def used(self) -> list[Step]:
@@ -102,10 +104,9 @@ class Terms:
     verify_loss: bool
 
     def goal(self, loss_ratio: float, algorithm: str) -> Goal:
-        """A goal as its algorithm judges it: a binary search judges each load by a single long trial."""
-        if algorithm == "binary":
-            return Goal(loss_ratio, self.final_s, self.final_s, 0.0)
-        return Goal(loss_ratio, self.final_s, self.duration_sum_s, self.exceed_ratio)
+        """A goal as its algorithm judges it: of a goal of 0, and in a binary search, no trial may miss it."""
+        allowed = 0.0 if loss_ratio == 0 or algorithm == "binary" else self.exceed_ratio
+        return Goal(loss_ratio, self.final_s, self.duration_sum_s, allowed)
 
 
 def terms_of(run: Run) -> Terms:
@@ -130,24 +131,37 @@ def seconds_of(duration: str | float) -> float:
 def searches_of(run: Run) -> list[Search]:
     """Every search in the run's log, in its order."""
     counts = {int(row["block"]): row for row in _counts(run).iter_rows(named=True)}
-    told: dict[int, list[dict[str, Any]]] = {}
-    results: dict[int, list[dict[str, Any]]] = {}
-    for event in run.log:
-        if event.get("event") == "search-step":
-            told.setdefault(int(event["search"]), []).append(event)
-        elif event.get("event") == "search-result":
-            results.setdefault(int(event["search"]), []).append(event)
-    numbers = sorted({*told, *results})
-    return [_search(run, one, told.get(one, []), results.get(one, []), counts) for one in numbers]
+    found = told_of(run.log)
+    return [_search(run, number, found[number], counts) for number in sorted(found)]
 
 
-def _search(
-    run: Run,
-    number: int,
-    told: list[dict[str, Any]],
-    results: list[dict[str, Any]],
-    counts: dict[int, dict[str, Any]],
-) -> Search:  # fmt: skip
+@dataclass(slots=True)
+class Told:
+    """What the log has of one search: of the last part that made it, for an interrupted one is begun again."""
+
+    part: int
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    results: list[dict[str, Any]] = field(default_factory=list)
+
+
+def told_of(log: Iterable[dict[str, Any]]) -> dict[int, Told]:
+    """The events of every search, by its number."""
+    found: dict[int, Told] = {}
+    part = 0
+    for event in log:
+        kind = event.get("event")
+        if kind == "started":
+            part = int(event.get("part") or 0)
+        elif kind in ("search-step", "search-result"):
+            one = found.setdefault(int(event["search"]), Told(part))
+            if one.part != part:
+                one = found[int(event["search"])] = Told(part)
+            (one.steps if kind == "search-step" else one.results).append(event)
+    return found
+
+
+def _search(run: Run, number: int, of: Told, counts: dict[int, dict[str, Any]]) -> Search:
+    told, results = of.steps, of.results
     head = (told or results)[0]
     steps = [_step(run, event, counts.get(int(event["block"]))) for event in told]
     algorithm = str(head.get("algorithm") or "mlrsearch")
@@ -163,6 +177,7 @@ def _search(
         int(head.get("repetition", 0)),
         steps,
         results,
+        of.part,
     )
 
 
@@ -216,13 +231,43 @@ def _counts(run: Run) -> pl.DataFrame:
 
 
 def bounds_of(search: Search, terms: Terms, loss_ratio: float) -> Bounds:
-    """The bounds of a goal from the steps that count; from single steps where the time was up too early."""
+    """The bounds of a goal from the steps that count; what the time did not suffice for, from single steps."""
     judged, _ = _judged(search, terms, loss_ratio)
     trials, goal = [trial for trial, _ in judged], terms.goal(loss_ratio, search.algorithm)
     bounds = relevant_bounds(trials, goal)
-    if search.cut_short(loss_ratio) and (bounds.lower is None or bounds.upper is None):
+    if not search.cut_short(loss_ratio):
+        return bounds
+    if bounds.lower is None:
         return loose_bounds(trials, goal)
-    return bounds
+    missed = (one.load for one in trials if one.loss_ratio > loss_ratio and one.load > (bounds.lower or 0.0))
+    return bounds if bounds.upper is not None else replace(bounds, upper=min(missed, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The trials on which a lower bound rests."""
+
+    trials: int
+    """Those that are as long as the plan's final ones."""
+    frames: int
+    """Sent in all of them."""
+    seconds: float
+    offered_off: float
+    """The largest deviation of the offered rate from the nominal one, as a share of it."""
+
+
+def decision_of(search: Search, terms: Terms, loss_ratio: float, lower: float) -> Decision:
+    """The trials of the lower bound's load that count for a goal."""
+    judged, _ = _judged(search, terms, loss_ratio)
+    at = [step for trial, step in judged if abs(trial.load - lower) <= SAME_LOAD * lower]
+    long = [step for step in at if step.duration_s >= terms.final_s - 1e-9]
+    several = long or at
+    return Decision(
+        len(long),
+        sum(step.sent for step in several),
+        sum(step.duration_s for step in several),
+        max((abs(step.pace_pps / step.load - 1) for step in several if step.pace_pps and step.load), default=0.0),
+    )
 
 
 def unverified(search: Search, terms: Terms) -> list[Step]:
