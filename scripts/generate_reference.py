@@ -25,6 +25,7 @@ from sojourn.plan.load import sections_of
 from sojourn.plan.section import Declared, keys_of, takes_auto
 from sojourn.plan.types import ask_of
 from sojourn.records import FINDINGS
+from sojourn.records.budgets import BUDGETS, COMPONENTS
 from sojourn.records.results import RESULTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,11 +164,19 @@ def results_page() -> str:
         "|---|---|---|",
     ]
     parts += [f"| `{name}` | {kind} | {doc} |" for name, (kind, doc) in RESULTS.items()]
+    parts += ["", "## Uncertainty budgets", "", "`analysis/budgets.json` has one object for each headline figure:", ""]
+    parts += named_table(BUDGETS)
+    parts += ["", "Each of its components has:", "", *named_table(COMPONENTS)]
     probes, of_streams = str(sojourn.analysis.__doc__), str(sojourn.analysis.streams.__doc__)
     samples = probes[probes.index("- `samples/*.parquet`") : probes.index("How a figure is made")]
     return "\n".join([*parts, "", "## Samples of probes", "", samples.strip(), "", "## Streams", ""]) + (
         "\n" + of_streams[of_streams.index("Quantities (") :].strip() + "\n"
     )
+
+
+def named_table(meanings: dict[str, str]) -> list[str]:
+    """Names and meanings as the lines of a table."""
+    return ["| name | meaning |", "|---|---|", *(f"| `{name}` | {doc} |" for name, doc in meanings.items())]
 
 
 def plans_page() -> str:

@@ -55,7 +55,7 @@ def test_a_clean_run_is_trusted_and_has_no_finding(clean: Path) -> None:
     assert verdict["findings"] == []
     assert verdict["verdict"] == "trusted"
     assert verdict["sentence"].startswith("The Linux bridge adds 0.94")
-    assert "; another bed is not covered; " in verdict["sentence"]
+    assert "; another bed, reboots, other days, and request or reply by itself are not covered; " in verdict["sentence"]
     assert verdict["sentence"].endswith("no doubtful finding.")
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["supported"]
 

@@ -6,6 +6,7 @@ and is the same to the last bit for the same records. It measures nothing and im
 What it writes:
 
 - `results.json`, `results.parquet`: the tidy table, one row per figure (`rows.Row.tidy` lists the columns).
+- `budgets.json`: the uncertainty budget of each headline figure (`budget`, and `records.budgets` for the names).
 - `verdict.json`: verdict, sentence, tested hypotheses, findings, and how the A/A control came out.
 - `samples/*.parquet`, what figures draw. Those of streams are listed in the page of `streams`. Those of cells carry the
   cell's factors (every field of `factors.Factors`) beside `cell`:
@@ -36,6 +37,7 @@ from sojourn.methods import load as load_method
 from sojourn.records.results import COLUMNS
 
 if TYPE_CHECKING:
+    from sojourn.analysis.budget import Stated
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Method
@@ -54,11 +56,14 @@ def analyse(folder: Path) -> Verdict:
     if run.folder.analysis.exists():
         shutil.rmtree(run.folder.analysis)
     run.folder.analysis.mkdir(parents=True)
-    study = cast("Method", load_method(run.method, "analyse")).study(run)
+    method = cast("Method", load_method(run.method, "analyse"))
+    study = method.study(run)
     mark(study.rows, study.findings)
+    budgets = method.budgets(run, study) if hasattr(method, "budgets") else []
     write_samples(run.folder.samples, study.samples)
     verdict = judge(run, study)
     _write(run, study.rows, verdict)
+    _write_budgets(run, budgets)
     return verdict
 
 
@@ -72,3 +77,8 @@ def _write(run: Run, rows: list[Row], verdict: Verdict) -> None:
     frame = pl.DataFrame(tidy, schema=typed)
     frame.write_parquet(run.folder.analysis / "results.parquet", compression="zstd")
     run.folder.verdict.write_text(json.dumps(verdict.tidy(), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def _write_budgets(run: Run, budgets: list[Stated]) -> None:
+    tidy = [one.tidy() for one in budgets]
+    run.folder.budgets.write_text(json.dumps(tidy, indent=2, allow_nan=False, ensure_ascii=False) + "\n")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import polars as pl
 
+    from sojourn.analysis.budget import Stated
     from sojourn.analysis.finding import Finding
     from sojourn.analysis.hypotheses import Outcome
     from sojourn.analysis.rows import Row
@@ -34,7 +35,13 @@ class Study:
 
 
 class Method(Protocol):
-    """A module that can make a study of a run."""
+    """A module that can make a study of a run, and state the budgets of its headline figures.
+
+    A method without a headline figure has no `budgets`.
+    """
 
     def study(self, run: Run) -> Study:
         """Everything that this method says of the run."""
+
+    def budgets(self, run: Run, study: Study) -> list[Stated]:
+        """The uncertainty budgets of what `study` gave."""

@@ -37,6 +37,8 @@ def conclude(folder: RunFolder, *, as_json: bool, report: bool = True, history: 
         print(json.dumps({"run": str(folder.path), **said, "results": results}))
     else:
         render_terminal(folder.path, Console(highlight=False))
+        if history and (widened := over_boots(folder)):
+            print(widened)
     if verdict["verdict"] == "invalid":
         raise typer.Exit(INVALID)
 
@@ -53,3 +55,15 @@ def keep(folder: RunFolder) -> None:
         find_history().append(entry_of(folder))
     except SojournError as error:
         print(f"sojourn: not in the history: {error}", file=sys.stderr)
+
+
+def over_boots(folder: RunFolder) -> str:
+    """What the headline's uncertainty is with other boots and days, as far as the history knows them; else empty."""
+    from sojourn.errors import SojournError
+
+    try:
+        from sojourn.cli.boots import with_boots
+
+        return with_boots(folder)
+    except SojournError:
+        return ""  # `keep` has said why

@@ -51,6 +51,11 @@ class RunFolder:
         return self.analysis / "results.json"
 
     @property
+    def budgets(self) -> Path:
+        """The uncertainty budgets of the headline figures."""
+        return self.analysis / "budgets.json"
+
+    @property
     def verdict(self) -> Path:
         """Whether to trust it, and why."""
         return self.analysis / "verdict.json"

@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 import sojourn
-from sojourn.report import bundle
+from sojourn.report import budgets, bundle
 from sojourn.report.contents import parts_of
 from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
@@ -45,7 +45,8 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
     """The whole page."""
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     parts = parts_of(run)
-    further = [one for one in tables if one.name not in (*APART, *parts.results)]
+    uncertain = [one for one in tables if one.name.startswith(f"{budgets.NAME}_")]
+    further = [one for one in tables if one not in uncertain and one.name not in (*APART, *parts.results)]
     return _template().render(
         run=run,
         policy=policy(scripts.values()),
@@ -53,12 +54,19 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
         facts=_facts(run),
         grave=run.findings("invalid", "doubtful"),
         keys=parts.keys(run),
-        sections=_sections(bool(figures), bool(further), bool(published or unmatched)),
+        sections=_sections(
+            uncertainty=bool(uncertain),
+            figures=bool(figures),
+            tables=bool(further),
+            published=bool(published or unmatched),
+        ),
         question=run.plan.get("study", {}).get("question", ""),
         drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),
         method=[*parts.words(run), ONE_MINUTE],
         tables=tables,
         results=parts.results,
+        budgets=uncertain,
+        explained=budgets.EXPLAINED,
         further=further,
         published=published,
         unmatched=unmatched,
@@ -137,10 +145,11 @@ def _sojourn(run: Run) -> str:
     return f"Sojourn {measured.get('version') or sojourn.__version__}" + (f", commit {commit}" if commit else "")
 
 
-def _sections(figures: bool, tables: bool, published: bool) -> list[tuple[str, str]]:
+def _sections(*, uncertainty: bool, figures: bool, tables: bool, published: bool) -> list[tuple[str, str]]:
     return [
         ("how", "How it was measured"),
         ("results", "Results"),
+        *([("uncertainty", "Uncertainty")] if uncertainty else []),
         *([("figures", "Figures")] if figures else []),
         *([("tables", "Tables")] if tables else []),
         *([("published", "Beside the papers")] if published else []),

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sojourn.report.budgets import in_a_line, read_budgets
 from sojourn.report.checks import SOURCES, named
 from sojourn.report.checks import shown_of as check_numbers
 from sojourn.report.contents import parts_of
@@ -51,6 +52,7 @@ def render(folder: Path, console: Console) -> None:
         _print_latencies(run, console)
         _print_lines(run, console)
         _print_pacing(run, console)
+    _print_budgets(run, console)
     _print_checks(run, console)
     _print_hypotheses(run, console)
     _print_findings(run, console)
@@ -71,6 +73,15 @@ def _print_keys(run: Run, console: Console) -> None:
         table.add_row(escape(key.what), key.value, key.unit, escape("; ".join(line for line in key.lines if line)))
     if keys:
         console.print(Padding(table, (1, 0, 0, 0)))
+
+
+def _print_budgets(run: Run, console: Console) -> None:
+    """Each headline figure with its expanded uncertainty; the components are in the report."""
+    several = read_budgets(run)
+    if several:
+        console.print()
+    for one in several:
+        console.print(Text(in_a_line(one)))
 
 
 def _print_checks(run: Run, console: Console) -> None:

@@ -13,11 +13,15 @@ from sojourn.analysis.soundness import soundness_findings
 from sojourn.analysis.study import Study
 from sojourn.analysis.tester import stamp_sources, tester_findings
 from sojourn.methods.pairs.analyse import slope
+from sojourn.methods.pairs.analyse.budget import budgets
+from sojourn.methods.pairs.analyse.directions import asymmetry_rows
 from sojourn.methods.pairs.analyse.headline import headline, latency_sentence
 from sojourn.methods.pairs.analyse.shape import shape_findings
 
 if TYPE_CHECKING:
     from sojourn.analysis.run import Run
+
+__all__ = ["budgets", "study"]
 
 
 def study(run: Run) -> Study:
@@ -25,6 +29,8 @@ def study(run: Run) -> Study:
     rounds = rounds_of(run)
     fits = by_size(run, rounds)
     rows = [*latency_rows(run, rounds), *size_rows(fits), *path_rows(run)]
+    head = headline(run, rows)
+    rows += asymmetry_rows(run, rounds, head)
     bed = resolution(rounds)
     bed_ns = 0.0 if bed is None else bed.estimate
     findings = [
@@ -35,4 +41,4 @@ def study(run: Run) -> Study:
     stamp_sources(run, rows)
     hypotheses = evaluate_hypotheses(run, rounds, bed_ns, slope.HYPOTHESES)
     samples = samples_of_pairs(run, rounds, fits)
-    return Study(rows, findings, latency_sentence(run, rows), hypotheses, samples, headline=headline(run, rows))
+    return Study(rows, findings, latency_sentence(run, rows), hypotheses, samples, headline=head)

@@ -50,13 +50,15 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
         *_bridge(rows, row),
         *_per_byte(run, rows, row, bed or 0.0),
         "what the bed can resolve is not known" if bed is None else f"the bed can resolve {micro(bed)}",
-        "reboots and other days are not covered" if row.sessions is not None else "another bed is not covered",
+        _not_covered(rows, row),
     ]
     return "; ".join(parts)
 
 
-def _at(rows: list[Row], device: str, reference: str, statistic: str, cell: int | None) -> Row | None:
-    wanted = (device, reference, "device_latency", statistic, cell)
+def _at(
+    rows: list[Row], device: str, reference: str, statistic: str, cell: int | None, quantity: str = "device_latency"
+) -> Row | None:
+    wanted = (device, reference, quantity, statistic, cell)
     return next(
         (row for row in rows if (row.device, row.reference, row.quantity, row.statistic, row.cell) == wanted), None
     )
@@ -93,6 +95,14 @@ def _range(value: Interval) -> str:
         return "no interval"
     low, high = fixed(value.low / 1000, places), fixed(value.high / 1000, places)
     return f"{low}{f' to {high}' if value.low < 0 else f'{DASH}{high}'}"
+
+
+def _not_covered(rows: list[Row], row: Row) -> str:
+    """What another run could find beyond the interval; a direction by itself, where the records do not tell it."""
+    beds = "" if row.sessions is not None else "another bed, "
+    if _at(rows, row.device, row.reference or DIRECT, "mean", row.cell, "latency_asymmetry") is None:
+        return f"{beds}reboots, other days, and request or reply by itself are not covered"
+    return f"{beds}reboots and other days are not covered"
 
 
 def _reference(run: Run, row: Row) -> str:

@@ -1,0 +1,153 @@
+"""The uncertainty budget of a figure (JCGM 100, "GUM"): what is counted, what is not and why, and what it amounts to.
+
+A method states one for each of its headline figures: its `analyse` has `budgets(run, study)`. Entries are uncorrelated
+with each other. One that another contains is listed and not counted twice; one that a run cannot know is listed as not
+known. The expanded uncertainty is given only where the scatter is known: without it, it would be a part of the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from sojourn.analysis.rows import finite
+from sojourn.statistics.budget import Budget, Component, combine, rectangular
+from sojourn.statistics.interval import student_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sojourn.analysis.rows import Row
+    from sojourn.statistics.interval import Interval
+
+State = Literal["counted", "contained", "cancels", "outside", "unknown"]
+"""Of an entry: in the combined uncertainty; in another entry; zero in the difference of two paths; of something else
+than the measurand; not known from this run."""
+
+CLOCK_RATE = 500e-6
+"""The most by which Linux corrects the rate of its clock (adjtimex(2): `freq` within ± 500 ppm); the rate of a clock
+that is kept by NTP or PTP lies within it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A source of uncertainty: its value where it has one, whether that is counted, and where it comes from or why not.
+
+    `source` is a phrase for a reader of the report, without a full stop.
+    """
+
+    name: str
+    state: State
+    source: str
+    component: Component | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """The budget of one figure; `uncovered` says in words what the expanded uncertainty does not hold."""
+
+    name: str
+    row: Row
+    entries: tuple[Entry, ...]
+    uncovered: tuple[str, ...] = ()
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the counted entries amount to; None where none of them is of what was measured (type A)."""
+        counted = [one.component for one in self.entries if one.state == "counted" and one.component is not None]
+        if not any(one.evaluation == "A" for one in counted):
+            return None
+        return combine(counted, self.row.value.level)
+
+    def tidy(self) -> dict[str, Any]:
+        """The budget as budgets.json holds it; `records.budgets` declares the names."""
+        row, budget = self.row, self.budget
+        return {
+            "name": self.name,
+            **{key: getattr(row, key) for key in ("device", "reference", "quantity", "statistic", "cell", "port")},
+            "factors": {key: value for key, value in asdict(row.factors).items() if value is not None},
+            "estimate": finite(row.value.estimate),
+            "unit": row.unit,
+            "components": [tidy_entry(one, budget) for one in self.entries],
+            "combined": None if budget is None else budget.combined,
+            "effective_degrees": None if budget is None else finite(budget.effective_degrees),
+            "coverage_factor": None if budget is None else budget.coverage_factor,
+            "expanded": None if budget is None else budget.expanded,
+            "level": row.value.level,
+            "interval_half_width": finite(row.value.half_width),
+            "not_covered": list(self.uncovered),
+        }
+
+
+def tidy_entry(entry: Entry, budget: Budget | None) -> dict[str, Any]:
+    """One component; its share of the combined variance where it is counted."""
+    of, is_counted = entry.component, entry.state == "counted"
+    return {
+        "name": entry.name,
+        "state": entry.state,
+        "evaluation": None if of is None else of.evaluation,
+        "standard_uncertainty": None if of is None else of.standard_uncertainty,
+        "unit": None if of is None else of.unit,
+        "distribution": None if of is None else of.distribution,
+        "sensitivity": None if of is None else of.sensitivity,
+        "degrees_of_freedom": None if of is None else finite(of.degrees),
+        "contribution": None if of is None else of.contribution,
+        "share": budget.share(of) if budget is not None and of is not None and is_counted else None,
+        "source": entry.source,
+    }
+
+
+def counted(component: Component, source: str) -> Entry:
+    """A component of the combined uncertainty."""
+    return Entry(component.name, "counted", source, component)
+
+
+def unknown(name: str, why: str) -> Entry:
+    """What this run cannot know."""
+    return Entry(name, "unknown", why)
+
+
+def scatter(name: str, row: Row, units: int, source: str) -> Entry:
+    """The scatter that the row's interval is made of, over so many independent values; not known without an interval.
+
+    u = half-width / t, t Student's quantile for units - 1 degrees of freedom: so that this entry by itself has the
+    row's interval as its expanded uncertainty. For an interval of ranks that is the same by definition, not by theory.
+    """
+    u = standard_error(row.value, units)
+    if u is None:
+        return unknown(name, f"{source}: too few values for an interval, or values without any scatter")
+    return counted(Component(name, "A", u, row.unit, "student-t", 1.0, units - 1), source)
+
+
+def standard_error(value: Interval, units: int) -> float | None:
+    """The standard uncertainty behind an interval over so many values; None without an interval."""
+    half = value.half_width
+    return None if half is None or units < 2 or not half > 0 else half / student_quantile(units - 1, value.level)
+
+
+def timestamp_resolution(step_ns: float, of_stamps: str, sensitivity: float) -> Entry:
+    """What a clock that counts in steps adds: each stamp lies anywhere within half a step (GUM F.2.2.1).
+
+    All stamps of the figure are taken to err together in the direction that adds: averaging is not counted upon.
+    """
+    component = rectangular("resolution of timestamps", step_ns / 2, "ns", sensitivity)
+    return counted(component, f"all stamps of the run are multiples of {step_ns:g} ns; {of_stamps}")
+
+
+def clock_rate(estimate_ns: float) -> Entry:
+    """What the rate of an uncalibrated clock adds to a time that was measured with it."""
+    component = rectangular("rate of the clock", CLOCK_RATE, "1", estimate_ns)
+    return counted(component, "the run compares its clock with no standard; Linux corrects one by 500 ppm at most")
+
+
+BOOTS = unknown(
+    "between boots and days",
+    "a run is of one boot; `sojourn history` knows it from six boots or days on",
+)
+OTHER_DAYS = "reboots and other days"
+
+
+def independent_sum(values: Iterable[float]) -> float:
+    """The standard uncertainty of a sum of uncorrelated values."""
+    return math.hypot(*values)

@@ -1,0 +1,48 @@
+"""The expanded uncertainty of a run's headline with what its history says of other boots and days.
+
+The run's own budget cannot have it: a run is of one boot.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sojourn.analysis.comparison import key_of
+from sojourn.history import components_of, entry_of, find_history
+from sojourn.report.budgets import result_of, with_unit
+from sojourn.statistics.budget import Component, combine
+
+if TYPE_CHECKING:
+    from sojourn.records import RunFolder
+
+
+def with_boots(folder: RunFolder) -> str:
+    """One sentence for each budget that the history knows the figure of; empty before six boots or days."""
+    entry = entry_of(folder)
+    known = components_of(find_history().read(entry.study), entry.bed)
+    rows = json.loads(folder.results.read_text(encoding="utf-8"))
+    said = [_widened(one, known, rows) for one in json.loads(folder.budgets.read_text(encoding="utf-8"))]
+    return "\n".join(filter(None, said))
+
+
+def _widened(one: dict[str, Any], known: dict[tuple[object, ...], Any], rows: list[dict[str, Any]]) -> str:
+    row = next((row for row in rows if is_of(row, one)), None)
+    between = None if row is None else known.get(key_of(row))
+    if between is None or one["combined"] is None:
+        return ""
+    unit = one["unit"]
+    own = Component("this run", "A", one["combined"], unit, degrees=one["effective_degrees"] or float("inf"))
+    boots = Component("boots and days", "A", between.between, unit, degrees=between.degrees)
+    whole = combine([own, boots], one["level"])
+    widened = {**one, "expanded": whole.expanded}
+    return (
+        f"With other boots and days, whose sd is {with_unit(between.between, unit)} over {between.groups} in the "
+        f"history: {result_of(widened)} (U; k = {whole.coverage_factor:.2f})."
+    )
+
+
+def is_of(row: dict[str, Any], budget: dict[str, Any]) -> bool:
+    """Whether a row of results is the figure of a budget."""
+    names = ("device", "reference", "quantity", "statistic", "cell", "port", "estimate")
+    return all(row.get(name) == budget.get(name) for name in names)

@@ -1,0 +1,158 @@
+"""The uncertainty budget of a device's latency at the headline's cell, from pairs.
+
+The measurand is the mean of the latencies of both directions, over the reference, at the plan's reference cell. Each
+bed has its own links, devices, processes, cores and order of paths, so the scatter between beds contains what an
+instance of them is worth, and the scatter of pairs; both are listed and counted once. What has the same value on both
+paths of a pair cancels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.budget import (
+    BOOTS,
+    OTHER_DAYS,
+    Entry,
+    Stated,
+    clock_rate,
+    scatter,
+    standard_error,
+    timestamp_resolution,
+    unknown,
+)
+from sojourn.analysis.run import DIRECT, WIRE
+from sojourn.analysis.wording import micro
+from sojourn.statistics.budget import Component
+
+if TYPE_CHECKING:
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+ANOTHER_BED = "another bed"
+ONE_DIRECTION = "request or reply by itself"
+
+
+def budgets(run: Run, study: Study) -> list[Stated]:
+    """The budget of the headline; none where no device was measured."""
+    row = study.headline
+    if row is None:
+        return []
+    direction = directions(study.rows, row)
+    entries = [*_scatter(run, study.rows, row), direction, _stamps(run, row), *_clock(run, row), _definition(run, row)]
+    uncovered = [OTHER_DAYS, *([] if row.sessions else [ANOTHER_BED])]
+    if direction.state == "unknown":
+        uncovered.append(ONE_DIRECTION)
+    name = f"Latency of {row.device} over {row.reference}"
+    return [Stated(name, row, (*entries, BOOTS), tuple(uncovered))]
+
+
+def _scatter(run: Run, rows: list[Row], row: Row) -> list[Entry]:
+    """What repeats differ by: between beds with what that contains, or within the one bed."""
+    if row.sessions is None:
+        return [
+            scatter("scatter within the bed", row, row.value.n, f"{row.value.n} pairs of one bed"),
+            unknown("between beds", "the run has one bed; `bed.sessions` makes several"),
+            unknown("instance of link and device", f"the bed has {'two' if run.has_twins else 'one'} of each"),
+            _drift("the scatter within the bed"),
+        ]
+    between = scatter("scatter between beds", row, row.sessions, f"means of {row.sessions} beds, each made anew")
+    return [between, *_within(rows, row), _instance(rows, row), _drift("the scatter within a bed")]
+
+
+def _within(rows: list[Row], row: Row) -> list[Entry]:
+    """The scatter of pairs: it is in the means of beds."""
+    found = _beside(rows, row, "device_latency", "within_bed")
+    degrees = row.value.n - (row.sessions or 1)
+    u = None if found is None else standard_error(found.value, degrees + 1)
+    if u is None:
+        return []
+    component = Component("scatter within a bed", "A", u, row.unit, "student-t", 1.0, degrees)
+    return [Entry(component.name, "contained", f"{row.value.n} pairs; in the scatter between beds", component)]
+
+
+def _instance(rows: list[Row], row: Row) -> Entry:
+    """What one device differs by from another of its kind: each bed has new ones, so it is in the scatter of beds."""
+    found = next((one for one in rows if (one.device, one.quantity) == (row.device, "between_instances")), None)
+    name, where = "instance of link and device", "each bed has new ones: in the scatter between beds"
+    if found is None or found.sessions is None:
+        return Entry(name, "contained", where)
+    # Two instances in each of the beds: the mean over all of them has this standard deviation over their root.
+    degrees = found.sessions - 1
+    of_mean = found.value.estimate / (2 * found.sessions) ** 0.5
+    apart = found.value.estimate
+    seen = (
+        f"instances of the device differ by sd {micro(apart)}"
+        if apart
+        else "two in a bed differ by no more than scatter"
+    )
+    said = f"{seen}; {where}"
+    return Entry(name, "contained", said, Component(name, "A", of_mean, row.unit, "normal", 1.0, degrees))
+
+
+def _drift(where: str) -> Entry:
+    said = f"linear drift cancels in mirrored rounds; the rest has the sign of the drawn order, and is in {where}"
+    return Entry("drift within a round", "contained", said)
+
+
+def directions(rows: list[Row], row: Row) -> Entry:
+    """How request and reply differ: beside the measurand, which is the mean of both."""
+    name = "asymmetry of request and reply"
+    found = _beside(rows, row, "latency_asymmetry", "mean")
+    if found is None:
+        why = "no record of when a request reached the other end, or ends without a common clock"
+        return unknown(name, f"{why}; the figure is the mean of both directions")
+    u = standard_error(found.value, found.sessions or found.value.n)
+    component = (
+        None
+        if u is None
+        else Component(name, "A", u, row.unit, "student-t", 0.0, (found.sessions or found.value.n) - 1)
+    )
+    side = "more" if found.value.estimate >= 0 else "less"
+    said = f"the request takes {micro(abs(found.value.estimate))} {side} than the mean of both directions, the figure"
+    return Entry(name, "outside", said, component)
+
+
+def _stamps(run: Run, row: Row) -> Entry:
+    """Timestamps are taken at the same points on both paths of a pair, or they are not."""
+    paths = run.measured.filter(pl.col("device").is_in([row.device, row.reference]), pl.col("cell") == row.cell)
+    sources = paths.drop_nulls("arrival_source").select("departure_source", "arrival_source").unique()
+    name = "points of timestamping"
+    if sources.height != 1:
+        return unknown(name, "stamps of both paths are of several sources")
+    departure, arrival = sources.row(0)
+    where = str(departure) if departure == arrival else f"departure {departure}, arrival {arrival}"
+    return Entry(name, "cancels", f"the same on both paths ({where}), so that they are not in the difference")
+
+
+def _clock(run: Run, row: Row) -> list[Entry]:
+    """One clock for all stamps: its resolution and its rate. Simulated time has a resolution alone."""
+    rtt = run.measured["rtt"].drop_nulls().cast(pl.Int64).to_numpy()
+    step = int(np.gcd.reduce(rtt)) if len(rtt) else 0
+    # Half the difference of two round trips: four stamps, each with a sensitivity of 1/2, so root of four halves is 1.
+    found = [timestamp_resolution(max(1, step), "four of them, each with sensitivity ½", 1.0)]
+    return found if run.simulated else [*found, clock_rate(row.value.estimate)]
+
+
+def _definition(run: Run, row: Row) -> Entry:
+    """The reference is part of what is measured."""
+    name = "definition of the measurand"
+    if row.reference == WIRE:
+        return Entry(
+            name, "outside", "the wire is the reference by definition; the figure over the direct link is another one"
+        )
+    wire = "" if run.simulated else ": the further links of the device's path are in it"
+    over = "direct link" if row.reference == DIRECT else str(row.reference)
+    return Entry(name, "outside", f"the {over} is the reference by definition{wire}")
+
+
+def _beside(rows: list[Row], row: Row, quantity: str, statistic: str) -> Row | None:
+    """The row of the same device, reference and cell with another quantity."""
+    wanted = (row.device, row.reference, quantity, statistic, row.cell)
+    return next(
+        (one for one in rows if (one.device, one.reference, one.quantity, one.statistic, one.cell) == wanted), None
+    )

@@ -1,0 +1,209 @@
+"""The uncertainty budgets as tables: components first, what they amount to below, and how U and the interval agree.
+
+Reads analysis/budgets.json; computes no statistic. Uncertainties have two significant digits (GUM 7.2.6).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from sojourn.report.numbers import NOTHING, fixed, percent, show
+from sojourn.report.table import Column, Entry, Table, text
+
+if TYPE_CHECKING:
+    from sojourn.report.run import Run
+
+NAME = "budget"
+COLUMNS = (
+    Column(("component",), "Component", numeric=False),
+    Column(("evaluation",), "Type", numeric=False),
+    Column(("standard_uncertainty", "unit"), "u"),
+    Column(("distribution",), "Distribution", numeric=False),
+    Column(("sensitivity",), "c"),
+    Column(("degrees_of_freedom",), "ν"),
+    Column(("contribution",), "|c|·u"),
+    Column(("share",), "Share"),
+    Column(("state", "source"), "Where it is from", numeric=False),
+)
+BEYOND = (
+    Column(("component",), "Component", numeric=False),
+    Column(("state",), "In U?", numeric=False),
+    Column(("source",), "Why", numeric=False),
+)
+STATES = {
+    "counted": "yes",
+    "contained": "in another",
+    "cancels": "cancels",
+    "outside": "not of this figure",
+    "unknown": "not known",
+}
+DISTRIBUTIONS = {"student-t": "Student's t"}
+INFINITE = "∞"
+DIGITS = 2
+
+EXPLAINED = (
+    "What the uncertainty of each headline figure is made of (JCGM 100, the GUM). A component of type A comes from the "
+    "scatter of what was measured, one of type B from anything else. Its standard uncertainty u, known with ν degrees "
+    "of freedom, times the sensitivity c of the figure to it is its contribution, |c|·u. Contributions add in squares "
+    "to the combined standard uncertainty u_c; the share is of its square. U = k·u_c is the expanded uncertainty: the "
+    "figure ± U holds the true value with a probability of 95 %, as far as the components are known. Those that are "
+    "not known are named, and are not in U."
+)
+
+
+def budget_tables(run: Run) -> list[Table]:
+    """Two tables for each headline figure; none of a run that was analysed before there were budgets."""
+    tables = [made for place, one in enumerate(read_budgets(run)) for made in _tables(one, f"{NAME}_{place + 1}")]
+    return [table for table in tables if table.rows]
+
+
+def read_budgets(run: Run) -> list[dict[str, Any]]:
+    """The run's budgets as budgets.json has them (`records.budgets`)."""
+    path = run.folder / "analysis" / "budgets.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+
+
+def in_a_line(one: dict[str, Any]) -> str:
+    """A budget for the terminal: the figure ± U, what U is made of, and what is not in it."""
+    if one["expanded"] is None:
+        return f"{one['name']}: the uncertainty is not known, for the scatter is not."
+    parts = [part for part in one["components"] if part["share"]]
+    most = max(parts, key=lambda part: float(part["share"]))
+    degrees = one["effective_degrees"]
+    of = f"k = {fixed(one['coverage_factor'], 2)}, ν = {INFINITE if degrees is None else fixed(degrees, 1)}"
+    said = f"{one['name']}: {result_of(one)} (U; {of}); {_share(most['share'])} of its variance: {most['name']}."
+    return said + (f" Not in U: {'; '.join(one['not_covered'])}." if one["not_covered"] else "")
+
+
+def _tables(one: dict[str, Any], name: str) -> tuple[Table, Table]:
+    """The components that have a value with what they amount to, and the others."""
+    valued = [part for part in one["components"] if part["standard_uncertainty"] is not None]
+    first = sorted(valued, key=lambda part: part["state"] != "counted")
+    rows = [_component(part, one["unit"]) for part in first] + _amounts(one)
+    strong = frozenset(range(len(first), len(rows)))
+    others = [part for part in one["components"] if part not in valued]
+    beyond = [tuple(map(text, (_named(part), STATES[part["state"]], _sentence(part["source"])))) for part in others]
+    return (
+        Table(name, f"{one['name']}: {result_of(one)}", COLUMNS, tuple(rows), _note(one), strong, wide=True),
+        Table(f"{name}_beyond", f"{one['name']}: what has no number in this budget", BEYOND, tuple(beyond)),
+    )
+
+
+def _component(part: dict[str, Any], unit: str) -> tuple[Entry, ...]:
+    is_counted, value = part["state"] == "counted", part["standard_uncertainty"]
+    degrees, share = part["degrees_of_freedom"], part["share"]
+    return (
+        text(_named(part)),
+        text(part["evaluation"]),
+        Entry(with_unit(value, part["unit"]), (value, part["unit"])),
+        text(DISTRIBUTIONS.get(part["distribution"], part["distribution"])),
+        Entry(_sensitivity(part, unit), (part["sensitivity"],)),
+        Entry(INFINITE if degrees is None else fixed(degrees, 0 if degrees == int(degrees) else 1), (degrees,)),
+        Entry(with_unit(part["contribution"], unit) if is_counted else NOTHING, (part["contribution"],)),
+        Entry(_share(share) if share is not None else STATES[part["state"]], (share,)),
+        Entry(_sentence(part["source"]), (part["state"], part["source"])),
+    )
+
+
+def _named(part: dict[str, Any]) -> str:
+    return str(part["name"][:1].upper() + part["name"][1:])
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _amounts(one: dict[str, Any]) -> list[tuple[Entry, ...]]:
+    """What the counted components amount to, one line each."""
+    if one["combined"] is None:
+        return [_amount("Expanded, U", NOTHING, "Not known, for the scatter is not.")]
+    degrees, unit = one["effective_degrees"], one["unit"]
+    return [
+        _amount("Combined, u_c", with_unit(one["combined"], unit), "The root of the sum of squares."),
+        _amount(
+            "Effective ν",
+            INFINITE if degrees is None or degrees > 1e6 else fixed(degrees, 1),
+            "By Welch and Satterthwaite.",
+        ),
+        _amount(
+            "Coverage factor, k", fixed(one["coverage_factor"], 2), f"Student's t for them at {percent(one['level'])}."
+        ),
+        _amount("Expanded, U", with_unit(one["expanded"], unit), "k·u_c."),
+    ]
+
+
+def _amount(name: str, value: str, why: str) -> tuple[Entry, ...]:
+    blank = Entry("")
+    return (text(name), blank, blank, blank, blank, blank, Entry(value), blank, text(why))
+
+
+def result_of(one: dict[str, Any]) -> str:
+    """The figure ± U, both in the unit for people and to the same digit."""
+    value, unit = one["estimate"], one["unit"]
+    if value is None:
+        return NOTHING
+    reach = one["expanded"]
+    if reach is None:
+        shown = show(value, None, None, unit)
+        return f"{shown.text} {shown.unit}".strip()
+    shown = show(value, value - reach, value + reach, unit)
+    half = (shown.high - shown.low) / 2 if shown.low is not None and shown.high is not None else 0.0
+    return f"{shown.text} ± {fixed(half, shown.decimals)} {shown.unit}".strip()
+
+
+def _note(one: dict[str, Any]) -> str:
+    """Whether U is the interval of the headline, and what it does not hold."""
+    half, reach = one["interval_half_width"], one["expanded"]
+    said = []
+    if half is not None and reach is not None:
+        shown, of_interval = (with_unit(size, one["unit"]) for size in (reach, half))
+        said.append(
+            f"The interval in the results, ± {of_interval}, is this U: to these digits, nothing else changes it."
+            if shown == of_interval
+            else f"The interval in the results, ± {of_interval}, is of the scatter alone; U, ± {shown}, holds all."
+        )
+    if one["not_covered"]:
+        said.append(f"Not in U: {'; '.join(one['not_covered'])}.")
+    return " ".join(said)
+
+
+def with_unit(value: float, unit: str) -> str:
+    """A number of two significant digits with its unit; a ratio has none, and is no percentage of the figure."""
+    return f"{significant(value)} {unit}" if unit not in ("1", "") else significant(value)
+
+
+def significant(value: float, digits: int = DIGITS) -> str:
+    """So many significant digits, without a power of ten where the number can be read without."""
+    if not value:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    if size < -4:
+        mantissa = value / 10.0**size
+        return f"{fixed(mantissa, digits - 1)}·10{str(size).translate(RAISED)}"
+    rounded = round(value, digits - 1 - size)
+    size = math.floor(math.log10(abs(rounded)))
+    return fixed(rounded, max(0, digits - 1 - size))
+
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _sensitivity(part: dict[str, Any], unit: str) -> str:
+    """With its unit where the component's is not the figure's."""
+    value = (
+        significant(part["sensitivity"], 3)
+        if part["sensitivity"] != int(part["sensitivity"])
+        else fixed(part["sensitivity"], 0)
+    )
+    if part["unit"] == unit:
+        return value
+    return f"{value} {unit}" if part["unit"] in ("1", "") else f"{value} {unit}/{part['unit']}"
+
+
+def _share(share: float) -> str:
+    """As a percentage that never claims to be all or nothing."""
+    if share < 0.001:
+        return "< 0.1 %" if share else "0 %"
+    return "> 99.9 %" if 0.999 < share < 1 else f"{fixed(100 * share, 1)} %"
