@@ -23,7 +23,19 @@ SHELL = sorted((ROOT / "scripts").glob("*.sh"))
 
 def main() -> int:
     """Print every complaint; status 1 if there is one."""
-    rules = [clocks, unsafe_code, lints, import_contracts, tables, findings, names, first_lines, versions, targets]
+    rules = [
+        clocks,
+        unsafe_code,
+        lints,
+        import_contracts,
+        tables,
+        findings,
+        names,
+        first_lines,
+        versions,
+        targets,
+        consoles,
+    ]
     complaints = [complaint for rule in rules for complaint in rule()]
     print("\n".join(complaints) or f"rules: all {len(rules)} hold")
     return 1 if complaints else 0
@@ -53,6 +65,14 @@ def unsafe_code() -> Iterator[str]:
             following = " ".join(text for _, text in lines[index + 1 : index + 4])
             if "allow(unsafe_code)" in line and not re.search(r"\bmod sys;", following):
                 yield f"{where(path, number)}: exempts more than `mod sys`"
+
+
+def consoles() -> Iterator[str]:
+    """No terminal makes a picture of ':up:', which is part of the name `bridge:up`."""
+    for path in PYTHON:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r"\bConsole\((?!\))", line) and "emoji=False" not in line and "python/sojourn" in str(path):
+                yield f"{where(path, number)}: a Console without emoji=False"
 
 
 def lints() -> Iterator[str]:

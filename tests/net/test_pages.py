@@ -45,6 +45,7 @@ INSTEAD = {
     "make demo": "",  # tests/bare runs it
     "make setup": "",  # `make test` has just run it
     "run --resume out/x": "",  # tests/net/test_conduct_net.py interrupts a run and goes on with it
+    "run published": "run published --dry-run",  # test_published.py runs it, in `make proof`
     "run my-bridge.toml": f"run my-bridge.toml {MINUTES}",
     "run bridge-latency --quick": "run bridge-latency --quick --set pairs.rounds=2 --no-report",
     "emulate eth1 eth2 --delay 20ms --loss 1%": "",  # in README: the guide's page on emulation runs it

@@ -20,7 +20,7 @@ from sojourn.conduct.drops import located
 from sojourn.conduct.search import Bounds, LoadMissed, Reach, Terms, find, longest
 from sojourn.conduct.searches import whole_searches
 from sojourn.conduct.streams import whole_streams
-from sojourn.conduct.tester import is_short
+from sojourn.conduct.tester import Outcome, is_short
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.instruments import StreamInstrument
 from sojourn.plan import Plan, load_plan
@@ -172,6 +172,18 @@ def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Pat
     folder = run(plan_of(PLAN, tmp_path, "trials.rounds=6", "trials.at_most=1ms"), tmp_path)
     assert load_plan(folder.plan).trials.rounds == 2
     assert events(folder, "time-is-up")[0]["asked"] == 6
+
+
+def test_what_a_queue_lets_out_when_the_sender_has_ended_is_no_rate_of_the_path() -> None:
+    second = 10**9
+    sent = [{"sent": 4001, "first_ns": 0, "last_ns": second}]
+    received = [{"first": 1001, "first_ns": second // 10, "last_ns": 21 * second // 10, "local_drops": 0, "port": 0}]
+    trial: Any = None
+    held = Outcome(trial, sent, received, missed=False, rate_pps=None)
+    assert held.carried_pps == pytest.approx(1001 / (2 * 1001 / 1000))  # 1001 frames, 2 ms apart
+    short = [{"first": 1001, "first_ns": 0, "last_ns": second // 2, "local_drops": 1000, "port": 0}]
+    dropped = Outcome(trial, sent, short, missed=False, rate_pps=None)
+    assert dropped.carried_pps == pytest.approx(2001 / (second * 4001 / 4000 / 1e9))
 
 
 def test_a_share_is_one_of_the_paths_own_throughput(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def print_examination(examination: dict[str, Any], console: Console | None = Non
     from rich.console import Console
     from rich.table import Table
 
-    console = console or Console(highlight=False)
+    console = console or Console(highlight=False, emoji=False)
     table = Table(box=None, pad_edge=False)
     for column in ("", "what", "found", "how to fix it"):
         table.add_column(column, overflow="fold")

@@ -53,13 +53,20 @@ Sets = Annotated[
         "--set", metavar="KEY=VALUE", help="Change a value of the plan, e.g. rounds=20 or devices=wire,bridge."
     ),
 ]
+PUBLISHED = "published"
+"""The name under which every study of a published experiment is run."""
+
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
 
 
 @app.command()
 def run(  # noqa: PLR0913 - one for each option
     study: Annotated[
-        str | None, typer.Argument(metavar="[NAME | PLAN.toml]", help="A built-in study (see `list`) or a plan file.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME | PLAN.toml]",
+            help="A built-in study (see `list`), `published` for all that papers have, or a plan file.",
+        ),
     ] = None,
     *,
     sets: Sets = None,
@@ -88,6 +95,19 @@ def run(  # noqa: PLR0913 - one for each option
         return
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
+    if study == PUBLISHED:
+        given = [name for name, value in {"--set": sets, "--no-report": no_report}.items() if value]
+        if given:
+            raise RequestError(f"`sojourn run {PUBLISHED}` runs several studies as they are: leave {given[0]} away")
+        from sojourn.cli.published import dry_run as show_published
+        from sojourn.cli.published import run_published
+
+        if dry_run:
+            show_published(full=full, backend=bed, as_json=as_json)
+            return
+        if status := run_published(out, full=full, backend=bed, history=not no_history, as_json=as_json):
+            raise typer.Exit(status)
+        return
     from sojourn.plan import load_plan
 
     plan = load_plan(study, sets=sets or [], quick=quick, full=full, backend=bed)
@@ -201,7 +221,7 @@ def list_studies(*, as_json: JsonOutput = False) -> None:
     """The built-in studies."""
     from sojourn.plan import studies
 
-    found = studies()
+    found = [*studies(), (PUBLISHED, "What does each table and figure of five papers come to on this machine?")]
     if as_json:
         print(json.dumps([{"name": name, "question": question} for name, question in found]))
         return

@@ -201,7 +201,7 @@ def reasons(verdict: dict[str, Any]) -> list[str]:
 
 def print_comparison(compared: dict[str, Any]) -> None:
     """The same for a person: the answer first, then the leading figures, then what differed between plans and beds."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     width = min(console.width, MOST_COLUMNS)
     say(console, answer(compared), width, "bold")
     for run, verdict, why in zip(compared["runs"], compared["verdicts"], compared["reasons"], strict=True):

@@ -19,7 +19,7 @@ def conclude(folder: RunFolder, *, as_json: bool, report: bool = True, history: 
 
     from rich.console import Console
 
-    told = Console(file=sys.stderr, highlight=False)
+    told = Console(file=sys.stderr, highlight=False, emoji=False)
     told.print("analysing", markup=False)
     from sojourn.analysis import analyse
     from sojourn.report import render_terminal, write_report
@@ -36,7 +36,7 @@ def conclude(folder: RunFolder, *, as_json: bool, report: bool = True, history: 
         said = {key: verdict[key] for key in ("verdict", "sentence", "checks") if key in verdict}
         print(json.dumps({"run": str(folder.path), **said, "results": results}))
     else:
-        render_terminal(folder.path, Console(highlight=False))
+        render_terminal(folder.path, Console(highlight=False, emoji=False))
         if history and (widened := over_boots(folder)):
             print(widened)
     if verdict["verdict"] == "invalid":

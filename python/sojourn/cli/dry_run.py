@@ -35,7 +35,7 @@ def show_plan(plan: Plan, *, as_json: bool) -> None:
 
 def print_cells(shown: dict[str, Any]) -> None:
     """The same for a person."""
-    console = Console(highlight=False, soft_wrap=False)
+    console = Console(highlight=False, emoji=False, soft_wrap=False)
     console.print(f"{shown['study']}: {shown['question']}" if shown["question"] else shown["study"], markup=False)
     if "trials" in shown:
         print_trials(shown, console)

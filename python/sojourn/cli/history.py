@@ -76,7 +76,7 @@ def show_study(study: str, *, every: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"study": study, "beds": [of_bed(bed) for bed in beds]}))
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     width = min(console.width, MOST_COLUMNS)
     boots = numbered(entries)
     for line in lines_of(study, beds, boots, every=every, width=width):

@@ -135,7 +135,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 def show(lines: Iterator[dict[str, Any]], view: View, *, once: bool) -> None:
     """Draw each line: in a terminal in place, anywhere else one table after the other."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if once:
         for told in lines:  # none: what the instrument says instead is raised when it has ended
             console.print(view.draw(told, console))

@@ -24,7 +24,7 @@ class Screen:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._console = Console(file=self._stream, highlight=False)
+        self._console = Console(file=self._stream, highlight=False, emoji=False)
         self._bar: Progress | None = None
         self._drawn = 0.0
         self._total = 0

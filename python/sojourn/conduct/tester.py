@@ -111,6 +111,16 @@ class Outcome:
         """Frames of the measured receiver over the time in which they were sent."""
         return self.frames_received / self.seconds if self.seconds else 0.0
 
+    @property
+    def carried_pps(self) -> float:
+        """Frames that came through, those that the receiver itself dropped too, over the time that they took.
+
+        Of the times from the first to the last, sent and arrived, the longer: a queue lets out what it holds when the
+        sender has ended, and that is no rate of the path.
+        """
+        took = max(self.seconds, span_seconds([flow for flow in self.received if flow["port"] == 0], "first"))
+        return (self.frames_received + self.local_drops) / took if took else 0.0
+
 
 @dataclass
 class Tester:
@@ -360,11 +370,11 @@ def is_late(flow: dict[str, Any], quantile: str, duration_ns: int) -> bool:
     return bool(late_ns > max(LEAST_LATE_NS[quantile], MISSED * duration_ns))
 
 
-def span_seconds(sent: Sequence[dict[str, Any]]) -> float:
-    """From the first departure of any flow to the last, and one more gap, so that a rate counts every frame."""
-    first: list[int] = [flow["first_ns"] for flow in sent if flow.get("first_ns") is not None]
-    last: list[int] = [flow["last_ns"] for flow in sent if flow.get("last_ns") is not None]
-    frames: int = sum(flow["sent"] for flow in sent)
+def span_seconds(flows: Sequence[dict[str, Any]], counted: str = "sent") -> float:
+    """From the first frame of any flow to the last, and one more gap, so that a rate counts every frame."""
+    first: list[int] = [flow["first_ns"] for flow in flows if flow.get("first_ns") is not None]
+    last: list[int] = [flow["last_ns"] for flow in flows if flow.get("last_ns") is not None]
+    frames: int = sum(flow[counted] for flow in flows)
     if not first or frames < 2:
         return 0.0
     return (max(last) - min(first)) / 1e9 * frames / (frames - 1)

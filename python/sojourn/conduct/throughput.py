@@ -71,9 +71,7 @@ class Limits:
         key = (path, frame_bytes, engine)
         if key not in self._paths:
             outcomes = [self.flood(path, frame_bytes, engine) for _ in range(FLOODS)]
-            # What the receiver itself dropped has come through the path all the same.
-            rates = [(one.frames_received + one.local_drops) / one.seconds for one in outcomes if one.seconds]
-            pps = statistics.median(rates) if rates else 0.0
+            pps = statistics.median(one.carried_pps for one in outcomes)
             if pps == 0:
                 raise MachineError(f"nothing comes through {path}: see `sojourn doctor`")
             self._paths[key] = pps

@@ -5,7 +5,17 @@ Does not run anything and knows no machine.
 """
 
 from sojourn.plan.effective import effective_toml
-from sojourn.plan.load import find_study, load_plan, plan_from_text, studies
+from sojourn.plan.load import find_study, has_variant, load_plan, plan_from_text, studies
 from sojourn.plan.types import A_A, DIRECT, Plan
 
-__all__ = ["A_A", "DIRECT", "Plan", "effective_toml", "find_study", "load_plan", "plan_from_text", "studies"]
+__all__ = [
+    "A_A",
+    "DIRECT",
+    "Plan",
+    "effective_toml",
+    "find_study",
+    "has_variant",
+    "load_plan",
+    "plan_from_text",
+    "studies",
+]

@@ -64,6 +64,13 @@ VARIANTS = {"quick": 'such as "pairs.at_most" = "30s"', "full": "with a study's 
 """Sections whose keys are dotted ones of other sections, and what each is for."""
 
 
+def has_variant(source: str | Path, name: str) -> bool:
+    """Whether a plan has values of its own for `--quick` or `--full`, by that name."""
+    source_name, text = find_study(source)
+    given = read_toml(text, source_name)
+    return bool(variant(given, name, method_of(given)))
+
+
 def variant(given: Table, name: str, method: str) -> Table:
     """What a plan has under [quick] or [full], by the keys that it changes."""
     found = {key.removeprefix(f"{name}."): value for key, value in given.items() if key.startswith(f"{name}.")}

@@ -97,7 +97,7 @@ def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _template() -> jinja2.Template:
     surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
-    surroundings.filters["bound"] = _bound
+    surroundings.filters["bound"] = bound
     surroundings.filters["hypothesis"] = hypothesis_name
     surroundings.filters["link"] = link
     surroundings.filters["anchor"] = anchor
@@ -106,9 +106,9 @@ def _template() -> jinja2.Template:
     return surroundings.from_string(asset("page.html"))
 
 
-def _bound(words: str) -> str:
+def bound(words: str) -> str:
     """The words with each number tied to its unit, so that no line breaks between them."""
-    return re.sub(r"(\d) (%|µs|ns|ms|s|B)(?!\w)", "\\1\u00a0\\2", words)
+    return re.sub(r"(\d) (%|µs|ns|ms|s|B|MHz)(?!\w)", "\\1\u00a0\\2", words)
 
 
 def _sentence(words: str) -> str:

@@ -79,6 +79,11 @@ class Run:
             found = found.filter(pl.col(name).is_null() if wanted is None else pl.col(name) == wanted)
         return found
 
+    @cached_property
+    def entries(self) -> list[dict[str, Any]]:
+        """The result rows with every key that a method gives its own, in the order of the results."""
+        return list(_json(self.folder / "analysis" / "results.json"))
+
     def samples(self, name: str) -> pl.DataFrame | None:
         """One file of analysis/samples, or None where the analysis left none."""
         path = self.folder / "analysis" / "samples" / f"{name}.parquet"

@@ -47,7 +47,7 @@ def shapes(run: Run) -> Table:
         Column(("our_low", "our_high"), "within"),
     )
     named = [shape for shape in SHAPES if shape.published in run.published()]
-    rows = [_shape_row(shape, shown) for shape in named if (shown := _ratio(*shape.ours(run))) is not None]
+    rows = [_shape_row(shape, shown) for shape in named if (shown := ratio(*shape.ours(run))) is not None]
     note = (
         "Ratios within one machine, which may be compared across decades. Our bounds are those that both 95 % "
         "CIs allow together; a published span is from its tests and clock rates."
@@ -107,7 +107,8 @@ def _first(rows: pl.DataFrame) -> Result:
     return next(rows.iter_rows(named=True), None)
 
 
-def _ratio(over: Result, under: Result) -> Shown | None:
+def ratio(over: Result, under: Result) -> Shown | None:
+    """One row's estimate over another's, with the bounds that both intervals allow; None where there is none."""
     if over is None or under is None or not over["estimate"] or not under["estimate"]:
         return None
     low = high = None

@@ -1,0 +1,147 @@
+"""Every table and figure of the papers, the study that measures it, and what a run of that study found.
+
+The list is `published/experiments.toml`. It chooses rows of results and divides one by another; it estimates nothing.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from sojourn.report.shapes import ratio
+from sojourn.report.tables import shown_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sojourn.report.numbers import Shown
+    from sojourn.report.run import Run
+
+TO_COME = ("taps", "bridge modes", "other hosts")
+"""What Sojourn still lacks for the experiments that no study measures."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its title, and its tables and figures as it numbers them."""
+
+    title: str
+    tables: tuple[str, ...]
+    figures: tuple[str, ...]
+
+    @property
+    def items(self) -> list[str]:
+        """Every table and figure, as experiments name them."""
+        return [f"table {one}" for one in self.tables] + [f"figure {one}" for one in self.figures]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One published experiment: where it stands, what it says, and which row of which study stands beside it."""
+
+    paper: str
+    items: tuple[str, ...]
+    about: str
+    theirs: str
+    study: str = ""
+    ours: dict[str, Any] = field(default_factory=dict)
+    over: dict[str, Any] = field(default_factory=dict)
+    hypothesis: str = ""
+    finding: str = ""
+    table: str = ""
+    rows: dict[str, list[str]] = field(default_factory=dict)
+    why: str = ""
+    to_come: str = ""
+
+    def has(self, row: Mapping[str, str]) -> bool:
+        """Whether a row of its table of published figures is its own."""
+        return all(row[key] in wanted for key, wanted in self.rows.items())
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What stands beside an experiment: a value with its interval, words, or why there is neither."""
+
+    experiment: Experiment
+    shown: Shown | None = None
+    words: str = ""
+    verdict: str = ""
+
+
+def papers() -> dict[str, Paper]:
+    """The papers by their short names."""
+    found = _catalogue()["papers"]
+    return {name: Paper(one["title"], tuple(one["tables"]), tuple(one["figures"])) for name, one in found.items()}
+
+
+def experiments() -> list[Experiment]:
+    """Every experiment, in the papers' order; ValueError where an entry has a key that none has, or lacks one."""
+    known = {one.name for one in fields(Experiment)}
+    found = []
+    for entry in _catalogue()["experiment"]:
+        if unknown := entry.keys() - known:
+            raise ValueError(f"{entry['about']}: an experiment has no {', '.join(sorted(unknown))}")
+        if sum(bool(entry.get(key)) for key in ("study", "why", "to_come")) != 1:
+            raise ValueError(f"{entry['about']}: an experiment has a study, or says why not, or what is to come")
+        found.append(Experiment(**{**entry, "items": tuple(entry["items"])}))
+    return found
+
+
+def studies() -> list[str]:
+    """The studies that the experiments name, each once, in their order."""
+    return list(dict.fromkeys(one.study for one in experiments() if one.study))
+
+
+def answer(experiment: Experiment, run: Run | None, why_none: str = "") -> Answer:
+    """What the study's run says of the experiment; `why_none`: why there is no run."""
+    if experiment.to_come:
+        return Answer(experiment, words=f"not yet: needs {experiment.to_come}")
+    if experiment.why:
+        return Answer(experiment, words=f"none: {experiment.why}")
+    if run is None:
+        return Answer(experiment, words=f"not measured: {why_none}")
+    shown = _figure(experiment, run)
+    words = [*_outcomes(experiment, run), *_finding(experiment, run)]
+    if experiment.ours and shown is None:
+        words.insert(0, "this run leaves it out")
+    return Answer(experiment, shown, "; ".join(words), str(run.verdict["verdict"]))
+
+
+def select(run: Run, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first row of the run's results with these values; a `reference` that is not named is none."""
+    criteria = {"reference": None, **wanted}
+    for row in run.entries:
+        if row["estimate"] is not None and all(row.get(name) == value for name, value in criteria.items()):
+            return row
+    return None
+
+
+def _figure(experiment: Experiment, run: Run) -> Shown | None:
+    row = select(run, experiment.ours) if experiment.ours else None
+    if row is None or not experiment.over:
+        return None if row is None else shown_of(row)
+    return ratio(row, select(run, experiment.over))
+
+
+def _outcomes(experiment: Experiment, run: Run) -> list[str]:
+    if not experiment.hypothesis:
+        return []
+    tested = [one for one in run.verdict.get("hypotheses") or [] if one["hypothesis"] == experiment.hypothesis]
+    outcomes = [str(one["outcome"]) for one in tested]
+    counted = [f"{outcomes.count(one)} {one}" if len(outcomes) > 1 else one for one in dict.fromkeys(outcomes)]
+    return [f"{experiment.hypothesis}: {', '.join(counted) or 'not tested'}"]
+
+
+def _finding(experiment: Experiment, run: Run) -> list[str]:
+    if not experiment.finding:
+        return []
+    name = experiment.finding.replace("_", " ")
+    found = any(one["name"] == experiment.finding for one in run.findings())
+    return [f"finding {name}: {'yes' if found else 'no'}"]
+
+
+def _catalogue() -> dict[str, Any]:
+    source = resources.files("sojourn.report").joinpath("published", "experiments.toml")
+    return tomllib.loads(source.read_text(encoding="utf-8"))
