@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sojourn.analysis import analyse
 from sojourn.bed.model import Link, Topology
 from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.plan import Plan, load_plan
@@ -275,3 +276,24 @@ def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
     assert done.returncode in {0, 4}, done.stderr
     assert f"{len(before)} of 40 trials are recorded, {40 - len(before)} to go" in done.stderr
     assert sorted(one["trial"] for one in trials(read_log(out / "log.jsonl")) if one["kept"]) == list(range(40))
+
+
+def test_one_way_delays_over_three_beds_say_so(tmp_path: Path) -> None:
+    sets = ("bed.sessions=3", "rounds=6", "payload_bytes=[46]", 'interval=["200us"]', "schedule=regular")
+    _, log, out = run(tmp_path, "one-way", *sets, "trials.duration=30ms", "trials.qualify=false", "trials.keep=packets")
+    started = [one for one in log if one["event"] == "started"]
+    assert [one["part"] for one in started] == [0, 1, 2]
+    assert len({one["draw"]["seed"] for one in started}) == 3
+    analyse(out.path)
+    rows = json.loads(out.results.read_text())
+    (added,) = [
+        one
+        for one in rows
+        if (one["device"], one["quantity"], one["statistic"]) == ("bridge", "device_latency", "mean")
+    ]
+    assert added["sessions"] == 3
+    assert added["n"] == 6
+    assert added["ci_low"] < added["estimate"] < added["ci_high"]
+    told = {(one["quantity"], one["statistic"]) for one in rows if one["device"] == "bridge"}
+    assert {("device_latency", "within_bed"), ("between_beds", "sd"), ("one_way_delay", "next_run")} <= told
+    assert "over 3 beds" in json.loads(out.verdict.read_text())["sentence"]

@@ -25,6 +25,7 @@ method = "{method}"
 [bed]
 backend = "sim"
 devices = ["bridge"]
+sessions = {sessions}
 [stream]
 {stream}
 [trials]
@@ -43,7 +44,7 @@ seed = 1
 delay = {{ gamma = {{ shape = 4.0, scale_ns = 100.0, shift_ns = 5300.0 }} }}
 {backward}
 clocks = {{ {clocks} }}
-seed = 2
+seed = {seed}
 {line}
 """
 SHARED = "shared = true"
@@ -53,7 +54,8 @@ APART = "receiver = { offset_ns = 1500000000, skew_ppm = -8.0 }"
 def measured(tmp_path: Path, method: str, **asked: str) -> tuple[dict[str, Any], list[Row]]:
     """Conduct and analyse a plan: its verdict and its rows."""
     told = {"rounds": "6", "duration": "20ms", "keep": "packets", "a_a": "false", "clocks": SHARED, "backward": "",
-            "line": "", "method": method} | asked  # fmt: skip
+            "line": "", "method": method, "sessions": "1", "seed": "2"} | asked  # fmt: skip
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "plan.toml").write_text(PLAN.format(**told))
     plan = load_plan(tmp_path / "plan.toml", backend="sim")
     folder = create_folder(plan, tmp_path / "run")
@@ -156,3 +158,28 @@ def test_the_throughput_of_a_line_is_its_rate(tmp_path: Path) -> None:
         assert through["estimate"] == pytest.approx(1e8, rel=0.005)
     slope = pick(rows, "inter_frame_slope", "fit")
     assert slope["estimate"] == pytest.approx(80.0, rel=0.005)
+
+
+ONE_CELL = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us"]'
+
+
+def test_delays_over_beds_that_differ_hold_the_truth(tmp_path: Path) -> None:
+    """Each bed's bridge has an offset of its own, 200 ns wide, of which no bed by itself can know."""
+    held, spreads = [], []
+    for seed in range(10, 17):
+        asked = {"stream": ONE_CELL, "sessions": "6", "rounds": "12", "duration": "5ms", "seed": str(seed)}
+        _, rows = measured(tmp_path / f"{seed}", "one-way", **asked, line="session_sd_ns = 200.0")
+        for what, reference, truth in (("device_latency", "direct", 1300), ("one_way_delay", None, 5700)):
+            found = pick(rows, what, "mean", reference=reference)
+            within = pick(rows, what, "within_bed", reference=reference)
+            between = ("between_beds", "sd") if what == "device_latency" else (what, "between_beds")
+            spread = pick(rows, *between, reference=reference)
+            assert found["sessions"] == 6
+            assert found["ci_high"] - found["ci_low"] > 3 * (within["ci_high"] - within["ci_low"])
+            held.append(found["ci_low"] <= truth <= found["ci_high"])
+            spreads.append(spread["ci_low"] <= 200 <= spread["ci_high"])
+        median = pick(rows, "one_way_delay", "p50")
+        assert (median["sessions"], median["n"]) == (6, 6)
+        assert pick(rows, "device_latency", "pooled")["sessions"] == 6
+    assert sum(held) >= 12, held
+    assert sum(spreads) >= 12, spreads

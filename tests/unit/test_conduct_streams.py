@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from sojourn.analysis.run import load as load_run
 from sojourn.bed.model import Topology
 from sojourn.conduct import Screen, conduct, create_folder, resume
 from sojourn.conduct.drops import located
@@ -56,6 +58,8 @@ rounds = 2
 duration = "10ms"
 grace = "1us"
 """
+
+ONE_WAY = PLAN.replace("throughput", "one-way")
 
 SEARCHES = f"""
 [study]
@@ -166,6 +170,35 @@ def test_a_death_can_be_resumed(
     assert whole_streams(folder) == {0, 1, 2}
     resume(folder, Screen(io.StringIO()))
     assert sorted(entry["trial"] for entry in measured(folder)) == [trial.block for trial in expand_trials(plan)]
+
+
+def test_each_session_of_streams_has_a_bed_and_ends_of_its_own(tmp_path: Path) -> None:
+    plan = plan_of(ONE_WAY, tmp_path, "trials.rounds=7", "bed.sessions=3")
+    folder = run(plan, tmp_path)
+    streams = read_table(folder.records, "streams").frame.filter(pl.col("purpose") == "measure")
+    by_part = {
+        part: sorted(rows["round"].unique()) for (part,), rows in streams.partition_by("part", as_dict=True).items()
+    }
+    assert by_part == {0: [0, 1, 2], 1: [3, 4], 2: [5, 6]}
+    assert len(events(folder, "ready")) == 3
+    assert len({one["draw"]["seed"] for one in events(folder, "started")}) == 3
+    assert len(events(folder, "finished")) == 1
+
+
+def test_streams_that_are_owed_are_measured_on_beds_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(ONE_WAY, tmp_path, "trials.rounds=6", "bed.sessions=3")
+    monkeypatch.setenv("FAKE_DIE_AT", "12")
+    with pytest.raises(MachineError, match="fan fell off"):
+        run(plan, tmp_path)
+    monkeypatch.delenv("FAKE_DIE_AT")
+    folder = open_folder(tmp_path / "run")
+    assert 0 < len(whole_streams(folder)) < len(plan.expand())
+    resume(folder, Screen(io.StringIO()))
+    assert sorted(one["trial"] for one in measured(folder)) == [trial.block for trial in plan.expand()]
+    assert set(read_table(folder.records, "streams").frame["part"]) >= {0, 1, 2}
+    assert load_run(folder.path).sessions == 3
 
 
 def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def cells_of_frames(run: Run, *, answers: bool = False) -> Iterator[pl.DataFrame
 
 
 def measured_flows(run: Run) -> pl.DataFrame:
-    """Block, flow, device, cell, round and visit of every stream that was measured, kept, and no background."""
+    """Block, flow, device, cell, round, visit, session of every stream that was measured, kept, and no background."""
     return (
         run.streams.filter(
             pl.col("role") == "send",
@@ -50,7 +50,7 @@ def measured_flows(run: Run) -> pl.DataFrame:
             pl.col("flow") < LOAD_FLOWS,
             pl.col("block").is_in(sorted(kept_blocks(run))),
         )
-        .select("block", "flow", "device", "cell", "round", "visit")
+        .select("block", "flow", "device", "cell", "round", "visit", run.session)
         .unique(["block", "flow"], maintain_order=True)
     )
 

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.clocks import on_sender_clock, shared_blocks
+from sojourn.analysis.sessions import Figure, beds_in, figure_of
 from sojourn.analysis.streams import AT, in_order, worst_of
 from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
 
@@ -55,6 +56,13 @@ class Values:
     lost: NDArray[np.int64]
     clock_bound_ns: float | None = None
     clock_error95_ns: float | None = None
+    sessions: NDArray[np.int64] | None = None
+    """Of each trial; None where the run has one bed."""
+
+    @property
+    def beds(self) -> int | None:
+        """Over how many sessions it is; None where it is of one."""
+        return beds_in(self.sessions)
 
     @property
     def count(self) -> int:
@@ -73,7 +81,26 @@ class Values:
 
     def mean(self) -> Interval:
         """The average of those that arrived."""
-        return mean_by_rounds(self.values, self._dense(), weights=self.weights)
+        figure = self.figure()
+        return mean_by_rounds(self.values, self._dense(), weights=self.weights) if figure is None else figure.mean
+
+    def figure(self) -> Figure | None:
+        """The mean over trials of several sessions, and what stands beside it; None where there is one session."""
+        if self.sessions is None or self.beds is None:
+            return None
+        weights = np.ones(len(self.values)) if self.weights is None else self.weights
+        counted = np.bincount(self.trials, weights=weights, minlength=len(self.blocks))
+        sums = np.bincount(self.trials, weights=weights * self.values, minlength=len(self.blocks))
+        return figure_of(sums[counted > 0] / counted[counted > 0], self.sessions[counted > 0])
+
+    def within_sessions(self) -> NDArray[np.float64]:
+        """The values, those of each session about their common median: sessions that differ are no modes."""
+        if self.sessions is None or self.beds is None:
+            return self.values
+        session, centred = self.sessions[self.trials], self.values.copy()
+        for one in np.unique(session):
+            centred[session == one] -= np.median(self.values[session == one])
+        return np.asarray(centred + np.median(self.values), dtype=np.float64)
 
     def sd(self) -> Interval:
         """The standard deviation of those that arrived."""
@@ -88,8 +115,13 @@ class Values:
                 yield place, int(block), self.values[here], weights[here]
 
     def _dense(self) -> NDArray[np.int64]:
-        """The trials that have values, numbered without gaps."""
-        return np.unique(self.trials, return_inverse=True)[1].astype(np.int64)
+        """The clusters that have values, numbered without gaps."""
+        return self._clusters(self.trials)
+
+    def _clusters(self, trials: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The trial is the cluster, or the session of several, numbered without gaps."""
+        clusters = trials if self.sessions is None or self.beds is None else self.sessions[trials]
+        return np.unique(clusters, return_inverse=True)[1].astype(np.int64)
 
     def _with_lost(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64] | None]:
         losers = np.flatnonzero(self.lost).astype(np.int64)
@@ -99,14 +131,14 @@ class Values:
         if self.weights is not None or len(losers):
             known = np.ones(len(self.values)) if self.weights is None else self.weights
             weights = np.concatenate([known, self.lost[losers].astype(np.float64)])
-        return values, np.unique(trials, return_inverse=True)[1].astype(np.int64), weights
+        return values, self._clusters(trials), weights
 
 
 def packets_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
     """One row per packet that arrived whole at a receiver of `flows`, with both delays and the clock's errors.
 
-    device, cell, round, visit, block, flow, port, node, seq, departure_ns, intended_ns, arrival_ns (the receiver's
-    clock), delay_ns, intended_delay_ns, clock_bound_ns, clock_error95_ns, clock_shared, departure_source,
+    device, cell, round, visit, session, block, flow, port, node, seq, departure_ns, intended_ns, arrival_ns (the
+    receiver's clock), delay_ns, intended_delay_ns, clock_bound_ns, clock_error95_ns, clock_shared, departure_source,
     arrival_source.
     """
     whole = run.arrivals.lazy().filter(~pl.col("duplicate") & ~pl.col("corrupted") & (pl.col("node") == 0))
@@ -139,7 +171,7 @@ def _with_departures(arrivals: pl.DataFrame, sends: pl.DataFrame) -> pl.DataFram
 
 def _placed(packets: pl.DataFrame, flows: pl.DataFrame, *, by_port: bool = True) -> pl.DataFrame:
     at = list(AT) if by_port else ["block", "flow"]
-    places = flows.select(*at, "device", "cell", "round", "visit").unique(at)
+    places = flows.select(*at, "device", "cell", "round", "visit", "session").unique(at)
     placed = packets.drop("sent_ns").join(places, on=at, how="inner")
     return placed.sort("block", "flow", "port", "node", "seq")
 
@@ -256,7 +288,9 @@ def runs_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def ordered(run: Run, several: list[Values]) -> list[Values]:
-    """The values in the order of the tables."""
-    places = {at: place for place, at in enumerate(in_order(run, [(one.device, one.cell) for one in several]))}
-    return sorted(several, key=lambda one: (places[one.device, one.cell], one.port, one.node))
+def ordered(run: Run, values: list[Values]) -> list[Values]:
+    """The values in the order of the tables, with the sessions of their trials where the run has values."""
+    if run.sessions > 1:
+        values = [replace(one, sessions=run.sessions_of(one.blocks)) for one in values]
+    places = {at: place for place, at in enumerate(in_order(run, [(one.device, one.cell) for one in values]))}
+    return sorted(values, key=lambda one: (places[one.device, one.cell], one.port, one.node))

@@ -20,7 +20,7 @@ import polars as pl
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, against
-from sojourn.analysis.sessions import NO_SESSION, Figure, across, by_session, figure_of
+from sojourn.analysis.sessions import NO_SESSION, Figure, across, beside_latency, by_session, figure_of
 from sojourn.statistics.discovery import benjamini_hochberg
 from sojourn.statistics.interval import Interval, student_t
 from sojourn.statistics.signed_rank import hodges_lehmann
@@ -202,7 +202,7 @@ def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) 
     variance = (rounds.variance[device] - rounds.variance[reference])[row] / 2
     figures = [
         ("device_latency", "mean", latency.mean, "ns"),
-        *_beside(latency),
+        *beside_latency(latency),
         ("rtt_shift", "p50", figure_of(shift, rounds.session).mean, "ns"),
         ("device_latency_variance", "variance", figure_of(variance, rounds.session).mean, "ns^2"),
     ]
@@ -215,18 +215,6 @@ def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) 
         if value.n
     ]  # fmt: skip
     return [*rows, *_model_sd(rows)]
-
-
-def _beside(latency: Figure) -> list[tuple[str, str, Interval, str]]:
-    """What stands beside a mean: its pseudomedian, and over several beds what it is within one and between them."""
-    found = [("device_latency", "hodges_lehmann", latency.pseudomedian, "ns")]
-    if latency.between is not None and latency.next_run is not None:
-        found += [
-            ("device_latency", "within_bed", latency.within, "ns"),
-            ("device_latency", "next_run", latency.next_run, "ns"),
-            ("between_beds", "sd", latency.between, "ns"),
-        ]
-    return found
 
 
 def _model_sd(rows: list[Row]) -> list[Row]:

@@ -130,7 +130,7 @@ def error_rows(like: Row, errors: NDArray[np.float64], rounds: NDArray[np.int64]
     for quantity, bound in WITHIN_NS.items():
         figures.append((quantity, "ratio", share_by_rounds(errors <= bound, rounds), "1"))
     return [
-        Row(like.device, quantity, name, value, unit, None, like.factors, like.cell, n)
+        Row(like.device, quantity, name, value, unit, None, like.factors, like.cell, n, sessions=like.sessions)
         for quantity, name, value, unit in figures
     ]
 

@@ -18,11 +18,10 @@ from sojourn.analysis.finding import Finding, Place, worst_apart
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.stream_rows import per_path, trial_row
-from sojourn.analysis.streams import L1_OVERHEAD, over_trials
+from sojourn.analysis.stream_rows import beside_rows, per_path, trial_row
+from sojourn.analysis.streams import L1_OVERHEAD, over_column, share_of
 from sojourn.analysis.wording import percent
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import korn_graubard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -110,7 +109,7 @@ def rate_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
     """Throughput in frames and in three kinds of bits, and the time between frames."""
     rows = []
     for _, _, here in per_path(run, trials):
-        value = over_trials(here["received_pps"].drop_nulls().to_numpy())
+        value = over_column(here, "received_pps")
         if not value.n:
             continue
         statistic = "at_least" if is_testers(run, here, value) else "mean"
@@ -122,7 +121,8 @@ def rate_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
             ("user_bps", payload),
         ):
             rows.append(trial_row(run, here, quantity, statistic, value.scaled(8.0 * size), "bit/s"))
-        gap = over_trials(1e9 / here["received_pps"].drop_nulls().to_numpy())
+        rows += beside_rows(run, here, "throughput_pps", "received_pps", "1/s")
+        gap = over_column(here, 1e9 / pl.col("received_pps"))
         rows.append(trial_row(run, here, "inter_frame_time", "mean", gap, "ns"))
     return rows
 
@@ -155,7 +155,7 @@ def tester_limits(run: Run, trials: pl.DataFrame, overloads: Collection[Place]) 
     """Where the tester zero-loss rate, not the device, limits the received rate."""
     found: dict[Place, float] = {}
     for (device, cell), _, here in per_path(run, trials):
-        value = over_trials(here["received_pps"].drop_nulls().to_numpy())
+        value = over_column(here, "received_pps")
         tester = zero_loss_rate(run, run.cells[cell])
         if value.n and tester and device not in (DIRECT, A_A) and value.estimate >= NEAR * tester:
             found[Place(device, cell)] = value.estimate / tester
@@ -185,11 +185,11 @@ def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
     schema = dict.fromkeys(_RATES, pl.Float64) | {"device": pl.String, "cell": pl.Int32, "tester_limited": pl.Boolean}
     rows = []
     for (device, cell), _, here in per_path(run, trials):
-        received, offered = over_trials(here["received_pps"].to_numpy()), over_trials(here["offered_pps"].to_numpy())
+        received, offered = over_column(here, "received_pps"), over_column(here, "offered_pps")
         if not received.n:
             continue
-        loss = korn_graubard(here["lost"].to_numpy().astype(float), here["sent"].to_numpy().astype(float))
-        gap = over_trials(1e9 / here["received_pps"].drop_nulls().to_numpy())
+        loss = share_of(here, here["lost"].to_numpy().astype(float), here["sent"].to_numpy().astype(float))
+        gap = over_column(here, 1e9 / pl.col("received_pps"))
         frame, payload = int(here["frame_bytes"][0]), int(here["payload_bytes"][0])
         told = (
             offered.estimate, received.estimate, received.low, received.high, received.estimate * payload * 8,

@@ -48,6 +48,7 @@ def trip_summaries(run: Run) -> pl.DataFrame:
     rtt = pl.col("rtt")
     return (
         _asked(run)
-        .group_by("device", "cell", "round", "visit", "block", maintain_order=True)
+        .with_columns(run.session)
+        .group_by("device", "cell", "round", "visit", "session", "block", maintain_order=True)
         .agg(rtt.mean().alias("mean"), rtt.median().alias("p50"))
     )

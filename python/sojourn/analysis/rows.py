@@ -93,6 +93,11 @@ class Row:
         }
 
 
+def over_beds(row: Row) -> str:
+    """Over how many beds a row is, as a sentence goes on; empty where it is of one."""
+    return "" if row.sessions is None else f" over {row.sessions} beds"
+
+
 def finite(value: float | None) -> float | None:
     """The number, or None where it is none (JSON knows no NaN)."""
     return value if value is not None and math.isfinite(value) else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
@@ -24,6 +25,8 @@ from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 DIRECT = "direct"
 A_A = "a/a"
@@ -89,6 +92,23 @@ class Run:
     def sessions(self) -> int:
         """How many beds the plan asks for, each made anew; what they found has the number of a part."""
         return int(self.plan.get("bed", {}).get("sessions", 1))
+
+    @property
+    def session(self) -> pl.Expr:
+        """The session of a row that has a part: the part's number, and 0 of every row where the run has one bed."""
+        return (pl.col("part").cast(pl.Int32) if self.sessions > 1 else pl.lit(0, pl.Int32)).alias("session")
+
+    def sessions_of(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The session of each block of streams or probes; 0 of every block where the run has one bed."""
+        found, (each, which) = self._session_of_block, np.unique(blocks, return_inverse=True)
+        return np.array([found.get(block, 0) for block in each.tolist()], dtype=np.int64)[which]
+
+    @cached_property
+    def _session_of_block(self) -> dict[int, int]:
+        if self.sessions == 1:
+            return {}
+        frames = (one.select("block", "part").unique() for one in (self.blocks, self.streams) if "part" in one.columns)
+        return {block: part for frame in frames for block, part in frame.iter_rows()}
 
     @property
     def has_twins(self) -> bool:

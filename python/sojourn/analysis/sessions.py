@@ -89,6 +89,42 @@ def across(d: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.
     return across_sessions(means, errors, np.array([len(one) for one in several]), level)
 
 
+def beds_in(session: NDArray[np.int64] | None) -> int | None:
+    """Of how many sessions something is; None where it is of one, or the run has one bed."""
+    if session is None:
+        return None
+    found = {one for one in np.unique(session).tolist() if one != NO_SESSION}
+    return len(found) if len(found) > 1 else None
+
+
+def middle(values: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> Interval:
+    """The pseudomedian (Hodges and Lehmann's) of values of one session; of several, their mean, judged over them."""
+    return hodges_lehmann(values, level) if beds_in(session) is None else figure_of(values, session, level).mean
+
+
+def beside(quantity: str, figure: Figure, unit: str) -> list[tuple[str, str, Interval, str]]:
+    """What stands beside a mean over several beds: within one of them, another run's, and how far beds differ."""
+    if figure.between is None or figure.next_run is None:
+        return []
+    return [
+        (quantity, "within_bed", figure.within, unit),
+        (quantity, "next_run", figure.next_run, unit),
+        (quantity, "between_beds", figure.between, unit),
+    ]
+
+
+def beside_latency(figure: Figure) -> list[tuple[str, str, Interval, str]]:
+    """What stands beside a device's latency: its pseudomedian too."""
+    found = [("device_latency", "hodges_lehmann", figure.pseudomedian, "ns")]
+    if figure.between is not None and figure.next_run is not None:
+        found += [
+            ("device_latency", "within_bed", figure.within, "ns"),
+            ("device_latency", "next_run", figure.next_run, "ns"),
+            ("between_beds", "sd", figure.between, "ns"),
+        ]
+    return found
+
+
 def by_session(values: NDArray[np.float64], session: NDArray[np.int64]) -> NDArray[np.float64]:
     """Rows without gaps as the means of their sessions, in the order of the sessions' numbers."""
     return np.array([values[session == one].mean(axis=0) for one in np.unique(session)], dtype=np.float64)

@@ -118,7 +118,7 @@ def several_modes(several: list[Values]) -> Iterator[Finding]:
     where: dict[Place, list[float]] = {}
     for one in several:
         if one.measure in (ACTUAL, ROUND_TRIP) and one.weights is None and len(one.values) >= LEAST_FOR_MODES:
-            modes = modes_apart(one.values)
+            modes = modes_apart(one.within_sessions())
             if len(modes) > 1:
                 place = Place(one.device, one.cell)
                 found[place], where[place] = float(len(modes)), modes

@@ -18,9 +18,24 @@ from sojourn.analysis.pairs import resolution_of
 from sojourn.analysis.paths import error_rows
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, against
-from sojourn.analysis.streams import Series, across, differences, in_order, over_trials, series, worst_of
+from sojourn.analysis.sessions import beds_in, beside, beside_latency, figure_of, middle
+from sojourn.analysis.streams import (
+    Differences,
+    Series,
+    across,
+    differences,
+    in_order,
+    of_trials,
+    over_column,
+    over_pairs,
+    series,
+    sessions_of,
+    sessions_of_pairs,
+    share_of,
+    values_of,
+    worst_of,
+)
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.proportion import korn_graubard
 from sojourn.statistics.signed_rank import hodges_lehmann, least_pairs
 
 if TYPE_CHECKING:
@@ -55,6 +70,9 @@ SHARES = {
     "local_drops": "local_drops",
 }
 RATES = {"offered_pps": "1/s", "received_pps": "1/s", "achieved_ratio": "1"}
+BESIDE = (ACTUAL, ROUND_TRIP, RESPONSE)
+"""Delays whose mean has beside it what it is within a bed, between beds and in another run."""
+
 OPEN_LOOPS = ("regular", "poisson")
 A_A_LEVELS = (0.999, 0.99, 0.95)
 """The A/A control is judged at the highest level that its pairs allow: a false alarm would make the run doubtful."""
@@ -66,6 +84,8 @@ def delay_rows(run: Run, several: Iterable[Values]) -> list[Row]:
     for one in several:
         figures = _delay_figures(one) if one.measure not in VARIATION_QUANTILES else _variation_figures(one)
         rows += [_row(run, one, name, value) for name, value in figures.items()]
+        if one.measure in BESIDE and (figure := one.figure()) is not None:
+            rows += [_row(run, one, name, value) for _, name, value, _ in beside(QUANTITIES[one.measure], figure, "ns")]
     return rows
 
 
@@ -85,7 +105,7 @@ def _variation_figures(one: Values) -> dict[str, Interval]:
 
 def _row(run: Run, one: Values, statistic: str, value: Interval) -> Row:
     row = Row(one.device, QUANTITIES[one.measure], statistic, value, "ns", None, run.cells[one.cell], one.cell)
-    row.probes, row.port, row.node = one.count, one.port, one.node or None
+    row.probes, row.port, row.node, row.sessions = one.count, one.port, one.node or None, one.beds
     row.clock_bound_ns, row.clock_error95_ns = one.clock_bound_ns, one.clock_error95_ns
     if one.measure in VARIATION_QUANTILES:  # differences of one clock's readings have no clock offset
         row.clock_bound_ns = row.clock_error95_ns = None
@@ -101,10 +121,10 @@ def count_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
             if here[column].null_count():
                 continue
             counts = np.minimum(here[column].to_numpy(), sent)
-            rows.append(trial_row(run, here, quantity, "ratio", korn_graubard(counts, sent), "1"))
+            rows.append(trial_row(run, here, quantity, "ratio", share_of(here, counts, sent), "1"))
             rows[-1].port = port
         for quantity, unit in RATES.items():
-            value = over_trials(here[quantity].drop_nulls().to_numpy())
+            value = over_column(here, quantity)
             if value.n:
                 rows.append(trial_row(run, here, quantity, "mean", value, unit))
                 rows[-1].port = port
@@ -123,7 +143,15 @@ def per_path(run: Run, trials: pl.DataFrame) -> list[tuple[tuple[str, int], int,
 def trial_row(run: Run, trials: pl.DataFrame, quantity: str, statistic: str, value: Interval, unit: str) -> Row:
     """A row about trials of one path and cell, taken from their first."""
     device, cell = str(trials["device"][0]), int(trials["cell"][0])
-    return Row(device, quantity, statistic, value, unit, None, run.cells[cell], cell, int(trials["sent"].sum()))
+    row = Row(device, quantity, statistic, value, unit, None, run.cells[cell], cell, int(trials["sent"].sum()))
+    row.sessions = sessions_of(trials)
+    return row
+
+
+def beside_rows(run: Run, trials: pl.DataFrame, quantity: str, column: str | pl.Expr, unit: str) -> list[Row]:
+    """What stands beside the mean of a number of each trial, where there are several sessions."""
+    figure = figure_of(*of_trials(trials, column))
+    return [trial_row(run, trials, *one) for one in beside(quantity, figure, unit)]
 
 
 def departure_rows(run: Run, flows: pl.DataFrame) -> list[Row]:
@@ -133,9 +161,12 @@ def departure_rows(run: Run, flows: pl.DataFrame) -> list[Row]:
     for (device, cell), here in errors.partition_by("device", "cell", as_dict=True, maintain_order=True).items():
         factors = run.cells[int(str(cell))]
         if factors.schedule in OPEN_LOOPS:
-            trials = np.unique(here["block"].to_numpy(), return_inverse=True)[1].astype(np.int64)
+            blocks = here["block"].to_numpy()
+            session = run.sessions_of(blocks)
+            clusters = np.unique(session if beds_in(session) else blocks, return_inverse=True)[1].astype(np.int64)
             like = Row(str(device), "", "", Interval(0.0, None, None, 0.95, 0), "", None, factors, int(str(cell)))
-            rows += error_rows(like, np.abs(here["error_ns"].to_numpy()), trials)
+            like.sessions = beds_in(session)
+            rows += error_rows(like, np.abs(here["error_ns"].to_numpy()), clusters)
     return rows
 
 
@@ -150,7 +181,7 @@ def pacing_errors(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 def summaries(packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
     """Mean and median delay of every trial and receiver, the number of packets, and the clock's worst errors.
 
-    device, cell, round, visit, block, port, node, mean, p50, packets, clock_bound_ns, clock_error95_ns.
+    device, cell, round, visit, session, block, port, node, mean, p50, packets, clock_bound_ns, clock_error95_ns.
     The median is of all packets, lost ones with infinite delay; the mean is of those that arrived.
     """
     lost = flows.group_by("block", "port").agg(pl.col("lost").sum())
@@ -158,7 +189,7 @@ def summaries(packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
         packets.drop_nulls("delay_ns")
         .group_by("block", "port", "node")
         .agg(
-            *(pl.col(one).first() for one in ("device", "cell", "round", "visit")),
+            *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "session")),
             pl.col("delay_ns").mean().alias("mean"),
             pl.col("delay_ns").sort().alias("sorted"),
             pl.len().alias("packets"),
@@ -177,7 +208,7 @@ def summaries(packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
 
 def binned_summaries(several: Iterable[Values], flows: pl.DataFrame) -> pl.DataFrame:
     """The same for trials whose delays were recorded in bins only."""
-    places = flows.select("block", "device", "cell", "round", "visit").unique("block")
+    places = flows.select("block", "device", "cell", "round", "visit", "session").unique("block")
     found = [
         {
             "block": block, "port": one.port, "node": one.node, "mean": float(np.average(values, weights=weights)),
@@ -216,18 +247,22 @@ def added_rows(run: Run, each: pl.DataFrame, cells: Iterable[int]) -> list[Row]:
         before = len(rows)
         for cell, d in known.items():
             shift = differences(medians.get((device, cell)), medians.get((reference, cell)))
-            values = {
-                ("device_latency", "mean"): hodges_lehmann(values_of(d)),
-                ("one_way_delay_shift", "p50"): over_trials(values_of(shift)),
-            }
-            rows += [
-                Row(device, *names, value, "ns", reference, run.cells[cell], cell) for names, value in values.items()
-            ]
+            values = [*_latency(d), ("one_way_delay_shift", "p50", over_pairs(shift), "ns")]
+            rows += [Row(device, *one, reference, run.cells[cell], cell, sessions=_beds([d])) for one in values]
         rows += _pooled(run, device, reference, known)
         pooled = each.filter(pl.col("cell").is_in(list(known)))
         for row in rows[before:]:
             _tell_behind(row, pooled)
     return [row for row in rows if row.value.n]
+
+
+def _latency(pairs: Differences) -> list[tuple[str, str, Interval, str]]:
+    """The latency of one cell: over the pairs of one bed the pseudomedian, over several beds the mean."""
+    session = sessions_of_pairs(pairs)
+    if beds_in(session) is None:
+        return [("device_latency", "mean", hodges_lehmann(values_of(pairs)), "ns")]
+    figure = figure_of(values_of(pairs), session)
+    return [("device_latency", "mean", figure.mean, "ns"), *beside_latency(figure)]
 
 
 def _tell_behind(row: Row, each: pl.DataFrame) -> None:
@@ -256,24 +291,28 @@ def _sum_of(errors: list[float | None]) -> float | None:
     return sum(known) if len(known) == len(errors) else None
 
 
-def values_of(differences_by_round: dict[int, float]) -> NDArray[np.float64]:
-    """The differences without their rounds."""
-    return np.array(list(differences_by_round.values()), dtype=np.float64)
-
-
-def _pooled(run: Run, device: str, reference: str, pairs: dict[int, dict[int, float]]) -> list[Row]:
+def _pooled(run: Run, device: str, reference: str, pairs: dict[int, Differences]) -> list[Row]:
     """Over all cells; the control pools every pair, because its true difference is the same in all cells."""
     if not pairs:
         return []
     common = in_common(run.cells[cell] for cell in pairs)
     if device != A_A:
-        value = hodges_lehmann(across(pairs.values()))
-        return [Row(device, "device_latency", "pooled", value, "ns", reference, common)]
+        each = across(list(pairs.values()))
+        value = middle(values_of(each), sessions_of_pairs(each))
+        return [Row(device, "device_latency", "pooled", value, "ns", reference, common, sessions=_beds([each]))]
     every = np.concatenate([values_of(d) for d in pairs.values()])
+    session = np.concatenate([sessions_of_pairs(d) for d in pairs.values()])
     level = next((level for level in A_A_LEVELS if least_pairs(level) <= len(every)), A_A_LEVELS[-1])
-    rows = [Row(A_A, "device_latency", "pooled", hodges_lehmann(every, level), "ns", DIRECT, common)]
-    limit = resolution_of(hodges_lehmann(every))
-    return rows if limit is None else [*rows, Row(A_A, "resolution", "pooled", limit, "ns", DIRECT, common)]
+    rows = [Row(A_A, "device_latency", "pooled", middle(every, session, level), "ns", DIRECT, common)]
+    limit = resolution_of(middle(every, session))
+    rows += [] if limit is None else [Row(A_A, "resolution", "pooled", limit, "ns", DIRECT, common)]
+    for row in rows:
+        row.sessions = _beds(pairs.values())
+    return rows
+
+
+def _beds(pairs: Iterable[Differences]) -> int | None:
+    return beds_in(np.concatenate([sessions_of_pairs(one) for one in pairs]))
 
 
 def bed_resolution(rows: list[Row]) -> float:
@@ -319,9 +358,9 @@ def shift_rows(
     for device, pair in ((device, pair) for device in run.devices for pair in pairs):
         d = differences(each.get((device, pair.cell)), each.get((device, pair.less)))
         if d:
-            value = over_trials(values_of(d))
+            value = over_pairs(d)
             row = Row(device, f"{quantity}_shift", statistic, value, unit, None, run.cells[pair.cell], pair.cell)
-            row.against = pair.against
+            row.against, row.sessions = pair.against, _beds([d])
             rows.append(row)
     return rows
 

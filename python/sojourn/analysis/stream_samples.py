@@ -142,7 +142,7 @@ def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
     """Device minus direct in every round, one way; the A/A control is device "a/a"."""
     means = series(each, "mean")
     found = [
-        (device, DIRECT, cell, at, value)
+        (device, DIRECT, cell, at.round, value)
         for device, cell in means
         if device != DIRECT
         for at, value in differences(means[device, cell], means.get((DIRECT, cell))).items()

@@ -5,6 +5,12 @@ exact signed-rank interval from six trials on, Student's from three, none below)
 all packets of a cell, lost ones with infinite delay; their intervals are Woodruff's with the trial as the cluster
 (`statistics.quantile`), from four trials on. Differences pair trials of one round, each the mean of its visits.
 
+Of a run of several sessions (`sessions`: so many) intervals are over sessions: means, rates and differences are
+arithmetic means, judged by Student's t or REML (`analysis.sessions`); shares and quantiles have the session as their
+cluster. Beside the mean of one_way_delay, rtt, response_latency, throughput_pps, and the sd of delay_spread, stand
+within_bed, next_run and between_beds (a standard deviation); beside device_latency within_bed and next_run, and
+between_beds (sd) as a quantity of its own.
+
 Quantities (rows of results.json; statistic; unit). `port` is the receiver, `node` the responder, `against` the cell of
 the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", "receivers=0", "senders=1").
 
@@ -95,17 +101,19 @@ response) or "response" (multicast request, unicast responses).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from sojourn.analysis.clocks import shared_blocks
+from sojourn.analysis.sessions import beds_in, figure_of
 from sojourn.statistics.interval import Interval, student_t
+from sojourn.statistics.proportion import korn_graubard
 from sojourn.statistics.signed_rank import hodges_lehmann, least_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -137,6 +145,16 @@ SENT = {
 COUNTS = ("first", "duplicated", "reordered", "late", "corrupted", "unexpected", "local_drops", "lost")
 
 
+class At(NamedTuple):
+    """A round of a session, in the order of time."""
+
+    session: int
+    round: int
+
+
+Differences = dict[At, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """A number for each trial of one path in one cell, in the order of rounds and visits."""
@@ -144,14 +162,55 @@ class Series:
     device: str
     cell: int
     rounds: NDArray[np.int64]
+    sessions: NDArray[np.int64]
     values: NDArray[np.float64]
 
+    def by_round(self) -> Differences:
+        """The mean of each round's visits."""
+        return {
+            At(int(session), int(at)): float(self.values[(self.rounds == at) & (self.sessions == session)].mean())
+            for session, at in np.unique(np.stack([self.sessions, self.rounds]), axis=1).T
+        }
 
-def over_trials(values: NDArray[np.float64], level: float = 0.95) -> Interval:
-    """The middle of a number that each trial has one of: Hodges-Lehmann, or Student's where trials are few."""
+
+def over_trials(values: NDArray[np.float64], level: float = 0.95, session: NDArray[np.int64] | None = None) -> Interval:
+    """The middle of a number that each trial has one of: Hodges-Lehmann, or Student's where trials are few.
+
+    Of trials of several sessions it is the mean, with an interval over sessions (`sessions.figure_of`).
+    """
     known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
+    finite = np.isfinite(known)
+    if session is not None and beds_in(session[finite]):
+        return figure_of(known[finite], session[finite], level).mean
+    known = known[finite]
     return hodges_lehmann(known, level) if len(known) >= least_pairs(level) else student_t(known, level)
+
+
+def over_column(trials: pl.DataFrame, column: str | pl.Expr, level: float = 0.95) -> Interval:
+    """`over_trials` of a column of trials, or of what is computed of their columns; nulls are left out."""
+    values, session = of_trials(trials, column)
+    return over_trials(values, level, session)
+
+
+def of_trials(trials: pl.DataFrame, column: str | pl.Expr) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """A column of trials without its nulls, and the session of each value."""
+    value = pl.col(column) if isinstance(column, str) else column
+    known = trials.select(value.cast(pl.Float64).alias("value"), "session").drop_nulls()
+    return known["value"].to_numpy(), known["session"].to_numpy().astype(np.int64)
+
+
+def share_of(trials: pl.DataFrame, counted: NDArray[np.float64], of: NDArray[np.float64]) -> Interval:
+    """The share of all that is counted, by Korn and Graubard: the trial is the cluster, or the session of several."""
+    session = trials["session"].to_numpy()
+    if beds_in(session):
+        which = np.unique(session, return_inverse=True)[1]
+        counted, of = (np.bincount(which, weights=one).astype(np.float64) for one in (counted, of))
+    return korn_graubard(counted, of)
+
+
+def sessions_of(trials: pl.DataFrame) -> int | None:
+    """Over how many sessions trials are; None where the run has one bed."""
+    return beds_in(trials["session"].to_numpy().astype(np.int64))
 
 
 def kept_blocks(run: Run) -> set[int]:
@@ -170,6 +229,7 @@ def flows_of(run: Run) -> pl.DataFrame:
         & (pl.col("flow") < LOAD_FLOWS)
         & pl.col("block").is_in(sorted(kept_blocks(run)))
     )
+    measured = measured.with_columns(run.session)
     return _known_late(run, _joined(measured, receivers(measured))).sort(*AT)
 
 
@@ -188,7 +248,7 @@ def _joined(streams: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
     sent = streams.filter(pl.col("role") == "send").select(
         "block", "flow", *(pl.col(k).alias(v) for k, v in SENT.items())
     )
-    at = ("device", "round", "visit", "cell", "frame_bytes", "payload_bytes", "via")
+    at = ("device", "round", "visit", "cell", "session", "frame_bytes", "payload_bytes", "via")
     times = ("first_ns", "last_ns")
     span = (pl.col("last_ns") - pl.col("first_ns")).cast(pl.Float64)
     rate = pl.when((pl.col("first") > 1) & (span > 0)).then((pl.col("first") - 1) * 1e9 / span)
@@ -202,7 +262,7 @@ def trials_of(flows: pl.DataFrame) -> pl.DataFrame:
     counts = [one for one in COUNTS if one != "late"]
     columns = ("asked", "sent", "refused", "unsent", *counts, "intended_pps", "offered_pps")
     late = pl.when(pl.col("late").is_not_null().all()).then(pl.col("late").sum()).alias("late")
-    alike = ("device", "round", "visit", "cell", "frame_bytes", "payload_bytes", "schedule", "started_ns")
+    alike = ("device", "round", "visit", "cell", "session", "frame_bytes", "payload_bytes", "schedule", "started_ns")
     return (
         flows.group_by("block", "port", maintain_order=True)
         .agg(
@@ -221,40 +281,61 @@ def trials_of(flows: pl.DataFrame) -> pl.DataFrame:
 def series(trials: pl.DataFrame, column: str | pl.Expr) -> dict[tuple[str, int], Series]:
     """A number of every trial, by path and cell; trials that have none are left out."""
     value = pl.col(column) if isinstance(column, str) else column
-    named = trials.select("device", "cell", "round", "visit", value.cast(pl.Float64).alias("value"))
+    named = trials.select("device", "cell", "round", "visit", "session", value.cast(pl.Float64).alias("value"))
     rows = named.drop_nulls().sort("device", "cell", "round", "visit")
     groups = rows.partition_by("device", "cell", as_dict=True, maintain_order=True)
     return {
         (str(device), int(str(cell))): Series(
-            str(device), int(str(cell)), rows["round"].to_numpy().astype(np.int64), rows["value"].to_numpy()
+            str(device),
+            int(str(cell)),
+            rows["round"].to_numpy().astype(np.int64),
+            rows["session"].to_numpy().astype(np.int64),
+            rows["value"].to_numpy(),
         )
         for (device, cell), rows in groups.items()
     }
 
 
-def differences(of: Series | None, less: Series | None) -> dict[int, float]:
-    """One difference for each round that both have, each side the mean of its visits."""
+def differences(of: Series | None, less: Series | None) -> Differences:
+    """One difference for each round that both have, each side the mean of its visits.
+
+    A round that was begun on one bed and ended on another has none.
+    """
     if of is None or less is None:
         return {}
     first, second = _by_round(of), _by_round(less)
     return {at: first[at] - second[at] for at in sorted(first.keys() & second.keys())}
 
 
-def across(several: Iterable[dict[int, float]]) -> NDArray[np.float64]:
+def across(rows: Sequence[Differences]) -> Differences:
     """The mean over several rows of differences, of each round that all of them have."""
-    rows = list(several)
     rounds = sorted(set.intersection(*(set(row) for row in rows))) if rows else []
-    return np.array([np.mean([row[at] for row in rows]) for at in rounds], dtype=np.float64)
+    return {at: float(np.mean([row[at] for row in rows])) for at in rounds}
 
 
-def _by_round(one: Series) -> dict[int, float]:
+def values_of(pairs: Differences) -> NDArray[np.float64]:
+    """The differences without their rounds."""
+    return np.array(list(pairs.values()), dtype=np.float64)
+
+
+def sessions_of_pairs(pairs: Differences) -> NDArray[np.int64]:
+    """The session of each difference."""
+    return np.array([at.session for at in pairs], dtype=np.int64)
+
+
+def over_pairs(pairs: Differences, level: float = 0.95) -> Interval:
+    """`over_trials` of differences."""
+    return over_trials(values_of(pairs), level, sessions_of_pairs(pairs))
+
+
+def _by_round(one: Series) -> Differences:
     finite = np.isfinite(one.values)
-    rounds = one.rounds[finite]
+    rounds, sessions = one.rounds[finite], one.sessions[finite]
     most = max(np.bincount(one.rounds).tolist(), default=0)
     return {
-        int(at): float(one.values[finite][rounds == at].mean())
-        for at in np.unique(rounds)
-        if (rounds == at).sum() == most
+        At(int(session), int(at)): float(one.values[finite][here].mean())
+        for session, at in np.unique(np.stack([sessions, rounds]), axis=1).T
+        if (here := (rounds == at) & (sessions == session)).sum() == most
     }
 
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.links.cables import cables_of
+from sojourn.analysis.rows import over_beds
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.wording import DASH, US, counted, decimals, fixed, micro, percent
 from sojourn.devices import cables, called
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
-    from sojourn.statistics.interval import Interval
 
 
 DISAGREE_P = 0.01
@@ -117,8 +117,8 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
         )
         return f"No device was measured against the direct link; of one-way delays, {said}"
     if pooled.value.low is not None and not pooled.value.excludes(0):
-        return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled.value)}"
-    added = range_of_cells(rows, device, DIRECT) or _one_way(pooled.value)
+        return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled)}"
+    added = range_of_cells(rows, device, DIRECT) or _one_way(pooled)
     return f"{_subject(rows, device)} adds {added}{_over_wire(run, rows, device)}"
 
 
@@ -174,7 +174,7 @@ def _over_wire(run: Run, rows: list[Row], device: str) -> str:
         told = f"{of_wire} links joined by a redirect" + (
             "" if links == of_wire else f"; the device's path has {links}"
         )
-        return f"; over the wire ({told}), {_one_way(pooled.value)}"
+        return f"; over the wire ({told}), {_one_way(pooled)}"
     over_direct = find(rows, device, "device_latency", "pooled")
     is_zero = over_direct is not None and over_direct.value.low is not None and not over_direct.value.excludes(0)
     if run.simulated or is_zero or WIRE in run.devices:
@@ -184,13 +184,15 @@ def _over_wire(run: Run, rows: list[Row], device: str) -> str:
     return f"; this includes the further veth links of its path{slowest} (no wire was measured)"
 
 
-def _one_way(value: Interval) -> str:
+def _one_way(row: Row) -> str:
+    """A figure with its interval, and over how many beds that is."""
+    value, beds = row.value, over_beds(row)
     places = decimals((value.half_width or abs(value.estimate)) / 1000)
     said = f"{fixed(value.estimate / 1000, places)} {US} one way"
     if value.low is None or value.high is None:
-        return f"{said} (too few pairs for an interval)"
+        return f"{said} ({'too few beds' if beds else 'too few pairs'} for an interval)"
     low, high = fixed(value.low / 1000, places), fixed(value.high / 1000, places)
-    return f"{said} (95 % CI {low}{f' to {high}' if value.low < 0 else f'{DASH}{high}'})"
+    return f"{said} (95 % CI {low}{f' to {high}' if value.low < 0 else f'{DASH}{high}'}{beds})"
 
 
 def _trust(grade: str, findings: list[Finding]) -> str:

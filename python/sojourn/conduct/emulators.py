@@ -206,7 +206,7 @@ class Emulators:
             forward,
             backward,
             config=None if own.config is None else str(self.site.bed.backend.lend("d", Path(own.config))),
-            seed=own.seed,
+            seed=own.seed + self._turn,
             engine=own.engine,
             cpu=self._cpu(own.cpu),
             spin=own.spin if own.spin is not None else self._has_core(),
@@ -217,6 +217,11 @@ class Emulators:
             log=self._records if own.log else None,
             part=self.part.number,
         )
+
+    @property
+    def _turn(self) -> int:
+        """What a session adds to the seeds: with the same, each session would have the same losses and delays."""
+        return self.part.number if self.part.plan.bed.sessions > 1 else 0
 
     def _cpu(self, asked: int | None) -> int | None:
         """The core that was asked, the device's own, or where the responder is: the prober's is left alone."""

@@ -94,9 +94,12 @@ def open_site(plan: Plan, cores: Cores, run_id: str, draw: Draw | None = None) -
             bed.backend.gather()
 
 
+WAYS = ("forward", "backward", "delay", "delay_backward")
+
+
 def slower(line: dict[str, Any], by_ns: float) -> dict[str, Any]:
     """The same line with a longer delay, each way."""
-    changed = {way: shifted(line[way], by_ns) for way in ("forward", "backward", "delay") if way in line}
+    changed = {way: shifted(line[way], by_ns) for way in WAYS if way in line}
     return line | changed
 
 

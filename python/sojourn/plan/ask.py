@@ -82,7 +82,9 @@ class Ask:
     cgroups: bool = False
     """Whether each host has a cgroup of its own."""
     sessions: bool = False
-    """Whether it judges by beds made anew, and measures over second links of a kind."""
+    """Whether it judges by beds made anew."""
+    twins: bool = False
+    """Whether it measures over second links of a kind."""
     probes: bool = False
     """Whether a simulated line is asked for probes, there and back, and not for streams."""
     not_simulated: str | None = None

@@ -31,10 +31,10 @@ def check(plan: Plan, table: Table, name: str) -> None:
         )
     if "bed.devices" not in ask.unread:
         check_devices(plan, given("bed.devices", list(plan.bed.devices)))
-    if plan.bed.twins and not ask.sessions:
+    if plan.bed.twins and not ask.twins:
         raise refuse(given("bed.twins", value=True), "bed.twins", f"false for {method}, which measures over no twin")
     if plan.bed.sessions > 1 and not ask.sessions:
-        one = f"1 for {method}, whose intervals are within one bed so far"
+        one = f"1 for {method}, which judges one bed"
         raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", one)
     ask.check(plan, given)
     check_emulators(plan, given)

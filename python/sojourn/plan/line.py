@@ -123,6 +123,7 @@ PATH_FIELDS: dict[str, tuple[Check, str]] = {
         "{ sender = { offset_ns = N, skew_ppm = N }, receiver = { … }, shared = false }",
     ),
     "send_ns": (whole_number, "a whole number of nanoseconds"),
+    BETWEEN_SESSIONS: (number, "a number of nanoseconds"),
     "sender_late": (LATE, "{ probability = P, by_ns = N }"),
     "seed": (whole_number, "a whole number"),
 }
@@ -141,7 +142,8 @@ def read_lines(given: Table, *, one_way: bool = False) -> dict[str, dict[str, An
             raise refuse(value, key, expected)
         lines.setdefault(device, {})[field] = value.value
     for device, line in lines.items():
-        if BETWEEN_SESSIONS in line and any("pareto" in line[way] for way in needed if way in line):
+        ways = [line[way] for way in (*needed, "delay_backward") if way in line]
+        if BETWEEN_SESSIONS in line and any("pareto" in way for way in ways):
             key = f"bed.lines.{device}.{BETWEEN_SESSIONS}"
             raise refuse(given[key], key, "a line whose delays have a place: constant_ns, normal or gamma")
         for field in needed:

@@ -24,6 +24,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
     kinds: tuple[str, ...] = ("one-way",),
     overload: bool = False,
     restless: bool = False,
+    sessions: bool = False,
     hypotheses: tuple[str, ...] = (),
     more: Mapping[str, type] | None = None,
     not_simulated: str | None = None,
@@ -53,6 +54,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
         logs_emulators=logs_emulators,
         pipes=lambda plan: plan.stream.pipe,
         ends=ends,
+        sessions=sessions,
         not_simulated=not_simulated,
         restful=is_restful if restless else lambda _: True,
     )

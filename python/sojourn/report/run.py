@@ -89,6 +89,11 @@ class Run:
         path = self.folder / "analysis" / "samples" / f"{name}.parquet"
         return pl.read_parquet(path) if path.is_file() else None
 
+    @property
+    def sessions(self) -> int:
+        """How many beds the plan asks for."""
+        return int(self.plan.get("bed", {}).get("sessions", 1))
+
     @cached_property
     def devices(self) -> list[str]:
         """Every path that has results, in the order of the legends."""

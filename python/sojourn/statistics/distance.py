@@ -2,6 +2,7 @@
 
 The trial is the unit: a prediction is compared with the trial that it predicts, a repetition with every other trial of
 the same load, so that both distances hold the same chance of one trial each. Intervals are a bootstrap over trials.
+Where trials come in clusters, it is a jackknife that leaves out one after the other: few are too few to resample.
 Infinite delays (lost frames) count for Kolmogorov's distance; Wasserstein's is of the finite ones.
 """
 
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sojourn.statistics.interval import Interval
+from sojourn.statistics.interval import Interval, student_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,6 +26,9 @@ LEAST_TRIALS = 4
 
 MOST_TRIALS = 40
 """Beyond this further trials are not compared each with each."""
+
+LEAST_CLUSTERS = 3
+"""Below this no interval either."""
 
 Pair = tuple[Interval, Interval]
 """Kolmogorov's distance and Wasserstein's (in the unit of the values)."""
@@ -49,11 +53,15 @@ def distances(
     predicted: Sequence[NDArray[np.float64]],
     without: Sequence[NDArray[np.float64]],
     seed: int,
+    clusters: NDArray[np.int64] | None = None,
 ) -> Distances | None:
-    """The three distances over the trials; None where no trial has a frame."""
-    kept = [i for i, one in enumerate(measured) if np.isfinite(one).any()][:MOST_TRIALS]
+    """The three distances over the trials; None where no trial has a frame. `clusters` are those of the trials."""
+    kept = [i for i, one in enumerate(measured) if np.isfinite(one).any()]
     if not kept:
         return None
+    if clusters is not None:
+        return _judged(measured, predicted, without, kept, clusters)
+    kept = kept[:MOST_TRIALS]
     real = [np.sort(measured[i]) for i in kept]
     rng = np.random.default_rng(seed)
     picks = rng.integers(0, len(kept), (RESAMPLES, len(kept)))
@@ -66,6 +74,51 @@ def distances(
         repetition,
         _over(np.array([_both(one, np.sort(without[i])) for i, one in zip(kept, real, strict=True)]), picks),
     )
+
+
+def _judged(
+    measured: Sequence[NDArray[np.float64]],
+    predicted: Sequence[NDArray[np.float64]],
+    without: Sequence[NDArray[np.float64]],
+    kept: list[int],
+    clusters: NDArray[np.int64],
+) -> Distances:
+    """The distances with intervals of a jackknife that leaves out one cluster after the other."""
+    chosen = [kept[i] for i in np.unique(np.linspace(0, len(kept) - 1, min(len(kept), MOST_TRIALS)).astype(int))]
+    of, real = clusters[chosen], [np.sort(measured[i]) for i in chosen]
+    prediction, beside = (
+        np.array([_both(one, np.sort(other[i])) for i, one in zip(chosen, real, strict=True)])
+        for other in (predicted, without)
+    )
+    each = np.array([[_both(one, other) for other in real] for one in real])
+    apart = ~np.eye(len(real), dtype=np.bool_)
+
+    def mean(which: NDArray[np.bool_], one: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(one[which].mean(axis=0), dtype=np.float64)
+
+    def between(which: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return mean(apart & np.outer(which, which), each)
+
+    pairs = _left_out(between, of) if len(real) > 1 else None
+    return Distances(
+        _left_out(lambda which: mean(which, prediction), of), pairs, _left_out(lambda which: mean(which, beside), of)
+    )
+
+
+def _left_out(of: Callable[[NDArray[np.bool_]], NDArray[np.float64]], clusters: NDArray[np.int64]) -> Pair:
+    """A pair of figures of some trials, with Student's intervals of the jackknife over clusters."""
+    names = np.unique(clusters)
+    estimate, k = of(np.ones(len(clusters), dtype=np.bool_)), len(names)
+    if k < LEAST_CLUSTERS:
+        bare = [Interval(float(one), None, None, 0.95, len(clusters)) for one in estimate]
+        return bare[0], bare[1]
+    rest = np.array([of(clusters != name) for name in names])
+    reach = student_quantile(k - 1, 0.95) * ((k - 1) / k * np.square(rest - rest.mean(axis=0)).sum(axis=0)) ** 0.5
+    ks, w1 = (
+        Interval(float(one), max(0.0, float(one - by)), float(one + by), 0.95, len(clusters))
+        for one, by in zip(estimate, reach, strict=True)
+    )
+    return ks, w1
 
 
 def kolmogorov(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sojourn.analysis.round_trips import round_trips, trip_summaries
-from sojourn.analysis.rows import Row
+from sojourn.analysis.rows import Row, over_beds
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.stream_findings import LEAST_FOR_MODES, modes_apart
@@ -60,7 +60,7 @@ Modes = dict[tuple[str, int, str], list[float]]
 def modes_of(several: list[Values]) -> Modes:
     """The modes of the delays of every path and cell that has enough of them."""
     return {
-        (one.device, one.cell, one.measure): modes_apart(one.values)
+        (one.device, one.cell, one.measure): modes_apart(one.within_sessions())
         for one in several
         if one.weights is None and len(one.values) >= LEAST_FOR_MODES
     }
@@ -110,8 +110,8 @@ def _change(row: Row) -> str:
         return f"changes {what} by {micro(value.estimate)} (too few trials for an interval)"
     if value.excludes(0):
         change = "shortens" if value.estimate < 0 else "lengthens"
-        return f"{change} {what} by {spell(negated(value) if value.estimate < 0 else value)}"
-    return f"does not change {what} significantly: {spell(value)}"
+        return f"{change} {what} by {spell(negated(value) if value.estimate < 0 else value, over_beds(row))}"
+    return f"does not change {what} significantly: {spell(value, over_beds(row))}"
 
 
 def negated(value: Interval) -> Interval:
@@ -120,7 +120,9 @@ def negated(value: Interval) -> Interval:
     return Interval(-value.estimate, low, high, value.level, value.n)
 
 
-def spell(value: Interval) -> str:
-    """A time with its interval: "1.8 µs (95 % CI 1.7 µs to 1.9 µs)"."""
-    known = "" if value.low is None or value.high is None else f" (95 % CI {micro(value.low)} to {micro(value.high)})"
+def spell(value: Interval, over: str = "") -> str:
+    """A time with its interval, and over what that is: "1.8 µs (95 % CI 1.7 µs to 1.9 µs over 5 beds)"."""
+    known = (
+        "" if value.low is None or value.high is None else f" (95 % CI {micro(value.low)} to {micro(value.high)}{over})"
+    )
     return f"{micro(value.estimate)}{known}"

@@ -21,6 +21,7 @@ def check(plan: Plan, given: Lookup) -> None:
 
 ASK = ask_streams(
     kinds=("one-way", "ping-pong", "request-response"),
+    sessions=True,
     not_simulated="a simulated line has no load beside the stream",
     check=check,
 )

@@ -12,7 +12,7 @@ from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays
 from sojourn.report.streams.measures import Ask, Measure, against, measured
 from sojourn.report.streams.points import ESTIMATE, figure, sample, several, spans
-from sojourn.report.streams.words import words
+from sojourn.report.streams.words import estimates, words
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
@@ -34,7 +34,7 @@ def shifts(run: Run) -> Table:
     )
     note = (
         "Minus no load: effect of device and host. Minus the same load on a bypass path: effect of the device. "
-        "Pairs of trials of one round; estimates are Hodges and Lehmann's, of the trials' means or medians."
+        f"Pairs of trials of one round; estimates are {estimates(run)}, of the trials' means or medians."
     )
     where = pl.col("against").is_not_null()
     return measured(run, Ask("shifts", "What load does to latency", measures, note, where, clock=True))

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
+from sojourn.analysis.rows import over_beds
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.stream_rows import contrasts, per_path, shift_rows, trial_row
@@ -53,7 +54,7 @@ def run_rows(run: Run, of: Gathered) -> list[Row]:
         for kind in ("loss", "gap"):
             lengths = own.filter(pl.col("run") == kind)
             if lengths.height:
-                mean = over_trials(lengths["mean"].to_numpy())
+                mean = over_trials(lengths["mean"].to_numpy(), session=run.sessions_of(lengths["block"].to_numpy()))
                 longest = Interval(float(np.max(lengths["most"].to_numpy())), None, None, 0.95, lengths.height)
                 rows.append(trial_row(run, here, f"{kind}_run", "mean", mean, "1"))
                 rows.append(trial_row(run, here, f"{kind}_run", "max", longest, "1"))
@@ -98,8 +99,13 @@ def _lossless(rows: list[Row], offered: dict[int | None, float]) -> str:
         lower = [row for row in rows if is_lossy_below(row, most[to], offered)]
         worst = max(lower, key=lambda row: row.value.estimate, default=None)
         but = f", but {_share(worst)} at {fixed(offered[worst.cell], 0)}" if worst else ""
-        said.append(f"in {counted(most[to].value.n, 'trial')} at {_load(most[to], offered)}{but}")
+        said.append(f"in {_trials(most[to])} at {_load(most[to], offered)}{but}")
     return " and ".join(said)
+
+
+def _trials(row: Row) -> str:
+    """Of how many trials, or beds, a row is."""
+    return counted(row.value.n, "trial") if row.sessions is None else f"{row.sessions} beds"
 
 
 def is_lossy_below(row: Row, lossless: Row, offered: dict[int | None, float]) -> bool:
@@ -111,7 +117,7 @@ def is_lossy_below(row: Row, lossless: Row, offered: dict[int | None, float]) ->
 def _share(row: Row, what: str = "") -> str:
     """The loss ratio with its interval, and of what it is."""
     low, high = row.value.low, row.value.high
-    known = "" if low is None or high is None else f" (95 % CI {percent(low)} to {percent(high)})"
+    known = "" if low is None or high is None else f" (95 % CI {percent(low)} to {percent(high)}{over_beds(row)})"
     return f"{percent(row.value.estimate)}{what}{known}"
 
 

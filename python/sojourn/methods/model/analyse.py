@@ -14,7 +14,8 @@ out: a flood has no intended time.
 Each held-out trial is predicted from its schedule alone, and compared: Kolmogorov's distance (of all frames, lost ones
 at infinity) and Wasserstein's first (ns, of those that arrived). Beside it stand the distance of two repetitions of
 the measurement (every trial against every other: what no prediction can beat) and of the model without a queue (the
-lowest load's delays, whatever the load). The unit is the trial, intervals are bootstrapped over trials.
+lowest load's delays, whatever the load). The unit is the trial, intervals are bootstrapped over trials; of a run of
+several sessions, a jackknife over sessions.
 
 Rows: model_service (mean), model_service_fixed, model_service_random, model_floor (min), model_delay_without_queue
 (p50) [ns]; model_stalls (share of the time) [1], model_capacity [1/s]; model_service_intercept, model_service_slope
@@ -38,14 +39,14 @@ from sojourn.analysis.frames import cells_of_frames
 from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
+from sojourn.analysis.sessions import beds_in, by_session, middle
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro, percent
 from sojourn.statistics.distance import Distances, distances
-from sojourn.statistics.interval import Interval
+from sojourn.statistics.interval import Interval, student_t
 from sojourn.statistics.line import fit as fit_line
 from sojourn.statistics.queue import Passage, Server, fit, misfit, predict, split_stalls
-from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,6 +69,9 @@ LOSSY = 1e-3
 
 LOSSY_FRAMES = 1_000
 """So many frames of it then: a queue with an end is followed frame by frame, which is slow."""
+
+SESSION = "session"
+"""Of each round that was fitted by itself."""
 
 LEAST_ROUNDS = 6
 """From so many rounds on, each is fitted by itself, so that parameters have intervals."""
@@ -112,10 +116,11 @@ DISTANCES: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One trial of a cell: its round and its frames."""
+    """One trial of a cell: its round and its frames, and the session of a run that has several."""
 
     round: int
     passage: Passage
+    session: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +184,7 @@ def trials_of(frames: pl.DataFrame) -> dict[tuple[str, int], list[Trial]]:
         taken = (ordered["arrival_on_sender_ns"] - ordered["intended_ns"]).cast(pl.Float64).fill_null(np.inf)
         passage = Passage((intended - intended[0]).astype(np.float64), taken.to_numpy())
         key = (str(ordered["device"][0]), int(ordered["cell"][0]))
-        found.setdefault(key, []).append(Trial(int(ordered["round"][0]), passage))
+        found.setdefault(key, []).append(Trial(int(ordered["round"][0]), passage, int(ordered["session"][0])))
     return found
 
 
@@ -256,10 +261,20 @@ def _model(
     train = training_cells(known, named)
     if not train or len(known) < 2:
         return None
-    server, base = fit_group([[one.passage for one in group[cell]] for cell in train])
+    server, base = fit_group([[one.passage for one in _by_turns(group[cell])] for cell in train])
     per_round = _fit_rounds(group, train, server, base)
     loads = [_load(cell, known[cell], group[cell], cell in train, server, base) for cell in _by_load(known)]
     return Model(device, in_common(known.values()), server, base, per_round, loads)
+
+
+def _by_turns(trials: list[Trial]) -> list[Trial]:
+    """The trials in an order in which the first few are of as many sessions; as they are where there is one."""
+    turn: dict[int, int] = {}
+    order = []
+    for one in trials:
+        turn[one.session] = turn.get(one.session, -1) + 1
+        order.append(turn[one.session])
+    return [trials[i] for i in sorted(range(len(trials)), key=lambda i: order[i])] if len(turn) > 1 else trials
 
 
 def fit_group(training: list[list[Passage]]) -> tuple[Server, NDArray[np.float64]]:
@@ -308,16 +323,17 @@ def _fit_rounds(
     group: dict[int, list[Trial]], train: list[int], server: Server, base: NDArray[np.float64]
 ) -> dict[str, NDArray[np.float64]]:
     """The service fitted to each round by itself, for the intervals of the parameters."""
-    rounds = sorted(set.intersection(*({one.round for one in group[cell]} for cell in train)))
+    rounds = sorted(set.intersection(*({(one.session, one.round) for one in group[cell]} for cell in train)))
     if len(rounds) < LEAST_ROUNDS:
         return {}
     found = []
     for round_ in rounds:
-        own = [[one.passage for one in group[cell] if one.round == round_] for cell in train]
+        own = [[one.passage for one in group[cell] if (one.session, one.round) == round_] for cell in train]
         short, room = _for_fitting(own)
         found.append(fit(short, replace(server, room=room), base, SEED, server))
+    lowest = group[train[0]]
     floors = [
-        float(np.median(np.concatenate([one.passage.delay_ns for one in group[train[0]] if one.round == round_])))
+        float(np.median(np.concatenate([one.passage.delay_ns for one in lowest if (one.session, one.round) == round_])))
         for round_ in rounds
     ]
     return {
@@ -325,6 +341,7 @@ def _fit_rounds(
         "fixed": np.array([one.fixed_ns for one in found]),
         "random": np.array([one.random_ns for one in found]),
         "floor": np.array(floors),
+        SESSION: np.array([session for session, _ in rounds], dtype=np.float64),
     }
 
 
@@ -338,7 +355,9 @@ def _load(
     measured = [one.passage.delay_ns for one in trials]
     rng = np.random.default_rng([SEED, cell])
     without = [rng.choice(base, size=len(one)) for one in measured]
-    return Load(cell, factors, trials, training, predicted, distances(measured, predicted, without, SEED + cell))
+    session = np.array([one.session for one in trials], dtype=np.int64)
+    apart = distances(measured, predicted, without, SEED + cell, session if beds_in(session) else None)
+    return Load(cell, factors, trials, training, predicted, apart)
 
 
 def model_rows(found: list[Model]) -> list[Row]:
@@ -353,10 +372,10 @@ def parameters(model: Model) -> Iterator[tuple[str, str, Interval, str]]:
     known = {"service": server.mean_ns, "fixed": server.fixed_ns, "random": server.random_ns}
     names = {"service": "model_service", "fixed": "model_service_fixed", "random": "model_service_random"}
     for name, estimate in known.items():
-        yield names[name], "mean", _about(estimate, model.per_round.get(name)), "ns"
-    yield "model_capacity", "mean", _inverse(_about(server.mean_ns, model.per_round.get("service"))), "1/s"
+        yield names[name], "mean", _about(estimate, model.per_round, name), "ns"
+    yield "model_capacity", "mean", _inverse(_about(server.mean_ns, model.per_round, "service")), "1/s"
     yield "model_floor", "min", _alone(float(model.base.min())), "ns"
-    yield "model_delay_without_queue", "p50", _about(float(np.median(model.base)), model.per_round.get("floor")), "ns"
+    yield "model_delay_without_queue", "p50", _about(float(np.median(model.base)), model.per_round, "floor"), "ns"
     stalls = server.stalls
     yield "model_stalls", "share", _alone(0.0 if stalls is None else stalls.rate_hz * stalls.mean_ns / 1e9), "1"
     if stalls is not None:
@@ -367,14 +386,16 @@ def parameters(model: Model) -> Iterator[tuple[str, str, Interval, str]]:
 def _parameter_rows(model: Model) -> Iterator[Row]:
     frames = sum(len(one.passage.entered_ns) for load in model.loads if load.training for one in load.trials)
     for quantity, statistic, value, unit in parameters(model):
-        yield Row(model.device, quantity, statistic, value, unit, None, model.factors, None, frames, source="model")
+        beds = beds_in(model.per_round[SESSION].astype(np.int64)) if model.per_round and value.low is not None else None
+        yield Row(model.device, quantity, statistic, value, unit, None, model.factors, None, frames, source="model",
+                  sessions=beds)  # fmt: skip
 
 
-def _about(estimate: float, per_round: NDArray[np.float64] | None) -> Interval:
-    """The estimate of all rounds together, with the interval over rounds fitted one by one."""
-    if per_round is None:
+def _about(estimate: float, per_round: dict[str, NDArray[np.float64]], name: str) -> Interval:
+    """The estimate of all rounds together, with the interval over rounds fitted one by one, or over sessions."""
+    if not per_round:
         return _alone(estimate)
-    over = hodges_lehmann(per_round)
+    over = middle(per_round[name], per_round[SESSION].astype(np.int64))
     if over.low is None or over.high is None:
         return _alone(estimate)
     return Interval(estimate, min(over.low, estimate), max(over.high, estimate), over.level, over.n)
@@ -394,6 +415,7 @@ def _load_rows(model: Model) -> Iterator[Row]:
     for load in model.loads:
         frames = sum(len(one.passage.entered_ns) for one in load.trials)
         like = Row(model.device, "", "", _alone(0.0), "", None, load.factors, load.cell, frames)
+        like.sessions = beds_in(np.array([one.session for one in load.trials], dtype=np.int64))
         for quantity, statistic, value, unit in _load_figures(load):
             source = "model, training load" if load.training else "model, held-out load"
             yield replace(like, quantity=quantity, statistic=statistic, value=value, unit=unit, source=source)
@@ -421,18 +443,23 @@ def _size_rows(found: list[Model]) -> Iterator[Row]:
         sizes = np.array([one.factors.frame_bytes or 0 for one in ordered], dtype=np.float64)
         if len(set(sizes)) < 2:
             continue
-        line = fit_line(sizes, _service_by_size(ordered))
+        rows, beds = _service_by_size(ordered)
+        line = fit_line(sizes, rows) if beds is None else fit_line(sizes, rows, over=student_t)
         common = in_common(one.factors for one in ordered)
         for quantity, value, unit in (("intercept", line.intercept, "ns"), ("slope", line.slope, "ns/byte")):
-            yield Row(device, f"model_service_{quantity}", "fit", value, unit, None, common, None, 0, source="model")
+            yield Row(device, f"model_service_{quantity}", "fit", value, unit, None, common, None, 0, source="model",
+                      sessions=beds)  # fmt: skip
 
 
-def _service_by_size(ordered: list[Model]) -> NDArray[np.float64]:
-    """Mean service per round (rows) and size (columns); one row where rounds were not fitted by themselves."""
+def _service_by_size(ordered: list[Model]) -> tuple[NDArray[np.float64], int | None]:
+    """Mean service per round (rows) and size (columns), or per session; one row where rounds were not fitted alone."""
     rounds = min(len(one.per_round.get("service", ())) for one in ordered)
     if not rounds:
-        return np.array([[one.server.mean_ns for one in ordered]])
-    return np.stack([one.per_round["service"][:rounds] for one in ordered], axis=1)
+        return np.array([[one.server.mean_ns for one in ordered]]), None
+    session = ordered[0].per_round[SESSION][:rounds].astype(np.int64)
+    rows = np.stack([one.per_round["service"][:rounds] for one in ordered], axis=1)
+    beds = beds_in(session)
+    return (rows, None) if beds is None else (by_session(rows, session), beds)
 
 
 def model_findings(found: list[Model]) -> list[Finding]:

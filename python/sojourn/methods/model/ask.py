@@ -16,4 +16,4 @@ class ModelPlan:
     )
 
 
-ASK = ask_streams(restless=True, more={"model": ModelPlan})
+ASK = ask_streams(restless=True, sessions=True, more={"model": ModelPlan})

@@ -20,7 +20,7 @@ from sojourn.analysis.samples import with_cells
 from sojourn.analysis.stream_rows import contrasts, delay_rows, per_path, shift_rows, summaries, tell_clocks, trial_row
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
-from sojourn.analysis.streams import over_trials, series
+from sojourn.analysis.streams import over_column, series
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, micro, percent
 from sojourn.statistics.interval import Interval
@@ -69,7 +69,7 @@ def peaks_of(answers: pl.DataFrame) -> pl.DataFrame:
         answers.drop_nulls("delay_ns")
         .group_by("block", "node", maintain_order=True)
         .agg(
-            *(pl.col(one).first() for one in ("device", "cell", "round", "visit")),
+            *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "session")),
             pl.col("delay_ns").median().alias("peak"),
             pl.len().alias("sent"),
         )
@@ -82,7 +82,7 @@ def peak_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
     """Every node's peak, over trials."""
     rows = []
     for (_, node), here in _by(peaks, "node"):
-        row = trial_row(run, here, "peak", "p50", over_trials(here["peak"].to_numpy()), "ns")
+        row = trial_row(run, here, "peak", "p50", over_column(here, "peak"), "ns")
         row.node = node
         rows.append(row)
     return rows
@@ -91,14 +91,14 @@ def peak_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
 def spacing_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
     """The mean spacing of the peaks of each trial, over trials, beside the least that the line rate allows."""
     several = peaks.group_by("block", maintain_order=True).agg(
-        *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "port")),
+        *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "session", "port")),
         pl.col("sent").sum(),
         ((pl.col("peak").max() - pl.col("peak").min()) / (pl.len() - 1)).alias("spacing"),
         pl.len().alias("nodes"),
     )
     rows = []
     for (device, cell), _, here in per_path(run, several.filter(pl.col("nodes") > 1)):
-        rows.append(trial_row(run, here, "peak_spacing", "mean", over_trials(here["spacing"].to_numpy()), "ns"))
+        rows.append(trial_row(run, here, "peak_spacing", "mean", over_column(here, "spacing"), "ns"))
         pace = pace_of(run, device)
         least = pace.interval_ns(run.cells[cell].frame_bytes or 0)
         value = Interval(float("nan") if least is None else least, None, None, 0.95, 0)
@@ -123,7 +123,7 @@ def responses(run: Run, of: Gathered) -> pl.DataFrame:
     """Response latencies of every trial: the first node's to a group, and those of a probe to one host."""
     answered = summaries(of.answers, of.flows.filter(pl.col("port") == -1))
     first = answered.filter(pl.col("node") == pl.col("node").min().over("block"))
-    columns = ("device", "cell", "round", "visit", "block", "mean", "p50")
+    columns = ("device", "cell", "round", "visit", "session", "block", "mean", "p50")
     return pl.concat([first.select(columns), trip_summaries(run).select(columns)], how="vertical_relaxed")
 
 

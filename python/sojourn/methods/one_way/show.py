@@ -108,11 +108,11 @@ def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | Non
     series = tuple(one for one in SCHEDULES.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Mean time between frames (µs)", log=True), Axis("One-way delay (µs)", log=True), series)
     caption = (
-        "Bars are 95 % CIs over trials. Points stand at the configured time; the sender may have "
-        "needed longer. An arrow in place of a point: the queue is not stable there, and from the intended departure a "
-        "longer trial would have a longer delay. Dotted vertical line: the shortest time between frames at which the "
-        "queue is stable, where a shorter one was tried. A point is missing where so many frames were lost that the "
-        "figure is infinite."
+        f"Bars are 95 % CIs over {'beds' if run.sessions > 1 else 'trials'}. Points stand at the configured time; the "
+        "sender may have needed longer. An arrow in place of a point: the queue is not stable there, and from the "
+        "intended departure a longer trial would have a longer delay. Dotted vertical line: the shortest time between "
+        "frames at which the queue is stable, where a shorter one was tried. A point is missing where so many frames "
+        "were lost that the figure is infinite."
     )
     drawn = pl.concat([rows, _sustained(run, rows)], how="diagonal_relaxed")
     title += " over the time between frames"

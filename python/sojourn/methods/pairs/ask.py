@@ -58,4 +58,5 @@ ASK = Ask(
     words={"device": "bed.devices", "size": "probe.icmp_bytes"},
     probes=True,
     sessions=True,
+    twins=True,
 )

@@ -31,12 +31,12 @@ from sojourn.analysis.frames import cells_of_frames
 from sojourn.analysis.hypotheses import Outcome, main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.sessions import beds_in, middle
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro, percent
 from sojourn.devices import called
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -138,6 +138,8 @@ class Breakdown:
     cell: int
     points: tuple[str, ...]
     rounds: NDArray[np.int64]
+    sessions: NDArray[np.int64]
+    """Of each trial; all alike where the run has one bed."""
     means: NDArray[np.float64]
     quantiles: dict[str, NDArray[np.float64]]
     frames: int
@@ -187,6 +189,7 @@ def _breakdown(device: str, cell: int, frames: pl.DataFrame) -> Breakdown | None
         cell,
         points,
         whole["round"].to_numpy()[first].astype(np.int64),
+        whole["session"].to_numpy()[first].astype(np.int64),
         np.stack([part.mean(axis=0) for part in parts]),
         {name: np.stack([np.quantile(part, q, axis=0) for part in parts]) for name, q in QUANTILES.items()},
         whole.height,
@@ -237,12 +240,13 @@ def _path_rows(breakdown: Breakdown, cells: Mapping[int, Factors]) -> Iterator[R
                 breakdown.device,
                 f"stage_{stage}",
                 statistic,
-                hodges_lehmann(values[np.isfinite(values)]),
+                middle(values[np.isfinite(values)], breakdown.sessions[np.isfinite(values)]),
                 unit,
                 None,
                 factors,
                 breakdown.cell,
                 breakdown.frames,
+                sessions=beds_in(breakdown.sessions),
             )
 
 
@@ -255,11 +259,18 @@ def _pairs(found: list[Breakdown]) -> Iterator[tuple[Breakdown, Breakdown, tuple
             yield one, reference, tuple(point for point in one.points if point in reference.points)
 
 
-def differences(device: Breakdown, reference: Breakdown, points: tuple[str, ...]) -> NDArray[np.float64]:
-    """Per round (rows) and stage between `points` (columns, the total last): device less reference."""
-    rounds = np.intersect1d(device.rounds, reference.rounds)
+def differences(
+    device: Breakdown, reference: Breakdown, points: tuple[str, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Per round (rows) and stage between `points` (columns, the total last): device less reference; each's session."""
+    rounds = np.array(sorted(set(_rounds(device)) & set(_rounds(reference))), dtype=np.int64).reshape(-1, 2)
     first, second = _by_round(device, rounds, points), _by_round(reference, rounds, points)
-    return first - second
+    return first - second, rounds[:, 0]
+
+
+def _rounds(breakdown: Breakdown) -> list[tuple[int, int]]:
+    """Session and round of each trial."""
+    return list(zip(breakdown.sessions.tolist(), breakdown.rounds.tolist(), strict=True))
 
 
 def _by_round(breakdown: Breakdown, rounds: NDArray[np.int64], points: tuple[str, ...]) -> NDArray[np.float64]:
@@ -267,21 +278,24 @@ def _by_round(breakdown: Breakdown, rounds: NDArray[np.int64], points: tuple[str
     heights = np.concatenate([np.zeros((len(breakdown.means), 1)), np.cumsum(breakdown.means[:, :-1], axis=1)], axis=1)
     kept = heights[:, [breakdown.points.index(one) for one in points]]
     stages = np.column_stack([np.diff(kept, axis=1), kept[:, -1] - kept[:, 0]])
-    return np.stack([stages[breakdown.rounds == one].mean(axis=0) for one in rounds]) if len(rounds) else stages[:0]
+    if not len(rounds):
+        return stages[:0]
+    session, at = breakdown.sessions, breakdown.rounds
+    return np.stack([stages[(session == part) & (at == one)].mean(axis=0) for part, one in rounds])
 
 
 def _difference_rows(
     device: Breakdown, reference: Breakdown, points: tuple[str, ...], cells: Mapping[int, Factors]
 ) -> Iterator[Row]:
     names = [*(stage_name(begin, end) for begin, end in pairwise(points)), "total"]
-    by_stage = differences(device, reference, points)
+    by_stage, session = differences(device, reference, points)
     frames = device.frames + reference.frames
     for name, values in zip(names, by_stage.T, strict=True):
-        value = hodges_lehmann(values)
+        value = middle(values, session)
         if value.n:
-            yield Row(
-                device.device, f"stage_{name}", "mean", value, "ns", DIRECT, cells[device.cell], device.cell, frames
-            )
+            row = Row(device.device, f"stage_{name}", "mean", value, "ns", DIRECT, cells[device.cell], device.cell)
+            row.probes, row.sessions = frames, beds_in(session)
+            yield row
 
 
 def sum_of_stages(found: list[Breakdown]) -> tuple[str, str, int]:
@@ -331,7 +345,7 @@ def missing_sample(found: list[Breakdown]) -> pl.DataFrame:
 def _stage_samples(breakdown: Breakdown) -> Iterator[tuple[Any, ...]]:
     trials = len(breakdown.means)
     for i, stage in enumerate(breakdown.stages):
-        mean = hodges_lehmann(breakdown.means[:, i])
+        mean = middle(breakdown.means[:, i], breakdown.sessions)
         quantiles = [float(np.median(values[:, i])) for values in breakdown.quantiles.values()]
         begins, ends = _ends(breakdown.points, i)
         share = float(np.median(breakdown.means[:, i] / np.maximum(breakdown.means[:, -1], 1.0)))
@@ -343,8 +357,9 @@ def _stage_samples(breakdown: Breakdown) -> Iterator[tuple[Any, ...]]:
 
 def _added_stages(device: Breakdown, reference: Breakdown, points: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
     names = [*(stage_name(begin, end) for begin, end in pairwise(points)), "total"]
-    for i, (name, values) in enumerate(zip(names, differences(device, reference, points).T, strict=True)):
-        value = hodges_lehmann(values) if len(values) else Interval(float("nan"), None, None, 0.95, 0)
+    by_stage, session = differences(device, reference, points)
+    for i, (name, values) in enumerate(zip(names, by_stage.T, strict=True)):
+        value = middle(values, session) if len(values) else Interval(float("nan"), None, None, 0.95, 0)
         begins, ends = _ends(points, i)
         yield (
             *(device.device, DIRECT, device.cell, i, name, begins, ends),
@@ -418,18 +433,19 @@ def _added_sentence(breakdown: Breakdown, found: list[Breakdown]) -> str:
         if device is breakdown:
             names = [*(stage_name(begin, end) for begin, end in pairwise(points)), "total"]
             stage = "path" if "path" in names else "total"
-            values = differences(device, reference, points)[:, names.index(stage)]
-            if len(values):
-                value = hodges_lehmann(values)
-                return f"{_adds(called(device.device), stage, value)}; "
+            by_stage, session = differences(device, reference, points)
+            if len(by_stage):
+                value = middle(by_stage[:, names.index(stage)], session)
+                beds = beds_in(session)
+                return f"{_adds(called(device.device), stage, value, f' over {beds} beds' if beds else '')}; "
     return ""
 
 
-def _adds(name: str, stage: str, value: Interval) -> str:
+def _adds(name: str, stage: str, value: Interval, over: str = "") -> str:
     """What a device adds to a stage, where the interval does not hold zero."""
     if value.low is None or value.high is None:
         return f"{name} changes the stage {stage} by {micro(value.estimate)} (too few trials for an interval)"
-    between = f"{micro(value.estimate)} ({percent(value.level)} CI {micro(value.low)} to {micro(value.high)})"
+    between = f"{micro(value.estimate)} ({percent(value.level)} CI {micro(value.low)} to {micro(value.high)}{over})"
     if not value.excludes(0):
         return f"{name} does not change the stage {stage} significantly: {between}"
     return (

@@ -3,5 +3,8 @@
 from sojourn.plan.matrix import ask_streams
 
 ASK = ask_streams(
-    kinds=("one-way", "answers"), hypotheses=("stages-sum",), not_simulated="a simulated line has no stages of a kernel"
+    kinds=("one-way", "answers"),
+    hypotheses=("stages-sum",),
+    sessions=True,
+    not_simulated="a simulated line has no stages of a kernel",
 )

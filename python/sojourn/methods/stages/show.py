@@ -13,7 +13,7 @@ from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays
 from sojourn.report.streams.measures import clock_entry
 from sojourn.report.streams.points import figure, in_legend_order, sample, several, spans
-from sojourn.report.streams.words import words
+from sojourn.report.streams.words import estimates, words
 from sojourn.report.table import Column, Table, interval, number, text, whole
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def breakdown_table(run: Run) -> Table:
     strong = frozenset(i for i, stage in enumerate(found["stage"].to_list() if found.height else ()) if stage == TOTAL)
     note = (
         "Only frames that have all timestamps of their cell, so that the stages of each frame sum to its total to the "
-        "nanosecond. Means over trials are Hodges and Lehmann's, which need not sum: the sum holds frame by frame and "
+        f"nanosecond. Means over trials are {estimates(run)}, which need not sum: the sum holds frame by frame and "
         "for plain averages. A median is not the sum of medians. Percentiles are of each trial: here their medians "
-        "over trials, in the key figures Hodges and Lehmann's estimates. With a reference: the device less the direct "
-        "link, paired within rounds, which need not be the difference of both means. Where the way of an answer back "
-        "has no stamps, the breakdown ends at the receive call."
+        f"over trials; the estimates of the key figures are {estimates(run)}. With a reference: the device less the "
+        "direct link, paired within rounds, which need not be the difference of both means. Where the way of an answer "
+        "back has no stamps, the breakdown ends at the receive call."
     )
     title = "Latency stage by stage"
     return Table("latency_breakdown", title, columns, rows, note + _clock_note(run), strong, wide=True, grouped=True)

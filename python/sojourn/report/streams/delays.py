@@ -258,7 +258,7 @@ def key_of(row: dict[str, Any], what: str, *lines: str) -> Key:
         if row["ci_low"] is None and row["ci_high"] is None
         else "trials too scattered for an interval"
         if is_scattered(row)
-        else f"{level} CI {shown.interval}"
+        else f"{level} CI {shown.interval}{f' over {beds} beds' if (beds := row['sessions']) else ''}"
     )
     return Key(what, shown.text, unit, (said, *lines), row["device"])
 

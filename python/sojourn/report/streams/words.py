@@ -38,6 +38,14 @@ UNIT = (
     "with Student's interval; of fewer it has no interval. What a device adds is estimated so from the differences "
     "between trials of one round with and without it."
 )
+OVER_BEDS = (
+    "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other "
+    "in random and then mirrored order. The run was divided over {beds} beds, each set up anew with other numbers, "
+    "order of links, processes and cores. Intervals are over beds: of means, rates, and differences between trials of "
+    "one round by Student's t over the means of beds, or by REML with Hartung and Knapp's where beds have unequal "
+    "numbers of trials; of shares after Korn and Graubard, and of percentiles after Woodruff, with the bed as the "
+    "cluster. Percentiles have an interval from four beds on, others from three."
+)
 LOST = (
     "Every frame sent is counted once: as received, lost, corrupted, or dropped by the receiver's own socket or ring. "
     "Lost frames stay in the distribution of delays with infinite delay, so percentiles include them."
@@ -50,8 +58,9 @@ LIMIT = (
 
 def words(run: Run, own: str, *, delays: bool = True, unit: str = UNIT) -> list[str]:
     """The lines; `own` is what is particular to the method."""
+    beds = run.sessions
     lines = [
-        unit,
+        OVER_BEDS.format(beds=beds) if beds > 1 and unit is UNIT else unit,
         own,
         *path_words(run),
         *(clock_words(run) if delays else ()),
@@ -60,6 +69,11 @@ def words(run: Run, own: str, *, delays: bool = True, unit: str = UNIT) -> list[
         LOST,
     ]
     return [line for line in lines if line]
+
+
+def estimates(run: Run) -> str:
+    """Whose estimates over trials are."""
+    return "means over beds" if run.sessions > 1 else "Hodges and Lehmann's"
 
 
 def clock_words(run: Run) -> list[str]:
@@ -109,8 +123,12 @@ def tester_words(run: Run) -> list[str]:
     events = [event for event in run.log if event.get("event") == "qualified"]
     if not events:
         return []
+    before = "Before the run"
+    if run.sessions > 1:
+        before = "On each bed, of which the last is told,"
+        events = list({(event.get("send_engine"), event.get("frame_bytes")): event for event in events}.values())
     parts = [part for event in events if (part := _qualified(event))]
-    return [f"Before the run the tester was measured on the direct link: {'; '.join(parts)}. {LIMIT}"]
+    return [f"{before} the tester was measured on the direct link: {'; '.join(parts)}. {LIMIT}"]
 
 
 def _qualified(event: dict[str, Any]) -> str:

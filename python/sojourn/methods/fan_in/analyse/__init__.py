@@ -15,14 +15,14 @@ from sojourn.analysis.hypotheses import Outcome
 from sojourn.analysis.rates import jain, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
-from sojourn.analysis.stream_rows import per_path, trial_row
+from sojourn.analysis.sessions import middle
+from sojourn.analysis.stream_rows import beside_rows, per_path, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
-from sojourn.analysis.streams import Series, over_trials, series
+from sojourn.analysis.streams import Series, over_column, series
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, micro
 from sojourn.methods.fan_in.analyse import sharing
-from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
@@ -45,7 +45,7 @@ def study(run: Run) -> Study:
     spread = spread_rows(run, each)
     of.rows.extend(spread)
     fair = fairness(of.flows)
-    of.rows.extend(trial_row(run, here, "fairness", "jain", over_trials(here["jain"].to_numpy()), "1")
+    of.rows.extend(trial_row(run, here, "fairness", "jain", over_column(here, "jain"), "1")
                    for _, _, here in per_path(run, fair))  # fmt: skip
     asked = run.hypotheses
     of.hypotheses.extend(outcome for outcome in evaluate_growth(run, each) if HYPOTHESIS in asked or not asked)
@@ -67,7 +67,7 @@ def spreads(packets: pl.DataFrame) -> pl.DataFrame:
         "p99-p1": delay.quantile(0.99, "linear") - delay.quantile(0.01, "linear"),
     }
     return first.group_by("block", "port", maintain_order=True).agg(
-        *(pl.col(one).first() for one in ("device", "cell", "round", "visit")),
+        *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "session")),
         *(value.alias(name) for name, value in spread.items()),
         pl.len().alias("sent"),
     )
@@ -78,9 +78,10 @@ def spread_rows(run: Run, each: pl.DataFrame) -> list[Row]:
     rows = []
     for _, _, here in per_path(run, each):
         for name in ("sd", "iqr", "p99-p1"):
-            value = over_trials(here[name].drop_nulls().to_numpy())
+            value = over_column(here, name)
             if value.n:
                 rows.append(trial_row(run, here, "delay_spread", name, value, "ns"))
+        rows += beside_rows(run, here, "delay_spread", "sd", "ns")
     return rows
 
 
@@ -89,7 +90,7 @@ def fairness(flows: pl.DataFrame) -> pl.DataFrame:
     groups = flows.partition_by("block", "port", as_dict=True, maintain_order=True)
     found = [
         {
-            **rows.select("device", "cell", "round", "visit", "port").row(0, named=True),
+            **rows.select("device", "cell", "round", "visit", "session", "port").row(0, named=True),
             "sent": int(rows["sent"].sum()),
             "jain": jain(rows["received_pps"].fill_null(0.0).to_numpy()),
         }
@@ -98,7 +99,7 @@ def fairness(flows: pl.DataFrame) -> pl.DataFrame:
     return (
         pl.DataFrame(found, schema_overrides={"cell": pl.Int32})
         if found
-        else pl.DataFrame(schema={"device": pl.String, "cell": pl.Int32, "port": pl.Int32})
+        else pl.DataFrame(schema={"device": pl.String, "cell": pl.Int32, "session": pl.Int32, "port": pl.Int32})
     )
 
 
@@ -125,11 +126,13 @@ def growth(by_senders: dict[int, Series]) -> Interval:
     """The slope of log spread over log senders, over rounds: 0.5 where independent senders add their variances."""
     counts = sorted(by_senders)
     each = [by_senders[count] for count in counts]
-    rounds = sorted(set.intersection(*({int(at) for at in one.rounds} for one in each)))
-    logs = np.array([[np.log(max(one.values[one.rounds == at].mean(), 1e-9)) for one in each] for at in rounds])
+    means = [one.by_round() for one in each]
+    rounds = sorted(set.intersection(*(set(one) for one in means)))
+    logs = np.array([[np.log(max(one[at], 1e-9)) for one in means] for at in rounds])
     x = np.log(np.array(counts, dtype=np.float64))
     centred = x - x.mean()
-    return hodges_lehmann(logs @ centred / float(np.square(centred).sum()) if rounds else np.empty(0))
+    slopes = logs @ centred / float(np.square(centred).sum()) if rounds else np.empty(0)
+    return middle(slopes, np.array([at.session for at in rounds], dtype=np.int64))
 
 
 def _evaluate(device: str, size: int, slope: Interval) -> Outcome:

@@ -14,11 +14,11 @@ import polars as pl
 
 from sojourn.analysis.hypotheses import Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
+from sojourn.analysis.sessions import middle
 from sojourn.analysis.stream_rows import per_path
-from sojourn.analysis.streams import L1_OVERHEAD, over_trials
+from sojourn.analysis.streams import L1_OVERHEAD, of_trials, over_column
 from sojourn.analysis.wording import percent
 from sojourn.statistics.line import Deviations
-from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from sojourn.analysis.links.cables import Cables
@@ -59,8 +59,8 @@ def _evaluate(name: str, run: Run, flows: pl.DataFrame, cables: Cables) -> Outco
     device, factors = str(flows["device"][0]), run.cells[int(flows["cell"][0])]
     senders, size = factors.senders or 1, factors.frame_bytes or 0
     bits = 8.0 * (size + L1_OVERHEAD)
-    trials = flows.group_by("block", maintain_order=True).agg(pl.col("pps").sum())
-    shown, expected = over_trials(bits * trials["pps"].to_numpy()), cables.through_bps(senders)
+    trials = flows.group_by("block", maintain_order=True).agg(pl.col("pps").sum(), pl.col("session").first())
+    shown, expected = over_column(trials, bits * pl.col("pps")), cables.through_bps(senders)
     own = cables.rates[0]
     offered = bits * float(np.nanmin(flows["offered_pps"].to_numpy().astype(np.float64)))
     said = (
@@ -83,7 +83,7 @@ def shares(flows: pl.DataFrame) -> Deviations:
     off = flows.filter(total > 0).with_columns(off=pl.col("pps") * pl.len().over("block") / total - 1)
     level = 1 - 0.05 / max(1, off["flow"].n_unique())
     each = off.partition_by("flow", maintain_order=True)
-    return Deviations([hodges_lehmann(one["off"].to_numpy(), level) for one in each], None)
+    return Deviations([middle(*of_trials(one, "off"), level) for one in each], None)
 
 
 def _both(total: str, fair: Deviations) -> str:

@@ -25,7 +25,7 @@ from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.stream_rows import per_path, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
-from sojourn.analysis.streams import over_trials
+from sojourn.analysis.streams import over_column, sessions_of, share_of
 from sojourn.analysis.verdict import added_sentence
 from sojourn.methods.one_way.analyse import waiting
 from sojourn.statistics.interval import Interval
@@ -159,8 +159,10 @@ def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
     """Growth, and the share of trials whose queue was stable."""
     rows = []
     for _, _, here in per_path(run, judged):
-        rows.append(trial_row(run, here, "queue_growth", "trend", over_trials(here["growth"].to_numpy()), "s/s"))
+        rows.append(trial_row(run, here, "queue_growth", "trend", over_column(here, "growth"), "s/s"))
         share = clopper_pearson(int(here["stable"].sum()), here.height)
+        if sessions_of(here):
+            share = share_of(here, here["stable"].to_numpy().astype(np.float64), np.ones(here.height))
         rows.append(trial_row(run, here, "queue_stable", "ratio", share, "1"))
     return rows
 
@@ -192,7 +194,7 @@ def min_interval_rows(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
     crowded = [cell for cell, good in zip(one.cells, one.stable, strict=True) if not good]
     if crowded:
         here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == crowded[-1]))
-        gaps = over_trials(1e9 / here["received_pps"].drop_nulls().to_numpy())
+        gaps = over_column(here, 1e9 / pl.col("received_pps"))
         rows += [_row(one, crowded[-1], "saturated", gaps)] if gaps.n else []
     pace = pace_of(run, one.device)
     least = pace.interval_ns(one.factors.frame_bytes or 0)

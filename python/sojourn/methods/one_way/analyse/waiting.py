@@ -20,7 +20,8 @@ import polars as pl
 from sojourn.analysis.hypotheses import Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.streams import over_trials
+from sojourn.analysis.sessions import beds_in, figure_of
+from sojourn.analysis.streams import of_trials, over_column
 from sojourn.analysis.wording import micro, percent
 from sojourn.statistics.interval import Interval, student_t
 from sojourn.statistics.queue import waits
@@ -111,7 +112,11 @@ def _of_load(name: str, run: Run, packets: pl.DataFrame, load: Load) -> list[Out
     base = float(np.median(medians))
     empty = _empty_ns(run, packets, load)
     trials = _trials(run, random, load, base)
-    return [_regular(name, load, medians, empty), _recursion(name, load, trials), _mean(name, load, trials)]
+    return [
+        _regular(name, load, here.filter(cell=load.regular), empty),
+        _recursion(name, load, trials),
+        _mean(name, load, trials),
+    ]
 
 
 def _medians(packets: pl.DataFrame) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -139,22 +144,22 @@ def _trials(run: Run, packets: pl.DataFrame, load: Load, base: float) -> pl.Data
         waiting = both.filter(pl.col("computed") >= load.service_ns / 2)
         ratio = (waiting["waited"] / waiting["computed"]).median() if waiting.height >= LEAST_WAITING else None
         lasted = float(since[-1]) if len(since) else 0.0
-        found.append((both["waited"].mean(), ratio, both["computed"].mean(), lasted))
+        found.append((both["waited"].mean(), ratio, both["computed"].mean(), lasted, rows["session"][0]))
     columns = ("mean", "ratio", "computed", "lasted")
-    return pl.DataFrame(found, schema=dict.fromkeys(columns, pl.Float64), orient="row")
+    schema = dict.fromkeys(columns, pl.Float64) | {"session": pl.Int32}
+    return pl.DataFrame(found, schema=schema, orient="row")
 
 
-def _regular(
-    name: str, load: Load, medians: np.ndarray[tuple[int, ...], np.dtype[np.float64]], empty: float
-) -> Outcome:
-    shown = over_trials(medians - empty - load.cables.time_ns(load.factors.frame_bytes or 0))
+def _regular(name: str, load: Load, packets: pl.DataFrame, empty: float) -> Outcome:
+    trials = packets.group_by("block", maintain_order=True).agg(pl.col("delay_ns").median(), pl.col("session").first())
+    shown = over_column(trials, pl.col("delay_ns") - empty - load.cables.time_ns(load.factors.frame_bytes or 0))
     margin = IDLE * load.service_ns
     said = f"regular frames of {load.words} wait {micro(shown.estimate)} in the median, where none should"
     return _outcome(name, load, said, shown, 0.0, margin)
 
 
 def _recursion(name: str, load: Load, trials: pl.DataFrame) -> Outcome:
-    shown = over_trials(trials["ratio"].drop_nulls().to_numpy())
+    shown = over_column(trials, "ratio")
     if not shown.n:
         return inconclusive(name, f"random frames of {load.words}: too few had to wait", load.device)
     said = (
@@ -167,7 +172,9 @@ def _recursion(name: str, load: Load, trials: pl.DataFrame) -> Outcome:
 
 
 def _mean(name: str, load: Load, trials: pl.DataFrame) -> Outcome:
-    shown, margin = student_t(trials["mean"].to_numpy()), MEAN * load.mean_ns
+    values, session = of_trials(trials, "mean")
+    shown = figure_of(values, session).mean if beds_in(session) else student_t(values)
+    margin = MEAN * load.mean_ns
     drawn = float(np.mean(trials["computed"].to_numpy()))
     said = (
         f"random frames of {load.words} wait {micro(shown.estimate)} on average; M/D/1 says {micro(load.mean_ns)}, and "

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def words(run: Run) -> list[str]:
     """How it was measured: unit, clock, timestamps, intervals."""
     clock, stamps = clock_and_stamps(run, "rtt")
-    beds = int(run.plan.get("bed", {}).get("sessions", 1))
+    beds = run.sessions
     over = (
         f"{beds} beds, each set up anew with other numbers, order of links, processes and cores: the mean of a bed is "
         "one value, judged by Student's t, or by REML with Hartung and Knapp's where beds have unequal numbers of pairs"
