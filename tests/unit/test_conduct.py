@@ -317,10 +317,10 @@ def test_sessions_that_are_owed_are_measured_on_beds_of_their_own(
     assert events(folder)[-1] == "finished"
 
 
-@pytest.mark.parametrize("key", ["bed.sessions=2", "bed.twins=true"])
-def test_a_method_that_does_not_judge_by_beds_refuses_them(key: str) -> None:
-    with pytest.raises(RequestError, match=rf"{key.partition('=')[0]}.* for rfc2544"):
-        load_plan("rfc2544", sets=[key])
+@pytest.mark.parametrize(("key", "study"), [("bed.sessions=2", "tcplog-truth"), ("bed.twins=true", "rfc2544")])
+def test_a_method_that_does_not_judge_by_beds_or_twins_refuses_them(key: str, study: str) -> None:
+    with pytest.raises(RequestError, match=rf"{key.partition('=')[0]}.* for"):
+        load_plan(study, sets=[key])
 
 
 def test_a_method_that_measures_over_no_twin_refuses_them() -> None:

@@ -78,6 +78,7 @@ latency_repetitions = 2
 latency_duration = "20ms"
 burst = "1ms"
 burst_repetitions = 3
+repetitions = 1
 """
 
 
@@ -255,6 +256,7 @@ def test_a_suite_measures_at_the_throughput_that_it_found(tmp_path: Path) -> Non
     steps = results["frame-loss"]["extra"]["steps"]
     assert [step["share"] for step in steps[:3]] == [1.0, 0.9, 0.8]
     assert steps[0]["loss_ratio"] == pytest.approx(1 - CAPACITY / 1e6, abs=0.001)
+    assert len([one for one in events(folder, "search-result") if one["test"] == "back-to-back"]) == 3, "whole searches"
     burst = results["back-to-back"]["extra"]
     assert burst["corrected_frames"] == pytest.approx(burst["frames"] * (1 - throughput / burst["burst_pps"]))
 
@@ -287,6 +289,47 @@ def test_an_interrupted_search_is_done_again_and_a_finished_one_is_not(
     assert len(events(folder, "search-result")) == 4, "one for each goal of each"
     blocks = [entry["block"] for entry in events(folder, "stream-trial")]
     assert len(blocks) == len(set(blocks)), "a block's number is unique in a run"
+
+
+def test_each_repetition_is_made_on_one_bed_at_what_was_found_there(tmp_path: Path) -> None:
+    plan = plan_of(
+        SEARCHES, tmp_path, "search.repetitions=3", "bed.sessions=3", 'search.tests=["throughput", "latency"]'
+    )
+    folder = run(plan, tmp_path)
+    part, found = 0, []
+    for entry in read_log(folder.log):
+        part = entry["part"] if entry["event"] == "started" else part
+        if entry["event"] == "search-result" and entry["goal"] in (None, 0):
+            found.append((part, entry["test"], entry["repetition"], entry["lower_pps"]))
+    assert [one[:3] for one in found] == [(n, test, n) for n in range(3) for test in ("throughput", "latency")]
+    assert all(at[3] == of[3] for of, at in zip(found[::2], found[1::2], strict=True))
+    assert len({entry["draw"]["seed"] for entry in events(folder, "started")}) == 3
+
+
+def test_a_repetition_that_was_interrupted_is_made_again_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its latency is measured at the throughput of the same bed."""
+    plan = plan_of(SEARCHES, tmp_path, 'search.tests=["throughput", "latency"]', "search.repetitions=2")
+    first = [one.block for one in plan.expand() if one.round == 0]
+    folder = run(plan, tmp_path)
+    log = [json.loads(line) for line in folder.log.read_text().splitlines()]
+    last = max(
+        at for at, entry in enumerate(log) if entry["event"] == "search-result" and entry["test"] == "throughput"
+    )
+    folder.log.write_text("".join(json.dumps(entry) + "\n" for entry in log[: last + 1]))
+    assert whole_searches(folder, plan) == set(first)
+    resume(folder, Screen(io.StringIO()))
+    assert whole_searches(folder, plan) == {one.block for one in plan.expand()}
+    again = [one for one in events(folder, "search-result") if one["test"] == "latency" and one["repetition"] == 1]
+    assert [one["lower_pps"] is not None for one in again] == [True]
+
+
+def test_a_trial_is_never_shorter_than_the_plans_shortest_however_late_it_is(tmp_path: Path) -> None:
+    folder = run(plan_of(SEARCHES, tmp_path, 'search.at_most="1ms"', "search.initial_duration=5ms"), tmp_path)
+    steps = [one for one in events(folder, "search-step") if one["test"] == "frame-loss"]
+    assert steps
+    assert min(one["duration_s"] for one in steps) >= 0.005
 
 
 @dataclass(frozen=True)

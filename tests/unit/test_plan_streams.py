@@ -371,9 +371,25 @@ def test_searches_come_with_what_they_need_before_them() -> None:
     assert order[:4] == ["throughput", "latency", "frame-loss", "back-to-back"]
     places = [(s.round, s.device, s.factors.frame_bytes) for s in searches if s.factors.test == "latency"]
     assert len(set(places)) == len(places) == 3 * 2 * 7
-    both = {(s.factors.test, s.factors.algorithm) for s in searches}
+    bursts = [(s.round, s.device, s.factors.frame_bytes) for s in searches if s.factors.test == "back-to-back"]
+    assert len(bursts) == 9 * len(set(bursts)), "RFC 9004: whole searches are repeated"
+    assert all(s.batch == s.round for s in searches), "a repetition belongs to one bed"
+    two = load_plan("rfc2544", sets=["search.algorithm=mlrsearch,binary"]).expand()
+    both = {(s.factors.test, s.factors.algorithm) for s in two}
     assert {algorithm for test, algorithm in both if test == "throughput"} == {"mlrsearch", "binary"}
     assert {algorithm for test, algorithm in both if test == "latency"} == {"mlrsearch"}
+
+
+@pytest.mark.parametrize("name", SEARCH_METHODS)
+def test_searches_are_repeated_on_beds_of_their_own_and_decided_by_several_trials(name: str) -> None:
+    for quick, least in ((False, 6), (True, 3)):
+        plan = load_plan(name, quick=quick)
+        assert plan.search.repetitions >= least
+        assert plan.bed.sessions == plan.search.repetitions
+        assert plan.search.duration_sum_ns >= 2 * plan.search.duration_ns
+    full = load_plan(name).search
+    assert full.repetitions * full.latency_repetitions >= 20
+    assert full.repetitions * full.burst_repetitions >= 50
 
 
 @pytest.mark.parametrize("name", names((*STREAM_METHODS, *SEARCH_METHODS)))

@@ -35,11 +35,12 @@ class Clock:
     def __init__(self, at_most_ns: int | None) -> None:
         self._seconds = None if at_most_ns is None else at_most_ns / 1e9
         self._spent = 0.0
+        self._share = 1.0
         self._began: float | None = None
 
-    def start(self) -> None:
-        """Begin to count, or go on."""
-        self._began = time.monotonic()
+    def start(self, share: float = 1.0) -> None:
+        """Begin to count, or go on, up to that share of the time."""
+        self._began, self._share = time.monotonic(), share
 
     def stop(self) -> None:
         """Count no further until the next start."""
@@ -52,8 +53,8 @@ class Clock:
 
     @property
     def left_seconds(self) -> float | None:
-        """What is left, below 0 when the time is up; None where there is no limit."""
-        return None if self._seconds is None else self._seconds - self.spent_seconds
+        """What is left of the share, below 0 when it is up; None where there is no limit."""
+        return None if self._seconds is None else self._share * self._seconds - self.spent_seconds
 
     @property
     def is_up(self) -> bool:

@@ -29,13 +29,9 @@ def batches_of(trials: Sequence[Trial[Any]]) -> list[list[Trial[Any]]]:
     return [list(several) for _, several in groupby(trials, key=lambda trial: trial.batch)]
 
 
-LEAST_ROUNDS = 2
-"""Of one of several sessions: fewer do not tell the scatter within it."""
-
-
-def sessions_for(owed: Sequence[Trial[Any]], asked: int) -> int:
-    """How many sessions what is owed is enough for, at most as many as were asked."""
-    return max(1, min(asked, len(batches_of(owed)) // LEAST_ROUNDS))
+def sessions_for(owed: Sequence[Trial[Any]], asked: int, least: int) -> int:
+    """How many sessions of at least so many batches are owed, at most as many as were asked."""
+    return max(1, min(asked, len(batches_of(owed)) // least))
 
 
 def of_one_session(owed: Sequence[Trial[Any]], sessions: int) -> list[Trial[Any]]:
@@ -48,10 +44,10 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
     """Measure the trials that the part owes, and return how many: all, unless that share of the plan's time is up."""
     limit, screen = session.plan.ask.limit, session.screen
     done = rounds = 0
-    least = LEAST_ROUNDS if session.plan.bed.sessions > 1 else 1
+    least = session.plan.ask.session_batches if session.plan.bed.sessions > 1 else 1
     with how.open(session, clock) as bench:
         screen.begin(session.part.to_go)
-        clock.start()
+        clock.start(share)
         for batch in batches_of(session.part.owed):
             is_last, has_enough = share >= 1, limit is not None and batch[0].round >= limit.least
             if limit and rounds >= least and clock.has_spent(share) and (has_enough or not is_last):

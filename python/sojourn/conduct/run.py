@@ -129,7 +129,8 @@ def signals_as_interrupts() -> Iterator[None]:
 def measure(owed: Owed, log: Log, screen: Screen) -> None:
     """Measure session after session, each a part of the run with a bed of its own, until nothing is owed."""
     plan, done, part = owed.plan, 0, owed.first_part
-    clock, sessions = Clock(at_most_ns(plan)), sessions_for(owed.trials, plan.bed.sessions - owed.first_part)
+    clock = Clock(at_most_ns(plan))
+    sessions = sessions_for(owed.trials, plan.bed.sessions - owed.first_part, plan.ask.session_batches)
     first = True
     for session in range(1, sessions + 1):
         left = owed.trials[done:]

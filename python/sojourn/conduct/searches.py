@@ -36,12 +36,12 @@ TESTER_LIMITED = 0.9
 
 ALIVE_PPS = 500.0
 ALIVE_FRAMES = 100
-LONGEST_SECONDS = 3600.0
+LONGEST_SECONDS = 14_400.0
 BURST_WIDTH = 0.01
 LEAST_BURST = 64
 """No buffer here is smaller: live frames leave in such batches."""
 
-WEIGHTS = {"throughput": 6.0, "broadcast-forwarding": 6.0, "back-to-back": 3.0}
+WEIGHTS = {"throughput": 6.0, "broadcast-forwarding": 6.0}
 LOSSLESS_STEPS = 2
 """RFC 2544, 26.3: loads are lowered until so many in a row have lost nothing."""
 
@@ -58,7 +58,7 @@ class Searches(Bench):
     def measure(self, trial: Trial[Sought]) -> None:
         """Conduct one search."""
         left = self._clock.left_seconds
-        seconds = LONGEST_SECONDS if left is None else share(self._left) * left
+        seconds = LONGEST_SECONDS if left is None else max(0.0, share(self._left) * left)
         self._left.remove(trial)
         Searcher(self._limits, trial, self._found, seconds).run()
 
@@ -71,9 +71,14 @@ def open_searches(session: Session, clock: Clock) -> Iterator[Bench]:
 
 
 def whole_searches(folder: RunFolder, plan: Plan) -> set[int]:
-    """The searches that came to a result, or to a sentence why there is none."""
-    del plan
-    return {entry["search"] for entry in read_log(folder.log) if entry.get("event") == "search-result"}
+    """The searches of whole repetitions, each with a result or a sentence why there is none.
+
+    A repetition that was interrupted is made again: its tests are done at what was found on the same bed.
+    """
+    told = {entry["search"] for entry in read_log(folder.log) if entry.get("event") == "search-result"}
+    every = plan.expand()
+    cut = {trial.round for trial in every if trial.block not in told}
+    return {trial.block for trial in every if trial.round not in cut}
 
 
 SEARCHES = Measure(open_searches, whole_searches)
@@ -89,8 +94,10 @@ def share(left: Sequence[Trial[Sought]]) -> float:
 class Found:
     """What later tests at the same path and size need."""
 
-    pps: dict[tuple[str, str, int], float] = field(default_factory=dict)
-    """Throughput by test, device and frame size."""
+    pps: dict[tuple[str, str, int, int], float] = field(default_factory=dict)
+    """Throughput by test, device, frame size and repetition."""
+    burst_pps: dict[tuple[str, int], float] = field(default_factory=dict)
+    """The rate at which the tester sends bursts into a path, by device and frame size."""
     ceiling: dict[tuple[str, int], float] = field(default_factory=dict)
     """The highest load that the tester makes on a path, by device and frame size: where both share a core, less than
     on the empty path."""
@@ -186,7 +193,7 @@ class Searcher:
             if bounds.ceiling_pps is not None:
                 self.found.ceiling[self.trial.device, self.search.frame_bytes] = bounds.ceiling_pps
             if bounds.lower_pps is not None:
-                key = (self.search.test, self.trial.device, self.search.frame_bytes)
+                key = (self.search.test, self.trial.device, self.search.frame_bytes, self.trial.round)
                 self.found.pps[key] = min(bounds.lower_pps, self.found.pps.get(key, bounds.lower_pps))
             self.conclude(bounds)
 
@@ -201,7 +208,7 @@ class Searcher:
 
     def throughput_pps(self, test: str = "throughput") -> float:
         """What an earlier search found at this path and size, at its strictest goal."""
-        pps = self.found.pps.get((test, self.trial.device, self.search.frame_bytes))
+        pps = self.found.pps.get((test, self.trial.device, self.search.frame_bytes, self.trial.round))
         if pps is None:
             raise Unanswerable(
                 f"there is no {test} at {self.search.frame_bytes} bytes to measure {self.search.test} at"
@@ -223,7 +230,7 @@ class Searcher:
         """Loss at the whole load, and at less and less of it until two loads in a row have lost nothing."""
         plan = self.limits.tester.session.plan.search
         highest, steps, clean = self.highest_pps(), [], 0
-        seconds = min(plan.duration_ns / 1e9, self.seconds * plan.loss_step)
+        seconds = self.shortened(plan.loss_step)
         share = 1.0
         while share > plan.loss_step / 2 and clean < LOSSLESS_STEPS:
             outcome = self.stream(share * highest, seconds, judged=False)
@@ -234,34 +241,44 @@ class Searcher:
             share -= plan.loss_step
         self.conclude(highest_pps=highest, steps=steps, duration_s=seconds)
 
+    def shortened(self, share: float) -> float:
+        """The duration of a trial that may take that share of the search's time: never below the plan's shortest."""
+        plan = self.limits.tester.session.plan.search
+        least, most = float(plan.initial_duration_ns), float(plan.duration_ns)
+        return min(most / 1e9, max(least / 1e9, self.seconds * share))
+
     def back_to_back(self) -> None:
         """The longest burst of which nothing is lost, with the part that was served meanwhile taken off (RFC 9004)."""
         plan = self.limits.tester.session.plan.search
-        engine, size = self.search.engine, self.search.frame_bytes
-        burst_pps = self.limits.path_sent_pps(self.trial.device, size, engine)
+        burst_pps = self.burst_pps()
         most = max(2, round(burst_pps * plan.burst_ns / 1e9))
-        repetitions = plan.burst_repetitions
-        least = min(LEAST_BURST, most)
-        frames, upper = longest(self.burst_holds, most, BURST_WIDTH, least=least)
-        survived = sum(self.burst(frames).lost == 0 for _ in range(repetitions)) if frames else 0
-        served = self.throughput_pps()
+        width = max(BURST_WIDTH, plan.width)
+        frames, upper = longest(self.burst_holds, most, width, least=min(LEAST_BURST, most))
+        served = self.found.pps.get(("throughput", self.trial.device, self.search.frame_bytes, self.trial.round), 0.0)
         implied_s = frames / burst_pps
         unfilled = "" if upper else f"a burst of {frames} frames, the longest tried, does not fill the buffer"
         self.conclude(
             sentence=unfilled or None,
             frames=frames,
             lost_at=upper,
+            longest_tried=most,
+            width=width,
             burst_pps=burst_pps,
-            throughput_pps=served,
+            throughput_pps=served or None,
             implied_buffer_s=implied_s,
-            corrected_buffer_s=max(0.0, implied_s * (1 - served / burst_pps)),
-            corrected_frames=max(0.0, frames * (1 - served / burst_pps)),
-            repetitions=repetitions,
-            survived=survived,
+            corrected_buffer_s=max(0.0, implied_s * (1 - served / burst_pps)) if served else None,
+            corrected_frames=max(0.0, frames * (1 - served / burst_pps)) if served else None,
         )
 
+    def burst_pps(self) -> float:
+        """The rate of bursts into this path at this size: measured once on a bed."""
+        key = (self.trial.device, self.search.frame_bytes)
+        if key not in self.found.burst_pps:
+            self.found.burst_pps[key] = self.limits.path_sent_pps(*key, self.search.engine)
+        return self.found.burst_pps[key]
+
     def burst_holds(self, frames: int) -> bool:
-        """Whether a burst comes through whole: lost, it is tried once more."""
+        """Whether a burst comes through whole; where losses are verified, a lossy one is tried once more."""
         verify = self.limits.tester.session.plan.search.verify_loss
         return any(
             self.burst(frames, verifies=verifies).lost == 0 for verifies in ((False, True) if verify else (False,))
@@ -283,7 +300,7 @@ class Searcher:
             self.conclude(sentence="does not apply: these links have no rate that could be exceeded (bed.rate)")
             return
         allowed = bed.rate_bps / (8 * search.frame_bytes)
-        seconds = min(self.limits.tester.session.plan.search.duration_ns / 1e9, self.seconds)
+        seconds = self.shortened(1.0)
         outcome = self.stream(min(self.highest_pps(), 2 * allowed), seconds, judged=False)
         self.conclude(allowed_pps=allowed, offered_pps=outcome.sent_pps, received_pps=outcome.received_pps,
                       exceeds=outcome.received_pps > 1.01 * allowed)  # fmt: skip

@@ -91,3 +91,5 @@ class Ask:
     """What a simulated line has not, so that the method cannot be asked of it."""
     restful: Callable[[Plan], bool] = lambda _: True
     """Whether senders have time to sleep between frames; without it, real-time priority makes departures late."""
+    session_batches: int = 2
+    """Batches that one of several sessions measures at least: a single one does not tell the scatter within it."""

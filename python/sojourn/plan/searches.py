@@ -60,16 +60,16 @@ class SearchPlan:
     width: float = key(number(0.0001, 0.5), 0.005, "relative width at which a search ends")
     initial_duration_ns: int = key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of a search's first trials")
     duration_ns: int = key(duration(1_000_000, HOUR_NS), 60_000_000_000, "of its last trials")
-    duration_sum_ns: int = key(duration(1_000_000, DAY_NS), 60_000_000_000, "of all trials that decide a load")
+    duration_sum_ns: int = key(duration(1_000_000, DAY_NS), 120_000_000_000, "of all trials that decide a load")
     exceed_ratio: float = key(number(0, 0.99), 0.5, "share of them that may miss a goal above 0")
     max_rate: Rate | None = key(auto_or(rate(shares=False)), AUTO, "highest load; auto: the tester's zero-loss rate")
-    repetitions: int = key(whole(1, 1000), 1, "of every search")
-    verify_loss: bool = key(flag(), True, "binary: a loss counts when a second trial repeats it")  # noqa: FBT003
+    repetitions: int = key(whole(1, 1000), 6, "of every search")
+    verify_loss: bool = key(flag(), False, "binary, bursts: a loss counts when a second trial repeats it")  # noqa: FBT003
     latency_duration_ns: int = key(duration(1_000_000, HOUR_NS), 120_000_000_000, "a stream at the throughput found")
-    latency_repetitions: int = key(whole(1, 1000), 20, "such streams")
+    latency_repetitions: int = key(whole(1, 1000), 4, "such streams, in each repetition")
     loss_step: float = key(number(0.01, 0.5), 0.1, "steps of the offered load, down from the whole")
     burst_ns: int = key(duration(1_000_000, HOUR_NS), 2_000_000_000, "longest burst back to back")
-    burst_repetitions: int = key(whole(1, 1000), 50, "bursts of the final length")
+    burst_repetitions: int = key(whole(1, 1000), 9, "whole searches for the longest burst, in each repetition")
     most_addresses: int = key(whole(1, 65_536), 16_384, "addresses that a bridge is to learn")
     at_most_ns: int | None = key(duration(1_000_000, 1000 * HOUR_NS), None, "no search begins after this time")
 
@@ -85,6 +85,9 @@ class Sought:
     algorithm: str
     goals: tuple[float, ...]
 
+
+BURST_HALVINGS = 16
+"""Bursts of one search at most likely: doublings from the least, then halvings to a hundredth."""
 
 UNREAD = frozenset(
     f"stream.{name}"
@@ -119,11 +122,16 @@ def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str |
                "at_most": "search.at_most"},
         ends=ends,
         not_simulated=not_simulated,
+        sessions=True,
+        session_batches=1,
     )  # fmt: skip
 
 
 def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
-    """Everything that is sought, in order: what a test needs of another at the same size comes before it."""
+    """Everything that is sought, in order: what a test needs of another at the same size comes before it.
+
+    A repetition is a batch: it is measured on one bed.
+    """
     order = random.Random(plan.trials.seed)
     tests = [test for test in suite if test in plan.search.tests]
     found: list[Trial[Sought]] = []
@@ -133,12 +141,13 @@ def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
         for device, engine, size in order.sample(places, len(places)):
             at = base(plan, "one-way", engine, size, "unicast", 1, 0)
             for test in tests:
-                for algorithm in plan.search.algorithm if test in SEARCHED else plan.search.algorithm[:1]:
+                algorithms = plan.search.algorithm if test in SEARCHED else plan.search.algorithm[:1]
+                for algorithm in algorithms * (plan.search.burst_repetitions if test == "back-to-back" else 1):
                     goals = plan.search.goals if test in SEARCHED else ()
                     sought = Sought(test, engine, at.frame_bytes, at.payload_bytes, algorithm, goals)
                     cell = cells.setdefault(sought, len(cells))
                     found.append(
-                        Trial(len(found), device, repetition, 0, cell, sought, order.getrandbits(62), batch=len(found))
+                        Trial(len(found), device, repetition, 0, cell, sought, order.getrandbits(62), batch=repetition)
                     )
     return found
 
@@ -156,7 +165,7 @@ def search_ns(plan: Plan, trial: Trial[Sought]) -> int:
     halvings = ceil(log2(1 / asked.width))
     if search.test in ("throughput", "broadcast-forwarding"):
         if search.algorithm == "binary":
-            return halvings * (asked.duration_ns + grace)
+            return halvings * len(search.goals) * (asked.duration_sum_ns + grace)
         first = halvings * (asked.initial_duration_ns + grace)
         return first + 2 * len(search.goals) * (asked.duration_sum_ns + grace)
     if search.test in ("latency", "broadcast-latency", "pdv", "ipdv"):
@@ -164,7 +173,7 @@ def search_ns(plan: Plan, trial: Trial[Sought]) -> int:
     if search.test == "frame-loss":
         return ceil(1 / asked.loss_step) * (asked.duration_ns + grace)
     if search.test == "back-to-back":
-        return (asked.burst_repetitions + halvings) * (asked.burst_ns + grace)
+        return BURST_HALVINGS * (asked.burst_ns + grace)
     return ceil(log2(asked.most_addresses)) * (asked.initial_duration_ns + grace)
 
 
