@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sojourn.statistics import signed_rank
-from sojourn.statistics.discovery import benjamini_hochberg, selected_level, signed_rank_p
+from sojourn.statistics.discovery import benjamini_hochberg, greater_p, selected_level, signed_rank_p
 from sojourn.statistics.interval import student_t
 from sojourn.statistics.line import deviations, fit, hotelling
 from sojourn.statistics.modes import find_modes
@@ -239,9 +239,24 @@ def test_a_share_of_trials_that_differ_is_known_by_trials_not_by_frames() -> Non
     assert found.high == pytest.approx(over_trials.high, abs=0.01)
 
 
-def test_intervals_of_chosen_figures_cover_as_often_as_those_of_all() -> None:
+@pytest.mark.parametrize("n", [1, 7, 40, 150, 260])
+def test_tests_of_ranks_and_means_are_scipys_also_with_ties_and_zeros(n: int) -> None:
+    rng = np.random.default_rng(SEED)
+    for values in (rng.normal(0.1, 1, n), np.round(rng.normal(0.1, 1, n) * 2)):
+        method = {"method": "exact"} if n <= signed_rank.EXACT_UP_TO else {"method": "approx", "correction": True}
+        known = stats.wilcoxon(values, zero_method="zsplit", **method)
+        assert signed_rank_p(values) == pytest.approx(known.pvalue, rel=1e-9)
+        if n >= 8:
+            times = np.round(np.sort(rng.random(n)) * 50)
+            assert trend(times, values).p == pytest.approx(stats.spearmanr(times, values).pvalue, rel=1e-9)
+            welch = stats.ttest_ind(values, times[:6], equal_var=False, alternative="greater")
+            assert greater_p(values, times[:6]) == pytest.approx(welch.pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize("runs", [100, pytest.param(250, marks=pytest.mark.proof)])
+def test_intervals_of_chosen_figures_cover_as_often_as_those_of_all(runs: int) -> None:
     """Of 20 figures the significant ones alone: the mean share that misses the truth, 0 of a run that chooses none."""
-    rng, runs, missed = np.random.default_rng(SEED), 250, np.zeros(2)
+    rng, missed = np.random.default_rng(SEED), np.zeros(2)
     for _ in range(runs):
         truth = np.where(np.arange(20) < 2, 0.4, 0.0)
         values = truth[:, None] + rng.normal(0, 1, (20, 24))

@@ -96,7 +96,7 @@ fn is_conserved(report: &Report) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_500) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn when_it_is_called_changes_nothing_and_every_packet_is_counted_once(seed: u64) {
