@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from sojourn.analysis.rows import Row
+from sojourn.analysis.sessions import beds_in
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import share_by_rounds
 from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
@@ -18,7 +20,6 @@ from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rou
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import polars as pl
     from numpy.typing import NDArray
 
     from sojourn.analysis.run import Run
@@ -35,17 +36,27 @@ class Path:
     device: str
     cell: int
     probes: pl.DataFrame
+    """With `cluster`: the round, or the session of a run that has several."""
+
+    @property
+    def sessions(self) -> int | None:
+        """Over how many sessions the probes are; None where the run has one bed."""
+        return beds_in(self.probes["session"].to_numpy())
 
     def answered(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The column's values where there are any, and the round of each, numbered from 0 without gaps."""
-        frame = self.probes.select(column, "round").drop_nulls()
-        _, rounds = np.unique(frame["round"].to_numpy(), return_inverse=True)
+        """The column's values where there are any, and the round of each, numbered from 0 without gaps.
+
+        Of several sessions, in place of the round, the session: intervals are over clusters.
+        """
+        frame = self.probes.select(column, "cluster").drop_nulls()
+        _, rounds = np.unique(frame["cluster"].to_numpy(), return_inverse=True)
         return frame[column].cast(float).to_numpy(), rounds.astype(np.int64)
 
 
 def paths_of(run: Run) -> Iterator[Path]:
     """Every device in every cell, in the order of the tables."""
-    groups = run.measured.partition_by("device", "cell", as_dict=True)
+    cluster = pl.col("part" if run.sessions > 1 else "round").alias("cluster")
+    groups = run.measured.with_columns(run.session, cluster).partition_by("device", "cell", as_dict=True)
     for cell in run.cells:
         for device in run.devices:
             probes = groups.get((device, cell))
@@ -76,7 +87,7 @@ def _times(run: Run, path: Path, quantity: str) -> list[Row]:
     figures |= {"max": _bare(float(values.max()), rounds), "sd": sd_by_rounds(values, rounds)}
     factors = run.cells[path.cell]
     return [
-        Row(path.device, quantity, name, value, "ns", None, factors, path.cell, len(values))
+        Row(path.device, quantity, name, value, "ns", None, factors, path.cell, len(values), sessions=path.sessions)
         for name, value in figures.items()
     ]
 
@@ -90,7 +101,7 @@ def _counts(run: Run, path: Path) -> list[Row]:
         "reordered": probes["reordered"].to_numpy(),
         "late": probes["late"].to_numpy(),
     }
-    _, rounds = np.unique(probes["round"].to_numpy(), return_inverse=True)
+    _, rounds = np.unique(probes["cluster"].to_numpy(), return_inverse=True)
     return [
         Row(
             path.device,
@@ -102,6 +113,7 @@ def _counts(run: Run, path: Path) -> list[Row]:
             run.cells[path.cell],
             path.cell,
             probes.height,
+            sessions=path.sessions,
         )
         for quantity, are in counted.items()
     ]
@@ -109,11 +121,11 @@ def _counts(run: Run, path: Path) -> list[Row]:
 
 def _departures(run: Run, path: Path) -> list[Row]:
     """How far departures were from the schedule, by the sender's own stamps."""
-    frame = path.probes.select("departure_ns", "intended_ns", "round")
+    frame = path.probes.select("departure_ns", "intended_ns", "cluster")
     errors = np.abs((frame["departure_ns"] - frame["intended_ns"]).cast(float).to_numpy())
-    _, rounds = np.unique(frame["round"].to_numpy(), return_inverse=True)
+    _, rounds = np.unique(frame["cluster"].to_numpy(), return_inverse=True)
     return error_rows(
-        Row(path.device, "", "", _bare(0.0, rounds), "", None, run.cells[path.cell], path.cell),
+        Row(path.device, "", "", _bare(0.0, rounds), "", None, run.cells[path.cell], path.cell, sessions=path.sessions),
         errors,
         rounds.astype(np.int64),
     )

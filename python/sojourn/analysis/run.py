@@ -173,9 +173,9 @@ class Run:
 
     @cached_property
     def emulated(self) -> pl.DataFrame:
-        """What emulators wrote of every packet, of the blocks that are judged, as the last part has it."""
+        """What emulators wrote of every packet, of the blocks that are judged, in the part that measured the block."""
         rows = read_table(self.folder.records, "packets", self.judged_blocks).frame
-        return rows.filter(pl.col("part") == pl.col("part").max().over("block"))
+        return rows.join(self.streams.select("block", "part").unique(), on=["block", "part"], how="semi")
 
     @cached_property
     def trial_events(self) -> dict[int, dict[str, Any]]:

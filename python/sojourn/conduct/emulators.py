@@ -178,6 +178,8 @@ class Emulators:
         )
         self._running.append(running)
         ready = without_event(running.instrument.ready)
+        if at.rated is None:  # what passes before the first trial is nobody's
+            running.instrument.begin(NOBODY, keep=running.is_logged)
         running.own = (running.instrument.show().get("config") or {}).get("pipes") or ()
         self.log(
             "emulator-ready",

@@ -42,6 +42,7 @@ def check(plan: Plan, given: Lookup) -> None:
 ASK = ask_streams(
     overload=True,
     hypotheses=("no-tick", "no-shortfall", "delay-independent-of-rate", "loss-as-configured"),
+    sessions=True,
     more={"limits": LimitsPlan},
     not_simulated="a simulated line has no emulator",
     logs_emulators=True,

@@ -19,7 +19,8 @@ import polars as pl
 from scipy import special
 
 from sojourn.analysis.checks import Asked
-from sojourn.methods.emulator.analyse.seen import parts_of
+from sojourn.analysis.sessions import figure_of
+from sojourn.methods.emulator.analyse.seen import parts_of, sessions_in
 from sojourn.statistics import cdf
 from sojourn.statistics.anderson import anderson_darling
 from sojourn.statistics.interval import Interval, student_quantile
@@ -30,6 +31,7 @@ from sojourn.statistics.ticks import find_tick
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from sojourn.analysis.sessions import Figure
     from sojourn.methods.emulator.analyse.seen import Seen
 
 LEAST_DRAWN = 500
@@ -111,8 +113,12 @@ def _outside(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 def mean_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> Interval:
     """Mean one-way delay minus the direct path's, with Welch's interval over parts of trials.
 
-    `less_stay`: each packet's intended time in the emulator is subtracted too.
+    `less_stay`: each packet's intended time in the emulator is subtracted too. Of several sessions: the mean over
+    rounds of what both paths differ by within each, judged over sessions.
     """
+    figure = figure_over_floor(seen, alpha, less_stay=less_stay)
+    if figure is not None:
+        return figure.mean
     rows = seen.outside if less_stay else seen.packets
     values = (rows["delay_ns"] - rows["stay_ns"] if less_stay else rows["delay_ns"]).to_numpy()
     own, floor = _part_means(values, rows), _part_means(seen.floor["delay_ns"].to_numpy(), seen.floor)
@@ -127,6 +133,19 @@ def mean_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> Int
     degrees = whole**2 / sum(part**2 / (len(one) - 1) for part, one in zip(each, (own, floor), strict=True))
     reach = student_quantile(max(1, int(degrees)), 1 - alpha) * whole**0.5
     return Interval(shift, shift - reach, shift + reach, 1 - alpha, n)
+
+
+def figure_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> Figure | None:
+    """The same of several sessions, with what stands beside it; None where there is one."""
+    rows = seen.outside if less_stay else seen.packets
+    if sessions_in(rows) is None:
+        return None
+    value = pl.col("delay_ns") - pl.col("stay_ns") if less_stay else pl.col("delay_ns")
+    at = ["session", "round"]
+    floor = seen.floor.group_by(at).agg(pl.col("delay_ns").mean().alias("floor_ns"))
+    each = rows.group_by(at).agg(value.mean().alias("own_ns")).join(floor, on=at, how="inner").sort(at)
+    apart = (each["own_ns"] - each["floor_ns"]).to_numpy()
+    return figure_of(apart, each["session"].to_numpy().astype(np.int64), 1 - alpha) if len(apart) else None
 
 
 def _part_means(values: NDArray[np.float64], rows: pl.DataFrame) -> NDArray[np.float64]:
@@ -159,7 +178,7 @@ def _distribution(seen: Seen, limits: dict[str, float]) -> list[Asked]:
     jitter, floor = seen.pipe.jitter, seen.floor_p50_ns
     if jitter is None or floor is None or _is_varied(seen) or not seen.packets.height or swapped(seen) > SWAPPED:
         return []
-    values = seen.packets["delay_ns"].to_numpy() - floor
+    values = seen.over_floor(seen.packets)["over_ns"].to_numpy()
     found = cdf.distance(values, lambda x: np.where(x < 0, 0.0, seen.pipe.delay_cdf(x)), limits["offset"])
     worth = len(values) * _independent(seen)
 

@@ -9,7 +9,10 @@ Rows, one for each path and cell:
 - emulated_delay (one-way delay minus the direct path's median); min mean p50 p99 max sd [ns]
 - emulated_delay_error (mean delay minus the direct path's mean and the configured mean); mean [ns]
 - emulated_loss (share of the stream's frames that did not arrive); ratio [1], with Clopper and Pearson's interval, or
-  that of as many independent packets as the losses of a chain are worth
+  that of as many independent packets as the losses of a chain are worth; over sessions Korn and Graubard's
+
+Of a run of several sessions the direct path's median is that of the same session, and intervals are over sessions;
+beside emulated_delay_error stand within_bed, next_run and between_beds.
 
 Samples, all with the cell's factors:
 - checks: the checks of verdict.json
@@ -31,9 +34,10 @@ import polars as pl
 
 from sojourn.analysis.rows import Row
 from sojourn.analysis.samples import curve_of, with_cells
-from sojourn.analysis.streams import elapsed_s
+from sojourn.analysis.sessions import beside
+from sojourn.analysis.streams import elapsed_s, share_of
 from sojourn.methods.emulator.analyse import delay, loss, path
-from sojourn.methods.emulator.analyse.seen import parts_of
+from sojourn.methods.emulator.analyse.seen import parts_of, sessions_in
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import korn_graubard, worth_pearson
 from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
@@ -61,8 +65,7 @@ def rows_of(run: Run, seen: Seen) -> list[Row]:
         rows += _spread(run, seen, "emulation_error", seen.inside, "error_ns")
     if seen.floor_p50_ns is not None:
         rows += _spread(run, seen, "emulation_error_outside", seen.outside, "error_ns")
-        delays = seen.packets.with_columns(over_ns=pl.col("delay_ns") - seen.floor_p50_ns)
-        rows += _spread(run, seen, "emulated_delay", delays, "over_ns")
+        rows += _spread(run, seen, "emulated_delay", seen.over_floor(seen.packets), "over_ns")
         rows += _shift(run, seen)
         rows += _path(run, seen)
     for row in rows:
@@ -75,7 +78,7 @@ def _path(run: Run, seen: Seen) -> list[Row]:
     found = path.crossed(seen)
     if not found.height:
         return []
-    own = _row(run, seen, ("path_delay", "p50", "ns"), path.delay_of(found), found.height)
+    own = _row(run, seen, ("path_delay", "p50", "ns"), path.delay_of(found), found)
     return [own, *_spread(run, seen, "emulation_error_compensated", found, "error_ns")]
 
 
@@ -87,13 +90,14 @@ def _spread(run: Run, seen: Seen, quantity: str, packets: pl.DataFrame, column: 
     found = {"min": Interval(float(values.min()), None, None, 0.95, n), "mean": mean_by_rounds(values, parts)}
     found |= {name: quantile_by_rounds(values, parts, p) for name, p in QUANTILES.items() if allowed(p, len(values))}
     found |= {"max": Interval(float(values.max()), None, None, 0.95, n), "sd": sd_by_rounds(values, parts)}
-    return [_row(run, seen, (quantity, name, "ns"), value, len(values)) for name, value in found.items()]
+    return [_row(run, seen, (quantity, name, "ns"), value, packets) for name, value in found.items()]
 
 
-def _row(run: Run, seen: Seen, name: tuple[str, str, str], value: Interval, packets: int) -> Row:
+def _row(run: Run, seen: Seen, name: tuple[str, str, str], value: Interval, packets: pl.DataFrame) -> Row:
     """`name`: quantity, statistic, unit."""
     quantity, statistic, unit = name
-    row = Row(seen.device, quantity, statistic, value, unit, None, run.cells[seen.cell], seen.cell, packets)
+    row = Row(seen.device, quantity, statistic, value, unit, None, run.cells[seen.cell], seen.cell, packets.height)
+    row.sessions = sessions_in(packets)
     row.clock_bound_ns = row.clock_error95_ns = 0.0 if unit == "ns" else None
     return row
 
@@ -103,10 +107,18 @@ def _shift(run: Run, seen: Seen) -> list[Row]:
     if seen.pipe.rate_bps or seen.pipe.link.get("trace") or not math.isfinite(seen.pipe.mean_delay_ns):
         return []
     over = delay.mean_over_floor(seen, 0.05)
-    mean = seen.pipe.mean_delay_ns
-    low, high = (None if end is None else end - mean for end in (over.low, over.high))
-    value = Interval(over.estimate - mean, low, high, over.level, over.n)
-    return [_row(run, seen, ("emulated_delay_error", "mean", "ns"), value, seen.packets.height)]
+    quantity, mean = "emulated_delay_error", seen.pipe.mean_delay_ns
+    rows = [_row(run, seen, (quantity, "mean", "ns"), _less(over, mean), seen.packets)]
+    figure = delay.figure_over_floor(seen, 0.05)
+    for _, statistic, value, unit in [] if figure is None else beside(quantity, figure, "ns"):
+        about = value if statistic == "between_beds" else _less(value, mean)
+        rows.append(_row(run, seen, (quantity, statistic, unit), about, seen.packets))
+    return rows
+
+
+def _less(value: Interval, by: float) -> Interval:
+    low, high = (None if end is None else end - by for end in (value.low, value.high))
+    return Interval(value.estimate - by, low, high, value.level, value.n)
 
 
 def _lost(run: Run, seen: Seen) -> list[Row]:
@@ -115,12 +127,17 @@ def _lost(run: Run, seen: Seen) -> list[Row]:
     if not n:
         return []
     chain = loss.whole_chain(seen)
-    if chain is not None:
+    if sessions_in(seen.trials):
+        trials = seen.trials.filter(pl.col("sent") > 0)
+        counts = trials.select("lost", "sent").to_numpy().astype(np.float64)
+        value = share_of(trials, np.minimum(counts[:, 0], counts[:, 1]), counts[:, 1])
+    elif chain is not None:
         value = worth_pearson(lost, n, min(float(n), n / chain.inflation))
     else:
         counts = np.array([(row.sum(), len(row)) for row in rows], dtype=np.float64)
         value = korn_graubard(counts[:, 0], counts[:, 1])
-    row = _row(run, seen, ("emulated_loss", "ratio", "1"), value, n)
+    row = _row(run, seen, ("emulated_loss", "ratio", "1"), value, seen.trials)
+    row.probes = n
     row.source = "the stream's sequence numbers"
     return [row]
 
@@ -282,7 +299,7 @@ def _distribution(seen: Seen) -> pl.DataFrame:
     if seen.pipe.jitter is None or seen.pipe.rate_bps:
         return pl.DataFrame(schema=DISTRIBUTION)
     is_measured = seen.floor_p50_ns is not None and delay.swapped(seen) <= delay.SWAPPED
-    found = seen.packets["delay_ns"] - seen.floor_p50_ns if is_measured else seen.log["drawn_ns"].drop_nulls()
+    found = seen.over_floor(seen.packets)["over_ns"] if is_measured else seen.log["drawn_ns"].drop_nulls()
     values = np.sort(found.to_numpy().astype(np.float64))
     if not len(values):
         return pl.DataFrame(schema=DISTRIBUTION)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from sojourn.analysis.checks import Asked
+from sojourn.analysis.sessions import beds_in, figure_of
 from sojourn.analysis.streams import over_trials
 from sojourn.statistics.fairness import BOUNDS, all_backlogged, shortfalls
 from sojourn.statistics.interval import Interval, student_t
@@ -25,6 +25,8 @@ from sojourn.statistics.quantile import allowed
 from sojourn.statistics.service import busy_rows, misses, rate_in_windows
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from sojourn.methods.emulator.analyse.pipe import Scheduler
     from sojourn.methods.emulator.analyse.seen import Seen
 
@@ -87,15 +89,27 @@ def busy(seen: Seen) -> list[pl.DataFrame]:
     return found
 
 
-Busy = tuple[NDArray[np.float64], NDArray[np.float64]]
+class Busy(NamedTuple):
+    """A busy period: times since its first packet, bits of each packet, and its session."""
+
+    times: NDArray[np.float64]
+    bits: NDArray[np.float64]
+    session: int = 0
 
 
 def departures(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
     """Times and bits of the actual departures of busy periods, where all packets stay equally long behind the link."""
     if seen.pipe.jitter is not None or seen.pipe.reorder:
         return []
-    several = [(_since(one["departure_ns"]), _times(seen, one)[2].astype(np.float64)) for one in stretches]
-    return [one for one in several if np.all(np.diff(one[0]) >= 0)]
+    several = [
+        Busy(_since(one["departure_ns"]), _times(seen, one)[2].astype(np.float64), _session_of(one))
+        for one in stretches
+    ]
+    return [one for one in several if np.all(np.diff(one.times) >= 0)]
+
+
+def _session_of(rows: pl.DataFrame) -> int:
+    return int(rows["session"][0]) if "session" in rows.columns else 0
 
 
 def arrivals(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
@@ -112,8 +126,8 @@ def arrivals(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
     if bits * 1e9 / seen.interval_ns < OVERLOADED * float(seen.pipe.rate_bps or 0):
         return []
     trials = seen.packets.sort("block", "arrival_ns").partition_by("block", maintain_order=True)
-    several = [_since(one["arrival_ns"])[one.height // 10 :] for one in trials]
-    return [(times, np.full(len(times), bits)) for times in several if len(times) >= LEAST_BUSY]
+    several = [(_since(one["arrival_ns"])[one.height // 10 :], _session_of(one)) for one in trials]
+    return [Busy(times, np.full(len(times), bits), at) for times, at in several if len(times) >= LEAST_BUSY]
 
 
 def _arrived(seen: Seen, stretch: pl.DataFrame) -> Busy | None:
@@ -123,9 +137,8 @@ def _arrived(seen: Seen, stretch: pl.DataFrame) -> Busy | None:
     if came.height < stretch.height:
         return None
     rows = came.sort("arrival_ns")
-    return _since(rows["arrival_ns"]), seen.pipe.bits(rows["frame_bytes"].to_numpy().astype(np.int64)).astype(
-        np.float64
-    )
+    bits = seen.pipe.bits(rows["frame_bytes"].to_numpy().astype(np.int64)).astype(np.float64)
+    return Busy(_since(rows["arrival_ns"]), bits, _session_of(stretch))
 
 
 def _since(times: pl.Series) -> NDArray[np.float64]:
@@ -144,15 +157,18 @@ def _rates(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 def _whole(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float]) -> Asked:
     rate, limit = float(seen.pipe.rate_bps or 0), limits["rate"]
-    parts = np.array([one for times, bits in rows for one in part_rates(times, bits)])
+    each = [(part, one.session) for one in rows for part in part_rates(one.times, one.bits)]
+    parts, session = np.array([part for part, _ in each]), np.array([at for _, at in each], dtype=np.int64)
 
     def reading(alpha: float) -> Interval:
+        if beds_in(session):
+            return figure_of(parts, session, 1 - alpha).mean
         few = len(parts) < 6
         return student_t(parts, 1 - alpha) if few or alpha < 0.05 else over_trials(parts)
 
     zone = (rate * (1 - limit), rate * (1 + limit))
     what = "bits that left the link per second, while it was busy"
-    return Asked("rate", of, rate, "bit/s", what, reading, zone, limit * rate, n=sum(len(times) for times, _ in rows))
+    return Asked("rate", of, rate, "bit/s", what, reading, zone, limit * rate, n=sum(len(one.times) for one in rows))
 
 
 def part_rates(times: NDArray[np.float64], bits: NDArray[np.float64]) -> list[float]:
@@ -172,7 +188,7 @@ def _in_windows(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float])
     found = []
     for window in WINDOWS_NS:
         told = rate_in_windows(
-            [one for one, _ in rows], [one for _, one in rows], float(seen.pipe.rate_bps or 0), window
+            [one.times for one in rows], [one.bits for one in rows], float(seen.pipe.rate_bps or 0), window
         )
         if told is None or told.packet > COARSEST:
             continue

@@ -39,7 +39,7 @@ def crossed(seen: Seen) -> pl.DataFrame:
     own = seen.sent.filter(pl.col("copy_of").is_null()).drop_nulls(["seq", "departure_ns"])
     told = own.select("block", pl.col("flow_of_stream").alias("flow"), "seq", within).unique(keys)
     found = rows.join(told, on=keys, how="inner", maintain_order="left").with_columns(
-        path_ns=pl.col("delay_ns") - pl.col("within_ns") - pl.lit(seen.floor_p50_ns)
+        path_ns=pl.col("over_ns") - pl.col("within_ns")
     )
     blocks = found["block"].unique().sort().to_list()
     if found.height < LEAST or len(blocks) < 2:

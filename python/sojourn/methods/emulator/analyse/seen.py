@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.sessions import beds_in
 from sojourn.analysis.streams import in_order
 from sojourn.methods.emulator.analyse.pipe import Pipe
 
@@ -125,9 +126,17 @@ class Seen:
     @cached_property
     def outside(self) -> pl.DataFrame:
         """The stream's packets with `error_ns`: the delay, minus the intended stay, minus the direct path's median."""
-        floor = self.floor_p50_ns
-        error = pl.col("delay_ns") - pl.col("stay_ns") - pl.lit(floor, dtype=pl.Float64)
-        return self.stayed.with_columns(error_ns=error).drop_nulls("error_ns")
+        placed = self.over_floor(self.stayed)
+        return placed.with_columns(error_ns=pl.col("over_ns") - pl.col("stay_ns")).drop_nulls("error_ns")
+
+    def over_floor(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The stream's packets with `over_ns`: the delay minus the direct path's median, that of the same session."""
+        delay = pl.col("delay_ns")
+        if sessions_in(self.floor) is None or sessions_in(rows) is None:
+            return rows.with_columns(over_ns=delay - pl.lit(self.floor_p50_ns, dtype=pl.Float64))
+        medians = self.floor.group_by("session").agg(delay.median().alias("floor_ns"))
+        joined = rows.join(medians, on="session", how="inner", maintain_order="left")
+        return joined.with_columns(over_ns=delay - pl.col("floor_ns")).drop("floor_ns")
 
     @cached_property
     def inside(self) -> pl.DataFrame:
@@ -145,8 +154,18 @@ class Seen:
         return [one["lost"].fill_null(value=True).to_numpy() for one in several]
 
 
+def sessions_in(rows: pl.DataFrame) -> int | None:
+    """Over how many sessions packets are; None where they are of one."""
+    return beds_in(rows["session"].to_numpy()) if "session" in rows.columns else None
+
+
 def parts_of(rows: pl.DataFrame) -> NDArray[np.int64]:
-    """Each row's part: trials are cut into pieces of equally many packets, so that there are at least twenty parts."""
+    """Each row's part: trials are cut into pieces of equally many packets, so that there are at least twenty parts.
+
+    Of several sessions, each is a part, however many packets it has.
+    """
+    if sessions_in(rows):
+        return np.unique(rows["session"].to_numpy(), return_inverse=True)[1].astype(np.int64)
     blocks = rows["block"].to_numpy()
     trials = max(1, len(np.unique(blocks)))
     least = LEAST_IN_PART * trials
@@ -163,6 +182,7 @@ def seen_of(of: Gathered) -> list[Seen]:
     run = of.run
     pipes = _pipes(run)
     log = _numbered(run.emulated)
+    log = log.with_columns(run.session) if "part" in log.columns else log
     found = []
     places = [(str(d), int(c)) for d, c in of.trials.select("device", "cell").unique().iter_rows()]
     for device, cell in in_order(run, places):
