@@ -547,13 +547,17 @@ def test_medians_are_of_all_trials_and_their_intervals_of_beds() -> None:
     assert lost.estimate == np.inf
 
 
-def test_a_search_that_was_cut_short_says_what_single_trials_say() -> None:
+def test_a_search_that_was_cut_short_says_what_two_long_trials_say() -> None:
+    goal, lenient = Goal(0.0, 1.0), Goal(0.005, 1.0)
+    short = [Trial(250.0, 0.1, 0.0)]
     trials = [Trial(100.0, 1.0, 0.0), Trial(300.0, 1.0, 0.004), Trial(200.0, 1.0, 0.0), Trial(400.0, 1.0, 0.2)]
-    assert loose_bounds(trials, Goal(0.0)) == Bounds(200.0, 300.0, 200.0, trials=1)
-    assert loose_bounds(trials, Goal(0.005)) == Bounds(300.0, 400.0, 300.0 * 0.996, trials=1)
-    assert loose_bounds(trials[3:], Goal(0.005)) == Bounds(None, 400.0, None)
+    assert loose_bounds(trials + short, goal) == Bounds(None, 300.0, None), "one trial decides nothing"
+    twice = trials + trials
+    assert loose_bounds(twice + short, goal) == Bounds(200.0, 300.0, 200.0, trials=2)
+    assert loose_bounds(twice, lenient) == Bounds(300.0, 400.0, 300.0 * 0.996, trials=2)
+    assert loose_bounds(twice[3:4], lenient) == Bounds(None, 400.0, None)
     # A bad trial at a low load hides what was kept above it: too low, never too high.
-    assert loose_bounds([*trials, Trial(150.0, 1.0, 0.5)], Goal(0.005)).lower == 100.0
+    assert loose_bounds([*twice, Trial(150.0, 1.0, 0.5)], lenient).lower == 100.0
 
 
 def test_latencies_say_who_stamped_them(tmp_path: Path) -> None:

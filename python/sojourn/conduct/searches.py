@@ -41,7 +41,7 @@ BURST_WIDTH = 0.01
 LEAST_BURST = 64
 """No buffer here is smaller: live frames leave in such batches."""
 
-WEIGHTS = {"throughput": 6.0, "broadcast-forwarding": 6.0}
+WEIGHTS = {"throughput": 10.0, "broadcast-forwarding": 10.0}
 LOSSLESS_STEPS = 2
 """RFC 2544, 26.3: loads are lowered until so many in a row have lost nothing."""
 

@@ -212,6 +212,19 @@ def addresses(run: Run) -> Table:
     return measured(run, Ask("addresses", f"MAC address learning{pressure}", measures, note))
 
 
+def departures(run: Run) -> Table:
+    """Where the run departs from the text of its RFC."""
+    columns = (Column(("rfc",), "Text", numeric=False), Column(("section",), "Section", numeric=False),
+               Column(("sentence",), "What was done", numeric=False))  # fmt: skip
+    found = run.samples("deviations")
+    rows = () if found is None else tuple(tuple(text(one) for one in row) for row in found.iter_rows())
+    note = (
+        "From the plan and from what was measured. What the text leaves open is no deviation, nor is more than it asks "
+        "for."
+    )
+    return Table("deviations", "Deviations from the standard", columns, rows, note, grouped=True)
+
+
 def missing(run: Run) -> Table:
     """The searches without a result, or with a limit only, and why."""
     columns = (
@@ -228,7 +241,7 @@ def missing(run: Run) -> Table:
         for row in found.iter_rows(named=True)
     )  # fmt: skip
     note = (
-        "A search whose time was up has bounds from single trials, if any, which are farther apart than asked; one "
+        "A search whose time was up has bounds from two trials or more, if any, farther apart than asked; one "
         "that was not begun is in no table."
     )
     title = "Searches without a result, with a limit only, or cut short"
@@ -419,16 +432,17 @@ def how(run: Run) -> list[str]:
     method = run.method.upper().replace("RFC", "RFC ")
     return words(
         run,
-        f"Raw frames at regular intervals. The tests follow {method}. MLRsearch searches for all loss goals at once, "
-        "with short trials first. Where the plan asks for it, a binary search is run as well.",
+        f"Raw frames at regular intervals. The tests follow {method}; a table lists every deviation by section. "
+        "MLRsearch searches for all loss goals at once, with short trials first. Where the plan asks for it, a binary "
+        "search is run as well.",
         unit=UNIT,
     )
 
 
 PARTS = Parts(
-    tables=(throughput, latency, losses, buffers, addresses, decisions, spread, missing),
+    tables=(throughput, latency, losses, buffers, addresses, decisions, spread, departures, missing),
     figures=(rates_over_size, steps, loss_over_load, latencies, bursts, lessons),
     keys=keys,
     words=how,
-    results=("suite_rates", "suite_latency", "addresses", "not_measured"),
+    results=("suite_rates", "suite_latency", "addresses", "suite_decisions", "deviations", "not_measured"),
 )

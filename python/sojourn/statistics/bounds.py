@@ -61,17 +61,25 @@ def relevant_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
     return Bounds(lower, upper, conditional, undecided, deciding)
 
 
+LEAST_TRIALS = 2
+"""As long as the goal's, that a lower bound rests on where there was no time for all: one decides nothing."""
+
+
 def loose_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
-    """What single trials say where there were too few for more: the highest load that kept the goal below all that did
-    not. One bad trial can make it far too low, and nothing can make it too high."""
-    tried = list(trials)
-    upper = min((one.load for one in tried if one.loss_ratio > goal.loss_ratio), default=None)
-    kept = [one for one in tried if one.loss_ratio <= goal.loss_ratio and (upper is None or one.load < upper)]
-    best = max(kept, key=lambda one: one.load, default=None)
-    if best is None:
+    """What can be said where there were too few trials for more: the highest load that kept the goal in two long trials
+    or more, below all that did not once. One bad trial can make it far too low."""
+    loads = by_load(trials)
+    upper = min(
+        (load for load, several in loads.items() if any(one.loss_ratio > goal.loss_ratio for one in several)),
+        default=None,
+    )
+    long = {load: [one for one in several if is_long(one, goal)] for load, several in loads.items()}
+    below = [load for load, several in long.items() if len(several) >= LEAST_TRIALS and (upper is None or load < upper)]
+    if not below:
         return Bounds(None, upper, None)
-    deciding = sum(abs(one.load - best.load) <= SAME_LOAD * best.load for one in kept)
-    return Bounds(best.load, upper, best.load * (1 - best.loss_ratio), trials=deciding)
+    best = max(below)
+    worst = max(one.loss_ratio for one in long[best])
+    return Bounds(best, upper, best * (1 - worst), trials=len(long[best]))
 
 
 def is_long(trial: Trial, goal: Goal) -> bool:

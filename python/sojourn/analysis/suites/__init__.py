@@ -34,7 +34,7 @@ buffer_time_implied and buffer_time_corrected (RFC 9004; mean) [ns]; address_cap
 (rate, upper; at_least), forward_pressure (ratio: received over allowed rate) [1].
 
 Each engine and frame size is a cell. Samples: `suite_rates`, `searches`, `search_steps`, `loss_curve`,
-`latency_trials`, `bursts`, `lessons`, `not_measured` (columns: `suite_samples`).
+`latency_trials`, `bursts`, `lessons`, `not_measured`, `deviations` (columns: `suite_samples`).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.study import Study
 from sojourn.analysis.suites.cells import Repeated, bare, cell_of, cells_of, over_repetitions
+from sojourn.analysis.suites.deviations import deviations
 from sojourn.analysis.suites.latency import (
     TIMED,
     floor_rows,
@@ -64,7 +65,7 @@ from sojourn.analysis.suites.latency import (
     without_delays,
 )
 from sojourn.analysis.suites.limits import address_rows, burst_rows, loss_rows
-from sojourn.analysis.suites.samples import suite_samples
+from sojourn.analysis.suites.samples import deviation_samples, suite_samples
 from sojourn.analysis.suites.searches import (
     Decision,
     Search,
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
     from sojourn.analysis.suites.latency import Timed
     from sojourn.statistics.bounds import Bounds
+    from sojourn.statistics.interval import Interval
 
 LIMIT = 0.9
 """A rate above this share of the tester zero-loss rate is limited by the tester."""
@@ -173,8 +175,15 @@ class Sought:
         return not len(self.lowers) or float(np.median(known)) > LIMIT * (self.tester_pps or float("inf"))
 
     def rate(self) -> Repeated:
-        """The lower bounds over repetitions."""
-        return over_repetitions(self.lowers, self.beds)
+        """The lower bounds over repetitions; no rate is negative, so that no interval reaches below 0."""
+        found = over_repetitions(self.lowers, self.beds)
+        within, next_run = (one and not_negative(one) for one in (found.within, found.next_run))
+        return replace(found, mean=not_negative(found.mean), within=within, next_run=next_run)
+
+
+def not_negative(value: Interval) -> Interval:
+    """The part of an interval that is not below 0."""
+    return value if value.low is None else replace(value, low=max(0.0, value.low))
 
 
 def study(run: Run) -> Study:
@@ -208,6 +217,7 @@ def study(run: Run) -> Study:
         why = f": {_reasons(searches)}" if searches else ""
         findings.append(Finding("incomplete", f"no result of any device was found{why}", grade="invalid"))
     samples = suite_samples(searches, terms, sought, timed, run.cells)
+    samples |= deviation_samples(deviations(run, terms, searches))
     return Study(rows, findings, _sentence(run, sought, searches, cells), [], samples)
 
 
@@ -450,8 +460,10 @@ def _cut_short(searches: list[Search], terms: Terms, cells: dict[Factors, int]) 
     if not short:
         return []
     places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in short))
+    searches_said = counted(len(short), "search", "searches")
     sentence = (
-        f"{counted(len(short), 'search', 'searches')} had no time for enough trials: their bounds rest on single trials"
+        f"{searches_said} had no time for enough trials: their bounds rest on fewer than the plan asks for, or there "
+        "are none"
     )
     return [Finding("incomplete", sentence, float(len(short)), places)]
 

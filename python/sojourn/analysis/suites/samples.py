@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.suites import Sought
+    from sojourn.analysis.suites.deviations import Deviation
 
 SEARCHED = ("throughput", "broadcast-forwarding")
 
@@ -134,6 +136,9 @@ MISSING_SCHEMA: dict[str, Any] = {
 }
 
 
+DEVIATIONS_SCHEMA: dict[str, Any] = {"rfc": pl.String, "section": pl.String, "sentence": pl.String}
+
+
 def suite_samples(
     searches: list[Search], terms: Terms, sought: list[Sought], timed: list[Timed], cells: dict[int, Factors]
 ) -> dict[str, pl.DataFrame]:
@@ -147,6 +152,11 @@ def suite_samples(
         "lessons": _frame(list(_lesson_samples(searches)), LESSONS_SCHEMA),
         "not_measured": _frame(list(_missing_samples(searches)), MISSING_SCHEMA),
     }
+
+
+def deviation_samples(found: list[Deviation]) -> dict[str, pl.DataFrame]:
+    """Where the run departs from its RFC."""
+    return {"deviations": _frame([asdict(one) for one in found], DEVIATIONS_SCHEMA)}
 
 
 def _frame(rows: list[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:

@@ -1,0 +1,329 @@
+"""Where a run departs from the text of its RFC, by section: from its plan, and from what was made of it.
+
+A deviation that no plan of a method can avoid is listed for each run of it. What an RFC leaves open (the algorithm of
+RFC 2544's search, shorter trials on the way) is none, nor is more than it asks for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.analysis.rates import pace_of
+from sojourn.analysis.run import DIRECT
+from sojourn.analysis.suites.searches import burst_bounds, seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.suites.searches import Search, Terms
+
+SIZES = (64, 128, 256, 512, 1024, 1280, 1518)
+"""RFC 2544, 9.1; RFC 2889, 4."""
+
+SIZES_8219 = (64, 128, 256, 512, 768, 1024, 1280, 1518, 1522, 2048, 4096, 8192, 9216)
+"""RFC 8219, 5.1.1."""
+
+FINAL_S, FINAL_2889_S = 60.0, 30.0
+LATENCY_S, VARIATION_S = 120.0, 60.0
+TIMES = 20
+BURST_SEARCHES = 50
+RESIDUAL_S, REST_S = 2.0, 5.0
+MOST_STEP = 0.1
+OF_UDP = ("udp", "udp6")
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """What was done otherwise than a section says."""
+
+    rfc: str
+    section: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a run asked for and made, as the RFCs count it."""
+
+    tests: tuple[str, ...]
+    sizes: frozenset[int]
+    engines: frozenset[str]
+    has_line_rate: bool
+    grace_s: float
+    final_s: float
+    verifies_loss: bool
+    loss_step: float
+    receivers: int
+    cut_short: int
+    """Searches that time ended."""
+    shortest_s: dict[str, float]
+    """The shortest trial that counts, by test."""
+    trials: dict[str, int]
+    """Trials that count at a size over a device, by test: the fewest."""
+    searches: dict[str, int]
+    """Searches at a size over a device, by test: the fewest."""
+    unfilled: int
+    """Back-to-back searches whose longest burst did not fill the buffer."""
+
+
+def deviations(run: Run, terms: Terms, searches: list[Search]) -> list[Deviation]:
+    """Every deviation of the run from its RFC, in the order of sections."""
+    made = made_of(run, terms, searches)
+    found = [*ALWAYS.get(run.method, ()), *(one for check in CHECKS.get(run.method, ()) for one in check(made))]
+    return sorted(found, key=lambda one: (one.rfc, [int(part) for part in one.section.split(".")]))
+
+
+def made_of(run: Run, terms: Terms, searches: list[Search]) -> Made:
+    """What a run asked for and made."""
+    search, trials, bed = (run.plan.get(name, {}) for name in ("search", "trials", "bed"))
+    made = [one for one in searches if one.used]
+    asked = search.get("tests") or list(dict.fromkeys(one.test for one in searches))
+    pace = pace_of(run, DIRECT)
+    return Made(
+        tests=tuple(str(one) for one in asked),
+        sizes=frozenset(one.frame_bytes for one in searches),
+        engines=frozenset(one.engine for one in made),
+        has_line_rate=pace.bps is not None or pace.pps is not None,
+        grace_s=seconds_of(trials.get("grace", "0s")),
+        final_s=terms.final_s,
+        verifies_loss=terms.verify_loss and any(one.algorithm == "binary" for one in made),
+        loss_step=float(search.get("loss_step", MOST_STEP)),
+        receivers=int(bed.get("far", 1)),
+        cut_short=sum(any(one.get("cut_short") for one in each.results) for each in searches),
+        shortest_s={one.test: min(step.duration_s for step in _all(made, one.test)) for one in made},
+        trials={test: _fewest(made, test, lambda one: len(one.used)) for test in {one.test for one in made}},
+        searches={test: _fewest(made, test, lambda _: 1) for test in {one.test for one in made}},
+        unfilled=sum(one.test == "back-to-back" and burst_bounds(one)[1] is None for one in made),
+    )
+
+
+def _all(searches: list[Search], test: str) -> list[Any]:
+    return [step for one in searches if one.test == test for step in one.used]
+
+
+def _fewest(searches: list[Search], test: str, number: Callable[[Search], int]) -> int:
+    """The fewest at any size over any device."""
+    found: Counter[tuple[str, int]] = Counter()
+    for one in searches:
+        if one.test == test:
+            found[one.device, one.frame_bytes] += number(one)
+    return min(found.values(), default=0)
+
+
+def sizes(rfc: str, section: str, wanted: tuple[int, ...]) -> Callable[[Made], Iterator[Deviation]]:
+    """Frame sizes that the text lists and the run left out."""
+
+    def check(made: Made) -> Iterator[Deviation]:
+        left_out = [size for size in wanted if size not in made.sizes]
+        if left_out:
+            yield Deviation(rfc, section, f"frames of {_listed(left_out)} bytes were not measured")
+
+    return check
+
+
+def left_out(rfc: str, of: dict[str, str]) -> Callable[[Made], Iterator[Deviation]]:
+    """Tests of the suite that the plan left out, with their sections."""
+
+    def check(made: Made) -> Iterator[Deviation]:
+        for test, section in of.items():
+            if test not in made.tests:
+                yield Deviation(rfc, section, f"the test ({test.replace('-', ' ')}) was left out")
+
+    return check
+
+
+def streams(rfc: str, section: str, test: str, least_s: float) -> Callable[[Made], Iterator[Deviation]]:
+    """Streams at the throughput that were too short, or too few."""
+
+    def check(made: Made) -> Iterator[Deviation]:
+        lasted, times = made.shortest_s.get(test), made.trials.get(test, 0)
+        if lasted is not None and lasted < least_s:
+            yield Deviation(rfc, section, f"streams lasted {lasted:g} s, not {least_s:g} s")
+        if lasted is not None and times < TIMES:
+            yield Deviation(rfc, section, f"the test was made {times} times at a size, not at least {TIMES} times")
+
+    return check
+
+
+def final_trials(
+    rfc: str, section: str, least_s: float, tests: Collection[str]
+) -> Callable[[Made], Iterator[Deviation]]:
+    """Trials that decide, or whose loss is reported, and were too short."""
+
+    def check(made: Made) -> Iterator[Deviation]:
+        of_search = [made.final_s] if {"throughput", "broadcast-forwarding"} & made.shortest_s.keys() else []
+        lasted = min(
+            [*of_search, *(made.shortest_s[test] for test in tests if test in made.shortest_s)], default=least_s
+        )
+        if lasted < least_s:
+            yield Deviation(rfc, section, f"final trials lasted {lasted:g} s, not {least_s:g} s")
+        if made.cut_short:
+            what = "search" if made.cut_short == 1 else "searches"
+            sentence = f"time ended {made.cut_short} {what} before all trials of the final duration were made"
+            yield Deviation(rfc, section, sentence)
+
+    return check
+
+
+def residual_frames(made: Made) -> Iterator[Deviation]:
+    """The rests after a trial."""
+    if made.grace_s < RESIDUAL_S:
+        waited = f"residual frames were waited for {made.grace_s:g} s, not {RESIDUAL_S:g} s (step d)"
+        yield Deviation("RFC 2544", "23", waited)
+    if made.grace_s < RESIDUAL_S + REST_S:
+        rested = max(0.0, made.grace_s - RESIDUAL_S)
+        yield Deviation("RFC 2544", "23", f"the device then rested for {rested:g} s, not {REST_S:g} s (step e)")
+
+
+def frame_format(made: Made) -> Iterator[Deviation]:
+    """Frames that are no UDP."""
+    others = sorted(made.engines - set(OF_UDP))
+    if others:
+        yield Deviation("RFC 2544", "8", f"test frames were no UDP datagrams (engine {', '.join(others)})")
+
+
+def maximum_rate(made: Made) -> Iterator[Deviation]:
+    """What 100 % is, where links have no rate."""
+    if not made.has_line_rate:
+        sentence = "the links have no rate: the highest load is the tester zero-loss rate, not that of the medium"
+        yield Deviation("RFC 2544", "20", sentence)
+
+
+def loss_verification(made: Made) -> Iterator[Deviation]:
+    """A second chance that the text does not give."""
+    if made.verifies_loss:
+        sentence = "in binary searches a loss counted only if a second trial repeated it (ETSI GS NFV-TST 009, 12.3)"
+        yield Deviation("RFC 2544", "26.1", sentence)
+
+
+def loss_steps(made: Made) -> Iterator[Deviation]:
+    """Steps of the offered load that are too coarse."""
+    if "frame-loss" in made.tests and made.loss_step > MOST_STEP:
+        step = (
+            f"the offered load fell by {100 * made.loss_step:g} % of the highest, not by {100 * MOST_STEP:g} % at most"
+        )
+        yield Deviation("RFC 2544", "26.3", step)
+
+
+def bursts(made: Made) -> Iterator[Deviation]:
+    """RFC 9004, which updates RFC 2544's section 26.4."""
+    searches = made.searches.get("back-to-back")
+    if searches is None:
+        return
+    if searches < BURST_SEARCHES:
+        repeated = f"the test was made {searches} times at a size, not {BURST_SEARCHES} times"
+        yield Deviation("RFC 2544", "26.4", repeated)
+    if made.grace_s < RESIDUAL_S:
+        waited = f"after a burst the buffers had {made.grace_s:g} s to empty, not {RESIDUAL_S:g} s"
+        yield Deviation("RFC 9004", "5.2", waited)
+    if not made.has_line_rate:
+        sentence = "the links have no rate: bursts were sent at the tester's maximum, not with the least interframe gap"
+        yield Deviation("RFC 9004", "5.2", sentence)
+    if made.unfilled:
+        sentence = f"in {made.unfilled} searches the longest burst did not fill the buffer: the limit is to be raised"
+        yield Deviation("RFC 9004", "5.2", sentence)
+    yield Deviation(
+        "RFC 9004", "5.2", "bursts were doubled up to the first loss before the search halved (TST 009 only halves)"
+    )
+
+
+def broadcast_ports(made: Made) -> Iterator[Deviation]:
+    """Receiving ports that were not counted."""
+    if made.receivers > 1 and made.shortest_s.keys() & {"broadcast-forwarding", "broadcast-latency"}:
+        yield Deviation("RFC 2889", "5.10", f"broadcast frames were judged at one of {made.receivers} receiving ports")
+
+
+def _listed(numbers: list[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+CHECKS: dict[str, tuple[Callable[[Made], Iterator[Deviation]], ...]] = {
+    "rfc2544": (
+        sizes("RFC 2544", "9.1", SIZES),
+        left_out("RFC 2544", {"throughput": "26.1", "latency": "26.2", "frame-loss": "26.3", "back-to-back": "26.4"}),
+        frame_format,
+        maximum_rate,
+        residual_frames,
+        final_trials("RFC 2544", "24", FINAL_S, ("frame-loss",)),
+        loss_verification,
+        streams("RFC 2544", "26.2", "latency", LATENCY_S),
+        loss_steps,
+        bursts,
+    ),
+    "rfc8219": (
+        sizes("RFC 8219", "5.1.1", SIZES_8219),
+        left_out("RFC 8219", {"throughput": "7.1", "latency": "7.2", "pdv": "7.3.1", "ipdv": "7.3.2"}),
+        frame_format,
+        maximum_rate,
+        residual_frames,
+        final_trials("RFC 2544", "24", FINAL_S, ()),
+        loss_verification,
+        streams("RFC 8219", "7.2", "latency", LATENCY_S),
+        streams("RFC 8219", "7.3.1", "pdv", VARIATION_S),
+        streams("RFC 8219", "7.3.2", "ipdv", VARIATION_S),
+    ),
+    "rfc2889": (
+        sizes("RFC 2889", "4", SIZES),
+        left_out(
+            "RFC 2889",
+            {
+                "forward-pressure": "5.6",
+                "address-capacity": "5.7",
+                "learning-rate": "5.8",
+                "broadcast-forwarding": "5.10",
+                "broadcast-latency": "5.10",
+            },
+        ),
+        final_trials("RFC 2889", "5.1.2", FINAL_2889_S, ("broadcast-latency",)),
+        broadcast_ports,
+    ),
+}
+"""What is a deviation only as a plan asks for it, or as a run went."""
+
+ONE_WAY = "frames went one way, not both at once"
+ALWAYS: dict[str, tuple[Deviation, ...]] = {
+    "rfc2544": (
+        Deviation("RFC 2544", "11", "no modifiers: no broadcast, management or routing frames, and no filters"),
+        Deviation("RFC 2544", "12", "one pair of addresses, not also addresses of 256 networks"),
+        Deviation("RFC 2544", "14", ONE_WAY),
+        Deviation(
+            "RFC 2544",
+            "23",
+            "the device learned the receivers' addresses once on a bed, not before each trial (step b)",
+        ),
+        Deviation("RFC 2544", "26.2", "all frames of a stream were timed, not one tagged frame after 60 s"),
+        Deviation("RFC 2544", "26.2", "not also with test frames to a new destination network"),
+        Deviation("RFC 2544", "26.5", "system recovery was not measured"),
+        Deviation("RFC 2544", "26.6", "reset was not measured"),
+    ),
+    "rfc8219": (
+        Deviation(
+            "RFC 8219", "1", "the device is no IPv6 transition technology: nothing is translated or encapsulated"
+        ),
+        Deviation("RFC 8219", "5.3", ONE_WAY),
+        Deviation("RFC 8219", "7.2", "all frames of a stream were timed, not some after 60 s"),
+        Deviation("RFC 8219", "7.4", "frame loss was not measured (study rfc2544)"),
+        Deviation("RFC 8219", "7.5", "back-to-back frames were not measured (study rfc2544)"),
+        Deviation("RFC 8219", "7.6", "system recovery was not measured"),
+        Deviation("RFC 8219", "7.7", "reset was not measured"),
+    ),
+    "rfc2889": (
+        *(
+            Deviation("RFC 2889", section, f"{what} was not measured")
+            for section, what in (
+                ("5.1", "fully meshed traffic"),
+                ("5.2", "partially meshed traffic from one to many and many to one"),
+                ("5.3", "partially meshed traffic of several devices"),
+                ("5.4", "partially meshed unidirectional traffic"),
+                ("5.5", "congestion control"),
+                ("5.9", "filtering of errored frames"),
+            )
+        ),
+        Deviation("RFC 2889", "5.7", "learned addresses were read from the bridge's table, not inferred from floods"),
+        Deviation("RFC 2889", "5.8", "learned addresses were read from the bridge's table, not inferred from floods"),
+    ),
+}
+"""What no plan of a method avoids."""
