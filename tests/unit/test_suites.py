@@ -201,6 +201,24 @@ def test_repetitions_on_several_beds_are_judged_over_beds(tmp_path: Path) -> Non
             assert rows["ndr", "within_bed"]["ci_high"] < rate["ci_high"] < rows["ndr", "next_run"]["ci_high"]
 
 
+def test_a_short_trial_that_lost_bounds_the_load_that_was_asked_and_one_that_did_not_holds_what_it_made(
+    tmp_path: Path,
+) -> None:
+    suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
+    head = suite.head("throughput", 64, 0)
+    suite.step(head, Device(1e9), 250_000.0, 1.0, lost=0)
+    suite.step(head, Device(1e9), 200_000.0, 1.0, lost=900, asked_pps=300_000.0)
+    suite.result(head, 0.0, lower_pps=2.5e5, upper_pps=3e5)
+    head = suite.head("throughput", 512, 0)
+    suite.step(head, Device(1e9), 200_000.0, 1.0, lost=0, asked_pps=300_000.0)
+    suite.step(head, Device(1e9), 400_000.0, 1.0, lost=900)
+    suite.result(head, 0.0, lower_pps=2e5, upper_pps=4e5)
+    verdict = analyse(path := suite.write(tmp_path / "run"))
+    found = sample(path, "searches").sort("frame_bytes")
+    assert found.select("lower", "upper").rows() == [(250_000.0, 300_000.0), (200_000.0, 400_000.0)]
+    assert "search_disagrees" not in names(verdict)
+
+
 def test_an_interrupted_search_that_was_begun_again_is_judged_by_its_second_bed_alone(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
     suite.session(0)

@@ -44,6 +44,8 @@ class Step:
     lost: int
     local_drops: int
     pace_pps: float
+    asked: float
+    """The load that was asked, where the sender fell evenly short of it; else the same."""
     verdict: str
     """used, missed (its load), repeated (and so not judged), alive (an aliveness check)."""
 
@@ -201,12 +203,24 @@ def _step(run: Run, event: dict[str, Any], counted: dict[str, Any] | None) -> St
         verdict = "alive"
     duration = float(event.get("duration_s") or 0.0)
     return Step(
-        int(event["block"]), load, duration, sent, max(0, sent - first - local_drops), local_drops, pace, verdict
+        int(event["block"]),
+        load,
+        duration,
+        sent,
+        max(0, sent - first - local_drops),
+        local_drops,
+        pace,
+        max(load, float(event.get("asked_pps") or 0.0)),
+        verdict,
     )
 
 
-def _trial(step: Step) -> Trial:
-    return Trial(step.load, step.duration_s, step.loss_ratio)
+def _trial(step: Step, goal: float) -> Trial:
+    """A trial that fell short is of the load it made where it kept the goal; where not, what was asked is too high.
+
+    Fast senders do not tell how even a short trial was: it may have been at the rate that was asked for a part of it.
+    """
+    return Trial(step.load if step.loss_ratio <= goal else step.asked, step.duration_s, step.loss_ratio)
 
 
 def _counts(run: Run) -> pl.DataFrame:
@@ -278,7 +292,7 @@ def unverified(search: Search, terms: Terms) -> list[Step]:
 
 def _judged(search: Search, terms: Terms, loss_ratio: float) -> tuple[list[Judged], list[Judged]]:
     """The steps that count for a goal, and those that do not; MLRsearch has its exceed ratio instead."""
-    pairs = [(_trial(one), one) for one in search.used]
+    pairs = [(_trial(one, loss_ratio), one) for one in search.used]
     if search.algorithm != "binary":
         return pairs, []
     pairs = _halving_of(pairs, terms.goals, loss_ratio)
