@@ -51,6 +51,8 @@ class Stated:
     row: Row
     entries: tuple[Entry, ...]
     uncovered: tuple[str, ...] = ()
+    interval_of: str = "the scatter alone"
+    """What the row's own interval is of, where U is another."""
 
     @property
     def budget(self) -> Budget | None:
@@ -76,6 +78,7 @@ class Stated:
             "expanded": None if budget is None else budget.expanded,
             "level": row.value.level,
             "interval_half_width": finite(row.value.half_width),
+            "interval_of": self.interval_of,
             "not_covered": list(self.uncovered),
         }
 
@@ -116,7 +119,7 @@ def scatter(name: str, row: Row, units: int, source: str) -> Entry:
     """
     u = standard_error(row.value, units)
     if u is None:
-        return unknown(name, f"{source}: too few values for an interval, or values without any scatter")
+        return unknown(name, f"{source}; too few values for an interval, or values without any scatter")
     return counted(Component(name, "A", u, row.unit, "student-t", 1.0, units - 1), source)
 
 
@@ -143,7 +146,7 @@ def clock_rate(estimate_ns: float) -> Entry:
 
 BOOTS = unknown(
     "between boots and days",
-    "a run is of one boot; `sojourn history` knows it from six boots or days on",
+    "a run is of one boot; the history of runs knows it from six boots or days on",
 )
 OTHER_DAYS = "reboots and other days"
 

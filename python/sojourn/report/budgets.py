@@ -102,7 +102,7 @@ def _component(part: dict[str, Any], unit: str) -> tuple[Entry, ...]:
         Entry(_sensitivity(part, unit), (part["sensitivity"],)),
         Entry(INFINITE if degrees is None else fixed(degrees, 0 if degrees == int(degrees) else 1), (degrees,)),
         Entry(with_unit(part["contribution"], unit) if is_counted else NOTHING, (part["contribution"],)),
-        Entry(_share(share) if share is not None else STATES[part["state"]], (share,)),
+        Entry(_share(share) if share is not None else STATES[part["state"]] if not is_counted else NOTHING, (share,)),
         Entry(_sentence(part["source"]), (part["state"], part["source"])),
     )
 
@@ -128,7 +128,9 @@ def _amounts(one: dict[str, Any]) -> list[tuple[Entry, ...]]:
             "By Welch and Satterthwaite.",
         ),
         _amount(
-            "Coverage factor, k", fixed(one["coverage_factor"], 2), f"Student's t for them at {percent(one['level'])}."
+            "Coverage factor, k",
+            fixed(one["coverage_factor"], 2),
+            f"Student's t for them at {percent(round(one['level'], 3))}.",
         ),
         _amount("Expanded, U", with_unit(one["expanded"], unit), "k·u_c."),
     ]
@@ -150,19 +152,19 @@ def result_of(one: dict[str, Any]) -> str:
         return f"{shown.text} {shown.unit}".strip()
     shown = show(value, value - reach, value + reach, unit)
     half = (shown.high - shown.low) / 2 if shown.low is not None and shown.high is not None else 0.0
-    return f"{shown.text} ± {fixed(half, shown.decimals)} {shown.unit}".strip()
+    return f"{shown.text} ±\u00a0{fixed(half, shown.decimals)} {shown.unit}".strip()
 
 
 def _note(one: dict[str, Any]) -> str:
     """Whether U is the interval of the headline, and what it does not hold."""
-    half, reach = one["interval_half_width"], one["expanded"]
+    half, reach, of = one["interval_half_width"], one["expanded"], one["interval_of"]
     said = []
     if half is not None and reach is not None:
         shown, of_interval = (with_unit(size, one["unit"]) for size in (reach, half))
         said.append(
-            f"The interval in the results, ± {of_interval}, is this U: to these digits, nothing else changes it."
+            f"The interval in the results, ±\u00a0{of_interval}, is this U: to these digits, nothing else changes it."
             if shown == of_interval
-            else f"The interval in the results, ± {of_interval}, is of the scatter alone; U, ± {shown}, holds all."
+            else f"The interval in the results, ±\u00a0{of_interval}, comes from {of}; U is ±\u00a0{shown}."
         )
     if one["not_covered"]:
         said.append(f"Not in U: {'; '.join(one['not_covered'])}.")
@@ -171,7 +173,13 @@ def _note(one: dict[str, Any]) -> str:
 
 def with_unit(value: float, unit: str) -> str:
     """A number of two significant digits with its unit; a ratio has none, and is no percentage of the figure."""
+    for factor, larger in LARGER.get(unit, ()):
+        if abs(value) >= factor:
+            return f"{significant(value / factor)} {larger}"
     return f"{significant(value)} {unit}" if unit not in ("1", "") else significant(value)
+
+
+LARGER = {"ns": ((1e6, "ms"), (1e3, "µs"))}
 
 
 def significant(value: float, digits: int = DIGITS) -> str:

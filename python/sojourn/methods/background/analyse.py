@@ -14,6 +14,7 @@ from sojourn.analysis.round_trips import round_trips, trip_summaries
 from sojourn.analysis.rows import Row, over_beds
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
+from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_findings import LEAST_FOR_MODES, modes_apart
 from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows, tell_clocks
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
@@ -24,6 +25,7 @@ from sojourn.analysis.wording import micro, percent
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
+    from sojourn.analysis.budget import Stated
     from sojourn.analysis.packets import Values
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
@@ -53,6 +55,9 @@ def study(run: Run) -> Study:
     of.samples["delay_histograms"] = with_cells(run, histogram_samples([*of.delays, *trips]))
     return of.conclude(sentence(run, of.rows))
 
+
+BESIDE = "load_via=beside"
+CHANGED = {"one_way_delay_shift": "mean one-way delay", "rtt_shift": "mean round trip"}
 
 Modes = dict[tuple[str, int, str], list[float]]
 
@@ -86,20 +91,39 @@ def mode_samples(modes: Modes) -> pl.DataFrame:
 
 def sentence(run: Run, rows: list[Row]) -> str:
     """What the heaviest load through the device adds to the latency beside what it costs the machine."""
-    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
-    named = amid(device)
+    changes = heaviest(run, rows)
+    named = amid(_device(run))
+    if not changes:
+        return f"No load through {named} was measured"
+    load = f"A load of {percent(changes[0].factors.load or 0)} through {named}"
+    load += " rather than beside it" if changes[0].against == BESIDE else ""
+    return f"{load} {' and '.join(map(_change, changes))}"
+
+
+def heaviest(run: Run, rows: list[Row]) -> list[Row]:
+    """What the heaviest load changes, of the one-way delay first: a load may change it and not the round trip."""
+    device = _device(run)
     shifts = [
         row for row in rows if row.device == device and row.quantity.endswith("_shift") and row.statistic == "mean"
     ]
-    own = [row for row in shifts if row.against == "load_via=beside"] or [row for row in shifts if row.against]
-    if not own:
-        return f"No load through {named} was measured"
-    most = max(row.factors.load or 0 for row in own)
-    heaviest = {row.quantity: row for row in reversed(own) if row.factors.load == most}
-    load = f"A load of {percent(most)} through {named}"
-    load += " rather than beside it" if own[0].against == "load_via=beside" else ""
-    # The one-way delay first, then the round trip: a load may change one and not the other.
-    return f"{load} {' and '.join(_change(heaviest[one]) for one in sorted(heaviest))}"
+    own = [row for row in shifts if row.against == BESIDE] or [row for row in shifts if row.against]
+    most = max((row.factors.load or 0 for row in own), default=0)
+    found = {row.quantity: row for row in reversed(own) if row.factors.load == most}
+    return [found[one] for one in sorted(found)]
+
+
+def budgets(run: Run, study: Study) -> list[Stated]:
+    """Those of the changes in the sentence; both cells of a difference are over the same path."""
+    return [
+        delay_budget(
+            run, f"Change of the {CHANGED[row.quantity]} over {row.device} by load", row, what="pairs of trials"
+        )
+        for row in heaviest(run, study.rows)
+    ]
+
+
+def _device(run: Run) -> str:
+    return next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
 
 
 def _change(row: Row) -> str:

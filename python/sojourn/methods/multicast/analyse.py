@@ -17,6 +17,7 @@ from sojourn.analysis.rates import pace_of
 from sojourn.analysis.round_trips import round_trips, trip_summaries
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
+from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import contrasts, delay_rows, per_path, shift_rows, summaries, tell_clocks, trial_row
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
@@ -26,6 +27,7 @@ from sojourn.analysis.wording import counted, micro, percent
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
+    from sojourn.analysis.budget import Stated
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
@@ -134,19 +136,38 @@ def _by(peaks: pl.DataFrame, column: str) -> list[tuple[tuple[int, int], pl.Data
 
 def sentence(run: Run, rows: list[Row]) -> str:
     """The spacing of the responses, or the difference between a group address and unicast."""
-    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
-    own = [row for row in rows if row.device == device]
+    device, leads = _device(run), leading(run, rows)
+    if leads is None:
+        receivers = {row.port for row in rows if row.device == device and row.port is not None}
+        return f"Delays of {len(receivers)} receivers over {amid(device)} were measured"
+    if leads.quantity == "peak_spacing":
+        nodes = (leads.factors.receivers or 0) + 1
+        return f"Over {amid(device)} the responses of {nodes} nodes are {micro(leads.value.estimate)} apart on average"
+    return f"Over {amid(device)} {leads.factors.to} {_than_unicast(leads.value)}"
+
+
+def leading(run: Run, rows: list[Row]) -> Row | None:
+    """The spacing of most responses, or the first difference from unicast; None where neither was measured."""
+    own = [row for row in rows if row.device == _device(run)]
     spaced = [row for row in own if row.quantity == "peak_spacing" and row.statistic == "mean"]
     if spaced:
-        most = max(spaced, key=lambda row: row.factors.receivers or 0)
-        nodes = (most.factors.receivers or 0) + 1
-        return f"Over {amid(device)} the responses of {nodes} nodes are {micro(most.value.estimate)} apart on average"
-    shifted = [row for row in own if row.quantity == "one_way_delay_shift" and row.against == "to=unicast"]
-    if shifted:
-        first = shifted[0]
-        return f"Over {amid(device)} {first.factors.to} {_than_unicast(first.value)}"
-    receivers = {row.port for row in own if row.port is not None}
-    return f"Delays of {len(receivers)} receivers over {amid(device)} were measured"
+        return max(spaced, key=lambda row: row.factors.receivers or 0)
+    return next((row for row in own if row.quantity == "one_way_delay_shift" and row.against == "to=unicast"), None)
+
+
+def budgets(run: Run, study: Study) -> list[Stated]:
+    """That of the figure in the sentence: a difference of delays over one path either way."""
+    row = leading(run, study.rows)
+    if row is None:
+        return []
+    if row.quantity == "peak_spacing":
+        return [delay_budget(run, f"Spacing of responses over {row.device}", row)]
+    name = f"Delay of {row.factors.to} over {row.device} less that of unicast"
+    return [delay_budget(run, name, row, what="pairs of trials")]
+
+
+def _device(run: Run) -> str:
+    return next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
 
 
 def _than_unicast(value: Interval) -> str:

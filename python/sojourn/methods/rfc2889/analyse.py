@@ -1,5 +1,6 @@
 """Method "rfc2889": the searches and tests of RFC 2889, as every suite is analysed."""
 
+from sojourn.analysis.rate_budget import search_budgets as budgets
 from sojourn.analysis.suites import study
 
-__all__ = ["study"]
+__all__ = ["budgets", "study"]

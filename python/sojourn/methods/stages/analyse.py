@@ -32,6 +32,7 @@ from sojourn.analysis.hypotheses import Outcome, main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sessions import beds_in, middle
+from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro, percent
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sojourn.analysis.budget import Stated
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
@@ -128,6 +130,19 @@ def study(run: Run) -> Study:
     of.hypotheses.append(Outcome("stages-sum", outcome, sentence, main_device(run.devices), margin=0.0, shown=shown))
     of.findings.extend(_out_of_order(found))
     return of.conclude(_sentence(run, found))
+
+
+def budgets(run: Run, study: Study) -> list[Stated]:
+    """That of what the main device adds to the path between the drivers, or to the whole where that is not known."""
+    device = main_device(run.devices)
+    added = [row for row in study.rows if (row.device, row.reference, row.statistic) == (device, DIRECT, "mean")]
+    for quantity in ("stage_path", "stage_total"):
+        several = [row for row in added if row.quantity == quantity]
+        if several:
+            row = min(several, key=lambda one: one.cell or 0)
+            stage = quantity.removeprefix("stage_")
+            return [delay_budget(run, f"What {device} adds to the stage {stage}", row, what="pairs of trials")]
+    return []
 
 
 @dataclass(frozen=True, slots=True)

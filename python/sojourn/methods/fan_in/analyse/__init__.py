@@ -16,6 +16,7 @@ from sojourn.analysis.rates import jain, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.sessions import middle
+from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import beside_rows, per_path, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
@@ -25,6 +26,7 @@ from sojourn.analysis.wording import counted, micro
 from sojourn.methods.fan_in.analyse import sharing
 
 if TYPE_CHECKING:
+    from sojourn.analysis.budget import Stated
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
@@ -149,24 +151,38 @@ def _evaluate(device: str, size: int, slope: Interval) -> Outcome:
 
 def sentence(run: Run, rows: list[Row]) -> str:
     """The delay spread with the fewest and the most senders of the smallest size, and the fairness."""
-    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
-    spread = [
-        row
-        for row in rows
-        if (row.device, row.quantity, row.statistic) == (device, "delay_spread", "sd") and row.factors.schedule != FLOOD
-    ]
-    if not spread:
+    device, of_size = _device(run), leading(run, rows)
+    if not of_size:
         return _shared(device, rows)
-    size = min(row.factors.frame_bytes or 0 for row in spread)
-    of_size = [row for row in spread if row.factors.frame_bytes == size]
-    of_size.sort(key=lambda row: row.factors.senders or 1)
-    least, most = of_size[0], of_size[-1]
+    least, most, size = of_size[0], of_size[-1], of_size[0].factors.frame_bytes
     jains = f"; {_fairness(device, rows)}" if _fairness(device, rows) else ""
     narrow, broad = micro(least.value.estimate), micro(most.value.estimate)
     return (
         f"Over {amid(device)} the one-way delay of {size} B frames has a standard deviation of {narrow} with "
         f"{counted(least.factors.senders or 1, 'sender')} and of {broad} with {most.factors.senders}{jains}"
     )
+
+
+def leading(run: Run, rows: list[Row]) -> list[Row]:
+    """The standard deviations of the smallest frames' delays over the device, by rising number of senders."""
+    wanted = (_device(run), "delay_spread", "sd")
+    spread = [row for row in rows if (row.device, row.quantity, row.statistic) == wanted]
+    spread = [row for row in spread if row.factors.schedule != FLOOD]
+    size = min((row.factors.frame_bytes or 0 for row in spread), default=0)
+    of_size = [row for row in spread if row.factors.frame_bytes == size]
+    return sorted(of_size, key=lambda row: row.factors.senders or 1)
+
+
+def budgets(run: Run, study: Study) -> list[Stated]:
+    """Those of the spreads with the fewest and with the most senders: an offset of the clocks is in no spread."""
+    several = leading(run, study.rows)
+    ends = several[:1] + several[1:][-1:]
+    named = {f"Spread of delays over {row.device}, senders: {row.factors.senders or 1}": row for row in ends}
+    return [delay_budget(run, name, row) for name, row in named.items()]
+
+
+def _device(run: Run) -> str:
+    return next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
 
 
 def jain_said(index: float) -> str:

@@ -28,6 +28,7 @@ from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_column, sessions_of, share_of
 from sojourn.analysis.verdict import added_sentence
 from sojourn.methods.one_way.analyse import waiting
+from sojourn.methods.one_way.analyse.budget import budgets
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import clopper_pearson
 from sojourn.statistics.trend import trend
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
+
+__all__ = ["budgets", "study"]
 
 WAITING = "md1"
 PARTS = 20

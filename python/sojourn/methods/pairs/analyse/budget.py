@@ -56,7 +56,7 @@ def _scatter(run: Run, rows: list[Row], row: Row) -> list[Entry]:
     if row.sessions is None:
         return [
             scatter("scatter within the bed", row, row.value.n, f"{row.value.n} pairs of one bed"),
-            unknown("between beds", "the run has one bed; `bed.sessions` makes several"),
+            unknown("between beds", "the run has one bed; the plan's bed.sessions makes several"),
             unknown("instance of link and device", f"the bed has {'two' if run.has_twins else 'one'} of each"),
             _drift("the scatter within the bed"),
         ]

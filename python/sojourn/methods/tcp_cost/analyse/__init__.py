@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING
 
 from sojourn.analysis.study import Study
 from sojourn.methods.tcp_cost.analyse import judged, programs, ratios
+from sojourn.methods.tcp_cost.analyse.budget import budgets
 from sojourn.methods.tcp_cost.analyse.rows import rows_of
 from sojourn.methods.tcp_cost.analyse.seen import seen_of
 
 if TYPE_CHECKING:
     from sojourn.analysis.run import Run
+
+__all__ = ["budgets", "study"]
 
 
 def study(run: Run) -> Study:

@@ -131,7 +131,7 @@ def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
         if len(logs) > 1:
             least, most = logs[0], logs[-1]
             pairs.append(_over(most.ratio, least.ratio))
-    found = _combined(pairs)
+    found = combined(pairs)
     if found is None:
         return Outcome(name, "inconclusive", "not tested: the log was measured with one sampling interval only")
     said = f"with the fewest records, throughput is {times(found)} times that with the most records"
@@ -145,7 +145,7 @@ def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
 
 def _disabled_is_free(name: str, cells: list[Cell]) -> Outcome:
     """With the log loaded but disabled, throughput is the same as without it (table 5)."""
-    found = _combined([cell.ratio for cell in cells if cell.mode == "disabled"])
+    found = combined([cell.ratio for cell in cells if cell.mode == "disabled"])
     return _same(name, found, "with the log attached but disabled, throughput is {} times that without it")
 
 
@@ -158,7 +158,7 @@ def _placebo_explains(name: str, cells: list[Cell]) -> Outcome:
         if same:
             pairs.append(_over(same[0].ratio, placebo.ratio))
     said = "with every packet logged, throughput is {} times that with the placebo, a busy loop of the same duration"
-    return _same(name, _combined(pairs), said)
+    return _same(name, combined(pairs), said)
 
 
 def _nothing_skipped(name: str, cells: list[Cell]) -> Outcome:
@@ -214,7 +214,7 @@ def _over(first: Interval, second: Interval) -> Interval:
     return Interval(value, value * math.exp(-reach), value * math.exp(reach), 0.95, n)
 
 
-def _combined(several: list[Interval]) -> Interval | None:
+def combined(several: list[Interval]) -> Interval | None:
     """The geometric mean of ratios of different traffic, with equal weights."""
     if not several:
         return None
@@ -245,11 +245,11 @@ def sentence(cells: list[Cell], spent: list[Spent]) -> str:
     logs = [cell for cell in cells if cell.mode == ON]
     if not logs:
         return "No packet was logged, so the cost of the log is not known"
-    detail = [cell for cell in logs if cell.where == logs[0].where and cell.packets_per_log == _most_detail(logs)]
+    detail = most_detailed(cells)
     left = [
         f"{_share(both)} of that without the log for {PATHS.get(path, path)}{_seen(both)}"
         for path in dict.fromkeys(cell.path for cell in detail)
-        if (both := _combined([cell.ratio for cell in detail if cell.path == path])) is not None
+        if (both := combined([cell.ratio for cell in detail if cell.path == path])) is not None
     ]
     over = ", averaged over all numbers of flows" if len({cell.flows for cell in detail}) > 1 else ""
     at = "" if detail[0].where == SENDER else f" at the {detail[0].where}"
@@ -263,8 +263,11 @@ def _seen(ratio: Interval) -> str:
     return "" if ratio.low is None or ratio.excludes(1) else " (no significant change)"
 
 
-def _most_detail(logs: list[Cell]) -> int:
-    return min(cell.packets_per_log or 1 for cell in logs)
+def most_detailed(cells: list[Cell]) -> list[Cell]:
+    """The cells that log the most, at the first place where a log was measured."""
+    logs = [cell for cell in cells if cell.mode == ON]
+    most = min((cell.packets_per_log or 1 for cell in logs), default=1)
+    return [cell for cell in logs if cell.where == logs[0].where and cell.packets_per_log == most]
 
 
 def _each(cell: Cell) -> str:
@@ -285,7 +288,7 @@ def _ns(took: Interval) -> str:
 
 def _resolution(cells: list[Cell]) -> str:
     controls = [cell.ratio for cell in cells if cell.is_control]
-    both = _combined(controls)
+    both = combined(controls)
     if both is None:
         return "; without an A/A control, the resolution is not known"
     said = f"; in the A/A control, adjacent slices without the log differ by {change(both.estimate)}"

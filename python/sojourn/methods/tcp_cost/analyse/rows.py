@@ -22,7 +22,7 @@ def rows_of(cells: list[Cell], traffic: list[Traffic], spent: list[Spent]) -> li
     return [
         *(row for one in traffic for row in _of_traffic(one)),
         *(row for one in cells for row in _of_cell(one)),
-        *(_of_program(one) for one in spent),
+        *(program_row(one) for one in spent),
     ]
 
 
@@ -55,7 +55,13 @@ def _of_cell(one: Cell) -> Iterator[Row]:
         yield row("records_rate", "mean", _plain(one.logged_per_s, one.pairs), "1/s")
 
 
-def _of_program(one: Spent) -> Row:
+def ratio_row(one: Cell, ratio: Interval) -> Row:
+    """The throughput with the log over without it, of all numbers of flows of this cell's traffic together."""
+    setting = LogSetting(one.path, None, one.where, one.packets_per_log)
+    return Row(one.mode, "throughput_ratio", "typical", ratio, "1", OFF, clock="TAI", source=SOURCE, setting=setting)
+
+
+def program_row(one: Spent) -> Row:
     """Of what was logged, decimated or disabled; the direction is the statistic."""
     setting = LogSetting(one.path, one.flows, one.host)
     return Row(

@@ -14,13 +14,14 @@ import polars as pl
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
 from sojourn.analysis.rows import Row
-from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.run import A_A
 from sojourn.analysis.samples import BAND_POINTS, with_cells
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, series
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import decimals, fixed, percent
 from sojourn.methods.throughput.analyse import pacing
+from sojourn.methods.throughput.analyse.budget import budgets, leading
 from sojourn.statistics.line import Line, fit
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
+
+__all__ = ["budgets", "study"]
 
 LEAST_SIZES = 2
 PACING = "minimum-frame-time"
@@ -55,16 +58,11 @@ def study(run: Run) -> Study:
 
 def sentence(run: Run, rows: list[Row]) -> str:
     """What every device delivers of the smallest frames that it was flooded with, and how many it loses."""
-    through = [row for row in rows if row.quantity == "throughput_pps" and row.device != A_A]
-    through = [row for row in through if row.device != DIRECT] or through
-    if not through:
-        return "No throughput was measured"
-    size = min(row.factors.frame_bytes or 0 for row in through)
-    best: dict[str, Row] = {}
-    for row in sorted(through, key=lambda row: row.value.estimate):
-        if row.factors.frame_bytes == size:
-            best[row.device] = row
+    best = leading(rows)
     several = [best[one] for one in run.devices if one in best]
+    if not several:
+        return "No throughput was measured"
+    size = several[0].factors.frame_bytes
     rates = {(row.device, row.cell): row.value.estimate for row in rows if row.quantity == "offered_pps"}
     lost = {(row.device, row.cell): row.value.estimate for row in rows if row.quantity == "loss_ratio"}
     offered = f"{fixed(rates[several[0].device, several[0].cell], 0)} frames/s" if len(several) == 1 else "frames"

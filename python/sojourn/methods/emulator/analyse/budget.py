@@ -1,0 +1,121 @@
+"""The uncertainty budget of an emulated delay: of the mean's error, in the first cell that has one.
+
+The measurand is the mean one-way delay over the emulator, less that of the direct link in the same cell, less the
+configured mean. The unit is the trial (of several beds the bed), and not the parts of trials that the row's own
+interval is over: parts of one trial are alike. Both paths' trials have scatter of their own. Emulator and stream read
+one clock, whose rate is in the measured delay and in the waiting: it cancels in the error, not in a delay in seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.budget import BOOTS, CLOCK_RATE, Entry, Stated, counted, unknown
+from sojourn.analysis.run import DIRECT
+from sojourn.analysis.stream_budget import clocks, stamps, uncovered
+from sojourn.analysis.wording import micro
+from sojourn.statistics.budget import Component
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+
+PARTS = "parts of trials, though parts of one trial are alike"
+LEAST = 3
+"""Fewer trials or beds show too little of their scatter."""
+
+
+def budgets(run: Run, study: Study) -> list[Stated]:
+    """That of the first pipe whose mean delay is known."""
+    found = [row for row in study.rows if (row.quantity, row.statistic) == ("emulated_delay_error", "mean")]
+    if not found:
+        return []
+    row = min(found, key=lambda one: one.cell or 0)
+    trials = study.samples.get("trials", pl.DataFrame())
+    entries = [
+        *_scatter(run, trials, row),
+        *clocks(row),
+        *(one for one in stamps(run, row, 2) if one.name != "rate of the clock"),
+        _clock(run, study.rows, row),
+        *_path(study.rows, row),
+        _log(study.rows, row),
+        unknown("load of the host", "the run has one; a finding says where other programs took much of the processors"),
+        BOOTS,
+    ]
+    return [Stated(f"Error of the mean delay of {row.device}", row, tuple(entries), uncovered(row), PARTS)]
+
+
+def _scatter(run: Run, trials: pl.DataFrame, row: Row) -> list[Entry]:
+    """Of the emulator's trials and of the direct link's, or of the differences of beds."""
+    own, direct = (_means(run, trials, path, row.cell) for path in (row.device, DIRECT))
+    beds = sorted(own.keys() & direct.keys())
+    if len(beds) > 1:
+        apart = np.array([own[bed].mean() - direct[bed].mean() for bed in beds])
+        return [_of("scatter between beds", apart, row, f"differences of {len(beds)} beds, each made anew")]
+    emulated, floor = (np.concatenate([*one.values(), np.empty(0)]) for one in (own, direct))
+    return [
+        _of("scatter of trials over the emulator", emulated, row, f"means of {len(emulated)} trials"),
+        _of("scatter of trials over the direct link", floor, row, f"means of {len(floor)} trials, subtracted", -1.0),
+        unknown("between beds", "the run has one bed"),
+    ]
+
+
+def _means(run: Run, trials: pl.DataFrame, device: str, cell: int | None) -> dict[int, NDArray[np.float64]]:
+    """The mean delays of a path's trials in a cell, by bed."""
+    if trials.is_empty():
+        return {}
+    parts = dict(run.streams.select("block", "part").unique().iter_rows()) if run.sessions > 1 else {}
+    here = trials.filter(pl.col("device") == device, pl.col("cell") == cell).drop_nulls("delay_mean_ns")
+    found: dict[int, list[float]] = {}
+    for block, mean in here.select("block", "delay_mean_ns").iter_rows():
+        found.setdefault(parts.get(block, 0), []).append(mean)
+    return {bed: np.array(means, dtype=np.float64) for bed, means in found.items()}
+
+
+def _of(name: str, means: NDArray[np.float64], row: Row, said: str, sensitivity: float = 1.0) -> Entry:
+    """The standard uncertainty of the average of these."""
+    n = len(means)
+    if n < LEAST:
+        return unknown(name, f"{said}: too few")
+    u = float(means.std(ddof=1)) / n**0.5
+    return counted(Component(name, "A", u, row.unit, "student-t", sensitivity, n - 1), said)
+
+
+def _clock(run: Run, rows: list[Row], row: Row) -> Entry:
+    """The clock by which the emulator waits is the one by which its delay is measured."""
+    own = (row.device, row.cell, "emulated_delay", "mean")
+    delay = next((one for one in rows if (one.device, one.cell, one.quantity, one.statistic) == own), None)
+    by = (
+        ""
+        if delay is None or run.simulated
+        else f", which may differ by {micro(abs(delay.value.estimate) * CLOCK_RATE)}"
+    )
+    said = f"emulator and stream read one clock: it cancels in the error, and not in the delay by another clock{by}"
+    return Entry("rate of the clock", "cancels", said)
+
+
+def _path(rows: list[Row], row: Row) -> list[Entry]:
+    """What the path to and from the emulator takes is part of the figure."""
+    own = (row.device, row.cell, "path_delay")
+    found = next((one for one in rows if (one.device, one.cell, one.quantity) == own), None)
+    name = "path outside the emulator"
+    if found is None:
+        return [unknown(name, "without the emulator's log it is not told from the emulator's own lateness")]
+    return [Entry(name, "outside", f"{micro(found.value.estimate)} of the figure; the option compensate subtracts it")]
+
+
+def _log(rows: list[Row], row: Row) -> Entry:
+    """The emulator's own log says how late packets left; the figure does not use it."""
+    own = (row.device, row.cell, "emulation_error", "mean")
+    found = next((one for one in rows if (one.device, one.cell, one.quantity, one.statistic) == own), None)
+    name = "lateness in the emulator's log"
+    if found is None:
+        return unknown(name, "the emulator kept no log")
+    said = f"packets left {micro(found.value.estimate)} after their time on average: part of the figure, not its error"
+    return Entry(name, "outside", said)

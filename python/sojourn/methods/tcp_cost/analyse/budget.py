@@ -1,0 +1,79 @@
+"""The uncertainty budgets of the cost of the log of TCP's state: throughput kept, and time for each packet.
+
+The throughput is the geometric mean, over numbers of flows, of the ratio with the most detail logged over without the
+log; its components are those of each ratio's logarithm. The time is that of the log's programs less null ones.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from sojourn.analysis.budget import BOOTS, OTHER_DAYS, Entry, Stated, clock_rate, counted, scatter, unknown
+from sojourn.methods.tcp_cost.analyse.judged import PATHS, combined, most_detailed
+from sojourn.methods.tcp_cost.analyse.programs import spent
+from sojourn.methods.tcp_cost.analyse.ratios import cells_of
+from sojourn.methods.tcp_cost.analyse.rows import program_row, ratio_row
+from sojourn.methods.tcp_cost.analyse.seen import seen_of
+from sojourn.statistics.budget import Component
+from sojourn.statistics.interval import student_quantile
+
+if TYPE_CHECKING:
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.study import Study
+    from sojourn.methods.tcp_cost.analyse.ratios import Cell
+
+ANOTHER_BED = "another bed"
+UNCOVERED = (OTHER_DAYS, ANOTHER_BED)
+PARTS = "the intervals of its cells, added in squares"
+ONE_BED = unknown("between beds", "the run has one bed")
+
+
+def budgets(run: Run, _study: Study) -> list[Stated]:
+    """Of each kind of packet the throughput kept; of each direction the time for a packet."""
+    seen = seen_of(run)
+    detail = most_detailed(cells_of(seen))
+    found = [_throughput([cell for cell in detail if cell.path == path], path) for path in {c.path: 0 for c in detail}]
+    logged = [one for one in spent(seen) if one.path is None and one.what == "logged"]
+    return [*found, *(_time(program_row(one), one.transfers) for one in logged)]
+
+
+def _throughput(cells: list[Cell], path: str) -> Stated:
+    """The mean of the logarithms: each cell's own has the sensitivity ratio / number of cells."""
+    whole = combined([cell.ratio for cell in cells])
+    assert whole is not None, "there is a cell"
+    row = ratio_row(cells[0], whole)
+    entries = [_pairs(cell, whole.estimate / len(cells)) for cell in cells]
+    control = Entry("difference of slices without the log", "outside", "the A/A control tests it; it is not subtracted")
+    idle = Entry("idle process of the log", "cancels", "it runs beside both slices of a pair")
+    drift = Entry("drift within a pair", "contained", "the order is drawn and turned about: in the scatter of pairs")
+    placebo = Entry(
+        "calibration of the placebo", "outside", "one reading of 0.1 s sets its loop; it bears on the placebo alone"
+    )
+    name = f"Throughput with the log over without, {PATHS.get(path, path)}"
+    return Stated(name, row, (*entries, ONE_BED, drift, idle, control, placebo, BOOTS), UNCOVERED, PARTS)
+
+
+def _pairs(cell: Cell, sensitivity: float) -> Entry:
+    """The scatter of the logarithms of a cell's pairs: half the interval over Student's quantile."""
+    name = f"scatter of pairs, {cell.flows} flow{'' if cell.flows == 1 else 's'}"
+    low, high, n = cell.ratio.low, cell.ratio.high, cell.ratio.n
+    if low is None or high is None or low <= 0 or not high > low:
+        return unknown(name, f"{n} pairs: too few for an interval")
+    u = math.log(high / low) / 2 / student_quantile(n - 1, cell.ratio.level)
+    component = Component(name, "A", u, "1", "student-t", sensitivity, n - 1)
+    return counted(component, f"logarithms of the ratios of {n} pairs of slices")
+
+
+def _time(row: Row, transfers: int) -> Stated:
+    """The time in the log's program for each packet of a direction."""
+    entries = (
+        scatter("scatter between transfers", row, transfers, f"{transfers} transfers, each with programs loaded anew"),
+        Entry("clock of the kernel's statistics", "cancels", "null programs of the same turn pay it too"),
+        clock_rate(row.value.estimate),
+        ONE_BED,
+        BOOTS,
+    )
+    way = {"in": "received", "out": "sent"}.get(row.statistic, row.statistic)
+    return Stated(f"Time of the log for each {way} packet", row, entries, UNCOVERED)
