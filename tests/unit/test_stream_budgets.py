@@ -110,7 +110,7 @@ def test_a_delay_by_two_clocks_holds_the_truth(trials: int, bound: float, error9
     held = 0
     for mean, half in zip(means, reach, strict=True):
         row = row_of(mean, half, trials, clock_bound_ns=bound, clock_error95_ns=error95)
-        budget = Stated("x", row, (*scatter_of(row, "trials"), *clocks(row))).budget
+        budget = Stated("x", row, (*scatter_of([], row, "trials"), *clocks(row))).budget
         assert budget is not None
         held += abs(mean) <= budget.expanded
     print(f"{trials} trials, bound {bound}, error {error95}: {held / runs:.4f}")
@@ -158,7 +158,7 @@ def some_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_the_bracket_of_a_search_is_a_component_and_the_risk_of_its_decision_is_none(some_run: Any) -> None:
-    stated = search_budget(some_run, row_of(300_000.0, 500.0, 7, "1/s"), RATE)
+    stated = search_budget(some_run, [], row_of(300_000.0, 500.0, 7, "1/s"), RATE)
     found = {one.name: one for one in stated.entries}
     bracket, offered = found["bracket of the search"].component, found["offered rate"].component
     assert bracket is not None
@@ -181,7 +181,7 @@ def test_the_rate_of_a_search_holds_what_can_be_sustained(some_run: Any, width: 
         half = student_quantile(6, 0.95) * mine.std(ddof=1) / 7**0.5
         row = row_of(float(mine.mean()), half, 7, "1/s")
         sample = RATE | {"upper_pps": row.value.estimate + width, "offered_off": 0.0}
-        budget = search_budget(some_run, row, sample).budget
+        budget = search_budget(some_run, [], row, sample).budget
         assert budget is not None
         held += abs(row.value.estimate - 300_000 - more) <= budget.expanded
     print(f"bracket {width}: {held / runs:.4f}")
@@ -191,7 +191,7 @@ def test_the_rate_of_a_search_holds_what_can_be_sustained(some_run: Any, width: 
 def test_a_rate_that_the_tester_limits_says_that_the_device_may_do_more(some_run: Any) -> None:
     row = row_of(1e6, 1e3, 8, "1/s")
     row.statistic = "at_least"
-    found = {one.name: one for one in received_budget(some_run, row).entries}
+    found = {one.name: one for one in received_budget(some_run, [], row).entries}
     assert found["limit of the tester"].state == "unknown"
 
 

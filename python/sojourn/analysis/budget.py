@@ -7,7 +7,6 @@ known. The expanded uncertainty is given only where the scatter is known: withou
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -123,6 +122,21 @@ def scatter(name: str, row: Row, units: int, source: str) -> Entry:
     return counted(Component(name, "A", u, row.unit, "student-t", 1.0, units - 1), source)
 
 
+def within_beds(rows: Iterable[Row], row: Row) -> list[Entry]:
+    """The scatter within beds, of a row over several: it is in the means of beds, so it is listed and not counted."""
+    own = (row.device, row.reference, row.quantity, row.cell, row.port, "within_bed")
+    alike = (
+        one for one in rows
+        if (one.device, one.reference, one.quantity, one.cell, one.port, one.statistic) == own
+    )  # fmt: skip
+    found, degrees = next(alike, None), row.value.n - (row.sessions or 1)
+    u = None if found is None else standard_error(found.value, degrees + 1)
+    if u is None or row.sessions is None:
+        return []
+    component = Component("scatter within a bed", "A", u, row.unit, "student-t", 1.0, degrees)
+    return [Entry(component.name, "contained", f"{row.value.n} values; in the scatter between beds", component)]
+
+
 def standard_error(value: Interval, units: int) -> float | None:
     """The standard uncertainty behind an interval over so many values; None without an interval."""
     half = value.half_width
@@ -149,8 +163,3 @@ BOOTS = unknown(
     "a run is of one boot; the history of runs knows it from six boots or days on",
 )
 OTHER_DAYS = "reboots and other days"
-
-
-def independent_sum(values: Iterable[float]) -> float:
-    """The standard uncertainty of a sum of uncorrelated values."""
-    return math.hypot(*values)

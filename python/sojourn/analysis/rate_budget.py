@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 OF_THIS_DURATION = "trials of another duration"
 
 
-def received_budget(run: Run, row: Row) -> Stated:
+def received_budget(run: Run, rows: list[Row], row: Row) -> Stated:
     """The budget of a received rate under an offered load."""
     limit = Entry(
         "limit of the tester", "outside", "the rate is well below the tester zero-loss rate, or none is known"
     )
     if row.statistic == "at_least":
         limit = unknown("limit of the tester", "the rate is within 10 % of the tester's own: the device may do more")
-    entries = [*scatter_of(row, "trials"), *_rate_of_clock(run, row), limit, *_of_the_machine(), BOOTS]
+    entries = [*scatter_of(rows, row, "trials"), *_rate_of_clock(run, row), limit, *_of_the_machine(), BOOTS]
     return Stated(f"Throughput over {row.device}", row, tuple(entries), (*uncovered(row), OF_THIS_DURATION))
 
 
@@ -43,16 +43,16 @@ def search_budgets(run: Run, study: Study) -> list[Stated]:
     size = min((row.factors.frame_bytes or 0 for row in mine), default=0)
     rates = study.samples.get("suite_rates", pl.DataFrame())
     return [
-        search_budget(run, row, found)
+        search_budget(run, study.rows, row, found)
         for row in mine
         if row.factors.frame_bytes == size and (found := _sample(rates, row)) is not None
     ]
 
 
-def search_budget(run: Run, row: Row, sample: dict[str, Any]) -> Stated:
+def search_budget(run: Run, rows: list[Row], row: Row, sample: dict[str, Any]) -> Stated:
     """The budget of a search's lower bound; `sample` is its row of `suite_rates`."""
     entries = [
-        *scatter_of(row, "searches"),
+        *scatter_of(rows, row, "searches"),
         *_bracket(row, sample),
         *_offered(row, sample),
         *_rate_of_clock(run, row),

@@ -21,6 +21,7 @@ from sojourn.analysis.budget import (
     scatter,
     timestamp_resolution,
     unknown,
+    within_beds,
 )
 from sojourn.statistics.budget import normal, rectangular
 from sojourn.statistics.interval import student_quantile
@@ -32,20 +33,20 @@ if TYPE_CHECKING:
 ANOTHER_BED = "another bed"
 
 
-def delay_budget(run: Run, name: str, row: Row, *, paths: int = 2, what: str = "trials") -> Stated:
-    """The budget of a one-way delay (`paths` 1), or of the difference of two (2).
+def delay_budget(run: Run, rows: list[Row], name: str, row: Row, *, paths: int = 2, what: str = "trials") -> Stated:
+    """The budget of a one-way delay (`paths` 1), or of the difference of two (2), one of `rows`.
 
     `what` names the independent values that the row's interval is over, where it is not over beds.
     """
-    entries = [*scatter_of(row, what), *clocks(row), *stamps(run, row, paths), BOOTS]
+    entries = [*scatter_of(rows, row, what), *clocks(row), *stamps(run, row, paths), BOOTS]
     return Stated(name, row, tuple(entries), uncovered(row))
 
 
-def scatter_of(row: Row, what: str) -> list[Entry]:
+def scatter_of(rows: list[Row], row: Row, what: str) -> list[Entry]:
     """The scatter between beds where the row is over several, else that within its one bed."""
     if row.sessions is not None:
         said = f"{row.value.n} {what} on {row.sessions} beds, each made anew"
-        return [scatter("scatter between beds", row, row.sessions, said)]
+        return [scatter("scatter between beds", row, row.sessions, said), *within_beds(rows, row)]
     own = scatter(f"scatter between {what}", row, row.value.n, f"{what} on one bed: {row.value.n}")
     return [own, unknown("between beds", "the run has one bed")]
 
@@ -74,7 +75,9 @@ def stamps(run: Run, row: Row, paths: int) -> list[Entry]:
     """Where stamps are taken, their resolution, and the rate of the clock that they are read from."""
     points = "points of timestamping"
     where = row.source or "the stamps of the records"
-    if paths == 1:
+    if " and " in where:
+        found = [unknown(points, f"stamps are of several sources: {where}")]
+    elif paths == 1:
         found = [Entry(points, "outside", f"the delay runs between these points by definition: {where}")]
     else:
         found = [Entry(points, "cancels", f"the same on both sides of the difference ({where})")]

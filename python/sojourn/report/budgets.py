@@ -151,8 +151,10 @@ def result_of(one: dict[str, Any]) -> str:
         shown = show(value, None, None, unit)
         return f"{shown.text} {shown.unit}".strip()
     shown = show(value, value - reach, value + reach, unit)
-    half = (shown.high - shown.low) / 2 if shown.low is not None and shown.high is not None else 0.0
-    return f"{shown.text} ±\u00a0{fixed(half, shown.decimals)} {shown.unit}".strip()
+    half = 0.0 if shown.low is None or shown.high is None else (shown.high - shown.low) / 2
+    places = DIGITS - 1 - math.floor(math.log10(half)) if half else shown.decimals
+    figure = fixed(round(shown.value or 0.0, places), max(0, places))
+    return f"{figure} ±\u00a0{significant(half)} {shown.unit}".strip()
 
 
 def _note(one: dict[str, Any]) -> str:

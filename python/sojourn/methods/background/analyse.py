@@ -116,7 +116,11 @@ def budgets(run: Run, study: Study) -> list[Stated]:
     """Those of the changes in the sentence; both cells of a difference are over the same path."""
     return [
         delay_budget(
-            run, f"Change of the {CHANGED[row.quantity]} over {row.device} by load", row, what="pairs of trials"
+            run,
+            study.rows,
+            f"Change of the {CHANGED[row.quantity]} over {row.device} by load",
+            row,
+            what="pairs of trials",
         )
         for row in heaviest(run, study.rows)
     ]

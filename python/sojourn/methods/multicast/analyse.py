@@ -161,9 +161,9 @@ def budgets(run: Run, study: Study) -> list[Stated]:
     if row is None:
         return []
     if row.quantity == "peak_spacing":
-        return [delay_budget(run, f"Spacing of responses over {row.device}", row)]
+        return [delay_budget(run, study.rows, f"Spacing of responses over {row.device}", row)]
     name = f"Delay of {row.factors.to} over {row.device} less that of unicast"
-    return [delay_budget(run, name, row, what="pairs of trials")]
+    return [delay_budget(run, study.rows, name, row, what="pairs of trials")]
 
 
 def _device(run: Run) -> str:

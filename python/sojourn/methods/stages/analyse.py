@@ -141,7 +141,9 @@ def budgets(run: Run, study: Study) -> list[Stated]:
         if several:
             row = min(several, key=lambda one: one.cell or 0)
             stage = quantity.removeprefix("stage_")
-            return [delay_budget(run, f"What {device} adds to the stage {stage}", row, what="pairs of trials")]
+            return [
+                delay_budget(run, study.rows, f"What {device} adds to the stage {stage}", row, what="pairs of trials")
+            ]
     return []
 
 

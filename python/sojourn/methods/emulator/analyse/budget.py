@@ -15,7 +15,7 @@ import polars as pl
 
 from sojourn.analysis.budget import BOOTS, CLOCK_RATE, Entry, Stated, counted, unknown
 from sojourn.analysis.run import DIRECT
-from sojourn.analysis.stream_budget import clocks, stamps, uncovered
+from sojourn.analysis.stream_budget import clocks, scatter_of, stamps, uncovered
 from sojourn.analysis.wording import micro
 from sojourn.statistics.budget import Component
 
@@ -39,7 +39,7 @@ def budgets(run: Run, study: Study) -> list[Stated]:
     row = min(found, key=lambda one: one.cell or 0)
     trials = study.samples.get("trials", pl.DataFrame())
     entries = [
-        *_scatter(run, trials, row),
+        *_scatter(study.rows, trials, row),
         *clocks(row),
         *(one for one in stamps(run, row, 2) if one.name != "rate of the clock"),
         _clock(run, study.rows, row),
@@ -48,17 +48,15 @@ def budgets(run: Run, study: Study) -> list[Stated]:
         unknown("load of the host", "the run has one; a finding says where other programs took much of the processors"),
         BOOTS,
     ]
-    return [Stated(f"Error of the mean delay of {row.device}", row, tuple(entries), uncovered(row), PARTS)]
+    of = PARTS if row.sessions is None else "the scatter alone"
+    return [Stated(f"Error of the mean delay of {row.device}", row, tuple(entries), uncovered(row), of)]
 
 
-def _scatter(run: Run, trials: pl.DataFrame, row: Row) -> list[Entry]:
-    """Of the emulator's trials and of the direct link's, or of the differences of beds."""
-    own, direct = (_means(run, trials, path, row.cell) for path in (row.device, DIRECT))
-    beds = sorted(own.keys() & direct.keys())
-    if len(beds) > 1:
-        apart = np.array([own[bed].mean() - direct[bed].mean() for bed in beds])
-        return [_of("scatter between beds", apart, row, f"differences of {len(beds)} beds, each made anew")]
-    emulated, floor = (np.concatenate([*one.values(), np.empty(0)]) for one in (own, direct))
+def _scatter(rows: list[Row], trials: pl.DataFrame, row: Row) -> list[Entry]:
+    """Of the differences of several beds, or of the trials of each path on one."""
+    if row.sessions is not None:
+        return scatter_of(rows, row, "differences of rounds")
+    emulated, floor = (_means(trials, path, row.cell) for path in (row.device, DIRECT))
     return [
         _of("scatter of trials over the emulator", emulated, row, f"means of {len(emulated)} trials"),
         _of("scatter of trials over the direct link", floor, row, f"means of {len(floor)} trials, subtracted", -1.0),
@@ -66,16 +64,12 @@ def _scatter(run: Run, trials: pl.DataFrame, row: Row) -> list[Entry]:
     ]
 
 
-def _means(run: Run, trials: pl.DataFrame, device: str, cell: int | None) -> dict[int, NDArray[np.float64]]:
-    """The mean delays of a path's trials in a cell, by bed."""
+def _means(trials: pl.DataFrame, device: str, cell: int | None) -> NDArray[np.float64]:
+    """The mean delays of a path's trials in a cell."""
     if trials.is_empty():
-        return {}
-    parts = dict(run.streams.select("block", "part").unique().iter_rows()) if run.sessions > 1 else {}
-    here = trials.filter(pl.col("device") == device, pl.col("cell") == cell).drop_nulls("delay_mean_ns")
-    found: dict[int, list[float]] = {}
-    for block, mean in here.select("block", "delay_mean_ns").iter_rows():
-        found.setdefault(parts.get(block, 0), []).append(mean)
-    return {bed: np.array(means, dtype=np.float64) for bed, means in found.items()}
+        return np.empty(0)
+    here = trials.filter(pl.col("device") == device, pl.col("cell") == cell)
+    return here["delay_mean_ns"].drop_nulls().to_numpy().astype(np.float64)
 
 
 def _of(name: str, means: NDArray[np.float64], row: Row, said: str, sensitivity: float = 1.0) -> Entry:

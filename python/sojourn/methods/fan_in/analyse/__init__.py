@@ -178,7 +178,7 @@ def budgets(run: Run, study: Study) -> list[Stated]:
     several = leading(run, study.rows)
     ends = several[:1] + several[1:][-1:]
     named = {f"Spread of delays over {row.device}, senders: {row.factors.senders or 1}": row for row in ends}
-    return [delay_budget(run, name, row) for name, row in named.items()]
+    return [delay_budget(run, study.rows, name, row) for name, row in named.items()]
 
 
 def _device(run: Run) -> str:

@@ -24,9 +24,11 @@ def budgets(run: Run, study: Study) -> list[Stated]:
     device = main_device(run.devices)
     added = study.headline or find(study.rows, device, "device_latency", "pooled")
     if device is not None and added is not None:
-        return [delay_budget(run, f"Latency of {device} over {added.reference}", added, what="pairs of trials")]
+        return [
+            delay_budget(run, study.rows, f"Latency of {device} over {added.reference}", added, what="pairs of trials")
+        ]
     delays = [row for row in study.rows if (row.quantity, row.statistic) == ("one_way_delay", "p50")]
     if not delays:
         return []
     least = min(delays, key=lambda row: row.value.estimate)
-    return [delay_budget(run, f"Median one-way delay over {least.device}", least, paths=1)]
+    return [delay_budget(run, study.rows, f"Median one-way delay over {least.device}", least, paths=1)]

@@ -23,6 +23,7 @@ from sojourn.analysis.budget import (
     standard_error,
     timestamp_resolution,
     unknown,
+    within_beds,
 )
 from sojourn.analysis.run import DIRECT, WIRE
 from sojourn.analysis.wording import micro
@@ -61,18 +62,7 @@ def _scatter(run: Run, rows: list[Row], row: Row) -> list[Entry]:
             _drift("the scatter within the bed"),
         ]
     between = scatter("scatter between beds", row, row.sessions, f"means of {row.sessions} beds, each made anew")
-    return [between, *_within(rows, row), _instance(rows, row), _drift("the scatter within a bed")]
-
-
-def _within(rows: list[Row], row: Row) -> list[Entry]:
-    """The scatter of pairs: it is in the means of beds."""
-    found = _beside(rows, row, "device_latency", "within_bed")
-    degrees = row.value.n - (row.sessions or 1)
-    u = None if found is None else standard_error(found.value, degrees + 1)
-    if u is None:
-        return []
-    component = Component("scatter within a bed", "A", u, row.unit, "student-t", 1.0, degrees)
-    return [Entry(component.name, "contained", f"{row.value.n} pairs; in the scatter between beds", component)]
+    return [between, *within_beds(rows, row), _instance(rows, row), _drift("the scatter within a bed")]
 
 
 def _instance(rows: list[Row], row: Row) -> Entry:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def budgets(run: Run, study: Study) -> list[Stated]:
     """One for each device; of the direct link where there is none."""
     best = leading(study.rows)
-    return [received_budget(run, best[one]) for one in run.devices if one in best]
+    return [received_budget(run, study.rows, best[one]) for one in run.devices if one in best]
 
 
 def leading(rows: list[Row]) -> dict[str, Row]:
