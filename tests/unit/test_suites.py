@@ -103,6 +103,22 @@ def test_the_partial_loss_rate_lies_as_much_above(searched: tuple[Path, Any], al
     assert rows[f"pdr{algorithm}", "conditional"]["estimate"] == pytest.approx(CAPACITY, rel=0.01)
 
 
+def test_the_tolerance_of_the_offered_rate_is_what_was_seen_at_the_bound(tmp_path: Path) -> None:
+    suite = Suite("rfc2544", goals=(0.0, 0.005), sum_seconds=1.0)
+    head = suite.head("throughput", 64, 0)
+    suite.step(head, Device(1e9), 200_000.0, 1.0, lost=0)
+    suite.sent[-1]["achieved_pps"] = 199_400.0
+    suite.step(head, Device(1e9), 210_000.0, 1.0, lost=9_000)
+    for goal in suite.goals:
+        suite.result(head, goal, lower_pps=2e5, upper_pps=2.1e5)
+    analyse(path := suite.write(tmp_path / "run"))
+    ndr, pdr = sample(path, "suite_rates").iter_rows(named=True)
+    assert ndr["offered_off"] == pytest.approx(0.003)
+    assert ndr["offered_pps"] == pytest.approx(600 / 3**0.5)
+    assert ndr["finite_trial_pps"] is None, "no buffer was measured"
+    assert pdr["unseen_loss"] is None
+
+
 def test_a_rate_at_which_one_trial_of_three_loses_is_no_zero_loss_rate(tmp_path: Path) -> None:
     """Nor one of short trials, nor one that nobody tried between the bounds."""
     suite = Suite("rfc2544", goals=(0.0, 0.005), sum_seconds=3.0)
@@ -482,6 +498,12 @@ def test_the_buffer_is_found_with_rfc9004s_correction(tmp_path: Path) -> None:
     assert frames[:3] == sorted(frames[:3])
     assert frames[3] < 0.01 * longest
     assert sample(path, "bursts").height > 50
+    effects = sample(path, "suite_rates").row(0, named=True)
+    assert effects["finite_trial_pps"] == pytest.approx(buffer / suite.seconds, rel=0.02)
+    assert effects["resolution_pps"] == pytest.approx((effects["upper_pps"] - effects["pps"]) / 12**0.5)
+    assert effects["unseen_loss"] == pytest.approx(3 / effects["frames"], rel=0.01)
+    assert effects["unseen_events"] == pytest.approx(3 / effects["seconds"], rel=0.01)
+    assert effects["offered_pps"] == 0, "these trials are made exactly as asked"
 
 
 def test_what_a_switch_learns_is_read_from_its_lessons(tmp_path: Path) -> None:

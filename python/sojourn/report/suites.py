@@ -83,12 +83,14 @@ def decisions(run: Run) -> Table:
         Column(("seconds",), "Time", "s"),
         Column(("unseen_loss_percent",), "Loss not excluded", "%"),
         Column(("offered_off_percent",), "Offered rate off by", "%"),
+        Column(("finite_trial_per_s",), "Finite trial adds up to", "1/s"),
     )
     found = run.samples("suite_rates")
     known = [] if found is None else found.filter(pl.col("frames") > 0).iter_rows(named=True)
     note = (
         "The trials at the lower bound, of the repetition that had the fewest. Loss not excluded: the largest loss "
-        "ratio that would have passed these trials with a probability of 5 %, if frames are lost independently."
+        "ratio that would have passed these trials with a probability of 5 %, if frames are lost independently. A "
+        "trial adds up to what the device's buffer holds (RFC 9004, corrected), over its duration."
     )
     return Table("suite_decisions", "What the rates rest on", columns, tuple(map(_decision_row, known)), note,
                  grouped=True)  # fmt: skip
@@ -97,7 +99,9 @@ def decisions(run: Run) -> Table:
 def _decision_row(row: dict[str, Any]) -> tuple[Any, ...]:
     shares = (number(show(row[name], None, None, "ratio")) for name in ("unseen_loss", "offered_off"))
     head = (whole(row["frame_bytes"]), text(row["device"], row["device"]), text(_goal(row)))
-    return (*head, whole(row["trials"]), whole(row["frames"]), number(show(row["seconds"], None, None, "s")), *shares)
+    excess = number(show(row["finite_trial_pps"], None, None, "1/s"))
+    seconds = number(show(row["seconds"], None, None, "s"))
+    return (*head, whole(row["trials"]), whole(row["frames"]), seconds, *shares, excess)
 
 
 def spread(run: Run) -> Table:

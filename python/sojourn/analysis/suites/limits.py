@@ -98,7 +98,7 @@ def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sough
     several_searches = {"min": frames.min(), "max": frames.max(), "sd": frames.std(ddof=1)} if len(frames) > 1 else {}
     for statistic, figure in several_searches.items():
         yield replace(like, statistic=statistic, value=bare(float(figure), len(frames)), findings=[])
-    pace = np.array([_burst_pace(one, lower) for lower, _, one in known])
+    pace = np.array([burst_pace(one, lower) for lower, _, one in known])
     served = next((one for one in sought if (one.quantity, one.device, one.cell) == ("ndr", device, cell)), None)
     if not np.all(pace > 0):
         return
@@ -114,7 +114,7 @@ def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sough
         yield replace(like, quantity="buffer_time_corrected", value=value.mean, source=source)
 
 
-def _burst_pace(search: Search, frames: int) -> float:
+def burst_pace(search: Search, frames: int) -> float:
     """The rate of the frames in the longest bursts; the conductor's own where the records have none."""
     paces = [one.pace_pps for one in search.used if one.load >= frames / 2 and one.pace_pps > 0]
     return float(np.median(paces)) if paces else float(search.extra.get("burst_pps") or 0.0)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.suites.effects import effects_of
 from sojourn.analysis.suites.latency import WORST, Timed
 from sojourn.analysis.suites.limits import loss_curve
 from sojourn.analysis.suites.searches import Search, Terms, bounds_of, unverified
-from sojourn.statistics.loss_decision import unseen_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,12 +43,16 @@ RATES_SCHEMA: dict[str, Any] = {
     "trials": pl.Int64,
     "frames": pl.Int64,
     "seconds": pl.Float64,
-    "unseen_loss": pl.Float64,
     "offered_off": pl.Float64,
+    "resolution_pps": pl.Float64,
+    "offered_pps": pl.Float64,
+    "finite_trial_pps": pl.Float64,
+    "unseen_loss": pl.Float64,
+    "unseen_events": pl.Float64,
 }
 """`pps` is the lower bound, `upper_pps` the lowest load that failed. `trials`, `frames` and `seconds` are those that
-decided the lower bound, of the repetition that had the fewest; `unseen_loss` is the largest loss ratio that they do not
-exclude at 95 %; `offered_off` is the largest deviation of their offered rate from the nominal one, as a share."""
+decided the lower bound, of the repetition that had the fewest; `offered_off` is the largest deviation of their offered
+rate from the nominal one, as a share. What follows is of `effects`."""
 SEARCHES_SCHEMA: dict[str, Any] = {
     "search": pl.Int64,
     "test": pl.String,
@@ -143,7 +147,9 @@ def suite_samples(
     searches: list[Search], terms: Terms, sought: list[Sought], timed: list[Timed], cells: dict[int, Factors]
 ) -> dict[str, pl.DataFrame]:
     return {
-        "suite_rates": _frame([_rate_sample(one, cells) for one in sought], RATES_SCHEMA),
+        "suite_rates": _frame(
+            [_rate_sample(one, cells) | _effects(one, searches, terms, cells) for one in sought], RATES_SCHEMA
+        ),
         "searches": _frame(list(_search_samples(searches, terms)), SEARCHES_SCHEMA),
         "search_steps": _frame(list(_step_samples(searches)), STEPS_SCHEMA),
         "loss_curve": _frame(list(loss_curve(searches)), LOSS_SCHEMA),
@@ -175,7 +181,6 @@ def _rate_sample(sought: Sought, cells: dict[int, Factors]) -> dict[str, Any]:
     rate = None if found is None else found.mean
     pps = sought.highest_lower if rate is None else rate.estimate
     conditional, decisions = sought.conditionals, sought.decisions
-    frames = min((one.frames for one in decisions), default=0)
     return {
         "device": sought.device,
         "engine": factors.engine,
@@ -195,11 +200,15 @@ def _rate_sample(sought: Sought, cells: dict[int, Factors]) -> dict[str, Any]:
         "repetitions": len(sought.bounds),
         "sessions": None if found is None else found.sessions,
         "trials": sought.trials,
-        "frames": frames,
+        "frames": min((one.frames for one in decisions), default=0),
         "seconds": min((one.seconds for one in decisions), default=0.0),
-        "unseen_loss": unseen_loss(frames) if frames and sought.goal == 0 else None,
         "offered_off": max((one.offered_off for one in decisions), default=None),
     }
+
+
+def _effects(sought: Sought, searches: list[Search], terms: Terms, cells: dict[int, Factors]) -> dict[str, Any]:
+    found = effects_of(sought, searches, terms, {factors: number for number, factors in cells.items()})
+    return {} if found is None else asdict(found)
 
 
 def _search_samples(searches: list[Search], terms: Terms) -> Iterator[dict[str, Any]]:
