@@ -189,6 +189,18 @@ def modes(block: Any, probes: Any, rng: Any) -> None:
         probes["arrival_ns"] = probes["arrival_ns"] + 5000 * (rng.random(44) < 0.3)
 
 
+def recurring(block: Any, probes: Any, rng: Any) -> None:
+    """Half of the probes over the bridge are slow for 0.3 s of each 2 s."""
+    if block["device"] == "bridge":
+        due = np.mod(probes["intended_ns"], 2 * 10**9) < 3 * 10**8
+        probes["arrival_ns"] = probes["arrival_ns"] + 20_000 * (due & (rng.random(44) < 0.2))
+
+
+def modes_of_all(block: Any, probes: Any, rng: Any) -> None:
+    del block
+    probes["arrival_ns"] = probes["arrival_ns"] + 5000 * (rng.random(44) < 0.3)
+
+
 def drifting(block: Any, probes: Any, rng: Any) -> None:
     del rng
     probes["arrival_ns"] = probes["arrival_ns"] + 20 * block["block"]
@@ -277,7 +289,14 @@ def control_apart(block: Any, probes: Any, rng: Any) -> None:
 
 PROVOCATIONS: dict[str, dict[str, Any]] = {
     "periodic_delay": {"alter": hold_every_50th()},
-    "several_modes": {"alter": modes},
+    "periodic_in_time": {"rounds": 150, "alter": recurring},
+    "contended_heavily": {
+        "clock": "TAI",
+        "bed": {"stable": {"machine": {"cpu": {"online": 2}}}},
+        "log": ({"event": "contended", "value": 1.0, "sentence": "others took 1.0 cores"}, {"event": "finished"}),
+    },
+    "several_modes": {"alter": modes_of_all},
+    "modes_differ": {"alter": modes},
     "drift": {"alter": drifting},
     "unsteady": {"alter": cold},
     "interference": {"alter": stalled},
@@ -303,6 +322,8 @@ PROVOCATIONS: dict[str, dict[str, Any]] = {
 
 # What else may be found: a sender that is slow is also late, and the other way round.
 COMPANIONS = {
+    "modes_differ": {"several_modes"},
+    "periodic_in_time": {"estimators_disagree"},
     "interference": {"estimators_disagree"},
     "mixed_timestamps": {"user_timestamps"},
     "sender_late": {"tester_limited"},
@@ -394,6 +415,14 @@ def test_of_several_parts_the_most_disturbed_is_told(synthetic: Make) -> None:
     parts = [{"event": "contended", "value": cores, "sentence": f"{cores} cores"} for cores in (0.2, 1.4, 0.3)]
     verdict = analyse(synthetic(clock="TAI", log=(*parts, {"event": "finished"})).write())
     assert [one["sentence"] for one in verdict.findings] == ["1.4 cores"]
+
+
+@pytest.mark.parametrize(("cores", "name"), [(0.9, "contended"), (1.0, "contended_heavily")])
+def test_work_that_takes_half_of_the_machine_makes_the_run_doubtful(synthetic: Make, cores: float, name: str) -> None:
+    log = ({"event": "contended", "value": cores, "sentence": f"{cores} cores"}, {"event": "finished"})
+    verdict = analyse(path := synthetic(clock="TAI", bed=machine(0.4, 0), log=log).write())
+    assert names(path) == {name}
+    assert verdict.verdict == ("doubtful" if name == "contended_heavily" else "trusted")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 STOLEN = 0.01
 """A hypervisor that gives more of our time than this to others is a neighbour to mention."""
 
+HEAVY = 0.5
+"""Of all processors' time: from here on a frame finds the core that it needs taken more often than free, and the median
+of what is measured is that of a busy machine."""
+
 JOINING = (
     "tx-checksumming",
     "tcp-segmentation-offload",
@@ -31,13 +35,15 @@ JOINING = (
 def contended(run: Run) -> Iterator[Finding]:
     """Other work on the machine, as it was watched, else as its load tells; simulated time knows none."""
     said = sorted((event for event in run.log if event.get("event") == "contended"), key=_cores_of_others)
+    processors = _at(run.bed, "stable", "machine", "cpu", "online")
     for event in said[-1:]:
-        sentence = str(event.get("sentence", "other work ran on this machine"))
-        yield Finding("contended", sentence, _cores_of_others(event))
+        sentence, cores = str(event.get("sentence", "other work ran on this machine")), _cores_of_others(event)
+        heavily = isinstance(processors, int) and cores >= HEAVY * processors
+        yield Finding("contended_heavily" if heavily else "contended", sentence, cores)
     watched = sum(event.get("event") == "undisturbed" for event in run.log)
     if said or run.simulated or watched >= max(1, len(_parts(run))):
         return
-    load, processors = _load(run), _at(run.bed, "stable", "machine", "cpu", "online")
+    load = _load(run)
     if load is not None and isinstance(processors, int) and load > processors:
         sentence = f"other work ran on this machine: a load of {load:.1f} on {processors} processors as the run began"
         yield Finding("contended", sentence, load)

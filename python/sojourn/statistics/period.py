@@ -1,7 +1,7 @@
 """Is every k-th of a long row of values slow: the phase of the slow ones folded at every candidate period.
 
-Finds one period, the strongest. It does not look for periods in time, only in counted probes (a device that holds
-every k-th frame counts frames, whatever the pauses between them).
+Finds one period, the strongest. It counts probes, whatever the pauses between them, as a device does that holds every
+k-th frame; what recurs after equal times is `cycle`'s.
 """
 
 from __future__ import annotations

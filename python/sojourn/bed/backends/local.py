@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
 
-BUSY = ("user", "nice", "system", "irq", "softirq")
+BUSY = ("user", "nice", "system")
+"""What programs use. Interrupts serve our own frames as well, and nobody tells whose they serve."""
 
 
 class LocalMachine:

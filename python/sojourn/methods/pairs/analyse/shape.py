@@ -13,8 +13,9 @@ import polars as pl
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.paths import paths_of
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.sessions import NO_SESSION
+from sojourn.analysis.sessions import NO_SESSION, figure_of
 from sojourn.analysis.wording import fixed, micro, percent
+from sojourn.statistics.cycle import find_cycle
 from sojourn.statistics.modes import find_modes
 from sojourn.statistics.period import find_period, slow_ones
 from sojourn.statistics.signed_rank import hodges_lehmann
@@ -41,6 +42,12 @@ STALL_NS = 1_000_000
 STALL_FACTOR = 20
 """A probe on the direct link that is this slow met something that is not the experiment."""
 
+LEAST_TURNS = 4
+"""Periods in time are looked for from so many times the time between two blocks of a path."""
+
+MODES_LEVEL = 0.999
+"""Of the interval of a difference of shares: a run that is doubted for it by chance is one in a thousand a cell."""
+
 LEAST_FOR_MODES = 300
 COUNTS = {
     "loss": ("were not answered", pl.col("replies") == 0),
@@ -52,36 +59,60 @@ COUNTS = {
 
 def shape_findings(run: Run, rounds: Rounds, bed_ns: float) -> list[Finding]:
     """All that the delays show; `bed_ns` is what the bed can resolve, one way."""
-    found = [*_periods(run), *_drifts(run, 2 * bed_ns), *_modes(run), *_interference(run), *_counts(run)]
+    found = [*_periods(run), *_drifts(run, 2 * bed_ns), *_modes(run, bed_ns), *_interference(run), *_counts(run)]
     return [*found, *_warming(run, 2 * bed_ns), *_settling(run, rounds, bed_ns)]
 
 
 def _periods(run: Run) -> Iterator[Finding]:
     """What recurs in a device; of several beds, in the devices of two beds at least, for each counts for itself."""
-    told: dict[str, list[float]] = {}
+    counted: dict[str, list[float]] = {}
+    timed: dict[str, list[float]] = {}
     link = pl.col("device").replace({} if run.has_twins else {A_A: DIRECT})
     box = ["device", *(["part", "instance"] if run.sessions > 1 else ["instance"] if run.has_twins else [])]
     beds = run.probes["part"].n_unique() if run.sessions > 1 else 1
     for (device, *_), probes in run.probes.with_columns(link).partition_by(box, as_dict=True).items():
-        if (every := _period_of(probes)) is not None:
-            told.setdefault(str(device), []).append(every)
-    found = {
-        Place(device): float(np.median(several)) for device, several in told.items() if len(several) >= min(2, beds)
-    }
-    if found:
+        slow = _slow_of(probes)
+        if (every := _period_of(probes, slow)) is not None:
+            counted.setdefault(str(device), []).append(every)
+        elif (cycle := _cycle_of(probes, slow)) is not None:
+            timed.setdefault(str(device), []).append(cycle)
+    if found := _of_most(counted, beds):
         places, worst = worst_first(found)
         yield Finding("periodic_delay", f"about every {worst:.0f}th probe is slow, with a period", worst, places)
+    if found := _of_most(timed, beds):
+        places, worst = worst_first(found)
+        yield Finding("periodic_in_time", f"slow probes recur about every {worst:.3g} s", worst, places)
 
 
-def _period_of(probes: pl.DataFrame) -> float | None:
-    """Probes counted as they pass one box, over all cells and with the warm-up, for it counts them all."""
+def _of_most(told: dict[str, list[float]], beds: int) -> dict[Place, float]:
+    return {
+        Place(device): float(np.median(several)) for device, several in told.items() if len(several) >= min(2, beds)
+    }
+
+
+def _slow_of(probes: pl.DataFrame) -> NDArray[np.bool_]:
+    """Which probes were slow among those of their cell; the warm-up never is."""
     slow = np.zeros(probes.height, dtype=np.bool_)
-    place_of = np.arange(probes.height)
-    for cell in probes.with_columns(place=pl.Series(place_of)).partition_by("cell"):
+    for cell in probes.with_row_index("place").partition_by("cell"):
         answered = cell.filter(pl.col("rtt").is_not_null() & ~pl.col("warmup"))
         if answered.height >= 20:
-            at = answered["place"].to_numpy()
-            slow[at] = slow_ones(answered["rtt"].cast(float).to_numpy())
+            slow[answered["place"].to_numpy()] = slow_ones(answered["rtt"].cast(float).to_numpy())
+    return slow
+
+
+def _cycle_of(probes: pl.DataFrame, slow: NDArray[np.bool_]) -> float | None:
+    """The time in which slow probes recur; longer than the turns in which the path is measured, which recur as well."""
+    turns = np.diff(np.sort(probes.group_by("block").agg(pl.col("intended_ns").min())["intended_ns"].to_numpy()))
+    if not len(turns):
+        return None
+    times = probes["intended_ns"].to_numpy() / 1e9
+    order = np.argsort(times, kind="stable")
+    cycle = find_cycle(times[order], slow[order], LEAST_TURNS * float(np.median(turns)) / 1e9)
+    return None if cycle is None else cycle.seconds
+
+
+def _period_of(probes: pl.DataFrame, slow: NDArray[np.bool_]) -> float | None:
+    """Probes counted as they pass one box, over all cells and with the warm-up, for it counts them all."""
     block = int(probes.group_by("block").len()["len"].mode().max())  # type: ignore[arg-type]
     period = find_period(np.flatnonzero(slow), probes.height)
     # What recurs once a block is the block's own beginning, not the device's.
@@ -116,7 +147,7 @@ def _drifts(run: Run, least_ns: float) -> Iterator[Finding]:
         )
 
 
-def _modes(run: Run) -> Iterator[Finding]:
+def _modes(run: Run, bed_ns: float) -> Iterator[Finding]:
     found: dict[Place, float] = {}
     where: dict[Place, list[float]] = {}
     for path in paths_of(run):
@@ -131,6 +162,51 @@ def _modes(run: Run) -> Iterator[Finding]:
         places, worst = worst_first(found)
         told = ", ".join(micro(mode) for mode in where[places[0]])
         yield Finding("several_modes", f"the RTT distribution has {worst:.0f} modes, at {told}", worst, places)
+        yield from _modes_apart(run, where, bed_ns)
+
+
+def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> Iterator[Finding]:
+    """Paths that meet the slower mode unequally often, where that is more of their difference than the bed resolves."""
+    found: dict[Place, float] = {}
+    shares: dict[Place, tuple[float, float]] = {}
+    for device in run.devices:
+        for cell in run.cells if device not in (DIRECT, A_A) else ():
+            here, there = (Place(one, cell) for one in (device, DIRECT))
+            bimodal = next((place for place in (here, there) if place in modes), None)
+            if bimodal is None:
+                continue
+            first, second = modes[bimodal][:2]
+            slow = [_slow_shares(run, place, bimodal, (first + second) / 2) for place in (here, there)]
+            both = slow[0].join(slow[1], on=["part", "round"], suffix="_there")
+            here_slow, there_slow = both["slow"].to_numpy(), both["slow_there"].to_numpy()
+            bed = both["part"].to_numpy().astype(np.int64) * (run.sessions > 1)
+            figure = figure_of(here_slow - there_slow, bed, MODES_LEVEL).mean
+            of_the_latency = abs(figure.estimate) * (second - first) / 2
+            if figure.excludes(0) and of_the_latency > bed_ns:
+                found[here], shares[here] = of_the_latency, (float(here_slow.mean()), float(there_slow.mean()))
+    if found:
+        places, worst = worst_first(found)
+        here_share, there_share = (percent(share) for share in shares[places[0]])
+        sentence = (
+            f"{here_share} of the round trips over {places[0].device} are in a slower mode, {there_share} of those "
+            f"over the direct link: {micro(worst)} of their difference is of modes, the device's or the machine's"
+        )
+        yield Finding("modes_differ", sentence, worst, places)
+
+
+def _slow_shares(run: Run, place: Place, bimodal: Place, cut: float) -> pl.DataFrame:
+    """Per bed and round, the share of round trips above a cut that was found for `bimodal`, moved by the medians."""
+    probes = run.measured.filter((pl.col("device") == place.device) & (pl.col("cell") == place.cell)).drop_nulls("rtt")
+    other = run.measured.filter((pl.col("device") == bimodal.device) & (pl.col("cell") == bimodal.cell))
+    moved = cut + _lower_quartile(probes) - _lower_quartile(other)
+    box = ["part", "instance"] if run.sessions > 1 else []
+    rtt = pl.col("rtt").cast(pl.Float64)
+    level = rtt.quantile(0.25).over(box) - rtt.quantile(0.25) if box else pl.lit(0.0)
+    return probes.with_columns((rtt - level > moved).alias("slow")).group_by("part", "round").agg(pl.col("slow").mean())
+
+
+def _lower_quartile(probes: pl.DataFrame) -> float:
+    return float(np.quantile(probes["rtt"].drop_nulls().cast(pl.Float64).to_numpy(), 0.25))
 
 
 def _within_beds(run: Run, path: Path) -> NDArray[np.float64]:
