@@ -122,7 +122,7 @@ def scatter(name: str, row: Row, units: int, source: str) -> Entry:
     return counted(Component(name, "A", u, row.unit, "student-t", 1.0, units - 1), source)
 
 
-def within_beds(rows: Iterable[Row], row: Row) -> list[Entry]:
+def within_beds(rows: Iterable[Row], row: Row, what: str) -> list[Entry]:
     """The scatter within beds, of a row over several: it is in the means of beds, so it is listed and not counted."""
     own = (row.device, row.reference, row.quantity, row.cell, row.port, "within_bed")
     alike = (
@@ -134,7 +134,7 @@ def within_beds(rows: Iterable[Row], row: Row) -> list[Entry]:
     if u is None or row.sessions is None:
         return []
     component = Component("scatter within a bed", "A", u, row.unit, "student-t", 1.0, degrees)
-    return [Entry(component.name, "contained", f"{row.value.n} values; in the scatter between beds", component)]
+    return [Entry(component.name, "contained", f"{row.value.n} {what}; in the scatter between beds", component)]
 
 
 def standard_error(value: Interval, units: int) -> float | None:

@@ -46,7 +46,7 @@ def scatter_of(rows: list[Row], row: Row, what: str) -> list[Entry]:
     """The scatter between beds where the row is over several, else that within its one bed."""
     if row.sessions is not None:
         said = f"{row.value.n} {what} on {row.sessions} beds, each made anew"
-        return [scatter("scatter between beds", row, row.sessions, said), *within_beds(rows, row)]
+        return [scatter("scatter between beds", row, row.sessions, said), *within_beds(rows, row, what)]
     own = scatter(f"scatter between {what}", row, row.value.n, f"{what} on one bed: {row.value.n}")
     return [own, unknown("between beds", "the run has one bed")]
 

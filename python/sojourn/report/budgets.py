@@ -78,8 +78,9 @@ def in_a_line(one: dict[str, Any]) -> str:
 
 
 def _tables(one: dict[str, Any], name: str) -> tuple[Table, Table]:
-    """The components that have a value with what they amount to, and the others."""
-    valued = [part for part in one["components"] if part["standard_uncertainty"] is not None]
+    """The components in the combined uncertainty that have a value, with what they amount to; and the others."""
+    inside = [part for part in one["components"] if part["state"] in ("counted", "contained")]
+    valued = [part for part in inside if part["standard_uncertainty"] is not None]
     first = sorted(valued, key=lambda part: part["state"] != "counted")
     rows = [_component(part, one["unit"]) for part in first] + _amounts(one)
     strong = frozenset(range(len(first), len(rows)))
@@ -87,7 +88,7 @@ def _tables(one: dict[str, Any], name: str) -> tuple[Table, Table]:
     beyond = [tuple(map(text, (_named(part), STATES[part["state"]], _sentence(part["source"])))) for part in others]
     return (
         Table(name, f"{one['name']}: {result_of(one)}", COLUMNS, tuple(rows), _note(one), strong, wide=True),
-        Table(f"{name}_beyond", f"{one['name']}: what has no number in this budget", BEYOND, tuple(beyond)),
+        Table(f"{name}_beyond", f"{one['name']}: what is not counted", BEYOND, tuple(beyond)),
     )
 
 

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
 
 ANOTHER_BED = "another bed"
+TURNAROUND = Entry(
+    "turnaround of the other end",
+    "contained",
+    "the same program answers on both paths: what differs by chance is in the scatter of pairs",
+)
 ONE_DIRECTION = "request or reply by itself"
 
 
@@ -44,7 +49,14 @@ def budgets(run: Run, study: Study) -> list[Stated]:
     if row is None:
         return []
     direction = directions(study.rows, row)
-    entries = [*_scatter(run, study.rows, row), direction, _stamps(run, row), *_clock(run, row), _definition(run, row)]
+    entries = [
+        *_scatter(run, study.rows, row),
+        TURNAROUND,
+        direction,
+        _stamps(run, row),
+        *_clock(run, row),
+        _definition(run, row),
+    ]
     uncovered = [OTHER_DAYS, *([] if row.sessions else [ANOTHER_BED])]
     if direction.state == "unknown":
         uncovered.append(ONE_DIRECTION)
@@ -62,7 +74,7 @@ def _scatter(run: Run, rows: list[Row], row: Row) -> list[Entry]:
             _drift("the scatter within the bed"),
         ]
     between = scatter("scatter between beds", row, row.sessions, f"means of {row.sessions} beds, each made anew")
-    return [between, *within_beds(rows, row), _instance(rows, row), _drift("the scatter within a bed")]
+    return [between, *within_beds(rows, row, "pairs"), _instance(rows, row), _drift("the scatter within a bed")]
 
 
 def _instance(rows: list[Row], row: Row) -> Entry:
@@ -96,14 +108,12 @@ def directions(rows: list[Row], row: Row) -> Entry:
     if found is None:
         why = "no record of when a request reached the other end, or ends without a common clock"
         return unknown(name, f"{why}; the figure is the mean of both directions")
-    u = standard_error(found.value, found.sessions or found.value.n)
-    component = (
-        None
-        if u is None
-        else Component(name, "A", u, row.unit, "student-t", 0.0, (found.sessions or found.value.n) - 1)
-    )
-    side = "more" if found.value.estimate >= 0 else "less"
-    said = f"the request takes {micro(abs(found.value.estimate))} {side} than the mean of both directions, the figure"
+    units, half = found.sessions or found.value.n, found.value.half_width
+    u = standard_error(found.value, units)
+    component = None if u is None else Component(name, "A", u, row.unit, "student-t", 0.0, units - 1)
+    side, reach = "more" if found.value.estimate >= 0 else "less", "" if half is None else f" (± {micro(half)})"
+    more = f"{micro(abs(found.value.estimate))}{reach} {side}"
+    said = f"the request takes {more} than the figure, which is the mean of both directions"
     return Entry(name, "outside", said, component)
 
 
