@@ -101,7 +101,17 @@ fn independent_delays_have_their_distribution_and_no_memory() {
 
 #[test]
 fn correlated_delays_have_the_same_distribution_and_mean() {
-    let times = irregular(3_000_000, 9);
+    distribution_of_correlated(600_000);
+}
+
+#[test]
+#[ignore = "proof: more packets of correlated_delays_have_the_same_distribution_and_mean"]
+fn many_correlated_delays_have_the_same_distribution_and_mean() {
+    distribution_of_correlated(3_000_000);
+}
+
+fn distribution_of_correlated(packets: usize) {
+    let times = irregular(packets, 9);
     for (seed, law) in (1..).zip(laws()) {
         let values = draw(&law, Some(HALF_LIFE), times.iter().copied(), seed);
         let what = format!("seed {seed}, {}", law.name);
@@ -115,7 +125,7 @@ fn correlated_delays_have_the_same_distribution_and_mean() {
                 last = *at;
             }
         }
-        assert!(levels.len() > 30_000, "{}", levels.len());
+        assert!(levels.len() > packets / 100, "{}", levels.len());
         assert_likely(&format!("{what}: Anderson–Darling"), anderson_darling(levels));
     }
 }
@@ -156,6 +166,16 @@ fn judge_correlation(values: &[f64], centre: f64, variance: f64, lag: usize, exp
 
 #[test]
 fn correlation_falls_in_time_as_asked() {
+    correlation_of(200_000);
+}
+
+#[test]
+#[ignore = "proof: more packets of correlation_falls_in_time_as_asked"]
+fn correlation_of_many_packets_falls_in_time_as_asked() {
+    correlation_of(1_000_000);
+}
+
+fn correlation_of(packets: i64) {
     type Theory = fn(f64) -> f64;
     let exponential: Theory = |r| by_mehler(|z| -normal_below(-z).ln(), r);
     let known: [(usize, f64, f64, Theory); 3] = [
@@ -166,7 +186,7 @@ fn correlation_falls_in_time_as_asked() {
     for (law, centre, variance, theory) in known {
         let law = &laws()[law];
         for (seed, step) in [(1, Nanos::millis(1)), (2, Nanos::millis(30)), (3, Nanos::millis(250))] {
-            let values = draw(law, Some(HALF_LIFE), regular(1_000_000, step), seed);
+            let values = draw(law, Some(HALF_LIFE), regular(packets, step), seed);
             for lag in [1, 2, 5, 20] {
                 let halvings = lag as f64 * step.0 as f64 / HALF_LIFE.0 as f64;
                 let expected = theory((-halvings).exp2());
