@@ -6,8 +6,9 @@ suite rules .venv/bin/python scripts/check_rules.py
 suite schema .venv/bin/python scripts/generate_schema.py --check --binary .venv/bin/sojourn-instrument
 suite licences .venv/bin/python scripts/check_dependencies.py
 suite cargo-test cargo test --locked --workspace --no-fail-fast
-# What computes shares the cores; so do the tests over namespaces that count; those that measure time have them alone.
-suite pytest .venv/bin/pytest -n auto --dist loadscope tests --ignore tests/net
-suite pytest-net .venv/bin/pytest -n 3 --dist loadfile -m 'not proof and not alone' tests/net
+# What computes shares the cores; so do the tests over namespaces that count, which wait for half of their time; those that
+# measure time have the cores alone.
+suite pytest .venv/bin/pytest -n auto --dist worksteal tests --ignore tests/net
+suite pytest-net .venv/bin/pytest -n 5 --dist worksteal -m 'not proof and not alone' tests/net
 suite pytest-alone .venv/bin/pytest -m 'alone and not proof' tests/net
 closing_lines

@@ -1,7 +1,8 @@
 """For all tests. A skipped one fails in continuous integration (`CI` is set): a feature lost there must not go unseen.
 None writes into the user's history.
 
-Hypothesis judges no times: a first call that imports a library on a busy machine takes longer than its limit.
+Hypothesis judges no times: a first call that imports a library on a busy machine takes longer than its limit. It tries
+few examples of each property; `make proof` asks for more by `SOJOURN_EXAMPLES`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-settings.register_profile("sojourn", deadline=None)
+settings.register_profile("sojourn", deadline=None, max_examples=int(os.environ.get("SOJOURN_EXAMPLES", "50")))
 settings.load_profile("sojourn")
 
 HISTORY = "SOJOURN_DATA"

@@ -9,10 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -22,10 +19,12 @@ from sojourn.analysis import analyse
 from sojourn.report import write_report
 from tests.unit import made_up_costs, made_up_truth
 from tests.unit import made_up_emulator as emulated
+from tests.unit.in_process import sojourn
 from tests.unit.test_tcp_perturbation import made_up_run as made_up_perturbation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 FLAGS = [
     "--no-sandbox",
@@ -231,9 +230,7 @@ def test_a_doubtful_run_says_so_at_the_top(browser: Browser, run: Path, tmp_path
         "value": 0.09,
     }
     path.write_text(json.dumps(json.loads(path.read_text()) | {"verdict": "doubtful", "findings": [finding]}))
-    _python(
-        "from pathlib import Path; from sojourn.report import write_report; write_report(Path(sys.argv[1]))", folder
-    )
+    write_report(folder)
     opened = _open(browser, folder, "light", 390)
     assert opened.page.locator("#verdict .badge").inner_text().lower() == "doubtful"
     top = opened.page.locator("#verdict .why").bounding_box()
@@ -254,16 +251,10 @@ def _run(out: Path, sizes: str) -> Path:
 
 
 def _sojourn(out: Path, study: str, *settings: str) -> Path:
-    program = Path(sys.executable).with_name("sojourn")
     sets = [word for one in settings for word in ("--set", one)]
-    argv: list[str | Path] = [program, "run", study, "--quick", "--bed", "sim", *sets, "--out", out]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=400)
+    done = sojourn("run", study, "--quick", "--bed", "sim", *sets, "--out", str(out))
     assert done.returncode == 0, done.stderr
     return out
-
-
-def _python(code: str, *arguments: Path) -> None:
-    subprocess.run([sys.executable, "-c", f"import sys; {code}", *arguments], check=True, timeout=120)
 
 
 def _open(browser: Browser, run: Path, scheme: Scheme, width: int) -> Opened:

@@ -56,8 +56,8 @@ interval = ["1ms"]
 rounds = {ROUNDS}
 probes_per_block = 24
 """
-SLOW = ("--set", 'interval=["4ms"]')
-"""So that a run lasts for five seconds, and its middle can be met."""
+SLOW = ("--set", 'interval=["2ms"]')
+"""So that a run lasts for seconds, and its middle can be met."""
 
 
 @pytest.fixture

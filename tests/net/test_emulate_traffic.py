@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.net.busy_machine import await_standstill, await_that, thrice, undisturbed
+from tests.net.busy_machine import await_standstill, await_that, retried, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,7 +182,7 @@ def test_iperf3_over_tcp_with_all_offloads_on(tmp_path: Path, engine: list[str])
 
 
 @pytest.mark.parametrize(("rate_mbps", "delay_ms"), [(10, 5), (50, 2)])
-@thrice
+@retried
 def test_a_bulk_flow_gets_what_the_link_leaves_it(tmp_path: Path, rate_mbps: int, delay_ms: int) -> None:
     words = f"rate {rate_mbps}Mbit/s delay {delay_ms}ms"
     with emulating(tmp_path, "--forward", words, "--backward", f"delay {delay_ms}ms"), iperf_server():
@@ -194,7 +194,7 @@ def test_a_bulk_flow_gets_what_the_link_leaves_it(tmp_path: Path, rate_mbps: int
         assert received >= most * 0.7, "a queue of bandwidth times delay keeps a Reno or Cubic flow busy"
 
 
-@thrice
+@retried
 def test_udp_below_the_rate_loses_nothing_and_above_it_what_is_too_much(tmp_path: Path) -> None:
     with emulating(tmp_path, "--forward", "rate 10Mbit/s queue 100") as emulator, iperf_server():
         below = iperf("-u", "-b", "5M", "-l", "1200", "-t", "2")
@@ -219,7 +219,7 @@ def test_udp_below_the_rate_loses_nothing_and_above_it_what_is_too_much(tmp_path
         ("dualpi2", 5, 40),  # target 15 ms
     ],
 )
-@thrice
+@retried
 def test_queue_management_holds_the_delay_of_an_overload(
     tmp_path: Path, queue: str, least_ms: float, most_ms: float
 ) -> None:
@@ -236,7 +236,7 @@ def test_queue_management_holds_the_delay_of_an_overload(
         assert lost["managed"] > 5 * lost["full"] if queue else lost["managed"] == 0
 
 
-@thrice
+@retried
 def test_dualpi2_serves_l4s_traffic_first_and_marks_it(tmp_path: Path) -> None:
     """Echo requests with ECT(1) go past a queue of classic traffic, and are marked as that load is dropped."""
     with emulating(tmp_path, "--forward", "rate 10Mbit/s queue 200 dualpi2") as emulator, iperf_server():

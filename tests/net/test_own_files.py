@@ -1,4 +1,4 @@
-"""Every study runs `--quick`, unchanged, on a bed whose hosts share no file with the conductor."""
+"""Every study runs `--quick` on a bed whose hosts share no file with the conductor."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sojourn.bed.model import BedSpec, Topology
 from tests.net import own_files
 
 STUDIES = sorted(path.stem for path in Path(studies.__file__).parent.glob("*.toml"))
-SHORT = ("bridge-latency",)
-"""Of each kind of what is written on a host and fetched, one that is quick."""
+SHORT = ("bridge-latency", ("pairs.rounds=4", "bed.sessions=2"))
+"""Few rounds of one study, in two sessions; all studies, as they are, are proof."""
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts of a host's own need root")
 
@@ -51,12 +51,18 @@ def test_programs_and_files_of_ours_reach_a_host_that_shares_none(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "study", [study if study in SHORT else pytest.param(study, marks=pytest.mark.proof) for study in STUDIES]
+    ("study", "sets"),
+    [
+        pytest.param(*SHORT, id=f"{SHORT[0]}-short"),
+        *(pytest.param(study, (), id=study, marks=pytest.mark.proof) for study in STUDIES),
+    ],
 )
-def test_a_study_runs_where_hosts_have_files_of_their_own(study: str, site: Path, tmp_path: Path) -> None:
+def test_a_study_runs_where_hosts_have_files_of_their_own(
+    study: str, sets: tuple[str, ...], site: Path, tmp_path: Path
+) -> None:
     command = [str(Path(sys.executable).with_name("sojourn")), "run", study, "--quick", "--bed", "own-files"]
     env = os.environ | {"PYTHONPATH": str(site)}
-    argv = [*command, "--out", "run"]
+    argv = [*command, *(word for one in sets for word in ("--set", one)), "--out", "run"]
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode in (0, 4), done.stderr
     log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]

@@ -157,7 +157,8 @@ def true_pairs(folder: RunFolder, log: Path) -> np.ndarray[Any, np.dtype[np.floa
 @pytest.fixture(scope="module")
 def relay_binary() -> None:
     """The relay, built if it is not there yet or no longer new."""
-    build = ["cargo", "build", "--locked", "--quiet", "--package", "sojourn-test-relay"]
+    # For the whole workspace, as `make test` does: libraries with other features would be built anew.
+    build = ["cargo", "test", "--locked", "--quiet", "--workspace", "--no-run", "--test", "relay"]
     subprocess.run(build, cwd=ROOT, check=True, timeout=600)
 
 
@@ -174,7 +175,7 @@ def test_a_relay_of_known_holds_is_recovered(
         with open_site(*asked) as site, relay(site, holds, log):
             yield site
 
-    plan = load_plan(write_plan(tmp_path, ["wire", "bridge"], ["icmp"], rounds=24))
+    plan = load_plan(write_plan(tmp_path, ["wire", "bridge"], ["icmp"], rounds=16))
     folder = create_folder(plan, tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(conducting, "open_site", with_relay)
@@ -227,7 +228,7 @@ class EveryProbe:
         if self._run is None:
             folder = self._folders.mktemp("probes")
             pace = 'schedule = ["closed-loop"]'
-            plan = write_plan(folder, ["wire", "bridge", "bridge*3"], PROBES, rounds=16, probes_per_block=64, pace=pace)
+            plan = write_plan(folder, ["wire", "bridge", "bridge*3"], PROBES, rounds=10, probes_per_block=64, pace=pace)
             self._run = run_as_a_user(plan, folder / "run")["results"], folder / "run"
         return self._run
 

@@ -35,7 +35,7 @@ def test_intervals_cover_the_truth(pairs: int, noise: float, drift: float, heavy
         late = drift * (1 + np.arange(pairs) / pairs)
         with_it = TRUTH * np.exp(noise * wild[0] + np.where(firsts, 0, late))
         without = np.exp(noise * wild[1] + np.where(firsts, late, 0))
-        found = pooled(pl.DataFrame({"bps": with_it, "off_bps": without}))
+        found = pooled(pl.DataFrame({"bps": with_it, "off_bps": without}).with_columns(session=0))
         assert found.low is not None
         assert found.high is not None
         hits += found.low <= TRUTH <= found.high
@@ -54,6 +54,7 @@ def test_nanoseconds_cover_the_truth_though_turns_of_a_session_are_alike(transfe
         repetition=pl.int_range(pl.len()) // 2 % turns,
         mode=pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit("on")).otherwise(pl.lit("empty")),
         path=pl.lit("gso"), flows=1, host=pl.lit("a"), direction=pl.lit("out"), packets_per_log=1, runs=10_000,
+        session=0,
     )  # fmt: skip
     for _ in range(runs):
         own = 300 + 50 * rng.standard_normal(transfers)[rows["transfer"]] + 45 * rng.standard_normal(rows.height)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sojourn.conduct.loop import batches_of
 from sojourn.conduct.meter import Reading
 from sojourn.conduct.slice_records import RowWriter
 from sojourn.methods.tcp_cost.ask import Slice
@@ -40,6 +41,8 @@ class Machine:
     """By packets per log or by mode; 1 where nothing is said."""
     skipped: int = 0
     seed: int = 1
+    bed_sd: float = 0.0
+    """By how much what is left differs between beds, as a logarithm."""
 
     def share(self, setting: Setting) -> float:
         """What a setting leaves."""
@@ -48,18 +51,24 @@ class Machine:
 
 def write(path: Path, machine: Machine, sets: list[str] | None = None) -> RunFolder:
     """A run folder of the study, as measured on that machine."""
-    plan = load_plan("tcplog-cost", sets=sets or [])
+    plan = load_plan("tcplog-cost", sets=["bed.sessions=1", *(sets or [])])
     folder = RunFolder(path)
     folder.records.mkdir(parents=True)
     folder.plan.write_text(effective_toml(plan))
     folder.log.write_text(json.dumps({"event": "undisturbed"}) + "\n" + json.dumps({"event": "finished"}) + "\n")
     folder.bed.write_text(json.dumps({"parts": [{"part": 0, "before": {}, "after": {}}]}))
     trials, rng = plan.expand(), np.random.default_rng(machine.seed)
-    with RowWriter(folder, "tcp_slices", 0) as slices, RowWriter(folder, "tcp_costs", 0) as costs:
-        for first, second in zip(trials[::2], trials[1::2], strict=True):
-            slices.write([slice_of(machine, trial, len(trials), rng) for trial in (first, second)])
-        for number, setting in enumerate({one.batch: one.factors.setting for one in trials[::2]}.values()):
-            under_statistics(number, setting, rng, (slices, costs))
+    batches, beds = batches_of(trials), np.random.default_rng([machine.seed, 1])
+    for part in range(plan.bed.sessions):
+        own = batches[part * len(batches) // plan.bed.sessions : (part + 1) * len(batches) // plan.bed.sessions]
+        bed = replace(machine, left={key: value * np.exp(machine.bed_sd * beds.standard_normal())
+                                     for key, value in machine.left.items()})  # fmt: skip
+        with RowWriter(folder, "tcp_slices", part) as slices, RowWriter(folder, "tcp_costs", part) as costs:
+            several = [trial for batch in own for trial in batch]
+            for first, second in zip(several[::2], several[1::2], strict=True):
+                slices.write([slice_of(bed, trial, len(trials), rng) for trial in (first, second)])
+            for batch in own:
+                under_statistics(batch[0].batch, batch[0].factors.setting, rng, (slices, costs))
     return folder
 
 
@@ -94,7 +103,6 @@ def under_statistics(
 ) -> None:
     """Slices under the kernel's statistics, with the times of NS."""
     slices, costs = into
-    from dataclasses import replace
 
     for turn in range(2):
         for place, (mode, each) in enumerate((("on", 1), ("on", 1_000_000_000), ("empty", None), ("disabled", None))):

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.errors import RequestError
 from sojourn.methods.tcp_cost.analyse import judged
 from sojourn.plan import load_plan
 from sojourn.statistics.interval import Interval
@@ -90,7 +91,9 @@ def test_a_good_control_is_doubted_once_in_a_hundred_runs() -> None:
             ratio[:pairs] *= off
             paths = np.repeat(["gso", "gso", "mtu", "mtu"], pairs)
             flows = np.tile(np.repeat([1, 10], pairs), 2)
-            table = pl.DataFrame({"path": paths, "flows": flows, "setting": "off", "bps": ratio, "off_bps": 1.0})
+            table = pl.DataFrame(
+                {"path": paths, "flows": flows, "setting": "off", "bps": ratio, "off_bps": 1.0, "session": 0}
+            )
             alarms += bool(list(judged._a_a(cast("Any", SimpleNamespace(pairs=table)))))
         return alarms / (runs if off == 1 else 200)
 
@@ -238,3 +241,31 @@ def test_a_report_is_made_of_it_and_its_figures_are_valid(tmp_path: Path) -> Non
     baseline = published["published_siftr2007_baseline"]
     assert [row[0].text for row in baseline.rows] == ["1", "2", "5", "10", "50", "100"]
     assert baseline.rows[5][3].text == "0.971"
+
+
+def test_a_cost_that_differs_between_beds_is_known_over_beds(tmp_path: Path) -> None:
+    """What logging leaves differs by 6 % from bed to bed, which the pairs of one bed do not show."""
+    held, widths = [], []
+    for seed in range(20):
+        machine = Machine(noise=0.02, left={1: 0.7}, bed_sd=0.06, seed=seed)
+        sets = ["flows=1", "path=gso", "where=sender", "controls=disabled", "packets_per_log=1,100", "bed.sessions=6"]
+        analyse(write(tmp_path / f"{seed}", machine, sets).path)
+        rows = json.loads((tmp_path / f"{seed}" / "analysis" / "results.json").read_text())
+        of_detail = {row["statistic"]: row for row in rows
+                     if row["quantity"] == "throughput_ratio" and row["packets_per_log"] == 1}  # fmt: skip
+        found, within = of_detail["typical"], of_detail["within_bed"]
+        assert (found["sessions"], found["n"]) == (6, 12)
+        held.append(found["ci_low"] <= 0.7 <= found["ci_high"])
+        widths.append((found["ci_high"] - found["ci_low"]) / (within["ci_high"] - within["ci_low"]))
+        assert of_detail["between_beds"]["ci_low"] <= 0.06 * 3
+        took = next(row for row in rows if row["quantity"] == "program_time" and row["device"] == "logged")
+        assert took["sessions"] == 6
+    assert sum(held) >= 17, held
+    assert np.median(widths) > 2
+    verdict = json.loads((tmp_path / "0" / "analysis" / "verdict.json").read_text())
+    assert "over 6 beds" in verdict["sentence"]
+
+
+def test_more_beds_than_have_two_pairs_of_each_cell_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"bed\.sessions.* at most 4 for 8 repetitions"):
+        load_plan("tcplog-cost", sets=["repetitions=8", "bed.sessions=5"])

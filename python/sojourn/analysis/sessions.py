@@ -97,6 +97,14 @@ def beds_in(session: NDArray[np.int64] | None) -> int | None:
     return len(found) if len(found) > 1 else None
 
 
+def beds_counted(session: NDArray[np.int64]) -> int | None:
+    """Over how many sessions `figure_of` judges values: those of two and more, where there are such; None: of one."""
+    names, counts = np.unique(session[session != NO_SESSION], return_counts=True)
+    if len(names) < 2:
+        return None
+    return int((counts >= LEAST_PAIRS).sum()) or len(names)
+
+
 def middle(values: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> Interval:
     """The pseudomedian (Hodges and Lehmann's) of values of one session; of several, their mean, judged over them."""
     return hodges_lehmann(values, level) if beds_in(session) is None else figure_of(values, session, level).mean

@@ -18,7 +18,7 @@ from sojourn.analysis.pairs import resolution_of
 from sojourn.analysis.paths import error_rows
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, against
-from sojourn.analysis.sessions import beds_in, beside, beside_latency, figure_of, middle
+from sojourn.analysis.sessions import beds_counted, beds_in, beside, beside_latency, figure_of, middle
 from sojourn.analysis.streams import (
     Differences,
     Series,
@@ -312,7 +312,7 @@ def _pooled(run: Run, device: str, reference: str, pairs: dict[int, Differences]
 
 
 def _beds(pairs: Iterable[Differences]) -> int | None:
-    return beds_in(np.concatenate([sessions_of_pairs(one) for one in pairs]))
+    return beds_counted(np.concatenate([sessions_of_pairs(one) for one in pairs]))
 
 
 def bed_resolution(rows: list[Row]) -> float:

@@ -181,10 +181,14 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def check(plan: Plan, given: Lookup) -> None:
-    """Refuse runs too short for an iperf3 of their own."""
+    """Refuse runs too short for an iperf3 of their own, and beds that have less than two pairs of each cell."""
     if plan.costs.form == "runs" and plan.costs.slice_ns < 1_000_000_000:
         value = as_duration(plan.costs.slice_ns)
         raise refuse(given("costs.slice", value), "costs.slice", 'at least "1s" with costs.form = "runs"')
+    most = plan.costs.repetitions // max(2, plan.costs.at_once)
+    if plan.bed.sessions > max(1, most):
+        wanted = f"at most {max(1, most)} for {plan.costs.repetitions} repetitions: two of each cell on each bed"
+        raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", wanted)
 
 
 COMMAND_NS = 25_000_000
@@ -224,6 +228,7 @@ ASK = Ask(
     unread=UNREAD,
     words={"ppl": "costs.packets_per_log", "rounds": "costs.repetitions"},
     emulates=False,
+    sessions=True,
     cgroups=True,
     not_simulated="it needs a real kernel",
 )

@@ -3,7 +3,8 @@
 The unit is the pair of adjacent slices. Its value is the logarithm of the ratio of their throughputs, so that twice and
 half the throughput are equally far from no effect. Slow variation over a run affects both slices of a pair; because the
 order within a pair is drawn and then reversed, variation within pairs cancels too. Estimates are Hodges and Lehmann's
-with the exact signed-rank interval, as in every study of pairs.
+with the exact signed-rank interval; of a run of several sessions they are means over beds, with Student's interval, and
+ratios are combined bed by bed.
 
 Samples beside what every method writes:
 

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from sojourn.analysis.budget import BOOTS, OTHER_DAYS, Entry, Stated, clock_rate, counted, scatter, unknown
-from sojourn.methods.tcp_cost.analyse.judged import PATHS, combined, most_detailed
+from sojourn.methods.tcp_cost.analyse.judged import PATHS, alone, combined, most_detailed
 from sojourn.methods.tcp_cost.analyse.programs import spent
 from sojourn.methods.tcp_cost.analyse.ratios import cells_of
 from sojourn.methods.tcp_cost.analyse.rows import program_row, ratio_row
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
     from sojourn.methods.tcp_cost.analyse.ratios import Cell
+    from sojourn.statistics.interval import Interval
 
 ANOTHER_BED = "another bed"
 UNCOVERED = (OTHER_DAYS, ANOTHER_BED)
@@ -41,10 +42,14 @@ def budgets(run: Run, _study: Study) -> list[Stated]:
 
 def _throughput(cells: list[Cell], path: str) -> Stated:
     """The mean of the logarithms: each cell's own has the sensitivity ratio / number of cells."""
-    whole = combined([cell.ratio for cell in cells])
+    whole = combined([alone(cell) for cell in cells])
     assert whole is not None, "there is a cell"
     row = ratio_row(cells[0], whole)
-    entries = [_pairs(cell, whole.estimate / len(cells)) for cell in cells]
+    row.sessions = cells[0].sessions
+    if row.sessions is None:
+        entries = [*(_pairs(cell, whole.estimate / len(cells)) for cell in cells), ONE_BED]
+    else:
+        entries = [_beds(whole)]
     control = Entry("difference of slices without the log", "outside", "the A/A control tests it; it is not subtracted")
     idle = Entry("idle process of the log", "cancels", "it runs beside both slices of a pair")
     drift = Entry("drift within a pair", "contained", "the order is drawn and turned about: in the scatter of pairs")
@@ -52,7 +57,18 @@ def _throughput(cells: list[Cell], path: str) -> Stated:
         "calibration of the placebo", "outside", "one reading of 0.1 s sets its loop; it bears on the placebo alone"
     )
     name = f"Throughput with the log over without, {PATHS.get(path, path)}"
-    return Stated(name, row, (*entries, ONE_BED, drift, idle, control, placebo, BOOTS), UNCOVERED, PARTS)
+    uncovered, of = (UNCOVERED, PARTS) if row.sessions is None else (UNCOVERED[:1], "the scatter between beds")
+    return Stated(name, row, (*entries, drift, idle, control, placebo, BOOTS), uncovered, of)
+
+
+def _beds(whole: Interval) -> Entry:
+    """The scatter between beds of the mean logarithm over all numbers of flows."""
+    name, low, high = "scatter between beds", whole.low, whole.high
+    if low is None or high is None or low <= 0 or not high > low:
+        return unknown(name, f"{whole.n} beds: too few for an interval")
+    u = math.log(high / low) / 2 / student_quantile(whole.n - 1, whole.level)
+    component = Component(name, "A", u, "1", "student-t", whole.estimate, whole.n - 1)
+    return counted(component, f"mean logarithms of the ratios on {whole.n} beds, each made anew")
 
 
 def _pairs(cell: Cell, sensitivity: float) -> Entry:
@@ -68,12 +84,14 @@ def _pairs(cell: Cell, sensitivity: float) -> Entry:
 
 def _time(row: Row, transfers: int) -> Stated:
     """The time in the log's program for each packet of a direction."""
+    of_beds = row.sessions is not None
+    what = "beds, each made anew" if of_beds else "transfers, each with programs loaded anew"
     entries = (
-        scatter("scatter between transfers", row, transfers, f"{transfers} transfers, each with programs loaded anew"),
+        scatter(f"scatter between {'beds' if of_beds else 'transfers'}", row, transfers, f"{transfers} {what}"),
         Entry("clock of the kernel's statistics", "cancels", "null programs of the same turn pay it too"),
         clock_rate(row.value.estimate),
-        ONE_BED,
+        *(() if of_beds else (ONE_BED,)),
         BOOTS,
     )
     way = {"in": "received", "out": "sent"}.get(row.statistic, row.statistic)
-    return Stated(f"Time of the log for each {way} packet", row, entries, UNCOVERED)
+    return Stated(f"Time of the log for each {way} packet", row, entries, UNCOVERED[:1] if of_beds else UNCOVERED)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from sojourn.analysis.finding import Finding
@@ -14,13 +15,14 @@ from sojourn.analysis.tester import debug_build
 from sojourn.analysis.wording import fixed, percent
 from sojourn.methods.tcp_cost.analyse.ratios import pooled
 from sojourn.methods.tcp_cost.analyse.seen import TRAFFIC
-from sojourn.statistics.interval import Interval
+from sojourn.statistics.interval import Interval, student_t
 from sojourn.statistics.proportion import none_among
+from sojourn.statistics.sessions import LEAST_SESSIONS
 from sojourn.statistics.signed_rank import least_pairs
 from sojourn.statistics.trend import trend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from sojourn.analysis.run import Run
     from sojourn.methods.tcp_cost.analyse.programs import Spent
@@ -76,6 +78,9 @@ def _too_few(cells: list[Cell]) -> Iterator[Finding]:
     if short:
         needed = least_pairs(0.95)
         sentence = f"{min(short)} pairs of a cell give no interval of 95 %: at least {needed} are needed"
+        beds = min((cell.sessions for cell in cells if cell.ratio.low is None and cell.sessions), default=None)
+        if beds is not None and beds < LEAST_SESSIONS:
+            sentence = f"{beds} beds give no interval between beds: at least {LEAST_SESSIONS} are needed"
         yield Finding("too_few_pairs", sentence, float(min(short)))
 
 
@@ -103,7 +108,7 @@ def _drift(seen: Seen) -> Iterator[Finding]:
     off = seen.slices.filter(pl.col("mode") == "off")
     if off.is_empty():
         return
-    level = pl.col("bps") / pl.col("bps").median().over(TRAFFIC)
+    level = pl.col("bps") / pl.col("bps").median().over(*TRAFFIC, "session")  # beds that differ are no drift
     rows = off.with_columns(level=level).sort("started_ns")
     times = (rows["started_ns"] - rows["started_ns"][0]).to_numpy().astype(float)
     found = trend(times, rows["level"].to_numpy())
@@ -130,7 +135,7 @@ def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
         logs = [cell for cell in cells if cell.traffic == traffic and cell.mode == ON and cell.where == SENDER]
         if len(logs) > 1:
             least, most = logs[0], logs[-1]
-            pairs.append(_over(most.ratio, least.ratio))
+            pairs.append(_over(most, least))
     found = combined(pairs)
     if found is None:
         return Outcome(name, "inconclusive", "not tested: the log was measured with one sampling interval only")
@@ -145,7 +150,7 @@ def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
 
 def _disabled_is_free(name: str, cells: list[Cell]) -> Outcome:
     """With the log loaded but disabled, throughput is the same as without it (table 5)."""
-    found = combined([cell.ratio for cell in cells if cell.mode == "disabled"])
+    found = combined([alone(cell) for cell in cells if cell.mode == "disabled"])
     return _same(name, found, "with the log attached but disabled, throughput is {} times that without it")
 
 
@@ -156,7 +161,7 @@ def _placebo_explains(name: str, cells: list[Cell]) -> Outcome:
         at = (placebo.traffic, ON, placebo.where)
         same = [cell for cell in cells if (cell.traffic, cell.mode, cell.where) == at]
         if same:
-            pairs.append(_over(same[0].ratio, placebo.ratio))
+            pairs.append(_over(same[0], placebo))
     said = "with every packet logged, throughput is {} times that with the placebo, a busy loop of the same duration"
     return _same(name, combined(pairs), said)
 
@@ -204,8 +209,32 @@ def _within(found: Interval) -> bool:
     return found.low is not None and found.high is not None and found.low >= 1 - MARGIN and found.high <= 1 + MARGIN
 
 
-def _over(first: Interval, second: Interval) -> Interval:
-    """The ratio of two ratios that were measured independently."""
+class Ratio(NamedTuple):
+    """A ratio, and the mean of its logarithm on each bed; ratios on one bed are not independent of each other."""
+
+    value: Interval
+    by_session: Mapping[int, float]
+
+
+def alone(cell: Cell) -> Ratio:
+    return Ratio(cell.ratio, cell.by_session)
+
+
+def _over(first: Cell, second: Cell) -> Ratio:
+    """The ratio of two ratios: within each bed, or of pairs that were measured independently."""
+    both = first.by_session.keys() & second.by_session.keys()
+    logs = {at: first.by_session[at] - second.by_session[at] for at in sorted(both)}
+    return Ratio(_over_beds(logs) if len(logs) > 1 else _quotient(first.ratio, second.ratio), logs)
+
+
+def _over_beds(logs: Mapping[int, float]) -> Interval:
+    """The geometric mean over beds, with Student's interval."""
+    found = student_t(np.array(list(logs.values()), dtype=np.float64))
+    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
+    return Interval(math.exp(found.estimate), low, high, found.level, found.n)
+
+
+def _quotient(first: Interval, second: Interval) -> Interval:
     value = first.estimate / second.estimate
     reach = _reaches([first, second])
     n = min(first.n, second.n)
@@ -214,10 +243,14 @@ def _over(first: Interval, second: Interval) -> Interval:
     return Interval(value, value * math.exp(-reach), value * math.exp(reach), 0.95, n)
 
 
-def combined(several: list[Interval]) -> Interval | None:
-    """The geometric mean of ratios of different traffic, with equal weights."""
-    if not several:
+def combined(ratios: list[Ratio]) -> Interval | None:
+    """The geometric mean of ratios of different traffic, with equal weights; over beds that have all of them."""
+    if not ratios:
         return None
+    beds = sorted(set.intersection(*(set(one.by_session) for one in ratios)))
+    if len(beds) > 1:
+        return _over_beds({at: sum(one.by_session[at] for one in ratios) / len(ratios) for at in beds})
+    several = [one.value for one in ratios]
     value = math.exp(sum(math.log(one.estimate) for one in several) / len(several))
     reach = _reaches(several)
     n = sum(one.n for one in several)
@@ -249,14 +282,16 @@ def sentence(cells: list[Cell], spent: list[Spent]) -> str:
     left = [
         f"{_share(both)} of that without the log for {PATHS.get(path, path)}{_seen(both)}"
         for path in dict.fromkeys(cell.path for cell in detail)
-        if (both := combined([cell.ratio for cell in detail if cell.path == path])) is not None
+        if (both := combined([alone(cell) for cell in detail if cell.path == path])) is not None
     ]
     over = ", averaged over all numbers of flows" if len({cell.flows for cell in detail}) > 1 else ""
     at = "" if detail[0].where == SENDER else f" at the {detail[0].where}"
     said = f"With {_each(detail[0])} logged{at}, throughput is {' and '.join(left)}{over}"
     skipped = sum(cell.skipped or 0 for cell in logs)
     said += "; no packet was skipped" if not skipped else f"; {skipped:,} packets were skipped"
-    return said + _time(spent) + _resolution(cells)
+    beds = max((cell.sessions or 1 for cell in cells), default=1)
+    over_beds = f"; over {beds} beds, each made anew" if beds > 1 else ""
+    return said + _time(spent) + _resolution(cells) + over_beds
 
 
 def _seen(ratio: Interval) -> str:
@@ -288,7 +323,7 @@ def _ns(took: Interval) -> str:
 
 def _resolution(cells: list[Cell]) -> str:
     controls = [cell.ratio for cell in cells if cell.is_control]
-    both = combined(controls)
+    both = combined([alone(cell) for cell in cells if cell.is_control])
     if both is None:
         return "; without an A/A control, the resolution is not known"
     said = f"; in the A/A control, adjacent slices without the log differ by {change(both.estimate)}"

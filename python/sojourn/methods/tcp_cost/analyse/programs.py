@@ -3,7 +3,8 @@
 The statistics read a clock before and after every run. The null program has the same overhead, so the difference is the
 log's own time. A slice with a setting and the slice with the null programs of the same turn give one difference. Turns
 of one transfer (one iperf3, one loading of the programs, one place in memory) are alike: half of the variance is
-between transfers. So a transfer counts as one value, the mean of its turns, and the interval is over transfers.
+between transfers. So a transfer counts as one value, the mean of its turns, and the interval is over transfers. Of a
+run of several sessions a session counts as one value, the mean of its transfers, and the interval is Student's.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
+from sojourn.analysis.sessions import beds_in, by_session
 from sojourn.methods.tcp_cost.analyse.ratios import with_ends
+from sojourn.statistics.interval import student_t
+from sojourn.statistics.sessions import LEAST_SESSIONS
 from sojourn.statistics.signed_rank import hodges_lehmann, least_pairs
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ LEAST_RUNS = 1000
 LEVEL = 0.95
 
 WHAT = ("logged", "decimated", "disabled", "empty", "placebo")
-TURN = ("transfer", "repetition", "path", "flows", "direction")
+TURN = ("session", "transfer", "repetition", "path", "flows", "direction")
 SCHEMA: dict[str, Any] = {
     "path": pl.String, "flows": pl.Int64, "host": pl.String, "direction": pl.String, "what": pl.String,
     **with_ends("ns"), "gross_ns": pl.Float64, "empty_ns": pl.Float64, "runs": pl.Int64, "slices": pl.Int64,
@@ -52,11 +57,14 @@ class Spent:
     runs: int
     slices: int
     transfers: int
+    """Or beds, where there are several."""
     transfers_needed: int
     """The least number that gives an interval."""
     path: str | None = None
     flows: int | None = None
     host: str | None = None
+    sessions: int | None = None
+    """Over how many beds; None where the run has one."""
 
 
 def spent(seen: Seen) -> list[Spent]:
@@ -93,16 +101,19 @@ def _by(rows: pl.DataFrame, factors: list[str]) -> Iterator[Spent]:
     ranked = rows.sort(*factors, pl.col("what").cast(pl.Enum(WHAT)), "direction")
     for several in ranked.partition_by(*factors, "what", "direction", maintain_order=True):
         first = several.row(0, named=True)
-        transfers = several.group_by("transfer").agg(pl.col("net").mean())["net"].to_numpy()
+        each = several.group_by("transfer", maintain_order=True).agg(pl.col("net").mean(), pl.col("session").first())
+        transfers, session = each["net"].to_numpy(), each["session"].to_numpy().astype(np.int64)
+        beds = beds_in(session)
         yield Spent(
             direction=first["direction"],
             what=first["what"],
-            ns=hodges_lehmann(transfers, LEVEL),
+            ns=hodges_lehmann(transfers, LEVEL) if beds is None else student_t(by_session(transfers, session), LEVEL),
             gross_ns=float(several["cpu_time_ns"].sum()) / float(several["runs"].sum()),
             empty_ns=float(several["empty"].mean()),  # type: ignore[arg-type]
             runs=int(several["runs"].sum()),
             slices=several.height,
-            transfers=len(transfers),
-            transfers_needed=least_pairs(LEVEL),
+            transfers=len(transfers) if beds is None else beds,
+            transfers_needed=least_pairs(LEVEL) if beds is None else LEAST_SESSIONS,
+            sessions=beds,
             **{name: first[name] for name in factors},
         )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.sessions import beds_counted, beds_in, beside, by_session, figure_of, middle
 from sojourn.methods.tcp_cost.analyse.seen import CELL, TRAFFIC
 from sojourn.statistics.interval import Interval
-from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,6 +46,12 @@ class Cell:
     packets: int | None
     skipped_per_mbps: float | None
     logged_per_s: float | None
+    sessions: int | None = None
+    """Over how many beds; None where the run has one."""
+    by_session: Mapping[int, float] = field(default_factory=dict)
+    """The mean logarithm of the ratio on each bed."""
+    beside: Sequence[tuple[str, Interval]] = ()
+    """What the ratio is within a bed, in another run, and by how much beds differ, relative to it."""
 
     @property
     def is_control(self) -> bool:
@@ -70,6 +76,7 @@ class Traffic:
     resolved: float | None
     retransmitted_per_s: float
     frame_bytes: float
+    sessions: int | None = None
 
 
 def cells_of(seen: Seen) -> list[Cell]:
@@ -87,7 +94,7 @@ def traffic_of(seen: Seen) -> list[Traffic]:
 
 def pooled(pairs: pl.DataFrame, level: float = 0.95) -> Interval:
     """The ratio of all these pairs together."""
-    return _ratio((pairs["bps"] / pairs["off_bps"]).to_numpy(), level)
+    return _ratio((pairs["bps"] / pairs["off_bps"]).to_numpy(), _sessions(pairs), level)
 
 
 def resolved(ratio: Interval) -> float | None:
@@ -98,7 +105,8 @@ def resolved(ratio: Interval) -> float | None:
 def _cell(rows: pl.DataFrame) -> Cell:
     first = rows.row(0, named=True)
     counted = rows.drop_nulls("in_force_s")
-    bps = _middle(rows["bps"])
+    bps, session = _middle(rows, "bps"), _sessions(rows)
+    logs, kept = _logs((rows["bps"] / rows["off_bps"]).to_numpy(), session)
     bits, off_bits = _reals(rows["bps"] * rows["seconds"]), _reals(rows["off_bps"] * rows["off_seconds"])
     per_bit = _reals(rows["cpu_s"]) / bits * off_bits / _reals(rows["off_cpu_s"])
     in_force, skipped, logged = (_sum(counted[name]) for name in ("in_force_s", "skipped", "logged"))
@@ -113,8 +121,8 @@ def _cell(rows: pl.DataFrame) -> Cell:
         pairs=rows.height,
         ratio=pooled(rows),
         bps=bps,
-        off_bps=_middle(rows["off_bps"]),
-        cpu_ratio=_ratio(per_bit),
+        off_bps=_middle(rows, "off_bps"),
+        cpu_ratio=_ratio(per_bit, session),
         cpu_s_per_gbit=_sum(rows["cpu_s"]) / float(bits.sum()) * 1e9,
         logger_cores=_sum(rows["logger_cpu_s"]) / _sum(rows["seconds"]),
         logged=int(logged) if told else None,
@@ -122,7 +130,16 @@ def _cell(rows: pl.DataFrame) -> Cell:
         packets=int(_sum(counted["packets_in"]) + _sum(counted["packets_out"])) if told else None,
         skipped_per_mbps=skipped / in_force * PUBLISHED_SECONDS / mbps if told else None,
         logged_per_s=logged / in_force if told else None,
+        sessions=beds_counted(kept),
+        by_session=dict(zip(np.unique(kept).tolist(), by_session(logs, kept).tolist(), strict=True)),
+        beside=tuple(_beside(logs, kept)),
     )
+
+
+def _beside(logs: NDArray[np.float64], session: NDArray[np.int64]) -> Iterator[tuple[str, Interval]]:
+    if beds_in(session) is not None:
+        for _, statistic, value, _ in beside("throughput_ratio", figure_of(logs, session), "1"):
+            yield statistic, value if statistic == "between_beds" else _exponential(value)
 
 
 def _traffic(rows: pl.DataFrame, controls: Mapping[tuple[str, int], Cell]) -> Traffic:
@@ -133,18 +150,27 @@ def _traffic(rows: pl.DataFrame, controls: Mapping[tuple[str, int], Cell]) -> Tr
         path=first["path"],
         flows=first["flows"],
         slices=rows.height,
-        off_bps=_middle(rows["bps"]),
+        off_bps=_middle(rows, "bps"),
         a_a=a_a,
         resolved=None if a_a is None else resolved(a_a),
         retransmitted_per_s=_sum(rows["retransmitted"]) / _sum(rows["seconds"]),
         frame_bytes=_sum(rows["received_bytes"]) / max(1.0, _sum(rows["frames"])),
+        sessions=beds_counted(_sessions(rows)),
     )
 
 
-def _ratio(values: NDArray[np.float64], level: float = 0.95) -> Interval:
+def _ratio(values: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> Interval:
     """The typical ratio, estimated from logarithms, in which half and twice are equally far from 1."""
-    good = values[np.isfinite(values) & (values > 0)]
-    logs = hodges_lehmann(np.log(good), level)
+    return _exponential(middle(*_logs(values, session), level))
+
+
+def _logs(values: NDArray[np.float64], session: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The logarithms of ratios that have one, and their sessions."""
+    good = np.isfinite(values) & (values > 0)
+    return np.log(values[good]), session[good]
+
+
+def _exponential(logs: Interval) -> Interval:
     low, high = (None if one is None else float(np.exp(one)) for one in (logs.low, logs.high))
     return Interval(float(np.exp(logs.estimate)), low, high, logs.level, logs.n)
 
@@ -157,8 +183,12 @@ def _reals(values: pl.Series) -> NDArray[np.float64]:
     return values.to_numpy().astype(np.float64)
 
 
-def _middle(values: pl.Series) -> Interval:
-    return hodges_lehmann(values.to_numpy())
+def _middle(rows: pl.DataFrame, column: str) -> Interval:
+    return middle(rows[column].to_numpy(), _sessions(rows))
+
+
+def _sessions(rows: pl.DataFrame) -> NDArray[np.int64]:
+    return rows["session"].to_numpy().astype(np.int64)
 
 
 def _rank(cell: Cell) -> tuple[Any, ...]:

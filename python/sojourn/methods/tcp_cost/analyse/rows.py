@@ -28,10 +28,12 @@ def rows_of(cells: list[Cell], traffic: list[Traffic], spent: list[Spent]) -> li
 
 def _of_traffic(one: Traffic) -> Iterator[Row]:
     where = LogSetting(one.path, one.flows)
-    yield Row(OFF, "throughput", "typical", one.off_bps, "bit/s", source=SOURCE, clock="TAI", setting=where)
+    yield Row(OFF, "throughput", "typical", one.off_bps, "bit/s", source=SOURCE, clock="TAI", setting=where,
+              sessions=one.sessions)  # fmt: skip
     if one.resolved is not None:
         value = _plain(one.resolved, one.slices)
-        yield Row(OFF, "resolution", "ratio", value, "1", reference=OFF, source=SOURCE, clock="TAI", setting=where)
+        yield Row(OFF, "resolution", "ratio", value, "1", reference=OFF, source=SOURCE, clock="TAI", setting=where,
+                  sessions=one.sessions)  # fmt: skip
 
 
 def _of_cell(one: Cell) -> Iterator[Row]:
@@ -41,10 +43,12 @@ def _of_cell(one: Cell) -> Iterator[Row]:
     def row(quantity: str, statistic: str, value: Interval, unit: str, reference: str | None = None) -> Row:
         return Row(
             device, quantity, statistic, value, unit, reference, clock="TAI", source=SOURCE, setting=where,
-            probes=one.pairs,
+            probes=one.pairs, sessions=one.sessions,
         )  # fmt: skip
 
     yield row("throughput_ratio", "typical", one.ratio, "1", OFF)
+    for statistic, value in one.beside:
+        yield row("throughput_ratio", statistic, value, "1", OFF)
     yield row("throughput", "typical", one.bps, "bit/s")
     yield row("cpu_per_bit_ratio", "typical", one.cpu_ratio, "1", OFF)
     yield row("cpu_per_gbit", "mean", _plain(one.cpu_s_per_gbit, one.pairs), "s")
@@ -66,7 +70,7 @@ def program_row(one: Spent) -> Row:
     setting = LogSetting(one.path, one.flows, one.host)
     return Row(
         one.what, "program_time", one.direction, one.ns, "ns", "empty", clock="kernel", source="BPF statistics",
-        probes=one.runs, setting=setting,
+        probes=one.runs, setting=setting, sessions=one.sessions,
     )  # fmt: skip
 
 

@@ -31,13 +31,14 @@ def seen_of(run: Run) -> Seen:
     rows = _latest(run.table("tcp_slices").frame, ["block"])
     seconds = (pl.col("ended_ns") - pl.col("started_ns")) / 1e9
     rows = rows.with_columns(
+        run.session,
         seconds=seconds,
         bps=8 * pl.col("received_bytes") / seconds,
         cpu_s=pl.sum_horizontal("cpu_sender_s", "cpu_receiver_s", "logger_cpu_s"),
     )
     slices = rows.filter(pl.col("pair") >= 0)
     costs = _latest(run.table("tcp_costs").frame, ["block", "host", "program"])
-    asked = rows.select("block", "transfer", "repetition", "mode", "packets_per_log", *TRAFFIC)
+    asked = rows.select("block", "session", "transfer", "repetition", "mode", "packets_per_log", *TRAFFIC)
     return Seen(slices, pairs_of(slices), costs.join(asked, on="block"))
 
 
@@ -49,7 +50,7 @@ def pairs_of(slices: pl.DataFrame) -> pl.DataFrame:
     control = pl.col("setting") == "off"
     treated = pl.when(control).then(pl.col("visit") == pl.col("repetition") % 2).otherwise(pl.col("mode") != "off")
     told = slices.with_columns(treated=treated).filter(pl.col("received_bytes") > 0)
-    kept = ["pair", "repetition", "transfer", "cell", *CELL]
+    kept = ["pair", "session", "repetition", "transfer", "cell", *CELL]
     with_it = told.filter("treated").select(
         *kept, "visit", "started_ns", "seconds", "bps", "cpu_s", "logger_cpu_s", "retransmitted", "in_force_s",
         "logged", "skipped", "packets_in", "packets_out",

@@ -34,7 +34,8 @@ def _left(run: Run) -> list[Key]:
         if row["flows"] in ends:
             shown = show(row["ratio"], row["ratio_low"], row["ratio_high"], "ratio")
             where = f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
-            lines = (f"95 % CI {shown.interval}", where, f"{row['pairs']} pairs")
+            over = f" on {run.sessions} beds" if run.sessions > 1 else ""
+            lines = (f"95 % CI {shown.interval}", where, f"{row['pairs']} pairs{over}")
             made.append(Key("Throughput kept, every packet logged", shown.text, shown.unit, lines))
     return made
 
@@ -74,7 +75,8 @@ def words(run: Run) -> list[str]:
         control=asked.get("congestion_control", "?"), mss=asked.get("mss_bytes", "?"),
         send=asked.get("send_buffer_bytes", "?"), receive=asked.get("receive_buffer_bytes", "?"),
     )  # fmt: skip
-    return [form, conditions, *METHOD[:2], _controls(run), *METHOD[2:]]
+    beds = [OVER_BEDS.format(beds=run.sessions)] if run.sessions > 1 else []
+    return [form, conditions, *METHOD[:2], *beds, _controls(run), *METHOD[2:]]
 
 
 def _controls(run: Run) -> str:
@@ -110,6 +112,11 @@ CONDITIONS = (
     "All connections begin alike: congestion control {control}, TCP_MAXSEG {mss}, a send buffer of {send} bytes and a "
     "receive buffer of {receive} bytes without autotuning, and no metrics of earlier connections "
     "(tcp_no_metrics_save). These are set in the namespaces of A and B only."
+)
+OVER_BEDS = (
+    "The run was divided over {beds} beds, each set up anew with other numbers, order of links, processes and cores: "
+    "here estimates are means over beds, of logarithms of ratios and of times, with Student's interval (REML with "
+    "Hartung and Knapp's where beds have unequal numbers of pairs), whatever is said of pairs and transfers."
 )
 METHOD = (
     (
