@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROUNDS = 9
+SESSIONS_SEED = 20070825
 NAMES = ("snd_cwnd", "srtt_us", "delivery_rate_bps")
 
 
@@ -210,3 +211,26 @@ def test_a_distribution_that_differs_without_a_change_of_a_figure_is_not_a_chang
     said = sentence(compared)
     assert "behaves differently" not in said
     assert "no change of a figure is significant, though the distribution of the" in said, said
+
+
+def test_a_change_that_differs_between_beds_is_judged_over_beds() -> None:
+    """On each bed the log changes windows by another amount, 0 on average: rounds alone would report it."""
+    rng = np.random.default_rng(SESSIONS_SEED)
+    alarms = {"rounds": 0, "beds": 0}
+    runs, beds = 60, 5
+    for run in range(runs):
+        done: list[Done] = []
+        seen: dict[int, Seen] = {}
+        for bed, shift in enumerate(rng.normal(0, 0.2, beds)):
+            own, found = cell(1000 * run + bed, float(shift), 4)
+            for one in own:
+                block = len(done)
+                done.append(replace(one, block=block, round=4 * bed + one.round, session=bed))
+                seen[block] = found[one.block]
+        for what, several in (("beds", done), ("rounds", [replace(one, session=0) for one in done])):
+            compared = [one for one in compare(several, seen) if one.against == ON and one.name == "snd_cwnd"]
+            alarms[what] += compared[0].effects["median"].excludes(0)
+            assert compared[0].sessions == (beds if what == "beds" else None)
+    print(f"seed {SESSIONS_SEED}: {alarms} of {runs} runs")
+    assert alarms["beds"] <= 0.12 * runs
+    assert alarms["rounds"] > 0.25 * runs

@@ -17,6 +17,7 @@ from sojourn.analysis.factors import IPV4_OVERHEAD, Factors
 from sojourn.analysis.paths import error_rows
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
+from sojourn.analysis.sessions import beds_in
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import share_by_rounds
 from sojourn.statistics.quantile import mean_by_rounds, quantile_by_rounds, sd_by_rounds
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.run import Run
+
+    Captured = tuple[NDArray[np.int64], NDArray[np.int64], int]
 
 ICMP_HEADER = 8
 ETHERNET_WITHOUT_ICMP = IPV4_OVERHEAD - ICMP_HEADER
@@ -39,6 +42,8 @@ class Trials:
     factors: Factors
     arrivals: list[NDArray[np.int64]]
     sequences: list[NDArray[np.int64]]
+    session: NDArray[np.int64]
+    """Of each trial; all alike where the run has one bed."""
 
     @property
     def interval_ns(self) -> int:
@@ -59,6 +64,15 @@ class Trials:
         """Frames per second of each trial."""
         return np.array([(len(one) - 1) / (float(one[-1] - one[0]) / 1e9) for one in self.arrivals if len(one) > 1])
 
+    def with_rates(self) -> NDArray[np.int64]:
+        """The trials that have a rate."""
+        return np.flatnonzero([len(one) > 1 for one in self.arrivals]).astype(np.int64)
+
+    def clusters(self, of_trial: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The trial is the cluster, or the session of several, numbered without gaps."""
+        which = of_trial if beds_in(self.session) is None else self.session[of_trial]
+        return np.unique(which, return_inverse=True)[1].astype(np.int64)
+
 
 def schedule_errors(arrivals: NDArray[np.int64], sequences: NDArray[np.int64], interval_ns: int) -> NDArray[np.float64]:
     """Arrivals less the schedule that starts where their median says."""
@@ -70,7 +84,12 @@ def trials_of(run: Run) -> list[Trials]:
     """The trials that the log tells of and the capture saw, grouped by tool, size and interval."""
     groups = {key: several for key, several in _seen(run).items() if several}
     return [
-        Trials(_factors(*key), [at for at, _ in several], [seq for _, seq in several])
+        Trials(
+            _factors(*key),
+            [at for at, _, _ in several],
+            [seq for _, seq, _ in several],
+            np.array([session for _, _, session in several], dtype=np.int64),
+        )
         for key, several in groups.items()
     ]
 
@@ -80,15 +99,15 @@ def missing_trials(run: Run, rounds: int) -> int:
     return sum(max(0, rounds - len(several)) for several in _seen(run).values())
 
 
-def _seen(run: Run) -> dict[tuple[str, int, int], list[tuple[NDArray[np.int64], NDArray[np.int64]]]]:
-    """Arrivals and sequence numbers of each trial that was captured, by tool, size and interval; maybe of none."""
+def _seen(run: Run) -> dict[tuple[str, int, int], list[Captured]]:
+    """Arrivals, sequence numbers and session of each captured trial, by tool, size and interval; maybe of none."""
     frames = run.captures.partition_by("block", as_dict=True)
-    groups: dict[tuple[str, int, int], list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = {}
+    groups: dict[tuple[str, int, int], list[Captured]] = {}
     for trial in {event["block"]: event for event in run.log if event.get("event") == "trial"}.values():
         several = groups.setdefault((str(trial["tool"]), int(trial["icmp_bytes"]), int(trial["interval_ns"])), [])
         seen = frames.get((trial["block"],))
         if seen is not None and seen.height > 1:
-            several.append(_in_order(seen, trial))
+            several.append((*_in_order(seen, trial), int(seen["part"][0]) if run.sessions > 1 else 0))
     return groups
 
 
@@ -96,21 +115,32 @@ def departure_rows(trials: list[Trials]) -> list[Row]:
     """Intervals, rate and pacing errors of every group of trials."""
     rows = []
     for one in trials:
-        gaps, of_trial = one.gaps()
+        gaps, of_gaps = one.gaps()
+        of_trial, of_rates = one.clusters(of_gaps), one.clusters(one.with_rates())
         like = Row(DIRECT, "", "", Interval(0.0, None, None, 0.95, len(one.arrivals)), "", factors=one.factors)
+        like.sessions = beds_in(one.session)
         figures = [
             ("departure_interval", "mean", mean_by_rounds(gaps, of_trial), "ns"),
             ("departure_interval", "p50", quantile_by_rounds(gaps, of_trial, 0.5), "ns"),
             ("departure_interval", "sd", sd_by_rounds(gaps, of_trial), "ns"),
-            ("departure_rate", "mean", mean_by_rounds(one.rates(), np.arange(len(one.rates()))), "1/s"),
+            ("departure_rate", "mean", mean_by_rounds(one.rates(), of_rates), "1/s"),
         ]
         rows += [
-            Row(DIRECT, quantity, statistic, value, unit, factors=one.factors, probes=len(gaps) + len(one.arrivals))
+            Row(
+                DIRECT,
+                quantity,
+                statistic,
+                value,
+                unit,
+                factors=one.factors,
+                probes=len(gaps) + len(one.arrivals),
+                sessions=like.sessions,
+            )
             for quantity, statistic, value, unit in figures
         ]
         if one.interval_ns:
             errors, of_errors = one.errors()
-            rows += error_rows(like, np.abs(errors), of_errors)
+            rows += error_rows(like, np.abs(errors), one.clusters(of_errors))
             rows += _interval_shares(one, np.abs(gaps - one.interval_ns), of_trial)
     for row in rows:
         row.clock, row.source = "TAI", SOURCE
@@ -123,6 +153,7 @@ def _interval_shares(trials: Trials, errors: NDArray[np.float64], of_trial: NDAr
     for quantity, bound in (("interval_within_1us", 1_000), ("interval_within_10us", 10_000)):
         share = share_by_rounds(errors <= bound, of_trial)
         rows.append(Row(DIRECT, quantity, "ratio", share, "1", factors=trials.factors, probes=len(errors)))
+        rows[-1].sessions = beds_in(trials.session)
     return rows
 
 

@@ -31,6 +31,8 @@ class Done:
     connections: Sequence[dict[str, Any]]
     logged: dict[str, Any] | None
     capture_dropped: int
+    session: int = 0
+    """The part that measured it; 0 where the run has one bed."""
 
     @property
     def label(self) -> str:
@@ -41,6 +43,7 @@ class Done:
 def trials_of(run: Run, kind: str | None = None) -> list[Done]:
     """The trials of a kind in the order of their blocks; of a block that was measured again, the last."""
     told = {entry["block"]: entry for entry in run.log if entry.get("event") == "tcp-trial"}
+    session = _sessions(run)
     return [
         Done(
             **{
@@ -50,10 +53,23 @@ def trials_of(run: Run, kind: str | None = None) -> list[Done]:
             connections=entry["connections"],
             logged=entry.get("logged"),
             capture_dropped=int(entry.get("capture_dropped") or 0),
+            session=session.get(entry["block"], 0),
         )
         for _, entry in sorted(told.items())
         if kind is None or entry["kind"] == kind
     ]
+
+
+def _sessions(run: Run) -> dict[int, int]:
+    """The part during which each trial was told of, of a run of several sessions."""
+    found: dict[int, int] = {}
+    part = 0
+    for entry in run.log if run.sessions > 1 else ():
+        if entry.get("event") == "started":
+            part = int(entry["part"])
+        elif entry.get("event") == "tcp-trial":
+            found[entry["block"]] = part
+    return found
 
 
 def by_cell(several: Sequence[Done]) -> list[list[Done]]:

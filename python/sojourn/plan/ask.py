@@ -83,6 +83,8 @@ class Ask:
     """Whether each host has a cgroup of its own."""
     sessions: bool = False
     """Whether it judges by beds made anew."""
+    one_bed: str = "judges one bed"
+    """Why it has one bed alone, where it has."""
     twins: bool = False
     """Whether it measures over second links of a kind."""
     probes: bool = False

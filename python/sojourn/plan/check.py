@@ -34,7 +34,7 @@ def check(plan: Plan, table: Table, name: str) -> None:
     if plan.bed.twins and not ask.twins:
         raise refuse(given("bed.twins", value=True), "bed.twins", f"false for {method}, which measures over no twin")
     if plan.bed.sessions > 1 and not ask.sessions:
-        one = f"1 for {method}, which judges one bed"
+        one = f"1 for {method}, which {ask.one_bed}"
         raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", one)
     ask.check(plan, given)
     check_emulators(plan, given)

@@ -82,6 +82,7 @@ ASK = Ask(
     limit=Limit("pairs", "rounds", 8),
     words={"device": "bed.devices", "size": "probe.icmp_bytes"},
     emulates=False,
+    sessions=True,
     probes=True,
     not_simulated="ping and a capture need a real kernel",
 )

@@ -7,6 +7,10 @@ Distributions are compared over flips of whole rounds (`statistics.permutation`)
 estimate over rounds with its exact interval. The control, twice without the log, is tested in the same way and shows
 which differences the run can detect.
 
+Of a run of several sessions a figure is the mean over rounds, with an interval and a p over sessions (Student's t, or
+REML where sessions have unequal numbers of rounds): what the log changes may differ from bed to bed. Flips of whole
+rounds test that it changes nothing at all on these beds, which is true of each round if it is true.
+
 A change is significant where its q-value says so (signed-rank tests, false discovery rate over all changes of a
 setting) and its interval, at the level for figures chosen that way, does not hold zero. Of a distribution that differs
 without any such change the sentence says only that.
@@ -22,6 +26,7 @@ import polars as pl
 
 from sojourn.analysis.finding import Finding
 from sojourn.analysis.rows import Row
+from sojourn.analysis.sessions import beds_counted, beds_in, by_session, figure_of, middle
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended
 from sojourn.analysis.tcp_trials import Done, by_cell, trials_of
@@ -97,11 +102,31 @@ class Compared:
     """By statistic, the smallest relative change that would be detected in four of five such runs."""
     differences: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """By statistic, the relative difference of each round."""
+    session: NDArray[np.int64] | None = None
+    """Of each round; None where the run has one bed."""
     adjusted: float = 1.0
     q_values: dict[str, float] = field(default_factory=dict)
     """By statistic, the q-value of the effect among all effects of this pair of settings."""
     chosen_level: float = 1 - ALARM
     """Of the interval of an effect that is reported because it is significant."""
+
+    @property
+    def sessions(self) -> int | None:
+        """Over how many beds; None where the run has one."""
+        return None if self.session is None else beds_counted(self.session)
+
+    def over(self, statistic: str, level: float = 0.95) -> Interval:
+        """The effect: the pseudomedian of the rounds of one bed, or the mean over several."""
+        values = self.differences[statistic]
+        return hodges_lehmann(values, level) if self.session is None else middle(values, self.session, level)
+
+    def p_of(self, statistic: str) -> float:
+        """Of an effect that is zero; 1 where it cannot be told."""
+        values = self.differences[statistic]
+        if self.session is None or self.sessions is None:
+            return signed_rank_p(values)
+        p = figure_of(values, self.session).p
+        return 1.0 if p is None else p
 
     @property
     def differs(self) -> bool:
@@ -112,7 +137,14 @@ class Compared:
     def changes(self) -> list[Change]:
         """The effects that are significant, with intervals that do not hold zero."""
         found = [
-            Change(self.cell, self.name, statistic, hodges_lehmann(self.differences[statistic], self.chosen_level), q)
+            Change(
+                self.cell,
+                self.name,
+                statistic,
+                self.over(statistic, self.chosen_level),
+                q,
+                f" over {self.sessions} beds" if self.sessions else "",
+            )
             for statistic, q in self.q_values.items()
             if q <= ALARM
         ]
@@ -128,6 +160,8 @@ class Change:
     statistic: str
     value: Interval
     q: float
+    beds: str = ""
+    """Over how many beds, as a sentence goes on."""
 
 
 def study(run: Run) -> Study:
@@ -154,7 +188,7 @@ def adjust(compared: Sequence[Compared]) -> None:
         effects = [(one, statistic) for one in own for statistic in one.effects]
         if not effects:
             continue
-        q = benjamini_hochberg(np.array([signed_rank_p(one.differences[statistic]) for one, statistic in effects]))
+        q = benjamini_hochberg(np.array([one.p_of(statistic) for one, statistic in effects]))
         for (one, statistic), value in zip(effects, q, strict=True):
             one.q_values[statistic], one.chosen_level = float(value), selected_level(q, ALARM)
 
@@ -183,34 +217,44 @@ def _sending_ns(one: Done) -> int:
 
 def compare(cell: Sequence[Done], seen: dict[int, Seen], questions: int = 1) -> list[Compared]:
     """With the log against without it, and without it again against without it; each one of so many tests."""
-    turns: dict[int, dict[str, Seen]] = {}
+    turns: dict[tuple[int, int], dict[str, Seen]] = {}
     for one in cell:
         if one.block in seen:
-            turns.setdefault(one.round, {})[one.setting] = seen[one.block]
+            turns.setdefault((one.session, one.round), {})[one.setting] = seen[one.block]
     found = []
     for against in (ON, AGAIN):
-        rounds = [turn for _, turn in sorted(turns.items()) if OFF in turn and against in turn]
+        rounds = {at: turn for at, turn in sorted(turns.items()) if OFF in turn and against in turn}
         if len(rounds) >= LEAST_ROUNDS:
-            pairs = [(turn[OFF], turn[against]) for turn in rounds]
-            found += [_compared(cell[0].label, name, against, pairs, questions) for name in OBSERVABLES]
+            pairs = [(turn[OFF], turn[against]) for turn in rounds.values()]
+            session = np.array([at for at, _ in rounds], dtype=np.int64)
+            own = session if beds_in(session) else None
+            found += [_compared(cell[0].label, name, against, pairs, questions, own) for name in OBSERVABLES]
     return found
 
 
-def _compared(cell: str, name: str, against: str, pairs: Sequence[tuple[Seen, Seen]], questions: int) -> Compared:
+def _compared(
+    cell: str,
+    name: str,
+    against: str,
+    pairs: Sequence[tuple[Seen, Seen]],
+    questions: int,
+    session: NDArray[np.int64] | None = None,
+) -> Compared:
     distance = None
     if name in SERIES:
         distance = apart([other.series[name] for _, other in pairs], [plain.series[name] for plain, _ in pairs])
     means = np.array([[one.summary(name, "median") for one in pair] for pair in pairs])
     p = distance.energy_p if distance is not None else paired_p(means[:, 1] - means[:, 0])
-    found = Compared(cell, name, against, len(pairs), distance, p)
+    found = Compared(cell, name, against, len(pairs), distance, p, session=session)
     for statistic in STATISTICS if name in SERIES else ("median",):
         values = np.array([[one.summary(name, statistic) for one in pair] for pair in pairs])
         level = float(np.median(values[:, 0]))
         differences = (values[:, 1] - values[:, 0]) / (abs(level) or 1.0)
         found.differences[statistic] = differences
-        found.effects[statistic] = hodges_lehmann(differences)
+        found.effects[statistic] = found.over(statistic)
         found.level[statistic] = level
-        found.least[statistic] = smallest(differences, questions)
+        units = differences if session is None else by_session(differences, session)
+        found.least[statistic] = smallest(units, questions)
     return found
 
 
@@ -226,7 +270,7 @@ def rows_of(one: Compared) -> list[Row]:
     reference = OFF
     rows = [
         Row(one.against, f"{one.name}_change", statistic, value, "ratio", reference=reference, against=one.cell,
-            clock="TAI", source="user", q_value=one.q_values.get(statistic))
+            clock="TAI", source="user", q_value=one.q_values.get(statistic), sessions=one.sessions)
         for statistic, value in one.effects.items()
     ]  # fmt: skip
     if one.distance is not None:
@@ -340,7 +384,7 @@ def sentence(compared: Sequence[Compared]) -> str:
 def _changed(one: Change) -> str:
     what = OBSERVABLES[one.name][0] + ("" if one.statistic == "median" or one.name not in SERIES else " (p95)")
     low, high = (percent(end or 0.0) for end in (one.value.low, one.value.high))
-    between = f"{percent(one.value.level)} CI {low} to {high}, for figures that are chosen"
+    between = f"{percent(one.value.level)} CI {low} to {high}{one.beds}, for figures that are chosen"
     return f"{what} changes by {percent(one.value.estimate)} ({one.cell}; q {one.q:.2g}, {between})"
 
 

@@ -106,6 +106,7 @@ ASK = Ask(
     words={"rounds": "perturbation.rounds"},
     pipes=lambda plan: plan.perturbation.pipe,
     pipe_key="perturbation.pipe",
+    sessions=True,
     cgroups=True,
     not_simulated="it needs a real kernel",
 )

@@ -50,8 +50,9 @@ def effects(run: Run) -> Table:
 
 NOTE = (
     "Change: with the setting minus without the log, of each trial's median or 95th percentile; Hodges and Lehmann's "
-    "estimate over rounds with its exact interval, relative to the median without the log. q: of the "
-    "signed-rank test of the change, false discovery rate over all changes of the setting. Smallest change detected: "
+    "estimate over rounds with its exact interval, or over beds the mean with Student's, relative to the median "
+    "without the log. q: of the signed-rank test of the change, over several beds of Student's, false discovery rate "
+    "over all changes of the setting. Smallest change detected: "
     "a change of this size would be significant in four of five such runs (the power is 80 %). p: of the energy "
     "distance between the pooled distributions (of the mean difference where a trial has one number), by a sign-flip "
     "permutation test with rounds as units. Adjusted p: for the number of tests (Holm)."

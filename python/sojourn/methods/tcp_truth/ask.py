@@ -110,6 +110,7 @@ ASK = Ask(
     words={"rounds": "truth.repetitions"},
     pipes=pipes,
     pipe_key="a pipe of [truth]",
+    one_bed="compares each packet with another account of the same packet, which no other bed changes",
     cgroups=True,
     not_simulated="it needs a real kernel",
 )
