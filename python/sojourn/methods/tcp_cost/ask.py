@@ -9,7 +9,7 @@ traffic is made.
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sojourn.plan.ask import Ask, Limit
@@ -164,6 +164,12 @@ def estimate(plan: Plan, trials: Sequence[Trial[Slice]]) -> Estimate:
     return estimated(plan, len(trials) // 2, 0, measuring)
 
 
+def resolve(plan: Plan) -> Plan:
+    """As many beds at most as have two pairs of each cell."""
+    most = max(1, plan.costs.repetitions // max(2, plan.costs.at_once))
+    return replace(plan, bed=replace(plan.bed, sessions=min(plan.bed.sessions, most)))
+
+
 def describe(plan: Plan) -> dict[str, Any]:
     """What `--dry-run` shows: cells with their factors, pairs and times."""
     trials = expand(plan)
@@ -181,14 +187,10 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def check(plan: Plan, given: Lookup) -> None:
-    """Refuse runs too short for an iperf3 of their own, and beds that have less than two pairs of each cell."""
+    """Refuse runs too short for an iperf3 of their own."""
     if plan.costs.form == "runs" and plan.costs.slice_ns < 1_000_000_000:
         value = as_duration(plan.costs.slice_ns)
         raise refuse(given("costs.slice", value), "costs.slice", 'at least "1s" with costs.form = "runs"')
-    most = plan.costs.repetitions // max(2, plan.costs.at_once)
-    if plan.bed.sessions > max(1, most):
-        wanted = f"at most {max(1, most)} for {plan.costs.repetitions} repetitions: two of each cell on each bed"
-        raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", wanted)
 
 
 COMMAND_NS = 25_000_000
@@ -228,6 +230,7 @@ ASK = Ask(
     unread=UNREAD,
     words={"ppl": "costs.packets_per_log", "rounds": "costs.repetitions"},
     emulates=False,
+    resolve=resolve,
     sessions=True,
     cgroups=True,
     not_simulated="it needs a real kernel",
