@@ -63,7 +63,7 @@ def test_a_device_has_one_more_cable_than_stations() -> None:
 
 @pytest.mark.parametrize(("near", "far", "bypass"), [(1, 1, False), (1, 1, True), (MOST_ENDS, MOST_ENDS, True)])
 @pytest.mark.parametrize("links", [{}, dict.fromkeys(("direct", *ALL), LinkSpec((10_000_000,)))])
-@pytest.mark.parametrize("drawn", [{}, {"twins": ("direct", "bridge*4"), "layout": 7}])
+@pytest.mark.parametrize("drawn", [{}, {"twins": ("direct", "bridge*4"), "layout": 7, "addresses": 8}])
 def test_no_name_index_or_mac_is_there_twice(
     near: int, far: int, bypass: bool, links: dict[str, LinkSpec], drawn: dict[str, Any]
 ) -> None:
@@ -294,3 +294,21 @@ def test_a_simulated_bed_builds_nothing_and_has_facts() -> None:
     assert facts["stable"]["hosts"] == {}
     assert facts["stable"]["machine"]["kernel"]["tick_hz"] in (100, 250, 300, 1000)
     assert facts["hash"] == digest(facts["stable"])
+
+
+def test_addresses_are_drawn_apart_from_the_layout() -> None:
+    spec = BedSpec(devices=("wire", "bridge"), twins=("direct", "bridge"), layout=1, addresses=1)
+    first, same_layout, same_addresses = (
+        Topology.of_spec(replace(spec, layout=layout, addresses=addresses))
+        for layout, addresses in ((1, 1), (1, 2), (2, 1))
+    )
+
+    def laid(one: Topology) -> list[tuple[str, int]]:
+        return [(port.dev, port.ifindex) for cable in one.cables for port in (cable.left, cable.right)]
+
+    def addressed(one: Topology) -> list[tuple[str, str, str, str]]:
+        return [(path, link.a_ip4, link.b_ip6, link.stations[0].left.mac if link.stations else link.a_mac)
+                for path, link in one.paths.items()]  # fmt: skip
+
+    assert laid(first) == laid(same_layout) != laid(same_addresses)
+    assert addressed(first) == addressed(same_addresses) != addressed(same_layout)

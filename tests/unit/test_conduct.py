@@ -16,6 +16,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,13 +26,18 @@ from sojourn.conduct import Interrupted, Screen, conduct, create_folder, resume
 from sojourn.conduct.archive import Log, asked_in, rewrite
 from sojourn.conduct.blocks import probed_blocks
 from sojourn.conduct.cores import cores_of
+from sojourn.conduct.draw import Draw
 from sojourn.conduct.neighbours import contention
-from sojourn.conduct.remaining import next_part
+from sojourn.conduct.remaining import next_bed, next_part, run_seed
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.plan import Plan, load_plan
+from sojourn.plan.types import DRAWN
 from sojourn.records import TABLES, RunFolder, read_table
 from sojourn.records.folder import open_folder
 from sojourn.records.log import read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FAKE = Path(__file__).with_name("fake_instrument.py")
 ONE_BED = ("bed.sessions=1", "bed.twins=false")
@@ -354,3 +360,83 @@ def test_work_of_others_is_told_from_ours() -> None:
     assert not contention(quiet, Usage(10.0, 20.0, 0.0, 14.5)).is_worth_telling
     assert contention(quiet, Usage(10.0, 25.0, 0.0, 5.0)).sentence.startswith("other programs took 1.5 of")
     assert contention(quiet, Usage(10.0, 15.0, 0.5, 10.0)).is_worth_telling
+
+
+HELD = 'bed.hold=["layout", "addresses", "processes", "cores", "order"]'
+
+
+def test_what_is_held_is_drawn_once_and_the_rest_for_each_bed(tmp_path: Path) -> None:
+    plain, held = (small("rounds=6", "bed.sessions=3", *more) for more in ((), (HELD,)))
+    drawn = {}
+    for name, plan in (("plain", plain), ("held", held)):
+        folder = create_folder(plan, tmp_path / name)
+        conduct(plan, folder, silent())
+        drawn[name] = [one["draw"] for one in read_log(folder.log) if one["event"] == "started"]
+    kept = ("layout", "addresses", "environment_bytes")
+    assert [len({draw[key] for draw in drawn["plain"]}) for key in kept] == [3, 3, 3]
+    assert [len({draw[key] for draw in drawn["held"]}) for key in kept] == [1, 1, 1]
+    assert {tuple(draw["held"]) for draw in drawn["held"]} == {("layout", "addresses", "processes", "cores", "order")}
+    assert len({draw["seed"] for draw in drawn["held"]}) == 3
+
+
+def test_each_thing_is_held_by_itself() -> None:
+    told = {what: [Draw(seed, 99, (what,)) for seed in range(8)] for what in (*DRAWN, "")}
+    values: dict[str, Callable[[Draw], object]] = {
+        "layout": lambda draw: draw.layout,
+        "addresses": lambda draw: draw.addresses,
+        "processes": lambda draw: draw.environment_bytes,
+        "cores": lambda draw: tuple(draw.cores.sample(range(8), 8)),
+    }
+    for held, draws in told.items():
+        for what, value in values.items():
+            assert (len({value(draw) for draw in draws}) == 1) == (what == held), (what, held)
+    assert {held for held, draws in told.items() if draws[0].command(["x"]) != ["x"]} == {"aslr"}
+
+
+def test_the_order_of_paths_is_held_over_all_rounds() -> None:
+    def orders(*sets: str) -> set[tuple[str, ...]]:
+        plan = small("rounds=12", "bed.sessions=3", "devices=wire,bridge", *sets)
+        by_round = itertools.groupby(plan.expand(), key=lambda trial: (trial.round, trial.visit))
+        return {tuple(trial.device for trial in several) for (_, visit), several in by_round if visit == 0}
+
+    assert len(orders()) > 3
+    assert len(orders('bed.hold=["order"]')) == 1
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (['bed.hold=["moon"]', "bed.sessions=3"], 'each "layout" or "addresses" or "processes"'),
+        (['bed.hold=["layouts"]', "bed.sessions=3"], 'did you mean "layout"'),
+        (['bed.hold=["layout"]'], "bed.sessions = 1: expected 2 or more, of which bed.hold tells"),
+    ],
+)
+def test_what_cannot_be_held_is_refused(sets: list[str], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        small(*sets)
+
+
+def test_a_simulated_line_can_differ_with_one_thing_that_is_drawn() -> None:
+    of = [[Draw(seed, 99, held).offset_ns("a", 100.0, "cores") for seed in range(4)] for held in ((), ("cores",))]
+    assert (len(set(of[0])), len(set(of[1]))) == (4, 1)
+
+
+def test_a_resumed_run_holds_what_its_first_beds_had(tmp_path: Path) -> None:
+    log = tmp_path / "run" / "log.jsonl"
+    log.parent.mkdir()
+    log.write_text(json.dumps({"event": "started", "part": 4, "bed": 1, "draw": {"run_seed": 7}}) + "\n")
+    folder = RunFolder(log.parent)
+    assert (run_seed(folder), next_bed(folder, 5)) == (7, 2)
+
+
+def test_an_address_space_that_is_held_is_not_randomized() -> None:
+    shown = {
+        held: subprocess.run(
+            Draw(1, 2, held).command(["cat", "/proc/self/personality"]), check=False, capture_output=True, text=True
+        )
+        for held in ((), ("aslr",))
+    }
+    if "failed to set personality" in shown["aslr",].stderr:
+        pytest.skip("this machine lets nobody hold an address space")
+    random_at_will, held = (int(one.stdout, 16) & 0x0040000 for one in shown.values())
+    assert (random_at_will, held) == (0, 0x0040000)

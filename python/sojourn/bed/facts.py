@@ -81,6 +81,8 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     }
     if not backend.simulated:
         stable["hosts"] = {host.name: _host(backend, host.name) for host in topology.hosts}
+    if spec.layout is None:
+        del stable["bed"]["spec"]["addresses"]  # drawn with the layout alone
     layout = None if spec.layout is None else _take_layout(stable)
     return {
         "schema": "sojourn.bed",
@@ -96,7 +98,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
 def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
     """Takes out what each session draws: seed, cores of the ends, addresses and MACs, and with them the neighbours."""
     bed, hosts = stable["bed"], stable["hosts"]
-    layout = {key: bed["spec"].pop(key) for key in ("layout", "prober_cpu", "responder_cpu")}
+    layout = {key: bed["spec"].pop(key) for key in ("layout", "addresses", "prober_cpu", "responder_cpu")}
     layout |= {"device_cpu": bed.pop("device_cpu"), "paths": [dict(path) for path in bed["paths"]]}
     kept = ("path", "a_dev", "b_dev", "rated")
     bed["paths"] = [

@@ -77,6 +77,8 @@ class BedSpec:
     """Paths, "direct" among them, that have a second link of the same kind."""
     layout: int | None = None
     """The seed by which numbers and order of links are drawn; None: the same on every machine."""
+    addresses: int | None = None
+    """The seed by which addresses and MACs are numbered; None: as the links are."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,13 @@ class Link:
     """What each cable from A to B is held to; empty where none is. Further ends have what their side's cable has."""
     is_twin: bool = False
     """Whether it is the second of its kind."""
+    addressed: int | None = None
+    """What its addresses and MACs are numbered with; None: as its indexes are."""
+
+    @property
+    def octet(self) -> int:
+        """The k of its addresses and MACs."""
+        return self.number if self.addressed is None else self.addressed
 
     @property
     def is_bypass(self) -> bool:
@@ -197,7 +206,7 @@ class Link:
     @property
     def nobody_mac(self) -> str:
         """An address of this link that no port has: a bridge floods what is sent to it."""
-        return f"02:77:00:00:{self.number:02x}:fe"
+        return f"02:77:00:00:{self.octet:02x}:fe"
 
     @property
     def a_dev(self) -> str:
@@ -209,27 +218,27 @@ class Link:
 
     @property
     def a_mac(self) -> str:
-        return f"02:77:00:00:{self.number:02x}:01"
+        return f"02:77:00:00:{self.octet:02x}:01"
 
     @property
     def b_mac(self) -> str:
-        return f"02:77:00:00:{self.number:02x}:02"
+        return f"02:77:00:00:{self.octet:02x}:02"
 
     @property
     def a_ip4(self) -> str:
-        return f"10.77.{self.number}.1"
+        return f"10.77.{self.octet}.1"
 
     @property
     def b_ip4(self) -> str:
-        return f"10.77.{self.number}.2"
+        return f"10.77.{self.octet}.2"
 
     @property
     def a_ip6(self) -> str:
-        return f"fd77:0:0:{self.number:x}::1"
+        return f"fd77:0:0:{self.octet:x}::1"
 
     @property
     def b_ip6(self) -> str:
-        return f"fd77:0:0:{self.number:x}::2"
+        return f"fd77:0:0:{self.octet:x}::2"
 
     @property
     def a_port(self) -> End:
@@ -311,7 +320,7 @@ class Link:
         return Stretch((Cable(cable.left, left), Cable(right, cable.right)), joined)
 
     def _rated_mac(self, place: int) -> str:
-        return f"02:77:00:03:{self.number:02x}:{place:02x}"
+        return f"02:77:00:03:{self.octet:02x}:{place:02x}"
 
     def _station(self, i: int) -> Station:
         base, stem = self.number * 100 + 10 * i, f"d-{self.slug}-{i}"
@@ -326,20 +335,20 @@ class Link:
 
     def _end(self, host: HostName, j: int, ip_base: int, mac_base: int) -> End:
         """The j-th end at a host, from 2."""
-        mac = f"02:77:00:00:{self.number:02x}:{mac_base + j:02x}"
-        ip4, ip6 = f"10.77.{self.number}.{ip_base + j}", f"fd77:0:0:{self.number:x}::{mac_base + j:x}"
+        mac = f"02:77:00:00:{self.octet:02x}:{mac_base + j:02x}"
+        ip4, ip6 = f"10.77.{self.octet}.{ip_base + j}", f"fd77:0:0:{self.octet:x}::{mac_base + j:x}"
         return End(host, f"{host}-{self.slug}-{j}", self._further_index(mac_base + j), mac, ip4, ip6)
 
     def _further(self, stem: str, j: int, mac_base: int) -> Port:
         """The device's port of the j-th end, from 2."""
-        mac = f"02:77:00:02:{self.number:02x}:{mac_base + j:02x}"
+        mac = f"02:77:00:02:{self.octet:02x}:{mac_base + j:02x}"
         return Port("d", f"{stem}{j}", self._further_index(0x80 + mac_base + j), mac)
 
     def _further_index(self, which: int) -> int:
         return 100_000 + self.number * 0x100 + which
 
     def _inner_mac(self, station: int, which: int) -> str:
-        return f"02:77:00:01:{self.number:02x}:{station:x}{which:x}"
+        return f"02:77:00:01:{self.octet:02x}:{station:x}{which:x}"
 
 
 @dataclass(frozen=True)
@@ -380,6 +389,9 @@ class Topology:
         numbers = range(1, len(paths) + 1) if draw is None else draw.sample(NUMBERS, len(paths))
         numbered = zip(numbers, paths, strict=True)
         plain = [_link(path, number, device, spec.near, spec.far) for number, (path, device) in numbered]
+        if spec.addresses is not None:
+            octets = random.Random(f"{spec.addresses}/addresses").sample(NUMBERS, len(plain))
+            plain = [replace(link, addressed=octet) for link, octet in zip(plain, octets, strict=True)]
         found = tuple(_rated(link, spec.links) for link in plain)
         return cls(found, laid=found if draw is None else tuple(draw.sample(found, len(found))))
 

@@ -204,7 +204,7 @@ def mac(link: Link, to: str) -> str:
     return {
         "unicast": link.b_mac,
         "broadcast": BROADCAST_MAC,
-        "multicast": group_mac(link.number),
+        "multicast": group_mac(link.octet),
         "unknown": link.nobody_mac,
     }[to]
 
@@ -218,9 +218,9 @@ def address(asked: Asked) -> str:
     """The destination address of UDP."""
     link, six = asked.link, asked.engines.send == "udp6"
     if asked.trial.factors.to == "multicast":
-        return f"ff15::77:{link.number:x}" if six else f"239.77.0.{link.number}"
+        return f"ff15::77:{link.octet:x}" if six else f"239.77.0.{link.octet}"
     if asked.trial.factors.to == "broadcast":
-        return f"10.77.{link.number}.255"
+        return f"10.77.{link.octet}.255"
     return link.b_ip6 if six else link.b_ip4
 
 
@@ -243,7 +243,7 @@ def receiving(asked: Asked) -> dict[str, Any]:
 def listening(asked: Asked, number: int, port: Port) -> dict[str, Any]:
     """One port of the receiver; where answers are asked for, tagged by which one it is."""
     udp = asked.engines.receive in ("udp", "udp6")
-    groups = [address(asked) if udp else group_mac(asked.link.number)] if asked.trial.factors.to == "multicast" else []
+    groups = [address(asked) if udp else group_mac(asked.link.octet)] if asked.trial.factors.to == "multicast" else []
     via, via6 = ("udp" if udp else asked.engines.receive), asked.engines.receive == "udp6"
     there: dict[str, Any] = {"port": number, "via": via, "dev": port.dev, "groups": groups}
     if udp:

@@ -1,9 +1,11 @@
 """What each session of a run draws anew, so that its figure can tell what the bed's making is worth.
 
-Whatever is set up once for a bed and could matter: numbers of links, and with them addresses, MACs and interface
-indexes; the order in which links are laid; how long the environment of programs is, and with it where their stacks lie;
+Whatever is set up once for a bed and could matter: numbers of links, and with them interface indexes; the order in
+which links are laid; addresses and MACs; how long the environment of programs is, and with it where their stacks lie;
 which cores the two ends have, where there is a choice. Processes are new in each session, and so are their address
 spaces.
+What is held (`bed.hold`) follows from the run's seed in place of the session's; an address space that is held is not
+random.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MOST_ENVIRONMENT_BYTES = 4096
 """One page: stacks are aligned to less."""
@@ -21,33 +26,56 @@ VARIABLE = "SOJOURN_SESSION"
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A session's draw; everything follows from the seed."""
+    """A session's draw; everything follows from the two seeds."""
 
     seed: int
+    run_seed: int = 0
+    """Of what is held."""
+    held: tuple[str, ...] = ()
+
+    def seed_of(self, what: str) -> int:
+        """The seed of one of the things that are drawn (`DRAWN`)."""
+        return self.run_seed if what in self.held else self.seed
 
     @property
     def layout(self) -> int:
         """The seed of numbers and order of links."""
-        return self.seed
+        return self.seed_of("layout")
+
+    @property
+    def addresses(self) -> int:
+        """The seed of addresses and MACs."""
+        return self.seed_of("addresses")
 
     @property
     def cores(self) -> random.Random:
         """Chooses the cores of both ends."""
-        return random.Random(f"{self.seed}/cores")
+        return random.Random(f"{self.seed_of('cores')}/cores")
 
     @property
     def environment_bytes(self) -> int:
         """By how much the environment of programs is longer."""
-        return random.Random(f"{self.seed}/environment").randrange(MOST_ENVIRONMENT_BYTES)
+        return random.Random(f"{self.seed_of('processes')}/environment").randrange(MOST_ENVIRONMENT_BYTES)
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """The command of a program, its address space at the same place each time where that is held."""
+        return [*(("setarch", "-R") if "aslr" in self.held else ()), *argv]
 
     def environment(self) -> dict[str, str]:
         """The environment of programs."""
         return {**os.environ, VARIABLE: "-" * self.environment_bytes}
 
-    def offset_ns(self, path: str, sd_ns: float) -> float:
-        """How much slower a simulated path is in this session, each way: normal about zero."""
-        return random.Random(f"{self.seed}/{path}").gauss(0.0, sd_ns)
+    def offset_ns(self, path: str, sd_ns: float, of: str = "") -> float:
+        """How much slower a simulated path is in this session, each way: normal about zero; drawn with `of`."""
+        return random.Random(f"{self.seed_of(of)}/{path}").gauss(0.0, sd_ns)
 
     def told(self) -> dict[str, Any]:
         """As the log has it."""
-        return {"seed": self.seed, "environment_bytes": self.environment_bytes}
+        return {
+            "seed": self.seed,
+            "run_seed": self.run_seed,
+            "held": list(self.held),
+            "layout": self.layout,
+            "addresses": self.addresses,
+            "environment_bytes": self.environment_bytes,
+        }

@@ -35,6 +35,8 @@ class Part:
     owed: Sequence[Trial[Any]]
     every: int
     """Trials of the whole run."""
+    bed: int = 0
+    """The number of the bed on which it is done."""
     to_go: int = 0
     """Trials that the run still owed when it began, this session's and those of all after it."""
 

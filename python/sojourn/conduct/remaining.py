@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sojourn.records.log import read_log
 
@@ -17,6 +17,22 @@ def next_part(folder: RunFolder) -> int:
     """One more than any part that left a file."""
     numbers = [int(found[1]) for path in folder.records.iterdir() if (found := PART.search(path.name))]
     return max(numbers, default=-1) + 1
+
+
+def next_bed(folder: RunFolder, part: int) -> int:
+    """The number of the next bed: one more than any in the log, or that of the part where the log numbers none."""
+    return max((int(entry["bed"]) + 1 for entry in _started(folder) if "bed" in entry), default=part)
+
+
+def run_seed(folder: RunFolder) -> int | None:
+    """The seed of what the run's beds have in common; None where none was drawn yet."""
+    draws = (entry.get("draw") or {} for entry in _started(folder))
+    return next((int(draw["run_seed"]) for draw in draws if "run_seed" in draw), None)
+
+
+def _started(folder: RunFolder) -> list[dict[str, Any]]:
+    entries = read_log(folder.log) if folder.log.is_file() else []
+    return [entry for entry in entries if entry.get("event") == "started"]
 
 
 def next_block(folder: RunFolder, first: int) -> int:

@@ -9,7 +9,7 @@ import errno
 import secrets
 import signal
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import sojourn
@@ -21,7 +21,7 @@ from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
 from sojourn.conduct.loop import at_most_ns, give_back, measure_trials, of_one_session, sessions_for
 from sojourn.conduct.part import Part, Session, wants_fifo
-from sojourn.conduct.remaining import is_finished, next_part
+from sojourn.conduct.remaining import is_finished, next_bed, next_part, run_seed
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.methods import load
@@ -32,9 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sojourn.conduct.bench import Measure
+    from sojourn.conduct.cores import Cores
     from sojourn.conduct.progress import Screen
+    from sojourn.conduct.site import Site
     from sojourn.plan.trial import Trial
     from sojourn.records import RunFolder
+
+
+SIMULATED_RUN = 1 << 32
+"""The seed of what simulated beds have in common: none of them has it for its own."""
 
 
 class Interrupted(SojournError):  # noqa: N818 - an event, not a fault
@@ -129,17 +135,18 @@ def signals_as_interrupts() -> Iterator[None]:
 def measure(owed: Owed, log: Log, screen: Screen) -> None:
     """Measure session after session, each a part of the run with a bed of its own, until nothing is owed."""
     plan, done, part = owed.plan, 0, owed.first_part
-    clock = Clock(at_most_ns(plan))
-    sessions = sessions_for(owed.trials, plan.bed.sessions - owed.first_part, plan.ask.session_batches)
+    clock, starts = Clock(at_most_ns(plan)), plan.ask.starts(plan)
+    sessions = sessions_for(owed.trials, plan.bed.sessions - -(-part // starts), plan.ask.session_batches)
+    bed = next_bed(owed.folder, part)
     first = True
     for session in range(1, sessions + 1):
         left = owed.trials[done:]
         if not left and not first:
             break
         several = of_one_session(left, sessions - session + 1)
-        one = Part(plan, owed.folder, part, several, owed.every, len(owed.trials) if first else 0)
+        one = Part(plan, owed.folder, part, several, owed.every, bed, len(owed.trials) if first else 0)
         done += measure_session(one, clock, session / sessions, log, screen)
-        part, first = part + 1, False
+        part, bed, first = part + starts, bed + 1, False
     if done < len(owed.trials):
         give_back(plan, owed.folder, owed.trials, done, log)
     log("finished", part=part - 1)
@@ -150,8 +157,7 @@ def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Sc
     plan = part.plan
     draw = draw_of(part)
     cores = choose_cores(plan, None if draw is None else draw.cores)
-    log("started", part=part.number, run=part.folder.path.resolve().name, study=plan.study.name, blocks=part.every,
-        owed=len(part.owed), version=sojourn.__version__, draw=None if draw is None else draw.told())  # fmt: skip
+    log_started(part, draw, log)
     screen.note(f"building the bed ({plan.bed.backend})")
     with open_site(plan, cores, secrets.token_hex(2), draw) as site:
         log(
@@ -162,18 +168,47 @@ def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Sc
         )
         for sentence in site.bed.backend.missing:
             screen.note(sentence)
-        keep_facts(part, site, log)
-        instrument = site.bed.backend.instrument()
-        with Emulators(part, site, cores, instrument, log, fifo=wants_fifo(plan)) as emulators:
-            session = Session(part, site, cores, instrument, log, screen, emulators)
-            done = measure_trials(session, measure_of(plan), clock, share)
-        keep_moment(part, site)
+        done, starts = 0, plan.ask.starts(plan)
+        for start in range(starts):
+            left = part.owed[done:]
+            one = replace(part, number=part.number + start, owed=of_one_session(left, starts - start))
+            if start:
+                if not left:
+                    break
+                one = replace(one, to_go=0)
+                log_started(one, draw, log)
+            done += measure_start(one, site, cores, clock, share, log, screen)
     return done
+
+
+def measure_start(  # noqa: PLR0913, PLR0917 - all that a session has
+    part: Part, site: Site, cores: Cores, clock: Clock, share: float, log: Log, screen: Screen
+) -> int:
+    """Start the instruments on a bed that stands, measure, end them; returns how many trials were measured."""
+    plan = part.plan
+    keep_facts(part, site, log)
+    instrument = site.bed.backend.instrument()
+    with Emulators(part, site, cores, instrument, log, fifo=wants_fifo(plan)) as emulators:
+        session = Session(part, site, cores, instrument, log, screen, emulators)
+        done = measure_trials(session, measure_of(plan), clock, share)
+    keep_moment(part, site)
+    return done
+
+
+def log_started(part: Part, draw: Draw | None, log: Log) -> None:
+    """Log what a part is, and what was drawn for its bed."""
+    log("started", part=part.number, bed=part.bed, run=part.folder.path.resolve().name, study=part.plan.study.name,
+        blocks=part.every, owed=len(part.owed), version=sojourn.__version__,
+        draw=None if draw is None else draw.told())  # fmt: skip
 
 
 def draw_of(part: Part) -> Draw | None:
     """What the session draws; nothing, where there is one session alone. A simulated one draws the same each time."""
-    bed = part.plan.bed
+    plan, bed = part.plan, part.plan.bed
     if bed.sessions == 1:
         return None
-    return Draw(part.number if bed.simulated else secrets.randbits(32))
+    held = plan.ask.hold(plan, part.owed[0]) if part.owed else bed.hold
+    if bed.simulated:
+        return Draw(part.bed, SIMULATED_RUN, held)
+    common = run_seed(part.folder)
+    return Draw(secrets.randbits(32), secrets.randbits(32) if common is None else common, held)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
 from sojourn.bed import Bed, BedSpec, LinkSpec, build_bed
-from sojourn.plan.line import BETWEEN_SESSIONS
+from sojourn.plan.line import BETWEEN_SESSIONS, DRAWN_BY
 from sojourn.plan.sizes import KINDS
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class Site:
         """How programs start on a host."""
         if self.draw is None:
             return partial(self.bed.backend.start, host)
-        return partial(self.bed.backend.start, host, env=self.draw.environment())
+        draw, start = self.draw, self.bed.backend.start
+        return lambda argv, **popen: start(host, draw.command(argv), env=draw.environment(), **popen)
 
     def to(self, trial: Trial[Probing]) -> dict[str, Any]:
         """How the instrument reaches the trial's peer: by the path's own addresses, bound to its interface."""
@@ -73,10 +74,10 @@ class Site:
     def line(self, path: str) -> dict[str, Any]:
         """What the line of a path does to frames; that of a twin is as its fellow's, and has an offset of its own."""
         line = dict(self.lines.get(path) or self.lines[devices.fellow_of(path)])
-        sd_ns = line.pop(BETWEEN_SESSIONS, 0)
+        sd_ns, of = line.pop(BETWEEN_SESSIONS, 0), line.pop(DRAWN_BY, "")
         if self.draw is None or not sd_ns:
             return line
-        return slower(line, self.draw.offset_ns(f"{path}/{line.get('seed', 0)}", sd_ns))
+        return slower(line, self.draw.offset_ns(f"{path}/{line.get('seed', 0)}", sd_ns, of))
 
     def facts(self) -> dict[str, Any]:
         """What the machines are, and the lines, where these alone matter."""
@@ -132,6 +133,7 @@ def bed_spec(plan: Plan, cores: Cores, draw: Draw | None = None) -> BedSpec:
         cgroups=plan.ask.cgroups,
         twins=plan.twins,
         layout=None if draw is None else draw.layout,
+        addresses=None if draw is None else draw.addresses,
         links={
             path: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes)
             for path, link in plan.bed.links.items()

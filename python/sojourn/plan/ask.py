@@ -93,5 +93,9 @@ class Ask:
     """What a simulated line has not, so that the method cannot be asked of it."""
     restful: Callable[[Plan], bool] = lambda _: True
     """Whether senders have time to sleep between frames; without it, real-time priority makes departures late."""
+    hold: Callable[[Plan, Trial[Any]], tuple[str, ...]] = lambda plan, _: plan.bed.hold
+    """What the bed on which this trial is the first has in common with others."""
+    starts: Callable[[Plan], int] = lambda _: 1
+    """How often the programs of both ends are started on each bed; what each start measures is a part."""
     session_batches: int = 2
     """Batches that one of several sessions measures at least: a single one does not tell the scatter within it."""

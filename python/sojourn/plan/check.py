@@ -36,6 +36,11 @@ def check(plan: Plan, table: Table, name: str) -> None:
     if plan.bed.sessions > 1 and not ask.sessions:
         one = f"1 for {method}, which {ask.one_bed}"
         raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", one)
+    if plan.bed.hold and plan.bed.sessions == 1:
+        raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", "2 or more, of which bed.hold tells")
+    if "order" in plan.bed.hold and not ask.probes:
+        held = given("bed.hold", list(plan.bed.hold))
+        raise refuse(held, "bed.hold", f'no "order" for {method}, whose trials have no order of paths')
     ask.check(plan, given)
     check_emulators(plan, given)
     check_links(plan, given)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sojourn.plan.source import Given, Table, refuse
+from sojourn.plan.types import DRAWN
 
 Check = Callable[[Any], bool]
 
@@ -64,6 +65,9 @@ def delay(value: Any) -> bool:
 BETWEEN_SESSIONS = "session_sd_ns"
 """By how much the delay of a line differs between sessions, as a standard deviation; the conductor draws it."""
 
+DRAWN_BY = "session_sd_of"
+"""Which of the things that a bed draws (`bed.hold`) that is; where it is held, all sessions have the same delay."""
+
 A_DELAY = "a delay such as { constant_ns = 5000 }, { normal = { mean_ns = 5000, sd_ns = 100 } }, a gamma or a pareto"
 A_PROBABILITY = "a probability from 0 to 1"
 FIELDS: dict[str, tuple[Check, str]] = {
@@ -82,6 +86,7 @@ FIELDS: dict[str, tuple[Check, str]] = {
     "block_sd_ns": (number, "a number of nanoseconds"),
     "responder_ns": (number, "a number of nanoseconds"),
     BETWEEN_SESSIONS: (number, "a number of nanoseconds"),
+    DRAWN_BY: (lambda value: value in DRAWN, f"one of {', '.join(DRAWN)}"),
     "seed": (whole_number, "a whole number"),
     "clock_step": (table({"at_ns": number, "by_ns": number}), "{ at_ns = N, by_ns = N }"),
     "sender_late": (table({"probability": probability, "by_ns": number}), "{ probability = P, by_ns = N }"),

@@ -159,6 +159,9 @@ def combinations(plan: Plan, tools: Sequence[str]) -> Iterator[tuple[str, str, i
                         yield tool, probe, size, "closed-loop" if interval == FLOOD_NS else schedule, interval
 
 
+HELD = "held"
+"""The order of paths that rounds have where it is held."""
+
 Length = tuple[int, int]
 """Probes of a block, and how many of them warm up."""
 
@@ -170,14 +173,21 @@ def order_trials(
     length: Callable[[Probing], Length],
     *,
     mirrored: bool = True,
+    order_of: Callable[[int], str | None] | None = None,
 ) -> list[Trial[Probing]]:
-    """Every trial, in order: rounds of shuffled cells, each over every path and, mirrored, over all of them again."""
+    """Every trial, in order: rounds of shuffled cells, each over every path and, mirrored, over all of them again.
+
+    Rounds for which `order_of` says the same visit paths in the same order; None: each in an order of its own.
+    """
+    of_round = order_of or (lambda _: HELD if "order" in plan.bed.hold else None)
     order = random.Random(plan.pairs.seed)
     trials: list[Trial[Probing]] = []
     numbered = list(enumerate(cells))
     for turn in range(plan.pairs.rounds):
         for cell, factors in order.sample(numbered, len(numbered)):
-            there = order.sample(over, len(over))
+            there, same = order.sample(over, len(over)), of_round(turn)
+            if same is not None:
+                there = random.Random(f"{plan.pairs.seed}/{same}").sample(over, len(over))
             visits = [(0, device) for device in there]
             visits += [(1, device) for device in reversed(there)] if mirrored else []
             for visit, device in visits:

@@ -35,6 +35,11 @@ DEVICE = matching(
 MOST_PORTS = 16
 CPU = auto_or(whole(0, 4095))
 
+DRAWN = ("layout", "addresses", "processes", "cores", "order", "aslr")
+"""What each bed of a run draws anew unless it is held: numbers, indexes and order of links; MAC and IP addresses; the
+size of the environment of programs; the cores of both ends; the order of paths; where the address space of our programs
+lies, which is not random at all where it is held."""
+
 
 @section
 class Study:
@@ -109,6 +114,12 @@ class BedPlan:
     """Both are spread over `links` when a plan is read, and have their defaults from then on."""
     sessions: int = key(whole(1, 1000), 1, "beds of the run, each made anew", quiet=True)
     twins: bool = key(flag(), False, "whether the direct link and the device have a second link each", quiet=True)  # noqa: FBT003
+    hold: tuple[str, ...] = key(
+        list_of(one_of(*DRAWN), may_be_empty=True),
+        (),
+        "what is drawn once for all beds, and not anew for each",
+        quiet=True,
+    )
     links: Mapping[str, LinkPlan] = field(default_factory=dict)
     """By path: cables in whose place our own emulator's link stands."""
     lines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
