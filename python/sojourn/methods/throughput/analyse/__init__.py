@@ -16,19 +16,23 @@ from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
 from sojourn.analysis.samples import BAND_POINTS, with_cells
+from sojourn.analysis.sessions import beds_in, by_session
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, series
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import decimals, fixed, percent
 from sojourn.methods.throughput.analyse import pacing
 from sojourn.methods.throughput.analyse.budget import budgets, leading
+from sojourn.statistics.interval import student_t
 from sojourn.statistics.line import Line, fit
+from sojourn.statistics.signed_rank import hodges_lehmann
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
+    from sojourn.statistics.line import Over
 
 __all__ = ["budgets", "study"]
 
@@ -94,9 +98,9 @@ def lines_over_size(run: Run, trials: pl.DataFrame) -> Fits:
     for device in [one for one in run.devices if one != A_A]:
         cells = _busiest(run, [cell for path, cell in gaps if path == device])
         sizes = np.array([float(run.cells[cell].frame_bytes or 0) for cell in cells])
-        rounds = _per_round([gaps[device, cell] for cell in cells])
+        rounds, over = _per_round([gaps[device, cell] for cell in cells])
         if len(sizes) >= LEAST_SIZES and len(rounds):
-            found[device] = (fit(sizes, rounds), cells, sizes)
+            found[device] = (fit(sizes, rounds, over=over), cells, sizes)
     return found
 
 
@@ -117,11 +121,18 @@ def _asked(run: Run, cell: int) -> float:
     return float("inf") if one.schedule == "flood" else (one.rate_pps or one.rate_share or 0.0)
 
 
-def _per_round(several: list[Series]) -> NDArray[np.float64]:
-    """Rounds by cells, each the mean of its visits; rounds that lack a cell are left out."""
-    each = [{int(at): float(one.values[one.rounds == at].mean()) for at in np.unique(one.rounds)} for one in several]
-    rounds = sorted(set.intersection(*(set(one) for one in each))) if each else []
-    return np.array([[one[at] for one in each] for at in rounds], dtype=np.float64)
+def _per_round(several: list[Series]) -> tuple[NDArray[np.float64], Over]:
+    """Rounds by cells, each the mean of its visits, without rounds that lack a cell; and how intervals are made.
+
+    Of several beds, rows are the means of the rounds of each.
+    """
+    each = [one.by_round() for one in several]
+    shared = (
+        sorted(set.intersection(*(set(one) for one in each)), key=lambda at: (at.session, at.round)) if each else []
+    )
+    rows = np.array([[one[at] for one in each] for at in shared], dtype=np.float64)
+    beds = np.array([at.session for at in shared], dtype=np.int64)
+    return (by_session(rows, beds), student_t) if beds_in(beds) else (rows, hodges_lehmann)
 
 
 def line_rows(run: Run, device: str, line: Line, cells: list[int]) -> list[Row]:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
 
 
+RATES = ("mean", "at_least")
+"""What a rate's row may be; those of other statistics stand beside it."""
+
+
 def budgets(run: Run, study: Study) -> list[Stated]:
     """One for each device; of the direct link where there is none."""
     best = leading(study.rows)
@@ -22,7 +26,7 @@ def budgets(run: Run, study: Study) -> list[Stated]:
 
 def leading(rows: list[Row]) -> dict[str, Row]:
     """The highest rate of each device with the smallest frames that were sent."""
-    through = [row for row in rows if row.quantity == "throughput_pps" and row.device != A_A]
+    through = [row for row in rows if row.quantity == "throughput_pps" and row.statistic in RATES and row.device != A_A]
     through = [row for row in through if row.device != DIRECT] or through
     size = min((row.factors.frame_bytes or 0 for row in through), default=0)
     ranked = sorted(through, key=lambda row: row.value.estimate)

@@ -10,20 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from sojourn.analysis.hypotheses import Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import is_testers
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.stream_rows import per_path, trial_row
-from sojourn.analysis.streams import over_trials
+from sojourn.analysis.streams import over_column
 from sojourn.analysis.wording import fixed, micro, percent
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import polars as pl
 
     from sojourn.analysis.links.cables import Cables
     from sojourn.analysis.rows import Row
@@ -60,7 +59,7 @@ def _floods(run: Run, trials: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, Cabl
 
 
 def _gap(trials: pl.DataFrame) -> Interval:
-    return over_trials(1e9 / trials["received_pps"].drop_nulls().to_numpy())
+    return over_column(trials, 1e9 / pl.col("received_pps"))
 
 
 def _evaluate(name: str, run: Run, trials: pl.DataFrame, cables: Cables) -> Outcome:
@@ -68,7 +67,7 @@ def _evaluate(name: str, run: Run, trials: pl.DataFrame, cables: Cables) -> Outc
     shown, expected = _gap(trials), cables.least_ns(size)
     if not shown.n:
         return inconclusive(name, f"no frames of {size} B arrived over {device}", device)
-    margin, rate = MARGIN * expected, over_trials(trials["received_pps"].drop_nulls().to_numpy())
+    margin, rate = MARGIN * expected, over_column(trials, "received_pps")
     said = (
         f"frames of {size} B over {device} arrive every {micro(shown.estimate)} ({fixed(1e9 / shown.estimate, 0)}/s); "
         f"the link needs {micro(expected)} for each ({fixed(1e9 / expected, 0)}/s, ± {percent(MARGIN)})"
