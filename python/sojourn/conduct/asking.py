@@ -236,6 +236,7 @@ def receiving(asked: Asked) -> dict[str, Any]:
         "late_after_ns": asked.late_after_ns,
         "room": 0 if asked.is_flood else total,
         "payload_bytes": asked.payload_bytes,
+        "stay_attached": asked.trial.purpose == "search",
     }
     return request | ({"answer_payload_bytes": factors.payload_bytes} if asked.answering else {})
 

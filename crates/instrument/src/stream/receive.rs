@@ -12,7 +12,7 @@ use sojourn_time::{HostClock, Nanos, Wait};
 
 use super::host::{self, Meter, Took};
 use super::live;
-use super::ports::{self, Open};
+use super::ports::{self, Attached, Open};
 use super::request::{self, Receive, ReceiveOptions};
 use super::rows::{self, Common, What};
 use crate::failure::WrongRequest;
@@ -44,11 +44,11 @@ pub struct Received {
 }
 
 impl<'a> Reception<'a> {
-    /// Opens the ports; from then on frames are taken in.
+    /// Opens the ports, with the counters that are `attached` where they are to stay; from then on frames are taken in.
     ///
     /// # Errors
     /// When the request makes no sense, or the kernel refuses a port.
-    pub fn open(asked: &'a Receive, place: &'a Place) -> anyhow::Result<Self> {
+    pub fn open(asked: &'a Receive, place: &'a Place, attached: &mut Attached) -> anyhow::Result<Self> {
         if asked.ports.is_empty() || asked.flows.is_empty() {
             return Err(WrongRequest("receive: name at least one port and one flow".to_owned()).into());
         }
@@ -56,7 +56,11 @@ impl<'a> Reception<'a> {
         if let Some(twice) = asked.ports.iter().find(|port| !numbers.insert(port.port)) {
             return Err(WrongRequest(format!("receive: port {} is named twice", twice.port)).into());
         }
-        let mut ports = asked.ports.iter().map(ports::open_receiver).collect::<anyhow::Result<Vec<_>>>()?;
+        if !asked.stay_attached {
+            attached.detach();
+        }
+        let open = |port| ports::open_receiver(port, attached);
+        let mut ports = asked.ports.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
         let of_ports = asked.ports.iter().zip(&ports).map(|(asked_port, open)| PortRequest {
             framing: open.port.capabilities().framing,
             mac: open.mac,
@@ -119,11 +123,11 @@ impl<'a> Reception<'a> {
         }
     }
 
-    /// Ends the reception and accounts for what did not arrive.
+    /// Ends the reception and accounts for what did not arrive; counters that are to stay stay `attached`.
     ///
     /// # Errors
     /// When the kernel does not tell what it counted itself.
-    pub fn finish(mut self, sent: &[request::SentCount]) -> anyhow::Result<Received> {
+    pub fn finish(mut self, sent: &[request::SentCount], attached: &mut Attached) -> anyhow::Result<Received> {
         let now: Vec<u64> = self.ports.iter_mut().map(dropped).collect();
         let local_drops: Vec<u64> =
             now.iter().zip(&self.dropped_before).map(|(now, then)| now.saturating_sub(*then)).collect();
@@ -143,6 +147,11 @@ impl<'a> Reception<'a> {
             live::account(counter, self.asked.head.block, late_after, local_drops[index], &mut flows)?;
         }
         let rows = rows_of(self.asked, self.place, &self.ports, &outcome, &took);
+        if self.asked.stay_attached {
+            for (asked, open) in self.asked.ports.iter().zip(self.ports) {
+                attached.leave(asked.dev.as_deref().unwrap_or_default(), open);
+            }
+        }
         Ok(Received { outcome, took, rows })
     }
 }

@@ -110,6 +110,9 @@ pub struct Receive {
     pub flows: Vec<u16>,
     #[serde(flatten)]
     pub options: ReceiveOptions,
+    /// Leave counters of live frames on their interfaces when the reception is over, for the next one that asks the same.
+    #[serde(default)]
+    pub stay_attached: bool,
 }
 
 /// A port to receive at.

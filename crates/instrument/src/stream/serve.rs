@@ -16,6 +16,7 @@ use sojourn_record::StreamFolder;
 use sojourn_rights::{self as rights, Right};
 
 use super::by_hand::arguments::Serve;
+use super::ports::Attached;
 use super::receive::{self, Reception};
 use super::request::{Asked, Finish, Receive};
 use super::{send, simulate};
@@ -50,7 +51,7 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let waker = Waker::new()?;
     let inbox = listen(Lines::new(signal), &waker, place.is_real_time)?;
     serve::say(&serve::ready(Some(&place), Value::Null))?;
-    let mut end = End { place, records, inbox, waker };
+    let mut end = End { place, records, inbox, waker, attached: Attached::default() };
     end.serve()?;
     end.records.into_folder().map_or(Ok(()), |mut folder| Ok(folder.finish()?))
 }
@@ -61,6 +62,7 @@ struct End {
     records: Records<StreamFolder>,
     inbox: Receiver<Incoming>,
     waker: Waker,
+    attached: Attached,
 }
 
 /// A line of input, and what it means.
@@ -110,7 +112,7 @@ impl End {
     /// Receives until told to finish; `None` where that never came.
     fn receive(&mut self, asked: &Receive) -> anyhow::Result<Option<Value>> {
         self.records.folder(false)?;
-        let mut reception = Reception::open(asked, &self.place)?;
+        let mut reception = Reception::open(asked, &self.place, &mut self.attached)?;
         serve::say(&reception.began())?;
         let finish = loop {
             // Before looking, so that nothing that comes after it is slept over.
@@ -133,7 +135,7 @@ impl End {
                 Err(error) => serve::refuse(incoming.block, error)?,
             }
         };
-        let received = reception.finish(&finish.sent)?;
+        let received = reception.finish(&finish.sent, &mut self.attached)?;
         self.records.folder(false)?.write(&received.rows)?;
         Ok(Some(receive::answer(asked, &received)))
     }

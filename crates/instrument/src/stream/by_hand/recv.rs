@@ -18,6 +18,7 @@ use crate::serve;
 use crate::stream::RIGHTS;
 use crate::stream::findings::Findings;
 use crate::stream::one_way::OneWay;
+use crate::stream::ports::Attached;
 use crate::stream::receive::{self, Received, Reception};
 use crate::stream::request::{Head, Receive, ReceiveOptions, ReceivePort, SentCount};
 use crate::stream::to::Via;
@@ -40,7 +41,8 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let place = Place::take(&arguments.run.place, Fifo::Required)?;
     let folder = arguments.run.record.as_deref();
     let mut records = folder.map(|folder| StreamFolder::create(folder, "b", 0, &crate::origin(false))).transpose()?;
-    let mut reception = Reception::open(&asked, &place)?;
+    let mut attached = Attached::default();
+    let mut reception = Reception::open(&asked, &place, &mut attached)?;
     rights::keep_only(&RIGHTS)?;
     // On standard error, which a program may read to know when to send.
     eprintln!("receiving; a sender that is done, or Ctrl-C, ends it");
@@ -53,7 +55,7 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
         .iter()
         .filter_map(|(flow, end)| Some(SentCount { flow: *flow, sent: end.as_ref()?.sent, port: None }))
         .collect();
-    let received = reception.finish(&sent)?;
+    let received = reception.finish(&sent, &mut attached)?;
     let recorded =
         records.as_mut().map_or(Ok(()), |folder| folder.write(&received.rows).and_then(|()| folder.finish()));
     refuse_silence(arguments, &received)?;
@@ -82,6 +84,7 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
         ports: devices.into_iter().enumerate().map(of_device).collect(),
         flows: flow.clone(),
         options: ReceiveOptions { room: MOST_KEPT, ..*options },
+        stay_attached: false,
     })
 }
 
