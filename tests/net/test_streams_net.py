@@ -8,8 +8,10 @@ import io
 import json
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +22,9 @@ from sojourn.plan import Plan, load_plan
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
 from tests.net.busy_machine import await_that, retried, thrice, undisturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Event = dict[str, Any]
 SOJOURN = str(Path(sys.executable).parent / "sojourn")
@@ -216,16 +221,53 @@ def test_a_bucket_is_found_by_bursts(tmp_path: Path) -> None:
         assert sum(one["test"] == "back-to-back" for one in log if one["event"] == "search-result") == 3
 
 
+def serving() -> list[str]:
+    """The processes that serve a study's streams."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if b"stream\0serve" in line.read_bytes():
+                found.append(line.parent.name)
+    return found
+
+
+@contextmanager
+def programs_seen() -> Iterator[set[int]]:
+    """The programs that any interface of any namespace runs on what it receives (XDP), looked at again and again."""
+    seen: set[int] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            for process in serving():
+                words = ["nsenter", "-t", process, "-n", "ip", "-j", "link", "show"]
+                told = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+                links = json.loads(told or "[]")
+                seen.update(link["xdp"]["prog"]["id"] for link in links if "prog" in link.get("xdp", {}))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
 @thrice
 def test_live_frames_overload_a_bridge_and_each_drop_is_found(tmp_path: Path) -> None:
     sets = ("stream.frame_bytes=[64]", "search.tests=throughput", "search.goals=[0.005]", "search.width=0.1",
             "search.repetitions=1",
             "search.duration=60ms", "search.duration_sum=60ms", "search.at_most=15s", "trials.grace=20ms")  # fmt: skip
-    _, log, _ = run(tmp_path, "rfc2544", *sets, "search.initial_duration=30ms", "search.algorithm=mlrsearch")
+    with programs_seen() as programs:
+        _, log, _ = run(tmp_path, "rfc2544", *sets, "search.initial_duration=30ms", "search.algorithm=mlrsearch")
     found = results(log)["throughput"]
     [chosen] = [one for one in log if one["event"] == "engine-chosen"]
     assert (chosen["send"], chosen["receive"]) == ("live", "live"), chosen
     tried = trials(log, "search")
+    # One counter for all trials of the search, and one for each that qualifies the tester.
+    assert len(tried) > 5
+    assert 0 < len(programs) <= len(trials(log, "qualify")) + 1
     lost = {one["block"]: sum(flow["lost"] for flow in one["received"]) for one in tried}
     for one in tried:
         dropped = sum(sum(places.values()) for dev, places in one["drops"].items() if dev.startswith("d-"))
