@@ -221,9 +221,14 @@ def test_a_clock_set_back_shows_some_times_twice() -> None:
 
 def test_directions_that_are_not_alike_are_said_as_the_instrument_saw_them(tmp_path: Path) -> None:
     block = {"block": 0, "device": "bridge", "round": 0, "cell": 0}
-    told = [{"flow": 1, "findings": [{"finding": "clock_asymmetric", "sentence": "that direction is loaded"}]}]
+    findings = [
+        {"finding": "clock_asymmetric", "sentence": "that direction is loaded"},
+        {"finding": "clock_slewed", "sentence": "the rate changed"},
+    ]
+    told = [{"flow": 1, "findings": findings}]
     log = [made_up.trial_event(block, made_up.factors(), clock=told)]
     found = asymmetries(load(made_up.write(tmp_path / "run", '[study]\nname = "x"\nmethod = "one-way"\n', log, {})))
     assert [(one.name, one.sentence, one.places) for one in found] == [
-        ("clock_asymmetric", "that direction is loaded", (Place("bridge", 0),))
+        ("clock_asymmetric", "that direction is loaded", (Place("bridge", 0),)),
+        ("clock_slewed", "the rate changed", (Place("bridge", 0),)),
     ]

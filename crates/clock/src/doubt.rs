@@ -16,6 +16,7 @@ pub(crate) fn findings(
     steps: &[Step],
     contradictory: u64,
     is_within_limits: bool,
+    unsteady_ns: f64,
 ) -> (Vec<Found>, f64) {
     let fits: Vec<&Fit> = pieces.iter().flatten().collect();
     let mut found = Vec::new();
@@ -24,15 +25,15 @@ pub(crate) fn findings(
         say(Finding::ClockStepped, stepped(steps));
     }
     if !is_within_limits {
-        let sentence = "the clocks' rate changed faster than the limits allow: one was set, or is being slewed";
-        say(Finding::ClockStepped, sentence.to_owned());
+        let sentence = "the clocks' rate changed faster than the limits allow: one is being slewed, or was set";
+        say(Finding::ClockSlewed, sentence.to_owned());
     }
     if contradictory > 0 {
         let sentence = format!("{contradictory} exchanges contradict themselves: a clock was set within them");
         say(Finding::ClockStepped, sentence);
     }
     let lean = leaning(&fits);
-    if let Some(sentence) = lean.as_ref().map(|(_, sentence)| sentence.clone()).or_else(|| moved(pieces)) {
+    if let Some(sentence) = lean.as_ref().map(|(_, sentence)| sentence.clone()).or_else(|| moved(pieces, unsteady_ns)) {
         say(Finding::ClockAsymmetric, sentence);
     }
     if fits.iter().any(|fit| fit.errors.is_none()) {
@@ -70,8 +71,18 @@ fn leaning(fits: &[&Fit]) -> Option<(f64, String)> {
     })
 }
 
+/// By how much the least round trip of a segment is above the least of all, beyond what the errors of both may explain: half
+/// of it may be in one direction alone, and moves the offset by as much.
+pub(crate) fn longer_ns(fit: &Fit, fits: &[Fit]) -> f64 {
+    let known = fits.iter().filter_map(|fit| Some((fit.width, fit.errors?.0)));
+    let least = known.min_by(|a, b| a.0.total_cmp(&b.0));
+    let (Some((width, least_error)), Some((error, _))) = (least, fit.errors) else { return 0.0 };
+    let longer = (fit.width - width) / 2.0;
+    if longer > error.hypot(least_error) { longer } else { 0.0 }
+}
+
 /// The least round trip and the apparent offset changed together: one direction's least delay changed.
-fn moved(pieces: &[Vec<Fit>]) -> Option<String> {
+fn moved(pieces: &[Vec<Fit>], unsteady_ns: f64) -> Option<String> {
     let changed = pieces.iter().flat_map(|fits| fits.windows(2)).find_map(|pair| {
         let [before, after] = pair else { return None };
         let error = before.standard?.hypot(after.standard?);
@@ -79,7 +90,7 @@ fn moved(pieces: &[Vec<Fit>]) -> Option<String> {
         let offset = after.offset - before.offset - slope * (after.centre - before.centre);
         let width = after.width - before.width;
         let is_one_direction = (width.abs() / 2.0 - offset.abs()).abs() < offset.abs() / 2.0;
-        (is_one_direction && offset.abs() > 8.0 * error + 10.0).then_some(width)
+        (is_one_direction && offset.abs() > 8.0 * error + 10.0 + unsteady_ns).then_some(width)
     })?;
     let way = if changed > 0.0 { "rose" } else { "fell" };
     Some(format!(

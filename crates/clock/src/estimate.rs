@@ -65,6 +65,8 @@ pub enum Finding {
     ClockUnsynchronised,
     /// A clock was set while exchanges went on.
     ClockStepped,
+    /// A clock's rate changed faster than the limits allow: the maximum error may not hold.
+    ClockSlewed,
     /// The directions differ, as far as that can be seen: the 95 % error does not hold.
     ClockAsymmetric,
 }
@@ -103,6 +105,7 @@ impl Finding {
         match self {
             Self::ClockUnsynchronised => "clock_unsynchronised",
             Self::ClockStepped => "clock_stepped",
+            Self::ClockSlewed => "clock_slewed",
             Self::ClockAsymmetric => "clock_asymmetric",
         }
     }

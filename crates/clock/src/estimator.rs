@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use sojourn_time::{Nanos, Time};
 
-use crate::doubt::findings;
+use crate::doubt::{findings, longer_ns};
+use crate::exchange::unsteady_ns;
 use crate::fit::{Fit, fits};
 use crate::piece::Piece;
 use crate::steps::cuts;
@@ -113,7 +114,8 @@ impl Estimator {
             lines.extend(next);
             all_fits.push(fits);
         }
-        let (findings, lean) = findings(&all_fits, &steps, self.contradictory, is_within_limits);
+        let (findings, lean) =
+            findings(&all_fits, &steps, self.contradictory, is_within_limits, unsteady_ns(&self.exchanges));
         for line in &mut lines {
             line.error95_ns = (line.error95_ns + LEAN_SHOWS * lean).min(line.bound_ns);
         }
@@ -156,7 +158,8 @@ impl Estimator {
             let neighbours = (fits[index.saturating_sub(1)].range.0, fits[(index + 1).min(fits.len() - 1)].range.1);
             let bound = self.bound(piece, (fit, neighbours), (edge(index), edge(index + 1)));
             *is_within_limits &= bound.is_within_limits;
-            line(piece, fit, (edge(index), edge(index + 1)), &bound)
+            let line = line(piece, fit, (edge(index), edge(index + 1)), &bound);
+            Line { error95_ns: (line.error95_ns + longer_ns(fit, fits)).min(line.bound_ns), ..line }
         };
         fits.iter().enumerate().map(line).collect()
     }

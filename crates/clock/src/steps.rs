@@ -3,6 +3,7 @@
 //! A large step contradicts what came before within the skew's limit; it cannot be missed. A small one, within the round
 //! trip, moves the limits from both directions by the same, at once; it is found where that is beyond what they do else.
 
+use crate::exchange::unsteady_ns;
 use crate::{Exchange, Limits};
 
 /// How many exchanges at either side of a cut are compared.
@@ -126,9 +127,10 @@ fn small(exchanges: &[Exchange], (from, to): (usize, usize), limits: Limits, cut
         Move { most: most - usual[0].0, least: least - usual[1].0 }
     };
     let chance = usual[0].1.max(usual[1].1);
+    let least = ROUNDING_NS + unsteady_ns(stretch);
     let is_step = |index: usize| {
         let seen = centred(index);
-        let floor = BEYOND_CHANCE * chance + drift(stretch, index, limits) + ROUNDING_NS;
+        let floor = BEYOND_CHANCE * chance + drift(stretch, index, limits) + least;
         seen.common().abs() > floor && seen.differ() < 0.25 * seen.common().abs() + 4.0 * chance
     };
     let found = inner.filter(|index| is_step(*index));

@@ -9,6 +9,7 @@ mod count;
 mod departed;
 mod driver;
 mod end;
+mod follow_up;
 mod frame;
 pub mod goodness;
 mod merge;

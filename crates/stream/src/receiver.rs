@@ -1,12 +1,13 @@
 //! The receiver's engine. Pure: frames and times in, counts, rows and answers out.
 
-use sojourn_port::{Framing, Received};
+use sojourn_port::{Framing, Received, Sent, TransmitStamp};
 use sojourn_time::Time;
 use sojourn_wire::StreamHeader;
 use sojourn_wire::ethernet::{self, LEAST_PAYLOAD_BYTES};
 use sojourn_wire::stream::{HEADER_BYTES, Kind, Link, SYNC_BYTES, SyncTail, TAG_BYTES, end_text, fill};
 
 use crate::accounting::{Accounting, Counting};
+use crate::follow_up::FollowUps;
 use crate::frame;
 use crate::request::{Answering, PortRequest};
 use crate::{End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
@@ -23,6 +24,7 @@ pub struct Receiver {
     accounting: Accounting,
     /// The ends that senders told, by flow.
     ends: Vec<(u16, End)>,
+    follow_ups: FollowUps,
 }
 
 impl Receiver {
@@ -40,6 +42,7 @@ impl Receiver {
             accounting: Accounting::new(counting, &request.flows, request.ports.len()),
             ports: request.ports.clone(),
             ends: Vec::with_capacity(request.flows.len()),
+            follow_ups: FollowUps::default(),
         }
     }
 
@@ -72,14 +75,14 @@ impl Receiver {
             }
             Kind::SyncRequest => {
                 self.accounting.on_control(port);
-                self.sync(back, header, received, reply)
+                self.sync((port, back), (header, payload), received, reply)
             }
             Kind::End if header.block == self.block => {
                 self.accounting.on_control(port);
                 let is_ours = self.note_end(header.flow, payload);
                 if is_ours { acknowledge(back, header, reply) } else { None }
             }
-            Kind::Answer | Kind::End | Kind::EndAck | Kind::SyncReply => {
+            Kind::Answer | Kind::End | Kind::EndAck | Kind::SyncReply | Kind::SyncFollowUp => {
                 self.accounting.on_unexpected(port);
                 None
             }
@@ -96,6 +99,18 @@ impl Receiver {
             Ok(header) if header.kind == Kind::SyncReply => StreamHeader { sent: now, ..header }.write(payload),
             _ => {}
         }
+    }
+
+    /// Notes that an answer was sent: of a reply that promised a follow-up the late stamp is then awaited.
+    pub fn answered(&mut self, port: usize, reply: &[u8], sent: Sent) {
+        let Some(PortRequest { framing, .. }) = self.ports.get(port) else { return };
+        self.follow_ups.promise(port, reply, reply_head_bytes(*framing, reply), sent);
+    }
+
+    /// Takes the late stamp of an answer. Returns how long the follow-up is that is to go where the answer went, if one
+    /// is: written into `room`.
+    pub fn on_stamp(&mut self, port: usize, stamp: &TransmitStamp, room: &mut [u8]) -> Option<usize> {
+        self.follow_ups.on_stamp(port, stamp, room)
     }
 
     /// Returns how long an answer can be.
@@ -136,12 +151,23 @@ impl Receiver {
         true
     }
 
-    fn sync(&self, back: Head, header: StreamHeader, received: &Received, reply: &mut [u8]) -> Option<usize> {
+    /// Writes the reply to a synchronisation. It promises a follow-up where the request can use one and is as long as the
+    /// reply, so that nobody is sent longer frames than it paid for.
+    fn sync(
+        &self,
+        (port, back): (usize, Head),
+        (header, request): (StreamHeader, &[u8]),
+        received: &Received,
+        reply: &mut [u8],
+    ) -> Option<usize> {
+        let asks = SyncTail::read(request).is_some_and(|tail| tail.follows_up);
+        let is_as_long = request.len() >= back.sync_payload_bytes();
+        let follows_up = asks && is_as_long && self.ports.get(port).is_some_and(|port| port.transmit_stamps);
         let length = back.bytes() + back.sync_payload_bytes();
         let payload = open(back, reply, length)?;
         let arrived = received.arrived;
         StreamHeader { kind: Kind::SyncReply, intended: arrived.at, sent: received.returned, ..header }.write(payload);
-        SyncTail { clock: self.clock, source: arrived.source }.write(payload);
+        SyncTail { clock: self.clock, source: arrived.source, follows_up }.write(payload);
         Some(length)
     }
 }

@@ -111,6 +111,8 @@ pub struct PortRequest {
     pub mac: MacAddress,
     /// Whether it answers each packet.
     pub answer: Option<Answering>,
+    /// Whether it tells when its answers left, so that follow-ups can.
+    pub transmit_stamps: bool,
 }
 
 /// How a receiver answers packets.

@@ -1,4 +1,8 @@
 //! Exchanges that tell how a receiver's clock stands to the sender's. What follows from them is computed elsewhere.
+//!
+//! The departures of request and reply are stamped alike: both by the driver, which each end learns late (the replier tells
+//! it by a follow-up), or, where one of these two stamps is missing, both as the programs called to send. A stamp by the
+//! driver at one end and by the program at the other would move the offset by half of what lies between.
 
 use sojourn_port::{Received, Sent, StampKind, TransmitStamp};
 use sojourn_time::{Nanos, Source, Stamp, Time};
@@ -39,16 +43,18 @@ pub struct Exchange {
     pub flow: u16,
     /// When.
     pub phase: Phase,
-    /// The request's departure, on our clock, by the best stamp.
+    /// The request's departure, on our clock, by a stamp like that of `t3`.
     pub t1: Stamp,
     /// The request's arrival, on the replier's clock.
     pub t2: Stamp,
-    /// The reply's departure, on the replier's clock, as its program called to send.
-    pub t3: Time,
+    /// The reply's departure, on the replier's clock: [`Source::User`] as its program called to send, else by its driver.
+    pub t3: Stamp,
     /// The reply's arrival, on our clock.
     pub t4: Stamp,
     /// The replier's clock, by its id: equal to ours, it is ours.
     pub clock: u64,
+    /// How long the request took from our program's call to our driver, where that was stamped.
+    pub lag: Option<Nanos>,
 }
 
 impl Phase {
@@ -76,7 +82,18 @@ pub(crate) struct Syncer {
     /// When the last request left.
     last: Time,
     pending: Vec<Pending>,
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<Held>,
+}
+
+/// An exchange with the stamps that came late, if they did.
+#[derive(Debug)]
+struct Held {
+    /// With the departures as the programs called.
+    exchange: Exchange,
+    /// When the request left by our driver.
+    t1: Option<Stamp>,
+    /// When the reply left by the replier's.
+    t3: Option<Stamp>,
 }
 
 #[derive(Debug)]
@@ -95,8 +112,11 @@ struct Pending {
     phase: Phase,
     /// Port and number of the transmission, while its late stamp is out.
     stamp_due: Option<(usize, u32)>,
-    t1: Stamp,
+    called: Time,
+    t1: Option<Stamp>,
     is_answered: bool,
+    /// How many of its replies promised a follow-up that has not come.
+    follow_ups_due: u32,
 }
 
 impl Syncer {
@@ -149,7 +169,7 @@ impl Syncer {
         let payload = &mut peer.frame[peer.head.bytes()..];
         StreamHeader { kind: Kind::SyncRequest, node: 0, flow, block, seq: number, intended: now, sent: now }
             .write(payload);
-        SyncTail { clock: self.clock, source: Source::User }.write(payload);
+        SyncTail { clock: self.clock, source: Source::User, follows_up: peer.has_stamps }.write(payload);
         (peer.port, &peer.frame)
     }
 
@@ -158,13 +178,13 @@ impl Syncer {
         self.settle(sent.called);
         let peer = &self.peers[self.turn];
         let stamp_due = peer.has_stamps.then_some((peer.port, sent.number));
-        let t1 = Stamp { at: sent.called, source: Source::User };
         if self.pending.len() == MOST_PENDING {
             // The oldest was never answered.
             self.pending.remove(0);
         }
         let (number, flow, phase) = (self.number, peer.flow, self.phase);
-        self.pending.push(Pending { number, flow, phase, stamp_due, t1, is_answered: false });
+        let (called, t1, is_answered, follow_ups_due) = (sent.called, None, false, 0);
+        self.pending.push(Pending { number, flow, phase, stamp_due, called, t1, is_answered, follow_ups_due });
         self.number += 1;
         self.last = sent.called;
     }
@@ -179,15 +199,40 @@ impl Syncer {
         let Some(tail) = SyncTail::read(payload).filter(|_| header.block == self.block) else { return };
         let mut pending = self.pending.iter_mut();
         let Some(asked) = pending.find(|pending| pending.number == header.seq) else { return };
-        let &mut Pending { number, flow, phase, t1, .. } = asked;
-        let of_request = recent(&mut self.exchanges, number);
-        if of_request.into_iter().any(|exchange| exchange.clock == tail.clock) {
+        let of_request = recent(&mut self.exchanges, asked.number);
+        if of_request.into_iter().any(|held| held.exchange.clock == tail.clock) {
             return;
         }
         asked.is_answered = true;
-        let t2 = Stamp { at: header.intended, source: tail.source };
-        let (t3, t4, clock) = (header.sent, received.arrived, tail.clock);
-        self.exchanges.push(Exchange { number, flow, phase, t1, t2, t3, t4, clock });
+        asked.follow_ups_due += u32::from(tail.follows_up);
+        let by_program = |at: Time| Stamp { at, source: Source::User };
+        let exchange = Exchange {
+            number: asked.number,
+            flow: asked.flow,
+            phase: asked.phase,
+            t1: by_program(asked.called),
+            t2: Stamp { at: header.intended, source: tail.source },
+            t3: by_program(header.sent),
+            t4: received.arrived,
+            clock: tail.clock,
+            lag: None,
+        };
+        self.exchanges.push(Held { exchange, t1: asked.t1, t3: None });
+    }
+
+    /// Takes a follow-up. One of no reply that is known, one that is late, a second one, and one whose departure cannot be
+    /// that reply's are passed over.
+    pub fn on_follow_up(&mut self, header: &StreamHeader, payload: &[u8]) {
+        let Some(tail) = SyncTail::read(payload).filter(|_| header.block == self.block) else { return };
+        let mut pending = self.pending.iter_mut();
+        let Some(asked) = pending.find(|pending| pending.number == header.seq) else { return };
+        let is_of = |exchange: &Exchange| (exchange.clock, exchange.t2.at) == (tail.clock, header.intended);
+        let Some(held) = recent(&mut self.exchanges, asked.number).find(|held| is_of(&held.exchange)) else { return };
+        let after_call = header.sent - held.exchange.t3.at;
+        if held.t3.is_none() && (Nanos::ZERO..STAMP_PATIENCE).contains(&after_call) && tail.source != Source::User {
+            held.t3 = Some(Stamp { at: header.sent, source: tail.source });
+            asked.follow_ups_due = asked.follow_ups_due.saturating_sub(1);
+        }
     }
 
     /// Takes a late stamp, which is better than the one that its exchanges have. Returns whether it was of a request.
@@ -195,38 +240,51 @@ impl Syncer {
         let asked = self.pending.iter_mut().find(|pending| pending.stamp_due == Some((port, stamp.number)));
         let Some(asked) = asked else { return false };
         if stamp.kind == StampKind::Left {
-            asked.t1 = stamp.left;
+            asked.t1 = Some(stamp.left);
             asked.stamp_due = None;
-            recent(&mut self.exchanges, asked.number).for_each(|exchange| exchange.t1 = stamp.left);
+            recent(&mut self.exchanges, asked.number).for_each(|held| held.t1 = Some(stamp.left));
         }
         true
     }
 
     /// Returns whether something of the latest request is still awaited.
     pub fn is_waiting(&self) -> bool {
-        self.pending.last().is_some_and(|pending| !pending.is_answered || pending.stamp_due.is_some())
+        self.pending
+            .last()
+            .is_some_and(|pending| !pending.is_answered || pending.stamp_due.is_some() || pending.follow_ups_due > 0)
     }
 
     /// Gives up what will not come any more.
     pub fn settle(&mut self, now: Time) {
         for pending in &mut self.pending {
-            pending.stamp_due = pending.stamp_due.filter(|_| now - pending.t1.at < STAMP_PATIENCE);
+            pending.stamp_due = pending.stamp_due.filter(|_| now - pending.called < STAMP_PATIENCE);
         }
         // One that was answered is kept for as long: of a group others may answer too.
-        self.pending.retain(|pending| now - pending.t1.at < REPLY_PATIENCE || pending.stamp_due.is_some());
+        self.pending.retain(|pending| now - pending.called < REPLY_PATIENCE || pending.stamp_due.is_some());
     }
 
     /// Ends it.
     pub fn finish(mut self) -> Vec<Exchange> {
-        self.exchanges.sort_by_key(|exchange| exchange.number);
-        self.exchanges
+        self.exchanges.sort_by_key(|held| held.exchange.number);
+        self.exchanges.into_iter().map(Held::alike).collect()
+    }
+}
+
+impl Held {
+    /// Returns the exchange with its departures stamped alike.
+    fn alike(self) -> Exchange {
+        let lag = self.t1.map(|left| left.at - self.exchange.t1.at);
+        match (self.t1, self.t3) {
+            (Some(t1), Some(t3)) => Exchange { t1, t3, lag, ..self.exchange },
+            _ => Exchange { lag, ..self.exchange },
+        }
     }
 }
 
 /// Returns the exchanges that a request led to: all of them are among the latest.
-fn recent(exchanges: &mut [Exchange], number: u64) -> impl Iterator<Item = &mut Exchange> {
+fn recent(exchanges: &mut [Held], number: u64) -> impl Iterator<Item = &mut Held> {
     let first = exchanges.len().saturating_sub(MOST_RECENT);
-    exchanges[first..].iter_mut().filter(move |exchange| exchange.number == number)
+    exchanges[first..].iter_mut().filter(move |held| held.exchange.number == number)
 }
 
 #[cfg(test)]

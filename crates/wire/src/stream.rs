@@ -8,8 +8,8 @@
 //! | 6–7 | flow |
 //! | 8–11 | block |
 //! | 12–19 | sequence number, from 0 in each flow; of a synchronisation: the number of the exchange |
-//! | 20–27 | intended departure, ns TAI of the sender; in a reply to a synchronisation: its arrival at the replier |
-//! | 28–35 | departure as the program called to send, ns TAI of the sender; in such a reply: the reply's departure |
+//! | 20–27 | intended departure, ns TAI of the sender; in a reply to a synchronisation and its follow-up: its arrival at the replier |
+//! | 28–35 | departure as the program called to send, ns TAI of the sender; in such a reply: the call to send the reply; in the follow-up: the reply's departure by its late stamp |
 //! | 36–39 | CRC-32 over bytes 0–35; 0, and not looked at, in frames that the kernel writes ([`Kind::Live`]) |
 //!
 //! The user data behind it is a fixed pattern ([`fill`]), so that damage shows, but for synchronisation ([`SyncTail`])
@@ -60,6 +60,9 @@ pub enum Kind {
     SyncReply = 6,
     /// One of the stream's packets, numbered and stamped by the kernel: it carries no check.
     Live = 7,
+    /// Tells, after a [`Self::SyncReply`], when that reply left by the replier's driver (as PTP's Follow_Up). As long as the
+    /// reply, at most one for each, and none where the request does not ask for it.
+    SyncFollowUp = 8,
 }
 
 /// The stream header.
@@ -153,6 +156,7 @@ impl Kind {
             5 => Self::SyncRequest,
             6 => Self::SyncReply,
             7 => Self::Live,
+            8 => Self::SyncFollowUp,
             _ => return None,
         })
     }
@@ -202,12 +206,14 @@ pub fn is_intact(payload: &[u8]) -> bool {
 pub struct SyncTail {
     /// Who keeps the time: equal ids are one clock.
     pub clock: u64,
-    /// In a reply: where the arrival of the request was stamped.
+    /// In a reply: where the arrival of the request was stamped. In a follow-up: where the departure of the reply was.
     pub source: Source,
+    /// In a request: a follow-up can be used. In a reply: one comes.
+    pub follows_up: bool,
 }
 
 impl SyncTail {
-    /// 6 bytes of clock id, 1 of the source, 1 reserved.
+    /// 6 bytes of clock id, 1 of the source, 1 of flags: bit 0 follow-up, the others reserved.
     pub const BYTES: usize = 8;
 
     /// How much of an id is carried.
@@ -216,7 +222,7 @@ impl SyncTail {
     /// Reads what stands behind the header; `None` when it is cut or none.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let bytes = payload.get(HEADER_BYTES..)?.first_chunk::<{ Self::BYTES }>()?;
-        let [a, b, c, d, e, f, source, _] = *bytes;
+        let [a, b, c, d, e, f, source, flags] = *bytes;
         let source = match source {
             1 => Source::Hardware,
             2 => Source::Kernel,
@@ -224,7 +230,7 @@ impl SyncTail {
             4 => Source::Simulated,
             _ => return None,
         };
-        Some(Self { clock: u64::from_be_bytes([0, 0, a, b, c, d, e, f]), source })
+        Some(Self { clock: u64::from_be_bytes([0, 0, a, b, c, d, e, f]), source, follows_up: flags & 1 == 1 })
     }
 
     /// Writes it behind the header of `payload`, when it fits.
@@ -237,7 +243,7 @@ impl SyncTail {
             Source::User => 3,
             Source::Simulated => 4,
         };
-        place[7] = 0;
+        place[7] = u8::from(self.follows_up);
     }
 }
 

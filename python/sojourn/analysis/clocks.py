@@ -224,20 +224,23 @@ def clock_findings(lines: pl.DataFrame, streams: pl.DataFrame, one_way: pl.DataF
 
 
 def asymmetries(run: Run) -> list[Finding]:
-    """What the instrument saw of directions that are not alike, as the log tells it: the 95 % error may not hold there.
+    """What the instrument saw of directions that are not alike and of clocks that are slewed, as the log tells it.
 
-    It has every exchange at hand, hulls of both directions among them, so it is believed here.
+    The 95 % error may not hold there, nor, of a slewed clock, the maximum error. The instrument has every exchange at
+    hand, hulls of both directions among them, so it is believed here.
     """
-    found: dict[Place, str] = {}
+    found: dict[str, dict[Place, str]] = {"clock_asymmetric": {}, "clock_slewed": {}}
     for event in run.trial_events.values():
         told = event.get("clock") if event.get("kept", True) else None
         for one in told if isinstance(told, list) else [told] if isinstance(told, dict) else []:
             for finding in one.get("findings") or ():
-                if finding.get("finding") == "clock_asymmetric":
-                    found.setdefault(Place(event.get("device"), event.get("cell")), str(finding.get("sentence")))
-    if not found:
-        return []
-    return [Finding("clock_asymmetric", next(iter(found.values())), float(len(found)), tuple(found))]
+                if (places := found.get(str(finding.get("finding")))) is not None:
+                    places.setdefault(Place(event.get("device"), event.get("cell")), str(finding.get("sentence")))
+    return [
+        Finding(name, next(iter(places.values())), float(len(places)), tuple(places))
+        for name, places in found.items()
+        if places
+    ]
 
 
 def _unsynchronised(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:

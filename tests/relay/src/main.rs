@@ -22,6 +22,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use sojourn_port::Stamps;
 use sojourn_port::kernel::{Interface, Name, Opening, Socket};
 use sojourn_time::{Clock, HostClock, Nanos, Stamp};
+use sojourn_wire::StreamHeader;
+use sojourn_wire::stream::{Kind, Link};
 
 use hold::Hold;
 use log::{Entry, Log};
@@ -42,6 +44,9 @@ struct Arguments {
     /// to NEAR are held, and by how much every Nth (EVERY) frame from NEAR to FAR is held longer.
     #[arg(long = "path", required = true)]
     paths: Vec<PathSpec>,
+    /// Hold nothing but the frames by which the ends of a stream compare their clocks.
+    #[arg(long)]
+    exchanges_only: bool,
     /// Where to write, at the end, when each frame came and left (CSV).
     #[arg(long)]
     log: PathBuf,
@@ -84,7 +89,8 @@ fn main() -> anyhow::Result<()> {
         set.set(cpu);
         sched_setaffinity(None, &set).with_context(|| format!("run on processor {cpu}"))?;
     }
-    let mut paths = arguments.paths.iter().map(HeldPath::open).collect::<anyhow::Result<Vec<_>>>()?;
+    let open = |path| HeldPath::open(path, arguments.exchanges_only);
+    let mut paths = arguments.paths.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
     println!("{}", serde_json::json!({"event": "ready"}));
     let mut looks = 0;
     while looks < LOOKS_BETWEEN || !input_has_ended() {
@@ -120,14 +126,14 @@ struct HeldPath {
 }
 
 impl HeldPath {
-    fn open(asked: &PathSpec) -> anyhow::Result<Self> {
+    fn open(asked: &PathSpec, exchanges_only: bool) -> anyhow::Result<Self> {
         let forward = Hold::new(asked.forward_ns, asked.every);
         let backward = Hold::new(asked.backward_ns, None);
         Ok(Self {
             near: Side::open(&asked.near)?,
             far: Side::open(&asked.far)?,
-            forward: OneWay::new(&asked.near, "forward", forward),
-            backward: OneWay::new(&asked.near, "backward", backward),
+            forward: OneWay::new(&asked.near, "forward", (forward, exchanges_only)),
+            backward: OneWay::new(&asked.near, "backward", (backward, exchanges_only)),
         })
     }
 
@@ -173,6 +179,8 @@ impl Side {
 /// One direction.
 struct OneWay {
     hold: Hold,
+    /// Whether other frames than those that compare clocks are let go at once.
+    exchanges_only: bool,
     held: VecDeque<Held>,
     /// Buffers of frames that have left, to be used again.
     spare: Vec<Vec<u8>>,
@@ -188,9 +196,16 @@ struct Held {
 }
 
 impl OneWay {
-    fn new(near: &str, direction: &'static str, hold: Hold) -> Self {
+    fn new(near: &str, direction: &'static str, (hold, exchanges_only): (Hold, bool)) -> Self {
         let spare = (0..FRAMES_HELD).map(|_| Vec::with_capacity(2_048)).collect();
-        Self { hold, held: VecDeque::with_capacity(FRAMES_HELD), spare, log: Log::new(near, direction), refused: 0 }
+        Self {
+            hold,
+            exchanges_only,
+            held: VecDeque::with_capacity(FRAMES_HELD),
+            spare,
+            log: Log::new(near, direction),
+            refused: 0,
+        }
     }
 
     /// Takes what has come, sends what is due, and notes what has left.
@@ -199,7 +214,8 @@ impl OneWay {
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clear();
             bytes.extend_from_slice(&from.buffer[..arrival.length]);
-            let due = arrival.arrived.at + self.hold.next();
+            let is_held = !self.exchanges_only || compares_clocks(&bytes);
+            let due = arrival.arrived.at + if is_held { self.hold.next() } else { Nanos::ZERO };
             self.held.push_back(Held { bytes, arrived: arrival.arrived, due });
         }
         while self.held.front().is_some_and(|held| held.due <= HostClock.now()) {
@@ -226,6 +242,13 @@ impl OneWay {
         }
         Ok(())
     }
+}
+
+/// Whether a frame, with its offload header, is of an exchange of two ends of a stream about their clocks.
+fn compares_clocks(bytes: &[u8]) -> bool {
+    let payload = bytes.get(OFFLOAD_HEADER_BYTES..).and_then(Link::split).map(|(_, payload)| payload);
+    let header = payload.and_then(|payload| StreamHeader::read(payload).ok());
+    header.is_some_and(|header| matches!(header.kind, Kind::SyncRequest | Kind::SyncReply | Kind::SyncFollowUp))
 }
 
 fn input_has_ended() -> bool {

@@ -30,7 +30,7 @@ pub fn learn(flow: u16, peer: &str, exchanges: &[Exchange], own: u64) -> Vec<Kno
     }
     let known = |clock: &u64| {
         let of_clock = exchanges.iter().filter(|exchange| (exchange.flow, exchange.clock) == (flow, *clock));
-        let of_clock: Vec<_> = of_clock.map(converted).collect();
+        let of_clock: Vec<_> = of_clock.copied().collect();
         let peer = if clocks.len() > 1 { format!("{peer} (clock {clock:012x})") } else { peer.to_owned() };
         Known { flow, peer, clock: *clock, estimate: estimate(&of_clock, *clock == own) }
     };
@@ -40,13 +40,33 @@ pub fn learn(flow: u16, peer: &str, exchanges: &[Exchange], own: u64) -> Vec<Kno
     }
 }
 
-fn estimate(exchanges: &[sojourn_clock::Exchange], is_own: bool) -> Result<Estimate, String> {
+/// Where most departures were stamped by the drivers, the others are left out. Where they were not, what lies between call and
+/// driver is not alike at both ends: the 95 % error grows by what it is at ours, and is the maximum error where that is
+/// not known.
+fn estimate(exchanges: &[Exchange], is_own: bool) -> Result<Estimate, String> {
+    let by_driver: Vec<&Exchange> = exchanges.iter().filter(|exchange| exchange.t3.source != Source::User).collect();
+    let are_alike = 2 * by_driver.len() > exchanges.len();
+    let used = if are_alike { by_driver } else { exchanges.iter().collect() };
     let mut estimator = Estimator::new(Limits::default());
-    exchanges.iter().for_each(|exchange| estimator.push(*exchange));
+    used.iter().for_each(|exchange| estimator.push(converted(exchange)));
     match estimator.round_trip_min() {
         Some(least) if is_own => Ok(Estimate::shared(exchanges.len() as u64, least, estimator.limits())),
-        _ => estimator.estimate().map_err(|error| error.to_string()),
+        _ if are_alike => estimator.estimate().map_err(|error| error.to_string()),
+        _ => estimator.estimate().map(|known| widened(known, lag_ns(exchanges))).map_err(|error| error.to_string()),
     }
+}
+
+/// The least time from our program's call to our driver; infinite where that was not stamped.
+fn lag_ns(exchanges: &[Exchange]) -> f64 {
+    exchanges.iter().filter_map(|exchange| exchange.lag).min().map_or(f64::INFINITY, |lag| lag.0 as f64)
+}
+
+/// Returns the estimate with errors that are larger by so much, within the maximum error.
+fn widened(mut estimate: Estimate, by_ns: f64) -> Estimate {
+    for line in &mut estimate.lines {
+        line.error95_ns = (line.error95_ns + by_ns).min(line.bound_ns);
+    }
+    estimate
 }
 
 /// Returns what is known where both ends are asserted to have the clock of that id.
@@ -73,15 +93,10 @@ fn converted(exchange: &Exchange) -> sojourn_clock::Exchange {
     sojourn_clock::Exchange {
         t1: exchange.t1.at,
         t2: exchange.t2.at,
-        t3: exchange.t3,
+        t3: exchange.t3.at,
         t4: exchange.t4.at,
-        sources: Sources { local, remote: exchange.t2.source.max(remote_least(exchange.t2.source)) },
+        sources: Sources { local, remote: exchange.t2.source.max(exchange.t3.source) },
     }
-}
-
-/// A replier stamps its reply by itself, but in a simulation.
-fn remote_least(arrival: Source) -> Source {
-    if arrival == Source::Simulated { Source::Simulated } else { Source::User }
 }
 
 /// Returns the rows of exchanges.
@@ -97,10 +112,10 @@ pub fn exchange_rows(exchanges: &[Exchange], known: &[Known]) -> Vec<rows::Excha
         number: exchange.number,
         t1: exchange.t1.at,
         t2: exchange.t2.at,
-        t3: exchange.t3,
+        t3: exchange.t3.at,
         t4: exchange.t4.at,
         local_source: exchange.t1.source.max(exchange.t4.source),
-        remote_source: exchange.t2.source,
+        remote_source: exchange.t2.source.max(exchange.t3.source),
     };
     exchanges.iter().map(row).collect()
 }
@@ -227,7 +242,8 @@ mod tests {
             let (t2, t3) = (t1 + there + ahead, t1 + there + ahead + 1_000);
             let (t2, t4) = (stamp(t2), stamp(t3 - ahead + back));
             let number = number as u64;
-            Exchange { number, flow, phase: Phase::Before, t1: stamp(t1), t2, t3: Time(t3), t4, clock }
+            let (t1, t3, lag) = (stamp(t1), stamp(t3), Some(Nanos(700)));
+            Exchange { number, flow, phase: Phase::Before, t1, t2, t3, t4, clock, lag }
         };
         (0..100).map(exchange).collect()
     }
@@ -257,6 +273,24 @@ mod tests {
         let known = [learn(1, "one", &sparse, 7), learn(2, "two", &dense, 7)].concat();
         let rows = line_rows(&known, (Time(0), Time(MS)));
         assert!(rows.iter().all(|row| row.peer == "two"), "{rows:?}");
+    }
+
+    #[test]
+    fn departures_by_the_programs_widen_the_error_by_what_is_between_call_and_driver() {
+        let by_driver = exchanges(1, 8, MS);
+        let called = |exchange: &Exchange| {
+            let t3 = Stamp { source: Source::User, ..exchange.t3 };
+            Exchange { t3, ..*exchange }
+        };
+        let by_program: Vec<Exchange> = by_driver.iter().map(called).collect();
+        let line = |all: &[Exchange]| learn(1, "peer", all, 7)[0].estimate.clone().unwrap().lines[0];
+        let (narrow, wide) = (line(&by_driver), line(&by_program));
+        assert!((wide.error95_ns - narrow.error95_ns - 700.0).abs() < 1e-6, "{narrow:?} {wide:?}");
+        let unknown: Vec<Exchange> = by_program.iter().map(|one| Exchange { lag: None, ..*one }).collect();
+        assert_eq!(line(&unknown).error95_ns, line(&unknown).bound_ns);
+        // A few whose follow-ups were lost are left out.
+        let mixed: Vec<Exchange> = [&by_driver[..90], &by_program[90..]].concat();
+        assert_eq!(line(&mixed).exchanges, 90);
     }
 
     #[test]

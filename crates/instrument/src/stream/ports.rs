@@ -165,7 +165,7 @@ pub fn open_receiver(asked: &ReceivePort, attached: &mut Attached) -> anyhow::Re
         Via::Packet => {
             let options = PacketOptions {
                 tagged: true,
-                stamps: Stamps::None,
+                stamps: reply_stamps(asked),
                 buffer_bytes: asked.buffer_bytes,
                 ..PacketOptions::default()
             };
@@ -185,6 +185,12 @@ pub fn open_receiver(asked: &ReceivePort, attached: &mut Attached) -> anyhow::Re
             Ok(Open { counter, ..Open::packet(port, "live") })
         }
     }
+}
+
+/// Returns which late stamps a receiver takes: those of its replies to synchronisations, for their follow-ups. Where each
+/// packet is answered, the stamp of every answer would come too, and cost each of them a message.
+fn reply_stamps(asked: &ReceivePort) -> Stamps {
+    if asked.answer.is_none() { Stamps::Departure } else { Stamps::None }
 }
 
 fn join(port: &PacketPort, asked: &ReceivePort) -> anyhow::Result<()> {
@@ -216,7 +222,7 @@ fn open_udp_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
         _ => Ipv4Addr::UNSPECIFIED.into(),
     };
     let address = SocketAddr::new(asked.address.unwrap_or(any), asked.udp_port.unwrap_or(DEFAULT_UDP_PORT));
-    let options = UdpOptions { stamps: Stamps::None, buffer_bytes: asked.buffer_bytes, ..UdpOptions::default() };
+    let options = UdpOptions { stamps: reply_stamps(asked), buffer_bytes: asked.buffer_bytes, ..UdpOptions::default() };
     let port = UdpPort::listen(address, asked.dev.as_deref(), options)?;
     for group in groups {
         port.join(group)?;

@@ -65,6 +65,7 @@ impl<'a> Reception<'a> {
             framing: open.port.capabilities().framing,
             mac: open.mac,
             answer: asked_port.answer.map(|node| answering(node, &asked.options)),
+            transmit_stamps: open.port.capabilities().transmit_stamps,
         });
         let request = receive_request(asked.head.block, &asked.flows, &asked.options, of_ports.collect());
         let receiver = Receiver::new(&request);

@@ -60,7 +60,8 @@ pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
     let at_most = asked.options.at_most(&asked.flows);
     let options = SendOptions { keep: asked.receive.keep, at_most, ..asked.options };
     let request = send::send_request(asked.head.block, &options, flows);
-    let port = PortRequest { framing: Framing::Ethernet, mac: MacAddress::default(), answer: None };
+    let port =
+        PortRequest { framing: Framing::Ethernet, mac: MacAddress::default(), answer: None, transmit_stamps: true };
     let numbers: Vec<u16> = asked.flows.iter().map(|flow| flow.flow).collect();
     let receive = receive::receive_request(asked.head.block, &numbers, &asked.receive, vec![port]);
     let (sent, received) =

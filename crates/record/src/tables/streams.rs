@@ -155,10 +155,10 @@ table! {
         number: u64 => number: Int64("1") "Its number in the block.";
         t1: Time => t1_ns: Int64("ns", TAI, "local_source") "When the request left: on our clock.";
         t2: Time => t2_ns: Int64("ns", TAI, "remote_source") "When the request arrived: on the peer's clock.";
-        t3: Time => t3_ns: Int64("ns", TAI, "user") "When the peer called to reply: on the peer's clock.";
+        t3: Time => t3_ns: Int64("ns", TAI, "remote_source") "When the reply left, stamped like t1_ns: on the peer's clock.";
         t4: Time => t4_ns: Int64("ns", TAI, "local_source") "When the reply arrived: on our clock.";
         local_source: Source => local_source: Name of SOURCES ("1") "Who took t1_ns and t4_ns, the lesser of both.";
-        remote_source: Source => remote_source: Name of SOURCES ("1") "Who took t2_ns.";
+        remote_source: Source => remote_source: Name of SOURCES ("1") "Who took t2_ns and t3_ns, the lesser of both.";
     }
 }
 

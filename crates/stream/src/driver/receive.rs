@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use sojourn_port::kernel::wait_for_any;
-use sojourn_port::{Batch, MOST_AT_ONCE, PortError};
+use sojourn_port::{Batch, Framing, MOST_AT_ONCE, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
 use sojourn_time::{Clock, Nanos, Wait};
 
@@ -47,6 +47,7 @@ pub fn receive(
             }
         }
         if sleeps {
+            replies.take_stamps(receiver, ports);
             sleep(ports, wakers)?;
         } else if taken == 0 {
             std::hint::spin_loop();
@@ -67,11 +68,17 @@ struct Replies {
     each: usize,
     /// Of each: to which frame of the look, and how long it is.
     kept: Vec<(usize, usize)>,
+    follow_up: Vec<u8>,
 }
 
 impl Replies {
     fn new(longest: usize) -> Self {
-        Self { room: vec![0; longest * MOST_AT_ONCE], each: longest, kept: Vec::with_capacity(MOST_AT_ONCE) }
+        Self {
+            room: vec![0; longest * MOST_AT_ONCE],
+            each: longest,
+            kept: Vec::with_capacity(MOST_AT_ONCE),
+            follow_up: vec![0; longest],
+        }
     }
 
     /// Takes what has come while this thread was kept from looking: it is not lost.
@@ -87,6 +94,18 @@ impl Replies {
             left = if taken == 0 { 0 } else { left.saturating_sub(taken) };
         }
         Ok(())
+    }
+
+    /// Takes the stamps that came later: frames that carry their addresses can still be followed up.
+    fn take_stamps(&mut self, receiver: &mut Receiver, ports: &mut [&mut dyn Batch]) {
+        for (index, port) in ports.iter_mut().enumerate() {
+            let is_addressed = port.capabilities().framing == Framing::Ethernet;
+            while let Some(length) = next_follow_up(receiver, index, *port, &mut self.follow_up) {
+                if is_addressed {
+                    let _: Result<_, PortError> = port.transmit(&self.follow_up[..length]);
+                }
+            }
+        }
     }
 
     fn take_from_all(
@@ -124,11 +143,31 @@ impl Replies {
             let reply = &mut self.room[place * self.each..][..*length];
             receiver.stamp(index, reply, clock.now());
             // A peer that cannot be reached must not end the service of the others.
-            let _: Result<_, PortError> = port.answer(*nth, reply);
+            let Ok(sent) = port.answer(*nth, reply) else { continue };
+            receiver.answered(index, reply, sent);
+            // Most drivers have stamped the frame when the call returns.
+            while let Some(length) = next_follow_up(receiver, index, port, &mut self.follow_up) {
+                let _: Result<_, PortError> = port.answer(*nth, &self.follow_up[..length]);
+            }
         }
         match taken {
             Err(PortError::Refused(_)) => Ok(1),
             taken => taken,
         }
     }
+}
+
+/// Takes late stamps up to one that makes a follow-up; `None` when there are no more.
+fn next_follow_up(receiver: &mut Receiver, index: usize, port: &mut dyn Batch, room: &mut [u8]) -> Option<usize> {
+    if !port.capabilities().transmit_stamps {
+        return None;
+    }
+    // What the kernel refuses here is a stamp that is missing.
+    while let Ok(Some(stamp)) = port.transmit_stamp() {
+        let length = receiver.on_stamp(index, &stamp, room);
+        if length.is_some() {
+            return length;
+        }
+    }
+    None
 }

@@ -366,6 +366,11 @@ impl Ears<'_> {
                     sync.on_reply(&header, payload, received);
                 }
             }
+            Kind::SyncFollowUp => {
+                if let Some(sync) = &mut self.sync {
+                    sync.on_follow_up(&header, payload);
+                }
+            }
             Kind::Answer => {
                 if let Some(answers) = &mut self.answers {
                     answers.on_packet(self.index, &header, payload, received);

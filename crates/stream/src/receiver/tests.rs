@@ -1,6 +1,7 @@
 //! What the receiver answers to whom, and that no bytes make it panic.
 
 use proptest::prelude::*;
+use sojourn_port::StampKind;
 use sojourn_time::{Nanos, Source, Stamp};
 use sojourn_wire::MacAddress;
 use sojourn_wire::stream::Tag;
@@ -14,7 +15,7 @@ const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 fn receiver(framing: Framing, answer: Option<Answering>) -> Receiver {
     Receiver::new(&ReceiveRequest {
         block: 5,
-        ports: vec![PortRequest { framing, mac: OWN, answer }],
+        ports: vec![PortRequest { framing, mac: OWN, answer, transmit_stamps: true }],
         flows: vec![1, 2],
         keep: Keep::Histograms,
         late_after: Nanos::seconds(1),
@@ -52,9 +53,65 @@ fn a_synchronisation_is_answered_with_arrival_and_departure() {
     assert_eq!((link.source, link.destination, link.tag), (OWN, PEER, Some(Tag { vlan: 3, priority: 6 })));
     let header = StreamHeader::read(payload).unwrap();
     assert_eq!((header.kind, header.seq, header.intended, header.sent), (Kind::SyncReply, 12, Time(500), Time(900)));
-    assert_eq!(SyncTail::read(payload), Some(SyncTail { clock: 77, source: Source::Kernel }));
+    assert_eq!(SyncTail::read(payload), Some(SyncTail { clock: 77, source: Source::Kernel, follows_up: false }));
     let outcome = receiver.finish(&[], &[]);
     assert_eq!((outcome.ports[0].frames, outcome.ports[0].control, outcome.ports[0].unexpected), (1, 1, 0));
+}
+
+/// A request that can use a follow-up, with so much user data.
+fn asking(payload_bytes: usize) -> Vec<u8> {
+    let mut request = frame(Kind::SyncRequest, 12, "");
+    let at = request.len() - 100;
+    SyncTail { clock: 3, source: Source::User, follows_up: true }.write(&mut request[at..]);
+    request.truncate(at + payload_bytes);
+    request
+}
+
+#[test]
+fn a_reply_that_promised_it_is_followed_up_once_when_its_stamp_comes() {
+    let mut receiver = receiver(Framing::Ethernet, None);
+    let (mut reply, mut room) = ([0; 2_000], [0; 2_000]);
+    let length = receiver.on_frame(0, &asking(SYNC_BYTES), &received(500), &mut reply).unwrap();
+    receiver.stamp(0, &mut reply[..length], Time(900));
+    receiver.answered(0, &reply[..length], Sent { number: 4, called: Time(901) });
+    let stamp = |number, kind| TransmitStamp { number, left: Stamp { at: Time(950), source: Source::Kernel }, kind };
+    assert_eq!(receiver.on_stamp(0, &stamp(3, StampKind::Left), &mut room), None, "of another frame");
+    assert_eq!(receiver.on_stamp(1, &stamp(4, StampKind::Left), &mut room), None, "of another port");
+    assert_eq!(receiver.on_stamp(0, &stamp(4, StampKind::Scheduled), &mut room), None, "not left yet");
+    assert_eq!(receiver.on_stamp(0, &stamp(4, StampKind::Left), &mut room), Some(length), "as long as the reply");
+    let (link, payload) = Link::split(&room[..length]).unwrap();
+    assert_eq!((link.source, link.destination), (OWN, PEER));
+    let header = StreamHeader::read(payload).unwrap();
+    assert_eq!((header.kind, header.seq, header.intended, header.sent), (Kind::SyncFollowUp, 12, Time(500), Time(950)));
+    assert_eq!(SyncTail::read(payload), Some(SyncTail { clock: 77, source: Source::Kernel, follows_up: false }));
+    assert_eq!(receiver.on_stamp(0, &stamp(4, StampKind::Left), &mut room), None, "once");
+}
+
+#[test]
+fn a_request_shorter_than_the_reply_is_not_followed_up() {
+    let mut reply = [0; 2_000];
+    for (bytes, promised) in [(SYNC_BYTES, true), (SYNC_BYTES - 1, false)] {
+        let mut receiver = receiver(Framing::Ethernet, None);
+        let length = receiver.on_frame(0, &asking(bytes), &received(500), &mut reply).unwrap();
+        let (_, payload) = Link::split(&reply[..length]).unwrap();
+        assert_eq!(SyncTail::read(payload).map(|tail| tail.follows_up), Some(promised));
+    }
+}
+
+#[test]
+fn replies_whose_stamps_never_come_are_forgotten() {
+    let mut receiver = receiver(Framing::Ethernet, None);
+    let (mut reply, mut room) = ([0; 2_000], [0; 2_000]);
+    for number in 0..100 {
+        let length = receiver.on_frame(0, &asking(SYNC_BYTES), &received(500), &mut reply).unwrap();
+        receiver.answered(0, &reply[..length], Sent { number, called: Time(901) });
+    }
+    let left = Stamp { at: Time(950), source: Source::Kernel };
+    let followed = (0..100).filter(|number| {
+        let stamp = TransmitStamp { number: *number, left, kind: StampKind::Left };
+        receiver.on_stamp(0, &stamp, &mut room).is_some()
+    });
+    assert_eq!(followed.count(), 64);
 }
 
 #[test]
@@ -118,8 +175,8 @@ fn an_end_of_another_receiver_of_the_group_is_left_to_it() {
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(
-        mut bytes: Vec<u8>, at: prop::sample::Index, by: u8, room in 0..300_usize, kind in 0..8_u8,
-        cut: prop::sample::Index,
+        mut bytes: Vec<u8>, at: prop::sample::Index, by: u8, room in 0..300_usize, kind in 0..9_u8,
+        cut: prop::sample::Index, number: u32,
     ) {
         let mut reply = vec![0; room];
         for framing in [Framing::Ethernet, Framing::Udp, Framing::Icmp4] {
@@ -127,6 +184,9 @@ proptest! {
             receiver.on_frame(0, &bytes, &received(1), &mut reply);
             receiver.on_frame(9, &bytes, &received(1), &mut reply);
             receiver.stamp(0, &mut bytes, Time(1));
+            receiver.answered(0, &bytes, Sent { number, called: Time(1) });
+            let left = Stamp { at: Time(2), source: Source::Kernel };
+            receiver.on_stamp(0, &TransmitStamp { number, left, kind: StampKind::Left }, &mut reply);
             let mut frame = frame(Kind::Data, 1, "");
             frame[18 + 4] = kind;
             let place = at.index(frame.len());

@@ -188,7 +188,15 @@ impl Line {
             let mut reply = self.reply[..length].to_vec();
             receiver.stamp(port, &mut reply, now);
             let back_ns = self.draw.backward(at_ns, reply.len().max(LEAST_FRAME_BYTES));
+            // A reply leaves as it is called for, and what follows it up comes with it.
+            receiver.answered(port, &reply, Sent { number: 0, called: now });
+            let stamp = TransmitStamp { number: 0, left: arrived, kind: StampKind::Left };
+            let follow_up =
+                receiver.on_stamp(port, &stamp, &mut self.reply).map(|length| self.reply[..length].to_vec());
             self.put(back_ns, End::Near, near, reply);
+            if let Some(frame) = follow_up {
+                self.put(back_ns, End::Near, near, frame);
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ fn receiving(send: &SendRequest, ports: usize) -> ReceiveRequest {
     let framing = if send.flows[0].head == Head::Udp { Framing::Udp } else { Framing::Ethernet };
     ReceiveRequest {
         block: send.block,
-        ports: vec![PortRequest { framing, mac: MAC_B, answer: None }; ports],
+        ports: vec![PortRequest { framing, mac: MAC_B, answer: None, transmit_stamps: true }; ports],
         flows: send.flows.iter().map(|flow| flow.flow).collect(),
         keep: Keep::Packets { room: 1_000_000 },
         late_after: Nanos::seconds(1),
@@ -130,7 +130,7 @@ proptest! {
         for exchange in &sent.exchanges {
             let arrived = exchange.t1.at + Nanos(there_ns);
             prop_assert_eq!(exchange.t2.at.0, receiver.reading(arrived.0));
-            prop_assert_eq!(exchange.t3, exchange.t2.at);
+            prop_assert_eq!(exchange.t3, exchange.t2);
             prop_assert_eq!(exchange.t4.at, arrived + Nanos(back_ns));
             prop_assert_eq!((exchange.clock, exchange.flow), (43, 1));
         }

@@ -24,13 +24,27 @@ fn ask(sync: &mut Syncer, at: i64) {
     sync.asked(Sent { number: at as u32, called: Time(at) });
 }
 
-/// A reply of a clock that is so many ns ahead.
-fn reply(sync: &mut Syncer, number: u64, clock: u64, at: i64) {
-    let mut payload = [0; sojourn_wire::stream::SYNC_BYTES];
-    let (intended, sent) = (Time(at - 20), Time(at - 10));
-    let header = StreamHeader { kind: Kind::SyncReply, node: 0, flow: 1, block: 5, seq: number, intended, sent };
+/// What a replier sends of an exchange: it had the request at `at - 20`, and says of its reply that it left at `left`.
+fn told_by(kind: Kind, number: u64, clock: u64, (at, left): (i64, i64)) -> (StreamHeader, Vec<u8>) {
+    let mut payload = vec![0; sojourn_wire::stream::SYNC_BYTES];
+    let (intended, sent) = (Time(at - 20), Time(left));
+    let header = StreamHeader { kind, node: 0, flow: 1, block: 5, seq: number, intended, sent };
     header.write(&mut payload);
-    SyncTail { clock, source: Source::Kernel }.write(&mut payload);
+    SyncTail { clock, source: Source::Kernel, follows_up: clock >= FOLLOWS_UP }.write(&mut payload);
+    (header, payload)
+}
+
+/// Clocks from this one on promise follow-ups.
+const FOLLOWS_UP: u64 = 10;
+
+fn follow_up(sync: &mut Syncer, number: u64, clock: u64, times: (i64, i64)) {
+    let (header, payload) = told_by(Kind::SyncFollowUp, number, clock, times);
+    sync.on_follow_up(&header, &payload);
+}
+
+/// A reply of a clock, called for 10 ns before it is there.
+fn reply(sync: &mut Syncer, number: u64, clock: u64, at: i64) {
+    let (header, payload) = told_by(Kind::SyncReply, number, clock, (at, at - 10));
     let arrived = Stamp { at: Time(at), source: Source::Kernel };
     sync.on_reply(&header, &payload, &Received { length: payload.len(), arrived, returned: Time(at) });
 }
@@ -55,17 +69,72 @@ fn each_receiver_of_a_group_is_told_by_its_clock_and_its_first_reply() {
     assert_eq!(told(sync), [(0, 8, 100, 200), (0, 9, 100, 1_200), (1, 9, 1_000, 1_100)]);
 }
 
+fn stamp(sync: &mut Syncer, number: u32, at: i64) -> bool {
+    let left = Stamp { at: Time(at), source: Source::Kernel };
+    sync.on_stamp(0, &TransmitStamp { number, left, kind: StampKind::Left })
+}
+
+/// t1 and t3 of each exchange.
+fn departures(sync: Syncer) -> Vec<(Stamp, Stamp)> {
+    sync.finish().iter().map(|one| (one.t1, one.t3)).collect()
+}
+
+const fn by(source: Source, at: i64) -> Stamp {
+    Stamp { at: Time(at), source }
+}
+
 #[test]
-fn a_late_stamp_mends_all_exchanges_of_its_request() {
+fn with_stamp_and_follow_up_both_departures_are_of_the_drivers() {
     let mut sync = syncer(true);
     ask(&mut sync, 100);
-    reply(&mut sync, 0, 8, 200);
-    reply(&mut sync, 0, 9, 201);
-    assert!(sync.is_waiting(), "for the stamp");
-    let left = Stamp { at: Time(120), source: Source::Kernel };
-    assert!(sync.on_stamp(0, &TransmitStamp { number: 100, left, kind: StampKind::Left }));
+    reply(&mut sync, 0, 10, 200);
+    reply(&mut sync, 0, 11, 201);
+    assert!(stamp(&mut sync, 100, 120));
+    follow_up(&mut sync, 0, 10, (200, 195));
+    assert!(sync.is_waiting(), "for the other follow-up");
+    follow_up(&mut sync, 0, 11, (201, 196));
     assert!(!sync.is_waiting());
-    assert_eq!(told(sync), [(0, 8, 120, 200), (0, 9, 120, 201)]);
+    let kernel = |t1, t3| (by(Source::Kernel, t1), by(Source::Kernel, t3));
+    assert_eq!(departures(sync), [kernel(120, 195), kernel(120, 196)]);
+}
+
+#[test]
+fn without_one_of_the_two_both_departures_are_of_the_programs() {
+    for (stamped, followed) in [(true, false), (false, true), (false, false)] {
+        let mut sync = syncer(true);
+        ask(&mut sync, 100);
+        reply(&mut sync, 0, 10, 200);
+        if stamped {
+            stamp(&mut sync, 100, 120);
+        }
+        if followed {
+            follow_up(&mut sync, 0, 10, (200, 195));
+        }
+        let lags: Vec<_> = sync.exchanges.iter().map(|held| held.t1.map(|left| left.at.0)).collect();
+        assert_eq!(lags, [stamped.then_some(120)]);
+        assert_eq!(departures(sync), [(by(Source::User, 100), by(Source::User, 190))]);
+    }
+}
+
+#[test]
+fn follow_ups_that_cannot_be_are_passed_over() {
+    let mut sync = syncer(true);
+    ask(&mut sync, 100);
+    // Before its reply; of no exchange; of another clock; of another arrival; before the call; too late; then a true one,
+    // and a second.
+    follow_up(&mut sync, 0, 10, (200, 195));
+    reply(&mut sync, 0, 10, 200);
+    stamp(&mut sync, 100, 120);
+    follow_up(&mut sync, 7, 10, (200, 195));
+    follow_up(&mut sync, 0, 12, (200, 195));
+    follow_up(&mut sync, 0, 10, (201, 195));
+    follow_up(&mut sync, 0, 10, (200, 189));
+    follow_up(&mut sync, 0, 10, (200, 190 + STAMP_PATIENCE.0));
+    assert!(sync.is_waiting());
+    follow_up(&mut sync, 0, 10, (200, 196));
+    follow_up(&mut sync, 0, 10, (200, 197));
+    assert!(!sync.is_waiting());
+    assert_eq!(departures(sync), [(by(Source::Kernel, 120), by(Source::Kernel, 196))]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use sojourn_time::{Source, Time};
 use super::*;
 
 prop_compose! {
-    fn header()(kind in 1..=7_u8, node: u8, flow: u16, block: u32, seq: u64, intended: i64, sent: i64) -> StreamHeader {
+    fn header()(kind in 1..=8_u8, node: u8, flow: u16, block: u32, seq: u64, intended: i64, sent: i64) -> StreamHeader {
         let kind = Kind::of(kind).unwrap();
         StreamHeader { kind, node, flow, block, seq, intended: Time(intended), sent: Time(sent) }
     }
@@ -64,11 +64,11 @@ proptest! {
     }
 
     #[test]
-    fn synchronisations_carry_clock_and_source(clock in 0..=SyncTail::CLOCK_MASK, source in 0..4_usize) {
+    fn synchronisations_carry_clock_and_source(clock in 0..=SyncTail::CLOCK_MASK, source in 0..4_usize, follows_up: bool) {
         let source = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated][source];
         let mut payload = [0; SYNC_BYTES];
-        SyncTail { clock, source }.write(&mut payload);
-        prop_assert_eq!(SyncTail::read(&payload), Some(SyncTail { clock, source }));
+        SyncTail { clock, source, follows_up }.write(&mut payload);
+        prop_assert_eq!(SyncTail::read(&payload), Some(SyncTail { clock, source, follows_up }));
     }
 }
 
