@@ -60,6 +60,17 @@ def test_chance_bursts_and_slow_changes_recur_in_no_run() -> None:
     assert alarms <= 1
 
 
+@pytest.mark.parametrize("seconds", [60.0, 64.2, 130.0, 258.0])
+@pytest.mark.parametrize("period", [1.1, 1.6])
+def test_periods_just_above_the_shortest_are_looked_for_whatever_the_span(seconds: float, period: float) -> None:
+    rng = np.random.default_rng(7)
+    t = np.arange(0, seconds, 0.002)
+    slow = (np.mod(t, period) < 0.1) & (rng.random(len(t)) < 0.2)
+    found = find_cycle(t, slow, 1.0)
+    assert found is not None
+    assert found.seconds == pytest.approx(period, rel=0.01)
+
+
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_too_few_slow_values_have_no_period(count: int) -> None:
     t = np.arange(0, 100, 0.01)

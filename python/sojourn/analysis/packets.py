@@ -17,6 +17,7 @@ import polars as pl
 from sojourn.analysis.clocks import on_sender_clock, shared_blocks
 from sojourn.analysis.sessions import Figure, beds_in, figure_of
 from sojourn.analysis.streams import AT, in_order, worst_of
+from sojourn.statistics.modes import foot
 from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
 
 if TYPE_CHECKING:
@@ -94,13 +95,16 @@ class Values:
         return figure_of(sums[counted > 0] / counted[counted > 0], self.sessions[counted > 0])
 
     def within_sessions(self) -> NDArray[np.float64]:
-        """The values, those of each session about their common median: sessions that differ are no modes."""
+        """The values, those of each session laid upon one another where their fastest modes begin (`modes.foot`).
+
+        Sessions that differ are no modes.
+        """
         if self.sessions is None or self.beds is None:
             return self.values
-        session, centred = self.sessions[self.trials], self.values.copy()
+        session, laid = self.sessions[self.trials], self.values.copy()
         for one in np.unique(session):
-            centred[session == one] -= np.median(self.values[session == one])
-        return np.asarray(centred + np.median(self.values), dtype=np.float64)
+            laid[session == one] -= foot(self.values[session == one])
+        return np.asarray(laid + foot(self.values), dtype=np.float64)
 
     def sd(self) -> Interval:
         """The standard deviation of those that arrived."""

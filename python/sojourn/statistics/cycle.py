@@ -57,8 +57,10 @@ def find_cycle(times_s: NDArray[np.float64], slow: NDArray[np.bool_], shortest_s
     span = float(times_s[-1] - times_s[0]) if n else 0.0
     if m < LEAST_RETURNS or m > n / 2 or span < LEAST_RETURNS * shortest_s:
         return None
-    power = _power_of_labels(times_s - times_s[0], slow, shortest_s / STEPS_A_CYCLE)
-    first, last = LEAST_RETURNS * OVERSAMPLING, min(len(power) - 1, int(span / shortest_s * OVERSAMPLING))
+    bin_s = shortest_s / STEPS_A_CYCLE
+    power = _power_of_labels(times_s - times_s[0], slow, bin_s)
+    step = 1 / (2 * (len(power) - 1) * bin_s)  # from one frequency to the next; the number of bins is a power of two
+    first, last = int(np.ceil(LEAST_RETURNS / span / step)), min(len(power) - 1, int(1 / shortest_s / step))
     known = power[first : last + 1]
     if not len(known) or known.max() < np.log(len(known) / FALSE_ALARM):
         return None
@@ -66,7 +68,6 @@ def find_cycle(times_s: NDArray[np.float64], slow: NDArray[np.bool_], shortest_s
     # stand out, the one whose cycles show most.
     is_peak = np.concatenate(([True], known[1:] >= known[:-1])) & np.concatenate((known[:-1] > known[1:], [True]))
     strong = np.flatnonzero(is_peak & (known > _around(known) * np.log(len(known) / FALSE_ALARM)))
-    step = 1 / (len(power) * 2 - 2) / (shortest_s / STEPS_A_CYCLE)
     strongest = strong[np.argsort(known[strong])[::-1][:MOST_TRIED]]
     t = times_s - times_s[0]
     tried = [_confirm_cycle(t, slow, _refined(t[slow], step * (first + int(place)), step)) for place in strongest]

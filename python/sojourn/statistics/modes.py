@@ -26,6 +26,17 @@ CHANCE = 5.0
 """The valley must be missing this many standard deviations of its count."""
 
 
+FOOT = 0.02
+
+
+def foot(values: NDArray[np.float64]) -> float:
+    """Where the fastest mode begins: the 2 % quantile, which lies in it whatever share slower modes have below 98 %.
+
+    Beds and paths are laid upon one another by it: their medians jump from one mode to the next where shares differ.
+    """
+    return float(np.quantile(values, FOOT))
+
+
 def find_modes(values: NDArray[np.float64]) -> list[float]:
     """The places of the modes in rising order: one of them for an unimodal sample."""
     low, high = np.quantile(values, [0.002, 0.99])

@@ -16,7 +16,7 @@ from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sessions import NO_SESSION, figure_of
 from sojourn.analysis.wording import fixed, micro, percent
 from sojourn.statistics.cycle import find_cycle
-from sojourn.statistics.modes import find_modes
+from sojourn.statistics.modes import FOOT, find_modes, foot
 from sojourn.statistics.period import find_period, slow_ones
 from sojourn.statistics.signed_rank import hodges_lehmann
 from sojourn.statistics.trend import trend
@@ -176,7 +176,8 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
             if bimodal is None:
                 continue
             first, second = modes[bimodal][:2]
-            slow = [_slow_shares(run, place, bimodal, (first + second) / 2) for place in (here, there)]
+            above = (first + second) / 2 - _foot_of(run, bimodal)
+            slow = [_slow_shares(run, place, above) for place in (here, there)]
             both = slow[0].join(slow[1], on=["part", "round"], suffix="_there")
             here_slow, there_slow = both["slow"].to_numpy(), both["slow_there"].to_numpy()
             bed = both["part"].to_numpy().astype(np.int64) * (run.sessions > 1)
@@ -194,29 +195,38 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
         yield Finding("modes_differ", sentence, worst, places)
 
 
-def _slow_shares(run: Run, place: Place, bimodal: Place, cut: float) -> pl.DataFrame:
-    """Per bed and round, the share of round trips above a cut that was found for `bimodal`, moved by the medians."""
-    probes = run.measured.filter((pl.col("device") == place.device) & (pl.col("cell") == place.cell)).drop_nulls("rtt")
-    other = run.measured.filter((pl.col("device") == bimodal.device) & (pl.col("cell") == bimodal.cell))
-    moved = cut + _lower_quartile(probes) - _lower_quartile(other)
-    box = ["part", "instance"] if run.sessions > 1 else []
+def _slow_shares(run: Run, place: Place, above_ns: float) -> pl.DataFrame:
+    """Per bed and round, the share of round trips that lie so far above where the path's fastest mode begins."""
+    slow = (_above_foot(run, place.device, place.cell) > above_ns).alias("slow")
+    return (
+        _probes_of(run, place.device, place.cell)
+        .with_columns(slow)
+        .group_by("part", "round")
+        .agg(pl.col("slow").mean())
+    )
+
+
+def _foot_of(run: Run, place: Place) -> float:
+    return foot(_probes_of(run, place.device, place.cell)["rtt"].cast(pl.Float64).to_numpy())
+
+
+def _probes_of(run: Run, device: str | None, cell: int | None) -> pl.DataFrame:
+    return run.measured.filter((pl.col("device") == device) & (pl.col("cell") == cell)).drop_nulls("rtt")
+
+
+def _above_foot(run: Run, device: str | None, cell: int | None) -> pl.Series:
+    """How far each round trip lies above where the fastest mode of its own link begins."""
     rtt = pl.col("rtt").cast(pl.Float64)
-    level = rtt.quantile(0.25).over(box) - rtt.quantile(0.25) if box else pl.lit(0.0)
-    return probes.with_columns((rtt - level > moved).alias("slow")).group_by("part", "round").agg(pl.col("slow").mean())
-
-
-def _lower_quartile(probes: pl.DataFrame) -> float:
-    return float(np.quantile(probes["rtt"].drop_nulls().cast(pl.Float64).to_numpy(), 0.25))
+    box = [*(["part"] if run.sessions > 1 else []), "instance"]
+    return _probes_of(run, device, cell).select(rtt - rtt.quantile(FOOT, "linear").over(box)).to_series()
 
 
 def _within_beds(run: Run, path: Path) -> NDArray[np.float64]:
-    """The round trips, those of each bed about their common median: beds that differ are no modes."""
+    """The round trips, those of each bed laid upon one another where their fastest modes begin: beds are no modes."""
+    values = path.answered("rtt")[0]
     if run.sessions == 1:
-        return path.answered("rtt")[0]
-    box = ("part", "instance")
-    rtt = pl.col("rtt").cast(pl.Float64)
-    centred = path.probes.drop_nulls("rtt").select(rtt - rtt.median().over(box) + rtt.median())
-    return np.asarray(centred["rtt"].to_numpy(), dtype=np.float64)
+        return values
+    return np.asarray(_above_foot(run, path.device, path.cell).to_numpy() + foot(values), dtype=np.float64)
 
 
 def _interference(run: Run) -> Iterator[Finding]:
