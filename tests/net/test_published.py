@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces by name, and programs in the kernel"),
 ]
 
-LEFT_OUT = {"figure 11", "figure 12"}
-"""What the quick runs leave out: the log on the receiver."""
+LEFT_OUT = {("siftr-2007", "figure 11"), ("siftr-2007", "figure 12"), ("siftr-2007", "section V.B")}
+"""What the quick runs leave out: the log on the receiver, and the placebo."""
 
 
 def test_every_published_experiment_is_measured(tmp_path: Path) -> None:
@@ -26,11 +27,13 @@ def test_every_published_experiment_is_measured(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 4), done.stderr[-2000:]
     found = json.loads((tmp_path / "all" / "published.json").read_text())
-    without = [
-        f"{one['paper']}: {', '.join(one['items'])}: {one['words']}"
-        for one in found
-        if one["study"] and one["ours"] is None and ": " not in one["words"] and not LEFT_OUT.intersection(one["items"])
-    ]
+    measured = [one for one in found if one["study"] and not LEFT_OUT & {(one["paper"], item) for item in one["items"]}]
+    without = [f"{one['paper']}: {', '.join(one['items'])}: {one['words']}" for one in measured if is_without(one)]
     assert not without
-    assert all("not measured" not in one["words"] for one in found)
     assert (tmp_path / "all" / "index.html").is_file()
+
+
+def is_without(one: dict[str, Any]) -> bool:
+    """Whether an experiment that has a study has neither a figure nor a hypothesis that was tested."""
+    missing = ("not measured", "leaves it out", "not tested")
+    return any(words in one["words"] for words in missing) or (one["ours"] is None and not one["words"])

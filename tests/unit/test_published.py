@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn import studies as built_in
-from sojourn.cli.published import plan_of, refuse_strange
+from sojourn.cli.published import plan_of, take
 from sojourn.errors import RequestError
 from sojourn.report.experiments import TO_COME, Experiment, answer, experiments, papers, studies
 from sojourn.report.overview import ours, write_overview
@@ -160,8 +160,29 @@ def test_the_page_has_every_experiment_and_links_its_run(tmp_path: Path) -> None
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "bridge-latency").mkdir()
-    refuse_strange(tmp_path, studies())
-    (tmp_path / "thesis.tex").touch()
+    quick: dict[str, object] = {"full": False, "bed": None}
+    take(tmp_path / "new", studies(), quick)
+    take(tmp_path / "new", studies(), quick)
+    with pytest.raises(RequestError, match="other options"):
+        take(tmp_path / "new", studies(), {"full": True, "bed": None})
+    (tmp_path / "new" / "thesis.tex").touch()
     with pytest.raises(RequestError, match=r"thesis\.tex"):
-        refuse_strange(tmp_path, studies())
+        take(tmp_path / "new", studies(), quick)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "index.html").touch()
+    with pytest.raises(RequestError, match="not from"):
+        take(tmp_path / "mine", studies(), quick)
+
+
+def test_the_nearest_interval_is_taken_and_said_where_theirs_is_another(tmp_path: Path) -> None:
+    rows = [
+        {"quantity": "rtt", "device": "bridge", "estimate": value, "interval_ns": interval}
+        for value, interval in ((10.0, 250_000), (20.0, 10_000_000))
+    ]
+    one = an_experiment(ours={"quantity": "rtt", "device": "bridge", "near_interval_ns": 20_000_000})
+    found = answer(one, a_run(tmp_path / "toy", rows))
+    assert found.shown is not None
+    assert found.shown.value == 0.02
+    assert found.words == "ours a packet each 10 ms, theirs 20 ms"
+    exact = an_experiment(ours={"quantity": "rtt", "device": "bridge", "near_interval_ns": 10_000_000})
+    assert answer(exact, a_run(tmp_path / "again", rows)).words == ""

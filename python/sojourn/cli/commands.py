@@ -97,6 +97,8 @@ def run(  # noqa: PLR0913 - one for each option
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
     if study == PUBLISHED:
         given = [name for name, value in {"--set": sets, "--no-report": no_report}.items() if value]
+        if quick and full:
+            raise RequestError("--quick beside --full: expected one of them")
         if given:
             raise RequestError(f"`sojourn run {PUBLISHED}` runs several studies as they are: leave {given[0]} away")
         from sojourn.cli.published import dry_run as show_published

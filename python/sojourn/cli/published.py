@@ -5,16 +5,23 @@ Each study is a run of its own, below one folder. A study that fails is told and
 
 from __future__ import annotations
 
+import json
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sojourn.errors import MachineError, RequestError, SojournError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sojourn.plan import Plan
 
 NAME = "published"
+ASKED = "asked.json"
+"""Which of the studies' values a folder's runs have, and where they were measured."""
+
 INVALID = 4
 INTERRUPTED = 130
 
@@ -30,24 +37,28 @@ def run_published(out: Path | None, *, full: bool, backend: str | None, history:
     from sojourn.report.overview import print_overview, write_overview
 
     folder = out or Path("runs") / stamped()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MachineError(f"{folder} cannot be made ({error.strerror}): choose another --out") from error
-    refuse_strange(folder, studies())
-    failed: dict[str, str] = {}
+    take(folder, studies(), {"full": full, "bed": backend})
     told = Console(file=sys.stderr, highlight=False, emoji=False)
+    told.print(f"every run goes below {folder}", markup=False, soft_wrap=True)
+    failed: dict[str, str] = {}
     for place, study in enumerate(studies(), 1):
-        if (folder / study / "analysis" / "verdict.json").is_file():
+        if (folder / study / "report" / "index.html").is_file():
             continue
         told.print(f"{study} ({place} of {len(studies())})", markup=False)
         try:
             one_run(study, folder / study, full=full, backend=backend, history=history)
         except SojournError as error:
             if error.status == INTERRUPTED:
-                raise
+                write_overview(folder, failed)
+                raise_interrupted(folder)
             failed[study] = str(error)
-            told.print(f"{study}: {error}", markup=False)
+        except KeyboardInterrupt:
+            raise_interrupted(folder)
+        except Exception as error:
+            tell_fault(study, folder, told)
+            failed[study] = f"a fault of Sojourn ({type(error).__name__}): see {folder / 'faults.txt'}"
+        if study in failed:
+            told.print(f"{study}: {failed[study]}", markup=False)
     answers = write_overview(folder, failed)
     if as_json:
         print((folder / "published.json").read_text(encoding="utf-8"), end="")
@@ -58,6 +69,20 @@ def run_published(out: Path | None, *, full: bool, backend: str | None, history:
     if failed:
         return MachineError.status
     return INVALID if any(one.verdict == "invalid" for one in answers) else 0
+
+
+def raise_interrupted(folder: Path) -> None:
+    """How to go on with all of them, not with the study alone that was under way."""
+    from sojourn.conduct import Interrupted
+
+    raise Interrupted(f"interrupted; go on with: sojourn run {NAME} --out {folder}")
+
+
+def tell_fault(study: str, folder: Path, told: Console) -> None:
+    """Keep what a report of the fault needs."""
+    with (folder / "faults.txt").open("a", encoding="utf-8") as file:
+        file.write(f"{study}\n{traceback.format_exc()}\n")
+    told.print(traceback.format_exc(), markup=False)
 
 
 def one_run(study: str, path: Path, *, full: bool, backend: str | None, history: bool) -> None:
@@ -76,9 +101,9 @@ def one_run(study: str, path: Path, *, full: bool, backend: str | None, history:
         folder = create_folder(plan, path)
         conduct(plan, folder, Screen())
     analyse(folder.path)
-    write_report(folder.path)
     if history:
         keep(folder)
+    write_report(folder.path)
 
 
 def plan_of(study: str, *, full: bool, backend: str | None) -> Plan:
@@ -89,26 +114,42 @@ def plan_of(study: str, *, full: bool, backend: str | None) -> Plan:
 
 
 def dry_run(*, full: bool, backend: str | None, as_json: bool) -> None:
-    """Show which studies would be run, and how long each takes."""
-    import json
-
+    """Show which studies would be run, and how long each takes; or why one cannot be."""
     from sojourn.cli.dry_run import expansion, words
     from sojourn.report.experiments import studies
 
-    took = {study: int(expansion(plan_of(study, full=full, backend=backend))["total_ns"]) for study in studies()}
+    took: dict[str, int] = {}
+    refused: dict[str, str] = {}
+    for study in studies():
+        try:
+            took[study] = int(expansion(plan_of(study, full=full, backend=backend))["total_ns"])
+        except SojournError as error:
+            refused[study] = str(error)
     if as_json:
-        print(json.dumps({"studies": took, "total_ns": sum(took.values())}))
+        print(json.dumps({"studies": took, "refused": refused, "total_ns": sum(took.values())}))
         return
-    for study, total in took.items():
-        print(f"{study:<{max(map(len, took))}}  {words(total)}")
+    for study in studies():
+        print(f"{study:<{max(map(len, studies()))}}  {words(took[study]) if study in took else refused[study]}")
     print(f"About {words(sum(took.values()))} on a quiet machine, analysis and reports not counted.")
 
 
-def refuse_strange(folder: Path, names: list[str]) -> None:
-    """A folder that holds anything but runs of these studies is somebody's own."""
-    strange = [path.name for path in folder.iterdir() if path.name not in (*names, "index.html", "published.json")]
-    if strange:
-        raise RequestError(f"{folder} holds {strange[0]}, which is no run of a published study: choose another --out")
+def take(folder: Path, names: list[str], asked: dict[str, object]) -> None:
+    """Make the folder, or go on with one of ours; anything else, and one that was asked otherwise, is refused."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        inside = {path.name for path in folder.iterdir()}
+        if inside and ASKED not in inside:
+            raise RequestError(
+                f"{folder} holds {min(inside)}, which is not from `sojourn run {NAME}`: choose another --out"
+            )
+        strange = inside - {*names, ASKED, "index.html", "published.json", "faults.txt"}
+        if strange:
+            raise RequestError(f"{folder} holds {min(strange)}, which is no published study's: choose another --out")
+        if inside and json.loads((folder / ASKED).read_text(encoding="utf-8")) != asked:
+            raise RequestError(f"{folder} was measured with other options (--full, --bed): choose another --out")
+        (folder / ASKED).write_text(json.dumps(asked) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{folder} cannot be made ({error.strerror}): choose another --out") from error
 
 
 def stamped() -> str:

@@ -5,11 +5,13 @@ The list is `published/experiments.toml`. It chooses rows of results and divides
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from sojourn.report.numbers import duration
 from sojourn.report.shapes import ratio
 from sojourn.report.tables import shown_of
 
@@ -49,7 +51,7 @@ class Experiment:
     ours: dict[str, Any] = field(default_factory=dict)
     over: dict[str, Any] = field(default_factory=dict)
     hypothesis: str = ""
-    finding: str = ""
+    findings: list[str] = field(default_factory=list)
     table: str = ""
     rows: dict[str, list[str]] = field(default_factory=dict)
     why: str = ""
@@ -102,27 +104,43 @@ def answer(experiment: Experiment, run: Run | None, why_none: str = "") -> Answe
         return Answer(experiment, words=f"none: {experiment.why}")
     if run is None:
         return Answer(experiment, words=f"not measured: {why_none}")
-    shown = _figure(experiment, run)
-    words = [*_outcomes(experiment, run), *_finding(experiment, run)]
+    shown, paced = _figure(experiment, run)
+    words = [*([paced] if paced else []), *_outcomes(experiment, run), *_findings(experiment, run)]
     if experiment.ours and shown is None:
         words.insert(0, "this run leaves it out")
     return Answer(experiment, shown, "; ".join(words), str(run.verdict["verdict"]))
 
 
-def select(run: Run, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The first row of the run's results with these values; a `reference` that is not named is none."""
+def select(run: Run, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the run's results with these values; a `reference` that is not named is none.
+
+    With `near_interval_ns`, those whose interval between packets is the nearest to it, by ratio.
+    """
     criteria = {"reference": None, **wanted}
-    for row in run.entries:
-        if row["estimate"] is not None and all(row.get(name) == value for name, value in criteria.items()):
-            return row
-    return None
+    near = criteria.pop("near_interval_ns", None)
+    found = [
+        row
+        for row in run.entries
+        if row["estimate"] is not None and all(row.get(name) == value for name, value in criteria.items())
+    ]
+    paces = {row["interval_ns"] for row in found if row.get("interval_ns")} if near else set()
+    if not paces:
+        return found
+    nearest = min(paces, key=lambda one: abs(math.log(one / near)))
+    return [row for row in found if row["interval_ns"] == nearest]
 
 
-def _figure(experiment: Experiment, run: Run) -> Shown | None:
-    row = select(run, experiment.ours) if experiment.ours else None
-    if row is None or not experiment.over:
-        return None if row is None else shown_of(row)
-    return ratio(row, select(run, experiment.over))
+def _figure(experiment: Experiment, run: Run) -> tuple[Shown | None, str]:
+    """The figure, of the first row that fits; and the interval between packets, where theirs was another."""
+    rows = select(run, experiment.ours) if experiment.ours else []
+    if not rows:
+        return None, ""
+    near, ours = experiment.ours.get("near_interval_ns"), rows[0].get("interval_ns")
+    words = f"ours a packet each {duration(ours)}, theirs {duration(near)}" if near and ours and ours != near else ""
+    if not experiment.over:
+        return shown_of(rows[0]), words
+    under = select(run, experiment.over)
+    return (ratio(rows[0], under[0]) if under else None), words
 
 
 def _outcomes(experiment: Experiment, run: Run) -> list[str]:
@@ -134,12 +152,9 @@ def _outcomes(experiment: Experiment, run: Run) -> list[str]:
     return [f"{experiment.hypothesis}: {', '.join(counted) or 'not tested'}"]
 
 
-def _finding(experiment: Experiment, run: Run) -> list[str]:
-    if not experiment.finding:
-        return []
-    name = experiment.finding.replace("_", " ")
-    found = any(one["name"] == experiment.finding for one in run.findings())
-    return [f"finding {name}: {'yes' if found else 'no'}"]
+def _findings(experiment: Experiment, run: Run) -> list[str]:
+    there = {one["name"] for one in run.findings()}
+    return [f"{name.replace('_', ' ')}: {'found' if name in there else 'not found'}" for name in experiment.findings]
 
 
 def _catalogue() -> dict[str, Any]:
