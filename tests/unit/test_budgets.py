@@ -53,6 +53,21 @@ def latency(value: Interval, sessions: int | None = None) -> Row:
     return Row("bridge", "device_latency", "mean", value, "ns", "wire", sessions=sessions)
 
 
+def test_no_expanded_uncertainty_without_all_of_the_scatter() -> None:
+    """One part that is not known makes the whole unknown, however well another is."""
+    row = latency(Interval(260.0, 190.0, 330.0, 0.95, 12))
+    known = scatter("scatter of one path", row, 12, "trials")
+    lacking = scatter("scatter of the other", latency(Interval(1.0, None, None, 0.95, 2)), 2, "trials")
+    assert Stated("x", row, (known, unknown("boots", "one boot"))).budget is not None
+    assert Stated("x", row, (known, lacking)).budget is None
+
+
+def test_an_infinite_interval_has_no_standard_error() -> None:
+    """A lost packet makes a delay infinite, and its uncertainty was printed as ± 0."""
+    assert standard_error(Interval(260.0, 190.0, np.inf, 0.95, 12), 12) is None
+    assert Stated("x", latency(Interval(1.0, 0.5, np.inf, 0.95, 12)), ()).budget is None
+
+
 def test_scatter_alone_has_the_interval_of_the_row_as_its_expanded_uncertainty() -> None:
     row = latency(Interval(260.0, 190.0, 330.0, 0.95, 136), sessions=8)
     stated = Stated("x", row, (scatter("scatter between beds", row, 8, "beds"),))

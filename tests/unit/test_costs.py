@@ -12,6 +12,8 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.methods.tcp_cost.analyse import judged
+from sojourn.methods.tcp_cost.analyse.budget import _throughput
+from sojourn.methods.tcp_cost.analyse.ratios import cells_of
 from sojourn.plan import load_plan
 from sojourn.statistics.interval import Interval
 from tests.unit.made_up_costs import DECIMATED_NS, NS, Machine, write
@@ -268,3 +270,43 @@ def test_a_cost_that_differs_between_beds_is_known_over_beds(tmp_path: Path) -> 
 def test_no_more_beds_than_have_two_pairs_of_each_cell() -> None:
     assert load_plan("tcplog-cost", sets=["repetitions=8", "bed.sessions=5"]).bed.sessions == 4
     assert load_plan("tcplog-cost", sets=["repetitions=3"]).bed.sessions == 1
+
+
+def pairs_of(beds: list[int], flows: int, seed: int) -> pl.DataFrame:
+    """So many pairs with every packet logged on each bed; the last bed leaves 30 % less."""
+    rng = np.random.default_rng(seed)
+    session = np.repeat(np.arange(len(beds)), beds)
+    left = np.exp(0.01 * rng.standard_normal(len(session))) * np.where(session == len(beds) - 1, 0.665, 0.95)
+    alike = {"path": "gso", "flows": flows, "where": "sender", "setting": "on", "packets_per_log": 1, "in_force_s": 0.1}
+    ones = dict.fromkeys(("off_bps", "seconds", "off_seconds", "cpu_s", "off_cpu_s", "logger_cpu_s"), 1.0)
+    counts = dict.fromkeys(("skipped", "logged", "packets_in", "packets_out"), 0)
+    return pl.DataFrame({"session": session, "bps": left}).with_columns(
+        *(pl.lit(value).alias(name) for name, value in (alike | ones | counts).items())
+    )
+
+
+@pytest.mark.parametrize("flows", [(1,), (1, 10)])
+def test_the_sentence_and_the_budget_count_the_beds_that_the_row_counts(flows: tuple[int, ...]) -> None:
+    """A bed that was cut to one pair has no scatter of its own; it moved the sentence, and not the row."""
+    tables = [pairs_of([4, 4, 4, 2, 1], one, SEED + one) for one in flows]
+    cells = cells_of(cast("Any", SimpleNamespace(pairs=pl.concat(tables))))
+    assert {cell.sessions for cell in cells} == {4}
+    row = judged.combined([judged.alone(cell) for cell in cells])
+    assert row is not None
+    assert row.low is not None
+    assert 0.92 < row.low < row.estimate < 0.98
+    if len(cells) == 1:
+        assert row == cells[0].ratio
+    assert "over 4 beds" in judged.sentence(cells, [])
+    stated = _throughput(cells, "gso")
+    assert (stated.row.sessions, stated.row.value) == (4, row)
+    assert stated.budget is not None
+    assert stated.budget.effective_degrees == pytest.approx(3)
+
+
+def test_beds_of_unequal_size_are_weighted_in_what_is_combined() -> None:
+    """Two cells alike have the mean that each has by itself."""
+    one = cells_of(cast("Any", SimpleNamespace(pairs=pairs_of([6, 6, 2, 2], 1, SEED))))[0]
+    both = judged.combined([judged.alone(one), judged.alone(one)])
+    assert both is not None
+    assert both.estimate == pytest.approx(one.ratio.estimate, rel=2e-3)

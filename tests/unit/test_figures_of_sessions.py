@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sojourn.analysis.sessions import NO_SESSION, Figure, figure_of
+from sojourn.analysis.sessions import NO_SESSION, Figure, beds_counted, figure_of
 
 
 def figure(*beds: list[float]) -> Figure:
@@ -64,3 +64,10 @@ def test_a_tail_within_beds_moves_the_mean_and_not_the_pseudomedian() -> None:
     beds = [[*rng.normal(0, 10, 19), 10_000.0] for _ in range(8)]
     found = figure(*beds)
     assert found.pseudomedian.excludes(found.mean.estimate)
+
+
+def test_the_beds_that_are_counted_are_those_of_the_figure() -> None:
+    for beds in ([2, 2, 2, 1], [3, 1, 1], [1, 1, 1], [4], [2, 1]):
+        session = np.repeat(np.arange(len(beds)), beds)
+        values = np.arange(len(session), dtype=np.float64)
+        assert beds_counted(session) == figure_of(values, session).sessions

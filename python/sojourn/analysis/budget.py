@@ -7,6 +7,7 @@ known. The expanded uncertainty is given only where the scatter is known: withou
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +41,8 @@ class Entry:
     state: State
     source: str
     component: Component | None = None
+    is_required: bool = False
+    """Without it there is no expanded uncertainty: a scatter that the interval of the figure has to hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,10 @@ class Stated:
 
     @property
     def budget(self) -> Budget | None:
-        """What the counted entries amount to; None where none of them is of what was measured (type A)."""
+        """What the counted entries amount to; None where none is of what was measured (type A), or a scatter lacks."""
         counted = [one.component for one in self.entries if one.state == "counted" and one.component is not None]
-        if not any(one.evaluation == "A" for one in counted):
+        lacking = any(one.is_required and one.state == "unknown" for one in self.entries)
+        if lacking or not any(one.evaluation == "A" for one in counted):
             return None
         return combine(counted, self.row.value.level)
 
@@ -110,6 +114,11 @@ def unknown(name: str, why: str) -> Entry:
     return Entry(name, "unknown", why)
 
 
+def required(name: str, why: str) -> Entry:
+    """A scatter that the figure has and this run cannot know: no expanded uncertainty is stated without it."""
+    return Entry(name, "unknown", why, is_required=True)
+
+
 def scatter(name: str, row: Row, units: int, source: str) -> Entry:
     """The scatter that the row's interval is made of, over so many independent values; not known without an interval.
 
@@ -118,7 +127,7 @@ def scatter(name: str, row: Row, units: int, source: str) -> Entry:
     """
     u = standard_error(row.value, units)
     if u is None:
-        return unknown(name, f"{source}; too few values for an interval, or values without any scatter")
+        return required(name, f"{source}; too few values for an interval, or values without any scatter")
     return counted(Component(name, "A", u, row.unit, "student-t", 1.0, units - 1), source)
 
 
@@ -138,9 +147,11 @@ def within_beds(rows: Iterable[Row], row: Row, what: str) -> list[Entry]:
 
 
 def standard_error(value: Interval, units: int) -> float | None:
-    """The standard uncertainty behind an interval over so many values; None without an interval."""
+    """The standard uncertainty behind an interval over so many values; None without one that is finite."""
     half = value.half_width
-    return None if half is None or units < 2 or not half > 0 else half / student_quantile(units - 1, value.level)
+    if half is None or units < 2 or not (math.isfinite(half) and half > 0):
+        return None
+    return half / student_quantile(units - 1, value.level)
 
 
 def timestamp_resolution(step_ns: float, of_stamps: str, sensitivity: float) -> Entry:

@@ -98,11 +98,12 @@ def beds_in(session: NDArray[np.int64] | None) -> int | None:
 
 
 def beds_counted(session: NDArray[np.int64]) -> int | None:
-    """Over how many sessions `figure_of` judges values: those of two and more, where there are such; None: of one."""
+    """Over how many sessions `figure_of` judges values: those of two and more, where there are two; None: of one."""
     names, counts = np.unique(session[session != NO_SESSION], return_counts=True)
     if len(names) < 2:
         return None
-    return int((counts >= LEAST_PAIRS).sum()) or len(names)
+    whole = int((counts >= LEAST_PAIRS).sum())
+    return whole if whole > 1 else len(names)
 
 
 def middle(values: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> Interval:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.budget import BOOTS, CLOCK_RATE, Entry, Stated, counted, unknown
+from sojourn.analysis.budget import BOOTS, CLOCK_RATE, Entry, Stated, counted, required, unknown
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.stream_budget import clocks, scatter_of, stamps, uncovered
 from sojourn.analysis.wording import micro
@@ -76,7 +76,7 @@ def _of(name: str, means: NDArray[np.float64], row: Row, said: str, sensitivity:
     """The standard uncertainty of the average of these."""
     n = len(means)
     if n < LEAST:
-        return unknown(name, f"{said}: too few")
+        return required(name, f"{said}: too few")
     u = float(means.std(ddof=1)) / n**0.5
     return counted(Component(name, "A", u, row.unit, "student-t", sensitivity, n - 1), said)
 

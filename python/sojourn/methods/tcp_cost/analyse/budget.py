@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from sojourn.analysis.budget import BOOTS, OTHER_DAYS, Entry, Stated, clock_rate, counted, scatter, unknown
-from sojourn.methods.tcp_cost.analyse.judged import PATHS, alone, combined, most_detailed
+from sojourn.analysis.budget import BOOTS, OTHER_DAYS, Entry, Stated, clock_rate, counted, required, scatter, unknown
+from sojourn.methods.tcp_cost.analyse.judged import PATHS, alone, beds_of, combined, most_detailed
 from sojourn.methods.tcp_cost.analyse.programs import spent
 from sojourn.methods.tcp_cost.analyse.ratios import cells_of
 from sojourn.methods.tcp_cost.analyse.rows import program_row, ratio_row
@@ -45,11 +45,11 @@ def _throughput(cells: list[Cell], path: str) -> Stated:
     whole = combined([alone(cell) for cell in cells])
     assert whole is not None, "there is a cell"
     row = ratio_row(cells[0], whole)
-    row.sessions = cells[0].sessions
+    row.sessions = beds_of(cells)
     if row.sessions is None:
         entries = [*(_pairs(cell, whole.estimate / len(cells)) for cell in cells), ONE_BED]
     else:
-        entries = [_beds(whole)]
+        entries = [_beds(whole, row.sessions)]
     control = Entry("difference of slices without the log", "outside", "the A/A control tests it; it is not subtracted")
     idle = Entry("idle process of the log", "cancels", "it runs beside both slices of a pair")
     drift = Entry("drift within a pair", "contained", "the order is drawn and turned about: in the scatter of pairs")
@@ -61,14 +61,14 @@ def _throughput(cells: list[Cell], path: str) -> Stated:
     return Stated(name, row, (*entries, drift, idle, control, placebo, BOOTS), uncovered, of)
 
 
-def _beds(whole: Interval) -> Entry:
+def _beds(whole: Interval, beds: int) -> Entry:
     """The scatter between beds of the mean logarithm over all numbers of flows."""
     name, low, high = "scatter between beds", whole.low, whole.high
     if low is None or high is None or low <= 0 or not high > low:
-        return unknown(name, f"{whole.n} beds: too few for an interval")
-    u = math.log(high / low) / 2 / student_quantile(whole.n - 1, whole.level)
-    component = Component(name, "A", u, "1", "student-t", whole.estimate, whole.n - 1)
-    return counted(component, f"mean logarithms of the ratios on {whole.n} beds, each made anew")
+        return required(name, f"{beds} beds: too few for an interval")
+    u = math.log(high / low) / 2 / student_quantile(beds - 1, whole.level)
+    component = Component(name, "A", u, "1", "student-t", whole.estimate, beds - 1)
+    return counted(component, f"mean logarithms of the ratios on {beds} beds, each made anew")
 
 
 def _pairs(cell: Cell, sensitivity: float) -> Entry:
@@ -76,7 +76,7 @@ def _pairs(cell: Cell, sensitivity: float) -> Entry:
     name = f"scatter of pairs, {cell.flows} flow{'' if cell.flows == 1 else 's'}"
     low, high, n = cell.ratio.low, cell.ratio.high, cell.ratio.n
     if low is None or high is None or low <= 0 or not high > low:
-        return unknown(name, f"{n} pairs: too few for an interval")
+        return required(name, f"{n} pairs: too few for an interval")
     u = math.log(high / low) / 2 / student_quantile(n - 1, cell.ratio.level)
     component = Component(name, "A", u, "1", "student-t", sensitivity, n - 1)
     return counted(component, f"logarithms of the ratios of {n} pairs of slices")

@@ -13,16 +13,16 @@ from sojourn.analysis.hypotheses import Outcome
 from sojourn.analysis.surroundings import contended
 from sojourn.analysis.tester import debug_build
 from sojourn.analysis.wording import fixed, percent
-from sojourn.methods.tcp_cost.analyse.ratios import pooled
+from sojourn.methods.tcp_cost.analyse.ratios import Bed, pooled
 from sojourn.methods.tcp_cost.analyse.seen import TRAFFIC
-from sojourn.statistics.interval import Interval, student_t
+from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import none_among
-from sojourn.statistics.sessions import LEAST_SESSIONS
+from sojourn.statistics.sessions import LEAST_SESSIONS, across_sessions
 from sojourn.statistics.signed_rank import least_pairs
 from sojourn.statistics.trend import trend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sojourn.analysis.run import Run
     from sojourn.methods.tcp_cost.analyse.programs import Spent
@@ -210,10 +210,10 @@ def _within(found: Interval) -> bool:
 
 
 class Ratio(NamedTuple):
-    """A ratio, and the mean of its logarithm on each bed; ratios on one bed are not independent of each other."""
+    """A ratio, and its logarithms on each bed; ratios on one bed are not independent of each other."""
 
     value: Interval
-    by_session: Mapping[int, float]
+    by_session: Mapping[int, Bed]
 
 
 def alone(cell: Cell) -> Ratio:
@@ -222,14 +222,29 @@ def alone(cell: Cell) -> Ratio:
 
 def _over(first: Cell, second: Cell) -> Ratio:
     """The ratio of two ratios: within each bed, or of pairs that were measured independently."""
-    both = first.by_session.keys() & second.by_session.keys()
-    logs = {at: first.by_session[at] - second.by_session[at] for at in sorted(both)}
-    return Ratio(_over_beds(logs) if len(logs) > 1 else _quotient(first.ratio, second.ratio), logs)
+    both = _on_all_beds([alone(first), alone(second)], (1.0, -1.0))
+    return Ratio(_over_beds(both) or _quotient(first.ratio, second.ratio), both)
 
 
-def _over_beds(logs: Mapping[int, float]) -> Interval:
-    """The geometric mean over beds, with Student's interval."""
-    found = student_t(np.array(list(logs.values()), dtype=np.float64))
+def _on_all_beds(ratios: Sequence[Ratio], weights: Sequence[float]) -> dict[int, Bed]:
+    """A weighted sum of logarithms, on each bed that has all of them; it has as many pairs as the one with fewest."""
+    several = [one.by_session for one in ratios]
+    return {
+        at: Bed(
+            sum(weight * one[at].mean for weight, one in zip(weights, several, strict=True)),
+            math.hypot(*(weight * one[at].error for weight, one in zip(weights, several, strict=True))),
+            min(one[at].pairs for one in several),
+        )
+        for at in sorted(set.intersection(*(set(one) for one in several)))
+    }
+
+
+def _over_beds(beds: Mapping[int, Bed]) -> Interval | None:
+    """The geometric mean over beds, with the interval of `across_sessions`; None of fewer than two. `n` counts beds."""
+    if len(beds) < 2:
+        return None
+    means, errors, pairs = (np.array(one) for one in zip(*beds.values(), strict=True))
+    found = across_sessions(means, errors, pairs).mean
     low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
     return Interval(math.exp(found.estimate), low, high, found.level, found.n)
 
@@ -244,12 +259,15 @@ def _quotient(first: Interval, second: Interval) -> Interval:
 
 
 def combined(ratios: list[Ratio]) -> Interval | None:
-    """The geometric mean of ratios of different traffic, with equal weights; over beds that have all of them."""
-    if not ratios:
-        return None
-    beds = sorted(set.intersection(*(set(one.by_session) for one in ratios)))
-    if len(beds) > 1:
-        return _over_beds({at: sum(one.by_session[at] for one in ratios) / len(ratios) for at in beds})
+    """The geometric mean of ratios of different traffic, with equal weights; over beds that have all of them.
+
+    One ratio alone is itself, with its own interval.
+    """
+    if len(ratios) < 2:
+        return ratios[0].value if ratios else None
+    over_beds = _over_beds(_on_all_beds(ratios, [1 / len(ratios)] * len(ratios)))
+    if over_beds is not None:
+        return over_beds
     several = [one.value for one in ratios]
     value = math.exp(sum(math.log(one.estimate) for one in several) / len(several))
     reach = _reaches(several)
@@ -258,6 +276,15 @@ def combined(ratios: list[Ratio]) -> Interval | None:
         return Interval(value, None, None, 0.95, n)
     each = reach / len(several)
     return Interval(value, value * math.exp(-each), value * math.exp(each), 0.95, n)
+
+
+def beds_of(cells: Sequence[Cell]) -> int | None:
+    """Over how many beds `combined` judges these cells together; None where the run has one."""
+    if len(cells) == 1:
+        return cells[0].sessions
+    common = set.intersection(*(set(one.by_session) for one in cells)) if cells else set()
+    least = min((one.sessions for one in cells if one.sessions is not None), default=None)
+    return len(common) if len(common) > 1 else least
 
 
 def _reaches(several: list[Interval]) -> float | None:
@@ -289,8 +316,10 @@ def sentence(cells: list[Cell], spent: list[Spent]) -> str:
     said = f"With {_each(detail[0])} logged{at}, throughput is {' and '.join(left)}{over}"
     skipped = sum(cell.skipped or 0 for cell in logs)
     said += "; no packet was skipped" if not skipped else f"; {skipped:,} packets were skipped"
-    beds = max((cell.sessions or 1 for cell in cells), default=1)
-    over_beds = f"; over {beds} beds, each made anew" if beds > 1 else ""
+    each = [beds_of([cell for cell in detail if cell.path == path]) for path in {cell.path for cell in detail}]
+    used = [beds for beds in each if beds is not None]
+    beds = " to ".join(str(one) for one in sorted({min(used), max(used)})) if used else ""
+    over_beds = f"; over {beds} beds, each made anew" if used else ""
     return said + _time(spent) + _resolution(cells) + over_beds
 
 

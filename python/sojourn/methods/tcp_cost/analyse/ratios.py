@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.sessions import beds_counted, beds_in, beside, by_session, figure_of, middle
+from sojourn.analysis.sessions import LEAST_PAIRS, NO_SESSION, beds_counted, beds_in, beside, figure_of, middle
 from sojourn.methods.tcp_cost.analyse.seen import CELL, TRAFFIC
 from sojourn.statistics.interval import Interval
 
@@ -23,6 +23,14 @@ PUBLISHED_SECONDS = 60.0
 """The duration of the published runs in which skipped packets were counted."""
 
 NO_TRAFFIC = ("", 0)
+
+
+class Bed(NamedTuple):
+    """The pairs of one bed: the mean of their logarithms, its standard error from their scatter, and their number."""
+
+    mean: float
+    error: float
+    pairs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +56,8 @@ class Cell:
     logged_per_s: float | None
     sessions: int | None = None
     """Over how many beds; None where the run has one."""
-    by_session: Mapping[int, float] = field(default_factory=dict)
-    """The mean logarithm of the ratio on each bed."""
+    by_session: Mapping[int, Bed] = field(default_factory=dict)
+    """The logarithms of the ratio on each bed that has pairs enough to be counted."""
     beside: Sequence[tuple[str, Interval]] = ()
     """What the ratio is within a bed, in another run, and by how much beds differ, relative to it."""
 
@@ -131,9 +139,16 @@ def _cell(rows: pl.DataFrame) -> Cell:
         skipped_per_mbps=skipped / in_force * PUBLISHED_SECONDS / mbps if told else None,
         logged_per_s=logged / in_force if told else None,
         sessions=beds_counted(kept),
-        by_session=dict(zip(np.unique(kept).tolist(), by_session(logs, kept).tolist(), strict=True)),
+        by_session=dict(_by_session(logs, kept)),
         beside=tuple(_beside(logs, kept)),
     )
+
+
+def _by_session(logs: NDArray[np.float64], session: NDArray[np.int64]) -> Iterator[tuple[int, Bed]]:
+    for one in np.unique(session[session != NO_SESSION]).tolist():
+        here = logs[session == one]
+        if len(here) >= LEAST_PAIRS:
+            yield one, Bed(float(here.mean()), float(here.std(ddof=1)) / len(here) ** 0.5, len(here))
 
 
 def _beside(logs: NDArray[np.float64], session: NDArray[np.int64]) -> Iterator[tuple[str, Interval]]:
