@@ -62,8 +62,11 @@ class Values:
 
     @property
     def beds(self) -> int | None:
-        """Over how many sessions it is; None where it is of one."""
-        return beds_in(self.sessions)
+        """Of how many sessions there are packets, lost ones included; None where it is of one."""
+        if self.sessions is None:
+            return None
+        told = np.union1d(self.trials, np.flatnonzero(self.lost)).astype(np.int64)
+        return beds_in(self.sessions[told])
 
     @property
     def count(self) -> int:

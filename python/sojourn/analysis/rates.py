@@ -18,7 +18,7 @@ from sojourn.analysis.finding import Finding, Place, worst_apart
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.stream_rows import beside_rows, per_path, trial_row
+from sojourn.analysis.stream_rows import beside_rows, mean_of, per_path, trial_row
 from sojourn.analysis.streams import L1_OVERHEAD, over_column, share_of
 from sojourn.analysis.wording import percent
 from sojourn.statistics.interval import Interval
@@ -114,16 +114,22 @@ def rate_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
             continue
         statistic = "at_least" if is_testers(run, here, value) else "mean"
         frame, payload = int(here["frame_bytes"][0]), int(here["payload_bytes"][0])
-        rows.append(trial_row(run, here, "throughput_pps", statistic, value, "1/s"))
+        rows.append(mean_of(trial_row(run, here, "throughput_pps", statistic, value, "1/s"), here, "received_pps"))
         for quantity, size in (
             ("throughput_bps", frame),
             ("l1_bps", frame + L1_OVERHEAD),
             ("user_bps", payload),
         ):
-            rows.append(trial_row(run, here, quantity, statistic, value.scaled(8.0 * size), "bit/s"))
+            rows.append(
+                mean_of(
+                    trial_row(run, here, quantity, statistic, value.scaled(8.0 * size), "bit/s"), here, "received_pps"
+                )
+            )
         rows += beside_rows(run, here, "throughput_pps", "received_pps", "1/s")
         gap = over_column(here, 1e9 / pl.col("received_pps"))
-        rows.append(trial_row(run, here, "inter_frame_time", "mean", gap, "ns"))
+        rows.append(
+            mean_of(trial_row(run, here, "inter_frame_time", "mean", gap, "ns"), here, 1e9 / pl.col("received_pps"))
+        )
     return rows
 
 

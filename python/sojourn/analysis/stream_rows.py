@@ -39,7 +39,7 @@ from sojourn.statistics.interval import Interval
 from sojourn.statistics.signed_rank import hodges_lehmann, least_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -72,6 +72,9 @@ SHARES = {
 RATES = {"offered_pps": "1/s", "received_pps": "1/s", "achieved_ratio": "1"}
 BESIDE = (ACTUAL, ROUND_TRIP, RESPONSE)
 """Delays whose mean has beside it what it is within a bed, between beds and in another run."""
+
+OF_MEANS = ("mean", "within_bed", "next_run", "between_beds")
+"""Statistics that leave out beds of one trial, beside others."""
 
 OPEN_LOOPS = ("regular", "poisson")
 A_A_LEVELS = (0.999, 0.99, 0.95)
@@ -106,6 +109,8 @@ def _variation_figures(one: Values) -> dict[str, Interval]:
 def _row(run: Run, one: Values, statistic: str, value: Interval) -> Row:
     row = Row(one.device, QUANTITIES[one.measure], statistic, value, "ns", None, run.cells[one.cell], one.cell)
     row.probes, row.port, row.node, row.sessions = one.count, one.port, one.node or None, one.beds
+    if statistic in OF_MEANS and (figure := one.figure()) is not None:
+        row.sessions = figure.sessions
     row.clock_bound_ns, row.clock_error95_ns = one.clock_bound_ns, one.clock_error95_ns
     if one.measure in VARIATION_QUANTILES:  # differences of one clock's readings have no clock offset
         row.clock_bound_ns = row.clock_error95_ns = None
@@ -126,7 +131,7 @@ def count_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
         for quantity, unit in RATES.items():
             value = over_column(here, quantity)
             if value.n:
-                rows.append(trial_row(run, here, quantity, "mean", value, unit))
+                rows.append(mean_of(trial_row(run, here, quantity, "mean", value, unit), here, quantity))
                 rows[-1].port = port
     return rows
 
@@ -148,10 +153,16 @@ def trial_row(run: Run, trials: pl.DataFrame, quantity: str, statistic: str, val
     return row
 
 
+def mean_of(row: Row, trials: pl.DataFrame, column: str | pl.Expr) -> Row:
+    """The row of a mean over trials: it names the beds that the mean is over."""
+    row.sessions = beds_counted(of_trials(trials, column)[1])
+    return row
+
+
 def beside_rows(run: Run, trials: pl.DataFrame, quantity: str, column: str | pl.Expr, unit: str) -> list[Row]:
     """What stands beside the mean of a number of each trial, where there are several sessions."""
     figure = figure_of(*of_trials(trials, column))
-    return [trial_row(run, trials, *one) for one in beside(quantity, figure, unit)]
+    return [mean_of(trial_row(run, trials, *one), trials, column) for one in beside(quantity, figure, unit)]
 
 
 def departure_rows(run: Run, flows: pl.DataFrame) -> list[Row]:
@@ -270,8 +281,8 @@ def _tell_behind(row: Row, each: pl.DataFrame) -> None:
     here = each if row.cell is None else each.filter(pl.col("cell") == row.cell)
     paths = [here.filter(pl.col("device") == path) for path in (row.device, row.reference)]
     row.probes = sum(int(path["packets"].sum()) for path in paths)
-    row.clock_bound_ns = _sum_of([worst_of(path, "clock_bound_ns") for path in paths])
-    row.clock_error95_ns = _sum_of([worst_of(path, "clock_error95_ns") for path in paths])
+    row.clock_bound_ns = sum_of([worst_of(path, "clock_bound_ns") for path in paths])
+    row.clock_error95_ns = sum_of([worst_of(path, "clock_error95_ns") for path in paths])
 
 
 def tell_clocks(shifts: list[Row], pairs: list[Contrast], delays: pl.DataFrame) -> None:
@@ -282,11 +293,12 @@ def tell_clocks(shifts: list[Row], pairs: list[Contrast], delays: pl.DataFrame) 
         path = delays.filter(pl.col("device") == row.device)
         both = [path.filter(pl.col("cell") == cell) for cell in cells]
         row.probes = sum(int(one["packets"].sum()) for one in both)
-        row.clock_bound_ns = _sum_of([worst_of(one, "clock_bound_ns") for one in both])
-        row.clock_error95_ns = _sum_of([worst_of(one, "clock_error95_ns") for one in both])
+        row.clock_bound_ns = sum_of([worst_of(one, "clock_bound_ns") for one in both])
+        row.clock_error95_ns = sum_of([worst_of(one, "clock_error95_ns") for one in both])
 
 
-def _sum_of(errors: list[float | None]) -> float | None:
+def sum_of(errors: Sequence[float | None]) -> float | None:
+    """The sum of the clock errors of several paths; None where one is not known."""
     known = [one for one in errors if one is not None]
     return sum(known) if len(known) == len(errors) else None
 

@@ -166,10 +166,12 @@ class Series:
     values: NDArray[np.float64]
 
     def by_round(self) -> Differences:
-        """The mean of each round's visits."""
+        """The mean of each round's visits; a round that lacks a visit, or was split over two beds, has none."""
+        finite = np.isfinite(self.values)
+        rounds, sessions = self.rounds[finite], self.sessions[finite]
         return {
-            At(int(session), int(at)): float(self.values[(self.rounds == at) & (self.sessions == session)].mean())
-            for session, at in np.unique(np.stack([self.sessions, self.rounds]), axis=1).T
+            at: float(self.values[finite][(rounds == at.round) & (sessions == at.session)].mean())
+            for at in whole_rounds(sessions, rounds, max(np.bincount(self.rounds).tolist(), default=0))
         }
 
 
@@ -303,7 +305,7 @@ def differences(of: Series | None, less: Series | None) -> Differences:
     """
     if of is None or less is None:
         return {}
-    first, second = _by_round(of), _by_round(less)
+    first, second = of.by_round(), less.by_round()
     return {at: first[at] - second[at] for at in sorted(first.keys() & second.keys())}
 
 
@@ -328,15 +330,10 @@ def over_pairs(pairs: Differences, level: float = 0.95) -> Interval:
     return over_trials(values_of(pairs), level, sessions_of_pairs(pairs))
 
 
-def _by_round(one: Series) -> Differences:
-    finite = np.isfinite(one.values)
-    rounds, sessions = one.rounds[finite], one.sessions[finite]
-    most = max(np.bincount(one.rounds).tolist(), default=0)
-    return {
-        At(int(session), int(at)): float(one.values[finite][here].mean())
-        for session, at in np.unique(np.stack([sessions, rounds]), axis=1).T
-        if (here := (rounds == at) & (sessions == session)).sum() == most
-    }
+def whole_rounds(sessions: NDArray[np.int64], rounds: NDArray[np.int64], visits: int) -> list[At]:
+    """The rounds of these trials of one path and cell that have all their visits on one bed."""
+    found, counts = np.unique(np.stack([sessions, rounds]), axis=1, return_counts=True)
+    return [At(int(session), int(at)) for (session, at), n in zip(found.T, counts, strict=True) if n == visits]
 
 
 def elapsed_s(run: Run, column: str) -> pl.Expr:

@@ -50,7 +50,8 @@ def contended(run: Run) -> Iterator[Finding]:
         return
     stolen = max((_stolen(part) for part in _parts(run)), default=0.0)
     if stolen > STOLEN:
-        yield Finding("contended", f"the hypervisor gave {percent(stolen)} of the processors' time to others", stolen)
+        name = "contended_heavily" if stolen >= HEAVY else "contended"
+        yield Finding(name, f"the hypervisor gave {percent(stolen)} of the processors' time to others", stolen)
 
 
 def offloads(run: Run) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
 from sojourn.analysis.rows import over_beds
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
+from sojourn.analysis.sessions import beds_counted
 from sojourn.analysis.stream_rows import contrasts, per_path, shift_rows, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
@@ -54,9 +55,11 @@ def run_rows(run: Run, of: Gathered) -> list[Row]:
         for kind in ("loss", "gap"):
             lengths = own.filter(pl.col("run") == kind)
             if lengths.height:
-                mean = over_trials(lengths["mean"].to_numpy(), session=run.sessions_of(lengths["block"].to_numpy()))
+                session = run.sessions_of(lengths["block"].to_numpy())
+                mean = over_trials(lengths["mean"].to_numpy(), session=session)
                 longest = Interval(float(np.max(lengths["most"].to_numpy())), None, None, 0.95, lengths.height)
                 rows.append(trial_row(run, here, f"{kind}_run", "mean", mean, "1"))
+                rows[-1].sessions = beds_counted(session)
                 rows.append(trial_row(run, here, f"{kind}_run", "max", longest, "1"))
     return rows
 

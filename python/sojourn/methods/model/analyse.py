@@ -39,7 +39,7 @@ from sojourn.analysis.frames import cells_of_frames
 from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
-from sojourn.analysis.sessions import beds_in, by_session, middle
+from sojourn.analysis.sessions import beds_counted, beds_in, by_session, middle
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro, percent
@@ -70,7 +70,7 @@ LOSSY = 1e-3
 LOSSY_FRAMES = 1_000
 """So many frames of it then: a queue with an end is followed frame by frame, which is slow."""
 
-SESSION = "session"
+SESSION, ROUND = "session", "round"
 """Of each round that was fitted by itself."""
 
 LEAST_ROUNDS = 6
@@ -342,6 +342,7 @@ def _fit_rounds(
         "random": np.array([one.random_ns for one in found]),
         "floor": np.array(floors),
         SESSION: np.array([session for session, _ in rounds], dtype=np.float64),
+        ROUND: np.array([at for _, at in rounds], dtype=np.float64),
     }
 
 
@@ -386,7 +387,8 @@ def parameters(model: Model) -> Iterator[tuple[str, str, Interval, str]]:
 def _parameter_rows(model: Model) -> Iterator[Row]:
     frames = sum(len(one.passage.entered_ns) for load in model.loads if load.training for one in load.trials)
     for quantity, statistic, value, unit in parameters(model):
-        beds = beds_in(model.per_round[SESSION].astype(np.int64)) if model.per_round and value.low is not None else None
+        known = bool(model.per_round) and value.low is not None
+        beds = beds_counted(model.per_round[SESSION].astype(np.int64)) if known else None
         yield Row(model.device, quantity, statistic, value, unit, None, model.factors, None, frames, source="model",
                   sessions=beds)  # fmt: skip
 
@@ -453,13 +455,22 @@ def _size_rows(found: list[Model]) -> Iterator[Row]:
 
 def _service_by_size(ordered: list[Model]) -> tuple[NDArray[np.float64], int | None]:
     """Mean service per round (rows) and size (columns), or per session; one row where rounds were not fitted alone."""
-    rounds = min(len(one.per_round.get("service", ())) for one in ordered)
-    if not rounds:
+    each = [_services(one) for one in ordered]
+    shared = sorted(set.intersection(*(set(one) for one in each)))
+    if not shared:
         return np.array([[one.server.mean_ns for one in ordered]]), None
-    session = ordered[0].per_round[SESSION][:rounds].astype(np.int64)
-    rows = np.stack([one.per_round["service"][:rounds] for one in ordered], axis=1)
+    session = np.array([session for session, _ in shared], dtype=np.int64)
+    rows = np.array([[one[at] for one in each] for at in shared], dtype=np.float64)
     beds = beds_in(session)
     return (rows, None) if beds is None else (by_session(rows, session), beds)
+
+
+def _services(model: Model) -> dict[tuple[int, int], float]:
+    """The mean service of each round that was fitted, by session and round."""
+    if not model.per_round:
+        return {}
+    columns = (model.per_round[name].tolist() for name in (SESSION, ROUND, "service"))
+    return {(int(session), int(at)): mean for session, at, mean in zip(*columns, strict=True)}
 
 
 def model_findings(found: list[Model]) -> list[Finding]:

@@ -18,7 +18,16 @@ from sojourn.analysis.round_trips import round_trips, trip_summaries
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.stream_budget import delay_budget
-from sojourn.analysis.stream_rows import contrasts, delay_rows, per_path, shift_rows, summaries, tell_clocks, trial_row
+from sojourn.analysis.stream_rows import (
+    contrasts,
+    delay_rows,
+    mean_of,
+    per_path,
+    shift_rows,
+    summaries,
+    tell_clocks,
+    trial_row,
+)
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_column, series
@@ -84,7 +93,7 @@ def peak_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
     """Every node's peak, over trials."""
     rows = []
     for (_, node), here in _by(peaks, "node"):
-        row = trial_row(run, here, "peak", "p50", over_column(here, "peak"), "ns")
+        row = mean_of(trial_row(run, here, "peak", "p50", over_column(here, "peak"), "ns"), here, "peak")
         row.node = node
         rows.append(row)
     return rows
@@ -100,7 +109,9 @@ def spacing_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
     )
     rows = []
     for (device, cell), _, here in per_path(run, several.filter(pl.col("nodes") > 1)):
-        rows.append(trial_row(run, here, "peak_spacing", "mean", over_column(here, "spacing"), "ns"))
+        rows.append(
+            mean_of(trial_row(run, here, "peak_spacing", "mean", over_column(here, "spacing"), "ns"), here, "spacing")
+        )
         pace = pace_of(run, device)
         least = pace.interval_ns(run.cells[cell].frame_bytes or 0)
         value = Interval(float("nan") if least is None else least, None, None, 0.95, 0)

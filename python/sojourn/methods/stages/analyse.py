@@ -31,9 +31,11 @@ from sojourn.analysis.frames import cells_of_frames
 from sojourn.analysis.hypotheses import Outcome, main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.sessions import beds_in, middle
+from sojourn.analysis.sessions import beds_counted, middle
 from sojourn.analysis.stream_budget import delay_budget
+from sojourn.analysis.stream_rows import sum_of
 from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import whole_rounds
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro, percent
 from sojourn.devices import called
@@ -263,7 +265,7 @@ def _path_rows(breakdown: Breakdown, cells: Mapping[int, Factors]) -> Iterator[R
                 factors,
                 breakdown.cell,
                 breakdown.frames,
-                sessions=beds_in(breakdown.sessions),
+                sessions=beds_counted(breakdown.sessions[np.isfinite(values)]),
             )
 
 
@@ -286,8 +288,9 @@ def differences(
 
 
 def _rounds(breakdown: Breakdown) -> list[tuple[int, int]]:
-    """Session and round of each trial."""
-    return list(zip(breakdown.sessions.tolist(), breakdown.rounds.tolist(), strict=True))
+    """Session and round of the rounds that have all their visits on one bed."""
+    visits = max(np.bincount(breakdown.rounds).tolist(), default=0)
+    return [(at.session, at.round) for at in whole_rounds(breakdown.sessions, breakdown.rounds, visits)]
 
 
 def _by_round(breakdown: Breakdown, rounds: NDArray[np.int64], points: tuple[str, ...]) -> NDArray[np.float64]:
@@ -311,7 +314,7 @@ def _difference_rows(
         value = middle(values, session)
         if value.n:
             row = Row(device.device, f"stage_{name}", "mean", value, "ns", DIRECT, cells[device.cell], device.cell)
-            row.probes, row.sessions = frames, beds_in(session)
+            row.probes, row.sessions = frames, beds_counted(session)
             yield row
 
 
@@ -405,11 +408,13 @@ def _clock_errors(frames: pl.DataFrame) -> dict[tuple[str, int], Errors]:
 
 
 def _with_clocks(rows: list[Row], errors: Mapping[tuple[str, int], Errors]) -> None:
-    """Write the clock's error on every row; stages that lie on one side of the way need no second clock."""
+    """Write the clock's error on every row; differences have those of both paths, a stage on one side none."""
     for row in rows:
+        at = row.cell if row.cell is not None else -1
         crosses = "path" in row.quantity or row.quantity == "stage_total" or "answer" in row.quantity
-        known = errors.get((row.device, row.cell if row.cell is not None else -1), (None, None))
-        row.clock_bound_ns, row.clock_error95_ns = known if crosses else (0.0, 0.0)
+        paths = [path for path in (row.device, row.reference) if path is not None]
+        bounds, errors95 = zip(*(errors.get((path, at), (None, None)) for path in paths), strict=True)
+        row.clock_bound_ns, row.clock_error95_ns = (sum_of(bounds), sum_of(errors95)) if crosses else (0.0, 0.0)
 
 
 def _out_of_order(found: list[Breakdown]) -> list[Finding]:
@@ -453,7 +458,7 @@ def _added_sentence(breakdown: Breakdown, found: list[Breakdown]) -> str:
             by_stage, session = differences(device, reference, points)
             if len(by_stage):
                 value = middle(by_stage[:, names.index(stage)], session)
-                beds = beds_in(session)
+                beds = beds_counted(session)
                 return f"{_adds(called(device.device), stage, value, f' over {beds} beds' if beds else '')}; "
     return ""
 

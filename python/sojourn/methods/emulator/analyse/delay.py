@@ -142,10 +142,17 @@ def figure_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> F
         return None
     value = pl.col("delay_ns") - pl.col("stay_ns") if less_stay else pl.col("delay_ns")
     at = ["session", "round"]
-    floor = seen.floor.group_by(at).agg(pl.col("delay_ns").mean().alias("floor_ns"))
-    each = rows.group_by(at).agg(value.mean().alias("own_ns")).join(floor, on=at, how="inner").sort(at)
+    floor = _whole(seen.floor).group_by(at).agg(pl.col("delay_ns").mean().alias("floor_ns"))
+    each = _whole(rows).group_by(at).agg(value.mean().alias("own_ns")).join(floor, on=at, how="inner").sort(at)
     apart = (each["own_ns"] - each["floor_ns"]).to_numpy()
     return figure_of(apart, each["session"].to_numpy().astype(np.int64), 1 - alpha) if len(apart) else None
+
+
+def _whole(rows: pl.DataFrame) -> pl.DataFrame:
+    """The packets of rounds that have all their trials on one bed."""
+    trials = rows.group_by("session", "round").agg(pl.col("block").n_unique().alias("trials"))
+    kept = trials.filter(pl.col("trials") == pl.col("trials").max())
+    return rows.join(kept, on=["session", "round"], how="semi", maintain_order="left")
 
 
 def _part_means(values: NDArray[np.float64], rows: pl.DataFrame) -> NDArray[np.float64]:

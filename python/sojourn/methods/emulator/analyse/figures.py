@@ -110,9 +110,12 @@ def _shift(run: Run, seen: Seen) -> list[Row]:
     quantity, mean = "emulated_delay_error", seen.pipe.mean_delay_ns
     rows = [_row(run, seen, (quantity, "mean", "ns"), _less(over, mean), seen.packets)]
     figure = delay.figure_over_floor(seen, 0.05)
+    if figure is not None:
+        rows[0].sessions = figure.sessions
     for _, statistic, value, unit in [] if figure is None else beside(quantity, figure, "ns"):
         about = value if statistic == "between_beds" else _less(value, mean)
         rows.append(_row(run, seen, (quantity, statistic, unit), about, seen.packets))
+        rows[-1].sessions = None if figure is None else figure.sessions
     return rows
 
 

@@ -17,7 +17,7 @@ from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.sessions import middle
 from sojourn.analysis.stream_budget import delay_budget
-from sojourn.analysis.stream_rows import beside_rows, per_path, trial_row
+from sojourn.analysis.stream_rows import beside_rows, mean_of, per_path, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, over_column, series
@@ -47,7 +47,7 @@ def study(run: Run) -> Study:
     spread = spread_rows(run, each)
     of.rows.extend(spread)
     fair = fairness(of.flows)
-    of.rows.extend(trial_row(run, here, "fairness", "jain", over_column(here, "jain"), "1")
+    of.rows.extend(mean_of(trial_row(run, here, "fairness", "jain", over_column(here, "jain"), "1"), here, "jain")
                    for _, _, here in per_path(run, fair))  # fmt: skip
     asked = run.hypotheses
     of.hypotheses.extend(outcome for outcome in evaluate_growth(run, each) if HYPOTHESIS in asked or not asked)
@@ -82,7 +82,7 @@ def spread_rows(run: Run, each: pl.DataFrame) -> list[Row]:
         for name in ("sd", "iqr", "p99-p1"):
             value = over_column(here, name)
             if value.n:
-                rows.append(trial_row(run, here, "delay_spread", name, value, "ns"))
+                rows.append(mean_of(trial_row(run, here, "delay_spread", name, value, "ns"), here, name))
         rows += beside_rows(run, here, "delay_spread", "sd", "ns")
     return rows
 

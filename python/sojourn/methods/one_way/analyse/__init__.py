@@ -22,7 +22,7 @@ from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.rates import pace_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.stream_rows import per_path, trial_row
+from sojourn.analysis.stream_rows import mean_of, per_path, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_column, sessions_of, share_of
@@ -162,7 +162,9 @@ def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
     """Growth, and the share of trials whose queue was stable."""
     rows = []
     for _, _, here in per_path(run, judged):
-        rows.append(trial_row(run, here, "queue_growth", "trend", over_column(here, "growth"), "s/s"))
+        rows.append(
+            mean_of(trial_row(run, here, "queue_growth", "trend", over_column(here, "growth"), "s/s"), here, "growth")
+        )
         share = clopper_pearson(int(here["stable"].sum()), here.height)
         if sessions_of(here):
             share = share_of(here, here["stable"].to_numpy().astype(np.float64), np.ones(here.height))

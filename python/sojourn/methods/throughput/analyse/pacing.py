@@ -16,7 +16,7 @@ from sojourn.analysis.hypotheses import Outcome, against, inconclusive
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import is_testers
 from sojourn.analysis.run import DIRECT
-from sojourn.analysis.stream_rows import per_path, trial_row
+from sojourn.analysis.stream_rows import mean_of, per_path, trial_row
 from sojourn.analysis.streams import over_column
 from sojourn.analysis.wording import fixed, micro, percent
 from sojourn.statistics.interval import Interval
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 MARGIN = 0.01
+GAP = 1e9 / pl.col("received_pps")
 
 
 def evaluate(name: str, run: Run, trials: pl.DataFrame) -> list[Outcome]:
@@ -43,7 +44,7 @@ def least_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
     for here, cables in _floods(run, trials):
         shown, least = _gap(here), cables.least_ns(int(here["frame_bytes"][0]))
         if shown.n:
-            rows.append(trial_row(run, here, "min_frame_interval", "saturated", shown, "ns"))
+            rows.append(mean_of(trial_row(run, here, "min_frame_interval", "saturated", shown, "ns"), here, GAP))
             calculated = Interval(least, None, None, 0.95, 0)
             rows.append(trial_row(run, here, "min_frame_interval", "calculated", calculated, "ns"))
             rows[-1].source = "the rate of the slowest link, in bits on the wire"
@@ -59,7 +60,7 @@ def _floods(run: Run, trials: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, Cabl
 
 
 def _gap(trials: pl.DataFrame) -> Interval:
-    return over_column(trials, 1e9 / pl.col("received_pps"))
+    return over_column(trials, GAP)
 
 
 def _evaluate(name: str, run: Run, trials: pl.DataFrame, cables: Cables) -> Outcome:

@@ -1,0 +1,92 @@
+"""The beds that a row names are those that its interval is over, and rounds split over two beds have no figure."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sojourn.analysis.factors import Factors
+from sojourn.analysis.packets import ACTUAL, Values
+from sojourn.analysis.rows import Row
+from sojourn.analysis.stream_rows import _row, mean_of, trial_row
+from sojourn.analysis.streams import At, Series, over_column
+from sojourn.analysis.surroundings import contended
+from sojourn.methods.emulator.analyse.delay import _whole
+from sojourn.methods.model.analyse import ROUND, SESSION, _service_by_size
+from sojourn.methods.stages.analyse import _with_clocks
+from sojourn.statistics.interval import Interval
+
+RUN = cast("Any", SimpleNamespace(cells={0: Factors()}))
+BEDS = np.array([0, 0, 1, 1, 2, 2, 3], dtype=np.int64)
+"""Trials by bed: the last bed was cut to one."""
+
+
+def trials(values: list[float | None], session: list[int]) -> pl.DataFrame:
+    return pl.DataFrame({"device": "wire", "cell": 0, "sent": 10, "session": session, "rate": values})
+
+
+@pytest.mark.parametrize(
+    ("values", "session", "beds"),
+    [
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0], BEDS.tolist(), 3),
+        ([1.0, 2.0, 3.0, None, None], [0, 0, 0, 1, 2], None),
+    ],
+)
+def test_a_mean_over_trials_names_the_beds_it_is_over(
+    values: list[float | None], session: list[int], beds: int | None
+) -> None:
+    here = trials(values, session)
+    row = trial_row(RUN, here, "received_pps", "mean", over_column(here, "rate"), "1/s")
+    assert mean_of(row, here, "rate").sessions == beds
+
+
+def test_a_mean_delay_leaves_out_a_bed_that_its_median_counts() -> None:
+    values, places = np.arange(70.0), np.repeat(np.arange(7), 10)
+    one = Values(
+        "wire", 0, 0, 0, ACTUAL, values, None, places, np.arange(7), np.zeros(7, dtype=np.int64), sessions=BEDS
+    )
+    assert _row(RUN, one, "mean", one.mean()).sessions == 3
+    assert _row(RUN, one, "p50", one.quantile(0.5)).sessions == 4
+
+
+def test_a_round_that_was_split_over_two_beds_has_no_mean() -> None:
+    rounds, sessions = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 0, 0, 1, 1, 1])
+    series = Series("wire", 0, rounds, sessions, np.array([1.0, 3.0, 5.0, 50.0, 7.0, 9.0]))
+    assert series.by_round() == {At(0, 0): 2.0, At(1, 2): 8.0}
+    packets = pl.DataFrame({"session": sessions, "round": rounds, "block": np.arange(6)})
+    assert _whole(packets)["round"].unique().sort().to_list() == [0, 2]
+
+
+def test_services_of_two_sizes_are_joined_by_their_rounds() -> None:
+    """Sizes that lack different rounds were joined by position."""
+
+    def model(rounds: list[int], size: float) -> Any:
+        at = np.array(rounds, dtype=np.float64)
+        per_round = {"service": size + at, ROUND: at, SESSION: np.zeros(len(at))}
+        return SimpleNamespace(per_round=per_round, server=SimpleNamespace(mean_ns=0.0))
+
+    rows, beds = _service_by_size([model([0, 1, 2, 3], 100.0), model([1, 2, 3, 4], 500.0)])
+    assert beds is None
+    assert (rows[:, 1] - rows[:, 0] == 400).all()
+    assert len(rows) == 3
+
+
+def test_the_difference_of_a_stage_has_the_clock_errors_of_both_paths() -> None:
+    value = Interval(1.0, None, None, 0.95, 1)
+    own = Row("bridge", "stage_path", "mean", value, "ns", None, Factors(), 0)
+    added = Row("bridge", "stage_path", "mean", value, "ns", "direct", Factors(), 0)
+    _with_clocks([own, added], {("bridge", 0): (30.0, 20.0), ("direct", 0): (10.0, None)})
+    assert (own.clock_bound_ns, own.clock_error95_ns) == (30.0, 20.0)
+    assert (added.clock_bound_ns, added.clock_error95_ns) == (40.0, None)
+
+
+@pytest.mark.parametrize(("steal", "name"), [(10, "contended"), (60, "contended_heavily")])
+def test_a_hypervisor_that_takes_most_of_the_time_is_no_note(steal: int, name: str) -> None:
+    ticks = {"user": 100 - steal, "steal": steal}
+    part = {"before": {"cpu_ticks": {"user": 0, "steal": 0}}, "after": {"cpu_ticks": ticks}}
+    run = cast("Any", SimpleNamespace(log=[], bed={"parts": [part]}, simulated=False))
+    assert [one.name for one in contended(run)] == [name]
