@@ -12,12 +12,13 @@ import pytest
 from sojourn.analysis.factors import Factors
 from sojourn.analysis.packets import ACTUAL, Values
 from sojourn.analysis.rows import Row
+from sojourn.analysis.stream_budget import scatter_of
 from sojourn.analysis.stream_rows import _row, mean_of, trial_row
 from sojourn.analysis.streams import At, Series, over_column
 from sojourn.analysis.surroundings import contended
 from sojourn.methods.emulator.analyse.delay import _whole
 from sojourn.methods.model.analyse import ROUND, SESSION, _service_by_size
-from sojourn.methods.stages.analyse import _with_clocks
+from sojourn.methods.stages.analyse import Breakdown, _path_rows, _stage_samples, _with_clocks
 from sojourn.statistics.interval import Interval
 
 RUN = cast("Any", SimpleNamespace(cells={0: Factors()}))
@@ -90,3 +91,21 @@ def test_a_hypervisor_that_takes_most_of_the_time_is_no_note(steal: int, name: s
     part = {"before": {"cpu_ticks": {"user": 0, "steal": 0}}, "after": {"cpu_ticks": ticks}}
     run = cast("Any", SimpleNamespace(log=[], bed={"parts": [part]}, simulated=False))
     assert [one.name for one in contended(run)] == [name]
+
+
+def test_the_budget_of_a_quantile_says_that_its_values_are_beds() -> None:
+    row = Row("bridge", "one_way_delay", "p50", Interval(5.0, 4.0, 6.0, 0.95, 6), "ns", sessions=6)
+    assert scatter_of([], row, "trials")[0].source == "6 beds, each made anew"
+
+
+def test_a_sample_of_stages_has_the_shares_of_the_rows() -> None:
+    """The sample had medians of trials beside rows with means over beds."""
+    means = np.array([[1.0, 9.0, 10.0], [1.0, 9.0, 10.0], [6.0, 4.0, 10.0],
+                      [8.0, 2.0, 10.0], [1.0, 9.0, 10.0], [1.0, 9.0, 10.0]])  # fmt: skip
+    points = ("intended_ns", "send_call_ns", "departure_ns")
+    sessions = np.array([0, 0, 1, 1, 2, 2])
+    one = Breakdown("wire", 0, points, np.arange(6), sessions, means, {}, 60, 0, np.zeros(2), 0, {})
+    rows = [row for row in _path_rows(one, {0: Factors()}) if row.statistic == "share"]
+    shares = [sample[-3] for sample in _stage_samples(one)]
+    assert [row.value.estimate for row in rows] == pytest.approx(shares[:-1])
+    assert shares[0] == pytest.approx(0.3)

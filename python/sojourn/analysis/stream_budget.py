@@ -45,7 +45,8 @@ def delay_budget(run: Run, rows: list[Row], name: str, row: Row, *, paths: int =
 def scatter_of(rows: list[Row], row: Row, what: str) -> list[Entry]:
     """The scatter between beds where the row is over several, else that within its one bed."""
     if row.sessions is not None:
-        said = f"{row.value.n} {what} on {row.sessions} beds, each made anew"
+        of = "" if row.value.n == row.sessions else f"{row.value.n} {what} on "  # a quantile's clusters are beds
+        said = f"{of}{row.sessions} beds, each made anew"
         return [scatter("scatter between beds", row, row.sessions, said), *within_beds(rows, row, what)]
     own = scatter(f"scatter between {what}", row, row.value.n, f"{what} on one bed: {row.value.n}")
     return [own, unknown("between beds", "the run has one bed")]

@@ -248,12 +248,11 @@ def stage_rows(found: list[Breakdown], cells: Mapping[int, Factors]) -> list[Row
 
 def _path_rows(breakdown: Breakdown, cells: Mapping[int, Factors]) -> Iterator[Row]:
     factors = cells[breakdown.cell]
-    totals = breakdown.means[:, -1]
     for i, stage in enumerate(breakdown.stages):
         figures = {"mean": (breakdown.means[:, i], "ns")}
         figures |= {name: (values[:, i], "ns") for name, values in breakdown.quantiles.items()}
         if stage != "total":
-            figures["share"] = (breakdown.means[:, i] / np.where(totals == 0, np.nan, totals), "1")
+            figures["share"] = (_shares(breakdown)[:, i], "1")
         for statistic, (values, unit) in figures.items():
             yield Row(
                 breakdown.device,
@@ -267,6 +266,12 @@ def _path_rows(breakdown: Breakdown, cells: Mapping[int, Factors]) -> Iterator[R
                 breakdown.frames,
                 sessions=beds_counted(breakdown.sessions[np.isfinite(values)]),
             )
+
+
+def _shares(breakdown: Breakdown) -> NDArray[np.float64]:
+    """Each stage's part of the mean total of its trial (rows); NaN where that is zero."""
+    totals = breakdown.means[:, -1:]
+    return np.asarray(breakdown.means / np.where(totals == 0, np.nan, totals), dtype=np.float64)
 
 
 def _pairs(found: list[Breakdown]) -> Iterator[tuple[Breakdown, Breakdown, tuple[str, ...]]]:
@@ -368,7 +373,9 @@ def _stage_samples(breakdown: Breakdown) -> Iterator[tuple[Any, ...]]:
         mean = middle(breakdown.means[:, i], breakdown.sessions)
         quantiles = [float(np.median(values[:, i])) for values in breakdown.quantiles.values()]
         begins, ends = _ends(breakdown.points, i)
-        share = float(np.median(breakdown.means[:, i] / np.maximum(breakdown.means[:, -1], 1.0)))
+        shares = _shares(breakdown)[:, i]
+        known = np.isfinite(shares)
+        share = middle(shares[known], breakdown.sessions[known]).estimate if known.any() else None
         yield (
             *(breakdown.device, None, breakdown.cell, i, stage, begins, ends),
             *(mean.estimate, mean.low, mean.high, *quantiles, share, trials, breakdown.frames),
@@ -438,7 +445,7 @@ def _sentence(run: Run, found: list[Breakdown]) -> str:
     breakdown = next((one for one in found if one.device == device), found[0] if found else None)
     if breakdown is None:
         return "No frame was seen at two stamps"
-    means = np.median(breakdown.means, axis=0)
+    means = np.array([middle(stage, breakdown.sessions).estimate for stage in breakdown.means.T])
     named = sorted(zip(breakdown.stages[:-1], means[:-1], strict=True), key=lambda pair: -pair[1])
     parts = ", ".join(f"{stage.replace('_', ' ')} {micro(float(mean))}" for stage, mean in named[:4])
     path = amid(breakdown.device)
