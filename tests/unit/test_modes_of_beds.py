@@ -12,7 +12,7 @@ import pytest
 
 from sojourn.analysis.finding import Place
 from sojourn.analysis.packets import Values
-from sojourn.methods.pairs.analyse.shape import _modes_apart
+from sojourn.methods.pairs.analyse.shape import _modes_apart, _within_beds
 from sojourn.statistics.modes import find_modes
 
 GAP = 3000.0
@@ -41,11 +41,9 @@ def a_run(shares: dict[str, list[float]]) -> Any:
 @pytest.mark.parametrize(("direct", "bridge"), [(0.1, 0.85), (0.2, 0.8), (0.1, 0.5), (0.5, 0.1)])
 def test_shares_that_differ_are_found_with_their_size(direct: float, bridge: float) -> None:
     run = a_run({"direct": [direct], "bridge": [bridge]})
-    modes = {Place(name, 0): [8300.0 + more, 11300.0 + more] for name, more in (("direct", 0.0), ("bridge", 2600.0))}
-    for place in modes:  # where they are found in the run's own frame
-        values = run.measured.filter(pl.col("device") == place.device)
-        laid = values.with_columns(pl.col("rtt") - pl.col("rtt").quantile(0.02).over("part"))["rtt"].to_numpy()
-        modes[place] = find_modes(laid.astype(float) + float(np.quantile(values["rtt"].to_numpy(), 0.02)))
+    paths: list[Any] = [SimpleNamespace(device=name, cell=0) for name in ("direct", "bridge")]
+    modes = {Place(path.device, 0): find_modes(_within_beds(run, path)) for path in paths}
+    assert all(two[1] - two[0] == pytest.approx(GAP, rel=0.1) for two in modes.values())
     (found,) = _modes_apart(run, modes, 100.0)
     assert found.value == pytest.approx(abs(bridge - direct) * GAP / 2, rel=0.15)
     told = [int(share) for share in re.findall(r"(\d+)\s%", found.sentence)]
@@ -54,7 +52,8 @@ def test_shares_that_differ_are_found_with_their_size(direct: float, bridge: flo
 
 def test_equal_shares_are_not_told_apart() -> None:
     run = a_run({"direct": [0.4, 0.6], "bridge": [0.4, 0.6]})
-    modes = {Place("direct", 0): [8300.0, 11300.0]}
+    direct: Any = SimpleNamespace(device="direct", cell=0)
+    modes = {Place("direct", 0): find_modes(_within_beds(run, direct))}
     assert not list(_modes_apart(run, modes, 100.0))
 
 

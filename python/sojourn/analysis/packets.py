@@ -107,7 +107,7 @@ class Values:
         session, laid = self.sessions[self.trials], self.values.copy()
         for one in np.unique(session):
             laid[session == one] -= foot(self.values[session == one])
-        return np.asarray(laid + foot(self.values), dtype=np.float64)
+        return np.asarray(laid + np.median(self.values) - np.median(laid), dtype=np.float64)
 
     def sd(self) -> Interval:
         """The standard deviation of those that arrived."""

@@ -103,7 +103,7 @@ def changes(run: Run) -> Figure | None:
     )
     order = tuple(dict.fromkeys(rows["name"].to_list()))
     caption = (
-        "Change relative to connections without the log, over rounds, with its 95 % CI. “Without it again” is "
+        f"Change relative to connections without the log, over {_units(run)}, with its 95 % CI. “Without it again” is "
         "the control: its true change is zero."
     )
     return figure("changes", "Changes of TCP's behaviour", caption, rows, Intervals("Change (%)", order), columns=1)
@@ -189,9 +189,14 @@ def how(run: Run) -> list[str]:
         ),
         (
             "The unit is the trial, because readings within one depend on each other: distributions are compared over "
-            "flips of the settings of whole rounds, and the interval of a change is over rounds."
+            f"flips of the settings of whole rounds, and the interval of a change is over {_units(run)}."
         ),
     ]
+
+
+def _units(run: Run) -> str:
+    """What intervals are over."""
+    return "beds" if run.sessions > 1 else "rounds"
 
 
 PARTS = Parts(

@@ -43,7 +43,16 @@ def errors(run: Run) -> Table:
         "subtracted from the errors of the other half. Where no delay is configured, the error is the time that the "
         "emulator holds a packet. A percentile is given where at least ten packets lie beyond it."
     )
-    return measured(run, Ask("emulation_error", "Delay error", (*measures, path), note, counted="Parts of trials"))
+    return measured(
+        run,
+        Ask(
+            "emulation_error",
+            "Delay error",
+            (*measures, path),
+            note,
+            counted="Beds" if run.sessions > 1 else "Parts of trials",
+        ),
+    )
 
 
 def emulated(run: Run) -> Table:
@@ -57,16 +66,31 @@ def emulated(run: Run) -> Table:
         "One-way delay minus the direct path's median in the same cell. Mean minus configured: the mean delay minus "
         "the direct path's mean and the configured delay."
     )
-    return measured(run, Ask("emulated_delay", "Emulated delay", measures, note, counted="Parts of trials"))
+    return measured(
+        run,
+        Ask(
+            "emulated_delay",
+            "Emulated delay",
+            measures,
+            note,
+            counted="Beds" if run.sessions > 1 else "Parts of trials",
+        ),
+    )
 
 
 def lost(run: Run) -> Table:
     """The share of the stream's frames that the emulator lost."""
     measures = (Measure("emulated_loss", "ratio", "Lost"),)
-    note = "From the sequence numbers of the stream's frames; the CI is Clopper and Pearson's, over packets."
+    note = (
+        "From the sequence numbers of the stream's frames; the CI is Clopper and Pearson's over packets, or Korn and "
+        "Graubard's over beds where there are several."
+    )
     asked = {one["cell"] for one in checks_of(run) if one["check"].startswith("loss")}
     where = pl.col("cell").is_in(sorted(asked)) | (pl.col("estimate") > 0)
-    return measured(run, Ask("emulated_loss", "Emulated loss", measures, note, where, counted="Packets"))
+    return measured(
+        run,
+        Ask("emulated_loss", "Emulated loss", measures, note, where, counted="Beds" if run.sessions > 1 else "Packets"),
+    )
 
 
 def keys(run: Run) -> list[Key]:

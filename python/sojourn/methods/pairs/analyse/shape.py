@@ -16,7 +16,7 @@ from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sessions import NO_SESSION, figure_of
 from sojourn.analysis.wording import fixed, micro, percent
 from sojourn.statistics.cycle import find_cycle
-from sojourn.statistics.modes import FOOT, find_modes, foot
+from sojourn.statistics.modes import FOOT, find_modes
 from sojourn.statistics.period import find_period, slow_ones
 from sojourn.statistics.signed_rank import hodges_lehmann
 from sojourn.statistics.trend import trend
@@ -176,7 +176,7 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
             if bimodal is None:
                 continue
             first, second = modes[bimodal][:2]
-            above = (first + second) / 2 - _foot_of(run, bimodal)
+            above = (first + second) / 2 - _shift_of(run, bimodal.device, bimodal.cell)
             slow = [_slow_shares(run, place, above) for place in (here, there)]
             both = slow[0].join(slow[1], on=["part", "round"], suffix="_there")
             here_slow, there_slow = both["slow"].to_numpy(), both["slow_there"].to_numpy()
@@ -206,8 +206,10 @@ def _slow_shares(run: Run, place: Place, above_ns: float) -> pl.DataFrame:
     )
 
 
-def _foot_of(run: Run, place: Place) -> float:
-    return foot(_probes_of(run, place.device, place.cell)["rtt"].cast(pl.Float64).to_numpy())
+def _shift_of(run: Run, device: str | None, cell: int | None) -> float:
+    """What brings beds that are laid upon one another back to the median of all."""
+    above = _above_foot(run, device, cell).to_numpy()
+    return float(np.median(_probes_of(run, device, cell)["rtt"].cast(pl.Float64).to_numpy()) - np.median(above))
 
 
 def _probes_of(run: Run, device: str | None, cell: int | None) -> pl.DataFrame:
@@ -223,10 +225,10 @@ def _above_foot(run: Run, device: str | None, cell: int | None) -> pl.Series:
 
 def _within_beds(run: Run, path: Path) -> NDArray[np.float64]:
     """The round trips, those of each bed laid upon one another where their fastest modes begin: beds are no modes."""
-    values = path.answered("rtt")[0]
     if run.sessions == 1:
-        return values
-    return np.asarray(_above_foot(run, path.device, path.cell).to_numpy() + foot(values), dtype=np.float64)
+        return path.answered("rtt")[0]
+    above = _above_foot(run, path.device, path.cell).to_numpy()
+    return np.asarray(above + _shift_of(run, path.device, path.cell), dtype=np.float64)
 
 
 def _interference(run: Run) -> Iterator[Finding]:
