@@ -261,6 +261,16 @@ def test_a_suite_measures_at_the_throughput_that_it_found(tmp_path: Path) -> Non
     assert burst["corrected_frames"] == pytest.approx(burst["frames"] * (1 - throughput / burst["burst_pps"]))
 
 
+def test_nothing_is_measured_at_the_rate_of_another_goal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lossy = [Bounds(0.0, None, 100.0, sentence="frames are lost at every load that was tried"),
+             Bounds(0.005, 40_000.0, 50_000.0)]  # fmt: skip
+    monkeypatch.setattr("sojourn.conduct.searches.find", lambda *_: lossy)
+    folder = run(plan_of(SEARCHES, tmp_path, 'search.tests=["throughput", "latency"]'), tmp_path)
+    (latency,) = (one for one in events(folder, "search-result") if one["test"] == "latency")
+    assert latency["lower_pps"] is None
+    assert latency["sentence"] == "there is no throughput at 64 bytes to measure latency at"
+
+
 def test_a_tester_that_ends_first_is_named_as_the_limit(tmp_path: Path) -> None:
     text = SEARCHES.replace(f"serialiser = {{ rate_pps = {CAPACITY}, queue_frames = 100 }}", "")
     folder = run(plan_of(text, tmp_path, "search.tests=throughput"), tmp_path)
@@ -502,12 +512,22 @@ def test_a_device_that_loses_one_frame_in_ten_thousand_has_no_zero_loss_rate(alg
     assert pdr.lower_pps == 1e8
 
 
-def test_a_search_without_time_gives_what_single_trials_say() -> None:
-    reach = Reach()
-    for load, lost, short in ((100.0, 0, False), (90.0, 1, False), (80.0, 0, False), (70.0, 0, False), (85.0, 0, True)):
-        reach.note(load, Trial(100, lost, short=short))
-    found = reach.loosely(Bounds(0.0, None, None))
-    assert (found.lower_pps, found.upper_pps) == (80.0, 90.0)
+def test_a_search_without_time_gives_what_two_long_trials_say() -> None:
+    reach = Reach(final_seconds=10.0)
+    for load, seconds, lost, short in (
+        (100.0, 10.0, 0, False),
+        (90.0, 1.0, 1, False),
+        (85.0, 10.0, 0, True),
+        (80.0, 1.0, 0, False),
+        (80.0, 10.0, 0, False),
+        (70.0, 10.0, 0, False),
+    ):
+        reach.note(load, seconds, Trial(100, lost, short=short))
+    once = reach.loosely(Bounds(0.0, None, None))
+    assert (once.lower_pps, once.upper_pps) == (None, 90.0), "one long trial decides nothing, nor does a short one"
+    reach.note(70.0, 10.0, Trial(100, 0))
+    twice = reach.loosely(Bounds(0.0, None, None))
+    assert (twice.lower_pps, twice.upper_pps) == (70.0, 90.0)
 
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])

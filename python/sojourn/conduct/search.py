@@ -26,6 +26,9 @@ RETREAT = 0.97
 RETREATS = 12
 """How often, and at least by how much, a search gives way to a tester that misses its highest load."""
 
+LEAST_TRIALS = 2
+"""Trials of the final length that a lower bound rests on where time ended the search: one decides nothing."""
+
 TIME_WAS_UP = "time was up before the bounds were as close as asked"
 
 
@@ -126,7 +129,7 @@ def mlr(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
     config.min_load, config.max_load = max_pps * LEAST_SHARE, max_pps
     config.search_duration_max = terms.at_most_seconds
     config.warmup_duration = None
-    search, reach = MultipleLossRatioSearch(config=config), Reach()
+    search, reach = MultipleLossRatioSearch(config=config), Reach(terms.final_seconds)
     sentence = None
     try:
         search.search(Measurer(measure, reach), debug=logging.getLogger(__name__).debug)
@@ -178,14 +181,15 @@ def lost_everywhere(goal: float) -> str:
 class Reach:
     """The loads that the tester fell short of, and the most that the device then lost of what came."""
 
+    final_seconds: float
     worst: dict[float, float] = field(default_factory=dict)
-    tried: list[tuple[float, float]] = field(default_factory=list)
-    """Every load that was made, and the share that was lost of it."""
+    tried: list[tuple[float, float, float]] = field(default_factory=list)
+    """Every load that was made, for how many seconds, and the share that was lost of it."""
 
-    def note(self, rate_pps: float, outcome: Measured) -> None:
+    def note(self, rate_pps: float, seconds: float, outcome: Measured) -> None:
         """A trial was made."""
         if not outcome.short:
-            self.tried.append((rate_pps, outcome.loss_ratio))
+            self.tried.append((rate_pps, seconds, outcome.loss_ratio))
         if outcome.short:
             self.worst[rate_pps] = max(outcome.loss_ratio, self.worst.get(rate_pps, 0.0))
 
@@ -200,9 +204,12 @@ class Reach:
         return replace(found, upper_pps=None, sentence=f"the tester cannot send {close:.0f} packets/s on this path")
 
     def loosely(self, found: Bounds) -> Bounds:
-        """What single trials say where there was no time for more: the highest load below all that lost too much."""
-        lost = min((load for load, ratio in self.tried if ratio > found.goal), default=math.inf)
-        held = max((load for load, ratio in self.tried if ratio <= found.goal and load < lost), default=None)
+        """What is known where there was no time for more: below all loads that lost too much in a trial of any length,
+        the highest that kept the goal in two trials of the final length."""
+        lost = min((load for load, _, ratio in self.tried if ratio > found.goal), default=math.inf)
+        long = [load for load, seconds, _ in self.tried if seconds >= self.final_seconds - 1e-9 and load < lost]
+        twice = (load for load in long if sum(math.isclose(load, one, rel_tol=1e-9) for one in long) >= LEAST_TRIALS)
+        held = max(twice, default=None)
         return replace(found, lower_pps=held, upper_pps=None if math.isinf(lost) else lost)
 
 
@@ -216,7 +223,7 @@ class Measurer(AbstractMeasurer):  # type: ignore[misc]
     def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
         """One trial; what was due and not sent counts against its load."""
         outcome = self._measure(intended_load, intended_duration)
-        self._reach.note(intended_load, outcome)
+        self._reach.note(intended_load, intended_duration, outcome)
         return MeasurementResult(
             intended_duration=intended_duration,
             intended_load=intended_load,
@@ -239,12 +246,12 @@ def halve(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
 def halve_for(goal: float, measure: Measure, max_pps: float, terms: Terms, end: float) -> Bounds:
     """One goal; the highest load itself is tried first."""
     kept: dict[float, float] = {}
-    reach = Reach()
+    reach = Reach(terms.final_seconds)
 
     def keeps(rate: float) -> bool:
         for verifies in (False, True) if terms.verify_loss else (False,):
             outcome = measure(rate, terms.final_seconds, verifies=verifies)
-            reach.note(rate, outcome)
+            reach.note(rate, terms.final_seconds, outcome)
             if outcome.loss_ratio <= goal:
                 kept[rate] = max(outcome.loss_ratio, kept.get(rate, 0.0))
                 return not outcome.short

@@ -95,7 +95,7 @@ class Found:
     """What later tests at the same path and size need."""
 
     pps: dict[tuple[str, str, int, int], float] = field(default_factory=dict)
-    """Throughput by test, device, frame size and repetition."""
+    """Throughput, at the strictest goal alone, by test, device, frame size and repetition."""
     burst_pps: dict[tuple[str, int], float] = field(default_factory=dict)
     """The rate at which the tester sends bursts into a path, by device and frame size."""
     ceiling: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -192,9 +192,9 @@ class Searcher:
         for bounds in find(self.search.algorithm, measure, self.highest_pps(), terms):
             if bounds.ceiling_pps is not None:
                 self.found.ceiling[self.trial.device, self.search.frame_bytes] = bounds.ceiling_pps
-            if bounds.lower_pps is not None:
+            if bounds.lower_pps is not None and bounds.goal == min(terms.goals):
                 key = (self.search.test, self.trial.device, self.search.frame_bytes, self.trial.round)
-                self.found.pps[key] = min(bounds.lower_pps, self.found.pps.get(key, bounds.lower_pps))
+                self.found.pps[key] = bounds.lower_pps
             self.conclude(bounds)
 
     def highest_pps(self) -> float:
