@@ -1,0 +1,123 @@
+"""The report of a study of variance: components of the nested design, then what of the beds' variance is whose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.report import tables
+from sojourn.report.parts import Key, Parts
+from sojourn.report.stamps import clock_and_stamps
+from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
+from sojourn.report.tables import shown_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.report.run import Run
+
+NESTED = {"bed": "beds", "start": "starts on one bed", "repeat": "rounds of one start"}
+WHOLE = {"bed_value": "all redrawn", "rest": "what is left with all held"}
+
+
+def components(run: Run) -> Table:
+    """How far beds, starts and rounds differ."""
+    rows = [
+        (*_measurand(row), text(NESTED[row["statistic"]]), *_sd(row), whole(row["n"]))
+        for row in _rows(run, "variance_component") if row["statistic"] in NESTED
+    ]  # fmt: skip
+    note = (
+        "Standard deviations of a bed, of a start on one bed, of a round of one start, over beds on which all was "
+        "drawn anew. Estimates are those of the analysis of variance, intervals are Ting's; 0: the variance is not "
+        "estimated above zero."
+    )
+    head = (Column(("between",), "Between", numeric=False), *SD, Column(("beds",), "Beds"))
+    return Table(
+        "variance_components", "How far beds, starts and rounds differ", (*MEASURAND, *head), tuple(rows), note
+    )
+
+
+def carriers(run: Run) -> Table:
+    """What the variance of beds is carried by."""
+    shares = {(row["device"], row["reference"], row["statistic"]): row for row in _rows(run, "variance_share")}
+    rows = []
+    for row in _rows(run, "variance_component"):
+        if row["statistic"] in NESTED:
+            continue
+        part = shares.get((row["device"], row["reference"], row["statistic"]))
+        rows.append((*_measurand(row), text(WHOLE.get(row["statistic"], row["statistic"])), *_sd(row), *_share(part)))
+    columns = (
+        *MEASURAND,
+        Column(("factor",), "Drawn anew", numeric=False),
+        *SD,
+        Column(("share",), "Part of the variance", "%"),
+        Column(("share_low", "share_high"), "CI", "%"),
+        Column(("told",), "Told apart from nothing", numeric=False),
+    )
+    note = (
+        "A bed's value is the median of its rounds. Its variance is taken to be the sum of what is drawn anew and of "
+        "the rest: time, memory of the kernel, starts, rounds. With more than three factors the rows are a fraction: a "
+        "factor shares its column with products of two others, which are taken to be nothing. Intervals assume normal "
+        "effects, except that a factor's begins at 0 unless the ranks of deviations tell it apart too. No interval: "
+        "the rows contradict the sum."
+    )
+    return Table("variance_carriers", "What carries the variance of beds", columns, tuple(rows), note)
+
+
+MEASURAND = (Column(("device",), "Of", numeric=False), Column(("reference",), "Over", numeric=False))
+SD = (Column(("sd_us",), "Std dev", "µs"), Column(("sd_low_us", "sd_high_us"), "CI", "µs"))
+
+
+def _rows(run: Run, quantity: str) -> Iterator[dict[str, Any]]:
+    yield from run.rows(quantity).iter_rows(named=True)
+
+
+def _measurand(row: dict[str, Any]) -> tuple[Entry, Entry]:
+    return text(row["device"], row["device"]), text(row["reference"] or "round trip")
+
+
+def _sd(row: dict[str, Any]) -> tuple[Entry, Entry]:
+    shown = shown_of(row)
+    return number(shown), interval(shown)
+
+
+def _share(row: dict[str, Any] | None) -> tuple[Entry, Entry, Entry]:
+    if row is None:
+        return text("100"), text(""), text("")
+    shown = shown_of(row | {"statistic": "ratio"})
+    return number(shown), interval(shown), text("yes" if (row["ci_low"] or 0) > 0 else "no")
+
+
+def keys(run: Run) -> list[Key]:
+    """How far beds differ, for each measurand."""
+    found = []
+    for row in run.rows("variance_component", "bed").iter_rows(named=True):
+        shown = shown_of(row)
+        what = f"{row['device']} over {row['reference']}" if row["reference"] else f"round trip over {row['device']}"
+        lines = (f"95 % CI {shown.interval} {shown.unit}", f"on {row['n']} beds")
+        found.append(Key(f"Beds differ: {what}", shown.text, shown.unit, lines, row["device"]))
+    return found
+
+
+def words(run: Run) -> list[str]:
+    """How it was measured."""
+    clock, stamps = clock_and_stamps(run, "variance_component")
+    return [line.format(clock=clock, stamps=stamps) for line in METHOD]
+
+
+METHOD = (
+    (
+        "Each bed is made anew, and both ends are started several times on it. On some beds all is drawn anew that a "
+        "bed draws, on others some of it is held: it is then as on all beds that hold it."
+    ),
+    "A round's value is of medians of blocks: one probe that met other work would make most of the variance of means.",
+    "Rounds visit every path in one order and then in its mirror image; each bed has an order of its own.",
+    "All times are of one clock: {clock}. Departures and arrivals have timestamps of {stamps}.",
+)
+
+PARTS = Parts(
+    tables=(components, carriers, tables.departures),
+    figures=(),
+    keys=keys,
+    words=words,
+    results=("variance_components", "variance_carriers"),
+)
