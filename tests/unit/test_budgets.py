@@ -39,6 +39,7 @@ WITHOUT_HEADLINE = {
     "model": "its headline is how far a prediction is from what was measured, and no quantity of the device",
     "tcp-perturbation": "its headline is the outcome of tests, with intervals for figures that are chosen by them",
     "tcp-truth": "its headline is how many of many checks agree",
+    "variance": "its headline is standard deviations, whose intervals are not symmetric about them",
 }
 """Methods without a budget, and why."""
 
