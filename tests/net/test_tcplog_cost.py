@@ -81,7 +81,8 @@ def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path
     with undisturbed():
         assert (costs["cpu_time_ns"] > 0).all()
     assert set(costs["direction"]) == {"in", "out"}
-    assert not list(cgroups.left())
+    # Of this process alone: other tests have beds of their own meanwhile.
+    assert not [mark for _, mark in cgroups.left() if mark.controller.pid == os.getpid()]
 
 
 @retried
